@@ -1,0 +1,60 @@
+"""Thyme: time-aware reactive storage for devices that share a place.
+
+async with thyme.join("lisbon") as world:
+    await world.insert(photo, tags=["goal", "eder"])
+    async for note in await world.subscribe("goal & !replay"):
+        data = await world.retrieve(note)
+"""
+
+from thyme.app.asker import Outcome
+from thyme.app.handlers import Handlers
+from thyme.app.join import join, worlds
+from thyme.app.subscription import Overflow, Subscription
+from thyme.app.world import World
+from thyme.model import errors
+from thyme.model.errors import (
+    InputError,
+    OperationError,
+    QueryError,
+    QuerySyntaxError,
+    StoreError,
+    ThymeError,
+)
+from thyme.model.frames import TimeFrame
+from thyme.model.ids import Key
+from thyme.model.metadata import Limits, Metadata
+from thyme.model.subscriptions import Conjunction, Notification
+from thyme.model.worlds import WorldInfo
+from thyme.query.explain import Explanation
+from thyme.query.query import Query, tag
+from thyme.substrates.catalogue import Retention
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Conjunction",
+    "Explanation",
+    "Handlers",
+    "InputError",
+    "Key",
+    "Limits",
+    "Metadata",
+    "Notification",
+    "OperationError",
+    "Outcome",
+    "Overflow",
+    "Query",
+    "QueryError",
+    "QuerySyntaxError",
+    "Retention",
+    "StoreError",
+    "Subscription",
+    "ThymeError",
+    "TimeFrame",
+    "World",
+    "WorldInfo",
+    "errors",
+    "join",
+    "tag",
+    "worlds",
+]

@@ -1,0 +1,178 @@
+"""Asker: pairs answers with requests and news with subscriptions, for both interfaces.
+
+Knows which metadata this node was notified of, since only that can be retrieved (M19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from thyme.app.port import Port, PortMaker
+from thyme.model.errors import EndedError, NotFoundError, ThymeError, failure
+from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Notification
+from thyme.protocol.requests import (
+    Answered,
+    CaughtUp,
+    Failed,
+    Finished,
+    Found,
+    Notified,
+    Pause,
+    SubscriptionOver,
+    Take,
+    Told,
+    Value,
+)
+
+KNOWN_MAX = 10_000
+READERS_MAX = 1_000
+V = TypeVar("V")
+
+
+class Outcome(msgspec.Struct, Generic[V], frozen=True):
+    """How an operation ended: with a value, or with an error."""
+
+    value: V | None = None
+    error: ThymeError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.error is None
+
+
+OnDone = Callable[[Outcome[Value]], None]
+
+
+class Follower(Protocol):
+    """Who hears the news of one subscription."""
+
+    def on_note(self, note: Notification) -> None:
+        """A matching object."""
+        ...
+
+    def on_caught_up(self, told: CaughtUp) -> None:
+        """The first batch of the past has come."""
+        ...
+
+    def on_over(self, reason: str) -> None:
+        """Nothing new will come."""
+        ...
+
+
+class Asker:
+    """One application's dealings with its node."""
+
+    def __init__(self, make_port: PortMaker) -> None:
+        self._next_ask = 0
+        self._waiting: dict[int, OnDone] = {}
+        self._followers: dict[SubscriptionId, Follower] = {}
+        self._readers: dict[SubscriptionId, Follower] = {}
+        self._known: dict[Key, Metadata] = {}
+        self._ended: ThymeError | None = None
+        self._port: Port = make_port(self)
+
+    @property
+    def node_id(self) -> NodeId:
+        """Who the node is."""
+        return self._port.node_id
+
+    def now_us(self) -> int:
+        """What time it is for the node."""
+        return self._port.now_us()
+
+    def ask(self, make: Callable[[int], Answered], on_done: OnDone) -> None:
+        """Asks; `on_done` is called once, unless the request is refused by an exception here."""
+        if self._ended is not None:
+            raise self._ended
+        self._next_ask += 1
+        ask = self._next_ask
+        request = make(ask)
+        self._waiting[ask] = on_done
+        try:
+            self._port.ask(request)
+        except BaseException:
+            self._waiting.pop(ask, None)
+            raise
+
+    def note(self, request: Take | Pause) -> None:
+        """Lets the node know something; after the end there is nobody to know it."""
+        if self._ended is None:
+            self._port.ask(request)
+
+    def follow(self, sid: SubscriptionId, follower: Follower) -> None:
+        """Sends the news of a subscription to a follower."""
+        self._followers[sid] = follower
+
+    def known(self, key: Key) -> Metadata:
+        """The metadata that was notified for a key."""
+        metadata = self._known.get(key)
+        if metadata is None:
+            raise NotFoundError(
+                f"{key} was not notified here: retrieve what a notification brought"
+            )
+        return metadata
+
+    def close(self) -> None:
+        """Leaves the world: what is under way ends, and so do the subscriptions."""
+        if self._ended is None:
+            self._end(EndedError("this world has been left"))
+        self._port.close()
+
+    def on_told(self, told: Told) -> None:
+        match told:
+            case Finished():
+                if isinstance(told.value, Found):
+                    for note in told.value.notes:
+                        self._remember(note)
+                self._done(told.ask, Outcome(value=told.value))
+            case Failed():
+                self._done(told.ask, Outcome(error=failure(told.code, told.detail)))
+            case Notified():
+                self._remember(told.note)
+                if (follower := self._follower(told.note.sid)) is not None:
+                    follower.on_note(told.note)
+            case CaughtUp():
+                if (follower := self._follower(told.sid)) is not None:
+                    follower.on_caught_up(told)
+            case SubscriptionOver():
+                if (follower := self._followers.pop(told.sid, None)) is not None:
+                    self._keep_reader(told.sid, follower)
+                    follower.on_over(told.reason)
+
+    def on_broken(self, error: ThymeError) -> None:
+        self._end(error)
+
+    def _keep_reader(self, sid: SubscriptionId, follower: Follower) -> None:
+        """A subscription that is over can still be read from; the node keeps as many."""
+        self._readers[sid] = follower
+        if len(self._readers) > READERS_MAX:
+            del self._readers[next(iter(self._readers))]
+
+    def _follower(self, sid: SubscriptionId) -> Follower | None:
+        return self._followers.get(sid) or self._readers.get(sid)
+
+    def _done(self, ask: int, outcome: Outcome[Value]) -> None:
+        on_done = self._waiting.pop(ask, None)
+        if on_done is not None:
+            on_done(outcome)
+
+    def _remember(self, note: Notification) -> None:
+        self._known.pop(note.key, None)
+        self._known[note.key] = note.metadata
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+
+    def _end(self, error: ThymeError) -> None:
+        self._ended = error
+        waiting, self._waiting = self._waiting, {}
+        for on_done in waiting.values():
+            on_done(Outcome(error=error))
+        followers, self._followers = self._followers, {}
+        for follower in followers.values():
+            follower.on_over(str(error))

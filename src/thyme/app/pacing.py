@@ -1,0 +1,83 @@
+"""Pacing: an ether in step with a real clock, on the running asyncio loop.
+
+The clock is read once from the wall and then runs with the monotonic clock, so that a corrected
+wall clock never moves time backwards under a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from thyme.app.port import EtherPort, Listener
+from thyme.model.errors import EndedError, StoreError
+from thyme.model.ids import NodeId
+from thyme.protocol.node import Node
+from thyme.protocol.requests import Request
+from thyme.sim.ether import Ether
+from thyme.storage.store import Store
+
+# Sleeping longer than this is done in steps: event loops refuse delays of years.
+_SLEEP_S_MAX = 3600.0
+
+
+class PacedPort:
+    """A node of its own, in an ether of its own, in real time."""
+
+    def __init__(self, node: Node, store: Store, listener: Listener) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._store = store
+        self._listener = listener
+        self._origin_us = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
+        self._alarm: asyncio.TimerHandle | None = None
+        self._broken: StoreError | None = None
+        self._ether = Ether(start_us=self.now_us())
+        self._port = EtherPort(self._ether, node, store, listener)
+        self._arm()
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._port.node_id
+
+    def now_us(self) -> int:
+        return self._origin_us + time.monotonic_ns() // 1_000
+
+    def ask(self, request: Request) -> None:
+        if self._broken is not None:
+            raise EndedError(f"this world stopped: {self._broken}") from self._broken
+        try:
+            self._ether.run(self.now_us())
+            self._port.ask(request)
+        except StoreError as error:
+            self._break(error)
+        self._arm()
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._port.close()
+        self._store.close()
+
+    def _wake(self) -> None:
+        try:
+            self._ether.run(self.now_us())
+        except StoreError as error:
+            self._break(error)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Sets the alarm for the next thing that will happen."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        next_us = self._ether.next_us()
+        if next_us is None or self._broken is not None:
+            return
+        delay_s = max(0.0, (next_us - self.now_us()) / 1_000_000)
+        self._alarm = self._loop.call_later(min(delay_s, _SLEEP_S_MAX), self._wake)
+
+    def _break(self, error: StoreError) -> None:
+        """A store that fails stops its node: it must not acknowledge what it could not keep."""
+        self._broken = error
+        self._port.close()
+        self._listener.on_broken(error)

@@ -1,0 +1,174 @@
+"""thyme query: what a formula means, and whether an object's tags satisfy it.
+
+`explain` shows the canonical form and its conjunctions; `match` answers with its exit status.
+Clauses: M5–M9.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any
+
+from thyme.model.subscriptions import Conjunction
+from thyme.model.tags import Tag, as_tags
+from thyme.query.formula import TEXT_CHARS_MAX
+from thyme.query.query import Query
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from thyme.cli.commands import Commands
+
+MATCH, NO_MATCH = 0, 1
+
+LANGUAGE = """\
+the language:
+  goal & eder        both tags            also: goal and eder, or goal, eder
+  eder | ronaldo     at least one         also: eder or ronaldo
+  !replay            without this tag     also: not replay
+  goal & (a | b)     parentheses group; ! binds tighter than &, & tighter than |
+
+A tag is any word, in upper or lower case alike. Each alternative of a query needs a
+tag without '!', since that is what it is found by. QUERY may be - to read it from
+standard input.
+"""
+EXPLAIN_EXAMPLES = """\
+examples:
+  thyme query explain 'goal & (eder | ronaldo) & !replay'
+  thyme query explain 'not (a or b) and c' --json
+"""
+MATCH_EXAMPLES = """\
+exit status: 0 it matches, 1 it does not, 2 the query or the tags are wrong
+
+examples:
+  thyme query match 'goal & !replay' --tags goal,eder
+  thyme query match 'goal & !replay' --tags goal,replay --json
+"""
+
+
+def add_to(commands: Commands) -> None:
+    """Adds the commands to the parser."""
+    group = commands.add_parser(
+        "query",
+        help="explain a query, or try it on tags",
+        description="Explain a query, or try it on the tags of an object.",
+        epilog=LANGUAGE,
+        formatter_class=RawDescriptionHelpFormatter,
+    ).add_subparsers(metavar="COMMAND", required=True)
+    explain = _add(group, "explain", "show what a query means", EXPLAIN_EXAMPLES)
+    explain.set_defaults(run=explain_command)
+    match = _add(group, "match", "tell whether tags satisfy a query", MATCH_EXAMPLES)
+    match.add_argument(
+        "--tags",
+        required=True,
+        action="append",
+        metavar="A,B",
+        help="the tags of an object, with commas between them",
+    )
+    match.set_defaults(run=match_command)
+
+
+def _add(group: Commands, name: str, purpose: str, examples: str) -> ArgumentParser:
+    parser: ArgumentParser = group.add_parser(
+        name,
+        help=purpose,
+        description=f"{purpose.capitalize()}.",
+        epilog=f"{LANGUAGE}\n{examples}",
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("query", metavar="QUERY", help="a formula over tags, in single quotes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def explain_command(args: Namespace) -> int:
+    """thyme query explain QUERY [--json]"""
+    query = Query(_text(args.query))
+    if args.json:
+        conjunctions = [_as_json(conjunction) for conjunction in query.conjunctions]
+        print(json.dumps({"canonical": str(query), "conjunctions": conjunctions}))
+    else:
+        _show(query)
+    return 0
+
+
+def match_command(args: Namespace) -> int:
+    """thyme query match QUERY --tags A,B [--json]"""
+    query = Query(_text(args.query))
+    tags = as_tags(word.strip() for given in args.tags for word in given.split(","))
+    matches = query.matches(tags)
+    if args.json:
+        verdicts = [_verdict(conjunction, tags) for conjunction in query.conjunctions]
+        print(json.dumps({"matches": matches, "tags": tags, "conjunctions": verdicts}))
+    else:
+        print("yes" if matches else "no")
+        for conjunction in query.conjunctions:
+            if matches == conjunction.matches(tags):
+                print(f"  {conjunction}: {_reason(conjunction, tags)}")
+    return MATCH if matches else NO_MATCH
+
+
+def _text(given: str) -> str:
+    """The query's text; one that is far too long is read only as far as needed to say so."""
+    if given != "-":
+        return given
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # the parser points at what is no text
+    return sys.stdin.read(16 * TEXT_CHARS_MAX).rstrip()
+
+
+def _as_json(conjunction: Conjunction) -> dict[str, Any]:
+    return {"positive": conjunction.positive, "negative": conjunction.negative}
+
+
+def _verdict(conjunction: Conjunction, tags: tuple[Tag, ...]) -> dict[str, Any]:
+    return {
+        **_as_json(conjunction),
+        "matches": conjunction.matches(tags),
+        "lacking": _lacking(conjunction, tags),
+        "unwanted": _unwanted(conjunction, tags),
+    }
+
+
+def _reason(conjunction: Conjunction, tags: tuple[Tag, ...]) -> str:
+    why = [f"lacks {tag}" for tag in _lacking(conjunction, tags)]
+    why += [f"has {tag}" for tag in _unwanted(conjunction, tags)]
+    return " and ".join(why) or "holds"
+
+
+def _lacking(conjunction: Conjunction, tags: Iterable[str]) -> list[Tag]:
+    return [tag for tag in conjunction.positive if tag not in tags]
+
+
+def _unwanted(conjunction: Conjunction, tags: Iterable[str]) -> list[Tag]:
+    return [tag for tag in conjunction.negative if tag in tags]
+
+
+def _show(query: Query) -> None:
+    """For people. Rich takes longer to load than all the rest takes to run: only when needed."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from thyme.cli.terminal import Terminal
+
+    console = Terminal()
+    console.print(Text.assemble(("canonical form\n  ", "bold"), _coloured(str(query)), "\n"))
+    table = Table("", "conjunction", "keys: found by any of", box=SIMPLE_HEAD, show_edge=False)
+    for number, conjunction in enumerate(query.conjunctions, start=1):
+        keys = Text(", ".join(conjunction.positive), "green")
+        table.add_row(str(number), _coloured(str(conjunction)), keys)
+    console.print(table)
+
+
+def _coloured(formula: str) -> Text:
+    from rich.text import Text
+
+    text = Text(formula)
+    text.highlight_regex(r"![^ ]+", "red")
+    text.highlight_regex(r" [&|] ", "dim")
+    return text

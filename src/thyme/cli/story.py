@@ -1,0 +1,305 @@
+"""The story of the demo: a football final in Lisbon, told by a world of one.
+
+Every scene does what it tells through the public interface and returns what came of it; the facts
+of all scenes are what the tests look at and what `thyme demo --json` prints.
+Clauses: M13–M20, M27, M32.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from hashlib import sha256
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import thyme
+from thyme.cli.stage import Stage
+
+QUERY = "goal & (photo | clip) & !replay"
+PAGE = 3
+OPENS_IN = timedelta(milliseconds=250)
+OPEN_FOR = timedelta(milliseconds=500)
+
+# Who, what, the tags, the caption; in the order they are published.
+BEFORE = (
+    ("ana", "fans", "photo fans stadium", "The stands at kick-off"),
+    ("bruno", "g1", "clip goal ronaldo", "12' Ronaldo from the spot"),
+    ("carla", "g1-photo", "photo goal ronaldo", "12' The keeper dives the wrong way"),
+    ("bruno", "g1-replay", "clip goal ronaldo replay", "13' The penalty again, slowly"),
+    ("duarte", "save", "clip save", "31' Off the post!"),
+    ("ana", "g2", "clip goal visitors", "38' The equaliser"),
+    ("carla", "g2-photo", "photo goal visitors", "38' Silence behind the goal"),
+    ("duarte", "song", "audio song", "45' The whole stand sings"),
+    ("ana", "blurry", "photo goal ronaldo", "52' 2-1, or somebody's thumb"),
+    ("bruno", "g3", "clip goal ronaldo", "52' 2-1, a header"),
+    ("carla", "queue", "photo pastry", "60' The queue for pastéis"),
+    ("duarte", "g4", "clip goal visitors", "71' Level again"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What really happened."""
+
+    published: int
+    query: str
+    total: int
+    pages: tuple[tuple[str, ...], ...]
+    live: str
+    live_ms: float
+    replay_heard: bool
+    replay_reasons: tuple[str, ...]
+    retrieved_bytes: int
+    retrieved_verified: bool
+    deleted: str
+    deleted_retrieve: str
+    total_after_delete: int
+    heard_after_delete: tuple[str, ...]
+    frame_heard: tuple[str, ...]
+    frame_over: str
+    frame_missed_reasons: tuple[str, ...]
+    restart_taken: tuple[str, ...]
+    restart_resumed: tuple[str, ...]
+    restart_objects: int
+
+
+def as_json(facts: Facts) -> dict[str, Any]:
+    """The facts as plain data."""
+    return asdict(facts)
+
+
+async def tell(stage: Stage) -> Facts:
+    """Tells the whole story."""
+    facts: dict[str, Any] = {}
+    await stage.scene(
+        "Thyme: the night of the final",
+        "Lisbon, a full stadium, no signal. Four friends share what they see.\n"
+        "For now one process plays them all: a world of one, substrate “solo”.",
+    )
+    async with thyme.join("final") as world:
+        facts |= await _publish(stage, world)
+        feed, past = await _subscribe(stage, world)
+        facts |= past
+        note, live = await _hear_a_goal(stage, world, feed)
+        facts |= live
+        facts |= await _see_no_replay(stage, world, feed)
+        facts |= await _retrieve(stage, world, note)
+        facts |= await _delete(stage, world)
+        facts |= await _wait_for_the_future(stage, world)
+    facts |= await _restart(stage)
+    await stage.end(
+        "What next",
+        [
+            ("./run thyme query explain 'goal & (a | b)'", "what a query means"),
+            ("./run thyme query match 'goal & !b' --tags goal", "try one on tags"),
+            ("docs/quickstart.md", "write an application"),
+            ("docs/concepts.md", "what you can rely on"),
+        ],
+    )
+    return Facts(**facts)
+
+
+async def _publish(stage: Stage, world: thyme.World) -> dict[str, Any]:
+    await stage.scene(
+        "People publish",
+        "An object is any bytes. It is found by its tags; a summary says what it is.",
+    )
+    stage.code('await world.insert(data, tags=["clip", "goal", "ronaldo"], summary=caption)')
+    for who, oid, tags, caption in BEFORE:
+        await _insert(world, who, oid, tags, caption)
+    stage.table(("who", "tags", "caption"), [(w, t, c) for w, _, t, c in BEFORE])
+    found = await world.search("by:ana | by:bruno | by:carla | by:duarte")
+    stage.say(f"{found.total} objects are stored.")
+    return {"published": found.total}
+
+
+async def _subscribe(stage: Stage, world: thyme.World) -> tuple[thyme.Subscription, dict[str, Any]]:
+    await stage.scene(
+        "Eva arrives late and subscribes to the past and the future",
+        "A subscription has a formula and a time frame; this one is open at both ends.",
+    )
+    stage.code(f'feed = await world.subscribe("{QUERY}", batch={PAGE})')
+    feed = await world.subscribe(QUERY, batch=PAGE)
+    for conjunction in feed.query.conjunctions:
+        stage.say(f"one way to match: {conjunction}")
+    await feed.caught_up()
+    pages = [await _take_what_is_here(feed)]
+    stage.say(f"The {len(pages[0])} most recent of {feed.total}:")
+    _show(stage, pages[0])
+    while await feed.more(PAGE):
+        pages.append(await _take_what_is_here(feed))
+        stage.code(f"await feed.more({PAGE})")
+        _show(stage, pages[-1])
+    stage.code(f"await feed.more({PAGE})")
+    stage.say("0: that was all of the past.")
+    return feed, {
+        "query": str(feed.query),
+        "total": feed.total,
+        "pages": tuple(_oids(page) for page in pages),
+    }
+
+
+async def _hear_a_goal(
+    stage: Stage, world: thyme.World, feed: thyme.Subscription
+) -> tuple[thyme.Notification, dict[str, Any]]:
+    await stage.scene(
+        "79': a goal falls", "Ana publishes; Eva's subscription still stands, and hears of it."
+    )
+    began_s = time.perf_counter()
+    listening = asyncio.ensure_future(anext(feed))
+    await _insert(world, "ana", "g5", "clip goal eder", "79' Éder, from thirty metres!")
+    note = await listening
+    live_ms = (time.perf_counter() - began_s) * 1_000
+    stage.code("async for note in feed: ...")
+    _show(stage, [note])
+    stage.say(f"Published, matched and notified in {live_ms:.1f} ms.")
+    return note, {"live": note.metadata.oid, "live_ms": round(live_ms, 3)}
+
+
+async def _see_no_replay(
+    stage: Stage, world: thyme.World, feed: thyme.Subscription
+) -> dict[str, Any]:
+    await stage.scene(
+        "80': the replay", "Eva asked for !replay, and is left in peace. If in doubt, ask why."
+    )
+    key = await _insert(world, "bruno", "g5-replay", "clip goal eder replay", "80' Once more")
+    why = await world.explain(key, feed)
+    stage.say(f"Notifications waiting for Eva: {feed.waiting}")
+    stage.code("print(await world.explain(key, feed))")
+    stage.say(str(why))
+    return {"replay_heard": feed.waiting > 0 or why.matches, "replay_reasons": why.reasons}
+
+
+async def _retrieve(stage: Stage, world: thyme.World, note: thyme.Notification) -> dict[str, Any]:
+    await stage.scene(
+        "Eva wants to see the goal",
+        "Notifications carry metadata only; the object comes on demand, verified.",
+    )
+    data = await world.retrieve(note)
+    digest = sha256(data).hexdigest()
+    verified = digest == note.metadata.digest.hex()
+    stage.code("data = await world.retrieve(note)")
+    verdict = "as announced" if verified else "NOT as announced"
+    stage.say(f"{len(data):,} bytes, SHA-256 {digest[:16]}…, {verdict}")
+    return {"retrieved_bytes": len(data), "retrieved_verified": verified}
+
+
+async def _delete(stage: Stage, world: thyme.World) -> dict[str, Any]:
+    await stage.scene(
+        "Ana deletes a blurry photo",
+        "What its owner deletes is gone, also from the past of every later subscription.",
+    )
+    found = await world.search("photo & goal & ronaldo & by:ana")
+    [blurry] = found
+    await world.delete(blurry)
+    stage.code("await world.delete(blurry)")
+    async with await world.subscribe(QUERY) as later:
+        await later.caught_up()
+        heard = await _take_what_is_here(later)
+        stage.say(f"A later subscription hears of {later.total}, without “{_caption(blurry)}”:")
+        stage.say(str(await world.explain(blurry, later)))
+    try:
+        await world.retrieve(blurry)
+        refusal = ""
+    except thyme.OperationError as error:
+        refusal = error.code
+        stage.code("await world.retrieve(blurry)")
+        stage.say(f"{type(error).__name__}: it cannot be retrieved any more")
+    return {
+        "deleted": blurry.metadata.oid,
+        "deleted_retrieve": refusal,
+        "total_after_delete": later.total,
+        "heard_after_delete": _oids(heard),
+    }
+
+
+async def _wait_for_the_future(stage: Stage, world: thyme.World) -> dict[str, Any]:
+    await stage.scene(
+        "A frame that lies in the future",
+        "Fireworks are due. Carla wants those between two instants, and no others.",
+    )
+    opens_s, closes_s = OPENS_IN.total_seconds(), (OPENS_IN + OPEN_FOR).total_seconds()
+    stage.code(f'show = await world.subscribe("fireworks", start=timedelta(seconds={opens_s}),')
+    stage.code(f"                             end=timedelta(seconds={closes_s}))")
+    show = await world.subscribe("fireworks", start=OPENS_IN, end=OPENS_IN + OPEN_FOR)
+    early = await _insert(world, "duarte", "test-shot", "photo fireworks", "Only a test shot")
+    assert show.frame.start_us is not None
+    await _sleep_until(world, show.frame.start_us)
+    stage.say("The frame opens …")
+    await _insert(world, "duarte", "rockets", "photo fireworks", "The first rockets")
+    heard = [note async for note in show]
+    stage.say(f"… and closes. The iteration ends by itself: {show.over}.")
+    await _insert(world, "duarte", "smoke", "photo fireworks", "Smoke")
+    _show(stage, heard)
+    why = await world.explain(early, show)
+    stage.say("And the test shot?")
+    stage.say(str(why))
+    return {
+        "frame_heard": _oids(heard),
+        "frame_over": show.over or "",
+        "frame_missed_reasons": why.reasons,
+    }
+
+
+async def _restart(stage: Stage) -> dict[str, Any]:
+    await stage.scene(
+        "Eva's phone dies, and comes back",
+        "A world kept in a directory survives; a subscription resumes where it stopped.",
+    )
+    with TemporaryDirectory() as folder:
+        stage.code('async with thyme.join("final", data=folder) as world:')
+        async with thyme.join("final", data=folder) as world:
+            feed = await world.subscribe(QUERY)
+            for who, oid, tags, caption in BEFORE[1:3]:
+                await _insert(world, who, oid, tags, caption)
+            taken = [await anext(feed)]
+            stage.say(f"Two goals are notified, one is seen: “{_caption(taken[0])}”")
+        stage.say("… and the battery is empty.")
+        stage.code('async with thyme.join("final", data=folder) as world:')
+        async with thyme.join("final", data=folder) as world:
+            await _insert(world, "bruno", "g3", "clip goal ronaldo", "52' 2-1, a header")
+            stage.code(f'    feed = await world.resume("{feed.sid}")')
+            feed = await world.resume(feed.sid)
+            await feed.caught_up()
+            resumed = await _take_what_is_here(feed)
+            stored = await world.search(QUERY)
+    stage.say("What is new and what was not seen; nothing twice:")
+    _show(stage, resumed)
+    return {
+        "restart_taken": _oids(taken),
+        "restart_resumed": _oids(resumed),
+        "restart_objects": stored.total,
+    }
+
+
+async def _insert(world: thyme.World, who: str, oid: str, tags: str, caption: str) -> thyme.Key:
+    """Publishes some made-up bytes. Who published is a tag, too: that makes it searchable."""
+    data = f"{caption}\n".encode() * 2_000
+    return await world.insert(data, tags=[*tags.split(), f"by:{who}"], summary=caption, oid=oid)
+
+
+async def _take_what_is_here(feed: thyme.Subscription) -> list[thyme.Notification]:
+    return [await anext(feed) for _ in range(feed.waiting)]
+
+
+async def _sleep_until(world: thyme.World, instant_us: int) -> None:
+    """Sleeps a little past the instant: event loops may wake a little early."""
+    left_s = (instant_us - world.now_us()) / 1_000_000
+    await asyncio.sleep(max(0.0, left_s) + 0.01)
+
+
+def _caption(note: thyme.Notification) -> str:
+    return note.metadata.summary.decode()
+
+
+def _oids(notes: Iterable[thyme.Notification]) -> tuple[str, ...]:
+    return tuple(note.metadata.oid for note in notes)
+
+
+def _show(stage: Stage, notes: Iterable[thyme.Notification]) -> None:
+    rows = [("past" if n.past else "new", _caption(n), ", ".join(n.metadata.tags)) for n in notes]
+    stage.table(("when", "caption", "tags"), rows)

@@ -1,0 +1,102 @@
+"""Time: instants and the frames of subscriptions.
+
+Instants are integers, microseconds since 1970 (UTC). An application may also hand in an aware
+`datetime`, or a `timedelta` that counts from now; nothing else, because a float or a naive datetime
+does not say which instant is meant.
+Clauses: M10, M11.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from thyme.model.errors import FrameError, InstantError
+
+SECOND_US = 1_000_000
+INSTANT_MAX_US = 2**62
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def as_instant_us(value: int | datetime | timedelta, now_us: int) -> int:
+    """The instant that an application's value names, in microseconds."""
+    match value:
+        case bool():
+            raise InstantError(f"an instant is not a truth value: {value!r}")
+        case int():
+            instant_us = value
+        case datetime():
+            if value.utcoffset() is None:
+                raise InstantError(
+                    f"{value!r} has no time zone, so it names no instant; "
+                    "use e.g. datetime.now(timezone.utc) or .astimezone()"
+                )
+            instant_us = (value - _EPOCH) // _MICROSECOND
+        case timedelta():
+            instant_us = now_us + value // _MICROSECOND
+        case _:
+            raise InstantError(
+                f"an instant is an aware datetime, a timedelta from now, or an integer of "
+                f"microseconds since 1970, not {type(value).__name__}: {value!r}"
+            )
+    check_instant_us(instant_us)
+    return instant_us
+
+
+def check_instant_us(instant_us: int) -> None:
+    """Refuses instants that no clock of ours will ever show."""
+    if not -INSTANT_MAX_US <= instant_us <= INSTANT_MAX_US:
+        raise InstantError(f"instant out of range: {instant_us} µs")
+
+
+class TimeFrame(msgspec.Struct, frozen=True, array_like=True):
+    """A closed span of publication time; None at an end leaves it open (M10, M11)."""
+
+    start_us: int | None = None
+    end_us: int | None = None
+
+    def __post_init__(self) -> None:
+        for end in (self.start_us, self.end_us):
+            if end is not None:
+                check_instant_us(end)
+        if self.start_us is not None and self.end_us is not None and self.start_us > self.end_us:
+            raise FrameError(f"frame starts ({self.start_us} µs) after it ends ({self.end_us} µs)")
+
+    def contains(self, at_us: int) -> bool:
+        """Whether an object published at this instant lies inside; both ends belong to it."""
+        after = self.start_us is None or self.start_us <= at_us
+        return after and (self.end_us is None or at_us <= self.end_us)
+
+    def over(self, now_us: int) -> bool:
+        """Whether the frame's end has passed."""
+        return self.end_us is not None and self.end_us < now_us
+
+    def __str__(self) -> str:
+        return f"{_written(self.start_us)}..{_written(self.end_us)}"
+
+
+ALWAYS = TimeFrame()
+
+
+def as_frame(
+    start: int | datetime | timedelta | None, end: int | datetime | timedelta | None, now_us: int
+) -> TimeFrame:
+    """The frame between two instants as an application gives them."""
+    return TimeFrame(
+        None if start is None else as_instant_us(start, now_us),
+        None if end is None else as_instant_us(end, now_us),
+    )
+
+
+def written_instant(instant_us: int) -> str:
+    """An instant for people: ISO 8601 in UTC where the calendar reaches, else microseconds."""
+    try:
+        return (_EPOCH + instant_us * _MICROSECOND).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{instant_us} µs"
+
+
+def _written(end_us: int | None) -> str:
+    return "⊥" if end_us is None else written_instant(end_us)

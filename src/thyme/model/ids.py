@@ -1,0 +1,87 @@
+"""Identifiers: of nodes, objects, subscriptions; and the key of an object.
+
+An object's key is the pair of its identifier and its owner's (M3): two owners may use the same
+object identifier. `str(key)` and `Key.parse` are the written form, for people and command lines.
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import NewType
+
+import msgspec
+
+from thyme.model.errors import KeyFormatError, shown
+
+NodeId = NewType("NodeId", bytes)
+ObjectId = NewType("ObjectId", str)
+SubscriptionId = NewType("SubscriptionId", str)
+
+NODE_ID_BYTES_MAX = 32
+NAME_BYTES_MAX = 64
+_HEXADECIMAL = re.compile(r"([0-9a-fA-F]{2})+")
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: nothing to mistake
+
+
+def as_node_id(value: object) -> NodeId:
+    """A node's identifier: 1 to 32 bytes."""
+    if not isinstance(value, bytes) or not 1 <= len(value) <= NODE_ID_BYTES_MAX:
+        raise KeyFormatError(f"a node id is 1 to {NODE_ID_BYTES_MAX} bytes, not {shown(value)}")
+    return NodeId(value)
+
+
+def as_object_id(value: str) -> ObjectId:
+    """An object's identifier: 1 to 64 bytes of printable text without white space or `@`."""
+    return ObjectId(_name(value, "an object id"))
+
+
+def as_subscription_id(value: str) -> SubscriptionId:
+    """A subscription's identifier: written like an object's."""
+    return SubscriptionId(_name(value, "a subscription id"))
+
+
+def draw_name(rng: Random, bits: int = 65) -> str:
+    """A fresh name that nobody else draws: `bits` random bits, 5 to a letter."""
+    return "".join(_ALPHABET[rng.getrandbits(5)] for _ in range(-(-bits // 5)))
+
+
+class Key(msgspec.Struct, frozen=True, array_like=True, order=True, cache_hash=True):
+    """The system-wide key ⟨oid, nid⟩ of an object (M3)."""
+
+    oid: ObjectId
+    owner: NodeId
+
+    def __post_init__(self) -> None:
+        as_object_id(self.oid)
+        as_node_id(self.owner)
+
+    def __str__(self) -> str:
+        return f"{self.oid}@{self.owner.hex()}"
+
+    def __repr__(self) -> str:
+        return f"Key.parse({str(self)!r})"
+
+    @classmethod
+    def parse(cls, text: object) -> Key:
+        """Reads `oid@owner`, the owner in hexadecimal."""
+        oid, _, owner = text.rpartition("@") if isinstance(text, str) else ("", "", "")
+        if not _HEXADECIMAL.fullmatch(owner):
+            raise KeyFormatError(
+                f"a key is written oid@owner (owner in hexadecimal), not {shown(text)}"
+            )
+        return cls(as_object_id(oid), as_node_id(bytes.fromhex(owner)))
+
+
+def _name(value: str, what: str) -> str:
+    if not isinstance(value, str):
+        raise KeyFormatError(f"{what} is text, not {type(value).__name__}: {shown(value)}")
+    if value.isascii() and value.isalnum() and 0 < len(value) <= NAME_BYTES_MAX:
+        return value
+    sound = value.isprintable() and "@" not in value and not any(map(str.isspace, value))
+    if not sound or not 1 <= len(value.encode()) <= NAME_BYTES_MAX:
+        raise KeyFormatError(
+            f"{what} is 1 to {NAME_BYTES_MAX} bytes of printable text without white space "
+            f"or '@', not {shown(value)}"
+        )
+    return value

@@ -1,0 +1,95 @@
+"""Tags: the words objects are found by.
+
+A tag is kept in one form only (NFC, case-folded), so that equal words are equal strings everywhere.
+`as_tag` is the only door; a `Tag` that exists is valid.
+Clause: M4.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NewType
+
+from thyme.model.errors import TagError, shown
+
+Tag = NewType("Tag", str)
+
+TAG_BYTES_MAX = 128
+TAGS_PER_OBJECT_MAX = 64
+# Composing and folding shorten a word; what is longer than this cannot end up short enough.
+_UNFOLDED_CHARS_MAX = 8 * TAG_BYTES_MAX
+OPERATORS = "&|!(),"
+OPERATOR_WORDS = frozenset({"and", "or", "not"})
+
+
+def as_tag(text: str) -> Tag:
+    """The tag that a word stands for, or a `TagError` that says what is wrong with it."""
+    if not isinstance(text, str):
+        raise TagError(f"a tag is text, not {type(text).__name__}: {shown(text)}")
+    if not text:
+        raise TagError("a tag cannot be empty")
+    if len(text) > _UNFOLDED_CHARS_MAX:
+        raise TagError(f"a tag has at most {TAG_BYTES_MAX} bytes, this one {len(text)} characters")
+    return _folded(text)
+
+
+@lru_cache(maxsize=65_536)
+def _folded(text: str) -> Tag:
+    _refuse_characters(text)
+    # Folding can leave NFC and composing can enable a fold, so both run until nothing moves.
+    folded = text
+    while (again := _fold(folded)) != folded:
+        folded = again
+    if folded in OPERATOR_WORDS:
+        raise TagError(f"{text!r} is a query operator and cannot be a tag")
+    if (size := len(folded.encode())) > TAG_BYTES_MAX:
+        raise TagError(f"a tag has at most {TAG_BYTES_MAX} bytes, {shown(text, 30)} has {size}")
+    return Tag(folded)
+
+
+def as_tags(words: Iterable[str]) -> tuple[Tag, ...]:
+    """The set of an object's tags: sorted, each once, at least one."""
+    tags = tuple(sorted({as_tag(word) for word in as_words(words)}))
+    if not tags:
+        raise TagError("an object needs at least one tag")
+    if len(tags) > TAGS_PER_OBJECT_MAX:
+        raise TagError(
+            f"an object has at most {TAGS_PER_OBJECT_MAX} tags, this one has {len(tags)}"
+        )
+    return tags
+
+
+def as_words(words: object) -> Iterable[str]:
+    """A list of words as it was given; refuses one text, which Python would take letter by letter,
+    and what is no list at all."""
+    if isinstance(words, str | bytes) or not isinstance(words, Iterable):
+        raise TagError(f"tags are a list of words, not {type(words).__name__}: {shown(words)}")
+    return words
+
+
+def check_tags(tags: tuple[Tag, ...]) -> None:
+    """Refuses a tuple that `as_tags` would not have made (used on what arrives from elsewhere)."""
+    if as_tags(tags) != tags:
+        raise TagError(f"tags must be normalised, sorted and distinct: {shown(tags)}")
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
+
+
+def _refuse_characters(text: str) -> None:
+    for position, char in enumerate(text):
+        kind = unicodedata.category(char)
+        if char in OPERATORS:
+            what = "query operator"
+        elif char.isspace() or kind[0] == "Z":
+            what = "white space"
+        elif kind in ("Cc", "Cs"):
+            what = "control character"
+        else:
+            continue
+        error = TagError(f"a tag holds no {what}: {char!r} at character {position}")
+        error.position = position
+        raise error

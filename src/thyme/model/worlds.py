@@ -1,0 +1,62 @@
+"""Worlds: independent instances of Thyme that may share a place (M21)."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from thyme.model.errors import WorldError, shown
+from thyme.model.frames import check_instant_us
+
+WORLD_NAME_BYTES_MAX = 128
+
+
+class Area(msgspec.Struct, frozen=True, array_like=True):
+    """The rectangle a world covers, in metres."""
+
+    width_m: float
+    height_m: float
+
+    def __post_init__(self) -> None:
+        for side in (self.width_m, self.height_m):
+            if not (math.isfinite(side) and side > 0):
+                raise WorldError(f"an area has sides longer than 0 m, not {side}")
+
+
+class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What tells a world from another: its name for people, its identifier for nodes.
+
+    A world has an area and a cell size where cells are places (DCS), a number of cells where they
+    are not (Infra), neither where there are none; and it may have an end.
+    """
+
+    name: str
+    wid: str
+    area: Area | None = None
+    cell_m: float | None = None
+    cells: int | None = None
+    ends_us: int | None = None
+
+    def __post_init__(self) -> None:
+        check_world_name(self.name)
+        if not self.wid:
+            raise WorldError("a world needs an identifier")
+        if (self.area is None) != (self.cell_m is None):
+            raise WorldError("an area and a cell size go together")
+        if self.cell_m is not None and not (math.isfinite(self.cell_m) and self.cell_m > 0):
+            raise WorldError(f"a cell is larger than 0 m, not {self.cell_m}")
+        if self.cells is not None and self.cells < 1:
+            raise WorldError(f"a world has at least one cell, not {self.cells}")
+        if self.ends_us is not None:
+            check_instant_us(self.ends_us)
+
+
+def check_world_name(name: object) -> None:
+    """Refuses what cannot name a world: it must fit a line, a file name and a datagram."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise WorldError(f"a world's name is printable text, not {shown(name)}")
+    if len(name.encode()) > WORLD_NAME_BYTES_MAX:
+        raise WorldError(
+            f"a world's name has at most {WORLD_NAME_BYTES_MAX} bytes: {shown(name, 30)}"
+        )

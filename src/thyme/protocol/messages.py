@@ -1,0 +1,145 @@
+"""Messages: what nodes say to each other, each declared once.
+
+Immutable records; on the wire each is an array that starts with its number (`tag`) and lists its
+fields in the order they stand here (see docs/wire.md). Fields may be added at the end, with a
+default; numbers are never used twice.
+Clauses: M13–M20, M25, E2.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from thyme.model.frames import TimeFrame
+from thyme.model.ids import Key, SubscriptionId, as_subscription_id
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import (
+    Conjunction,
+    Subscription,
+    SubscriptionKey,
+    check_conjunctions,
+)
+from thyme.query.cursor import Cursor
+
+RequestNumber = int
+"""Chosen by the sender of a request, repeated by its retransmissions and its reply."""
+
+
+class InsertObject(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Store this object and notify whom it concerns. Answered by `Done` or `Refused`."""
+
+    request: RequestNumber
+    metadata: Metadata
+    data: bytes
+
+
+class DeleteObject(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Remove an object; only from its owner. Answered by `Done` or `Refused`."""
+
+    request: RequestNumber
+    key: Key
+
+
+class StartSubscription(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Match this from now on, and answer with a `Page` of the past."""
+
+    request: RequestNumber
+    subscription: Subscription
+    batch: int
+
+
+class StopSubscription(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Forget a subscription; only from its subscriber. Answered by `Done`."""
+
+    request: RequestNumber
+    key: SubscriptionKey
+
+
+class FetchPage(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """The most recent matches before a cursor. Answered by `Page`; nothing is remembered."""
+
+    request: RequestNumber
+    conjunctions: tuple[Conjunction, ...]
+    frame: TimeFrame
+    count: int
+    before: Cursor | None = None
+
+    def __post_init__(self) -> None:
+        check_conjunctions(self.conjunctions)
+
+
+class FetchObject(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The bytes of an object. Answered by `ObjectData` or `Refused`."""
+
+    request: RequestNumber
+    key: Key
+
+
+class FetchStatus(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """What is known of a key. Answered by `ObjectStatus`."""
+
+    request: RequestNumber
+    key: Key
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """The request was carried out."""
+
+    request: RequestNumber
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """The request failed for good: a code of `thyme.model.errors` and words for people."""
+
+    request: RequestNumber
+    code: str
+    detail: str
+
+
+class Page(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """Some of the past, newest first; how much there is in all; whether there are older ones."""
+
+    request: RequestNumber
+    total: int
+    items: tuple[Metadata, ...]
+    more: bool
+
+
+class ObjectData(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """An object."""
+
+    request: RequestNumber
+    key: Key
+    data: bytes
+
+
+class ObjectStatus(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """What a broker knows of a key, see `KnownObject`."""
+
+    request: RequestNumber
+    state: str
+    metadata: Metadata | None
+
+
+class Notify(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """One object that matches one or more subscriptions of the receiver. Not answered."""
+
+    metadata: Metadata
+    sids: tuple[SubscriptionId, ...]
+
+    def __post_init__(self) -> None:
+        for sid in self.sids:
+            as_subscription_id(sid)
+
+
+Ask = (
+    InsertObject
+    | DeleteObject
+    | StartSubscription
+    | StopSubscription
+    | FetchPage
+    | FetchObject
+    | FetchStatus
+)
+Reply = Done | Refused | Page | ObjectData | ObjectStatus
+Message = Ask | Reply | Notify

@@ -1,0 +1,24 @@
+"""Cursor: a place in history, ordered by time then key, from which to read on (M17)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from thyme.model.frames import check_instant_us
+from thyme.model.ids import Key
+from thyme.model.metadata import Metadata
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """The place of one object in history; stable whatever is inserted or deleted around it."""
+
+    published_us: int
+    key: Key
+
+    def __post_init__(self) -> None:
+        check_instant_us(self.published_us)
+
+
+def cursor_of(metadata: Metadata) -> Cursor:
+    """The place of an object."""
+    return Cursor(metadata.published_us, metadata.key)

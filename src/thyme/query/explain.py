@@ -1,0 +1,58 @@
+"""Explanations: why an object does or does not match a subscription (M32)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from thyme.model.frames import TimeFrame, written_instant
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Conjunction
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The verdict and its reasons, in words; `formula` and `frame` are None where unknown."""
+
+    matches: bool
+    state: str
+    formula: bool | None
+    frame: bool | None
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(("matches" if self.matches else "does not match", *self.reasons))
+
+
+def explain(
+    state: str, metadata: Metadata | None, conjunctions: Sequence[Conjunction], frame: TimeFrame
+) -> Explanation:
+    """Holds an object against a query and a frame; `state` is what the broker knows of it."""
+    reasons = [f"object: {_STATES.get(state, state)}"]
+    if metadata is None:
+        return Explanation(False, state, None, None, tuple(reasons))
+    met = [conjunction for conjunction in conjunctions if conjunction.matches(metadata.tags)]
+    reasons += [f"formula: {conjunction} holds" for conjunction in met]
+    if not met:
+        reasons += [_unmet(conjunction, metadata) for conjunction in conjunctions]
+    inside = frame.contains(metadata.published_us)
+    where = "inside" if inside else "outside"
+    reasons.append(f"frame: {written_instant(metadata.published_us)} lies {where} {frame}")
+    there = state == "there"
+    return Explanation(there and bool(met) and inside, state, bool(met), inside, tuple(reasons))
+
+
+def _unmet(conjunction: Conjunction, metadata: Metadata) -> str:
+    missing = [tag for tag in conjunction.positive if tag not in metadata.tags]
+    unwanted = [tag for tag in conjunction.negative if tag in metadata.tags]
+    why = [f"lacks {tag}" for tag in missing] + [f"has {tag}" for tag in unwanted]
+    return f"formula: {conjunction} fails, since the object {' and '.join(why)}"
+
+
+_STATES = {
+    "there": "stored",
+    "deleted": "deleted by its owner",
+    "expired": "gone, its life span or the node's age limit is over",
+    "evicted": "gone, evicted to make room",
+    "unknown": "not there: never arrived, or forgotten",
+}

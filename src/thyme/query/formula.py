@@ -1,0 +1,149 @@
+"""Formulas: text or Python expressions → reverse Polish form.
+
+Reads the text in one pass with an explicit stack, so that neither depth nor length of the text can
+exhaust anything. What the formula means (its disjunctive normal form) is made by `dnf`.
+Clauses: M5, M8, M9, M31.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import NoReturn
+
+from thyme.model.errors import QuerySyntaxError, QueryTooLargeError, TagError, shown
+from thyme.model.tags import Tag, as_tag
+
+TEXT_CHARS_MAX = 65_536
+DEPTH_MAX = 500
+SYMBOLS_MAX = 100_000
+
+
+class Operator(Enum):
+    """A connective; its value is its precedence: not before and before or."""
+
+    OR = 1
+    AND = 2
+    NOT = 3
+
+
+Symbol = Tag | Operator
+"""One element of a formula in reverse Polish form."""
+
+_OPEN = "("
+_WORDS = {"and": Operator.AND, "or": Operator.OR, "not": Operator.NOT}
+_SIGNS = {"&": Operator.AND, ",": Operator.AND, "|": Operator.OR, "!": Operator.NOT}
+_TOKEN = re.compile(r"\s*([&|!(),]|[^\s&|!(),]+)")
+_WANTS_OPERAND = "a tag, '!' or '('"
+_WANTS_OPERATOR = "'&', '|', ',' or "
+
+
+def check_length(text: str) -> None:
+    """Refuses a formula that takes too long to write down."""
+    if len(text) > TEXT_CHARS_MAX:
+        raise QueryTooLargeError(
+            f"a query has at most {TEXT_CHARS_MAX} characters, this one has {len(text)}"
+        )
+
+
+def parse(text: str) -> tuple[Symbol, ...]:
+    """The formula that a text writes down; a `QuerySyntaxError` points at what is wrong."""
+    check_length(text)
+    return _Reader(text).read()
+
+
+class _Reader:
+    """Shunting-yard: operands go out at once, operators wait for those that bind tighter."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._out: list[Symbol] = []
+        self._waiting: list[tuple[Operator | str, int]] = []
+        self._depth = 0
+        self._operand_next = True
+
+    def read(self) -> tuple[Symbol, ...]:
+        for token, position in self._tokens():
+            if self._operand_next:
+                self._read_operand(token, position)
+            else:
+                self._read_operator(token, position)
+        if self._operand_next:
+            self._fail(len(self._text), "the end", _WANTS_OPERAND)
+        while self._waiting:
+            operator, position = self._waiting.pop()
+            if not isinstance(operator, Operator):
+                self._fail(position, "'(' that is never closed", "a matching ')'")
+            self._out.append(operator)
+        return tuple(self._out)
+
+    def _tokens(self) -> Iterator[tuple[str, int]]:
+        position = 0
+        while match := _TOKEN.match(self._text, position):
+            yield match.group(1), match.start(1)
+            position = match.end()
+
+    def _read_operand(self, token: str, position: int) -> None:
+        if token == _OPEN:
+            self._depth += 1
+            if self._depth > DEPTH_MAX:
+                raise QueryTooLargeError(
+                    f"parentheses nest at most {DEPTH_MAX} deep; they go deeper at "
+                    f"character {position}"
+                )
+            self._waiting.append((_OPEN, position))
+            return
+        operator = _operator(token)
+        if operator is Operator.NOT:
+            self._waiting.append((operator, position))
+        elif operator is not None or token == ")":
+            self._fail(position, repr(token), _WANTS_OPERAND)
+        else:
+            self._out.append(self._tag(token, position))
+            self._operand_next = False
+
+    def _read_operator(self, token: str, position: int) -> None:
+        if token == ")":
+            self._close(position)
+            return
+        operator = _operator(token)
+        if operator is None or operator is Operator.NOT:
+            self._fail(position, shown(token, 40), self._wanted_after_operand())
+        self._release(operator.value)
+        self._waiting.append((operator, position))
+        self._operand_next = True
+
+    def _release(self, precedence: int) -> None:
+        """Lets out the waiting operators that bind at least as tightly."""
+        while self._waiting:
+            operator = self._waiting[-1][0]
+            if not isinstance(operator, Operator) or operator.value < precedence:
+                return
+            self._waiting.pop()
+            self._out.append(operator)
+
+    def _close(self, position: int) -> None:
+        self._release(0)
+        if not self._waiting:
+            self._fail(position, "')' that was never opened", self._wanted_after_operand())
+        self._waiting.pop()
+        self._depth -= 1
+
+    def _tag(self, token: str, position: int) -> Tag:
+        try:
+            return as_tag(token)
+        except TagError as error:
+            at = position + (error.position or 0)
+            found = shown(token, 40)
+            raise QuerySyntaxError(self._text, at, found, f"a tag ({error})") from None
+
+    def _wanted_after_operand(self) -> str:
+        return _WANTS_OPERATOR + ("')'" if self._depth else "the end")
+
+    def _fail(self, position: int, found: str, expected: str) -> NoReturn:
+        raise QuerySyntaxError(self._text, position, found, expected)
+
+
+def _operator(token: str) -> Operator | None:
+    return _SIGNS.get(token) or _WORDS.get(token.casefold())

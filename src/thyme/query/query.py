@@ -1,0 +1,167 @@
+"""Queries: propositional formulas over tags, in the one form that brokers understand.
+
+`Query("goal & (eder | ronaldo) & !replay")` reads text; `tag("goal") & ~tag("replay")` builds the
+same in Python. Either way equal formulas are equal values, printed alike.
+Clauses: M5–M9, M31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import NoReturn
+
+from thyme.model.errors import QueryError, QueryTooLargeError, shortened, shown
+from thyme.model.subscriptions import CONJUNCTIONS_MAX_ANYWHERE, Conjunction
+from thyme.model.tags import Tag, as_tag, as_words
+from thyme.query.dnf import CONJUNCTIONS_MAX, Literals, normal_form
+from thyme.query.formula import SYMBOLS_MAX, Operator, Symbol, check_length, parse
+
+
+class Formula:
+    """An expression over tags while it is being built; `Query(formula)` makes it a query.
+
+    A formula may be what a query may not, e.g. a lone negation: `~tag("replay")` becomes useful
+    only beside a positive tag. Text beside a formula is read as one: `tag("goal") & "eder | nani"`.
+    """
+
+    def __init__(self, symbols: tuple[Symbol, ...]) -> None:
+        if len(symbols) > SYMBOLS_MAX:
+            raise QueryTooLargeError(
+                f"a formula has at most {SYMBOLS_MAX} symbols, not {len(symbols)}"
+            )
+        self._symbols = symbols
+
+    def __and__(self, other: Formula | str) -> Formula:
+        return self._with(other, Operator.AND)
+
+    def __or__(self, other: Formula | str) -> Formula:
+        return self._with(other, Operator.OR)
+
+    def __rand__(self, other: str) -> Formula:
+        return Formula(parse(other)) & self
+
+    def __ror__(self, other: str) -> Formula:
+        return Formula(parse(other)) | self
+
+    def __invert__(self) -> Formula:
+        return Formula((*self._symbols, Operator.NOT))
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a formula is not a truth value; combine formulas with &, | and ~")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Formula) and self._literals == other._literals
+
+    def __hash__(self) -> int:
+        return hash(self._literals)
+
+    def __str__(self) -> str:
+        return " | ".join(map(_written, self._literals))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    @cached_property
+    def _literals(self) -> tuple[Literals, ...]:
+        return normal_form(self._symbols, CONJUNCTIONS_MAX)
+
+    def _with(self, other: Formula | str, operator: Operator) -> Formula:
+        if isinstance(other, str):
+            other = Formula(parse(other))
+        if not isinstance(other, Formula):
+            return NotImplemented
+        return Formula((*self._symbols, *other._symbols, operator))
+
+
+class Query(Formula):
+    """A formula that can be subscribed to: neither always true nor always false, and every
+    conjunction with a positive tag, which is what brokers find it by (M7)."""
+
+    def __init__(self, formula: str | Formula, *, conjunctions_max: int = CONJUNCTIONS_MAX) -> None:
+        if isinstance(formula, str):
+            super().__init__(parse(formula))
+        elif isinstance(formula, Formula):
+            super().__init__(formula._symbols)
+        else:
+            raise QueryError(
+                f"a query is text or built from tag(…), not {type(formula).__name__}: {shown(formula)}"
+            )
+        literals = normal_form(self._symbols, conjunctions_max)
+        _refuse_unkeyed(literals)
+        check_length(" | ".join(map(_written, literals)))
+        self.__dict__["_literals"] = literals
+        self.conjunctions: tuple[Conjunction, ...] = tuple(
+            Conjunction(positive, negative) for positive, negative in literals
+        )
+
+    def matches(self, tags: Iterable[str]) -> bool:
+        """Whether an object with these tags satisfies the query; tags are normalised first."""
+        present = {as_tag(word) for word in as_words(tags)}
+        return any(conjunction.matches(present) for conjunction in self.conjunctions)
+
+    @property
+    def tags(self) -> tuple[Tag, ...]:
+        """Every tag that matters to the query, in order."""
+        return tuple(sorted({tag for pair in self._literals for side in pair for tag in side}))
+
+
+def tag(word: str) -> Formula:
+    """The formula that asks for one tag: `tag("goal") & ~tag("replay")` (M31)."""
+    return Formula((as_tag(word),))
+
+
+def as_query(formula: str | Formula) -> Query:
+    """A query from whatever an application hands in."""
+    return formula if isinstance(formula, Query) else Query(formula)
+
+
+def query_of(conjunctions: Iterable[Conjunction]) -> Query:
+    """The query that stored conjunctions came from."""
+    symbols: list[Symbol] = []
+    for number, conjunction in enumerate(conjunctions):
+        symbols += _symbols_of(conjunction)
+        if number:
+            symbols.append(Operator.OR)
+    return Query(Formula(tuple(symbols)), conjunctions_max=CONJUNCTIONS_MAX_ANYWHERE)
+
+
+def _symbols_of(conjunction: Conjunction) -> Iterator[Symbol]:
+    for number, word in enumerate(conjunction.positive):
+        yield word
+        if number:
+            yield Operator.AND
+    for word in conjunction.negative:
+        yield from (word, Operator.NOT, Operator.AND)
+
+
+def _refuse_unkeyed(literals: tuple[Literals, ...]) -> None:
+    if not literals:
+        raise QueryError("the query is a contradiction: nothing can ever match it")
+    unkeyed = [pair for pair in literals if not pair[0]]
+    if not unkeyed:
+        return
+    if literals == (((), ()),) or _always_true(literals):
+        raise QueryError("the query is a tautology: everything matches it; name a tag you want")
+    raise QueryError(
+        f"every conjunction needs a tag without '!', and this one has none: {shortened(_written(unkeyed[0]))}"
+    )
+
+
+def _always_true(literals: tuple[Literals, ...], tags_max: int = 10) -> bool:
+    """By truth table; formulas too large for one are refused for the conjunction they name."""
+    tags = sorted({tag for pair in literals for side in pair for tag in side})
+    if len(tags) > tags_max:
+        return False
+    worlds = (
+        {tag for n, tag in enumerate(tags) if bits >> n & 1} for bits in range(1 << len(tags))
+    )
+    return all(
+        any(present.issuperset(yes) and present.isdisjoint(no) for yes, no in literals)
+        for present in worlds
+    )
+
+
+def _written(pair: Literals) -> str:
+    positive, negative = pair
+    return " & ".join([*positive, *(f"!{tag}" for tag in negative)])

@@ -1,0 +1,166 @@
+"""Catalogue: the objects that a broker looks after.
+
+Keeps metadata in the history index and on the store's shelf, the bytes in the store. An object
+leaves when its owner deletes it, when its life span ends, or when the node's limits of age or bytes
+are reached; a tombstone stays.
+Clauses: M3, M14, M25, M29, D15.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from thyme.model.errors import NotFoundError, NotOwnerError, RejectedError
+from thyme.model.ids import Key, NodeId
+from thyme.model.metadata import Limits, Metadata
+from thyme.query.history import HistoryIndex
+from thyme.storage.store import Shelf, Store
+from thyme.substrates.graveyard import Burial, Graveyard, Tombstone
+
+THERE, UNKNOWN = "there", "unknown"
+DELETED, EXPIRED, EVICTED = "deleted", "expired", "evicted"
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a broker keeps, and for how long (M29); None sets no limit."""
+
+    age_us_max: int | None = None
+    bytes_max: int | None = None
+    objects_max: int = 10_000_000
+
+
+OBJECTS = Shelf("object", Metadata)
+BURIED_OBJECTS = Shelf("buried object", Tombstone)
+
+
+class Catalogue:
+    """The objects of one broker."""
+
+    def __init__(self, store: Store, limits: Limits, retention: Retention, burial: Burial) -> None:
+        self._store = store
+        self._limits = limits
+        self._retention = retention
+        self._graveyard = Graveyard(store, BURIED_OBJECTS, burial)
+        self._life_ends: list[tuple[int, Key]] = []
+        self.bytes_held = 0
+        self.history = HistoryIndex()
+        self.left: Counter[str] = Counter()
+        for _, metadata in store.load(OBJECTS):
+            self._file(metadata)
+
+    def __len__(self) -> int:
+        return len(self.history)
+
+    def add(self, metadata: Metadata, data: bytes, now_us: int) -> bool:
+        """Stores an object; False if it is here already. Refuses what it must not keep."""
+        if (known := self.history.get(metadata.key)) is not None:
+            if known != metadata:
+                raise RejectedError(f"{metadata.key} is taken: an object never changes")
+            return False
+        self._refuse(metadata, data, now_us)
+        self._make_room(_weight(metadata), now_us)
+        self._store.put(OBJECTS, str(metadata.key), metadata)
+        self._store.put_data(str(metadata.key), data)
+        self._file(metadata)
+        return True
+
+    def delete(self, key: Key, by: NodeId, now_us: int) -> None:
+        """Removes an object for its owner, for good; a repeated delete is as good as the first."""
+        if key.owner != by:
+            raise NotOwnerError(f"{key} belongs to another node: only its owner may delete it")
+        match self.state(key):
+            case "there":
+                self._remove(key, DELETED, now_us)
+            case "deleted":
+                return
+            case state:
+                raise NotFoundError(f"{key} is not stored here ({state})")
+
+    def data(self, key: Key) -> bytes:
+        """The bytes of an object."""
+        data = self._store.data(str(key)) if key in self.history else None
+        if data is None:
+            raise NotFoundError(f"{key} is not stored here ({self.state(key)})")
+        return data
+
+    def state(self, key: Key) -> str:
+        """`there`, why it left, or `unknown`."""
+        return THERE if key in self.history else self._graveyard.why(str(key)) or UNKNOWN
+
+    def expire(self, now_us: int) -> None:
+        """Removes what is past its life span or the age limit, and old tombstones."""
+        while self._life_ends and self._life_ends[0][0] <= now_us:
+            ends_us, key = heapq.heappop(self._life_ends)
+            metadata = self.history.get(key)
+            if metadata is not None and metadata.expires_us == ends_us:
+                self._remove(key, EXPIRED, now_us)
+        while (ends_us_oldest := self._oldest_ends_us()) is not None and ends_us_oldest <= now_us:
+            self._remove(next(iter(self.history)).key, EXPIRED, now_us)
+        self._graveyard.expire(now_us)
+
+    def expiries(self) -> Iterator[int | None]:
+        """The instants at which `expire` next has something to do."""
+        yield self._life_ends[0][0] if self._life_ends else None
+        yield self._oldest_ends_us()
+        yield self._graveyard.next_expiry_us()
+
+    def _oldest_ends_us(self) -> int | None:
+        age_us_max = self._retention.age_us_max
+        oldest = next(iter(self.history), None) if age_us_max is not None else None
+        return None if oldest is None or age_us_max is None else oldest.published_us + age_us_max
+
+    def _refuse(self, metadata: Metadata, data: bytes, now_us: int) -> None:
+        key = metadata.key
+        if (why := self._graveyard.why(str(key))) is not None:
+            raise RejectedError(f"{key} was here and is {why}: its key cannot be used again")
+        if metadata.expired(now_us):
+            raise RejectedError(f"the life span of {key} is over")
+        if not metadata.describes(data):
+            raise RejectedError(f"the bytes of {key} are not those its metadata describes")
+        if metadata.size > self._limits.data_bytes_max:
+            raise RejectedError(f"at most {self._limits.data_bytes_max} bytes per object here")
+        if len(metadata.summary) > self._limits.summary_bytes_max:
+            raise RejectedError(f"at most {self._limits.summary_bytes_max} bytes per summary here")
+
+    def _make_room(self, weight: int, now_us: int) -> None:
+        """Evicts the oldest publications until the newcomer fits."""
+        bytes_max = self._retention.bytes_max
+        if bytes_max is not None and weight > bytes_max:
+            raise RejectedError(f"an object of {weight} bytes never fits: {bytes_max} bytes in all")
+        while len(self.history) >= self._retention.objects_max or (
+            bytes_max is not None and self.bytes_held + weight > bytes_max
+        ):
+            self._remove(next(iter(self.history)).key, EVICTED, now_us)
+
+    def _file(self, metadata: Metadata) -> None:
+        self.history.add(metadata)
+        self.bytes_held += _weight(metadata)
+        if metadata.expires_us is not None:
+            heapq.heappush(self._life_ends, (metadata.expires_us, metadata.key))
+
+    def _remove(self, key: Key, why: str, now_us: int) -> None:
+        metadata = self.history.remove(key)
+        assert metadata is not None, f"{key} was looked up before it is removed"
+        self.bytes_held -= _weight(metadata)
+        self.left[why] += 1
+        self._store.remove(OBJECTS, str(key))
+        self._store.remove_data(str(key))
+        self._graveyard.bury(str(key), why, now_us)
+        # Removed objects leave their entry here; such entries must not outnumber the living.
+        if len(self._life_ends) > 2 * len(self.history) + 64:
+            self._life_ends = [entry for entry in self._life_ends if entry[1] in self.history]
+            heapq.heapify(self._life_ends)
+
+    def check(self) -> None:
+        """Asserts what must hold between any two inputs."""
+        self._graveyard.check()
+        assert len(self.history) <= self._retention.objects_max
+        assert self._retention.bytes_max is None or self.bytes_held <= self._retention.bytes_max
+
+
+def _weight(metadata: Metadata) -> int:
+    return metadata.size + len(metadata.summary)

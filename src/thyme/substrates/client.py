@@ -1,0 +1,357 @@
+"""Client: the asking side of a node, for substrates in which one node answers.
+
+Turns each request of the application into an operation with that node, and its reply into the
+application's answer. What the answers mean for subscriptions is kept by `subscriber`; reading the
+past is done by `past`.
+Clauses: M13–M20, M27, M30, E2, E4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar, assert_never
+
+import msgspec
+
+from thyme.model.errors import (
+    CorruptError,
+    NotFoundError,
+    NotOwnerError,
+    RejectedError,
+    ThymeError,
+    UnsupportedError,
+)
+from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, draw_name
+from thyme.model.metadata import Limits, describe
+from thyme.model.subscriptions import Notification, Subscription, SubscriptionKey
+from thyme.protocol import messages as wire
+from thyme.protocol import requests as asked
+from thyme.protocol.node import Outbox
+from thyme.protocol.operations import Operations
+from thyme.protocol.requests import Failed, Finished, Value
+from thyme.substrates.past import Past, Reading, failure_of
+from thyme.substrates.subscriber import Own, Subscriber
+
+A = TypeVar("A", bound=wire.Reply)
+
+
+class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
+    """What a substrate can promise of an insert (M30)."""
+
+    copies_max: int = 1
+    durable: bool = False
+
+
+class Client:
+    """Asks one broker on behalf of the application."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        broker_id: NodeId,
+        outbox: Outbox,
+        operations: Operations,
+        subscriber: Subscriber,
+        rng: Random,
+        limits: Limits,
+        guarantees: Guarantees,
+    ) -> None:
+        self._node_id = node_id
+        self._broker_id = broker_id
+        self._outbox = outbox
+        self._operations = operations
+        self._subscriber = subscriber
+        self._past = Past(broker_id, operations, subscriber)
+        self._rng = rng
+        self._limits = limits
+        self._guarantees = guarantees
+        self._stopping: set[SubscriptionId] = set()
+
+    def on_asked(self, request: asked.Request, now_us: int) -> None:
+        """Takes a request up; one that cannot be carried out fails at once."""
+        if isinstance(request, asked.Take):
+            self._subscriber.take(request.sid, request.key)
+            return
+        if isinstance(request, asked.Pause):
+            self._subscriber.pause(request.sid)
+            return
+        try:
+            self._take_up(request, now_us)
+        except ThymeError as error:
+            self._fail(request.ask, error.code, str(error))
+
+    def _take_up(self, request: asked.Answered, now_us: int) -> None:
+        match request:
+            case asked.Insert():
+                self._insert(request, now_us)
+            case asked.Delete():
+                self._delete(request, now_us)
+            case asked.Subscribe():
+                self._subscribe(request, now_us)
+            case asked.Resume():
+                self._resume(request, now_us)
+            case asked.CatchUp():
+                self._catch_up(request, now_us)
+            case asked.More():
+                self._more(request, now_us)
+            case asked.Unsubscribe():
+                self._unsubscribe(request, now_us)
+            case asked.Search():
+                self._search(request, now_us)
+            case asked.Retrieve():
+                self._retrieve(request, now_us)
+            case asked.LookUp():
+                self._look_up(request, now_us)
+            case asked.ListSubscriptions():
+                self._finish(request.ask, self._subscriber.held())
+            case _:
+                assert_never(request)
+
+    def on_notify(self, message: wire.Notify, now_us: int) -> None:
+        """News for some of our subscriptions; one that we do not have is stopped."""
+        for sid in message.sids:
+            if not self._subscriber.on_notify(sid, message.metadata, now_us):
+                self._stop(sid, now_us)
+
+    # Objects
+
+    def _insert(self, request: asked.Insert, now_us: int) -> None:
+        self._refuse_guarantees(request)
+        key = Key(request.oid or ObjectId(draw_name(self._rng)), self._node_id)
+        metadata = describe(
+            key,
+            request.data,
+            request.tags,
+            now_us,
+            summary=request.summary,
+            expires_us=None if request.life_us is None else now_us + request.life_us,
+            limits=self._limits,
+        )
+        self._ask(
+            request.ask,
+            lambda number: wire.InsertObject(number, metadata, request.data),
+            wire.Done,
+            lambda _: self._finish(request.ask, key),
+            now_us,
+        )
+
+    def _refuse_guarantees(self, request: asked.Insert) -> None:
+        most = self._guarantees.copies_max
+        if request.copies > most:
+            raise UnsupportedError(
+                f"{request.copies} copies were asked for; this substrate keeps {most}"
+            )
+        if request.durable and not self._guarantees.durable:
+            raise UnsupportedError("a durable insert was asked for; this world is kept in memory")
+
+    def _delete(self, request: asked.Delete, now_us: int) -> None:
+        if request.key.owner != self._node_id:
+            raise NotOwnerError(f"{request.key} belongs to another node: only its owner may delete")
+        self._ask(
+            request.ask,
+            lambda number: wire.DeleteObject(number, request.key),
+            wire.Done,
+            lambda _: self._finish(request.ask, None),
+            now_us,
+        )
+
+    def _retrieve(self, request: asked.Retrieve, now_us: int) -> None:
+        metadata = request.metadata
+
+        def on_data(reply: wire.ObjectData) -> None:
+            if metadata.describes(reply.data):
+                self._finish(request.ask, reply.data)
+            else:
+                detail = f"what arrived is not {metadata.key}: its digest differs"
+                self._fail(request.ask, CorruptError.code, detail)
+
+        self._ask(
+            request.ask,
+            lambda number: wire.FetchObject(number, metadata.key),
+            wire.ObjectData,
+            on_data,
+            now_us,
+        )
+
+    def _look_up(self, request: asked.LookUp, now_us: int) -> None:
+        self._ask(
+            request.ask,
+            lambda number: wire.FetchStatus(number, request.key),
+            wire.ObjectStatus,
+            lambda reply: self._finish(request.ask, asked.KnownObject(reply.state, reply.metadata)),
+            now_us,
+        )
+
+    def _search(self, request: asked.Search, now_us: int) -> None:
+        def on_page(page: wire.Page) -> None:
+            sid = SubscriptionId("search")
+            notes = tuple(Notification(sid, item, now_us, past=True) for item in page.items)
+            self._finish(request.ask, asked.Found(notes, page.total))
+
+        self._ask(
+            request.ask,
+            lambda number: wire.FetchPage(
+                number, request.conjunctions, request.frame, request.count
+            ),
+            wire.Page,
+            on_page,
+            now_us,
+        )
+
+    # Subscriptions
+
+    def _subscribe(self, request: asked.Subscribe, now_us: int) -> None:
+        if self._subscriber.full():
+            raise RejectedError("too many subscriptions on this node; cancel some")
+        key = SubscriptionKey(SubscriptionId(draw_name(self._rng)), self._node_id)
+        subscription = Subscription(key, request.conjunctions, request.frame)
+        own = self._subscriber.open(subscription, request.batch)
+
+        def on_failure(code: str, detail: str, now_us: int) -> None:
+            self._subscriber.cancel(own)
+            self._fail(request.ask, code, detail)
+
+        self._start(request.ask, own, None, now_us, on_failure)
+
+    def _resume(self, request: asked.Resume, now_us: int) -> None:
+        own = self._own(request.sid)
+        if own.attached:
+            raise RejectedError(f"subscription {request.sid} is being listened to already")
+        own.attached = True
+
+        def on_failure(code: str, detail: str, now_us: int) -> None:
+            own.attached = False
+            own.readings -= 1
+            self._fail(request.ask, code, detail)
+
+        self._start(request.ask, own, self._subscriber.resumes_from_us(own), now_us, on_failure)
+
+    def _start(
+        self,
+        ask: int,
+        own: Own,
+        since_us: int | None,
+        now_us: int,
+        on_failure: Callable[[str, str, int], None],
+    ) -> None:
+        """Has the broker take a subscription up; its first page starts the reading."""
+
+        def on_reply(reply: wire.Reply, now_us: int) -> None:
+            if not isinstance(reply, wire.Page):
+                on_failure(*failure_of(reply), now_us)
+                return
+            self._finish(ask, asked.Begun(own.sid, reply.total))
+            self._subscriber.begin(own, now_us)
+            reading = Reading(
+                own,
+                lambda code, _, __: self._subscriber.caught_up(own, reply.total, code),
+                wanted=own.batch,
+                since_us=since_us,
+            )
+            self._past.on_page(reading, reply, now_us)
+
+        own.readings += 1
+        self._operations.start(
+            self._broker_id,
+            lambda number: wire.StartSubscription(number, own.subscription, own.batch),
+            now_us,
+            on_reply,
+            on_failure,
+        )
+
+    def _more(self, request: asked.More, now_us: int) -> None:
+        own = self._own(request.sid)
+        if not own.more:
+            self._finish(request.ask, 0)
+            return
+        reading = Reading(
+            own,
+            lambda code, detail, _: self._answer(request.ask, reading.told, code, detail),
+            wanted=request.count,
+            fresh_only=True,
+            before=own.cursor,
+        )
+        self._past.read(reading, now_us)
+
+    def _catch_up(self, request: asked.CatchUp, now_us: int) -> None:
+        own = self._own(request.sid)
+        missed_us = self._subscriber.unpause(own, request.refused)
+        if missed_us is None:
+            self._finish(request.ask, None)
+            return
+        reading = Reading(
+            own,
+            lambda code, detail, _: self._answer(request.ask, None, code, detail),
+            wanted=0,
+            since_us=missed_us,
+        )
+        self._past.read(reading, now_us)
+
+    def _unsubscribe(self, request: asked.Unsubscribe, now_us: int) -> None:
+        own = self._own(request.sid)
+        self._subscriber.cancel(own)
+        key = own.subscription.key
+        self._ask(
+            request.ask,
+            lambda number: wire.StopSubscription(number, key),
+            wire.Done,
+            lambda _: self._finish(request.ask, None),
+            now_us,
+        )
+
+    def _stop(self, sid: SubscriptionId, now_us: int) -> None:
+        """Asks a broker to forget a subscription that we know nothing of."""
+        if sid in self._stopping:
+            return
+        self._stopping.add(sid)
+        key = SubscriptionKey(sid, self._node_id)
+        self._operations.start(
+            self._broker_id,
+            lambda number: wire.StopSubscription(number, key),
+            now_us,
+            lambda _reply, _now_us: self._stopping.discard(sid),
+            lambda _code, _detail, _now_us: self._stopping.discard(sid),
+        )
+
+    def _own(self, sid: SubscriptionId) -> Own:
+        own = self._subscriber.get(sid)
+        if own is None:
+            raise NotFoundError(f"this node has no subscription {sid}, or it is over")
+        return own
+
+    # Answers
+
+    def _ask(
+        self,
+        ask: int,
+        make: Callable[[int], wire.Ask],
+        expected: type[A],
+        on_answer: Callable[[A], None],
+        now_us: int,
+    ) -> None:
+        def on_reply(reply: wire.Reply, _now_us: int) -> None:
+            if isinstance(reply, expected):
+                on_answer(reply)
+            else:
+                self._fail(ask, *failure_of(reply))
+
+        self._operations.start(
+            self._broker_id,
+            make,
+            now_us,
+            on_reply,
+            lambda code, detail, _: self._fail(ask, code, detail),
+        )
+
+    def _answer(self, ask: int, value: Value, code: str, detail: str) -> None:
+        if code:
+            self._fail(ask, code, detail)
+        else:
+            self._finish(ask, value)
+
+    def _finish(self, ask: int, value: Value) -> None:
+        self._outbox.tell(Finished(ask, value))
+
+    def _fail(self, ask: int, code: str, detail: str) -> None:
+        self._outbox.tell(Failed(ask, code, detail))

@@ -1,0 +1,154 @@
+"""The thyme command as a whole: help that teaches, one clear message when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import thyme as front_door
+from tests.cli.conftest import Thyme
+from thyme.wire import VERSION
+
+COMMAND = [sys.executable, "-m", "thyme.cli"]
+
+
+def test_version_names_what_a_report_of_a_problem_needs(thyme: Thyme) -> None:
+    assert json.loads(thyme("version", "--json").out) == {
+        "thyme": front_door.__version__,
+        "wire": VERSION,
+        "python": platform.python_version(),
+    }
+
+
+@pytest.mark.parametrize("words", ["version", "--version"])
+def test_version_is_one_line_for_people(thyme: Thyme, words: str) -> None:
+    result = thyme(words)
+
+    assert result.status == 0
+    assert result.out.startswith(f"thyme {front_door.__version__} ")
+    assert result.out.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["dmeo"],
+        ["query"],
+        ["query", "explian", "a"],
+        ["query", "explain"],
+        ["query", "match", "a"],
+        ["version", "--jsno"],
+    ],
+)
+def test_a_command_that_is_none_is_status_2_and_points_to_the_help(
+    thyme: Thyme, argv: list[str]
+) -> None:
+    result = thyme(*argv)
+
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("thyme: ")
+    assert "--help" in result.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--help"], "thyme query match 'goal & !replay'"),
+        (["query", "--help"], "goal & (a | b)"),
+        (["query", "explain", "--help"], "examples:"),
+        (["query", "match", "--help"], "exit status: 0"),
+        (["demo", "--help"], "temporary directory"),
+        (["version", "--help"], "--json"),
+    ],
+)
+def test_help_teaches(thyme: Thyme, argv: list[str], words: str) -> None:
+    result = thyme(*argv)
+
+    assert result.status == 0
+    assert words in result.out
+
+
+def test_the_module_is_the_command() -> None:
+    result = subprocess.run(
+        [*COMMAND, "query", "match", "goal", "--tags", "save"], capture_output=True, text=True
+    )
+
+    assert (result.returncode, result.stdout, result.stderr) == (1, "no\n  goal: lacks goal\n", "")
+
+
+def test_matching_does_not_wait_for_rich() -> None:
+    program = (
+        "import sys; from thyme.cli import main;"
+        "main(['query', 'match', 'goal', '--tags', 'goal']); print('rich' in sys.modules)"
+    )
+
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert result.stdout.splitlines()[-1] == "False"
+
+
+def test_bytes_that_are_no_text_are_pointed_at() -> None:
+    result = subprocess.run(
+        [*COMMAND, "query", "explain", "-"], input=b"goal & \xff\xfe", capture_output=True
+    )
+
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"thyme: at character 7")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_any_terminal_can_show_any_tag(encoding: str) -> None:
+    result = subprocess.run(
+        [*COMMAND, "query", "explain", "éder & 目标"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_no_color_means_no_escapes() -> None:
+    result = subprocess.run(
+        [*COMMAND, "query", "explain", "goal & !replay"],
+        capture_output=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+
+    assert b"\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("argv", [["version"], ["query", "explain", "goal"], ["demo"]])
+def test_a_reader_that_goes_away_ends_it_quietly(argv: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        result = subprocess.run([*COMMAND, *argv], stdout=closed, stderr=subprocess.PIPE)
+
+    assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_an_output_that_cannot_be_written_is_said() -> None:
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run([*COMMAND, "version"], stdout=full, stderr=subprocess.PIPE)
+
+    assert result.returncode == 2
+    assert b"No space left" in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+def test_ctrl_c_ends_it_quietly(thyme: Thyme, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("thyme.cli.version.line", interrupted)
+
+    assert thyme("version") == (128 + signal.SIGINT, "", "")

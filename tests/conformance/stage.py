@@ -1,0 +1,297 @@
+"""The stage: where a story is acted. People act, time passes, and one looks at what they heard.
+
+A story knows moments, not seconds: in virtual time a moment is a second, against a real clock it is
+a few milliseconds. A new substrate joins by adding one line to `STAGES` in `stages.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from thyme.app.asker import Asker, Outcome
+from thyme.app.handlers import Handlers
+from thyme.app.inputs import Instant
+from thyme.app.subscription import Overflow, Subscription
+from thyme.model.errors import ThymeError
+from thyme.model.frames import as_frame
+from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Notification
+from thyme.protocol.requests import Begun, Found, Held, KnownObject, Subscribe, Value
+from thyme.query.explain import Explanation, explain
+from thyme.query.query import Formula, as_query
+
+PATIENCE = 60
+"""How many moments anybody waits for an operation to end."""
+
+
+@dataclass
+class Act:
+    """Something that was asked for and may have ended."""
+
+    outcome: Outcome[Value] | None = None
+
+    def end(self, outcome: Outcome[Value]) -> None:
+        assert self.outcome is None, "an operation ends once"
+        self.outcome = outcome
+
+    @property
+    def error(self) -> ThymeError | None:
+        assert self.outcome is not None, "the operation has not ended"
+        return self.outcome.error
+
+
+@dataclass
+class Following:
+    """A subscription as one looks at it from outside."""
+
+    query: str | Formula
+    frame: Any
+    act: Act
+    notes: list[Notification] = field(default_factory=list)
+    past: int | None = None
+    over: str | None = None
+
+    @property
+    def begun(self) -> Begun:
+        assert self.act.outcome is not None
+        assert isinstance(self.act.outcome.value, Begun), self.act.outcome
+        return self.act.outcome.value
+
+    @property
+    def sid(self) -> SubscriptionId:
+        return self.begun.sid
+
+    @property
+    def total(self) -> int:
+        return self.begun.total
+
+    @property
+    def heard(self) -> list[str]:
+        """The names of the objects heard of, in order."""
+        return [note.key.oid for note in self.notes]
+
+
+class Stage(ABC):
+    """A world of some substrate, and the passing of time in it."""
+
+    moment_us: int
+    reliable = True
+    """Whether every notification arrives; else what arrives must still be right."""
+    durable = False
+    many = False
+    """Whether different people are different nodes."""
+
+    def __init__(self) -> None:
+        self._people: dict[str, Person] = {}
+
+    @abstractmethod
+    def open(self, name: str) -> Asker:
+        """Brings a person's node up, with whatever its earlier life left in the store."""
+
+    @abstractmethod
+    def crash(self, name: str) -> None:
+        """Ends a person's node without warning; its store stays."""
+
+    @abstractmethod
+    def elapse(self, moments: float) -> None:
+        """Lets time pass."""
+
+    @abstractmethod
+    def tamper(self, key: Key, data: bytes) -> None:
+        """Replaces the bytes of a stored object behind everybody's back."""
+
+    @abstractmethod
+    def standing(self) -> int:
+        """How many subscriptions the brokers hold."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Clears the stage."""
+
+    def person(self, name: str) -> Person:
+        if name not in self._people:
+            self._people[name] = Person(self, name, self.open(name))
+        return self._people[name]
+
+    def restart(self, name: str) -> Person:
+        """The node of a person dies and comes back."""
+        self.crash(name)
+        return self.come_back(name)
+
+    def come_back(self, name: str) -> Person:
+        """The node of a person that crashed comes up again."""
+        if self.many:
+            del self._people[name]
+        else:
+            self._people.clear()
+        return self.person(name)
+
+    def us(self, moments: float) -> int:
+        """Moments in microseconds."""
+        return int(moments * self.moment_us)
+
+    def hears(self, following: Following, expected: list[str]) -> None:
+        """Holds what was heard against what should be, as far as the network is to blame."""
+        assert len(following.heard) == len(set(following.heard)), "heard twice"
+        if self.reliable:
+            assert sorted(following.heard) == sorted(expected)
+        else:
+            assert set(following.heard) <= set(expected)
+
+
+class Person:
+    """Somebody with a device. What they do is waited for, unless they `begin` it."""
+
+    def __init__(self, stage: Stage, name: str, asker: Asker) -> None:
+        self.stage = stage
+        self.name = name
+        self.asker = asker
+        self.handlers = Handlers(asker)
+
+    @property
+    def node_id(self) -> NodeId:
+        return self.asker.node_id
+
+    def now_us(self) -> int:
+        return self.asker.now_us()
+
+    def begin(self, operation: Callable[..., None], *args: Any, **options: Any) -> Act:
+        """Starts an operation of `handlers` and returns at once."""
+        act = Act()
+        operation(*args, on_done=act.end, **options)
+        return act
+
+    def wait(self, act: Act) -> Value:
+        """Lets time pass until an operation ends; raises its error."""
+        for _ in range(PATIENCE * 10):
+            if act.outcome is not None:
+                break
+            self.stage.elapse(0.1)
+        assert act.outcome is not None, "the operation never ended"
+        if act.outcome.error is not None:
+            raise act.outcome.error
+        return act.outcome.value
+
+    def insert(self, *tags: str, data: bytes = b"a photo", **options: Any) -> Key:
+        value = self.wait(self.begin(self.handlers.insert, data, tags, **options))
+        assert isinstance(value, Key)
+        return value
+
+    def delete(self, key: Key) -> None:
+        self.wait(self.begin(self.handlers.delete, key))
+
+    def follow(
+        self,
+        query: str | Formula,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        batch: int = 20,
+    ) -> Following:
+        """Starts to subscribe and returns at once."""
+        following = Following(query, as_frame(start, end, self.now_us()), Act())
+        self.handlers.subscribe(
+            query,
+            start,
+            end,
+            following.notes.append,
+            following.act.end,
+            batch=batch,
+            on_past=lambda total: setattr(following, "past", total),
+            on_over=lambda reason: setattr(following, "over", reason),
+        )
+        return following
+
+    def subscribe(
+        self,
+        query: str | Formula,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        batch: int = 20,
+    ) -> Following:
+        following = self.follow(query, start, end, batch)
+        self.wait(following.act)
+        for _ in range(PATIENCE * 10):
+            if following.past is not None:
+                break
+            self.stage.elapse(0.1)
+        return following
+
+    def resume(self, sid: SubscriptionId) -> Following:
+        following = Following("", None, Act())
+        self.handlers.resume(
+            sid,
+            following.notes.append,
+            following.act.end,
+            on_past=lambda total: setattr(following, "past", total),
+            on_over=lambda reason: setattr(following, "over", reason),
+        )
+        self.wait(following.act)
+        self.stage.elapse(2)
+        return following
+
+    def more(self, following: Following, count: int) -> int:
+        value = self.wait(self.begin(self.handlers.more, following.sid, count))
+        assert isinstance(value, int)
+        return value
+
+    def cancel(self, following: Following) -> None:
+        self.wait(self.begin(self.handlers.unsubscribe, following.sid))
+
+    def subscriptions(self) -> tuple[Held, ...]:
+        value = self.wait(self.begin(self.handlers.subscriptions))
+        assert isinstance(value, tuple)
+        return value
+
+    def search(self, query: str | Formula, *args: Any, **options: Any) -> Found:
+        value = self.wait(self.begin(self.handlers.search, query, *args, **options))
+        assert isinstance(value, Found)
+        return value
+
+    def retrieve(self, thing: Notification | Metadata | Key) -> bytes:
+        value = self.wait(self.begin(self.handlers.retrieve, thing))
+        assert isinstance(value, bytes)
+        return value
+
+    def explain(self, key: Key, following: Following) -> Explanation:
+        known = self.wait(self.begin(self.handlers.look_up, key))
+        assert isinstance(known, KnownObject)
+        conjunctions = as_query(following.query).conjunctions
+        return explain(known.state, known.metadata, conjunctions, following.frame)
+
+    def reader(self, query: str, buffer: int, overflow: Overflow) -> Subscription:
+        """A subscription with a buffer, as `World.subscribe` makes it."""
+        formula = as_query(query)
+        frame = as_frame(None, None, self.now_us())
+        subscription = Subscription(self.asker, formula, frame, buffer, overflow)
+        act = Act()
+        self.asker.ask(
+            lambda ask: Subscribe(
+                ask=ask, conjunctions=formula.conjunctions, frame=frame, batch=20
+            ),
+            lambda outcome: self._begun(subscription, act, outcome),
+        )
+        self.wait(act)
+        return subscription
+
+    @staticmethod
+    def _begun(subscription: Subscription, act: Act, outcome: Outcome[Value]) -> None:
+        if isinstance(outcome.value, Begun):
+            subscription.begin(outcome.value.sid, outcome.value.total)
+        act.end(outcome)
+
+
+def take(subscription: Subscription) -> Notification | None:
+    """The next notification of a reader, if one is waiting."""
+    if not subscription.waiting:
+        return None
+    try:
+        subscription.__anext__().send(None)
+    except StopIteration as stopped:
+        note = stopped.value
+        assert isinstance(note, Notification)
+        return note
+    raise AssertionError("a waiting notification is there at once")

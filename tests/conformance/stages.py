@@ -1,0 +1,199 @@
+"""The stages on which the stories are acted, one line each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.conformance.stage import Stage
+from thyme.app.asker import Asker
+from thyme.app.pacing import PacedPort
+from thyme.app.port import EtherPort, Listener, Port
+from thyme.model.ids import Key, NodeId
+from thyme.protocol.operations import RetryPolicy
+from thyme.sim.ether import PERFECT, Conditions, Ether
+from thyme.sim.streams import stream
+from thyme.storage.sqlite import SqliteStore
+from thyme.storage.store import MemoryStore, Store
+from thyme.substrates.broker import BrokerConfig
+from thyme.substrates.catalogue import Retention
+from thyme.substrates.es import EsConfig, EsNode
+from thyme.substrates.solo import SoloConfig, solo_node
+from thyme.substrates.subscriber import SubscriberConfig
+
+START_US = 1_700_000_000_000_000
+SECOND_US = 1_000_000
+SKEW_US = 2 * SECOND_US
+LOSSY = Conditions(loss=0.2, duplication=0.1, delay_us_min=500, delay_us_max=200_000)
+
+
+class SoloStage(Stage):
+    """A world of one in virtual time; everybody shares the one device."""
+
+    moment_us = SECOND_US
+
+    def __init__(self, directory: Path | None = None, retention: Retention | None = None) -> None:
+        super().__init__()
+        self.durable = directory is not None
+        self._directory = directory
+        self._config = SoloConfig(retention=retention or Retention())
+        self._ether = Ether(start_us=START_US)
+        self._lives = 0
+        self._asker: Asker | None = None
+        self._memory = MemoryStore()
+        self._store: Store = self._memory
+        self._node: EsNode | None = None
+
+    def open(self, name: str) -> Asker:
+        if self._asker is None:
+            self._lives += 1
+            if self._directory is not None:
+                self._store = SqliteStore(self._directory / "solo.thyme")
+            node_id = NodeId(b"the one device..")
+            rng = stream(self._lives, "node")
+            self._node = solo_node(node_id, self._store, rng, self._config)
+            self._asker = Asker(self._port)
+        return self._asker
+
+    def _port(self, listener: Listener) -> Port:
+        assert self._node is not None
+        return EtherPort(self._ether, self._node, self._store, listener)
+
+    def crash(self, name: str) -> None:
+        assert self._node is not None
+        self._ether.remove(self._node.node_id)
+        self._store.close()
+        self._asker = None
+
+    def elapse(self, moments: float) -> None:
+        self._ether.run(self._ether.now_us + self.us(moments))
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        self._store.put_data(str(key), data)
+
+    def standing(self) -> int:
+        assert self._node is not None
+        assert self._node.broker is not None
+        self._node.check()
+        return self._node.broker.subscriptions
+
+    def left(self) -> dict[str, int]:
+        """How many objects left the store, and why."""
+        assert self._node is not None
+        assert self._node.broker is not None
+        return dict(self._node.broker.catalogue.left)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class PacedSoloStage(SoloStage):
+    """A world of one against the real clock, as `thyme.join` gives it."""
+
+    moment_us = 50_000
+
+    def __init__(self, directory: Path | None = None) -> None:
+        super().__init__(directory)
+        self._loop = asyncio.new_event_loop()
+
+    def open(self, name: str) -> Asker:
+        async def in_loop() -> Asker:
+            return super(PacedSoloStage, self).open(name)
+
+        return self._loop.run_until_complete(in_loop())
+
+    def _port(self, listener: Listener) -> Port:
+        assert self._node is not None
+        self._paced = PacedPort(self._node, self._store, listener)
+        return self._paced
+
+    def crash(self, name: str) -> None:
+        self._paced.close()
+        self._asker = None
+
+    def elapse(self, moments: float) -> None:
+        self._loop.run_until_complete(asyncio.sleep(self.us(moments) / SECOND_US))
+
+    def close(self) -> None:
+        self._paced.close()
+        self._loop.close()
+
+
+class EsStage(Stage):
+    """A server and its clients in the ether, each person with a device of their own."""
+
+    moment_us = SECOND_US
+    many = True
+
+    def __init__(
+        self,
+        conditions: Conditions = PERFECT,
+        *,
+        seed: int = 0,
+        skews_us: dict[str, int] | None = None,
+        retention: Retention | None = None,
+    ) -> None:
+        super().__init__()
+        self.reliable = conditions == PERFECT
+        self._ether = Ether(seed=seed, conditions=conditions, start_us=START_US)
+        self._seed = seed
+        self._skews_us = skews_us or {}
+        self._stores: dict[str, MemoryStore] = {}
+        self._lives: dict[str, int] = {}
+        self._config = EsConfig(
+            retries=RetryPolicy(tries_max=10, backoff=1.5),
+            broker=BrokerConfig(skew_us=SKEW_US, retention=retention or Retention()),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+        self._server = self._node("server")
+        self._ether.add(self._server, self._stores["server"], lambda told: None)
+
+    def _node(self, name: str) -> EsNode:
+        self._lives[name] = self._lives.get(name, 0) + 1
+        store = self._stores.setdefault(name, MemoryStore())
+        rng = stream(self._seed, "node", name, self._lives[name])
+        return EsNode(NodeId(name.encode()), NodeId(b"server"), store, rng, self._config)
+
+    def open(self, name: str) -> Asker:
+        node, store = self._node(name), self._stores[name]
+        skew_us = self._skews_us.get(name, 0)
+        return Asker(
+            lambda listener: EtherPort(self._ether, node, store, listener, skew_us=skew_us)
+        )
+
+    def crash(self, name: str) -> None:
+        self._ether.remove(NodeId(name.encode()))
+
+    def restart_server(self) -> None:
+        """The server dies and comes back with its disk."""
+        self.crash("server")
+        self._server = self._node("server")
+        self._ether.add(self._server, self._stores["server"], lambda told: None)
+
+    def elapse(self, moments: float) -> None:
+        self._ether.run(self._ether.now_us + self.us(moments))
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        self._stores["server"].put_data(str(key), data)
+
+    def standing(self) -> int:
+        assert self._server.broker is not None
+        self._server.check()
+        return self._server.broker.subscriptions
+
+    def close(self) -> None:
+        """Nothing outlives an ether."""
+
+
+STAGES: dict[str, Callable[[Path], Stage]] = {
+    "solo, memory": lambda _: SoloStage(),
+    "solo, SQLite": SoloStage,
+    "solo, real clock": lambda _: PacedSoloStage(),
+    "ES, perfect ether": lambda _: EsStage(),
+    "ES, lossy ether": lambda _: EsStage(LOSSY, seed=7),
+}
+IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
+"""The stages on which hours pass in no time."""
+CROWDS = {name: make for name, make in STAGES.items() if name.startswith("ES")}
+"""The stages where different people are different nodes."""

@@ -1,0 +1,17 @@
+"""Settings for all tests: HYPOTHESIS_PROFILE chooses how Hypothesis draws its examples, and
+`--rewrite` records the transcripts in tests/transcripts anew."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# No deadline: a busy machine is no bug.
+settings.register_profile("default", deadline=None)
+# The same examples on every run, so that a red build is the change's own doing.
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="record the transcripts anew")

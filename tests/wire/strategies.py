@@ -1,0 +1,121 @@
+"""Random messages of every kind, valid by construction."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from thyme.model.errors import KeyFormatError, TagError
+from thyme.model.frames import INSTANT_MAX_US, TimeFrame
+from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, as_object_id
+from thyme.model.metadata import DIGEST_BYTES, Metadata
+from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
+from thyme.model.tags import Tag, as_tag, as_tags
+from thyme.protocol.messages import (
+    DeleteObject,
+    Done,
+    FetchObject,
+    FetchPage,
+    FetchStatus,
+    InsertObject,
+    Message,
+    Notify,
+    ObjectData,
+    ObjectStatus,
+    Page,
+    Refused,
+    StartSubscription,
+    StopSubscription,
+)
+from thyme.query.cursor import Cursor
+
+
+def _is_tag(text: str) -> bool:
+    try:
+        as_tag(text)
+    except TagError:
+        return False
+    return True
+
+
+def _is_name(text: str) -> bool:
+    try:
+        as_object_id(text)
+    except KeyFormatError:
+        return False
+    return True
+
+
+numbers = st.integers(min_value=0, max_value=2**64 - 1)
+counts = st.integers(min_value=0, max_value=100_000)
+instants = st.integers(min_value=-INSTANT_MAX_US, max_value=INSTANT_MAX_US)
+names = st.text("abcXYZ019-_.é日", min_size=1, max_size=12) | st.text(min_size=1).filter(_is_name)
+words = st.text("abcdeéß日", min_size=1, max_size=6) | st.text(min_size=1, max_size=9)
+tags = words.filter(_is_tag).map(as_tag)
+node_ids = st.binary(min_size=1, max_size=32).map(NodeId)
+keys = st.builds(Key, names.map(ObjectId), node_ids)
+sids = names.map(SubscriptionId)
+data = st.binary(max_size=300)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> TimeFrame:
+    start_us, end_us = sorted([draw(instants), draw(instants)])
+    return TimeFrame(draw(st.sampled_from([start_us, None])), draw(st.sampled_from([end_us, None])))
+
+
+@st.composite
+def conjunctions(draw: st.DrawFn) -> Conjunction:
+    literals = draw(st.lists(tags, min_size=1, max_size=5, unique=True))
+    cut = draw(st.integers(min_value=1, max_value=len(literals)))
+    return Conjunction(_sorted(literals[:cut]), _sorted(literals[cut:]))
+
+
+def _sorted(some: list[Tag]) -> tuple[Tag, ...]:
+    return tuple(sorted(some))
+
+
+@st.composite
+def metadatas(draw: st.DrawFn) -> Metadata:
+    published_us, later_us = sorted(draw(st.tuples(instants, instants)))
+    return Metadata(
+        key=draw(keys),
+        tags=draw(st.lists(tags, min_size=1, max_size=6).map(as_tags)),
+        summary=draw(data),
+        published_us=published_us,
+        size=draw(numbers),
+        digest=draw(st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),
+        expires_us=later_us if later_us > published_us and draw(st.booleans()) else None,
+    )
+
+
+metadata = metadatas()
+disjunctions = st.lists(conjunctions(), min_size=1, max_size=4).map(tuple)
+subscriptions = st.builds(
+    Subscription, st.builds(SubscriptionKey, sids, node_ids), disjunctions, frames()
+)
+
+messages: dict[type[Message], st.SearchStrategy[Message]] = {
+    InsertObject: st.builds(InsertObject, numbers, metadata, data),
+    DeleteObject: st.builds(DeleteObject, numbers, keys),
+    StartSubscription: st.builds(StartSubscription, numbers, subscriptions, counts),
+    StopSubscription: st.builds(StopSubscription, numbers, subscriptions.map(lambda sub: sub.key)),
+    FetchPage: st.builds(
+        FetchPage,
+        numbers,
+        disjunctions,
+        frames(),
+        counts,
+        st.none() | st.builds(Cursor, instants, keys),
+    ),
+    FetchObject: st.builds(FetchObject, numbers, keys),
+    FetchStatus: st.builds(FetchStatus, numbers, keys),
+    Done: st.builds(Done, numbers),
+    Refused: st.builds(Refused, numbers, st.text(), st.text()),
+    Page: st.builds(
+        Page, numbers, numbers, st.lists(metadata, max_size=4).map(tuple), st.booleans()
+    ),
+    ObjectData: st.builds(ObjectData, numbers, keys, data),
+    ObjectStatus: st.builds(ObjectStatus, numbers, st.text(), st.none() | metadata),
+    Notify: st.builds(Notify, metadata, st.lists(sids, min_size=1, max_size=4).map(tuple)),
+}
+any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

@@ -1,0 +1,195 @@
+"""The schema: what each message looks like in bytes, now and beside later versions (I24)."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import ALICE, BOB, conjunctions, frame, key, photo, subscribe
+from tests.wire.strategies import messages
+from thyme.model.errors import DecodeError
+from thyme.model.frames import ALWAYS
+from thyme.model.ids import SubscriptionId
+from thyme.protocol.messages import (
+    DeleteObject,
+    Done,
+    FetchObject,
+    FetchPage,
+    FetchStatus,
+    InsertObject,
+    Message,
+    Notify,
+    ObjectData,
+    ObjectStatus,
+    Page,
+    Refused,
+    StartSubscription,
+    StopSubscription,
+)
+from thyme.query.cursor import Cursor
+from thyme.wire import VERSION, decode, encode
+
+KINDS: tuple[type[Message], ...] = typing.get_args(Message)
+
+PHOTO = photo(7, tags=["goal", "éder"], at_us=1_468_187_340_000_000, data=b"pixels", summary=b"th")
+PHOTO_HEX = (
+    "97 92 a6 70686f746f37 c403 626f62"  # photo7, bob
+    " 92 a4 676f616c a5 c3a9646572 c402 7468 cf 0005374f00dd4b00 06"  # tags, summary, stamp, size
+    " c420 6ec9c2b0eb14010746c8bce8939303b382344b296206612eb8a907a37b2b2f37 c0"  # digest, no end
+)
+GOLDEN: list[tuple[Message, str]] = [
+    (InsertObject(1, PHOTO, b"pixels"), f"01 94 01 01 {PHOTO_HEX} c406 706978656c73"),
+    (DeleteObject(2, key(7)), "01 93 02 02 92 a6 70686f746f37 c403 626f62"),
+    (
+        StartSubscription(3, subscribe(1, "goal & !replay | save", frame(0, 10**15)), 20),
+        "01 94 03 03 93 92 a4 73756231 c405 616c696365"
+        " 92 92 91 a4 676f616c 91 a6 7265706c6179 92 91 a4 73617665 90"
+        " 92 00 cf 00038d7ea4c68000 14",
+    ),
+    (StopSubscription(4, subscribe(1).key), "01 93 04 04 92 a4 73756231 c405 616c696365"),
+    (
+        FetchPage(5, conjunctions("goal"), frame(None, 70_000), 20, Cursor(-1, key(7))),
+        "01 96 05 05 91 92 91 a4 676f616c 90 92 c0 ce 00011170 14"
+        " 92 ff 92 a6 70686f746f37 c403 626f62",
+    ),
+    (FetchObject(6, key(7)), "01 93 06 06 92 a6 70686f746f37 c403 626f62"),
+    (FetchStatus(7, key(7, by=ALICE)), "01 93 07 07 92 a6 70686f746f37 c405 616c696365"),
+    (Done(2**48 - 1), "01 92 10 cf 0000ffffffffffff"),
+    (Refused(9, "not_owner", "no"), "01 94 11 09 a9 6e6f745f6f776e6572 a2 6e6f"),
+    (Page(10, 1, (PHOTO,), True), f"01 95 12 0a 01 91 {PHOTO_HEX} c3"),
+    (
+        ObjectData(11, key(7, by=BOB), b"pixels"),
+        "01 94 13 0b 92 a6 70686f746f37 c403 626f62 c406 706978656c73",
+    ),
+    (ObjectStatus(12, "deleted", None), "01 94 14 0c a7 64656c65746564 c0"),
+    (
+        Notify(PHOTO, (SubscriptionId("sub1"), SubscriptionId("sub2"))),
+        f"01 93 20 {PHOTO_HEX} 92 a4 73756231 a4 73756232",
+    ),
+]
+each_golden = pytest.mark.parametrize(
+    ("message", "golden"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN]
+)
+
+
+def number_of(kind: type[Message]) -> object:
+    return kind.__struct_config__.tag
+
+
+def changed(frame: bytes, change: Callable[[list[Any]], Any]) -> bytes:
+    """A frame whose array of number and fields was changed by hand."""
+    array = msgspec.msgpack.decode(frame[1:])
+    change(array)
+    return frame[:1] + msgspec.msgpack.encode(array)
+
+
+def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
+    assert {number_of(kind): kind.__name__ for kind in KINDS} == {
+        1: "InsertObject",
+        2: "DeleteObject",
+        3: "StartSubscription",
+        4: "StopSubscription",
+        5: "FetchPage",
+        6: "FetchObject",
+        7: "FetchStatus",
+        16: "Done",
+        17: "Refused",
+        18: "Page",
+        19: "ObjectData",
+        20: "ObjectStatus",
+        32: "Notify",
+    }
+
+
+def test_every_kind_of_message_is_drawn_and_has_its_golden_bytes() -> None:
+    assert set(messages) == set(KINDS)
+    assert [type(message) for message, _ in GOLDEN] == list(KINDS)
+
+
+@each_golden
+def test_a_message_has_the_bytes_it_always_had(message: Message, golden: str) -> None:
+    assert encode(message).hex() == golden.replace(" ", "")
+    assert decode(bytes.fromhex(golden)) == message
+
+
+@each_golden
+def test_a_message_is_its_number_and_its_fields_in_order(message: Message, golden: str) -> None:
+    version, array = bytes.fromhex(golden)[0], msgspec.msgpack.decode(bytes.fromhex(golden)[1:])
+
+    assert version == VERSION
+    assert array[0] == number_of(type(message))
+    assert len(array) == 1 + len(type(message).__struct_fields__)
+
+
+@each_golden
+@pytest.mark.parametrize("extra", [None, 7, "text", [1, [2]], {"map": b"bytes"}, 1.5])
+def test_fields_that_a_later_version_appends_are_passed_over(
+    message: Message, golden: str, extra: object
+) -> None:
+    later = changed(bytes.fromhex(golden), lambda array: array.extend([extra, extra]))
+
+    assert decode(later) == message
+
+
+@pytest.mark.parametrize(
+    "extend",
+    [
+        lambda array: array[2].append("later"),  # metadata
+        lambda array: array[2][0].append("later"),  # its key
+    ],
+    ids=["metadata", "key"],
+)
+def test_fields_appended_to_a_record_inside_a_message_are_passed_over(
+    extend: Callable[[list[Any]], Any],
+) -> None:
+    message = InsertObject(1, PHOTO, b"pixels")
+
+    assert decode(changed(encode(message), extend)) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "drop"),
+    [
+        (FetchPage(5, conjunctions("goal"), ALWAYS, 20), lambda array: array.pop()),
+        (FetchPage(5, conjunctions("goal"), ALWAYS, 20), lambda array: array[3].clear()),
+        (FetchPage(5, conjunctions("goal"), frame(5, None), 9), lambda array: array[3].pop()),
+        (FetchPage(5, conjunctions("goal"), ALWAYS, 20), lambda array: array[2][0].pop()),
+        (InsertObject(1, PHOTO, b"pixels"), lambda array: array[2].pop()),
+    ],
+    ids=["cursor", "frame", "end", "negative", "expiry"],
+)
+def test_a_field_that_an_earlier_version_did_not_have_takes_its_default(
+    message: Message, drop: Callable[[list[Any]], Any]
+) -> None:
+    earlier = changed(encode(message), drop)
+
+    assert len(earlier) < len(encode(message))
+    assert decode(earlier) == message
+
+
+@each_golden
+def test_a_field_that_always_was_there_must_be_there(message: Message, golden: str) -> None:
+    always = len(type(message).__struct_fields__) - len(type(message).__struct_defaults__)
+    short = changed(bytes.fromhex(golden), lambda array: array.__delitem__(slice(always, None)))
+
+    with pytest.raises(DecodeError) as caught:
+        decode(short)
+    assert caught.value.reason == "invalid"
+
+
+@pytest.mark.parametrize("number", [0, 8, 15, 21, 31, 33, 255, -1, 2**63])
+def test_a_number_that_means_nothing_yet_is_refused(number: int) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode(bytes([VERSION]) + msgspec.msgpack.encode([number, 1]))
+    assert caught.value.reason == "invalid"
+
+
+@pytest.mark.parametrize("version", [0, 2, 127, 255])
+def test_a_version_we_do_not_speak_is_refused_by_its_number(version: int) -> None:
+    with pytest.raises(DecodeError, match=f"we speak 1, this is {version}") as caught:
+        decode(bytes([version]) + encode(Done(1))[1:])
+    assert caught.value.reason == "version"

@@ -1,0 +1,99 @@
+"""Conversations in Thyme-ES: a server, clients, and what they say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.worlds.transcript import Transcript
+from thyme.model.frames import TimeFrame
+from thyme.model.ids import NodeId, ObjectId
+from thyme.model.tags import as_tags
+from thyme.protocol.operations import RetryPolicy
+from thyme.protocol.requests import Begun, Finished, Insert, More, Request, Subscribe, Told
+from thyme.query.query import Query
+from thyme.sim.ether import PERFECT, Conditions, Ether
+from thyme.sim.streams import stream
+from thyme.storage.store import MemoryStore
+from thyme.substrates.es import EsConfig, EsNode
+
+START_US = 1_700_000_000_000_000
+SERVER, ALICE, BOB = NodeId(b"server"), NodeId(b"alice"), NodeId(b"bob")
+
+
+class Gathering:
+    """A server and two clients whose conversation is written down."""
+
+    def __init__(self, title: str, conditions: Conditions = PERFECT) -> None:
+        self.transcript = Transcript(title, START_US)
+        self.ether = Ether(
+            seed=3, conditions=conditions, start_us=START_US, journal=self.transcript
+        )
+        self.told: list[Told] = []
+        config = EsConfig(retries=RetryPolicy(tries_max=3))
+        for node_id in (SERVER, ALICE, BOB):
+            rng = stream(3, node_id)
+            node = EsNode(node_id, SERVER, MemoryStore(), rng, config)
+            self.ether.add(node, MemoryStore(), self.told.append)
+
+    def ask(self, node_id: NodeId, request: Request, run_us: int = 10_000) -> None:
+        self.ether.ask(node_id, request)
+        self.ether.run(self.ether.now_us + run_us)
+
+    @property
+    def begun(self) -> Begun:
+        return next(
+            told.value
+            for told in self.told
+            if isinstance(told, Finished) and isinstance(told.value, Begun)
+        )
+
+
+def insert(ask: int, oid: str, *tags: str) -> Insert:
+    return Insert(ask=ask, data=b"pixels", tags=as_tags(tags), oid=ObjectId(oid))
+
+
+def subscribe(ask: int, query: str, batch: int = 20) -> Subscribe:
+    conjunctions = Query(query).conjunctions
+    return Subscribe(ask=ask, conjunctions=conjunctions, frame=TimeFrame(), batch=batch)
+
+
+def latecomer(rewrite: bool) -> None:
+    world = Gathering("A subscriber that arrives late hears of the past, then of the present.")
+    world.ask(BOB, insert(1, "photo-1", "goal", "eder"))
+    world.ask(BOB, insert(2, "photo-2", "goal"))
+    world.ask(BOB, insert(3, "photo-3", "goal", "replay"))
+    world.ask(ALICE, subscribe(1, "goal & !replay", batch=1))
+    world.transcript.note("She asks for the rest of the past.")
+    world.ask(ALICE, More(ask=2, sid=world.begun.sid, count=5))
+    world.transcript.note("A new photo finds her.")
+    world.ask(BOB, insert(4, "photo-4", "goal"))
+    world.transcript.check("es-latecomer", rewrite=rewrite)
+
+
+def lost_reply(rewrite: bool) -> None:
+    world = Gathering("A reply is lost: the insert is repeated, and nobody is told twice.")
+    world.ask(ALICE, subscribe(1, "goal"))
+    world.ether.ask(BOB, insert(1, "photo-1", "goal"))
+    world.transcript.note("His request is on its way; now the server can no longer reach him.")
+    world.ether.partition([SERVER, ALICE], [BOB])
+    world.ether.run(world.ether.now_us + 300_000)
+    world.transcript.note("Now it can.")
+    world.ether.heal()
+    world.ether.run(world.ether.now_us + 1_000_000)
+    world.transcript.check("es-lost-reply", rewrite=rewrite)
+
+
+def nobody_there(rewrite: bool) -> None:
+    world = Gathering("Nobody answers: after three tries the insert fails by name.")
+    world.ether.partition([SERVER], [ALICE, BOB])
+    world.ask(BOB, insert(1, "photo-1", "goal"), run_us=5_000_000)
+    world.transcript.check("es-nobody-there", rewrite=rewrite)
+
+
+@pytest.mark.parametrize("story", [latecomer, lost_reply, nobody_there])
+def test_the_conversation_is_as_recorded(
+    story: Callable[[bool], None], request: pytest.FixtureRequest
+) -> None:
+    story(bool(request.config.getoption("--rewrite")))
