@@ -9,11 +9,12 @@ from pathlib import Path
 from tests.conformance.stage import Stage
 from thyme.app.asker import Asker
 from thyme.app.pacing import PacedPort
-from thyme.app.port import EtherPort, Listener, Port
+from thyme.app.port import VirtualPort, Listener, Port
 from thyme.model.ids import Key, NodeId
 from thyme.protocol.operations import RetryPolicy
 from thyme.sim.ether import PERFECT, Conditions, Ether
 from thyme.sim.streams import stream
+from thyme.sim.world import WirelessWorld
 from thyme.storage.sqlite import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.broker import BrokerConfig
@@ -26,6 +27,13 @@ START_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
 SKEW_US = 2 * SECOND_US
 LOSSY = Conditions(loss=0.2, duplication=0.1, delay_us_min=500, delay_us_max=200_000)
+
+
+AROUND_A_TABLE = {
+    NodeId(name.encode()): (float(10 * place), float(place % 2))
+    for place, name in enumerate(("server", "alice", "bob", "carol"))
+}
+"""Everybody within one hop."""
 
 
 class SoloStage(Stage):
@@ -58,7 +66,7 @@ class SoloStage(Stage):
 
     def _port(self, listener: Listener) -> Port:
         assert self._node is not None
-        return EtherPort(self._ether, self._node, self._store, listener)
+        return VirtualPort(self._ether, self._node, self._store, listener)
 
     def crash(self, name: str) -> None:
         assert self._node is not None
@@ -133,10 +141,15 @@ class EsStage(Stage):
         seed: int = 0,
         skews_us: dict[str, int] | None = None,
         retention: Retention | None = None,
+        radio: bool = False,
     ) -> None:
         super().__init__()
         self.reliable = conditions == PERFECT
-        self._ether = Ether(seed=seed, conditions=conditions, start_us=START_US)
+        self._ether = (
+            WirelessWorld(AROUND_A_TABLE, seed=seed, start_us=START_US)
+            if radio
+            else Ether(seed=seed, conditions=conditions, start_us=START_US)
+        )
         self._seed = seed
         self._skews_us = skews_us or {}
         self._stores: dict[str, MemoryStore] = {}
@@ -159,7 +172,7 @@ class EsStage(Stage):
         node, store = self._node(name), self._stores[name]
         skew_us = self._skews_us.get(name, 0)
         return Asker(
-            lambda listener: EtherPort(self._ether, node, store, listener, skew_us=skew_us)
+            lambda listener: VirtualPort(self._ether, node, store, listener, skew_us=skew_us)
         )
 
     def crash(self, name: str) -> None:
@@ -192,6 +205,7 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
     "solo, real clock": lambda _: PacedSoloStage(),
     "ES, perfect ether": lambda _: EsStage(),
     "ES, lossy ether": lambda _: EsStage(LOSSY, seed=7),
+    "ES, one radio hop": lambda _: EsStage(radio=True),
 }
 IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
 """The stages on which hours pass in no time."""

@@ -23,7 +23,7 @@ from thyme.model.tags import Tag
 from thyme.query import standing_tree
 from thyme.query.query import Query
 from thyme.query.standing import PLANNED_MAX, SETTLE_US, StandingIndex
-from thyme.query.standing_tree import Node
+from thyme.query.standing_tree import Node, Tree
 
 NOW_US = 100
 
@@ -263,7 +263,7 @@ def test_a_tag_that_many_share_does_not_make_them_all_be_asked() -> None:
     index = an_index(*(f"goal & t{number}" for number in range(1_000)))
 
     assert matched(index, "goal t7") == ["goal & t7"]
-    assert asked_by(index, words("goal t7")) <= 2 * standing_tree.BUCKET_MAX
+    assert asked_by(index, words("goal t7")) <= 2 * standing_tree.FEW_MAX
 
 
 def test_many_with_the_same_query_are_brought_without_asking() -> None:
@@ -282,7 +282,7 @@ def test_a_crowd_that_a_tag_bars_is_passed_by_whole(query: str) -> None:
     index: StandingIndex[int] = StandingIndex()
     for key in range(1_000):
         index.add(key, key, Query(query.format(key)).conjunctions, ALWAYS, NOW_US)
-    goal = index._quick_tree.branches["goal"]  # type: ignore[index]
+    goal = index._quick_tree.branches[Tag("goal")]
 
     assert isinstance(goal, Node)
     assert len(goal.entries) <= standing_tree.CROWD_MAX
@@ -390,8 +390,8 @@ class AgainstTheTwin(RuleBasedStateMachine):
 
     @initialize(tolerance_us=st.integers(0, 3), settle_us=st.integers(0, 5))
     def begin(self, tolerance_us: int, settle_us: int) -> None:
-        self.kept = standing_tree.BUCKET_MAX, standing_tree.CROWD_MAX
-        standing_tree.BUCKET_MAX, standing_tree.CROWD_MAX = self.limits
+        self.kept = standing_tree.FEW_MAX, standing_tree.CROWD_MAX
+        standing_tree.FEW_MAX, standing_tree.CROWD_MAX = self.limits
         self.index: StandingIndex[int] = StandingIndex(
             tolerance_us=tolerance_us, settle_us=settle_us
         )
@@ -401,7 +401,7 @@ class AgainstTheTwin(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "kept"):
-            standing_tree.BUCKET_MAX, standing_tree.CROWD_MAX = self.kept
+            standing_tree.FEW_MAX, standing_tree.CROWD_MAX = self.kept
 
     @rule(
         key=st.integers(0, 30),
@@ -468,9 +468,9 @@ TestAgainstTheTwinInSmallCrowds.settings = TestAgainstTheTwin.settings
 
 def nodes_of(node: Node[Any]) -> Iterator[Node[Any]]:
     yield node
-    for child in (node.guarded or {}).values():
+    for child in node.guarded.values():
         yield from nodes_of(child)
-    for branch in (node.branches or {}).values():
+    for branch in node.branches.values():
         if isinstance(branch, Node):
             yield from nodes_of(branch)
 
@@ -493,4 +493,5 @@ def assert_empty(index: StandingIndex[Any]) -> None:
     assert len(index._words) == 0
     assert len(index._ending) + len(index._settling) <= 8
     for tree in (index._quick_tree, index._careful_tree):
-        assert (tree.entries, tree.branches, tree.guarded) == ([], None, None)
+        assert (tree.entries, tree.branches, tree.guarded) == ([], {}, {})
+        assert tree.branches is Tree().branches

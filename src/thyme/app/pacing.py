@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from thyme.app.port import EtherPort, Listener
+from thyme.app.port import VirtualPort, Listener
 from thyme.model.errors import EndedError, StoreError
 from thyme.model.ids import NodeId
 from thyme.protocol.node import Node
@@ -32,7 +32,7 @@ class PacedPort:
         self._alarm: asyncio.TimerHandle | None = None
         self._broken: StoreError | None = None
         self._ether = Ether(start_us=self.now_us())
-        self._port = EtherPort(self._ether, node, store, listener)
+        self._port = VirtualPort(self._ether, node, store, listener)
         self._arm()
 
     @property

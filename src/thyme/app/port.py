@@ -13,7 +13,6 @@ from thyme.model.errors import EndedError, ThymeError
 from thyme.model.ids import NodeId
 from thyme.protocol.node import Node
 from thyme.protocol.requests import Request, Told
-from thyme.sim.ether import Ether
 from thyme.storage.store import Store
 
 
@@ -50,34 +49,57 @@ class Port(Protocol):
         ...
 
 
-class EtherPort:
-    """A node in an ether whose time others move."""
+class VirtualWorld(Protocol):
+    """A world in virtual time: an ether, or one with radios."""
+
+    @property
+    def now_us(self) -> int:
+        """What time it is."""
+        ...
+
+    def add(
+        self, node: Node, store: Store, on_told: Callable[[Told], None], *, skew_us: int = 0
+    ) -> None:
+        """Brings a node up."""
+        ...
+
+    def remove(self, node_id: NodeId) -> None:
+        """Takes a node away."""
+        ...
+
+    def ask(self, node_id: NodeId, request: Request) -> None:
+        """Hands a request to a node."""
+        ...
+
+
+class VirtualPort:
+    """A node in a world whose time others move."""
 
     def __init__(
-        self, ether: Ether, node: Node, store: Store, listener: Listener, *, skew_us: int = 0
+        self, world: VirtualWorld, node: Node, store: Store, listener: Listener, *, skew_us: int = 0
     ) -> None:
-        self._ether = ether
+        self._world = world
         self._node = node
         self._skew_us = skew_us
         self._open = True
-        ether.add(node, store, listener.on_told, skew_us=skew_us)
+        world.add(node, store, listener.on_told, skew_us=skew_us)
 
     @property
     def node_id(self) -> NodeId:
         return self._node.node_id
 
     def now_us(self) -> int:
-        return self._ether.now_us + self._skew_us
+        return self._world.now_us + self._skew_us
 
     def ask(self, request: Request) -> None:
         if not self._open:
             raise EndedError("this world has been left")
-        self._ether.ask(self._node.node_id, request)
+        self._world.ask(self._node.node_id, request)
 
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._ether.remove(self._node.node_id)
+            self._world.remove(self._node.node_id)
 
 
 PortMaker = Callable[[Listener], Port]

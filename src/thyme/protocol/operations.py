@@ -26,6 +26,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     tries_max: int = 5
     wait_us: int = SECOND_US // 2
+    wait_us_per_kib: int = 4_000
+    """More patience for large objects, whose way takes time: as at 2 Mb/s."""
     backoff: float = 2.0
     under_way_max: int = 100_000
 
@@ -68,8 +70,12 @@ class Operations:
         now_us: int,
         on_reply: Callable[[Reply, int], None],
         on_failure: Callable[[str, str, int], None],
+        data_bytes: int = 0,
     ) -> None:
-        """Sends a request; one of the two functions will be called, once."""
+        """Sends a request; one of the two functions will be called, once.
+
+        `data_bytes` says how much travels with the request or its reply.
+        """
         if len(self._pending) >= self._policy.under_way_max:
             detail = "too many operations under way; wait for some to end"
             on_failure(RejectedError.code, detail, now_us)
@@ -77,9 +83,10 @@ class Operations:
         number = self._next_number
         self._next_number += 1
         message = make(number)
-        self._pending[number] = _Pending(to, message, on_reply, on_failure, 1, self._policy.wait_us)
+        wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
+        self._pending[number] = _Pending(to, message, on_reply, on_failure, 1, wait_us)
         self._outbox.send(to, message)
-        self._outbox.set_timer(RetryTimer(number), now_us + self._policy.wait_us)
+        self._outbox.set_timer(RetryTimer(number), now_us + wait_us)
 
     def on_reply(self, sender: NodeId, reply: Reply, now_us: int) -> None:
         """Ends the request that a reply answers; a late or foreign reply is counted."""

@@ -2,8 +2,8 @@
 
 Tells for a query and a time frame how many objects match, and which are the most recent before a
 cursor, without walking them all. History is ordered by time of publication, then key, and cut into
-chunks of consecutive objects; `chunk` does the matching inside one. A cursor is a place in that
-order, so pages neither repeat nor skip an object while others come and go.
+chunks of consecutive objects: `chunk` keeps one in order, `postings` knows the tags. A cursor is a
+place in that order, so pages neither repeat nor skip an object while others come and go.
 Clauses: M11, M14, M17.
 """
 
@@ -12,29 +12,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from thyme.model.frames import INSTANT_MAX_US, TimeFrame
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
-from thyme.query.chunk import SLOTS_MAX, Bound, Chunk, position
-from thyme.query.plan import plan_of
+from thyme.query.chunk import Bound, Chunk, position
+from thyme.query.cursor import Cursor
+from thyme.query.postings import SLOTS_MAX, Postings, matches
 
 _BEGINNING: Bound = ()
 _END: Bound = (INSTANT_MAX_US + 1,)
-
-
-class Cursor(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """A place in history: that of a page's last object, before which the next page lies (M17)."""
-
-    published_us: int
-    key: Key
-
-    @classmethod
-    def at(cls, metadata: Metadata) -> Cursor:
-        """The place of an object."""
-        return cls(metadata.published_us, metadata.key)
 
 
 class HistoryIndex:
@@ -43,9 +30,13 @@ class HistoryIndex:
     def __init__(self, chunk_size: int = SLOTS_MAX) -> None:
         assert 2 <= chunk_size <= SLOTS_MAX, f"a chunk has 2 to {SLOTS_MAX} slots, not {chunk_size}"
         self._chunk_size = chunk_size
+        # What comes at the end begins a new chunk a little earlier, to leave room for late objects.
+        self._room_at_end = chunk_size * 3 // 4
         self._by_key: dict[Key, Metadata] = {}
-        # Chunk n holds what lies from the nth start up to the next; there is always a first.
-        self._chunks = [Chunk()]
+        self._postings = Postings()
+        self._chunks_made = 0
+        # The nth chunk holds what lies from the nth start up to the next; there is always a first.
+        self._chunks = [self._chunk_of([])]
         self._starts: list[Bound] = [_BEGINNING]
 
     def add(self, metadata: Metadata) -> bool:
@@ -53,18 +44,24 @@ class HistoryIndex:
         if metadata.key in self._by_key:
             return False
         self._by_key[metadata.key] = metadata
-        self._chunk_for(position(metadata)).add(metadata)
+        chunk = self._chunk_for(position(metadata))
+        self._postings.add(metadata.tags, chunk.number, chunk.add(metadata))
         return True
 
     def remove(self, key: Key) -> Metadata | None:
         """Forgets an object, so that no later answer holds it (M14); None if it is not there."""
         metadata = self._by_key.pop(key, None)
         if metadata is not None:
-            number = self._number_of(position(metadata))
-            chunk = self._chunks[number]
-            chunk.remove(metadata)
-            if 2 * chunk.live < chunk.slots:
-                self._shrink(number)
+            at = self._index_of(position(metadata))
+            chunk = self._chunks[at]
+            slot = chunk.slot_in_order(metadata)
+            if slot is None:
+                bits = self._postings.meeting(metadata.tags, chunk.number)
+                slot = chunk.slot_among(bits, metadata)
+            chunk.remove(slot)
+            self._postings.remove(metadata.tags, chunk.number, slot)
+            if 2 * chunk.live < len(chunk.objects):
+                self._shrink(at)
         return metadata
 
     def get(self, key: Key) -> Metadata | None:
@@ -79,8 +76,8 @@ class HistoryIndex:
 
     def __iter__(self) -> Iterator[Metadata]:
         """All objects, oldest first."""
-        for chunk in list(self._chunks):
-            yield from chunk.in_order()
+        for at, chunk in enumerate(list(self._chunks)):
+            yield from self._tidied(at) if chunk.untidy else chunk
 
     def total(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
         """How many objects inside the frame satisfy at least one conjunction: the x of M17."""
@@ -110,64 +107,83 @@ class HistoryIndex:
         self, conjunctions: Sequence[Conjunction], low: Bound, high: Bound
     ) -> Iterator[tuple[Chunk, int]]:
         """The chunks with matches from `low` up to `high`, newest first, and the matches' slots."""
-        if not conjunctions:
+        terms = self._postings.terms(conjunctions)
+        if not terms:
             return
-        plan = plan_of(conjunctions)
-        first = self._number_of(low)
+        first = self._index_of(low)
         last = bisect_left(self._starts, high) - 1
-        for number in range(last, first - 1, -1):
-            chunk = self._chunks[number]
+        for at in range(last, first - 1, -1):
+            chunk = self._chunks[at]
             if chunk.untidy:
-                chunk = self._chunks[number] = Chunk(chunk.in_order())
-            bits = chunk.matches(plan)
-            if bits and number == last:
+                chunk = self._tidied(at)
+            bits = matches(terms, chunk.number, chunk.objects)
+            if bits and at == last:
                 bits = chunk.before(bits, high)
-            if bits and number == first:
-                bits = chunk.since(bits, low)
+            if bits and at == first:
+                bits ^= chunk.before(bits, low)
             if bits:
                 yield chunk, bits
 
-    def _number_of(self, place: Bound) -> int:
+    def _index_of(self, place: Bound) -> int:
         return bisect_right(self._starts, place) - 1
 
     def _chunk_for(self, place: Bound) -> Chunk:
         """The chunk that an object at this place belongs to, with room for it."""
-        number = self._number_of(place)
-        chunk = self._chunks[number]
-        if chunk.slots < self._chunk_size:
-            return chunk
-        if number == len(self._chunks) - 1 and chunk.precedes(place):
-            self._chunks.append(Chunk())
+        at = self._index_of(place)
+        chunk = self._chunks[at]
+        if at == len(self._chunks) - 1 and chunk.precedes(place):
+            if len(chunk.objects) < self._room_at_end:
+                return chunk
+            self._chunks.append(self._chunk_of([]))
             self._starts.append(place)
             return self._chunks[-1]
-        self._split(number)
-        return self._chunks[self._number_of(place)]
+        if len(chunk.objects) == self._chunk_size:
+            self._split(at)
+            return self._chunks[self._index_of(place)]
+        return chunk
 
-    def _split(self, number: int) -> None:
+    def _split(self, at: int) -> None:
         """Makes room in a full chunk: by filling its holes, or by cutting it in two."""
-        objects = self._chunks[number].in_order()
-        half = len(objects) // 2
-        if 2 * len(objects) < self._chunk_size:
-            self._chunks[number] = Chunk(objects)
+        objects = list(self._chunks[at])
+        if 2 * len(objects) <= self._chunk_size:
+            self._rebuild(at, at + 1, objects)
         else:
-            self._chunks[number : number + 1] = [Chunk(objects[:half]), Chunk(objects[half:])]
-            self._starts.insert(number + 1, position(objects[half]))
+            half = len(objects) // 2
+            self._rebuild(at, at + 1, objects[:half])
+            self._chunks.insert(at + 1, self._chunk_of(objects[half:]))
+            self._starts.insert(at + 1, position(objects[half]))
 
-    def _shrink(self, number: int) -> None:
+    def _shrink(self, at: int) -> None:
         """Rebuilds a chunk that is mostly holes, together with a neighbour if half a chunk will do
         for both."""
-        if not self._chunks[number].live and len(self._chunks) > 1:
-            del self._chunks[number]
-            del self._starts[max(number, 1)]
+        if not self._chunks[at].live and len(self._chunks) > 1:
+            del self._chunks[at]
+            del self._starts[max(at, 1)]  # whichever comes first starts at the beginning
             return
-        for left in (number - 1, number):
-            pair = self._chunks[max(left, 0) : left + 2]
+        for low in (at - 1, at):
+            pair = self._chunks[max(low, 0) : low + 2]
             if len(pair) == 2 and 2 * sum(chunk.live for chunk in pair) <= self._chunk_size:
-                objects = [metadata for chunk in pair for metadata in chunk.in_order()]
-                self._chunks[left : left + 2] = [Chunk(objects)]
-                del self._starts[left + 1]
+                self._rebuild(low, low + 2, [metadata for chunk in pair for metadata in chunk])
                 return
-        self._chunks[number] = Chunk(self._chunks[number].in_order())
+        self._tidied(at)
+
+    def _tidied(self, at: int) -> Chunk:
+        return self._rebuild(at, at + 1, list(self._chunks[at]))
+
+    def _rebuild(self, low: int, high: int, objects: Sequence[Metadata]) -> Chunk:
+        """Puts one chunk with these objects in the place of others."""
+        for chunk in self._chunks[low:high]:
+            self._postings.forget(chunk, chunk.number)
+        rebuilt = self._chunk_of(objects)
+        self._chunks[low:high] = [rebuilt]
+        del self._starts[low + 1 : high]
+        return rebuilt
+
+    def _chunk_of(self, objects: Sequence[Metadata]) -> Chunk:
+        chunk = Chunk(self._chunks_made, objects)
+        self._chunks_made += 1
+        self._postings.fill(objects, chunk.number)
+        return chunk
 
 
 def _bounds(frame: TimeFrame) -> tuple[Bound, Bound]:

@@ -1,155 +1,285 @@
 """Postings: for every tag, the slots of the objects that carry it, chunk by chunk.
 
-Inside a chunk a common tag's posting is an integer whose bit n stands for slot n, so that a query
-takes a few `&` and `|` and counting is `bit_count`; a rare tag's is the tuple of its slots. The
-postings of one tag lie together, because that is how queries read them: the cost of a query into
-a large history is the memory it touches.
+Where a tag is common its posting is an integer whose bit n stands for slot n: a query takes a few
+`&` and `|`, and counting is `bit_count`. Where it is rare its posting is a text: per object one
+character for the slot and then one for each of the object's tags, so that `rfind` finds those that
+carry a second tag, too, without a look at the objects. Both are small, and the postings of one tag
+lie together, because what a query costs in a large history is the memory it touches.
+Clauses: M7, M17.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import and_
 
+from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 
-Posting = int | tuple[int, ...]
-Column = Callable[[int], Posting | None]
-"""Tells the posting of one tag in a chunk."""
-
 SLOTS_MAX = 16_384
-_TUPLE_MAX = 8
-# CPython makes a new object for every larger integer; all tuples share these.
-_SLOTS = tuple(range(SLOTS_MAX))
+# From about thirty objects of three or four tags on, bits take less memory and less time.
+_TEXT_CHARS_MAX = 128
+# The characters below stand for slots, those from here on for tags. When they run out they are
+# handed out again: a tag's sign in a text is a hint, the object's own tags decide.
+_FIRST_SIGN = chr(SLOTS_MAX)
+_SIGNS = 0x110000 - SLOTS_MAX
+
+Posting = int | str
 
 
-class Plan(NamedTuple):
-    """What a query looks up: every one of `all_of`, none of `none_of`, and, unless both are None,
-    one of `any_of` or one of `parts`.
+class Column:
+    """The postings of one tag, by chunk, and the character that stands for the tag in texts."""
 
-    `a & b & !d | a & c & !d` is looked up as `a & (b | c) & !d`, as people wrote it before it was
-    brought into disjunctive normal form.
-    """
+    __slots__ = ("postings", "sign")
 
-    all_of: Sequence[Column]
-    none_of: Sequence[Column]
-    any_of: Sequence[Column] | None = None
-    parts: Sequence[Plan] = ()
+    def __init__(self, sign: str) -> None:
+        self.sign = sign
+        self.postings: dict[int, Posting] = {}
+
+
+Term = tuple[Sequence[Conjunction], list[Column], list[Column], list[Column]]
+"""Conjunctions to look up together, and where: in all columns of the first list, in one of the
+second unless it is empty, in none of the third. `a & b & !d | a & c & !d` is one term, for it says
+`a & (b | c) & !d`."""
 
 
 class Postings:
     """Where each tag occurs."""
 
     def __init__(self) -> None:
-        self._by_tag: dict[Tag, dict[int, Posting]] = {}
+        self._columns: dict[Tag, Column] = {}
+        self._signs_given = 0
 
     def add(self, tags: Iterable[Tag], chunk: int, slot: int) -> None:
-        """Enters an object's tags."""
-        bit = 1 << slot
-        slot = _SLOTS[slot]
-        by_tag = self._by_tag
-        for tag in tags:
-            column = by_tag.get(tag)
-            if column is None:
-                by_tag[tag] = {chunk: (slot,)}
-                continue
-            posting = column.get(chunk, ())
+        """Enters an object under its tags."""
+        columns = [self._columns.get(tag) or self._new_column(tag) for tag in tags]
+        record = chr(slot) + "".join([column.sign for column in columns])
+        for column in columns:
+            postings = column.postings
+            posting = postings.get(chunk, "")
             if isinstance(posting, int):
-                column[chunk] = posting | bit
-            elif len(posting) < _TUPLE_MAX:
-                column[chunk] = (*posting, slot)
+                postings[chunk] = posting | 1 << slot
+            elif len(posting) < _TEXT_CHARS_MAX:
+                postings[chunk] = posting + record
             else:
-                column[chunk] = _bitmap(posting) | bit
+                postings[chunk] = _bitmap(posting) | 1 << slot
 
-    def plan(self, conjunctions: Sequence[Conjunction]) -> Plan | None:
-        first = conjunctions[0]
-        if len(conjunctions) == 1:
-            return self._plan(first.positive, first.negative)
-        all_of = [t for t in first.positive]
-        none_of = [t for t in first.negative]
-        for c in conjunctions[1:]:
-            for t in first.positive:
-                if t in all_of and t not in c.positive:
-                    all_of.remove(t)
-            for t in first.negative:
-                if t in none_of and t not in c.negative:
-                    none_of.remove(t)
-        shared = self._plan(all_of, none_of)
-        if shared is None:
+    def fill(self, objects: Sequence[Metadata], chunk: int) -> None:
+        """Enters all objects of a chunk at once, in the slots from 0 on."""
+        slots_by_tag: dict[Tag, list[int]] = {}
+        for slot, metadata in enumerate(objects):
+            for tag in metadata.tags:
+                if tag in slots_by_tag:
+                    slots_by_tag[tag].append(slot)
+                else:
+                    slots_by_tag[tag] = [slot]
+        columns = {tag: self._columns.get(tag) or self._new_column(tag) for tag in slots_by_tag}
+        sign_of = {tag: column.sign for tag, column in columns.items()}.__getitem__
+        records = [
+            chr(slot) + "".join(map(sign_of, metadata.tags))
+            for slot, metadata in enumerate(objects)
+        ]
+        for tag, slots in slots_by_tag.items():
+            text = "".join([records[slot] for slot in slots[:_TEXT_CHARS_MAX]])
+            dense = len(text) > _TEXT_CHARS_MAX
+            columns[tag].postings[chunk] = _bitmap_of(slots) if dense else text
+
+    def remove(self, tags: Sequence[Tag], chunk: int, slot: int) -> None:
+        """Takes an object out again."""
+        for tag in tags:
+            postings = self._columns[tag].postings
+            posting = postings[chunk]
+            if isinstance(posting, int):
+                rest: Posting = posting ^ 1 << slot
+            else:
+                start = posting.index(chr(slot))
+                rest = posting[:start] + posting[start + 1 + len(tags) :]
+            if rest:
+                postings[chunk] = rest
+            else:
+                self._drop(tag, chunk)
+
+    def forget(self, objects: Iterable[Metadata], chunk: int) -> None:
+        """Drops all postings of a chunk that holds these objects."""
+        for tag in dict.fromkeys(tag for metadata in objects for tag in metadata.tags):
+            self._drop(tag, chunk)
+
+    def meeting(self, tags: Iterable[Tag], chunk: int) -> int:
+        """The slots of a chunk in which all these tags meet, as bits; all must be known there."""
+        postings = (self._columns[tag].postings[chunk] for tag in tags)
+        return reduce(and_, (p if isinstance(p, int) else _bitmap(p) for p in postings))
+
+    def terms(self, conjunctions: Sequence[Conjunction]) -> list[Term]:
+        """What to look up to find the objects that satisfy one of the conjunctions."""
+        common = _common(conjunctions)
+        if not common:
+            each = (self._term((one,), one.positive, [], one.negative) for one in conjunctions)
+            return [term for term in each if term]
+        rest = [tag for one in conjunctions for tag in one.positive if tag not in common]
+        any_of = self._known(rest)
+        term = self._term(conjunctions, common, any_of, conjunctions[0].negative)
+        return [term] if term and any_of else []
+
+    def _term(
+        self,
+        conjunctions: Sequence[Conjunction],
+        positive: Sequence[Tag],
+        any_of: list[Column],
+        negative: Sequence[Tag],
+    ) -> Term | None:
+        all_of = self._known(positive)
+        if len(all_of) < len(positive):
             return None
-        any_of = []
-        parts = []
-        get = self._by_tag.get
-        for c in conjunctions:
-            positive = [t for t in c.positive if t not in all_of]
-            negative = [t for t in c.negative if t not in none_of]
-            if not positive:
-                parts = [p for c in conjunctions if (p := self._plan(c.positive, c.negative))]
-                return Plan((), (), (), parts) if parts else None
-            if len(positive) == 1 and not negative:
-                col = get(positive[0])
-                if col is not None:
-                    any_of.append(col.get)
-            elif part := self._plan(positive, negative):
-                parts.append(part)
-        if not any_of and not parts:
-            return None
-        return Plan(shared.all_of, shared.none_of, any_of, parts)
+        return conjunctions, all_of, any_of, self._known(negative)
 
-    def _plan(self, positive, negative):
-        get = self._by_tag.get
-        all_of = []
-        for t in positive:
-            c = get(t)
-            if c is None:
-                return None
-            all_of.append(c.get)
-        none_of = []
-        for t in negative:
-            c = get(t)
-            if c is not None:
-                none_of.append(c.get)
-        return Plan(all_of, none_of)
+    def _known(self, tags: Sequence[Tag]) -> list[Column]:
+        columns = self._columns
+        return [columns[tag] for tag in tags if tag in columns]
+
+    def _new_column(self, tag: Tag) -> Column:
+        column = self._columns[tag] = Column(chr(SLOTS_MAX + self._signs_given % _SIGNS))
+        self._signs_given += 1
+        return column
+
+    def _drop(self, tag: Tag, chunk: int) -> None:
+        postings = self._columns[tag].postings
+        del postings[chunk]
+        if not postings:
+            del self._columns[tag]
 
 
-def matches(plan: Plan, chunk: int) -> int:
-    bits: int | None = None
-    few: Sequence[int] | None = None
-    for column in plan.all_of:
-        posting = column(chunk)
-        if posting is None:
-            return 0
-        if isinstance(posting, int):
-            bits = posting if bits is None else bits & posting
-        elif few is None:
-            few = posting
+def matches(terms: Sequence[Term], chunk: int, objects: Sequence[Metadata | None]) -> int:
+    """The slots of a chunk's objects that satisfy at least one term, as bits."""
+    found = 0
+    for term in terms:
+        bits: int | None = None
+        text: str | None = None
+        driver = None
+        for column in term[1]:
+            posting = column.postings.get(chunk)
+            if posting is None:
+                break
+            if isinstance(posting, int):
+                bits = posting if bits is None else bits & posting
+            elif text is None or len(posting) < len(text):
+                text, driver = posting, column
         else:
-            few = [slot for slot in few if slot in posting]
-    if few is not None:
-        if bits is not None:
-            few = [slot for slot in few if bits >> slot & 1]
-        bits = _bitmap(few)
-    if plan.any_of is not None:
+            if text is not None:
+                found |= _in_text(text, driver, term, objects)
+            elif bits:
+                found |= _in_bits(bits, term, chunk, objects)
+    return found
+
+
+def _in_text(
+    text: str, driver: Column | None, term: Term, objects: Sequence[Metadata | None]
+) -> int:
+    """A term's matches among the objects of one rare tag, the driver."""
+    conjunctions, all_of, any_of, _ = term
+    if len(all_of) > 1:
+        beside = [all_of[1] if all_of[0] is driver else all_of[0]]
+    else:
+        beside = any_of or all_of
+    found = 0
+    for column in beside:
+        if column.sign in text:
+            found |= _hits(text, column.sign, conjunctions, objects)
+    return found
+
+
+def _in_bits(bits: int, term: Term, chunk: int, objects: Sequence[Metadata | None]) -> int:
+    """A term's matches where all its common tags meet in these bits."""
+    conjunctions, all_of, any_of, none_of = term
+    sign = all_of[0].sign
+    found = 0
+    if any_of:
         either = 0
-        for column in plan.any_of:
-            posting = column(chunk)
-            if posting is not None:
-                either |= posting if isinstance(posting, int) else _bitmap(posting)
-        for part in plan.parts:
-            either |= matches(part, chunk)
-        bits = either if bits is None else bits & either
-    if not bits:
-        return 0
-    for column in plan.none_of:
-        posting = column(chunk)
-        if posting is not None:
-            bits ^= bits & (posting if isinstance(posting, int) else _bitmap(posting))
-    return bits
+        for column in any_of:
+            posting = column.postings.get(chunk, 0)
+            if isinstance(posting, int):
+                either |= posting
+            elif sign in posting:
+                found |= _hits(posting, sign, conjunctions, objects)
+        bits &= either
+    if bits:
+        for column in none_of:
+            posting = column.postings.get(chunk, 0)
+            if isinstance(posting, int):
+                bits ^= bits & posting
+            else:
+                for slot in _slots_beside(posting, sign):
+                    bits &= ~(1 << slot)
+    return found | bits
 
 
-def _bitmap(slots: Iterable[int]) -> int:
+def _hits(
+    text: str, sign: str, conjunctions: Sequence[Conjunction], objects: Sequence[Metadata | None]
+) -> int:
+    """The slots in a text that have the sign beside them and satisfy a conjunction, as bits."""
     bits = 0
-    for slot in slots:
-        bits |= 1 << slot
+    for slot in _slots_beside(text, sign):
+        metadata = objects[slot]
+        assert metadata is not None, "what was removed is in no posting"
+        if _satisfies(metadata.tags, conjunctions):
+            bits |= 1 << slot
     return bits
+
+
+def _slots_beside(text: str, sign: str) -> list[int]:
+    slots = []
+    at = text.rfind(sign)
+    while at >= 0:
+        while text[at] >= _FIRST_SIGN:
+            at -= 1
+        slots.append(ord(text[at]))
+        at = text.rfind(sign, 0, at)
+    return slots
+
+
+def _satisfies(tags: Sequence[Tag], conjunctions: Sequence[Conjunction]) -> bool:
+    """`Conjunction.matches` of any, written out: the inner loop of queries for rare tags."""
+    for conjunction in conjunctions:
+        for tag in conjunction.positive:
+            if tag not in tags:
+                break
+        else:
+            for tag in conjunction.negative:
+                if tag in tags:
+                    break
+            else:
+                return True
+    return False
+
+
+def _common(conjunctions: Sequence[Conjunction]) -> Sequence[Tag]:
+    """The positive tags that all share, if each has just one more and the same negative ones."""
+    if len(conjunctions) < 2:
+        return ()
+    first, second = conjunctions[0], conjunctions[1]
+    common = [tag for tag in first.positive if tag in second.positive]
+    for one in conjunctions:
+        if len(one.positive) != len(common) + 1 or one.negative != first.negative:
+            return ()
+        for tag in common:
+            if tag not in one.positive:
+                return ()
+    return common
+
+
+def _bitmap(text: str) -> int:
+    """The slots in a text, as bits."""
+    bits = 0
+    for char in text:
+        if char < _FIRST_SIGN:
+            bits |= 1 << ord(char)
+    return bits
+
+
+def _bitmap_of(slots: Sequence[int]) -> int:
+    """Many ascending slots, as bits."""
+    octets = bytearray(slots[-1] // 8 + 1)
+    for slot in slots:
+        octets[slot >> 3] |= 1 << (slot & 7)
+    return int.from_bytes(octets, "little")

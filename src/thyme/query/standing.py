@@ -17,13 +17,16 @@ from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.query.standing_agenda import Agenda
 from thyme.query.standing_plan import Row, Vocabulary, planned, rows_of
-from thyme.query.standing_tree import Entry, Node, Standing
+from thyme.query.standing_tree import Entry, Standing, Tree
 
 S = TypeVar("S")
 
 SETTLE_US = 60 * SECOND_US
 # A plan compares conjunctions pair by pair; subscriptions of more do without one.
 PLANNED_MAX = 8
+# The tree is asked for every two tags of an object. With so many tags it pays to leave out first
+# those that no subscription names.
+_TAGS_MANY = 8
 _FROM_EVER_US = -INSTANT_MAX_US
 _FOR_EVER_US = INSTANT_MAX_US
 
@@ -41,10 +44,10 @@ class StandingIndex(Generic[S]):
         self._settle_us = settle_us
         self._words = Vocabulary()
         self._quick: dict[Hashable, Standing[S]] = {}
-        self._quick_tree: Node[S] = Node()
+        self._quick_tree: Tree[S] = Tree()
         self._quick_since_us = _FROM_EVER_US
         self._careful: dict[Hashable, Standing[S]] = {}
-        self._careful_tree: Node[S] = Node()
+        self._careful_tree: Tree[S] = Tree()
         self._settling: Agenda[S] = Agenda(self._careful)
         self._ending: Agenda[S] = Agenda(self._careful)
 
@@ -99,14 +102,17 @@ class StandingIndex(Generic[S]):
 
     def match(self, tags: Sequence[Tag], published_us: int) -> list[S]:
         """The subscriptions that an object with these tags, published then, matches (M11)."""
-        present = frozenset(tags)
+        if len(tags) > _TAGS_MANY:
+            tags = [tag for tag in tags if tag in self._words.words]
+        ordered = sorted(tags)
+        present = frozenset(ordered)
         found: list[S] = []
         if published_us >= self._quick_since_us:
-            self._quick_tree.gather(tags, present, found, False)
+            self._quick_tree.gather(ordered, present, found, False)
         else:
-            found += self._look(self._quick_tree, tags, present, published_us)
+            found += _look(self._quick_tree, ordered, present, published_us)
         if self._careful:
-            found += self._look(self._careful_tree, tags, present, published_us)
+            found += _look(self._careful_tree, ordered, present, published_us)
         return found
 
     def expire(self, now_us: int) -> list[S]:
@@ -123,17 +129,6 @@ class StandingIndex(Generic[S]):
         """The first instant at which `expire` will drop something."""
         return self._ending.next_us()
 
-    def _look(
-        self, tree: Node[S], tags: Sequence[Tag], present: frozenset[Tag], published_us: int
-    ) -> list[S]:
-        entries: list[Entry[S]] = []
-        tree.gather(tags, present, entries, True)
-        return [
-            standing.value
-            for standing in dict.fromkeys([entry.standing for entry in entries])
-            if standing.start_us <= published_us <= standing.end_us
-        ]
-
     def _settle(self, now_us: int) -> None:
         """Moves those that have settled to the quick tree."""
         while due := self._settling.take(now_us):
@@ -147,10 +142,13 @@ class StandingIndex(Generic[S]):
         self._quick_since_us = max(self._quick_since_us, standing.start_us)
         self._file(standing, planned(rows), self._quick_tree)
 
-    def _file(self, standing: Standing[S], rows: Sequence[Row], tree: Node[S]) -> None:
+    def _file(self, standing: Standing[S], rows: Sequence[Row], tree: Tree[S]) -> None:
         take = self._words.take
         for row in rows:
-            tree.file(Entry(standing, take(row.positive), take(row.negative), take(row.doubts)))
+            rarest = take(tuple(sorted(row.positive[:2])))
+            head = rarest if len(rarest) == 2 else rarest[0]
+            more, negative = take(row.positive[2:]), take(row.negative)
+            tree.file(Entry(standing, head, more, negative, take(row.doubts)))
 
     def _drop_careful(self, key: Hashable) -> None:
         self._unfile(self._careful.pop(key))
@@ -164,3 +162,16 @@ class StandingIndex(Generic[S]):
             for tags in (entry.positive, entry.negative, entry.doubts):
                 self._words.release(tags)
         standing.last = None
+
+
+def _look(
+    tree: Tree[S], tags: Sequence[Tag], present: frozenset[Tag], published_us: int
+) -> list[S]:
+    """What matches in a tree when frames and doubles have to be looked at."""
+    entries: list[Entry[S]] = []
+    tree.gather(tags, present, entries, True)
+    return [
+        standing.value
+        for standing in dict.fromkeys([entry.standing for entry in entries])
+        if standing.start_us <= published_us <= standing.end_us
+    ]

@@ -31,10 +31,10 @@ class Vocabulary:
     """The tags in use: how often each is, and one copy of it for all."""
 
     def __init__(self) -> None:
-        self._words: dict[Tag, _Word] = {}
+        self.words: dict[Tag, _Word] = {}
 
     def __len__(self) -> int:
-        return len(self._words)
+        return len(self.words)
 
     def rarest_first(self, tags: Tags) -> Tags:
         """The tags by how often they are in use, then by spelling."""
@@ -44,7 +44,7 @@ class Vocabulary:
         """Counts one more use of each tag; returns them in the copies to keep."""
         if not tags:
             return ()
-        words = [self._words.get(tag) or self._words.setdefault(tag, _Word(tag)) for tag in tags]
+        words = [self.words.get(tag) or self.words.setdefault(tag, _Word(tag)) for tag in tags]
         for word in words:
             word.uses += 1
         return words[0].alone if len(words) == 1 else tuple([word.alone[0] for word in words])
@@ -52,13 +52,13 @@ class Vocabulary:
     def release(self, tags: Tags) -> None:
         """Counts one use less of each; a tag out of use is forgotten."""
         for tag in tags:
-            word = self._words[tag]
+            word = self.words[tag]
             word.uses -= 1
             if not word.uses:
-                del self._words[tag]
+                del self.words[tag]
 
     def _rank(self, tag: Tag) -> tuple[int, Tag]:
-        word = self._words.get(tag)
+        word = self.words.get(tag)
         return (0 if word is None else word.uses), tag
 
 

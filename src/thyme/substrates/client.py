@@ -134,6 +134,7 @@ class Client:
             wire.Done,
             lambda _: self._finish(request.ask, key),
             now_us,
+            metadata.size,
         )
 
     def _refuse_guarantees(self, request: asked.Insert) -> None:
@@ -172,6 +173,7 @@ class Client:
             wire.ObjectData,
             on_data,
             now_us,
+            metadata.size,
         )
 
     def _look_up(self, request: asked.LookUp, now_us: int) -> None:
@@ -329,6 +331,7 @@ class Client:
         expected: type[A],
         on_answer: Callable[[A], None],
         now_us: int,
+        data_bytes: int = 0,
     ) -> None:
         def on_reply(reply: wire.Reply, _now_us: int) -> None:
             if isinstance(reply, expected):
@@ -342,6 +345,7 @@ class Client:
             now_us,
             on_reply,
             lambda code, detail, _: self._fail(ask, code, detail),
+            data_bytes,
         )
 
     def _answer(self, ask: int, value: Value, code: str, detail: str) -> None:

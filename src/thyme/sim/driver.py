@@ -1,0 +1,149 @@
+"""The driver: brings inputs to nodes and carries out their actions, in virtual time.
+
+What it does not know is how a message gets from one node to another: a carrier does that, be it an
+ether or a radio. After each input the node's store is committed, and only then are its actions
+carried out, so that nothing is acknowledged that could be lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import Message
+from thyme.protocol.node import (
+    Action,
+    Asked,
+    Broadcast,
+    CancelTimer,
+    Input,
+    Node,
+    Send,
+    SetTimer,
+    Started,
+    Tell,
+    Timer,
+    TimerFired,
+)
+from thyme.protocol.requests import Request, Told
+from thyme.sim.kernel import Kernel
+from thyme.storage.store import Store
+
+
+class Carrier(Protocol):
+    """Whatever takes messages from node to node."""
+
+    def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
+        """Takes a message to one node, if it can."""
+        ...
+
+    def broadcast(self, sender: NodeId, message: Message) -> None:
+        """Takes a message to every node in reach, as far as it can."""
+        ...
+
+
+@dataclass(slots=True)
+class Member:
+    """A node in the hands of the driver."""
+
+    node: Node
+    store: Store
+    on_told: Callable[[Told], None]
+    skew_us: int
+    alive: bool = True
+    # The number of the pending event of each timer; an event with another number is stale.
+    timers: dict[Timer, int] = field(default_factory=dict)
+
+
+Journal = Callable[[int, NodeId, Input | Action], None]
+"""Told of each input and each action: the instant, the node, and what it was."""
+
+
+class Driver:
+    """Nodes, their clocks and timers, and their applications."""
+
+    def __init__(self, kernel: Kernel, carrier: Carrier, journal: Journal | None = None) -> None:
+        self._kernel = kernel
+        self._carrier = carrier
+        self._journal = journal
+        self._members: dict[NodeId, Member] = {}
+        self._timers_set = 0
+        self._told: deque[tuple[Member, Told]] = deque()
+        self._telling = False
+
+    def __contains__(self, node_id: NodeId) -> bool:
+        return node_id in self._members
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return iter(self._members)
+
+    def add(
+        self, node: Node, store: Store, on_told: Callable[[Told], None], skew_us: int = 0
+    ) -> None:
+        """Brings a node up now; its clock is `skew_us` ahead of the kernel's."""
+        self._members[node.node_id] = Member(node, store, on_told, skew_us)
+        self.feed(node.node_id, Started())
+
+    def remove(self, node_id: NodeId) -> None:
+        """Takes a node away, as a crash would: nothing more reaches it or comes from it."""
+        self._members.pop(node_id).alive = False
+
+    def ask(self, node_id: NodeId, request: Request) -> None:
+        """The application of a node asks for something, now."""
+        self.feed(node_id, Asked(request))
+
+    def feed(self, node_id: NodeId, event: Input) -> None:
+        """Brings an input to a node and carries out what it asks for."""
+        member = self._members.get(node_id)
+        if member is None:
+            return
+        now_us = self._kernel.now_us
+        actions = member.node.handle(event, now_us + member.skew_us)
+        member.store.commit()
+        if self._journal is not None:
+            for entry in (event, *actions):
+                self._journal(now_us, node_id, entry)
+        for action in actions:
+            self._carry_out(member, action)
+        self._tell()
+
+    def _carry_out(self, member: Member, action: Action) -> None:
+        match action:
+            case Send():
+                self._carrier.send(member.node.node_id, action.to, action.message)
+            case Broadcast():
+                self._carrier.broadcast(member.node.node_id, action.message)
+            case SetTimer():
+                at_us = max(self._kernel.now_us, action.at_us - member.skew_us)
+                self._timers_set += 1
+                member.timers[action.timer] = self._timers_set
+                self._kernel.at(at_us, self._fire, (member, action.timer, self._timers_set))
+            case CancelTimer():
+                member.timers.pop(action.timer, None)
+            case Tell():
+                self._told.append((member, action.told))
+            case _:
+                assert_never(action)
+
+    def _fire(self, argument: tuple[Member, Timer, int]) -> None:
+        member, timer, number = argument
+        if member.alive and member.timers.get(timer) == number:
+            del member.timers[timer]
+            self.feed(member.node.node_id, TimerFired(timer))
+
+    def _tell(self) -> None:
+        """Tells the applications, one thing after the other: what they ask for meanwhile is
+        carried out at once, but what comes of it waits its turn."""
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._told:
+                member, told = self._told.popleft()
+                if member.alive:
+                    member.on_told(told)
+        finally:
+            self._telling = False

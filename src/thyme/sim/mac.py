@@ -1,0 +1,340 @@
+"""The MAC: how nodes take turns on the medium (802.11 DCF).
+
+A node with a frame waits until the medium has been idle for a while, plus a random number of slots
+that it counts down only while the medium is idle; it acknowledges what was sent to it, and sends
+again, ever more patiently, what was not acknowledged. The count is not kept slot by slot: it is
+worked out when the medium's state changes for a node that is waiting.
+Clauses: S1, S4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from thyme.sim.kernel import Kernel
+from thyme.sim.medium import Air, Medium, numbers
+from thyme.sim.phy import ACK_BYTES, OVERHEAD_BYTES, Phy
+
+BROADCAST = -1
+
+
+class MacConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of the DCF."""
+
+    window_min: int = 15
+    window_max: int = 1023
+    transmissions_max: int = 7
+    queue_max: int = 100
+    lifetime_us: int = 500_000
+    """How long a frame may wait in the queue."""
+
+
+class Frame:
+    """Something to be sent, and what became of it."""
+
+    __slots__ = ("bytes", "queued_us", "station", "to", "token", "transmissions")
+
+    def __init__(self, to: int, payload_bytes: int, queued_us: int, token: object) -> None:
+        self.to = to
+        self.bytes = payload_bytes + OVERHEAD_BYTES
+        self.queued_us = queued_us
+        self.token = token
+        """Whatever the layer above wants to find again."""
+        self.transmissions = 0
+        self.station = _NOBODY
+        """The MAC that has it in its queue."""
+
+
+class _Station:
+    """One node's MAC."""
+
+    __slots__ = (
+        "asks_at_us", "count_from_us", "number", "off", "queue", "sending", "slots", "turn", "window",
+    )  # fmt: skip
+
+    def __init__(self, number: int, window: int) -> None:
+        self.number = number
+        self.queue: deque[Frame] = deque()
+        self.window = window
+        self.slots = 0
+        self.count_from_us: int | None = None
+        """Since when the slots are counted down; None while the medium is busy."""
+        self.asks_at_us: int | None = None
+        """When the count ends and the frame is sent, if nothing happens before."""
+        self.turn = 0
+        """Tells the valid turn from those that something came before."""
+        self.off = False
+        """Whether the node was switched off meanwhile; then a new station has taken its place."""
+        self.sending = False
+        """From the start of a frame to its end, or to its acknowledgement's."""
+
+
+_NOBODY = _Station(-1, 0)
+
+OnReceived = Callable[[Frame, int, int], None]
+OnDone = Callable[[Frame, str], None]
+
+
+class Dcf:
+    """The MACs of all nodes on one medium."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        phy: Phy,
+        medium: Medium,
+        size: int,
+        rng: Random,
+        config: MacConfig,
+        on_received: OnReceived,
+        on_done: OnDone,
+    ) -> None:
+        self._kernel = kernel
+        self._phy = phy
+        self._medium = medium
+        self._rng = rng
+        self._config = config
+        self._on_received = on_received
+        self._on_done = on_done
+        self._stations = [_Station(number, config.window_min) for number in range(size)]
+        self._ack_us = phy.duration_us(ACK_BYTES)
+        self._reservations: deque[tuple[int, int]] = deque()
+        """Until when the medium is reserved, and who heard so."""
+        self._receptions: deque[tuple[int, int, int]] = deque()
+        """The last frames: when each ended, who listened to it, who decoded it."""
+        self._counting = 0
+        """The nodes that count slots, or would if the medium were idle."""
+        self.frames: Counter[str] = Counter()
+        self.bytes_sent = 0
+        self.retransmissions = 0
+
+    def send(self, source: int, frame: Frame) -> None:
+        """Queues a frame; `on_done` says how it ended: sent, exceeded, full or stale."""
+        station = self._stations[source]
+        if len(station.queue) >= self._config.queue_max:
+            self._on_done(frame, "full")
+            return
+        frame.station = station
+        station.queue.append(frame)
+        if len(station.queue) == 1 and not station.sending:
+            self._contend(station)
+
+    def switch(self, number: int, *, on: bool) -> None:
+        """Switches a node's radio on or off; what it had queued is lost with the latter."""
+        bit = 1 << number
+        if on:
+            self._medium.off &= ~bit
+            return
+        self._medium.off |= bit
+        self._counting &= ~bit
+        station = self._stations[number]
+        lost, self._stations[number] = station.queue, _Station(number, self._config.window_min)
+        station.turn += 1
+        station.off = True
+        for frame in lost:
+            self._on_done(frame, "off")
+
+    # Waiting for a turn
+
+    def _contend(self, station: _Station) -> None:
+        """A frame is there where none was: finds out when it may be sent."""
+        now_us = self._kernel.now_us
+        bit = 1 << station.number
+        if self._counting & bit:
+            if station.count_from_us is None:
+                return  # the medium is busy; the count goes on when it is idle
+            ends_us = station.count_from_us + station.slots * self._phy.slot_us
+            if ends_us > now_us:
+                self._take_turn(station, ends_us)
+                return
+        self._counting |= bit
+        reserved_us = self._reserved_until_us(station.number)
+        if self._medium.busy(station.number):
+            station.slots = self._draw(station)
+            station.count_from_us = None
+        elif reserved_us > now_us:
+            station.slots = self._draw(station)
+            self._count(station, reserved_us + self._phy.difs_us)
+        else:
+            station.slots = 0
+            self._count(station, now_us + self._phy.difs_us)
+
+    def _draw(self, station: _Station) -> int:
+        return int(self._rng.random() * (station.window + 1))
+
+    def _reserved_until_us(self, number: int) -> int:
+        """How long others may keep the medium, as this node has heard (the NAV)."""
+        reservations = self._reservations
+        while reservations and reservations[0][0] <= self._kernel.now_us:
+            reservations.popleft()
+        return max((until for until, heard in reservations if heard >> number & 1), default=0)
+
+    def _wary_until_us(self, number: int) -> int:
+        """How long a node whose last frame was garbled leaves the medium to others, who may have
+        understood it and be about to answer (EIFS)."""
+        for ended_us, locked, decoded in reversed(self._receptions):
+            if locked >> number & 1:
+                return 0 if decoded >> number & 1 else ended_us + self._phy.eifs_us
+        return 0
+
+    def _take_turn(self, station: _Station, at_us: int) -> None:
+        station.turn += 1
+        station.asks_at_us = at_us
+        self._kernel.at(at_us, self._on_turn, (station, station.turn))
+
+    def _on_turn(self, argument: tuple[_Station, int]) -> None:
+        station, turn = argument
+        if turn == station.turn and station.asks_at_us is not None:
+            self._transmit(station)
+
+    def _freeze(self, air: Air) -> None:
+        """A frame starts: those who sense it stop counting, except those who are so close to their
+        turn that they cannot know of it yet."""
+        waiting = air.sense & self._counting
+        if not waiting:
+            return
+        now_us = self._kernel.now_us
+        slot_us, blind_us = self._phy.slot_us, now_us + self._phy.detect_us
+        for number in numbers(waiting):
+            station = self._stations[number]
+            if station.count_from_us is None:
+                continue
+            if station.asks_at_us is not None and station.asks_at_us <= blind_us:
+                continue
+            passed = (now_us - station.count_from_us) // slot_us
+            if passed > 0:
+                station.slots = max(0, station.slots - passed)
+                if not station.slots and not station.queue:
+                    self._counting ^= 1 << number  # it had nothing to send, and waited long enough
+            station.count_from_us = None
+            station.asks_at_us = None
+            station.turn += 1
+
+    def _thaw(self, air: Air, decoded: int) -> None:
+        """A frame has ended: those for whom the medium is idle now count on."""
+        now_us, receptions = self._kernel.now_us, self._receptions
+        while receptions and receptions[0][0] < now_us - self._phy.eifs_us:
+            receptions.popleft()
+        receptions.append((now_us, air.locked, decoded))
+        waiting = air.sense & self._counting
+        if not waiting:
+            return
+        for number in numbers(waiting):
+            station = self._stations[number]
+            if station.count_from_us is None and not self._medium.busy(number):
+                idle_us = max(now_us, self._reserved_until_us(number))
+                self._count(station, idle_us + self._phy.difs_us)
+
+    def _count(self, station: _Station, from_us: int) -> None:
+        """Starts to count down; with a frame waiting, its turn comes at the end."""
+        station.count_from_us = max(from_us, self._wary_until_us(station.number))
+        if station.queue and not station.sending:
+            self._take_turn(station, station.count_from_us + station.slots * self._phy.slot_us)
+
+    def _back_off(self, station: _Station, from_us: int) -> None:
+        """After a transmission: a new random wait, with or without a next frame."""
+        station.sending = False
+        station.slots = self._draw(station)
+        station.asks_at_us = None
+        self._counting |= 1 << station.number
+        if self._medium.busy(station.number):
+            station.count_from_us = None
+        else:
+            self._count(station, from_us)
+
+    # On the air
+
+    def _transmit(self, station: _Station) -> None:
+        station.asks_at_us = None
+        frame = self._next_frame(station)
+        if frame is None:
+            return
+        self._counting &= ~(1 << station.number)
+        station.sending = True
+        frame.transmissions += 1
+        if frame.transmissions > 1:
+            self.retransmissions += 1
+        kind = "broadcast" if frame.to == BROADCAST else "unicast"
+        self._put_on_air(station.number, frame.bytes, kind, frame, self._on_data_end)
+
+    def _next_frame(self, station: _Station) -> Frame | None:
+        """The frame at the head of the queue that is not too old."""
+        oldest_us = self._kernel.now_us - self._config.lifetime_us
+        while station.queue and station.queue[0].queued_us < oldest_us:
+            self._on_done(station.queue.popleft(), "stale")
+        return station.queue[0] if station.queue else None
+
+    def _put_on_air(
+        self, source: int, size: int, kind: str, payload: object, on_end: Callable[[Air], None]
+    ) -> None:
+        air = self._medium.start(source, size, self._kernel.now_us, payload)
+        self.frames[kind] += 1
+        self.bytes_sent += size
+        self._freeze(air)
+        self._kernel.at(air.end_us, on_end, air)
+
+    def _on_data_end(self, air: Air) -> None:
+        now_us = self._kernel.now_us
+        decoded = self._medium.end(air)
+        frame = air.payload
+        assert isinstance(frame, Frame)
+        if frame.to != BROADCAST:
+            until_us = now_us + self._phy.sifs_us + self._ack_us
+            self._reservations.append((until_us, decoded & ~(1 << frame.to)))
+        self._thaw(air, decoded)
+        station = frame.station
+        if frame.to == BROADCAST:
+            self._on_received(frame, decoded, now_us)
+            self._finish(station, "sent")
+        elif decoded >> frame.to & 1:
+            self._on_received(frame, 1 << frame.to, now_us)
+            self._kernel.at(now_us + self._phy.sifs_us, self._acknowledge, air)
+        else:
+            self._kernel.at(now_us + self._timeout_us(), self._on_silence, station)
+
+    def _timeout_us(self) -> int:
+        return self._phy.sifs_us + self._phy.slot_us + self._phy.preamble_us
+
+    def _acknowledge(self, air: Air) -> None:
+        frame = air.payload
+        assert isinstance(frame, Frame)
+        if self._medium.off >> frame.to & 1:
+            self._on_silence(frame.station)
+            return
+        self._put_on_air(frame.to, ACK_BYTES, "ack", air, self._on_ack_end)
+
+    def _on_ack_end(self, ack: Air) -> None:
+        decoded = self._medium.end(ack)
+        data = ack.payload
+        assert isinstance(data, Air)
+        self._thaw(ack, decoded)
+        frame = data.payload
+        assert isinstance(frame, Frame)
+        station = frame.station
+        if decoded >> station.number & 1:
+            self._finish(station, "sent")
+        else:
+            self._on_silence(station)
+
+    def _on_silence(self, station: _Station) -> None:
+        """No acknowledgement: again, with a wider window, or never."""
+        if station.off:
+            return
+        frame = station.queue[0]
+        if frame.transmissions >= self._config.transmissions_max:
+            self._finish(station, "exceeded")
+            return
+        station.window = min(2 * station.window + 1, self._config.window_max)
+        self._back_off(station, self._kernel.now_us + self._phy.difs_us)
+
+    def _finish(self, station: _Station, how: str) -> None:
+        if station.off:
+            return
+        frame = station.queue.popleft()
+        station.window = self._config.window_min
+        self._back_off(station, self._kernel.now_us + self._phy.difs_us)
+        self._on_done(frame, how)

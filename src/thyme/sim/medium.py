@@ -1,0 +1,220 @@
+"""The medium: frames on the air, and who gets them.
+
+One object per transmission, whatever the number of receivers. When a frame starts, the nodes that
+hear its header lock on to it; when it ends, those of them that decoded its payload have it. Frames
+that overlap disturb each other at the receivers that hear both. A node locked on to one frame is
+deaf to the next (no capture), except that of preambles that start together the strongest wins.
+Clauses: S1, S2, S5.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from thyme.sim.links import Chances, Links
+from thyme.sim.phy import Phy
+
+
+class Air:
+    """A frame on the air."""
+
+    __slots__ = (
+        "bits", "end_us", "locked", "others", "payload", "payload_us", "sense", "source", "start_us",
+    )  # fmt: skip
+
+    def __init__(
+        self, source: int, start_us: int, end_us: int, payload_us: int, bits: int, payload: object
+    ) -> None:
+        self.source = source
+        self.start_us = start_us
+        self.end_us = end_us
+        self.payload_us = payload_us
+        """When the payload starts."""
+        self.bits = bits
+        self.payload = payload
+        """Whatever the sender's MAC wants to find again."""
+        self.locked = 0
+        """The nodes that got the header and listen to the end."""
+        self.sense = 0
+        """The nodes that know the medium to be busy, the sender among them."""
+        self.others: list[Air] = []
+        """The frames that overlap this one."""
+
+
+class Medium:
+    """All that is on the air."""
+
+    def __init__(self, phy: Phy, links: Links, rng: Random) -> None:
+        self._phy = phy
+        self._links = links
+        self._rng = rng
+        self._deaf = 0
+        self.off = 0
+        """The nodes whose radio is switched off."""
+        self.on_air: list[Air] = []
+
+    def busy(self, number: int) -> bool:
+        """Whether a node senses a frame, or is sending one."""
+        for air in self.on_air:
+            if air.sense >> number & 1:
+                return True
+        return False
+
+    def start(self, source: int, mpdu_bytes: int, now_us: int, payload: object) -> Air:
+        """Puts a frame on the air."""
+        phy = self._phy
+        end_us = now_us + phy.duration_us(mpdu_bytes)
+        payload_us = now_us + phy.preamble_us
+        bits = (end_us - phy.extension_us - payload_us) * phy.bits_per_us
+        air = Air(source, now_us, end_us, payload_us, bits, payload)
+        bit = 1 << source
+        if self.on_air:
+            self._meet(air, bit)
+            if len(self.on_air) == 1:
+                header = self._links.overlap(source, self.on_air[0].source).header
+            else:
+                header = self._header_among(source)
+        else:
+            header = self._links.header(source)
+        air.locked = self._drawn(header, ~(self._deaf | self.off))
+        air.sense = self._links.row(source).sense | air.locked | bit
+        self._deaf |= air.locked | bit
+        self.on_air.append(air)
+        return air
+
+    def _meet(self, air: Air, bit: int) -> None:
+        """Lets a new frame and those on the air disturb each other."""
+        for other in self.on_air:
+            other.others.append(air)
+            air.others.append(other)
+            if other.locked & bit:
+                other.locked &= ~bit
+            age_us = air.start_us - other.start_us
+            if age_us < self._phy.preamble_us and other.locked:
+                self._disturb_header(other, air, age_us)
+
+    def _disturb_header(self, other: Air, air: Air, age_us: int) -> None:
+        """A frame starts during the preamble of another: some listeners turn to the stronger one,
+        some lose the header."""
+        links = self._links
+        lost = 0
+        if age_us <= self._phy.detect_us:
+            mine, theirs = links.row(air.source).power, links.row(other.source).power
+            common = other.locked & links.row(air.source).lock
+            for receiver in numbers(common):
+                if mine[receiver] > theirs[receiver]:
+                    lost |= 1 << receiver
+        kept = other.locked & ~lost
+        header = links.overlap(other.source, air.source).header
+        lost |= kept & ~self._drawn(header, kept)
+        other.locked &= ~lost
+        self._deaf &= ~lost
+
+    def _header_among(self, source: int) -> Chances:
+        """The header's chances while several others are sending."""
+        others = [other.source for other in self.on_air]
+        sure, doubtful = 0, []
+        for receiver in numbers(self._links.row(source).lock & ~self._deaf):
+            log_bit = self._links.log_bit(source, receiver, others)
+            doubtful.append((1 << receiver, math.exp(self._phy.header_bits * log_bit)))
+        return Chances(sure, doubtful)
+
+    def end(self, air: Air) -> int:
+        """Takes a frame off the air; returns the nodes that decoded it."""
+        self.on_air.remove(air)
+        self._deaf &= ~(air.locked | 1 << air.source)
+        air.locked &= ~self.off
+        locked = air.locked
+        if not locked:
+            return 0
+        # Whoever overlapped this frame may still be on the air and must not keep it alive.
+        others, air.others = air.others, []
+        if others:
+            locked = (
+                self._among_one(air, others[0], locked)
+                if len(others) == 1
+                else self._among_many(air, others, locked)
+            )
+        return self._drawn(self._links.payload(air.source, air.bits), locked)
+
+    def _among_one(self, air: Air, other: Air, locked: int) -> int:
+        """Who of the locked survives the overlap with one other frame."""
+        bits = self._shared_bits(air, other)
+        if bits <= 0:
+            return locked
+        overlap = self._links.overlap(air.source, other.source)
+        if not locked & overlap.touched:
+            return locked
+        if bits >= 200:
+            locked &= ~overlap.doomed
+            doubtful = overlap.doubtful
+        else:
+            doubtful = [
+                *overlap.doubtful,
+                *(
+                    (1 << receiver, self._links.log_bit(air.source, receiver, [other.source]))
+                    for receiver in numbers(locked & overlap.doomed)
+                ),
+            ]
+        random = self._rng.random
+        for bit, log_bit in doubtful:
+            if locked & bit and random() >= math.exp(bits * log_bit):
+                locked ^= bit
+        return locked
+
+    def _shared_bits(self, air: Air, other: Air) -> int:
+        start_us = max(air.payload_us, other.start_us)
+        end_us = min(air.end_us - self._phy.extension_us, other.end_us)
+        return (end_us - start_us) * self._phy.bits_per_us
+
+    def _among_many(self, air: Air, others: list[Air], locked: int) -> int:
+        """Who of the locked survives several others: chunk by chunk, receiver by receiver."""
+        noticed = 0
+        for other in others:
+            noticed |= self._links.row(other.source).notice
+        chunks = self._chunks(air, others)
+        for receiver in numbers(locked & noticed):
+            log = 0.0
+            for bits, sources in chunks:
+                log += bits * self._links.log_bit(air.source, receiver, sources)
+            if log < 0 and self._rng.random() >= math.exp(log):
+                locked &= ~(1 << receiver)
+        return locked
+
+    def _chunks(self, air: Air, others: list[Air]) -> list[tuple[int, list[int]]]:
+        """The stretches of the payload during which the same others are sending."""
+        last_us = air.end_us - self._phy.extension_us
+        cuts = {air.payload_us, last_us}
+        for other in others:
+            cuts |= {min(max(at, air.payload_us), last_us) for at in (other.start_us, other.end_us)}
+        edges = sorted(cuts)
+        chunks = []
+        for start_us, end_us in zip(edges, edges[1:], strict=False):
+            sources = [
+                other.source
+                for other in others
+                if other.start_us < end_us and other.end_us > start_us
+            ]
+            if sources:
+                chunks.append(((end_us - start_us) * self._phy.bits_per_us, sources))
+        return chunks
+
+    def _drawn(self, chances: Chances, among: int) -> int:
+        """Draws who gets something."""
+        got = chances.sure & among
+        random = self._rng.random
+        for bit, chance in chances.doubtful:
+            if among & bit and random() < chance:
+                got |= bit
+        return got
+
+
+def numbers(nodes: int) -> list[int]:
+    """The members of a set of nodes, in order."""
+    found = []
+    while nodes:
+        low = nodes & -nodes
+        found.append(low.bit_length() - 1)
+        nodes ^= low
+    return found

@@ -1,0 +1,90 @@
+"""The radio: nodes at places, frames between them.
+
+Puts the medium and the MACs together behind one door. Randomness comes from two streams of the
+seed, one for receptions and one for back-off, so that neither moves the other.
+Clauses: S1–S5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from thyme.sim.kernel import Kernel
+from thyme.sim.links import Links
+from thyme.sim.mac import BROADCAST, Dcf, Frame, MacConfig
+from thyme.sim.medium import Medium, numbers
+from thyme.sim.phy import Phy
+from thyme.sim.streams import stream
+
+__all__ = ["BROADCAST", "Frame", "Radio", "RadioConfig", "numbers"]
+
+
+class RadioConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The radio's settings: the default is the profile of the reference measurements."""
+
+    phy: Phy = Phy()
+    mac: MacConfig = MacConfig()
+
+
+class Radio:
+    """A wireless network of numbered nodes.
+
+    `on_received(frame, receivers, now_us)` hears of every frame that arrived, with the set of
+    nodes that decoded it as a bit mask (see `numbers`). `on_done(frame, how)` hears what became of
+    a frame at its sender: `sent` (and acknowledged, if it was for one node), `exceeded` (the retry
+    limit), `full` (the queue), `stale` (too long in the queue) or `off` (switched off).
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        positions: Sequence[tuple[float, float]],
+        *,
+        seed: int,
+        config: RadioConfig,
+        on_received: Callable[[Frame, int, int], None],
+        on_done: Callable[[Frame, str], None],
+    ) -> None:
+        self._kernel = kernel
+        self.links = Links(config.phy, positions)
+        medium = Medium(config.phy, self.links, stream(seed, "radio", "reception"))
+        self._dcf = Dcf(
+            kernel,
+            config.phy,
+            medium,
+            len(positions),
+            stream(seed, "radio", "back-off"),
+            config.mac,
+            on_received,
+            on_done,
+        )
+
+    def send(self, source: int, to: int, payload_bytes: int, token: object) -> None:
+        """Hands a frame to a node's MAC; `to` may be `BROADCAST`."""
+        self._dcf.send(source, Frame(to, payload_bytes, self._kernel.now_us, token))
+
+    def switch(self, number: int, *, on: bool) -> None:
+        """Switches a node's radio on or off: off, it hears nothing and loses what it had queued."""
+        self._dcf.switch(number, on=on)
+
+    @property
+    def frames(self) -> int:
+        """Frames put on the air, of every kind, repetitions included."""
+        return self._dcf.frames.total()
+
+    @property
+    def frames_by_kind(self) -> dict[str, int]:
+        """The same by kind: broadcast, unicast, ack."""
+        return dict(self._dcf.frames)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes put on the air, MAC headers included."""
+        return self._dcf.bytes_sent
+
+    @property
+    def retransmissions(self) -> int:
+        """Frames that were sent again for want of an acknowledgement."""
+        return self._dcf.retransmissions

@@ -1,0 +1,276 @@
+"""The self-test: our radio against ns-3, set by set, within stated tolerances.
+
+Runs the sends of the reference through the radio and compares means over several seeds, as the
+reference has means over several runs. Every comparison is a row of one table.
+Clause: S3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from statistics import fmean
+
+import msgspec
+
+from thyme.sim import reference, trials
+from thyme.sim.phy import Phy
+from thyme.sim.radio import RadioConfig
+from thyme.sim.reference import Chain, Link, Load, Replies
+from thyme.sim.replay import ReplayResult, replay
+
+RECEIVERS = 0.03
+DELIVERY = 0.02
+DELAY_MEAN = 0.10
+DELAY_TAIL = 0.20
+RETRANSMISSIONS = 0.30
+RETRANSMISSIONS_LEAST = 50
+"""With fewer in the reference, chance outweighs the model."""
+GOODPUT = 0.10
+CURVE = 0.05
+REPLIES = 0.05
+"""Receptions of replies. The reference is a single run of 50 broadcasts."""
+REPLIES_LEAST = 500
+"""With fewer receptions in the reference, chance outweighs the model."""
+
+SEEDS = (1, 2, 3, 4, 5)
+SEEDS_CHAIN = (1, 2, 3)
+LINK_SENDS = 1_000
+BROADCAST_SENDS = 4_000
+CHAINS_QUICK = ((300, 400), (300, 450), (300, 1000), (1000, 100), (1000, 200), (1000, 1000))
+"""Payload and rate: just below saturation, just above, and far beyond."""
+
+CONFIGS = {
+    "anchor": RadioConfig(),
+    "cca_at_decode": RadioConfig(phy=Phy(sense_dbm=-82.0)),
+}
+SETS = ("a_bcast", "b_ucast", "c_chain", "link", "e_replies")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One comparison; `ok` is None where it is only reported."""
+
+    set: str
+    case: str
+    quantity: str
+    reference: float
+    ours: float
+    deviation: float
+    """Relative to the reference, or the plain difference if `relative` is false."""
+    tolerance: float
+    relative: bool
+    ok: bool | None
+
+
+def near(
+    where: tuple[str, str],
+    quantity: str,
+    expected: float,
+    ours: float,
+    tolerance: float,
+    *,
+    relative: bool = True,
+    judged: bool = True,
+) -> Row:
+    """Compares a figure of ours with the reference."""
+    difference = ours - expected
+    deviation = difference / expected if relative and expected else difference
+    return Row(
+        set=where[0],
+        case=where[1],
+        quantity=quantity,
+        reference=expected,
+        ours=ours,
+        deviation=deviation,
+        tolerance=tolerance,
+        relative=relative,
+        ok=abs(deviation) <= tolerance if judged else None,
+    )
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, or one for each seed: a part of the reference and what to do with it."""
+
+    set: str
+    seeds: tuple[int, ...]
+    part: Load | Chain | Replies | tuple[Link, ...]
+
+
+def cases(*, quick: bool = False, sets: Sequence[str] = SETS) -> list[Case]:
+    """What the self-test consists of; the quick one has a single seed and fewer chains."""
+    found = reference.figures()
+    seeds, seeds_chain = (SEEDS[:1], SEEDS_CHAIN[:1]) if quick else (SEEDS, SEEDS_CHAIN)
+    all_cases = [
+        *(Case(set=load.set, seeds=seeds, part=load) for load in found.loads),
+        *(
+            Case(set="c_chain", seeds=seeds_chain, part=chain)
+            for chain in found.chains
+            if not quick or (chain.payload_bytes, chain.per_second) in CHAINS_QUICK
+        ),
+        Case(set="link", seeds=seeds, part=found.links),
+        *(Case(set="e_replies", seeds=seeds, part=replies) for replies in found.replies),
+    ]
+    return [case for case in all_cases if case.set in sets]
+
+
+def selftest(
+    *,
+    quick: bool = False,
+    sets: Sequence[str] = SETS,
+    jobs: int | None = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Row]:
+    """Runs everything on so many processes (None: one for each core); returns all comparisons."""
+    todo = cases(quick=quick, sets=sets)
+    rows: list[Row] = []
+    for done, found in enumerate(_outcomes(todo, jobs or os.cpu_count() or 1), start=1):
+        rows += found
+        if on_progress is not None:
+            on_progress(done, len(todo))
+    return rows
+
+
+def passed(rows: Sequence[Row]) -> bool:
+    """Whether our radio agrees with the reference in all that is judged."""
+    return all(row.ok is not False for row in rows)
+
+
+def _outcomes(todo: list[Case], jobs: int) -> Iterator[list[Row]]:
+    if jobs == 1:
+        yield from map(run_case, todo)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(run_case, todo)
+
+
+def run_case(case: Case) -> list[Row]:
+    """Runs one case with all its seeds and compares."""
+    match case.part:
+        case Load():
+            return _load(case.part, case.seeds)
+        case Chain():
+            return _chain(case.part, case.seeds)
+        case Replies():
+            return _replies(case.part, case.seeds)
+        case links:
+            return _link(links, case.seeds)
+
+
+def _load(load: Load, seeds: Sequence[int]) -> list[Row]:
+    sends, positions = reference.sends(load), reference.positions()
+    results = [replay(positions, sends, seed=seed) for seed in seeds]
+    where = (load.set, f"{load.per_second}/s")
+    receivers = _mean(results, lambda result: result.receptions / len(sends))
+    if load.set == "a_bcast":
+        first = near(where, "receivers per send", load.receivers, receivers, RECEIVERS)
+    else:
+        first = near(where, "delivered", load.receivers, receivers, DELIVERY, relative=False)
+    delays = [result.delays_us() for result in results]
+    tails = {share: fmean(quantile(each, share) for each in delays) for share in (0.95, 0.99)}
+    rows = [
+        first,
+        near(where, "delay mean µs", load.delay_mean_us, fmean(map(fmean, delays)), DELAY_MEAN),
+        near(where, "delay p95 µs", load.delay_p95_us, tails[0.95], DELAY_TAIL),
+        near(where, "delay p99 µs", load.delay_p99_us, tails[0.99], DELAY_TAIL),
+    ]
+    retransmissions = _mean(results, lambda result: result.retransmissions)
+    return rows + _retransmissions(where, load.retransmissions, retransmissions)
+
+
+def _chain(chain: Chain, seeds: Sequence[int]) -> list[Row]:
+    outcomes = [
+        trials.chain(
+            chain.payload_bytes, chain.per_second, seed=seed, config=CONFIGS[chain.profile]
+        )
+        for seed in seeds
+    ]
+    where = ("c_chain", f"{chain.profile} {chain.payload_bytes} B {chain.per_second}/s")
+    goodput = fmean(outcome.goodput_per_second for outcome in outcomes)
+    delay_us = fmean(fmean(outcome.delays_us) for outcome in outcomes)
+    return [
+        near(where, "goodput per s", chain.goodput_per_second, goodput, GOODPUT),
+        near(where, "delay mean µs", chain.delay_mean_us, delay_us, DELAY_MEAN),
+        *_retransmissions(
+            where,
+            chain.retransmissions,
+            fmean(outcome.retransmissions for outcome in outcomes),
+        ),
+    ]
+
+
+def _replies(expected: Replies, seeds: Sequence[int]) -> list[Row]:
+    outcomes = [
+        trials.replies(
+            reference.positions(),
+            reference.figures().questioners,
+            reference.PAYLOAD_BYTES,
+            unicast=expected.reply == "unicast",
+            jitter_us=expected.jitter_us,
+            seed=seed,
+        )
+        for seed in seeds
+    ]
+    where = ("e_replies", f"{expected.reply} {expected.jitter_us / 1000:g} ms")
+    per_reply = fmean(outcome.receptions / outcome.replies for outcome in outcomes)
+    delay_us = fmean(outcome.delay_mean_us for outcome in outcomes)
+    judged = expected.receptions >= REPLIES_LEAST
+    return [
+        near(
+            where,
+            "receivers per reply",
+            expected.receptions / expected.replies,
+            per_reply,
+            REPLIES,
+            judged=judged,
+        ),
+        near(where, "delay mean µs", expected.delay_mean_us, delay_us, DELAY_MEAN, judged=judged),
+        *_retransmissions(
+            where,
+            expected.retransmissions,
+            fmean(outcome.retransmissions for outcome in outcomes),
+        ),
+    ]
+
+
+def _link(links: Sequence[Link], seeds: Sequence[int]) -> list[Row]:
+    """One row for each curve, where it is furthest from the reference."""
+    distances_m = [link.distance_m for link in links]
+    rows = []
+    for payload_bytes in (50, 300, 1000, 1472):
+        name = f"bcast{payload_bytes}"
+        curves = [
+            trials.broadcast_curve(distances_m, payload_bytes, count=BROADCAST_SENDS, seed=seed)
+            for seed in seeds
+        ]
+        ours = [fmean(shares) for shares in zip(*curves, strict=True)]
+        rows.append(_furthest(name, distances_m, [getattr(link, name) for link in links], ours))
+    pairs = [trials.unicast_curve(distances_m, 300, count=LINK_SENDS, seed=seed) for seed in seeds]
+    shares = [fmean(share for share, _ in each) for each in zip(*pairs, strict=True)]
+    rows.append(_furthest("unicast300", distances_m, [link.unicast300 for link in links], shares))
+    return rows
+
+
+def _furthest(
+    name: str, distances_m: Sequence[int], expected: Sequence[float], ours: Sequence[float]
+) -> Row:
+    rows = [
+        near(("link", f"{name} at {at_m} m"), "delivered", theirs, mine, CURVE, relative=False)
+        for at_m, theirs, mine in zip(distances_m, expected, ours, strict=True)
+    ]
+    return max(rows, key=lambda row: abs(row.deviation))
+
+
+def _retransmissions(where: tuple[str, str], expected: float, ours: float) -> list[Row]:
+    if expected < RETRANSMISSIONS_LEAST:
+        return []
+    return [near(where, "retransmissions", expected, ours, RETRANSMISSIONS)]
+
+
+def _mean(results: list[ReplayResult], figure: Callable[[ReplayResult], float]) -> float:
+    return fmean(figure(result) for result in results)
+
+
+def quantile(ordered: Sequence[int], share: float) -> int:
+    """The value that this share of an ordered sequence does not exceed."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
