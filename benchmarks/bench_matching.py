@@ -165,14 +165,18 @@ def _loaded(rows: Conjunctions) -> tuple[StandingIndex[int], int]:
     """An index of all the subscriptions, and the memory it took.
 
     Collecting garbage is off meanwhile: there is none, and looking for it in millions of fresh
-    objects is not what is measured here. Conjunctions are made on the way and let go; keys and
-    values are the caller's.
+    objects is not what is measured here. Conjunctions are made on the way and let go; the numbers
+    that serve as keys and values are the caller's, and there before.
     """
-    numbers = range(rows.subscription_count)
+    numbers = list(range(rows.subscription_count))
+    for _ in islice(rows.subscriptions(), 5_000):
+        pass  # What making conjunctions keeps for itself is not the index's.
+    gc.collect()
+    before = _resident_bytes()
     gc.disable()
     index: StandingIndex[int] = StandingIndex()
-    for subscribed in rows.subscriptions():
-        _stand(index, subscribed, BEGIN_US + subscribed[0] * GAP_US)
+    for number, (_, conjunctions) in zip(numbers, rows.subscriptions(), strict=True):
+        _stand(index, (number, conjunctions), BEGIN_US + number * GAP_US)
     index.expire(_object_us(rows.subscription_count))
     gc.enable()
     gc.collect()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from thyme.cli import demo, query, version
+from thyme.cli import demo, query, sim, version
 from thyme.model.errors import ThymeError
 
 FAILED = 2
@@ -26,6 +26,7 @@ examples:
   thyme demo                                         see Thyme at work
   thyme query explain 'goal & (eder | ronaldo)'      what a query means
   thyme query match 'goal & !replay' --tags goal,eder && echo hit
+  thyme sim radio --selftest --quick                 the simulated radio against ns-3
 
 Put queries in single quotes: & | ! ( ) mean something to the shell, too.
 """
@@ -77,7 +78,7 @@ def _parser() -> ArgumentParser:
         "--version", action=version.ShowVersion, nargs=0, help="the same as the command version"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for command in (demo, query, version):
+    for command in (demo, query, sim, version):
         command.add_to(commands)
     return parser
 

@@ -22,6 +22,8 @@ Bound = tuple[int | Key, ...]
 """A point in the order of history: (time, key) is an object's own, (time,) lies before all objects
 of that instant, () before everything."""
 
+_PIECE_BITS = 1024
+
 
 def position(metadata: Metadata) -> Bound:
     """Where an object stands in history."""
@@ -156,10 +158,15 @@ class Chunk:
 def _slots(bits: int, count: int = -1) -> list[int]:
     """The numbers of the bits that are set, highest first; of the highest `count` if given."""
     slots: list[int] = []
-    while bits:
-        top = bits.bit_length() - 1
-        slots.append(top)
+    base = max(0, bits.bit_length() - _PIECE_BITS)
+    # Every step copies what it works on; where bits are dense the highest few are enough.
+    piece = bits >> base
+    if count < 0 or piece.bit_count() < count:
+        base, piece = 0, bits
+    while piece:
+        top = piece.bit_length() - 1
+        slots.append(base + top)
         if len(slots) == count:
             break
-        bits ^= 1 << top
+        piece ^= 1 << top
     return slots

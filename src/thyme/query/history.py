@@ -31,7 +31,7 @@ class HistoryIndex:
         assert 2 <= chunk_size <= SLOTS_MAX, f"a chunk has 2 to {SLOTS_MAX} slots, not {chunk_size}"
         self._chunk_size = chunk_size
         # What comes at the end begins a new chunk a little earlier, to leave room for late objects.
-        self._room_at_end = chunk_size * 3 // 4
+        self._room_at_end = chunk_size * 4 // 5
         self._by_key: dict[Key, Metadata] = {}
         self._postings = Postings()
         self._chunks_made = 0
@@ -172,9 +172,10 @@ class HistoryIndex:
 
     def _rebuild(self, low: int, high: int, objects: Sequence[Metadata]) -> Chunk:
         """Puts one chunk with these objects in the place of others."""
+        # The new comes before the old goes: a query under way holds on to the columns of its tags.
+        rebuilt = self._chunk_of(objects)
         for chunk in self._chunks[low:high]:
             self._postings.forget(chunk, chunk.number)
-        rebuilt = self._chunk_of(objects)
         self._chunks[low:high] = [rebuilt]
         del self._starts[low + 1 : high]
         return rebuilt

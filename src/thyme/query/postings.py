@@ -18,7 +18,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 
-SLOTS_MAX = 16_384
+SLOTS_MAX = 20_480
 # From about thirty objects of three or four tags on, bits take less memory and less time.
 _TEXT_CHARS_MAX = 128
 # The characters below stand for slots, those from here on for tags. When they run out they are
@@ -115,28 +115,28 @@ class Postings:
         """What to look up to find the objects that satisfy one of the conjunctions."""
         common = _common(conjunctions)
         if not common:
-            each = (self._term((one,), one.positive, [], one.negative) for one in conjunctions)
+            each = [self._term((one,), one.positive, one.negative) for one in conjunctions]
             return [term for term in each if term]
-        rest = [tag for one in conjunctions for tag in one.positive if tag not in common]
-        any_of = self._known(rest)
-        term = self._term(conjunctions, common, any_of, conjunctions[0].negative)
-        return [term] if term and any_of else []
+        term = self._term(conjunctions, common, conjunctions[0].negative)
+        if not term:
+            return []
+        for one in conjunctions:
+            for tag in one.positive:
+                if tag not in common and tag in self._columns:
+                    term[2].append(self._columns[tag])
+        return [term] if term[2] else []
 
     def _term(
         self,
         conjunctions: Sequence[Conjunction],
         positive: Sequence[Tag],
-        any_of: list[Column],
         negative: Sequence[Tag],
     ) -> Term | None:
-        all_of = self._known(positive)
+        columns = self._columns
+        all_of = [columns[tag] for tag in positive if tag in columns]
         if len(all_of) < len(positive):
             return None
-        return conjunctions, all_of, any_of, self._known(negative)
-
-    def _known(self, tags: Sequence[Tag]) -> list[Column]:
-        columns = self._columns
-        return [columns[tag] for tag in tags if tag in columns]
+        return conjunctions, all_of, [], [columns[tag] for tag in negative if tag in columns]
 
     def _new_column(self, tag: Tag) -> Column:
         column = self._columns[tag] = Column(chr(SLOTS_MAX + self._signs_given % _SIGNS))

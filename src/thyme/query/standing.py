@@ -16,8 +16,9 @@ from thyme.model.frames import INSTANT_MAX_US, SECOND_US, TimeFrame
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.query.standing_agenda import Agenda
+from thyme.query.standing_entry import DoubtfulEntry, Entry, Standing
 from thyme.query.standing_plan import Row, Vocabulary, planned, rows_of
-from thyme.query.standing_tree import Entry, Standing, Tree
+from thyme.query.standing_tree import Tree
 
 S = TypeVar("S")
 
@@ -40,7 +41,6 @@ class StandingIndex(Generic[S]):
     """
 
     def __init__(self, *, tolerance_us: int = 0, settle_us: int = SETTLE_US) -> None:
-        self._tolerance_us = tolerance_us
         self._settle_us = settle_us
         self._words = Vocabulary()
         self._quick: dict[Hashable, Standing[S]] = {}
@@ -48,8 +48,8 @@ class StandingIndex(Generic[S]):
         self._quick_since_us = _FROM_EVER_US
         self._careful: dict[Hashable, Standing[S]] = {}
         self._careful_tree: Tree[S] = Tree()
-        self._settling: Agenda[S] = Agenda(self._careful)
-        self._ending: Agenda[S] = Agenda(self._careful)
+        self._settling: Agenda[S] = Agenda(self._careful, delay_us=settle_us)
+        self._ending: Agenda[S] = Agenda(self._careful, delay_us=tolerance_us + 1)
 
     def __len__(self) -> int:
         return len(self._quick) + len(self._careful)
@@ -86,16 +86,16 @@ class StandingIndex(Generic[S]):
         self._careful[key] = standing
         self._file(standing, rows, self._careful_tree)
         if may_settle:
-            self._settling.put(start_us + self._settle_us, key, standing)
+            self._settling.put(start_us, key, standing)
         elif frame.end_us is not None:
-            self._ending.put(end_us + self._tolerance_us + 1, key, standing)
+            self._ending.put(end_us, key, standing)
 
     def remove(self, key: Hashable) -> bool:
         """Takes a subscription out before its end; whether there was one (M18)."""
         if key in self._careful:
             self._drop_careful(key)
         elif key in self._quick:
-            self._unfile(self._quick.pop(key))
+            self._unfile(self._quick.pop(key), self._quick_tree)
         else:
             return False
         return True
@@ -148,17 +148,19 @@ class StandingIndex(Generic[S]):
             rarest = take(tuple(sorted(row.positive[:2])))
             head = rarest if len(rarest) == 2 else rarest[0]
             more, negative = take(row.positive[2:]), take(row.negative)
-            tree.file(Entry(standing, head, more, negative, take(row.doubts)))
+            if row.doubts:
+                tree.file(DoubtfulEntry(standing, head, more, negative, take(row.doubts)))
+            else:
+                tree.file(Entry(standing, head, more, negative))
 
     def _drop_careful(self, key: Hashable) -> None:
-        self._unfile(self._careful.pop(key))
+        self._unfile(self._careful.pop(key), self._careful_tree)
         self._settling.sweep()
         self._ending.sweep()
 
-    def _unfile(self, standing: Standing[S]) -> None:
+    def _unfile(self, standing: Standing[S], tree: Tree[S]) -> None:
         for entry in standing.entries():
-            assert entry.node is not None
-            entry.node.remove(entry)
+            tree.remove(entry)
             for tags in (entry.positive, entry.negative, entry.doubts):
                 self._words.release(tags)
         standing.last = None

@@ -16,90 +16,15 @@ from itertools import combinations
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from thyme.model.tags import Tag
+from thyme.query.standing_entry import Entry, Step, Tags
 
 S = TypeVar("S")
-Tags = tuple[Tag, ...]
-Step = Tag | tuple[Tag, Tag]
-"""What leads from one place in the tree to the next: a tag, or at first two in order."""
 
 # Measured with benchmarks/bench_matching.py; half or twice as many change little.
 FEW_MAX = 8
 CROWD_MAX = 64
 # Guards stand inside guards; this bounds how deep a walk recurses for them.
 GUARDS_MAX = 8
-
-
-class Standing(Generic[S]):
-    """One standing subscription: what the broker wants back, and from when to when."""
-
-    __slots__ = ("end_us", "last", "start_us", "value")
-
-    def __init__(self, value: S, start_us: int, end_us: int) -> None:
-        self.value = value
-        self.start_us = start_us
-        self.end_us = end_us
-        self.last: Entry[S] | None = None
-
-    def entries(self) -> list[Entry[S]]:
-        """Its conjunctions as filed, the last first."""
-        found = []
-        entry = self.last
-        while entry is not None:
-            found.append(entry)
-            entry = entry.earlier
-        return found
-
-
-class Entry(Generic[S]):
-    """One conjunction of a subscription as it is filed, after the `earlier` ones.
-
-    `head` and then `more` are the steps to it: its positive tags. A tag of `negative` bars it. With
-    a tag of `doubts`, an earlier entry of the subscription may hold too, and then goes first.
-    """
-
-    __slots__ = ("doubts", "earlier", "head", "more", "negative", "node", "place", "standing")
-
-    def __init__(
-        self,
-        standing: Standing[S],
-        head: Step,
-        more: Tags = (),
-        negative: Tags = (),
-        doubts: Tags = (),
-    ) -> None:
-        self.standing = standing
-        self.earlier = standing.last
-        standing.last = self
-        self.head = head
-        self.more = more
-        self.negative = negative
-        self.doubts = doubts
-        self.node: Node[S] | None = None
-        self.place = 0
-
-    @property
-    def positive(self) -> Tags:
-        """The tags it asks for."""
-        return ((self.head,) if isinstance(self.head, str) else self.head) + self.more
-
-    def step(self, depth: int) -> Step | None:
-        """The step from a place of this depth; None at the end."""
-        if depth == 0:
-            return self.head
-        return self.more[depth - 1] if depth <= len(self.more) else None
-
-    def holds(self, present: frozenset[Tag]) -> bool:
-        """Whether an object with these tags satisfies the conjunction."""
-        return present.issuperset(self.positive) and present.isdisjoint(self.negative)
-
-    def first(self, present: frozenset[Tag]) -> bool:
-        """Whether no earlier entry of the subscription holds."""
-        entry = self.earlier
-        while entry is not None:
-            if entry.holds(present):
-                return False
-            entry = entry.earlier
-        return True
 
 
 # There are many nodes, and few need all they may have: these stand in until they do, never changed.
@@ -128,20 +53,10 @@ class Node(Generic[S]):
         "entries",
         "guarded",
         "guards",
-        "parent",
-        "step",
         "values",
     )
 
-    def __init__(
-        self,
-        parent: Node[S] | None = None,
-        step: Step | None = None,
-        depth: int = 0,
-        guards: Tags = (),
-    ) -> None:
-        self.parent = parent
-        self.step = step
+    def __init__(self, depth: int = 0, guards: Tags = ()) -> None:
         self.depth = depth
         self.guards = guards
         self.entries: list[Entry[S]] = _NO_LIST
@@ -150,6 +65,11 @@ class Node(Generic[S]):
         self.doubted: Crowds[S] = _NO_DICT
         self.guarded: dict[Tag, Node[S]] = _NO_DICT
         self.branches: dict[Step, Few[S] | Node[S]] = _NO_DICT
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left here or further on."""
+        return not (self.entries or self.branches or self.guarded)
 
     def gather(
         self, tags: Sequence[Tag], present: frozenset[Tag], out: list[Any], whole: bool
@@ -227,20 +147,17 @@ class Node(Generic[S]):
                 node.branches = {}
             branch = node.branches.get(step)
             if isinstance(branch, Node):
-                if node.depth == 0 and branch.step is not None:
-                    entry.head = branch.step  # One copy serves all.
                 waiting.append((branch, entry))
                 continue
-            entry.node = node
             if branch is None:
                 node.branches[step] = entry
                 continue
             bucket = (*_each(branch), entry)
-            entry.head = bucket[0].head
+            entry.head = bucket[0].head  # One copy serves all.
             if len(bucket) <= FEW_MAX:
                 node.branches[step] = bucket
             else:
-                child: Node[S] = Node(node, step, node.depth + 1)
+                child: Node[S] = Node(node.depth + 1)
                 node.branches[step] = child
                 waiting += [(child, moved) for moved in reversed(bucket)]
 
@@ -254,7 +171,8 @@ class Node(Generic[S]):
             node = node.guarded[tag]
         if not node.entries:
             node.entries, node.values = [], []
-        entry.node = node
+        else:
+            entry.head = node.entries[0].head
         entry.place = len(node.entries)
         node.entries.append(entry)
         node.values.append(entry.standing.value)
@@ -274,7 +192,7 @@ class Node(Generic[S]):
                 self._unend(entry)
             if not self.guarded:
                 self.guarded = {}
-            child = self.guarded[tag] = Node(self, tag, self.depth, (*self.guards, tag))
+            child = self.guarded[tag] = Node(self.depth, (*self.guards, tag))
             for entry in members:
                 child._end(entry)
             return
@@ -286,20 +204,43 @@ class Node(Generic[S]):
         return tuple([tag for tag in entry.negative if tag not in self.guards])
 
     def remove(self, entry: Entry[S]) -> None:
-        """Takes out an entry of this place or of its buckets; places left empty go too."""
-        step = entry.step(self.depth)
-        if step is None:
-            self._unend(entry)
+        """Takes out an entry, and the places that it leaves empty."""
+        way: list[tuple[Node[S], Step]] = []
+        node = self
+        while (step := entry.step(node.depth)) is not None:
+            way.append((node, step))
+            branch = node.branches[step]
+            if not isinstance(branch, Node):
+                node._replace(step, _rest(branch, entry))
+                break
+            node = branch
         else:
-            bucket = self.branches[step]
-            assert not isinstance(bucket, Node)
-            rest = _rest(bucket, entry)
-            if rest:
-                self.branches[step] = rest
-            else:
-                del self.branches[step]
-        entry.node = None
-        self._prune()
+            node._let_go(entry)
+        for parent, step in reversed(way):
+            branch = parent.branches.get(step)
+            if isinstance(branch, Node) and branch.empty:
+                parent._replace(step, ())
+
+    def _replace(self, step: Step, few: Few[S]) -> None:
+        if few:
+            self.branches[step] = few
+            return
+        del self.branches[step]
+        if not self.branches:
+            self.branches = _NO_DICT  # An emptied dictionary would keep its size.
+
+    def _let_go(self, entry: Entry[S]) -> bool:
+        """Takes out an entry that ends here or in a crowd apart; whether it was here."""
+        if entry.place < len(self.entries) and self.entries[entry.place] is entry:
+            self._unend(entry)
+            return True
+        for tag in entry.negative:
+            guarded = self.guarded.get(tag)
+            if guarded is not None and guarded._let_go(entry):
+                if guarded.empty:
+                    del self.guarded[tag]
+                return True
+        return False
 
     def _unend(self, entry: Entry[S]) -> None:
         last, value = self.entries.pop(), self.values.pop()
@@ -308,19 +249,6 @@ class Node(Generic[S]):
             last.place = entry.place
         _leave(self.doubted, entry.doubts, entry)
         _leave(self.barred, self._bars(entry), entry)
-
-    def _prune(self) -> None:
-        node = self
-        while not (node.entries or node.branches or node.guarded):
-            parent, step = node.parent, node.step
-            if parent is None or step is None:
-                node.branches = _NO_DICT
-                return
-            if node.guards and isinstance(step, str):
-                del parent.guarded[step]
-            else:
-                del parent.branches[step]
-            node = parent
 
 
 class Tree(Node[S]):

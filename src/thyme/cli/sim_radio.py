@@ -1,0 +1,277 @@
+"""thyme sim radio: raw sends on the simulated radio, and how it compares with ns-3.
+
+Replays a file of sends with no protocol on top and says what became of each; or, as a self-test,
+replays the reference sets and holds the outcome against ns-3's.
+Clauses: S1–S5.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from thyme.model.errors import OptionError, shown
+
+if TYPE_CHECKING:
+    from thyme.cli.commands import Commands
+    from thyme.sim.replay import RawSend, ReplayResult, SendResult
+    from thyme.sim.selftest import Row
+
+AGREES, DIFFERS = 0, 1
+STANDARDS = ("802.11g",)
+PROPAGATIONS = ("log-distance",)
+COLUMNS = "id,n_rx,n_tx,delay_mean_us,dropped"
+
+HELP = """\
+files:
+  positions   node,x,y           nodes 0, 1, 2 … in order, places in metres
+  sends       id,t,src,dst,size  seconds; dst -1 is everybody; size: bytes of UDP payload
+  out         id,n_rx,n_tx,delay_mean_us,dropped, one line for each send:
+              how many got it, how often it was sent, how long it took (-1 if nobody got it),
+              and why the sender gave up, if it did:
+              exceeded (7 transmissions), full (the queue), stale (500 ms in the queue)
+
+The radio is 802.11g at 6 Mb/s over log-distance propagation with interference; --range is
+where half of the frames with 300 bytes of payload arrive. The same seed gives the same bytes.
+docs/simulator.md describes the model.
+
+exit status: 0 all is well, 1 the self-test found a difference, 2 what was asked cannot be done
+
+examples:
+  printf 'node,x,y\\n0,0,0\\n1,80,0\\n2,160,0\\n' >positions.csv
+  printf 'id,t,src,dst,size\\n0,1.0,1,-1,300\\n1,1.5,0,1,300\\n' >sends.csv
+  thyme sim radio --positions positions.csv --sends sends.csv --out result.csv
+  thyme sim radio --positions positions.csv --sends sends.csv --out result.csv --seed 2 --json
+  thyme sim radio --selftest --quick     compare with ns-3: one seed; without --quick, five
+"""
+
+
+def add_to(group: Commands) -> None:
+    """Adds the command to the parser."""
+    parser: ArgumentParser = group.add_parser(
+        "radio",
+        help="replay raw sends, or compare the radio with ns-3",
+        description="Replay raw sends on the simulated radio; or compare it with ns-3.",
+        epilog=HELP,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--positions", metavar="FILE", type=Path, help="where the nodes are")
+    parser.add_argument("--sends", metavar="FILE", type=Path, help="what they send")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="what becomes of each send")
+    parser.add_argument("--range", metavar="M", type=float, default=113.0, help="default: 113")
+    parser.add_argument(
+        "--standard", default=STANDARDS[0], help=f"{_list(STANDARDS)} (the default)"
+    )
+    parser.add_argument(
+        "--propagation", default=PROPAGATIONS[0], help=f"{_list(PROPAGATIONS)} (the default)"
+    )
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="default: 1")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--selftest", action="store_true", help="compare with ns-3's figures")
+    parser.add_argument("--quick", action="store_true", help="self-test with a single seed")
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, help="processes of the self-test; default: one a core"
+    )
+    parser.set_defaults(run=radio_command)
+
+
+def radio_command(args: Namespace) -> int:
+    """thyme sim radio --positions FILE --sends FILE --out FILE; or --selftest"""
+    return _selftest(args) if args.selftest else _replay(args)
+
+
+# Replay
+
+
+def _replay(args: Namespace) -> int:
+    _check(args)
+    from thyme.sim.csv_files import read_positions, read_sends
+    from thyme.sim.phy import Phy
+    from thyme.sim.radio import RadioConfig
+    from thyme.sim.replay import replay
+
+    positions = read_positions(args.positions)
+    sends = read_sends(args.sends, len(positions))
+    config = RadioConfig(phy=Phy().for_range(args.range))
+    with _whole(args.out) as out:
+        result = replay(positions, sends, seed=args.seed, config=config)
+        out.write(f"{COLUMNS}\n")
+        out.writelines(_lines(sends, result.sends))
+    totals = _totals(result)
+    if args.json:
+        print(json.dumps(totals))
+    else:
+        _show_totals(totals, args.out)
+    return AGREES
+
+
+def _check(args: Namespace) -> None:
+    """What argparse cannot say in our words."""
+    for option in ("positions", "sends", "out"):
+        if getattr(args, option) is None:
+            raise OptionError(f"--{option} FILE is missing; or ask for --selftest")
+    if args.quick or args.jobs is not None:
+        raise OptionError("--quick and --jobs belong to --selftest")
+    if not (math.isfinite(args.range) and args.range > 0):
+        raise OptionError(f"--range must be a number of metres above 0, not {args.range}")
+    for option, known in (("standard", STANDARDS), ("propagation", PROPAGATIONS)):
+        given = getattr(args, option)
+        if given not in known:
+            raise OptionError(f"--{option} {shown(given)} is unknown; there is {_list(known)}")
+    for option in ("positions", "sends"):
+        if args.out.exists() and args.out.resolve() == getattr(args, option).resolve():
+            raise OptionError(f"--out would replace --{option}: {args.out}")
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return ", ".join(names)
+
+
+def _lines(sends: list[RawSend], results: Iterable[SendResult]) -> Iterator[str]:
+    """One line for each send, in the order of the file."""
+    by_id = {result.id: result for result in results}
+    for send in sends:
+        result = by_id[send.id]
+        delay = -1 if result.delay_us is None else result.delay_us
+        yield (f"{result.id},{result.receivers},{result.transmissions},{delay},{result.dropped}\n")
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[TextIO]:
+    """A file that appears under its name only once all of it is written."""
+    if path.exists() and not path.is_file():
+        raise OptionError(f"--out must name a file: {path} is something else")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="ascii", newline="") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _totals(result: ReplayResult) -> dict[str, Any]:
+    from statistics import fmean
+
+    from thyme.sim.selftest import quantile
+
+    delays = result.delays_us()
+    return {
+        "frames": result.frames,
+        "retransmissions": result.retransmissions,
+        "exceeded": result.exceeded,
+        "bytes": result.bytes_sent,
+        "receptions": result.receptions,
+        "delay_ms": {
+            "mean": round(fmean(delays) / 1000, 6) if delays else None,
+            "p50": quantile(delays, 0.50) / 1000 if delays else None,
+            "p95": quantile(delays, 0.95) / 1000 if delays else None,
+        },
+        "wall_s": round(result.wall_s, 6),
+    }
+
+
+def _show_totals(totals: dict[str, Any], out: Path) -> None:
+    """For people."""
+    from rich.table import Table
+
+    from thyme.cli.terminal import Terminal
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column()
+    for name, what in (
+        ("frames", "put on the air, acknowledgements and repetitions included"),
+        ("retransmissions", "for want of an acknowledgement"),
+        ("exceeded", "sends given up after the last transmission"),
+        ("bytes", "put on the air, MAC headers included"),
+        ("receptions", "of sends, by the nodes they were for"),
+    ):
+        table.add_row(name, f"{totals[name]:,}", what)
+    for name, delay_ms in totals["delay_ms"].items():
+        shown_ms = "none" if delay_ms is None else f"{delay_ms:.3f} ms"
+        table.add_row(f"delay {name}", shown_ms, "from send to reception")
+    table.add_row("wall", f"{totals['wall_s']:.3f} s", f"what became of each send: {out}")
+    Terminal().print(table, soft_wrap=True)
+
+
+# Self-test
+
+
+def _selftest(args: Namespace) -> int:
+    from thyme.sim.selftest import passed, selftest
+
+    if args.positions or args.sends or args.out:
+        raise OptionError("--selftest brings its own positions and sends, and writes no file")
+    if args.jobs is not None and args.jobs < 1:
+        raise OptionError(f"--jobs must be at least 1, not {args.jobs}")
+    progress = _progress if sys.stderr is not None and sys.stderr.isatty() else None
+    rows = selftest(quick=args.quick, jobs=args.jobs, on_progress=progress)
+    agrees = passed(rows)
+    if args.json:
+        print(json.dumps({"passed": agrees, "rows": [_row_json(row) for row in rows]}))
+    else:
+        _show_rows(rows)
+    return AGREES if agrees else DIFFERS
+
+
+def _progress(done: int, of: int) -> None:
+    print(f"\r{done} of {of} cases", end="\n" if done == of else "", file=sys.stderr, flush=True)
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    return asdict(row)
+
+
+def _show_rows(rows: list[Row]) -> None:
+    """For people."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from thyme.cli.terminal import Terminal
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
+    for name in ("set", "case", "quantity"):
+        table.add_column(name, no_wrap=True)
+    for name in ("ns-3", "ours", "off by", "at most"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    for row in rows:
+        style = "red" if row.ok is False else None
+        table.add_row(*row_words(row), style=style)
+    judged = [row for row in rows if row.ok is not None]
+    good = sum(bool(row.ok) for row in judged)
+    console = Terminal()
+    console.print(table, soft_wrap=True)
+    console.print(f"\n{good} of {len(judged)} comparisons with ns-3.44 agree")
+
+
+def row_words(row: Row) -> tuple[str, ...]:
+    """A comparison as the words of a table's row."""
+    share = "%" if row.relative else ""
+    scale = 100 if row.relative else 1
+    digits = 1 if row.relative else 3
+    return (
+        row.set,
+        row.case,
+        row.quantity,
+        _figure(row.reference),
+        _figure(row.ours),
+        f"{scale * row.deviation:+.{digits}f}{share}",
+        f"{scale * row.tolerance:.{0 if row.relative else 2}f}{share}",
+        {True: "ok", False: "DIFFERS", None: "not judged"}[row.ok],
+    )
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"

@@ -1,0 +1,94 @@
+"""What is filed in the tree of standing subscriptions: the subscription, entry by entry.
+
+There are a few of these for every subscription, so they are as small as Python makes them.
+Clauses: M7, M10, M15.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from thyme.model.tags import Tag
+
+S = TypeVar("S")
+Tags = tuple[Tag, ...]
+Step = Tag | tuple[Tag, Tag]
+"""What leads from one place in the tree to the next: a tag, or at first two in order."""
+
+
+class Standing(Generic[S]):
+    """One standing subscription: what the broker wants back, and from when to when."""
+
+    __slots__ = ("end_us", "last", "start_us", "value")
+
+    def __init__(self, value: S, start_us: int, end_us: int) -> None:
+        self.value = value
+        self.start_us = start_us
+        self.end_us = end_us
+        self.last: Entry[S] | None = None
+
+    def entries(self) -> list[Entry[S]]:
+        """Its conjunctions as filed, the last first."""
+        found = []
+        entry = self.last
+        while entry is not None:
+            found.append(entry)
+            entry = entry.earlier
+        return found
+
+
+class Entry(Generic[S]):
+    """One conjunction of a subscription as it is filed, after the `earlier` ones.
+
+    `head` and then `more` are the steps to it: its positive tags. A tag of `negative` bars it.
+    `place` is where it stands among the entries of its node.
+    """
+
+    __slots__ = ("earlier", "head", "more", "negative", "place", "standing")
+    doubts: Tags = ()
+
+    def __init__(self, standing: Standing[S], head: Step, more: Tags, negative: Tags) -> None:
+        self.standing = standing
+        self.earlier = standing.last
+        standing.last = self
+        self.head = head
+        self.more = more
+        self.negative = negative
+        self.place = 0
+
+    @property
+    def positive(self) -> Tags:
+        """The tags it asks for."""
+        return ((self.head,) if isinstance(self.head, str) else self.head) + self.more
+
+    def step(self, depth: int) -> Step | None:
+        """The step from a place of this depth; None at the end."""
+        if depth == 0:
+            return self.head
+        return self.more[depth - 1] if depth <= len(self.more) else None
+
+    def holds(self, present: frozenset[Tag]) -> bool:
+        """Whether an object with these tags satisfies the conjunction."""
+        return present.issuperset(self.positive) and present.isdisjoint(self.negative)
+
+    def first(self, present: frozenset[Tag]) -> bool:
+        """Whether no earlier entry of the subscription holds."""
+        entry = self.earlier
+        while entry is not None:
+            if entry.holds(present):
+                return False
+            entry = entry.earlier
+        return True
+
+
+class DoubtfulEntry(Entry[S]):
+    """An entry beside which an earlier one may hold, and then goes first; but not without one of
+    the tags of `doubts`."""
+
+    __slots__ = ("doubts",)
+
+    def __init__(
+        self, standing: Standing[S], head: Step, more: Tags, negative: Tags, doubts: Tags
+    ) -> None:
+        super().__init__(standing, head, more, negative)
+        self.doubts = doubts

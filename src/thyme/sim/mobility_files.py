@@ -1,0 +1,226 @@
+"""Recorded paths: reads the movement files of ns-2 (setdest) and of BonnMotion.
+
+Each reader gives one path for each node, all of them from instant 0 to the last instant of the
+file. A file that leaves open where a node is has a gap, and is refused.
+Clause: S6.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from itertools import pairwise
+
+from thyme.model.errors import shown
+from thyme.sim.files import TIME_S_MAX, InputFileError, Source, Word, read_lines
+from thyme.sim.paths import Leg, Point, pause, way
+
+Path = tuple[Leg, ...]
+
+JUMP_M_MAX = 0.01
+"""Two places of one node at one instant are the same place if they are this close."""
+
+_WORD = re.compile(r"\S+")
+_NODE = r"\$\w+\(\s*(?P<node>[^)\s]*)\s*\)"
+_INITIAL = re.compile(rf"\s*{_NODE}\s+set\s+(?P<axis>[XYZ])_\s+(?P<value>\S+?)\s*;?\s*(#.*)?")
+_AT = re.compile(r'\s*\$\w+\s+at\s+(?P<time>\S+)\s+"\s*(?P<command>[^"]*)"\s*;?\s*(#.*)?')
+_SETDEST = re.compile(rf"{_NODE}\s+setdest\s+(?P<x>\S+)\s+(?P<y>\S+)\s+(?P<speed>\S+)\s*")
+# What setdest adds about shortest paths is of no use here.
+_GOD = re.compile(r"\s*\$god_\b.*")
+
+
+def read_bonnmotion(source: Source, nodes: int | None = None) -> list[Path]:
+    """The paths of a BonnMotion file (`.movements`, also compressed).
+
+    It has a line for each node: triples of an instant in seconds, x and y. Between two waypoints
+    the node goes straight at a constant speed.
+    """
+    path = os.fspath(source)
+    lines = read_lines(source)
+    while not lines[-1].strip():
+        lines.pop()
+    numbered = [(n, line) for n, line in enumerate(lines, 1) if not line.startswith("#")]
+    if not numbered:
+        raise InputFileError(path, "the file has comments, but no node")
+    if nodes is not None and len(numbered) != nodes:
+        n = numbered[min(nodes, len(numbered) - 1)][0]
+        raise InputFileError(path, f"the file has {len(numbered)} nodes, not {nodes}", n)
+    waypoints = [_waypoints(path, n, line, node) for node, (n, line) in enumerate(numbered)]
+    end_us = max(1, max(places[-1][0] for places in waypoints))
+    return [_joined(places, end_us) for places in waypoints]
+
+
+def _waypoints(path: str, number: int, line: str, node: int) -> list[tuple[int, Point]]:
+    words = [Word(path, number, m.start() + 1, m.group()) for m in _WORD.finditer(line)]
+    if not words:
+        raise InputFileError(path, f"a gap: the line of node {node} is blank", number, 1)
+    if len(words) % 3:
+        raise words[-1].error(
+            f"a waypoint is an instant, x and y, but node {node} has {len(words)} numbers"
+        )
+    if words[0].instant_us("the instant"):
+        raise words[0].error(
+            f"a gap: node {node} is nowhere until {words[0].text} s; its first waypoint is at 0"
+        )
+    waypoints: list[tuple[int, Point]] = []
+    for time, x, y in zip(words[::3], words[1::3], words[2::3], strict=True):
+        at_us, there = time.instant_us("the instant"), (x.coordinate_m("x"), y.coordinate_m("y"))
+        if waypoints:
+            before_us, here = waypoints[-1]
+            if at_us < before_us:
+                raise time.error(
+                    f"node {node} goes back in time, from {before_us / 1e6} to {time.text} s"
+                )
+            if at_us == before_us:
+                if math.dist(here, there) > JUMP_M_MAX:
+                    raise time.error(f"node {node} is at two places at {time.text} s")
+                continue
+        waypoints.append((at_us, there))
+    return waypoints
+
+
+def _joined(waypoints: list[tuple[int, Point]], end_us: int) -> Path:
+    legs = [
+        Leg(start_us, stop_us, *start, *stop)
+        for (start_us, start), (stop_us, stop) in pairwise(waypoints)
+    ]
+    last_us, last = waypoints[-1]
+    if last_us < end_us:
+        legs.append(pause(last_us, end_us, last))
+    return tuple(legs)
+
+
+def read_ns2(source: Source, nodes: int | None = None) -> list[Path]:
+    """The paths of an ns-2 movement file, as `setdest` and BonnMotion write it.
+
+    Nodes are placed by `set X_` and `set Y_`; `setdest` sends a node off at an instant, also while
+    it is under way, and with speed 0 halts it. Comments and lines about `$god_` are skipped.
+    """
+    reading = _Ns2(os.fspath(source), nodes)
+    for number, line in enumerate(read_lines(source), 1):
+        reading.read(number, line)
+    return reading.paths()
+
+
+class _Ns2:
+    """An ns-2 file while it is being read."""
+
+    def __init__(self, path: str, nodes: int | None) -> None:
+        self._path = path
+        self._nodes = nodes
+        self._initial: dict[tuple[int, str], float] = {}
+        self._mentioned: dict[int, Word] = {}
+        self._legs: dict[int, list[Leg]] = {}
+        self._ordered_us: dict[int, int] = {}
+
+    def read(self, number: int, line: str) -> None:
+        """Takes in one line."""
+        if not line.strip() or line.lstrip().startswith("#") or _GOD.fullmatch(line):
+            return
+        if match := _INITIAL.fullmatch(line):
+            self._place(_Groups(self._path, number, match))
+        elif match := _AT.fullmatch(line):
+            self._order(number, match)
+        else:
+            column = len(line) - len(line.lstrip()) + 1
+            raise InputFileError(
+                self._path, "expected `set X_`, `set Y_` or `at … setdest`", number, column
+            )
+
+    def paths(self) -> list[Path]:
+        """The paths of all nodes, once the file is at its end."""
+        if not self._mentioned:
+            raise InputFileError(self._path, "the file places no node")
+        last = max(self._mentioned)
+        count = self._nodes if self._nodes is not None else last + 1
+        for node in range(count):
+            if node not in self._mentioned:
+                word = self._mentioned[last]
+                raise word.error(f"a gap: node {node} of {count} is never placed")
+            self._start(self._mentioned[node], node)
+        ends_us = [legs[-1].end_us for legs in self._legs.values() if legs]
+        end_us = max(1, *ends_us, *self._ordered_us.values())
+        return [tuple(self._until(node, end_us)) for node in range(count)]
+
+    def _place(self, groups: _Groups) -> None:
+        word, axis = groups["node"], groups["axis"].text
+        node = self._known(word)
+        if (node, axis) in self._initial:
+            raise word.error(f"the {axis} of node {node} was already set")
+        self._initial[node, axis] = groups["value"].coordinate_m(axis.lower())
+        self._mentioned.setdefault(node, word)
+
+    def _order(self, number: int, match: re.Match[str]) -> None:
+        outer = _Groups(self._path, number, match)
+        command = outer["command"]
+        if _GOD.fullmatch(command.text):
+            return
+        inner = _SETDEST.fullmatch(command.text)
+        if inner is None:
+            raise command.error(
+                f"expected setdest with x, y and a speed, found {shown(command.text)}"
+            )
+        groups = _Groups(self._path, number, inner, command.column - 1)
+        word = groups["node"]
+        node = self._known(word)
+        at_us = outer["time"].instant_us("the instant")
+        if at_us < self._ordered_us.get(node, 0):
+            raise outer["time"].error(
+                f"node {node} goes back in time, from {self._ordered_us[node] / 1e6} to "
+                f"{outer['time'].text} s"
+            )
+        there = groups["x"].coordinate_m("x"), groups["y"].coordinate_m("y")
+        speed = groups["speed"]
+        if (speed_m_s := speed.number("the speed")) < 0:
+            raise speed.error(f"a speed is 0 m/s or more, not {speed.text}")
+        self._start(word, node)
+        self._ordered_us[node] = at_us
+        legs = self._until(node, at_us)
+        here = legs[-1].end if legs else self._start(word, node)
+        if speed_m_s > 0 and there != here:
+            if math.dist(here, there) / speed_m_s > TIME_S_MAX:
+                raise speed.error(f"at {speed.text} m/s node {node} would never arrive")
+            legs.append(way(at_us, here, there, speed_m_s))
+
+    def _until(self, node: int, end_us: int) -> list[Leg]:
+        """The path of a node so far, cut off or drawn out to an instant."""
+        legs = self._legs.setdefault(node, [])
+        while legs and legs[-1].start_us >= end_us:
+            legs.pop()
+        if legs and legs[-1].end_us > end_us:
+            leg = legs.pop()
+            legs.append(Leg(leg.start_us, end_us, *leg.start, *leg.at(end_us)))
+        now_us = legs[-1].end_us if legs else 0
+        if now_us < end_us:
+            here = legs[-1].end if legs else (self._initial[node, "X"], self._initial[node, "Y"])
+            legs.append(pause(now_us, end_us, here))
+        return legs
+
+    def _known(self, word: Word) -> int:
+        if self._nodes is not None:
+            return word.node("node", self._nodes)
+        node = word.whole("node")
+        if node < 0:
+            raise word.error(f"nodes are numbered from 0, not {node}")
+        return node
+
+    def _start(self, word: Word, node: int) -> Point:
+        for axis in "XY":
+            if (node, axis) not in self._initial:
+                raise word.error(f"node {node} is unknown here: its {axis}_ was not set before")
+        return self._initial[node, "X"], self._initial[node, "Y"]
+
+
+class _Groups:
+    """The groups of a match as words with their places."""
+
+    def __init__(self, path: str, line: int, match: re.Match[str], offset: int = 0) -> None:
+        self._path = path
+        self._line = line
+        self._match = match
+        self._offset = offset
+
+    def __getitem__(self, name: str) -> Word:
+        column = self._offset + self._match.start(name) + 1
+        return Word(self._path, self._line, column, self._match.group(name))

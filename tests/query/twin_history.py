@@ -1,0 +1,66 @@
+"""The slow twin of the index of history: a dictionary that looks at everything.
+
+Every question is answered from the clauses' own words, so that it is plainly right; the index is
+compared with it.
+Clauses: M11, M14, M17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from thyme.model.frames import TimeFrame
+from thyme.model.ids import Key
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Conjunction
+from thyme.query.cursor import Cursor, cursor_of
+
+
+class HistoryTwin:
+    """Has the interface of `HistoryIndex`; sorts and filters all objects every time."""
+
+    def __init__(self) -> None:
+        self._all: dict[Key, Metadata] = {}
+
+    def add(self, metadata: Metadata) -> bool:
+        if metadata.key in self._all:
+            return False
+        self._all[metadata.key] = metadata
+        return True
+
+    def remove(self, key: Key) -> Metadata | None:
+        return self._all.pop(key, None)
+
+    def get(self, key: Key) -> Metadata | None:
+        return self._all.get(key)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._all
+
+    def __iter__(self) -> Iterator[Metadata]:
+        return iter(sorted(self._all.values(), key=cursor_of))
+
+    def total(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
+        return len(self._matching(conjunctions, frame))
+
+    def latest(
+        self,
+        conjunctions: Sequence[Conjunction],
+        frame: TimeFrame,
+        count: int,
+        before: Cursor | None = None,
+    ) -> list[Metadata]:
+        newest_first = self._matching(conjunctions, frame)[::-1]
+        left = [m for m in newest_first if before is None or cursor_of(m) < before]
+        return left[: max(0, count)]
+
+    def _matching(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> list[Metadata]:
+        return [
+            metadata
+            for metadata in self
+            if frame.contains(metadata.published_us)
+            and any(conjunction.matches(metadata.tags) for conjunction in conjunctions)
+        ]

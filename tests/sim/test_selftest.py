@@ -1,0 +1,153 @@
+"""The self-test agrees with ns-3, and would say so if it did not (S3)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from thyme.sim import reference, trials
+from thyme.sim.phy import Phy
+from thyme.sim.radio import RadioConfig
+from thyme.sim.selftest import CONFIGS, SETS, Case, cases, near, passed, quantile, run_case
+
+
+def case(set_name: str, **wanted: object) -> Case:
+    """The case of the quick self-test whose part of the reference has these values."""
+    [found] = [
+        case
+        for case in cases(quick=True, sets=[set_name])
+        if all(getattr(case.part, name) == value for name, value in wanted.items())
+    ]
+    return found
+
+
+def differing(case: Case) -> list[str]:
+    """What does not agree, in words."""
+    return [
+        f"{row.case}, {row.quantity}: ns-3 {row.reference:.3f}, ours {row.ours:.3f}"
+        for row in run_case(case)
+        if row.ok is False
+    ]
+
+
+@pytest.mark.parametrize(
+    ("set_name", "wanted"),
+    [
+        ("a_bcast", {"per_second": 300}),
+        ("b_ucast", {"per_second": 300}),
+        ("c_chain", {"profile": "anchor", "payload_bytes": 1000, "per_second": 1000}),
+        ("c_chain", {"profile": "cca_at_decode", "payload_bytes": 1000, "per_second": 1000}),
+        ("e_replies", {"reply": "unicast", "jitter_us": 100_000}),
+        ("e_replies", {"reply": "broadcast", "jitter_us": 1_000}),
+    ],
+)
+def test_the_radio_agrees_with_ns3(set_name: str, wanted: dict[str, object]) -> None:
+    assert differing(case(set_name, **wanted)) == []
+
+
+@pytest.mark.parametrize("payload_bytes", [50, 300, 1000, 1472])
+def test_the_share_that_arrives_at_a_distance_agrees_with_ns3(payload_bytes: int) -> None:
+    links = reference.figures().links
+    distances_m = [link.distance_m for link in links]
+
+    shares = trials.broadcast_curve(distances_m, payload_bytes, count=4_000, seed=1)
+
+    expected = [getattr(link, f"bcast{payload_bytes}") for link in links]
+    assert shares == pytest.approx(expected, abs=0.05)
+
+
+def test_unicasts_reach_further_because_they_are_repeated() -> None:
+    links = [link for link in reference.figures().links if 108 <= link.distance_m <= 118]
+
+    found = trials.unicast_curve([link.distance_m for link in links], 300, count=1_000, seed=1)
+
+    assert [share for share, _ in found] == pytest.approx(
+        [link.unicast300 for link in links], abs=0.05
+    )
+    assert [transmissions for _, transmissions in found] == pytest.approx(
+        [link.unicast300_transmissions for link in links], rel=0.1
+    )
+
+
+def test_a_radio_that_senses_too_little_fails_the_comparison() -> None:
+    chain = case("c_chain", profile="anchor", payload_bytes=1000, per_second=200)
+
+    hidden = trials.chain(1000, 200, seed=1, config=CONFIGS["cca_at_decode"])
+
+    expected = chain.part
+    assert isinstance(expected, reference.Chain)
+    where = ("c_chain", "")
+    assert not near(
+        where, "goodput", expected.goodput_per_second, hidden.goodput_per_second, 0.1
+    ).ok
+    assert not near(
+        where, "retransmissions", expected.retransmissions, hidden.retransmissions, 0.3
+    ).ok
+
+
+def test_a_radio_with_a_tenth_less_range_fails_the_comparison(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weak = RadioConfig(phy=Phy().for_range(100))
+    monkeypatch.setattr("thyme.sim.replay.RadioConfig", lambda: weak)
+
+    rows = run_case(case("a_bcast", per_second=100))
+
+    assert [row.quantity for row in rows if not row.ok] == ["receivers per send"]
+    assert not passed(rows)
+
+
+def test_the_full_self_test_has_every_set_load_and_profile() -> None:
+    full = cases()
+
+    assert {case.set for case in full} == set(SETS)
+    assert [len([c for c in full if c.set == name]) for name in SETS] == [5, 5, 48, 1, 8]
+    assert {len(case.seeds) for case in full} == {3, 5}
+
+
+def test_the_quick_self_test_has_every_set_and_one_seed() -> None:
+    quick = cases(quick=True)
+
+    assert {case.set for case in quick} == set(SETS)
+    assert {case.seeds for case in quick} == {(1,)}
+
+
+def test_the_reference_has_the_sends_that_its_figures_are_about() -> None:
+    for load in reference.figures().loads:
+        if load.per_second <= 300:
+            sends = reference.sends(load)
+            assert len(sends) == load.sends
+            assert 1_000_000 <= sends[0].at_us <= sends[-1].at_us < 31_000_000
+            assert {send.to == -1 for send in sends} == {load.set == "a_bcast"}
+    assert len(reference.positions()) == 100
+
+
+@pytest.mark.parametrize(
+    ("expected", "ours", "relative", "deviation", "ok"),
+    [
+        (100.0, 109.0, True, 0.09, True),
+        (100.0, 111.0, True, 0.11, False),
+        (0.50, 0.59, False, 0.09, True),
+        (0.50, 0.39, False, -0.11, False),
+        (0.0, 0.2, True, 0.2, False),
+    ],
+)
+def test_deviations_are_relative_or_plain(
+    expected: float, ours: float, relative: bool, deviation: float, ok: bool
+) -> None:
+    row = near(("set", "case"), "quantity", expected, ours, 0.1, relative=relative)
+
+    assert row.deviation == pytest.approx(deviation)
+    assert row.ok is ok
+
+
+def test_what_is_only_reported_cannot_fail() -> None:
+    row = near(("set", "case"), "quantity", 1.0, 9.0, 0.1, judged=False)
+
+    assert row.ok is None
+    assert passed([row])
+    assert not passed([row, msgspec.structs.replace(row, ok=False)])
+
+
+def test_a_quantile_is_a_value_that_occurred() -> None:
+    assert [quantile([1, 2, 3, 4], share) for share in (0.0, 0.5, 0.95, 1.0)] == [1, 3, 4, 4]
