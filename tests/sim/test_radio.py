@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from thyme.sim.disk import Disk
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
 from thyme.sim.mac import BROADCAST, Frame, MacConfig
@@ -235,3 +236,45 @@ def test_s5_the_cost_of_a_frame_does_not_grow_with_nodes_out_of_reach() -> None:
     sends = [RawSend(n, 2_000 * n, n % 10, -1, 300) for n in range(100)]
     small, large = replay(near, sends), replay(near + far, sends)
     assert (small.sends, small.events) == (large.sends, large.events)
+
+
+def test_s1_a_long_frame_asks_for_the_medium_first() -> None:
+    bench = Bench(in_a_row(0, 50))
+    bench.send(0, 0, 1, "long", size=1_472)
+    bench.send(20_000, 0, BROADCAST, "long, to all", size=1_472)
+    bench.send(40_000, 0, 1, "short", size=1_400)
+    bench.run()
+    assert bench.radio.frames_by_kind == {
+        "rts": 1, "cts": 1, "unicast": 2, "ack": 2, "broadcast": 1
+    }  # fmt: skip
+    phy = Phy()
+    exchange_us = phy.duration_us(20) + 10 + phy.duration_us(14) + 10 + phy.duration_us(1_536)
+    assert bench.received[0] == ("long", [1], DIFS_US + exchange_us)
+
+
+def test_s1_asking_first_spares_the_long_frame_a_hidden_neighbour() -> None:
+    positions = in_a_row(0, 100, 215)  # the ends do not sense each other
+    exceeded = {True: 0, False: 0}
+    for asks in exceeded:
+        config = RadioConfig(mac=MacConfig(rts_over_bytes=1_000 if asks else 3_000))
+        bench = Bench(positions, config=config, seed=5)
+        for number in range(200):
+            bench.send(number * 9_000, 0, 1, "left", size=1_400)
+            bench.send(number * 9_000 + 700, 2, 1, "right", size=1_400)
+        bench.run(4_000_000)
+        exceeded[asks] = bench.radio.retransmissions
+    assert exceeded[True] < exceeded[False] / 2
+
+
+def test_s2_disks_are_all_or_nothing() -> None:
+    config = RadioConfig(disk=Disk(range_m=100, interference_m=150))
+    bench = Bench(in_a_row(0, 100, 101, 240), config=config)
+    bench.send(0, 0, BROADCAST, "alone")
+    bench.send(10_000, 0, BROADCAST, "left")
+    bench.send(10_100, 3, BROADCAST, "right")
+    bench.run()
+    assert bench.received == [
+        ("alone", [1, 2][:1], 568),
+        ("left", [], 10_568),
+        ("right", [], 10_668),
+    ]

@@ -25,6 +25,13 @@ class EnergyError(InputError):
     code = "bad_energy"
 
 
+def _check_figures(record: msgspec.Struct) -> None:
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if isinstance(value, float | int) and not (math.isfinite(value) and value >= 0):
+            raise EnergyError(f"{name} is 0 or more, not {value}")
+
+
 class RadioPower(msgspec.Struct, frozen=True, kw_only=True):
     """What the radio draws in each state, in watts.
 
@@ -155,10 +162,3 @@ class EnergyMeter:
     def battery_share(self) -> float:
         """What the node has spent as a share of a full battery."""
         return self._phone.battery_share(self.joules)
-
-
-def _check_figures(record: RadioPower | RoleCosts | Phone) -> None:
-    for name in record.__struct_fields__:
-        value = getattr(record, name)
-        if isinstance(value, float | int) and not (math.isfinite(value) and value >= 0):
-            raise EnergyError(f"{name} is 0 or more, not {value}")

@@ -17,7 +17,7 @@ import msgspec
 
 from thyme.sim.kernel import Kernel
 from thyme.sim.medium import Air, Medium, numbers
-from thyme.sim.phy import ACK_BYTES, OVERHEAD_BYTES, Phy
+from thyme.sim.phy import ACK_BYTES, CTS_BYTES, OVERHEAD_BYTES, RTS_BYTES, Phy
 
 BROADCAST = -1
 
@@ -31,6 +31,8 @@ class MacConfig(msgspec.Struct, frozen=True, kw_only=True):
     queue_max: int = 100
     lifetime_us: int = 500_000
     """How long a frame may wait in the queue."""
+    rts_over_bytes: int = 1_500
+    """A longer frame to one node is sent only after the medium was asked for and granted."""
 
 
 class Frame:
@@ -169,9 +171,13 @@ class Dcf:
     def _reserved_until_us(self, number: int) -> int:
         """How long others may keep the medium, as this node has heard (the NAV)."""
         reservations = self._reservations
-        while reservations and reservations[0][0] <= self._kernel.now_us:
+        now_us = self._kernel.now_us
+        while reservations and reservations[0][0] <= now_us:
             reservations.popleft()
-        return max((until for until, heard in reservations if heard >> number & 1), default=0)
+        return max(
+            (until for until, heard in reservations if heard >> number & 1 and until > now_us),
+            default=0,
+        )
 
     def _wary_until_us(self, number: int) -> int:
         """How long a node whose last frame was garbled leaves the medium to others, who may have
@@ -258,8 +264,58 @@ class Dcf:
         frame.transmissions += 1
         if frame.transmissions > 1:
             self.retransmissions += 1
+        if frame.to != BROADCAST and frame.bytes > self._config.rts_over_bytes:
+            self._put_on_air(station.number, RTS_BYTES, "rts", frame, self._on_rts_end)
+        else:
+            self._send_data(frame)
+
+    def _send_data(self, frame: Frame) -> None:
         kind = "broadcast" if frame.to == BROADCAST else "unicast"
-        self._put_on_air(station.number, frame.bytes, kind, frame, self._on_data_end)
+        self._put_on_air(frame.station.number, frame.bytes, kind, frame, self._on_data_end)
+
+    def _on_rts_end(self, air: Air) -> None:
+        """The medium was asked for: the receiver grants it, if it understood and hears nobody."""
+        frame, decoded = self._taken_off(air)
+        rest_us = 3 * self._phy.sifs_us + self._phy.duration_us(CTS_BYTES) + self._rest_us(frame)
+        self._reserve(rest_us, decoded & ~(1 << frame.to))
+        self._thaw(air, decoded)
+        if decoded >> frame.to & 1 and not self._reserved_until_us(frame.to):
+            self._kernel.at(self._kernel.now_us + self._phy.sifs_us, self._grant, frame)
+        else:
+            self._kernel.at(
+                self._kernel.now_us + self._timeout_us(), self._on_silence, frame.station
+            )
+
+    def _grant(self, frame: Frame) -> None:
+        if self._medium.off >> frame.to & 1:
+            self._on_silence(frame.station)
+        else:
+            self._put_on_air(frame.to, CTS_BYTES, "cts", frame, self._on_cts_end)
+
+    def _on_cts_end(self, air: Air) -> None:
+        frame, decoded = self._taken_off(air)
+        station = frame.station
+        rest_us = 2 * self._phy.sifs_us + self._rest_us(frame)
+        self._reserve(rest_us, decoded & ~(1 << station.number))
+        self._thaw(air, decoded)
+        if decoded >> station.number & 1 and not station.off:
+            self._kernel.at(self._kernel.now_us + self._phy.sifs_us, self._send_data, frame)
+        else:
+            self._on_silence(station)
+
+    def _rest_us(self, frame: Frame) -> int:
+        """How long a frame and its acknowledgement are on the air."""
+        return self._phy.duration_us(frame.bytes) + self._ack_us
+
+    def _taken_off(self, air: Air) -> tuple[Frame, int]:
+        """Ends a frame on the air; returns what it was about and who decoded it."""
+        frame = air.payload
+        assert isinstance(frame, Frame)
+        return frame, self._medium.end(air)
+
+    def _reserve(self, for_us: int, heard: int) -> None:
+        """Those who decoded a frame leave the medium to the answers it calls for (NAV)."""
+        self._reservations.append((self._kernel.now_us + for_us, heard))
 
     def _next_frame(self, station: _Station) -> Frame | None:
         """The frame at the head of the queue that is not too old."""
@@ -279,12 +335,9 @@ class Dcf:
 
     def _on_data_end(self, air: Air) -> None:
         now_us = self._kernel.now_us
-        decoded = self._medium.end(air)
-        frame = air.payload
-        assert isinstance(frame, Frame)
+        frame, decoded = self._taken_off(air)
         if frame.to != BROADCAST:
-            until_us = now_us + self._phy.sifs_us + self._ack_us
-            self._reservations.append((until_us, decoded & ~(1 << frame.to)))
+            self._reserve(self._phy.sifs_us + self._ack_us, decoded & ~(1 << frame.to))
         self._thaw(air, decoded)
         station = frame.station
         if frame.to == BROADCAST:
@@ -292,28 +345,22 @@ class Dcf:
             self._finish(station, "sent")
         elif decoded >> frame.to & 1:
             self._on_received(frame, 1 << frame.to, now_us)
-            self._kernel.at(now_us + self._phy.sifs_us, self._acknowledge, air)
+            self._kernel.at(now_us + self._phy.sifs_us, self._acknowledge, frame)
         else:
             self._kernel.at(now_us + self._timeout_us(), self._on_silence, station)
 
     def _timeout_us(self) -> int:
         return self._phy.sifs_us + self._phy.slot_us + self._phy.preamble_us
 
-    def _acknowledge(self, air: Air) -> None:
-        frame = air.payload
-        assert isinstance(frame, Frame)
+    def _acknowledge(self, frame: Frame) -> None:
         if self._medium.off >> frame.to & 1:
             self._on_silence(frame.station)
             return
-        self._put_on_air(frame.to, ACK_BYTES, "ack", air, self._on_ack_end)
+        self._put_on_air(frame.to, ACK_BYTES, "ack", frame, self._on_ack_end)
 
-    def _on_ack_end(self, ack: Air) -> None:
-        decoded = self._medium.end(ack)
-        data = ack.payload
-        assert isinstance(data, Air)
-        self._thaw(ack, decoded)
-        frame = data.payload
-        assert isinstance(frame, Frame)
+    def _on_ack_end(self, air: Air) -> None:
+        frame, decoded = self._taken_off(air)
+        self._thaw(air, decoded)
         station = frame.station
         if decoded >> station.number & 1:
             self._finish(station, "sent")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from random import Random
 
+from thyme.sim.disk import DiskLinks
 from thyme.sim.links import Chances, Links
 from thyme.sim.phy import Phy
 
@@ -45,7 +46,7 @@ class Air:
 class Medium:
     """All that is on the air."""
 
-    def __init__(self, phy: Phy, links: Links, rng: Random) -> None:
+    def __init__(self, phy: Phy, links: Links | DiskLinks, rng: Random) -> None:
         self._phy = phy
         self._links = links
         self._rng = rng

@@ -140,7 +140,7 @@ class _Ns2:
                 raise word.error(f"a gap: node {node} of {count} is never placed")
             self._start(self._mentioned[node], node)
         ends_us = [legs[-1].end_us for legs in self._legs.values() if legs]
-        end_us = max(1, *ends_us, *self._ordered_us.values())
+        end_us = max([1, *ends_us, *self._ordered_us.values()])
         return [tuple(self._until(node, end_us)) for node in range(count)]
 
     def _place(self, groups: _Groups) -> None:

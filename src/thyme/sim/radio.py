@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from thyme.sim.disk import Disk, DiskLinks
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
 from thyme.sim.mac import BROADCAST, Dcf, Frame, MacConfig
@@ -26,6 +27,8 @@ class RadioConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     phy: Phy = Phy()
     mac: MacConfig = MacConfig()
+    disk: Disk | None = None
+    """Disks in place of fading signals."""
 
 
 class Radio:
@@ -48,7 +51,11 @@ class Radio:
         on_done: Callable[[Frame, str], None],
     ) -> None:
         self._kernel = kernel
-        self.links = Links(config.phy, positions)
+        self.links = (
+            Links(config.phy, positions)
+            if config.disk is None
+            else DiskLinks(config.disk, positions)
+        )
         medium = Medium(config.phy, self.links, stream(seed, "radio", "reception"))
         self._dcf = Dcf(
             kernel,
@@ -76,7 +83,7 @@ class Radio:
 
     @property
     def frames_by_kind(self) -> dict[str, int]:
-        """The same by kind: broadcast, unicast, ack."""
+        """The same by kind: broadcast, unicast, ack, rts, cts."""
         return dict(self._dcf.frames)
 
     @property
