@@ -235,7 +235,7 @@ def _churn(index: StandingIndex[int], rows: Conjunctions) -> tuple[float, float]
 
 def _object_count(size: int) -> int:
     """Fewer objects where each takes longer, so that a whole run takes minutes."""
-    return max(150, min(3_000, 30_000_000 // size))
+    return max(100, min(3_000, 30_000_000 // size))
 
 
 def _mean(numbers: Iterable[int]) -> float:
@@ -299,7 +299,7 @@ def show(
     console.print(rates)
     containers = ", ".join(f"{name} {rival.returns}" for name, rival in RIVALS.items())
     console.print(f"Returned: thyme list of values, frames checked; {containers}, no frames.")
-    console.print("late: objects to thyme from before all that stand had begun.\n")
+    console.print("late: thyme for objects from before the newest to have settled had begun.\n")
 
     upkeep = Table(title="Coming and going (spec)")
     for heading in ("subscriptions", "adds/s", "removes/s", "bytes each"):

@@ -1,8 +1,8 @@
 """The radio: does it agree with ns-3, how much faster is it, and does it scale?
 
 Four questions: (a) the self-test's table; (b) the time per frame with 100 nodes against ns-3 with
-the very same sends, in turns, where the `ns3` package is installed; (c) the time per frame with 1,000
-and 2,000 nodes at the same density; (d) with --big, 10,000 nodes that beacon for a minute.
+the very same sends, in turns, where the `ns3` package is installed; (c) the time per frame with
+1,000 and 2,000 nodes at the same density; (d) with --big, 10,000 nodes that beacon for a minute.
 Times are processor time of one core. Decision: docs/decisions/0007-radio-model.md.
 """
 

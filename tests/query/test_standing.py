@@ -98,6 +98,13 @@ def test_conjunctions_handed_in_twice_or_absorbed_bring_a_subscription_once() ->
     assert index.match(words("a b"), NOW_US) == ["one"]
 
 
+def test_neither_the_order_nor_the_repetition_of_tags_matters() -> None:
+    index = an_index("a & b", "b & c & !x")
+
+    for tags in (["c", "b", "a"], ["a", "b", "c", "a"], {"b", "a", "c"}):
+        assert sorted(index.match([Tag(tag) for tag in tags], NOW_US)) == ["a & b", "b & c & !x"]
+
+
 def test_equal_values_under_different_keys_are_different_subscriptions() -> None:
     index: StandingIndex[str] = StandingIndex()
     for key in (1, 2):

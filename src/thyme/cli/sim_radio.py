@@ -139,20 +139,29 @@ def _lines(sends: list[RawSend], results: Iterable[SendResult]) -> Iterator[str]
     by_id = {result.id: result for result in results}
     for send in sends:
         result = by_id[send.id]
-        delay = -1 if result.delay_us is None else result.delay_us
+        delay = result.delay_us if result.receivers else -1
         yield (f"{result.id},{result.receivers},{result.transmissions},{delay},{result.dropped}\n")
 
 
 @contextmanager
 def _whole(path: Path) -> Iterator[TextIO]:
-    """A file that appears under its name only once all of it is written."""
-    if path.exists() and not path.is_file():
+    """A file that appears under its name only once all of it is written.
+
+    A link stays a link: what it leads to is replaced. Devices and pipes (/dev/stdout) are no place
+    for a file that has to be whole, whatever they lead to at the moment.
+    """
+    target = path.resolve()
+    if (target.exists() and not target.is_file()) or target.is_relative_to("/proc"):
         raise OptionError(f"--out must name a file: {path} is something else")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if path.parent == Path("/dev"):
+        raise OptionError(f"--out must name a file: {path} is a device")
+    if not target.parent.is_dir():
+        raise OptionError(f"--out {path}: there is no folder {target.parent}")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="ascii", newline="") as file:
             yield file
-        part.replace(path)
+        part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 
@@ -189,10 +198,10 @@ def _show_totals(totals: dict[str, Any], out: Path) -> None:
     table.add_column(justify="right")
     table.add_column()
     for name, what in (
-        ("frames", "put on the air, acknowledgements and repetitions included"),
+        ("frames", "on the air, with acknowledgements and repetitions"),
         ("retransmissions", "for want of an acknowledgement"),
         ("exceeded", "sends given up after the last transmission"),
-        ("bytes", "put on the air, MAC headers included"),
+        ("bytes", "on the air, with MAC headers"),
         ("receptions", "of sends, by the nodes they were for"),
     ):
         table.add_row(name, f"{totals[name]:,}", what)

@@ -1,24 +1,25 @@
 """Postings: for every tag, the slots of the objects that carry it, chunk by chunk.
 
-Where a tag is common its posting is an integer whose bit n stands for slot n: a query takes a few
-`&` and `|`, and counting is `bit_count`. Where it is rare its posting is a text: per object one
-character for the slot and then one for each of the object's tags, so that `rfind` finds those that
-carry a second tag, too, without a look at the objects. Both are small, and the postings of one tag
-lie together, because what a query costs in a large history is the memory it touches.
+Where a tag is common its posting is a list of integers, one for each block of slots, with a bit for
+each slot: a query takes a few `&` and `|`, and counting is `bit_count`. Where it is rare its posting
+is a text: per object one character for the slot and then one for each of the object's tags, so that
+`rfind` finds those that carry a second tag, too, without a look at the objects. Both are small, and
+the postings of one tag lie together, because what a query costs in a large history is the memory
+it touches.
 Clauses: M7, M17.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
-from operator import and_
+from collections.abc import Iterable, Iterator, Sequence
 
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 
-SLOTS_MAX = 20_480
+BLOCK_SLOTS = 4096
+BLOCKS = 5
+SLOTS_MAX = BLOCKS * BLOCK_SLOTS
 # From about thirty objects of three or four tags on, bits take less memory and less time.
 _TEXT_CHARS_MAX = 128
 # The characters below stand for slots, those from here on for tags. When they run out they are
@@ -26,7 +27,8 @@ _TEXT_CHARS_MAX = 128
 _FIRST_SIGN = chr(SLOTS_MAX)
 _SIGNS = 0x110000 - SLOTS_MAX
 
-Posting = int | str
+Blocks = list[int]
+Posting = Blocks | str
 
 
 class Column:
@@ -44,6 +46,9 @@ Term = tuple[Sequence[Conjunction], list[Column], list[Column], list[Column]]
 second unless it is empty, in none of the third. `a & b & !d | a & c & !d` is one term, for it says
 `a & (b | c) & !d`."""
 
+_Common = tuple[list[Blocks], list[Blocks], list[Blocks]]
+"""The postings that must all meet, one of which must, and none of which may."""
+
 
 class Postings:
     """Where each tag occurs."""
@@ -59,12 +64,12 @@ class Postings:
         for column in columns:
             postings = column.postings
             posting = postings.get(chunk, "")
-            if isinstance(posting, int):
-                postings[chunk] = posting | 1 << slot
+            if isinstance(posting, list):
+                posting[slot // BLOCK_SLOTS] |= 1 << slot % BLOCK_SLOTS
             elif len(posting) < _TEXT_CHARS_MAX:
                 postings[chunk] = posting + record
             else:
-                postings[chunk] = _bitmap(posting) | 1 << slot
+                postings[chunk] = _blocks([*_slots_in(posting), slot])
 
     def fill(self, objects: Sequence[Metadata], chunk: int) -> None:
         """Enters all objects of a chunk at once, in the slots from 0 on."""
@@ -83,22 +88,22 @@ class Postings:
         ]
         for tag, slots in slots_by_tag.items():
             text = "".join([records[slot] for slot in slots[:_TEXT_CHARS_MAX]])
-            dense = len(text) > _TEXT_CHARS_MAX
-            columns[tag].postings[chunk] = _bitmap_of(slots) if dense else text
+            common = len(text) > _TEXT_CHARS_MAX
+            columns[tag].postings[chunk] = _blocks(slots) if common else text
 
     def remove(self, tags: Sequence[Tag], chunk: int, slot: int) -> None:
         """Takes an object out again."""
         for tag in tags:
             postings = self._columns[tag].postings
             posting = postings[chunk]
-            if isinstance(posting, int):
-                rest: Posting = posting ^ 1 << slot
+            if isinstance(posting, list):
+                posting[slot // BLOCK_SLOTS] ^= 1 << slot % BLOCK_SLOTS
+                empty = not any(posting)
             else:
                 start = posting.index(chr(slot))
-                rest = posting[:start] + posting[start + 1 + len(tags) :]
-            if rest:
-                postings[chunk] = rest
-            else:
+                postings[chunk] = rest = posting[:start] + posting[start + 1 + len(tags) :]
+                empty = not rest
+            if empty:
                 self._drop(tag, chunk)
 
     def forget(self, objects: Iterable[Metadata], chunk: int) -> None:
@@ -106,10 +111,18 @@ class Postings:
         for tag in dict.fromkeys(tag for metadata in objects for tag in metadata.tags):
             self._drop(tag, chunk)
 
-    def meeting(self, tags: Iterable[Tag], chunk: int) -> int:
-        """The slots of a chunk in which all these tags meet, as bits; all must be known there."""
-        postings = (self._columns[tag].postings[chunk] for tag in tags)
-        return reduce(and_, (p if isinstance(p, int) else _bitmap(p) for p in postings))
+    def slots_of_rarest(self, tags: Iterable[Tag], chunk: int) -> list[int]:
+        """The slots that one of these tags has in a chunk, in which all of them occur."""
+        postings = [self._columns[tag].postings[chunk] for tag in tags]
+        texts = [posting for posting in postings if isinstance(posting, str)]
+        if texts:
+            return _slots_in(min(texts, key=len))
+        return [
+            block * BLOCK_SLOTS + bit
+            for block, bits in enumerate(postings[0])
+            for bit in range(BLOCK_SLOTS)
+            if bits >> bit & 1
+        ]
 
     def terms(self, conjunctions: Sequence[Conjunction]) -> list[Term]:
         """What to look up to find the objects that satisfy one of the conjunctions."""
@@ -150,81 +163,116 @@ class Postings:
             del self._columns[tag]
 
 
-def matches(terms: Sequence[Term], chunk: int, objects: Sequence[Metadata | None]) -> int:
-    """The slots of a chunk's objects that satisfy at least one term, as bits."""
-    found = 0
+def found(
+    terms: Sequence[Term], chunk: int, objects: Sequence[Metadata | None]
+) -> Iterator[tuple[int, int]]:
+    """The objects of a chunk that satisfy at least one term: for each block that has some its first
+    slot and their bits, highest block first."""
+    few: list[int] = []
+    common: list[_Common] = []
     for term in terms:
-        bits: int | None = None
+        all_of: list[Blocks] = []
         text: str | None = None
         driver = None
         for column in term[1]:
             posting = column.postings.get(chunk)
             if posting is None:
                 break
-            if isinstance(posting, int):
-                bits = posting if bits is None else bits & posting
+            if isinstance(posting, list):
+                all_of.append(posting)
             elif text is None or len(posting) < len(text):
                 text, driver = posting, column
         else:
             if text is not None:
-                found |= _in_text(text, driver, term, objects)
-            elif bits:
-                found |= _in_bits(bits, term, chunk, objects)
-    return found
+                few += _in_text(text, driver, term, objects)
+            elif part := _in_blocks(all_of, term, chunk, objects, few):
+                common.append(part)
+    if common:
+        yield from _meetings(common, _blocks(few), len(objects))
+    elif few:
+        blocks = _blocks(few)
+        for block in range(BLOCKS - 1, -1, -1):
+            if blocks[block]:
+                yield block * BLOCK_SLOTS, blocks[block]
 
 
 def _in_text(
     text: str, driver: Column | None, term: Term, objects: Sequence[Metadata | None]
-) -> int:
-    """A term's matches among the objects of one rare tag, the driver."""
+) -> list[int]:
+    """The slots of a term's matches among the objects of one rare tag, the driver."""
     conjunctions, all_of, any_of, _ = term
     if len(all_of) > 1:
         beside = [all_of[1] if all_of[0] is driver else all_of[0]]
     else:
         beside = any_of or all_of
-    found = 0
+    slots: list[int] = []
     for column in beside:
         if column.sign in text:
-            found |= _hits(text, column.sign, conjunctions, objects)
-    return found
+            slots += _hits(text, column.sign, conjunctions, objects)
+    return slots
 
 
-def _in_bits(bits: int, term: Term, chunk: int, objects: Sequence[Metadata | None]) -> int:
-    """A term's matches where all its common tags meet in these bits."""
-    conjunctions, all_of, any_of, none_of = term
-    sign = all_of[0].sign
-    found = 0
-    if any_of:
-        either = 0
-        for column in any_of:
-            posting = column.postings.get(chunk, 0)
-            if isinstance(posting, int):
-                either |= posting
-            elif sign in posting:
-                found |= _hits(posting, sign, conjunctions, objects)
-        bits &= either
-    if bits:
-        for column in none_of:
-            posting = column.postings.get(chunk, 0)
-            if isinstance(posting, int):
-                bits ^= bits & posting
-            else:
-                for slot in _slots_beside(posting, sign):
-                    bits &= ~(1 << slot)
-    return found | bits
+def _in_blocks(
+    all_of: list[Blocks],
+    term: Term,
+    chunk: int,
+    objects: Sequence[Metadata | None],
+    few: list[int],
+) -> _Common | None:
+    """What has to meet where all tags that a term must have are common. Matches by a rare one of
+    those that it may have are added to `few`."""
+    conjunctions, columns, may, must_not = term
+    sign = columns[0].sign
+    any_of: list[Blocks] = []
+    for column in may:
+        posting = column.postings.get(chunk)
+        if isinstance(posting, list):
+            any_of.append(posting)
+        elif posting is not None and sign in posting:
+            few += _hits(posting, sign, conjunctions, objects)
+    if may and not any_of:
+        return None
+    none_of: list[Blocks] = []
+    for column in must_not:
+        posting = column.postings.get(chunk)
+        if isinstance(posting, list):
+            none_of.append(posting)
+        elif posting is not None and sign in posting:
+            none_of.append(_blocks(_slots_beside(posting, sign)))
+    return all_of, any_of, none_of
+
+
+def _meetings(common: Sequence[_Common], few: Blocks, slots: int) -> Iterator[tuple[int, int]]:
+    for block in range((slots - 1) // BLOCK_SLOTS, -1, -1):
+        found = few[block]
+        for all_of, any_of, none_of in common:
+            bits = all_of[0][block]
+            for blocks in all_of[1:]:
+                bits &= blocks[block]
+            if any_of:
+                either = 0
+                for blocks in any_of:
+                    either |= blocks[block]
+                bits &= either
+            if bits:
+                for blocks in none_of:
+                    bits ^= bits & blocks[block]
+                found |= bits
+        if found:
+            yield block * BLOCK_SLOTS, found
 
 
 def _hits(
     text: str, sign: str, conjunctions: Sequence[Conjunction], objects: Sequence[Metadata | None]
-) -> int:
-    """The slots in a text that have the sign beside them and satisfy a conjunction, as bits."""
-    bits = 0
+) -> list[int]:
+    """The slots in a text that have the sign beside them and satisfy a conjunction."""
+    slots = []
     for slot in _slots_beside(text, sign):
         metadata = objects[slot]
         assert metadata is not None, "what was removed is in no posting"
         if _satisfies(metadata.tags, conjunctions):
-            bits |= 1 << slot
-    return bits
+            slots.append(slot)
+    return slots
 
 
 def _slots_beside(text: str, sign: str) -> list[int]:
@@ -268,18 +316,12 @@ def _common(conjunctions: Sequence[Conjunction]) -> Sequence[Tag]:
     return common
 
 
-def _bitmap(text: str) -> int:
-    """The slots in a text, as bits."""
-    bits = 0
-    for char in text:
-        if char < _FIRST_SIGN:
-            bits |= 1 << ord(char)
-    return bits
+def _slots_in(text: str) -> list[int]:
+    return [ord(char) for char in text if char < _FIRST_SIGN]
 
 
-def _bitmap_of(slots: Sequence[int]) -> int:
-    """Many ascending slots, as bits."""
-    octets = bytearray(slots[-1] // 8 + 1)
+def _blocks(slots: Iterable[int]) -> Blocks:
+    blocks = [0] * BLOCKS
     for slot in slots:
-        octets[slot >> 3] |= 1 << (slot & 7)
-    return int.from_bytes(octets, "little")
+        blocks[slot // BLOCK_SLOTS] |= 1 << slot % BLOCK_SLOTS
+    return blocks

@@ -8,7 +8,7 @@ Clauses: M10, M11, M12, M15, M18.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from thyme.model.errors import QueryError
@@ -16,7 +16,7 @@ from thyme.model.frames import INSTANT_MAX_US, SECOND_US, TimeFrame
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.query.standing_agenda import Agenda
-from thyme.query.standing_entry import DoubtfulEntry, Entry, Standing
+from thyme.query.standing_entry import Entry, Standing
 from thyme.query.standing_plan import Row, Vocabulary, planned, rows_of
 from thyme.query.standing_tree import Tree
 
@@ -100,12 +100,12 @@ class StandingIndex(Generic[S]):
             return False
         return True
 
-    def match(self, tags: Sequence[Tag], published_us: int) -> list[S]:
+    def match(self, tags: Collection[Tag], published_us: int) -> list[S]:
         """The subscriptions that an object with these tags, published then, matches (M11)."""
-        if len(tags) > _TAGS_MANY:
-            tags = [tag for tag in tags if tag in self._words.words]
-        ordered = sorted(tags)
-        present = frozenset(ordered)
+        present = frozenset(tags)
+        if len(present) > _TAGS_MANY:
+            present = frozenset(filter(self._words.words.__contains__, present))
+        ordered = sorted(present)
         found: list[S] = []
         if published_us >= self._quick_since_us:
             self._quick_tree.gather(ordered, present, found, False)
@@ -148,10 +148,7 @@ class StandingIndex(Generic[S]):
             rarest = take(tuple(sorted(row.positive[:2])))
             head = rarest if len(rarest) == 2 else rarest[0]
             more, negative = take(row.positive[2:]), take(row.negative)
-            if row.doubts:
-                tree.file(DoubtfulEntry(standing, head, more, negative, take(row.doubts)))
-            else:
-                tree.file(Entry(standing, head, more, negative))
+            tree.file(Entry(standing, head, more, negative, take(row.doubts)))
 
     def _drop_careful(self, key: Hashable) -> None:
         self._unfile(self._careful.pop(key), self._careful_tree)

@@ -40,20 +40,23 @@ class Standing(Generic[S]):
 class Entry(Generic[S]):
     """One conjunction of a subscription as it is filed, after the `earlier` ones.
 
-    `head` and then `more` are the steps to it: its positive tags. A tag of `negative` bars it.
-    `place` is where it stands among the entries of its node.
+    `head` and then `more` are the steps to it: its positive tags. A tag of `negative` bars it. With
+    a tag of `doubts`, an earlier entry of the subscription may hold too, and then goes first.
+    `place` is where it stands among those that end at the same node.
     """
 
-    __slots__ = ("earlier", "head", "more", "negative", "place", "standing")
-    doubts: Tags = ()
+    __slots__ = ("doubts", "earlier", "head", "more", "negative", "place", "standing")
 
-    def __init__(self, standing: Standing[S], head: Step, more: Tags, negative: Tags) -> None:
+    def __init__(
+        self, standing: Standing[S], head: Step, more: Tags, negative: Tags, doubts: Tags
+    ) -> None:
         self.standing = standing
         self.earlier = standing.last
         standing.last = self
         self.head = head
         self.more = more
         self.negative = negative
+        self.doubts = doubts
         self.place = 0
 
     @property
@@ -79,16 +82,3 @@ class Entry(Generic[S]):
                 return False
             entry = entry.earlier
         return True
-
-
-class DoubtfulEntry(Entry[S]):
-    """An entry beside which an earlier one may hold, and then goes first; but not without one of
-    the tags of `doubts`."""
-
-    __slots__ = ("doubts",)
-
-    def __init__(
-        self, standing: Standing[S], head: Step, more: Tags, negative: Tags, doubts: Tags
-    ) -> None:
-        super().__init__(standing, head, more, negative)
-        self.doubts = doubts

@@ -217,8 +217,8 @@ class Node(Generic[S]):
         else:
             node._let_go(entry)
         for parent, step in reversed(way):
-            branch = parent.branches.get(step)
-            if isinstance(branch, Node) and branch.empty:
+            child = parent.branches.get(step)
+            if isinstance(child, Node) and child.empty:
                 parent._replace(step, ())
 
     def _replace(self, step: Step, few: Few[S]) -> None:

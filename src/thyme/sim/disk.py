@@ -51,6 +51,11 @@ class DiskLinks:
             row = self._rows[number] = Row(power, lock, sense, sense)
         return row
 
+    def move(self, number: int, position: tuple[float, float]) -> None:
+        """Puts a node elsewhere."""
+        self._positions[number] = position
+        self._rows = [None] * len(self._positions)
+
     def header(self, number: int) -> Chances:
         """Everybody within range hears a frame on a silent medium."""
         return Chances(self.row(number).lock, [])

@@ -2,15 +2,15 @@
 
 Nodes are numbered; a set of nodes is an integer with a bit for each. Most receptions are certain
 one way or the other, so the tables keep the certain ones as sets, handled all at once, and list
-only the doubtful ones with their probability. Rows are made when first needed, and forgotten when
-their node moves.
+only the doubtful ones with their probability. Rows are made when first needed, and kept exact
+while nodes move.
 Clauses: S2, S5.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from thyme.sim.phy import Phy, log_bit_success, milliwatts
 
@@ -33,7 +33,7 @@ class Chances:
 class Row:
     """What one node's frames do to the others."""
 
-    __slots__ = ("header", "lock", "notice", "payload", "power", "sense")
+    __slots__ = ("header", "lock", "notice", "payload", "power", "sense", "version")
 
     def __init__(self, power: dict[int, float], lock: int, sense: int, notice: int) -> None:
         self.power = power
@@ -43,6 +43,8 @@ class Row:
         self.notice = notice
         self.header: Chances | None = None
         self.payload: dict[int, Chances] = {}
+        self.version = 0
+        """Grows with every change."""
 
 
 class Overlap:
@@ -73,13 +75,17 @@ class Links:
         self._sense_mw = milliwatts(phy.sense_dbm)
         self._notice_m = phy.reach_m(phy.notice_dbm)
         self._rows: list[Row | None] = [None] * len(self._positions)
-        self._overlaps: dict[tuple[int, int], Overlap] = {}
+        self._overlaps: dict[tuple[int, int], tuple[int, int, Overlap]] = {}
         self._cells: dict[tuple[int, int], list[int]] = {}
         for number, position in enumerate(self._positions):
             self._cells.setdefault(self._cell(position), []).append(number)
 
     def __len__(self) -> int:
         return len(self._positions)
+
+    def position(self, number: int) -> tuple[float, float]:
+        """Where a node is."""
+        return self._positions[number]
 
     def row(self, number: int) -> Row:
         """What a node's frames do to the others."""
@@ -105,9 +111,12 @@ class Links:
 
     def overlap(self, number: int, other: int) -> Overlap:
         """How a node's frames fare while another node is sending."""
-        overlap = self._overlaps.get((number, other))
-        if overlap is None:
-            overlap = self._overlaps[number, other] = self._make_overlap(number, other)
+        mine, theirs = self.row(number).version, self.row(other).version
+        known = self._overlaps.get((number, other))
+        if known is not None and known[0] == mine and known[1] == theirs:
+            return known[2]
+        overlap = self._make_overlap(number, other)
+        self._overlaps[number, other] = mine, theirs, overlap
         return overlap
 
     def log_bit(self, number: int, receiver: int, others: Sequence[int]) -> float:
@@ -117,26 +126,57 @@ class Links:
             noise_mw += self.row(other).power.get(receiver, 0.0)
         return log_bit_success(self.row(number).power[receiver] / noise_mw)
 
+    def move(self, number: int, position: tuple[float, float]) -> None:
+        """Puts a node elsewhere; only what its neighbours know of it changes."""
+        before, after = self._cell(self._positions[number]), self._cell(position)
+        near = set(self._near(before)) | set(self._near(after))
+        self._positions[number] = position
+        if before != after:
+            self._cells[before].remove(number)
+            self._cells.setdefault(after, []).append(number)
+        row = self._rows[number]
+        if row is not None:
+            moved = self._rows[number] = self._make_row(number)
+            moved.version = row.version + len(self._positions)  # more than its making counted
+        for other in sorted(near - {number}):
+            known = self._rows[other]
+            if known is not None:
+                self._note(known, number, math.dist(position, self._positions[other]))
+
+    def _near(self, cell: tuple[int, int]) -> Iterator[int]:
+        """The nodes in a cell and around it."""
+        column, line = cell
+        for dx in (-1, 0, 1):
+            for dy in (-1, 0, 1):
+                yield from self._cells.get((column + dx, line + dy), ())
+
+    def _note(self, row: Row, other: int, distance_m: float) -> None:
+        """Writes down how well another node hears the node of a row."""
+        bit = 1 << other
+        if distance_m > self._notice_m:
+            if not row.notice & bit:
+                return
+            del row.power[other]
+            received_mw = 0.0
+        else:
+            received_mw = row.power[other] = self._phy.received_mw(distance_m)
+        row.notice = row.notice | bit if received_mw else row.notice & ~bit
+        row.sense = row.sense | bit if received_mw >= self._sense_mw else row.sense & ~bit
+        row.lock = row.lock | bit if received_mw >= self._lock_mw else row.lock & ~bit
+        row.header = None
+        row.payload = {}
+        row.version += 1
+
     def _cell(self, position: tuple[float, float]) -> tuple[int, int]:
         return int(position[0] // self._notice_m), int(position[1] // self._notice_m)
 
     def _make_row(self, number: int) -> Row:
         here = self._positions[number]
-        column, line = self._cell(here)
-        power: dict[int, float] = {}
-        lock = sense = notice = 0
-        for near in ((column + dx, line + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)):
-            for other in self._cells.get(near, ()):
-                distance_m = math.dist(here, self._positions[other])
-                if other == number or distance_m > self._notice_m:
-                    continue
-                received_mw = power[other] = self._phy.received_mw(distance_m)
-                notice |= 1 << other
-                if received_mw >= self._sense_mw:
-                    sense |= 1 << other
-                if received_mw >= self._lock_mw:
-                    lock |= 1 << other
-        return Row(dict(sorted(power.items())), lock, sense, notice)
+        row = Row({}, 0, 0, 0)
+        for other in sorted(self._near(self._cell(here))):
+            if other != number:
+                self._note(row, other, math.dist(here, self._positions[other]))
+        return row
 
     def _chances(self, row: Row, bits: int) -> Chances:
         sure = 0

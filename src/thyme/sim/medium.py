@@ -9,6 +9,7 @@ Clauses: S1, S2, S5.
 
 from __future__ import annotations
 
+import itertools
 import math
 from random import Random
 
@@ -57,10 +58,7 @@ class Medium:
 
     def busy(self, number: int) -> bool:
         """Whether a node senses a frame, or is sending one."""
-        for air in self.on_air:
-            if air.sense >> number & 1:
-                return True
-        return False
+        return any(air.sense >> number & 1 for air in self.on_air)
 
     def start(self, source: int, mpdu_bytes: int, now_us: int, payload: object) -> Air:
         """Puts a frame on the air."""
@@ -191,7 +189,7 @@ class Medium:
             cuts |= {min(max(at, air.payload_us), last_us) for at in (other.start_us, other.end_us)}
         edges = sorted(cuts)
         chunks = []
-        for start_us, end_us in zip(edges, edges[1:], strict=False):
+        for start_us, end_us in itertools.pairwise(edges):
             sources = [
                 other.source
                 for other in others

@@ -1,0 +1,54 @@
+"""Motion: nodes walk their paths, and the links follow.
+
+A node's place is brought up to date whenever it has gone a step, so the links are never further
+from the truth than that, and a node that pauses costs nothing.
+Clause: S6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from thyme.sim.disk import DiskLinks
+from thyme.sim.kernel import Kernel
+from thyme.sim.links import Links
+from thyme.sim.paths import Leg
+
+STEP_M = 1.0
+"""How far a node goes before its place is brought up to date."""
+
+
+class Motion:
+    """The nodes on their way."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        links: Links | DiskLinks,
+        paths: Mapping[int, Iterable[Leg]],
+        step_m: float = STEP_M,
+    ) -> None:
+        self._kernel = kernel
+        self._links = links
+        self._step_m = step_m
+        self.steps = 0
+        for number, path in paths.items():
+            self._next_leg((number, iter(path)))
+
+    def _next_leg(self, walker: tuple[int, Iterator[Leg]]) -> None:
+        number, legs = walker
+        leg = next(legs, None)
+        if leg is None:
+            return
+        self._kernel.at(leg.end_us, self._next_leg, walker)
+        if leg.moves:
+            self._step((number, leg))
+
+    def _step(self, walk: tuple[int, Leg]) -> None:
+        number, leg = walk
+        now_us = self._kernel.now_us
+        self._links.move(number, leg.at(now_us))
+        self.steps += 1
+        if now_us < leg.end_us:
+            step_us = max(1, int(self._step_m / leg.speed_m_s * 1e6))
+            self._kernel.at(min(leg.end_us, now_us + step_us), self._step, walk)

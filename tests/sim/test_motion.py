@@ -1,0 +1,66 @@
+"""S6: while nodes move, what is known of their links is what a fresh look would find."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thyme.sim.kernel import Kernel
+from thyme.sim.links import Links
+from thyme.sim.motion import Motion
+from thyme.sim.paths import Leg, pause, position_at, way
+from thyme.sim.phy import Phy
+
+PLACES = st.tuples(st.floats(0, 600), st.floats(0, 600))
+NODES = 6
+
+
+def facts(links: Links, number: int) -> tuple[dict[int, float], int, int, int]:
+    row = links.row(number)
+    return row.power, row.lock, row.sense, row.notice
+
+
+@given(
+    st.lists(PLACES, min_size=NODES, max_size=NODES),
+    st.lists(st.tuples(st.integers(0, NODES - 1), PLACES, st.booleans()), max_size=20),
+)
+def test_s6_neighbour_sets_stay_exact_while_nodes_move(
+    places: list[tuple[float, float]], moves: list[tuple[int, tuple[float, float], bool]]
+) -> None:
+    links = Links(Phy(), places)
+    for number, place, look in moves:
+        if look:  # some rows are known before the next move, some are not
+            links.header(number)
+            links.payload(number, 1_000)
+            links.overlap(number, (number + 1) % NODES)
+        places[number] = place
+        links.move(number, place)
+    fresh = Links(Phy(), places)
+    for number in range(NODES):
+        assert facts(links, number) == facts(fresh, number)
+        assert links.header(number).sure == fresh.header(number).sure
+        for other in range(NODES):
+            if other != number:
+                mine, theirs = links.overlap(number, other), fresh.overlap(number, other)
+                assert (mine.touched, mine.doomed) == (theirs.touched, theirs.doomed)
+                assert mine.header.sure == theirs.header.sure
+                assert sorted(mine.doubtful) == sorted(theirs.doubtful)
+
+
+def test_s6_a_walker_is_never_further_than_a_step_from_where_it_should_be() -> None:
+    there = way(5_000_000, (0.0, 0.0), (30.0, 40.0), 2.5)
+    path: list[Leg] = [
+        pause(0, 5_000_000, (0.0, 0.0)),
+        there,
+        pause(there.end_us, there.end_us + 10_000_000, (30.0, 40.0)),
+    ]
+    kernel = Kernel()
+    links = Links(Phy(), [(0.0, 0.0), (300.0, 0.0)])
+    motion = Motion(kernel, links, {0: path}, step_m=1.0)
+    for at_us in range(0, 35_000_000, 100_000):
+        kernel.run(at_us)
+        x, y = links.position(0)
+        true_x, true_y = position_at(path, at_us)
+        assert abs(x - true_x) + abs(y - true_y) <= 1.5
+    assert links.position(0) == (30.0, 40.0)
+    assert 50 <= motion.steps <= 53, "pauses take no steps"
