@@ -2,9 +2,9 @@
 
 usage: python benchmarks/bench_history.py [--objects 1000000] [--queries 2000] [--quick]
 
-All engines hold the same objects and take turns on the same queries, block by block, for several
-rounds; of each query the best round counts, and of all queries the median. Answers are compared
-first. The last line of output is JSON.
+All engines hold the same objects and take turns: each answers all queries, round after round. Of a
+query the best round counts, of all queries the median. Answers are compared first. The last line
+of output is JSON.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ from thyme.model.tags import Tag
 from thyme.query.history import HistoryIndex
 
 BAR = 5.0
-BLOCK = 100
-COMPARED = 100
-TAGGED_MAX = 200
+BAR_OBJECTS = 1_000_000
+ROUNDS = 3
+COMPARED = 50
+SOME = 100
 OURS = "thyme"
 KEYS_ONLY = "sqlite-rarest, numbers only"
 INFORMATION = (OURS, "python-postings", KEYS_ONLY)
@@ -120,7 +121,7 @@ class Race:
 
     def run(self) -> dict[str, Figures]:
         """All figures of all engines."""
-        some = self.asked[:TAGGED_MAX]
+        some = self.asked[:SOME]
         latest = self._times(lambda engine, query: engine.latest(query), self.asked)
         tagged = self._times(lambda engine, query: engine.tagged(query.a, query.frame), some)
         total = self._times(lambda engine, query: engine.total(query), some)
@@ -143,20 +144,20 @@ class Race:
         """The microseconds that each query takes in its best round, by engine."""
         best = {name: [float("inf")] * len(asked) for name in self.engines}
         for _ in range(self._rounds):
-            for start in range(0, len(asked), BLOCK):
-                for name, engine in self.engines.items():
-                    for number in range(start, min(start + BLOCK, len(asked))):
-                        begin = perf_counter_ns()
-                        ask(engine, asked[number])
-                        taken_us = (perf_counter_ns() - begin) / 1_000
-                        best[name][number] = min(best[name][number], taken_us)
+            for name, engine in self.engines.items():
+                taken_us = best[name]
+                for number, query in enumerate(asked):
+                    begin = perf_counter_ns()
+                    ask(engine, query)
+                    us = (perf_counter_ns() - begin) / 1_000
+                    taken_us[number] = min(taken_us[number], us)
         return best
 
 
 def whole_totals_us(index: HistoryIndex, asked: Sequence[PastQuery]) -> list[float]:
     """What it takes to count the matches in all of history."""
     taken = []
-    for query in asked[:TAGGED_MAX]:
+    for query in asked[:SOME]:
         begin = perf_counter_ns()
         index.total(query.conjunctions, WHOLE)
         taken.append((perf_counter_ns() - begin) / 1_000)
@@ -217,7 +218,10 @@ def show(console: Console, figures: dict[str, Figures], report: dict[str, Any]) 
     )
     if report["postgres"] != "measured":
         console.print(f"PostgreSQL not available: {report['postgres']}")
-    verdict = "[green]met[/]" if report["met"] else "[bold red]NOT met[/]"
+    if report["met"] is None:
+        verdict = f"(the bar is for {BAR_OBJECTS:,} objects)"
+    else:
+        verdict = "[green]met[/]" if report["met"] else "[bold red]NOT met[/]"
     console.print(
         f"at least {BAR:g}× as fast as the best database ({report['rival']}): "
         f"{report['ratio']:.1f}× {verdict}"
@@ -242,7 +246,7 @@ def report_of(race: Race, figures: dict[str, Figures], measured: dict[str, Any])
         "ratio": ratio,
         "ratio_numbers_only": figures[KEYS_ONLY].latest_us_p50 / ours,
         "bar": BAR,
-        "met": ratio >= BAR,
+        "met": ratio >= BAR if measured["objects"] >= BAR_OBJECTS else None,
     }
 
 
@@ -253,7 +257,7 @@ def measure(object_count: int, query_count: int, console: Console) -> dict[str, 
     """Loads everything, lets the engines race, shows the figures and returns them."""
     console.print(f"making {object_count:,} objects …", style="dim")
     held = objects(object_count)
-    race = Race(queries(query_count), rounds=3)
+    race = Race(queries(query_count), rounds=ROUNDS)
     gc.collect()
     gc.freeze()
     before = _resident_bytes()

@@ -2,8 +2,9 @@
 
 `spec` is the workload the bars name: formulas of 1 to 3 conjunctions, each of 1 to 3 positive and 0
 or 1 negative tags, drawn from 5,000 tags by Zipf's law, and objects of 1 to 5 such tags. `sparse`
-holds the number of matches while subscriptions grow: conjunctions of 2 or 3 positive tags, drawn
-evenly from as many tags as keep the chance that an object matches one constant.
+holds the number of matches while subscriptions grow: conjunctions have 2 or 3 positive tags, and
+tags are drawn evenly, from 5,000 for a million subscriptions and from as many for fewer as leave
+the chance that an object matches the same.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Conjunctions:
 
 def spec_objects(count: int, seed: int) -> list[tuple[Tag, ...]]:
     """The tags of new objects, sorted as metadata has them."""
-    return _objects(count, 1, _zipf(SPEC_TAGS), np.random.default_rng((seed, 1)))
+    return _objects(count, _zipf(SPEC_TAGS), np.random.default_rng((seed, 1)))
 
 
 def spec_conjunctions(subscription_count: int, seed: int) -> Conjunctions:
@@ -78,9 +79,9 @@ def spec_conjunctions(subscription_count: int, seed: int) -> Conjunctions:
 
 
 def sparse_objects(count: int, subscription_count: int, seed: int) -> list[tuple[Tag, ...]]:
-    """Objects of 5 tags for as many standing subscriptions."""
+    """Objects for as many standing subscriptions."""
     chances = _even(_sparse_tags(subscription_count))
-    return _objects(count, OBJECT_TAGS_MAX, chances, np.random.default_rng((seed, 3)))
+    return _objects(count, chances, np.random.default_rng((seed, 3)))
 
 
 def sparse_conjunctions(subscription_count: int, seed: int) -> Conjunctions:
@@ -90,16 +91,14 @@ def sparse_conjunctions(subscription_count: int, seed: int) -> Conjunctions:
 
 
 def _sparse_tags(subscription_count: int) -> int:
-    """Two given tags fall together with a chance of one by the square of their number."""
-    return 2 * isqrt(subscription_count)
+    """Two tags come together with a chance that falls with the square of their number."""
+    return 5 * isqrt(subscription_count)
 
 
-def _objects(
-    count: int, tags_min: int, chances: Chances, rng: np.random.Generator
-) -> list[tuple[Tag, ...]]:
+def _objects(count: int, chances: Chances, rng: np.random.Generator) -> list[tuple[Tag, ...]]:
     words = _words(len(chances))
     rows = _distinct(rng, chances, count, OBJECT_TAGS_MAX).tolist()
-    sizes = rng.integers(tags_min, OBJECT_TAGS_MAX + 1, count).tolist()
+    sizes = rng.integers(1, OBJECT_TAGS_MAX + 1, count).tolist()
     return [
         tuple(sorted(words[tag] for tag in row[:size]))
         for row, size in zip(rows, sizes, strict=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.conformance.stage import Stage
 from thyme.app.asker import Asker
 from thyme.app.pacing import PacedPort
-from thyme.app.port import VirtualPort, Listener, Port
+from thyme.app.port import Listener, Port, VirtualPort
 from thyme.model.ids import Key, NodeId
 from thyme.protocol.operations import RetryPolicy
 from thyme.sim.ether import PERFECT, Conditions, Ether

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -331,7 +331,8 @@ def test_common_tags_are_found_as_rare_ones_are() -> None:
     for query in ("all & half & !some", "half & (some | few)", "all & (few | some) & !half", "few"):
         wanted = conjunctions(query)
         assert index.total(wanted, frame(100, 2_900)) == twin.total(wanted, frame(100, 2_900))
-        assert index.latest(wanted, ALWAYS, 30) == twin.latest(wanted, ALWAYS, 30)
+        for count in (30, 3_000):
+            assert index.latest(wanted, ALWAYS, count) == twin.latest(wanted, ALWAYS, count)
 
 
 def test_answers_are_the_same_whatever_the_hash_seed() -> None:
@@ -386,8 +387,6 @@ def conjunction_lists(draw: st.DrawFn) -> Sequence[Conjunction]:
 
 class HistoryAndTwin(RuleBasedStateMachine):
     """Does the same to both and asks both the same."""
-
-    chunk_size: ClassVar[int] = 4
 
     def __init__(self) -> None:
         super().__init__()

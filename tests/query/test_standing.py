@@ -23,7 +23,7 @@ from thyme.model.tags import Tag
 from thyme.query import standing_tree
 from thyme.query.query import Query
 from thyme.query.standing import PLANNED_MAX, SETTLE_US, StandingIndex
-from thyme.query.standing_tree import Node, Tree
+from thyme.query.standing_tree import Node
 
 NOW_US = 100
 
@@ -289,7 +289,7 @@ def test_a_crowd_that_a_tag_bars_is_passed_by_whole(query: str) -> None:
     index: StandingIndex[int] = StandingIndex()
     for key in range(1_000):
         index.add(key, key, Query(query.format(key)).conjunctions, ALWAYS, NOW_US)
-    goal = index._quick_tree.branches[Tag("goal")]
+    goal = index._quick_tree.ones.branches[Tag("goal")]
 
     assert isinstance(goal, Node)
     assert len(goal.entries) <= standing_tree.CROWD_MAX
@@ -473,6 +473,11 @@ TestAgainstTheTwin.settings = settings(max_examples=60, stateful_step_count=40)
 TestAgainstTheTwinInSmallCrowds.settings = TestAgainstTheTwin.settings
 
 
+def tops_of(index: StandingIndex[Any]) -> list[Node[Any]]:
+    trees = (index._quick_tree, index._careful_tree)
+    return [top for tree in trees for top in (tree.ones, tree.twos)]
+
+
 def nodes_of(node: Node[Any]) -> Iterator[Node[Any]]:
     yield node
     for child in node.guarded.values():
@@ -484,11 +489,12 @@ def nodes_of(node: Node[Any]) -> Iterator[Node[Any]]:
 
 def assert_sound(index: StandingIndex[Any]) -> None:
     """What must hold inside between any two calls."""
-    for tree in (index._quick_tree, index._careful_tree):
-        for node in nodes_of(tree):
-            assert node is tree or not node.empty
+    for top in tops_of(index):
+        for node in nodes_of(top):
+            assert node is top or not node.empty
             assert [entry.place for entry in node.entries] == list(range(len(node.entries)))
             assert [entry.standing.value for entry in node.entries] == node.values
+            assert all(entry.node is node for entry in node.entries)
     for agenda in (index._ending, index._settling):
         assert len(agenda) <= 2 * len(index._careful)
 
@@ -498,6 +504,6 @@ def assert_empty(index: StandingIndex[Any]) -> None:
     assert len(index) == 0
     assert len(index._words) == 0
     assert len(index._ending) == len(index._settling) == 0
-    for tree in (index._quick_tree, index._careful_tree):
-        assert (tree.entries, tree.branches, tree.guarded) == ([], {}, {})
-        assert tree.branches is Tree().branches
+    for top in tops_of(index):
+        assert top.empty
+        assert top.branches is Node().branches

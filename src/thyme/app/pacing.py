@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from thyme.app.port import VirtualPort, Listener
+from thyme.app.port import Listener, VirtualPort
 from thyme.model.errors import EndedError, StoreError
 from thyme.model.ids import NodeId
 from thyme.protocol.node import Node

@@ -38,7 +38,6 @@ from thyme.protocol.requests import (
 )
 from thyme.query.query import Query
 
-
 _CANCELLED = "cancelled"
 
 

@@ -17,7 +17,6 @@ from thyme.model.ids import Key, NodeId, SubscriptionId, as_node_id, as_subscrip
 from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag, as_tag
 
-
 LITERALS_MAX = 256
 CONJUNCTIONS_MAX_ANYWHERE = 1_024
 """What no node accepts from another; what a node makes itself is bounded more tightly (M8)."""

@@ -13,14 +13,19 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
+from thyme.query.postings import SLOTS_MAX
 
 Bound = tuple[int | Key, ...]
 """A point in the order of history: (time, key) is an object's own, (time,) lies before all objects
 of that instant, () before everything."""
+
+_PIECE_BITS = 2048
+_MANY = 256
 
 
 def position(metadata: Metadata) -> Bound:
@@ -49,11 +54,6 @@ class Chunk:
         self._late = 0
         self._debt = 0
         self.untidy = False
-
-    @property
-    def has_late(self) -> bool:
-        """Whether an object is here that stands before one with a lower slot."""
-        return self._late != 0
 
     def precedes(self, place: Bound) -> bool:
         """Whether an object at this place would not be late."""
@@ -92,9 +92,10 @@ class Chunk:
                 return slot
         return None
 
-    def slot_among(self, slots: Iterable[int], metadata: Metadata) -> int:
-        """The slot of an object that is here, given slots that it is among."""
-        return next(slot for slot in slots if self.objects[slot] is metadata)
+    def slot_among(self, bits: int, metadata: Metadata) -> int:
+        """The slot of an object that came late, given bits that it is among."""
+        late = _slots(bits & self._late)
+        return next(slot for slot in late if self.objects[slot] is metadata)
 
     def __iter__(self) -> Iterator[Metadata]:
         """All objects, oldest first."""
@@ -110,21 +111,23 @@ class Chunk:
     def before(self, bits: int, bound: Bound) -> int:
         """Those of the slots whose objects stand before the bound."""
         late = bits & self._late
-        inside = (bits ^ late) & (1 << self.slots_before(bound)) - 1
-        for slot in self._late_slots(late):
-            if self._position(slot) < bound:
-                inside |= 1 << slot
+        inside = bits & (1 << self._slots_before(bound)) - 1
+        if late:
+            inside &= ~late
+            for slot in self._late_slots(late):
+                if self._position(slot) < bound:
+                    inside |= 1 << slot
         return inside
 
-    def newest(self, base: int, bits: int, count: int) -> list[Metadata]:
-        """The most recent `count` of the objects in these slots from `base` on, newest first."""
-        objects = self.objects
-        if not self._late:
-            return [objects[base + slot] for slot in _slots(bits, count)]  # type: ignore[misc]
+    def newest(self, bits: int, count: int) -> list[Metadata]:
+        """The most recent `count` of the objects in these slots, newest first."""
         late = bits & self._late
-        slots = _slots(bits ^ late, count) + self._late_slots(late)
-        slots.sort(key=self._position, reverse=True)
-        return [objects[slot] for slot in slots[:count]]  # type: ignore[misc]
+        slots = _slots(bits ^ late if late else bits, count)
+        if late:
+            slots += self._late_slots(late)
+            slots.sort(key=self._position, reverse=True)
+            del slots[count:]
+        return [self.objects[slot] for slot in slots]  # type: ignore[misc]
 
     def _late_slots(self, bits: int) -> list[int]:
         slots = _slots(bits)
@@ -135,7 +138,7 @@ class Chunk:
         self._debt += steps
         self.untidy = self._debt > len(self.objects)
 
-    def slots_before(self, bound: Bound) -> int:
+    def _slots_before(self, bound: Bound) -> int:
         """How many slots come before a bound, going by the objects that are not late."""
         if not bound:
             return 0
@@ -156,13 +159,28 @@ class Chunk:
         return position(metadata)
 
 
-def _slots(bits: int, count: int = -1) -> list[int]:
-    """The numbers of the bits that are set, highest first; of the highest `count` if given."""
+def _slots(bits: int, count: int = SLOTS_MAX) -> list[int]:
+    """The numbers of the bits that are set, of at most the `count` highest, highest first."""
+    if count > _MANY:
+        return _many_slots(bits, count)
     slots: list[int] = []
-    while bits:
+    # Every step copies what it works on: where bits are dense the highest few will do.
+    base = max(0, bits.bit_length() - _PIECE_BITS)
+    if base and (piece := bits >> base).bit_count() >= count:
+        bits = piece
+    else:
+        base = 0
+    while bits and count:
         top = bits.bit_length() - 1
-        slots.append(top)
-        if len(slots) == count:
-            break
+        slots.append(base + top)
         bits ^= 1 << top
+        count -= 1
     return slots
+
+
+def _many_slots(bits: int, count: int) -> list[int]:
+    """The same by way of the binary digits: no faster for the first, much faster for the rest."""
+    zeros_before_each = f"{bits:b}".split("1", count)[:-1]
+    top = bits.bit_length() - 1
+    zeros_passed = accumulate(map(len, zeros_before_each))
+    return [top - ones - zeros for ones, zeros in enumerate(zeros_passed)]

@@ -18,7 +18,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.query.chunk import Bound, Chunk, position
 from thyme.query.cursor import Cursor
-from thyme.query.postings import BLOCK_SLOTS, SLOTS_MAX, Postings, found
+from thyme.query.postings import SLOTS_MAX, Postings, matches
 
 _BEGINNING: Bound = ()
 _END: Bound = (INSTANT_MAX_US + 1,)
@@ -56,8 +56,8 @@ class HistoryIndex:
             chunk = self._chunks[at]
             slot = chunk.slot_in_order(metadata)
             if slot is None:
-                slots = self._postings.slots_of_rarest(metadata.tags, chunk.number)
-                slot = chunk.slot_among(slots, metadata)
+                bits = self._postings.meeting(metadata.tags, chunk.number)
+                slot = chunk.slot_among(bits, metadata)
             chunk.remove(slot)
             self._postings.remove(metadata.tags, chunk.number, slot)
             if 2 * chunk.live < len(chunk.objects):
@@ -82,7 +82,7 @@ class HistoryIndex:
     def total(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
         """How many objects inside the frame satisfy at least one conjunction: the x of M17."""
         low, high = _bounds(frame)
-        return sum(bits.bit_count() for _, _, bits in self._found(conjunctions, low, high))
+        return sum(bits.bit_count() for _, bits in self._found(conjunctions, low, high))
 
     def latest(
         self,
@@ -97,16 +97,16 @@ class HistoryIndex:
             high = min(high, (before.published_us, before.key))
         page: list[Metadata] = []
         if count > 0:
-            for chunk, base, bits in self._found(conjunctions, low, high):
-                page += chunk.newest(base, bits, count - len(page))
+            for chunk, bits in self._found(conjunctions, low, high):
+                page += chunk.newest(bits, count - len(page))
                 if len(page) == count:
                     break
         return page
 
     def _found(
         self, conjunctions: Sequence[Conjunction], low: Bound, high: Bound
-    ) -> Iterator[tuple[Chunk, int, int]]:
-        """The matches from `low` up to `high`, newest first: chunk, first slot, and bits from it."""
+    ) -> Iterator[tuple[Chunk, int]]:
+        """The chunks with matches from `low` up to `high`, newest first, and the matches' slots."""
         terms = self._postings.terms(conjunctions)
         if not terms:
             return
@@ -116,20 +116,13 @@ class HistoryIndex:
             chunk = self._chunks[at]
             if chunk.untidy:
                 chunk = self._tidied(at)
-            if chunk.has_late:
-                bits = sum(b << base for base, b in found(terms, chunk.number, chunk.objects))
+            bits = matches(terms, chunk.number, chunk.objects)
+            if bits and at == last:
                 bits = chunk.before(bits, high)
-                yield chunk, 0, bits ^ chunk.before(bits, low)
-                continue
-            end = chunk.slots_before(high) if at == last else SLOTS_MAX
-            start = chunk.slots_before(low) if at == first else 0
-            for base, bits in found(terms, chunk.number, chunk.objects):
-                if base + BLOCK_SLOTS > end:
-                    bits &= (1 << max(0, end - base)) - 1
-                if base < start:
-                    bits = bits >> start - base << start - base
-                if bits:
-                    yield chunk, base, bits
+            if bits and at == first:
+                bits ^= chunk.before(bits, low)
+            if bits:
+                yield chunk, bits
 
     def _index_of(self, place: Bound) -> int:
         return bisect_right(self._starts, place) - 1

@@ -1,25 +1,24 @@
 """Postings: for every tag, the slots of the objects that carry it, chunk by chunk.
 
-Where a tag is common its posting is a list of integers, one for each block of slots, with a bit for
-each slot: a query takes a few `&` and `|`, and counting is `bit_count`. Where it is rare its posting
-is a text: per object one character for the slot and then one for each of the object's tags, so that
-`rfind` finds those that carry a second tag, too, without a look at the objects. Both are small, and
-the postings of one tag lie together, because what a query costs in a large history is the memory
-it touches.
+Where a tag is common its posting is an integer whose bit n stands for slot n: a query takes a few
+`&` and `|`, and counting is `bit_count`. Where it is rare its posting is a text: per object one
+character for the slot and then one for each of the object's tags, so that `rfind` finds those that
+carry a second tag, too, without a look at the objects. Both are small, and the postings of one tag
+lie together, because what a query costs in a large history is the memory it touches.
 Clauses: M7, M17.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import and_
 
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 
-BLOCK_SLOTS = 4096
-BLOCKS = 5
-SLOTS_MAX = BLOCKS * BLOCK_SLOTS
+SLOTS_MAX = 20_480
 # From about thirty objects of three or four tags on, bits take less memory and less time.
 _TEXT_CHARS_MAX = 128
 # The characters below stand for slots, those from here on for tags. When they run out they are
@@ -27,8 +26,7 @@ _TEXT_CHARS_MAX = 128
 _FIRST_SIGN = chr(SLOTS_MAX)
 _SIGNS = 0x110000 - SLOTS_MAX
 
-Blocks = list[int]
-Posting = Blocks | str
+Posting = int | str
 
 
 class Column:
@@ -46,9 +44,6 @@ Term = tuple[Sequence[Conjunction], list[Column], list[Column], list[Column]]
 second unless it is empty, in none of the third. `a & b & !d | a & c & !d` is one term, for it says
 `a & (b | c) & !d`."""
 
-_Common = tuple[list[Blocks], list[Blocks], list[Blocks]]
-"""The postings that must all meet, one of which must, and none of which may."""
-
 
 class Postings:
     """Where each tag occurs."""
@@ -64,12 +59,12 @@ class Postings:
         for column in columns:
             postings = column.postings
             posting = postings.get(chunk, "")
-            if isinstance(posting, list):
-                posting[slot // BLOCK_SLOTS] |= 1 << slot % BLOCK_SLOTS
+            if isinstance(posting, int):
+                postings[chunk] = posting | 1 << slot
             elif len(posting) < _TEXT_CHARS_MAX:
                 postings[chunk] = posting + record
             else:
-                postings[chunk] = _blocks([*_slots_in(posting), slot])
+                postings[chunk] = _bits(_slots_in(posting)) | 1 << slot
 
     def fill(self, objects: Sequence[Metadata], chunk: int) -> None:
         """Enters all objects of a chunk at once, in the slots from 0 on."""
@@ -88,22 +83,22 @@ class Postings:
         ]
         for tag, slots in slots_by_tag.items():
             text = "".join([records[slot] for slot in slots[:_TEXT_CHARS_MAX]])
-            common = len(text) > _TEXT_CHARS_MAX
-            columns[tag].postings[chunk] = _blocks(slots) if common else text
+            dense = len(text) > _TEXT_CHARS_MAX
+            columns[tag].postings[chunk] = _many_bits(slots) if dense else text
 
     def remove(self, tags: Sequence[Tag], chunk: int, slot: int) -> None:
         """Takes an object out again."""
         for tag in tags:
             postings = self._columns[tag].postings
             posting = postings[chunk]
-            if isinstance(posting, list):
-                posting[slot // BLOCK_SLOTS] ^= 1 << slot % BLOCK_SLOTS
-                empty = not any(posting)
+            if isinstance(posting, int):
+                rest: Posting = posting ^ 1 << slot
             else:
                 start = posting.index(chr(slot))
-                postings[chunk] = rest = posting[:start] + posting[start + 1 + len(tags) :]
-                empty = not rest
-            if empty:
+                rest = posting[:start] + posting[start + 1 + len(tags) :]
+            if rest:
+                postings[chunk] = rest
+            else:
                 self._drop(tag, chunk)
 
     def forget(self, objects: Iterable[Metadata], chunk: int) -> None:
@@ -111,45 +106,31 @@ class Postings:
         for tag in dict.fromkeys(tag for metadata in objects for tag in metadata.tags):
             self._drop(tag, chunk)
 
-    def slots_of_rarest(self, tags: Iterable[Tag], chunk: int) -> list[int]:
-        """The slots that one of these tags has in a chunk, in which all of them occur."""
-        postings = [self._columns[tag].postings[chunk] for tag in tags]
-        texts = [posting for posting in postings if isinstance(posting, str)]
-        if texts:
-            return _slots_in(min(texts, key=len))
-        return [
-            block * BLOCK_SLOTS + bit
-            for block, bits in enumerate(postings[0])
-            for bit in range(BLOCK_SLOTS)
-            if bits >> bit & 1
-        ]
+    def meeting(self, tags: Iterable[Tag], chunk: int) -> int:
+        """The slots of a chunk in which all these tags meet, as bits; all must be known there."""
+        postings = (self._columns[tag].postings[chunk] for tag in tags)
+        return reduce(and_, (p if isinstance(p, int) else _bits(_slots_in(p)) for p in postings))
 
     def terms(self, conjunctions: Sequence[Conjunction]) -> list[Term]:
         """What to look up to find the objects that satisfy one of the conjunctions."""
-        common = _common(conjunctions)
-        if not common:
-            each = [self._term((one,), one.positive, one.negative) for one in conjunctions]
-            return [term for term in each if term]
-        term = self._term(conjunctions, common, conjunctions[0].negative)
-        if not term:
-            return []
-        for one in conjunctions:
-            for tag in one.positive:
-                if tag not in common and tag in self._columns:
-                    term[2].append(self._columns[tag])
-        return [term] if term[2] else []
-
-    def _term(
-        self,
-        conjunctions: Sequence[Conjunction],
-        positive: Sequence[Tag],
-        negative: Sequence[Tag],
-    ) -> Term | None:
         columns = self._columns
-        all_of = [columns[tag] for tag in positive if tag in columns]
-        if len(all_of) < len(positive):
-            return None
-        return conjunctions, all_of, [], [columns[tag] for tag in negative if tag in columns]
+        terms: list[Term] = []
+        common = _common(conjunctions)
+        for one in conjunctions[:1] if common else conjunctions:
+            positive = common or one.positive
+            all_of = [columns[tag] for tag in positive if tag in columns]
+            if len(all_of) == len(positive):
+                none_of = [columns[tag] for tag in one.negative if tag in columns]
+                terms.append(((one,), all_of, [], none_of))
+        if common and terms:
+            _, all_of, any_of, none_of = terms.pop()
+            for one in conjunctions:
+                for tag in one.positive:
+                    if tag in columns and tag not in common:
+                        any_of.append(columns[tag])
+            if any_of:
+                terms.append((conjunctions, all_of, any_of, none_of))
+        return terms
 
     def _new_column(self, tag: Tag) -> Column:
         column = self._columns[tag] = Column(chr(SLOTS_MAX + self._signs_given % _SIGNS))
@@ -163,116 +144,67 @@ class Postings:
             del self._columns[tag]
 
 
-def found(
-    terms: Sequence[Term], chunk: int, objects: Sequence[Metadata | None]
-) -> Iterator[tuple[int, int]]:
-    """The objects of a chunk that satisfy at least one term: for each block that has some its first
-    slot and their bits, highest block first."""
-    few: list[int] = []
-    common: list[_Common] = []
-    for term in terms:
-        all_of: list[Blocks] = []
-        text: str | None = None
+def matches(terms: Sequence[Term], chunk: int, objects: Sequence[Metadata | None]) -> int:
+    """The slots of a chunk's objects that satisfy at least one term, as bits."""
+    found = 0
+    for conjunctions, all_of, any_of, none_of in terms:
+        bits = -1
+        text = ""
         driver = None
-        for column in term[1]:
+        for column in all_of:
             posting = column.postings.get(chunk)
             if posting is None:
                 break
-            if isinstance(posting, list):
-                all_of.append(posting)
-            elif text is None or len(posting) < len(text):
-                text, driver = posting, column
+            if isinstance(posting, str):
+                if not text or len(posting) < len(text):
+                    text, driver = posting, column
+            else:
+                bits = posting if bits < 0 else bits & posting
         else:
-            if text is not None:
-                few += _in_text(text, driver, term, objects)
-            elif part := _in_blocks(all_of, term, chunk, objects, few):
-                common.append(part)
-    if common:
-        yield from _meetings(common, _blocks(few), len(objects))
-    elif few:
-        blocks = _blocks(few)
-        for block in range(BLOCKS - 1, -1, -1):
-            if blocks[block]:
-                yield block * BLOCK_SLOTS, blocks[block]
-
-
-def _in_text(
-    text: str, driver: Column | None, term: Term, objects: Sequence[Metadata | None]
-) -> list[int]:
-    """The slots of a term's matches among the objects of one rare tag, the driver."""
-    conjunctions, all_of, any_of, _ = term
-    if len(all_of) > 1:
-        beside = [all_of[1] if all_of[0] is driver else all_of[0]]
-    else:
-        beside = any_of or all_of
-    slots: list[int] = []
-    for column in beside:
-        if column.sign in text:
-            slots += _hits(text, column.sign, conjunctions, objects)
-    return slots
-
-
-def _in_blocks(
-    all_of: list[Blocks],
-    term: Term,
-    chunk: int,
-    objects: Sequence[Metadata | None],
-    few: list[int],
-) -> _Common | None:
-    """What has to meet where all tags that a term must have are common. Matches by a rare one of
-    those that it may have are added to `few`."""
-    conjunctions, columns, may, must_not = term
-    sign = columns[0].sign
-    any_of: list[Blocks] = []
-    for column in may:
-        posting = column.postings.get(chunk)
-        if isinstance(posting, list):
-            any_of.append(posting)
-        elif posting is not None and sign in posting:
-            few += _hits(posting, sign, conjunctions, objects)
-    if may and not any_of:
-        return None
-    none_of: list[Blocks] = []
-    for column in must_not:
-        posting = column.postings.get(chunk)
-        if isinstance(posting, list):
-            none_of.append(posting)
-        elif posting is not None and sign in posting:
-            none_of.append(_blocks(_slots_beside(posting, sign)))
-    return all_of, any_of, none_of
-
-
-def _meetings(common: Sequence[_Common], few: Blocks, slots: int) -> Iterator[tuple[int, int]]:
-    for block in range((slots - 1) // BLOCK_SLOTS, -1, -1):
-        found = few[block]
-        for all_of, any_of, none_of in common:
-            bits = all_of[0][block]
-            for blocks in all_of[1:]:
-                bits &= blocks[block]
+            if text:
+                # Of a rare tag's objects, those with another that they must or may have.
+                for column in _beside(driver, all_of, any_of):
+                    if column.sign in text:
+                        found |= _hits(text, column.sign, conjunctions, objects)
+                continue
+            sign = all_of[0].sign
             if any_of:
                 either = 0
-                for blocks in any_of:
-                    either |= blocks[block]
+                for column in any_of:
+                    posting = column.postings.get(chunk, 0)
+                    if isinstance(posting, int):
+                        either |= posting
+                    elif sign in posting:
+                        found |= _hits(posting, sign, conjunctions, objects)
                 bits &= either
             if bits:
-                for blocks in none_of:
-                    bits ^= bits & blocks[block]
+                for column in none_of:
+                    posting = column.postings.get(chunk, 0)
+                    if isinstance(posting, int):
+                        bits ^= bits & posting
+                    elif sign in posting:
+                        bits &= ~_bits(_slots_beside(posting, sign))
                 found |= bits
-        if found:
-            yield block * BLOCK_SLOTS, found
+    return found
+
+
+def _beside(driver: Column | None, all_of: list[Column], any_of: list[Column]) -> list[Column]:
+    if len(all_of) == 1:
+        return any_of or all_of
+    return [all_of[1] if all_of[0] is driver else all_of[0]]
 
 
 def _hits(
     text: str, sign: str, conjunctions: Sequence[Conjunction], objects: Sequence[Metadata | None]
-) -> list[int]:
-    """The slots in a text that have the sign beside them and satisfy a conjunction."""
-    slots = []
+) -> int:
+    """The slots in a text that have the sign beside them and satisfy a conjunction, as bits."""
+    bits = 0
     for slot in _slots_beside(text, sign):
         metadata = objects[slot]
         assert metadata is not None, "what was removed is in no posting"
         if _satisfies(metadata.tags, conjunctions):
-            slots.append(slot)
-    return slots
+            bits |= 1 << slot
+    return bits
 
 
 def _slots_beside(text: str, sign: str) -> list[int]:
@@ -320,8 +252,16 @@ def _slots_in(text: str) -> list[int]:
     return [ord(char) for char in text if char < _FIRST_SIGN]
 
 
-def _blocks(slots: Iterable[int]) -> Blocks:
-    blocks = [0] * BLOCKS
+def _bits(slots: Sequence[int]) -> int:
+    bits = 0
     for slot in slots:
-        blocks[slot // BLOCK_SLOTS] |= 1 << slot % BLOCK_SLOTS
-    return blocks
+        bits |= 1 << slot
+    return bits
+
+
+def _many_bits(slots: Sequence[int]) -> int:
+    """The same for hundreds of slots in ascending order."""
+    octets = bytearray(slots[-1] // 8 + 1)
+    for slot in slots:
+        octets[slot >> 3] |= 1 << (slot & 7)
+    return int.from_bytes(octets, "little")

@@ -105,7 +105,8 @@ class StandingIndex(Generic[S]):
         present = frozenset(tags)
         if len(present) > _TAGS_MANY:
             present = frozenset(filter(self._words.words.__contains__, present))
-        ordered = sorted(present)
+        # Metadata has its tags in order already, which makes sorting them again quick.
+        ordered = sorted(tags if len(tags) == len(present) else present)
         found: list[S] = []
         if published_us >= self._quick_since_us:
             self._quick_tree.gather(ordered, present, found, False)

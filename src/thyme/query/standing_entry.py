@@ -6,9 +6,12 @@ Clauses: M7, M10, M15.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from thyme.model.tags import Tag
+
+if TYPE_CHECKING:
+    from thyme.query.standing_tree import Node
 
 S = TypeVar("S")
 Tags = tuple[Tag, ...]
@@ -42,10 +45,10 @@ class Entry(Generic[S]):
 
     `head` and then `more` are the steps to it: its positive tags. A tag of `negative` bars it. With
     a tag of `doubts`, an earlier entry of the subscription may hold too, and then goes first.
-    `place` is where it stands among those that end at the same node.
+    If its steps end at a node, `place` is where it stands among the entries of that `node`.
     """
 
-    __slots__ = ("doubts", "earlier", "head", "more", "negative", "place", "standing")
+    __slots__ = ("doubts", "earlier", "head", "more", "negative", "node", "place", "standing")
 
     def __init__(
         self, standing: Standing[S], head: Step, more: Tags, negative: Tags, doubts: Tags
@@ -57,6 +60,7 @@ class Entry(Generic[S]):
         self.more = more
         self.negative = negative
         self.doubts = doubts
+        self.node: Node[S] | None = None
         self.place = 0
 
     @property

@@ -88,9 +88,9 @@ class Node(Generic[S]):
                 if tag not in present:
                     guarded.gather(tags, present, out, whole)
         if self.branches:
-            self._follow(tags, tags, present, out, whole)
+            self.follow(tags, tags, present, out, whole)
 
-    def _follow(
+    def follow(
         self,
         steps: Iterable[Step],
         tags: Sequence[Tag],
@@ -98,6 +98,7 @@ class Node(Generic[S]):
         out: list[Any],
         whole: bool,
     ) -> None:
+        """Appends to `out` what an object with these tags matches where the steps lead."""
         branches = self.branches
         for step in steps:
             branch = branches.get(step)
@@ -119,15 +120,15 @@ class Node(Generic[S]):
     ) -> None:
         """Takes back from the end of `out` those of this place that a tag speaks against."""
         struck: list[int] = []
-        if barred := self.barred:
-            for tag in tags:
-                if tag in barred:
-                    struck += [entry.place for entry in _each(barred[tag])]
-        if doubted := self.doubted:
-            for tag in tags:
-                if tag in doubted:
-                    crowd = _each(doubted[tag])
-                    struck += [entry.place for entry in crowd if not entry.first(present)]
+        barred, doubted = self.barred, self.doubted
+        for tag in tags:
+            crowd = barred.get(tag)
+            if isinstance(crowd, Entry):
+                struck.append(crowd.place)
+            elif crowd is not None:
+                struck += [entry.place for entry in crowd]
+            if tag in doubted:
+                struck += [e.place for e in _each(doubted[tag]) if not e.first(present)]
         # The last place goes first: what then moves into a gap is never itself to be struck.
         for place in sorted(set(struck), reverse=True) if len(struck) > 1 else struck:
             last = out.pop()
@@ -173,7 +174,7 @@ class Node(Generic[S]):
             node.entries, node.values = [], []
         else:
             entry.head = node.entries[0].head
-        entry.place = len(node.entries)
+        entry.node, entry.place = node, len(node.entries)
         node.entries.append(entry)
         node.values.append(entry.standing.value)
         node.doubted = _joined(node.doubted, entry.doubts, entry)
@@ -185,9 +186,10 @@ class Node(Generic[S]):
     def _part(self, tags: Tags) -> None:
         """Moves a crowd that one of the tags bars to a node of its own, to be passed by whole."""
         for tag in tags:
-            members = tuple(_each(self.barred[tag]))
-            if len(members) <= CROWD_MAX:
+            crowd = self.barred[tag]
+            if isinstance(crowd, Entry) or len(crowd) <= CROWD_MAX:
                 continue
+            members = tuple(crowd)
             for entry in members:
                 self._unend(entry)
             if not self.guarded:
@@ -229,18 +231,17 @@ class Node(Generic[S]):
         if not self.branches:
             self.branches = _NO_DICT  # An emptied dictionary would keep its size.
 
-    def _let_go(self, entry: Entry[S]) -> bool:
-        """Takes out an entry that ends here or in a crowd apart; whether it was here."""
-        if entry.place < len(self.entries) and self.entries[entry.place] is entry:
-            self._unend(entry)
-            return True
-        for tag in entry.negative:
-            guarded = self.guarded.get(tag)
-            if guarded is not None and guarded._let_go(entry):
-                if guarded.empty:
-                    del self.guarded[tag]
-                return True
-        return False
+    def _let_go(self, entry: Entry[S]) -> None:
+        """Takes out an entry that ends here, perhaps in a crowd apart."""
+        home = entry.node
+        assert home is not None
+        home._unend(entry)
+        way = [self]
+        for tag in home.guards:
+            way.append(way[-1].guarded[tag])
+        for parent, tag in zip(reversed(way[:-1]), reversed(home.guards), strict=True):
+            if parent.guarded[tag].empty:
+                del parent.guarded[tag]
 
     def _unend(self, entry: Entry[S]) -> None:
         last, value = self.entries.pop(), self.values.pop()
@@ -251,10 +252,15 @@ class Node(Generic[S]):
         _leave(self.barred, self._bars(entry), entry)
 
 
-class Tree(Node[S]):
-    """The tree from its top, which a single tag or two together lead on from."""
+class Tree(Generic[S]):
+    """Entries by their tags, from two tops: for those of one positive tag, and those of more."""
 
-    __slots__ = ()
+    __slots__ = ("ones", "twos")
+
+    def __init__(self) -> None:
+        # Apart, because the first stays small and close at hand where the second grows large.
+        self.ones: Node[S] = Node()
+        self.twos: Node[S] = Node()
 
     def gather(
         self, tags: Sequence[Tag], present: frozenset[Tag], out: list[Any], whole: bool
@@ -263,9 +269,21 @@ class Tree(Node[S]):
 
         That is the values of subscriptions, each once; or all entries that hold, if `whole`.
         """
-        self._follow(tags, tags, present, out, whole)
-        if len(tags) > 1:
-            self._follow(combinations(tags, 2), tags, present, out, whole)
+        if self.ones.branches:
+            self.ones.follow(tags, tags, present, out, whole)
+        if self.twos.branches and len(tags) > 1:
+            self.twos.follow(combinations(tags, 2), tags, present, out, whole)
+
+    def file(self, entry: Entry[S]) -> None:
+        """Puts an entry where its steps lead."""
+        self._top(entry).file(entry)
+
+    def remove(self, entry: Entry[S]) -> None:
+        """Takes out an entry, and the places that it leaves empty."""
+        self._top(entry).remove(entry)
+
+    def _top(self, entry: Entry[S]) -> Node[S]:
+        return self.ones if isinstance(entry.head, str) else self.twos
 
 
 def _each(some: Entry[S] | Iterable[Entry[S]]) -> Iterable[Entry[S]]:

@@ -55,7 +55,8 @@ class _Station:
     """One node's MAC."""
 
     __slots__ = (
-        "asks_at_us", "count_from_us", "number", "off", "queue", "sending", "slots", "turn", "window",
+        "asks_at_us", "count_from_us", "number", "off", "queue", "sending", "slots", "turn",
+        "window",
     )  # fmt: skip
 
     def __init__(self, number: int, window: int) -> None:

@@ -22,7 +22,8 @@ class Air:
     """A frame on the air."""
 
     __slots__ = (
-        "bits", "end_us", "locked", "others", "payload", "payload_us", "sense", "source", "start_us",
+        "bits", "end_us", "locked", "others", "payload", "payload_us", "sense", "source",
+        "start_us",
     )  # fmt: skip
 
     def __init__(
