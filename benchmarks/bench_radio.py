@@ -12,18 +12,13 @@ import argparse
 import json
 import platform
 import resource
-import sys
 import time
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from ns3_radio import Ns3, Ns3Result, installed
 
 from thyme.sim import reference
-from thyme.sim.phy import Phy
 from thyme.sim.replay import RawSend, ReplayResult, replay
 from thyme.sim.selftest import SETS, Row, passed, selftest
 from thyme.sim.streams import stream
@@ -229,9 +224,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="simulated, for the scaling")
     parser.add_argument("--only", choices="abcd", help="one question")
     args = parser.parse_args()
-    print(
-        f"Python {platform.python_version()}, {platform.machine()}, seed 1, {Phy().power_dbm} dBm"
-    )
+    print(f"Python {platform.python_version()}, {platform.machine()}")
     report: dict[str, Any] = {}
     if args.only in (None, "a"):
         report["agreement"] = agreement(quick=not args.full)
@@ -241,7 +234,8 @@ def main() -> None:
         report["us_per_frame_by_nodes"] = scaling([100, 1_000, 2_000], args.seconds)
     if args.only == "d" or (args.only is None and args.big):
         report["big"] = big(10_000, 60)
-    print(json.dumps({"bench": "radio", "python": platform.python_version(), **report}))
+    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    print(json.dumps({"benchmark": "radio", **machine, **report}))
 
 
 if __name__ == "__main__":

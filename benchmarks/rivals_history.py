@@ -290,6 +290,7 @@ def _start(programs: Path, folder: Path, user: str | None) -> subprocess.Popen[b
         "max_wal_size": "4GB",
         "fsync": "off",
         "jit": "off",
+        "plan_cache_mode": "force_custom_plan",  # a plan for all tags suits none
         "max_parallel_workers_per_gather": "0",
     }
     options = [option for name, value in settings.items() for option in ("-c", f"{name}={value}")]
@@ -321,6 +322,5 @@ def _load(connection: Any, tables: Tables) -> None:
             copy.write_row(entry)
     connection.execute("create unique index on tagged (tag, at, number)")
     connection.execute("create unique index on tagged (number, tag)")
-    connection.execute("create index on objects (at)")
     connection.execute("create index on objects using gin (tags)")
     connection.execute("vacuum analyze")

@@ -260,6 +260,22 @@ def test_the_self_test_answers_by_its_exit_status(
     )
 
 
+def test_no_figure_of_the_self_test_is_cut_short(
+    thyme: Thyme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ("c_chain", "cca_at_decode 1000 B 1000/s")
+    rows = [
+        near(where, "receivers per reply", 36.269, 36.325, 0.05),
+        near(where, "delay mean µs", 934_736.0, 884_065.9, 0.1),
+    ]
+    monkeypatch.setattr(selftest, "selftest", lambda **_: rows)
+
+    lines = thyme("sim", "radio", "--selftest").out.splitlines()
+
+    assert lines[2].split()[-5:] == ["36.269", "36.325", "+0.2%", "5%", "ok"]
+    assert lines[3].split()[-5:] == ["934,736", "884,066", "-5.4%", "10%", "ok"]
+
+
 def test_help_teaches_with_examples(thyme: Thyme) -> None:
     result = thyme("sim", "radio", "--help")
 

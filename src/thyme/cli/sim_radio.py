@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 AGREES, DIFFERS = 0, 1
 STANDARDS = ("802.11g",)
 PROPAGATIONS = ("log-distance",)
+TABLE_COLUMNS = 112
 COLUMNS = "id,n_rx,n_tx,delay_mean_us,dropped"
 
 HELP = """\
@@ -261,7 +262,9 @@ def _show_rows(rows: list[Row]) -> None:
     judged = [row for row in rows if row.ok is not None]
     good = sum(bool(row.ok) for row in judged)
     console = Terminal()
-    console.print(table, soft_wrap=True)
+    # Figures cut short would be worse than lines that a narrow terminal wraps.
+    console.width = max(console.width, TABLE_COLUMNS)
+    console.print(table)
     console.print(f"\n{good} of {len(judged)} comparisons with ns-3.44 agree")
 
 

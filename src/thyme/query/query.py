@@ -85,7 +85,8 @@ class Query(Formula):
             super().__init__(formula._symbols)
         else:
             raise QueryError(
-                f"a query is text or built from tag(…), not {type(formula).__name__}: {shown(formula)}"
+                f"a query is text or built from tag(…), not {type(formula).__name__}: "
+                f"{shown(formula)}"
             )
         literals = normal_form(self._symbols, conjunctions_max)
         _refuse_unkeyed(literals)
@@ -144,7 +145,8 @@ def _refuse_unkeyed(literals: tuple[Literals, ...]) -> None:
     if literals == (((), ()),) or _always_true(literals):
         raise QueryError("the query is a tautology: everything matches it; name a tag you want")
     raise QueryError(
-        f"every conjunction needs a tag without '!', and this one has none: {shortened(_written(unkeyed[0]))}"
+        "every conjunction needs a tag without '!', and this one has none: "
+        f"{shortened(_written(unkeyed[0]))}"
     )
 
 

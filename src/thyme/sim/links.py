@@ -16,6 +16,8 @@ from thyme.sim.phy import Phy, log_bit_success, milliwatts
 
 CERTAIN = 1e-4
 """A probability this close to 0 or 1 is taken for it."""
+OVERLAPS_MAX = 100_000
+"""How many pairs of senders are remembered."""
 DOOM_LOG = -0.05
 """A bit that fails with about this probability: a few dozen of them spoil any frame."""
 
@@ -115,6 +117,8 @@ class Links:
         known = self._overlaps.get((number, other))
         if known is not None and known[0] == mine and known[1] == theirs:
             return known[2]
+        if len(self._overlaps) >= OVERLAPS_MAX:
+            self._overlaps.clear()
         overlap = self._make_overlap(number, other)
         self._overlaps[number, other] = mine, theirs, overlap
         return overlap

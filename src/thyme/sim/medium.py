@@ -14,7 +14,7 @@ import math
 from random import Random
 
 from thyme.sim.disk import DiskLinks
-from thyme.sim.links import Chances, Links
+from thyme.sim.links import Chances, Links, Row
 from thyme.sim.phy import Phy
 
 
@@ -22,14 +22,25 @@ class Air:
     """A frame on the air."""
 
     __slots__ = (
-        "bits", "end_us", "locked", "others", "payload", "payload_us", "sense", "source",
-        "start_us",
+        "bits", "end_us", "lock", "locked", "notice", "others", "payload", "payload_us", "sense",
+        "source", "start_us",
     )  # fmt: skip
 
     def __init__(
-        self, source: int, start_us: int, end_us: int, payload_us: int, bits: int, payload: object
+        self,
+        source: int,
+        row: Row,
+        start_us: int,
+        end_us: int,
+        payload_us: int,
+        bits: int,
+        payload: object,
     ) -> None:
         self.source = source
+        self.lock = row.lock
+        """The nodes that could listen to it."""
+        self.notice = row.notice
+        """The nodes that it may disturb."""
         self.start_us = start_us
         self.end_us = end_us
         self.payload_us = payload_us
@@ -42,7 +53,7 @@ class Air:
         self.sense = 0
         """The nodes that know the medium to be busy, the sender among them."""
         self.others: list[Air] = []
-        """The frames that overlap this one."""
+        """The frames that overlap this one, in time and at some listener."""
 
 
 class Medium:
@@ -52,6 +63,7 @@ class Medium:
         self._phy = phy
         self._links = links
         self._rng = rng
+        self._times: dict[int, tuple[int, int]] = {}
         self._deaf = 0
         self.off = 0
         """The nodes whose radio is switched off."""
@@ -63,36 +75,48 @@ class Medium:
 
     def start(self, source: int, mpdu_bytes: int, now_us: int, payload: object) -> Air:
         """Puts a frame on the air."""
-        phy = self._phy
-        end_us = now_us + phy.duration_us(mpdu_bytes)
-        payload_us = now_us + phy.preamble_us
-        bits = (end_us - phy.extension_us - payload_us) * phy.bits_per_us
-        air = Air(source, now_us, end_us, payload_us, bits, payload)
+        row = self._links.row(source)
+        duration_us, bits = self._times.get(mpdu_bytes) or self._time(mpdu_bytes)
+        payload_us = now_us + self._phy.preamble_us
+        air = Air(source, row, now_us, now_us + duration_us, payload_us, bits, payload)
         bit = 1 << source
-        if self.on_air:
-            self._meet(air, bit)
-            if len(self.on_air) == 1:
-                header = self._links.overlap(source, self.on_air[0].source).header
-            else:
-                header = self._header_among(source)
-        else:
+        others = self._meet(air, bit) if self.on_air else None
+        if not others:
             header = self._links.header(source)
+        elif len(others) == 1:
+            header = self._links.overlap(source, others[0].source).header
+        else:
+            header = self._header_among(air, others)
         air.locked = self._drawn(header, ~(self._deaf | self.off))
-        air.sense = self._links.row(source).sense | air.locked | bit
+        air.sense = row.sense | air.locked | bit
         self._deaf |= air.locked | bit
         self.on_air.append(air)
         return air
 
-    def _meet(self, air: Air, bit: int) -> None:
-        """Lets a new frame and those on the air disturb each other."""
+    def _time(self, mpdu_bytes: int) -> tuple[int, int]:
+        """How long a frame of this size is on the air, and how many bits its payload has."""
+        phy = self._phy
+        duration_us = phy.duration_us(mpdu_bytes)
+        bits = (duration_us - phy.preamble_us - phy.extension_us) * phy.bits_per_us
+        self._times[mpdu_bytes] = duration_us, bits
+        return duration_us, bits
+
+    def _meet(self, air: Air, bit: int) -> list[Air]:
+        """Lets a new frame and those on the air disturb each other; returns those that disturb the
+        new one. Frames too far apart for anybody to hear both do not meet."""
+        disturbing: list[Air] = []
         for other in self.on_air:
-            other.others.append(air)
-            air.others.append(other)
+            if other.notice & air.lock:
+                air.others.append(other)
+                disturbing.append(other)
             if other.locked & bit:
                 other.locked &= ~bit
-            age_us = air.start_us - other.start_us
-            if age_us < self._phy.preamble_us and other.locked:
-                self._disturb_header(other, air, age_us)
+            if air.notice & other.lock:
+                other.others.append(air)
+                age_us = air.start_us - other.start_us
+                if age_us < self._phy.preamble_us and other.locked:
+                    self._disturb_header(other, air, age_us)
+        return disturbing
 
     def _disturb_header(self, other: Air, air: Air, age_us: int) -> None:
         """A frame starts during the preamble of another: some listeners turn to the stronger one,
@@ -111,14 +135,14 @@ class Medium:
         other.locked &= ~lost
         self._deaf &= ~lost
 
-    def _header_among(self, source: int) -> Chances:
+    def _header_among(self, air: Air, others: list[Air]) -> Chances:
         """The header's chances while several others are sending."""
-        others = [other.source for other in self.on_air]
-        sure, doubtful = 0, []
-        for receiver in numbers(self._links.row(source).lock & ~self._deaf):
-            log_bit = self._links.log_bit(source, receiver, others)
+        sources = [other.source for other in others]
+        doubtful = []
+        for receiver in numbers(air.lock & ~self._deaf):
+            log_bit = self._links.log_bit(air.source, receiver, sources)
             doubtful.append((1 << receiver, math.exp(self._phy.header_bits * log_bit)))
-        return Chances(sure, doubtful)
+        return Chances(0, doubtful)
 
     def end(self, air: Air) -> int:
         """Takes a frame off the air; returns the nodes that decoded it."""
@@ -172,7 +196,7 @@ class Medium:
         """Who of the locked survives several others: chunk by chunk, receiver by receiver."""
         noticed = 0
         for other in others:
-            noticed |= self._links.row(other.source).notice
+            noticed |= other.notice
         chunks = self._chunks(air, others)
         for receiver in numbers(locked & noticed):
             log = 0.0
