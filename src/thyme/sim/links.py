@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from thyme.sim.phy import Phy, log_bit_success, milliwatts
 
-CERTAIN = 1e-4
+CERTAIN = 5e-4
 """A probability this close to 0 or 1 is taken for it."""
 OVERLAPS_MAX = 100_000
 """How many pairs of senders are remembered."""

@@ -172,6 +172,8 @@ class Dcf:
     def _reserved_until_us(self, number: int) -> int:
         """How long others may keep the medium, as this node has heard (the NAV)."""
         reservations = self._reservations
+        if not reservations:
+            return 0
         now_us = self._kernel.now_us
         while reservations and reservations[0][0] <= now_us:
             reservations.popleft()

@@ -226,12 +226,12 @@ class Medium:
 
     def _drawn(self, chances: Chances, among: int) -> int:
         """Draws who gets something."""
-        got = chances.sure & among
+        got = chances.sure
         random = self._rng.random
         for bit, chance in chances.doubtful:
-            if among & bit and random() < chance:
+            if random() < chance:
                 got |= bit
-        return got
+        return got & among
 
 
 def numbers(nodes: int) -> list[int]:
