@@ -121,13 +121,13 @@ class Chunk:
 
     def newest(self, bits: int, count: int) -> list[Metadata]:
         """The most recent `count` of the objects in these slots, newest first."""
-        late = bits & self._late
-        slots = _slots(bits ^ late if late else bits, count)
-        if late:
-            slots += self._late_slots(late)
-            slots.sort(key=self._position, reverse=True)
-            del slots[count:]
-        return [self.objects[slot] for slot in slots]  # type: ignore[misc]
+        late = bits & self._late if self._late else 0
+        if not late:
+            objects = self.objects
+            return [objects[slot] for slot in _slots(bits, count)]  # type: ignore[misc]
+        slots = _slots(bits ^ late, count) + self._late_slots(late)
+        slots.sort(key=self._position, reverse=True)
+        return [self.objects[slot] for slot in slots[:count]]  # type: ignore[misc]
 
     def _late_slots(self, bits: int) -> list[int]:
         slots = _slots(bits)
@@ -163,18 +163,19 @@ def _slots(bits: int, count: int = SLOTS_MAX) -> list[int]:
     """The numbers of the bits that are set, of at most the `count` highest, highest first."""
     if count > _MANY:
         return _many_slots(bits, count)
-    slots: list[int] = []
     # Every step copies what it works on: where bits are dense the highest few will do.
-    base = max(0, bits.bit_length() - _PIECE_BITS)
-    if base and (piece := bits >> base).bit_count() >= count:
+    base = bits.bit_length() - _PIECE_BITS
+    if base > 0 and (piece := bits >> base).bit_count() >= count:
         bits = piece
     else:
         base = 0
-    while bits and count:
+    slots: list[int] = []
+    for _ in range(count):
+        if not bits:
+            break
         top = bits.bit_length() - 1
         slots.append(base + top)
         bits ^= 1 << top
-        count -= 1
     return slots
 
 

@@ -117,9 +117,11 @@ class HistoryIndex:
             if chunk.untidy:
                 chunk = self._tidied(at)
             bits = matches(terms, chunk.number, chunk.objects)
-            if bits and at == last:
+            if not bits:
+                continue
+            if at == last:
                 bits = chunk.before(bits, high)
-            if bits and at == first:
+            if at == first:
                 bits ^= chunk.before(bits, low)
             if bits:
                 yield chunk, bits

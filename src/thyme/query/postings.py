@@ -18,9 +18,9 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 
-SLOTS_MAX = 20_480
-# From about thirty objects of three or four tags on, bits take less memory and less time.
-_TEXT_CHARS_MAX = 128
+SLOTS_MAX = 16_384
+# From about twenty-five objects of three or four tags on, bits take less time.
+_TEXT_CHARS_MAX = 96
 # The characters below stand for slots, those from here on for tags. When they run out they are
 # handed out again: a tag's sign in a text is a hint, the object's own tags decide.
 _FIRST_SIGN = chr(SLOTS_MAX)

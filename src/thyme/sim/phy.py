@@ -24,7 +24,8 @@ class Phy(msgspec.Struct, frozen=True, kw_only=True):
     power_dbm: float = 17.318
     loss_reference_db: float = 46.6777
     loss_exponent: float = 3.0
-    noise_dbm: float = -93.97
+    noise_dbm: float = -93.966
+    """Thermal noise of 20 MHz at 290 K, and 7 dB of the receiver's own."""
     lock_dbm: float = -96.0
     sense_dbm: float = -99.0
     notice_dbm: float = -101.0
@@ -82,13 +83,13 @@ def log_bit_success(sinr: float) -> float:
     The union bound of the convolutional code's error events (free distance 10), with the distance
     spectrum of the industry-standard code of rate 1/2.
     """
-    # A hundredth of a decibel is far below what tells two links apart, and makes for few values.
-    return _log_bit_success(round(1000 * math.log10(sinr)))
+    # A thousandth of a decibel is far below what tells two links apart, and makes for few values.
+    return _log_bit_success(round(10_000 * math.log10(sinr)))
 
 
 @lru_cache(maxsize=100_000)
-def _log_bit_success(sinr_cb: int) -> float:
-    error = 0.5 * math.erfc(math.sqrt(10 ** (sinr_cb / 1000)))
+def _log_bit_success(sinr_mdb: int) -> float:
+    error = 0.5 * math.erfc(math.sqrt(10 ** (sinr_mdb / 10_000)))
     if error == 0.0:
         return 0.0
     square = 4.0 * error * (1.0 - error)
