@@ -113,24 +113,35 @@ class Postings:
 
     def terms(self, conjunctions: Sequence[Conjunction]) -> list[Term]:
         """What to look up to find the objects that satisfy one of the conjunctions."""
-        columns = self._columns
-        terms: list[Term] = []
         common = _common(conjunctions)
-        for one in conjunctions[:1] if common else conjunctions:
-            positive = common or one.positive
-            all_of = [columns[tag] for tag in positive if tag in columns]
-            if len(all_of) == len(positive):
-                none_of = [columns[tag] for tag in one.negative if tag in columns]
-                terms.append(((one,), all_of, [], none_of))
-        if common and terms:
-            _, all_of, any_of, none_of = terms.pop()
-            for one in conjunctions:
+        if common:
+            term = self._term(conjunctions, common, conjunctions[0].negative)
+            for one in conjunctions if term else ():
                 for tag in one.positive:
-                    if tag in columns and tag not in common:
-                        any_of.append(columns[tag])
-            if any_of:
-                terms.append((conjunctions, all_of, any_of, none_of))
+                    if tag not in common and tag in self._columns:
+                        term[2].append(self._columns[tag])
+            return [term] if term and term[2] else []
+        terms = []
+        for one in conjunctions:
+            if term := self._term((one,), one.positive, one.negative):
+                terms.append(term)
         return terms
+
+    def _term(
+        self, conjunctions: Sequence[Conjunction], positive: Sequence[Tag], negative: Sequence[Tag]
+    ) -> Term | None:
+        """All that must and must not be looked up, unless a tag is needed that nobody has."""
+        columns = self._columns
+        all_of: list[Column] = []
+        for tag in positive:
+            if tag not in columns:
+                return None
+            all_of.append(columns[tag])
+        none_of: list[Column] = []
+        for tag in negative:
+            if tag in columns:
+                none_of.append(columns[tag])
+        return conjunctions, all_of, [], none_of
 
     def _new_column(self, tag: Tag) -> Column:
         column = self._columns[tag] = Column(chr(SLOTS_MAX + self._signs_given % _SIGNS))
@@ -237,13 +248,18 @@ def _common(conjunctions: Sequence[Conjunction]) -> Sequence[Tag]:
     """The positive tags that all share, if each has just one more and the same negative ones."""
     if len(conjunctions) < 2:
         return ()
-    first, second = conjunctions[0], conjunctions[1]
-    common = [tag for tag in first.positive if tag in second.positive]
+    negative = conjunctions[0].negative
+    second = conjunctions[1].positive
+    common: list[Tag] = []
+    for tag in conjunctions[0].positive:
+        if tag in second:
+            common.append(tag)
     for one in conjunctions:
-        if len(one.positive) != len(common) + 1 or one.negative != first.negative:
+        positive = one.positive
+        if len(positive) != len(common) + 1 or one.negative != negative:
             return ()
         for tag in common:
-            if tag not in one.positive:
+            if tag not in positive:
                 return ()
     return common
 
