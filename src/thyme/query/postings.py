@@ -114,18 +114,17 @@ class Postings:
     def terms(self, conjunctions: Sequence[Conjunction]) -> list[Term]:
         """What to look up to find the objects that satisfy one of the conjunctions."""
         common = _common(conjunctions)
-        if common:
-            term = self._term(conjunctions, common, conjunctions[0].negative)
-            for one in conjunctions if term else ():
-                for tag in one.positive:
-                    if tag not in common and tag in self._columns:
-                        term[2].append(self._columns[tag])
-            return [term] if term and term[2] else []
-        terms = []
+        if not common:
+            each = [self._term((one,), one.positive, one.negative) for one in conjunctions]
+            return [term for term in each if term]
+        term = self._term(conjunctions, common, conjunctions[0].negative)
+        if not term:
+            return []
         for one in conjunctions:
-            if term := self._term((one,), one.positive, one.negative):
-                terms.append(term)
-        return terms
+            for tag in one.positive:
+                if tag not in common and tag in self._columns:
+                    term[2].append(self._columns[tag])
+        return [term] if term[2] else []
 
     def _term(
         self, conjunctions: Sequence[Conjunction], positive: Sequence[Tag], negative: Sequence[Tag]
