@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from thyme.app.inputs import as_key
 from thyme.app.port import Port, PortMaker
 from thyme.model.errors import EndedError, NotFoundError, ThymeError, failure
 from thyme.model.ids import Key, NodeId, SubscriptionId
@@ -109,8 +110,14 @@ class Asker:
         """Sends the news of a subscription to a follower."""
         self._followers[sid] = follower
 
-    def known(self, key: Key) -> Metadata:
-        """The metadata that was notified for a key."""
+    def metadata_of(self, thing: Notification | Metadata | Key) -> Metadata:
+        """The metadata that a retrieve needs: at hand, or as it was notified for a key (M19)."""
+        match thing:
+            case Metadata():
+                return thing
+            case Notification():
+                return thing.metadata
+        key = as_key(thing)
         metadata = self._known.get(key)
         if metadata is None:
             raise NotFoundError(

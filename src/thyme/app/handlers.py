@@ -139,21 +139,12 @@ class Handlers:
 
     def retrieve(self, thing: Notification | Metadata | Key, on_done: OnDone | None = None) -> None:
         """Gets an object that was notified (M19); `on_done` hears its bytes."""
-        metadata = self._metadata(thing)
+        metadata = self._asker.metadata_of(thing)
         self._ask(lambda ask: Retrieve(ask=ask, metadata=metadata), on_done)
 
     def look_up(self, key: Key, on_done: OnDone) -> None:
         """Asks what is known of a key (M32); `on_done` hears `KnownObject`."""
         self._ask(lambda ask: LookUp(ask=ask, key=as_key(key)), on_done)
-
-    def _metadata(self, thing: Notification | Metadata | Key) -> Metadata:
-        match thing:
-            case Metadata():
-                return thing
-            case Notification():
-                return thing.metadata
-            case _:
-                return self._asker.known(as_key(thing))
 
     def _ask(self, make: Callable[[int], Answered], on_done: OnDone | None) -> None:
         self._asker.ask(make, lambda outcome: call(on_done, outcome))

@@ -202,13 +202,7 @@ class World:
 
     async def retrieve(self, thing: Notification | Metadata | Key) -> bytes:
         """Gets an object that was notified, its content verified (M19)."""
-        match thing:
-            case Metadata():
-                metadata = thing
-            case Notification():
-                metadata = thing.metadata
-            case _:
-                metadata = self._asker.known(as_key(thing))
+        metadata = self._asker.metadata_of(thing)
         data = await answer(self._asker, lambda ask: Retrieve(ask=ask, metadata=metadata))
         assert isinstance(data, bytes)
         return data

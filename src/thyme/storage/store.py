@@ -58,7 +58,7 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the use of the store; what was not committed is forgotten."""
+        """Ends the use of the store; call `commit` before, for what is to stay."""
         ...
 
 
