@@ -99,6 +99,73 @@ def test_a_longer_range_reaches_further(thyme: Thyme, folder: Path) -> None:
         }
 
 
+@pytest.mark.parametrize(
+    ("more", "delay_us", "neighbours"),
+    [
+        ([], 568, 2),
+        (["--rate", "6"], 568, 2),
+        (["--rate", "12"], 324, 2),
+        (["--rate", "54"], 132, 0),
+        (["--rate", "54", "--range", "113"], 132, 2),
+        (["--standard", "802.11b"], 3_154, 2),
+        (["--standard", "802.11b", "--rate", "1"], 3_154, 2),
+        (["--standard", "802.11b", "--rate", "5.5"], 772, 2),
+        (["--standard", "802.11b", "--rate", "11", "--range", "113"], 507, 2),
+    ],
+)
+def test_s1_a_faster_rate_takes_less_time_and_reaches_less_far(
+    thyme: Thyme, folder: Path, more: list[str], delay_us: int, neighbours: int
+) -> None:
+    """Node 1 calls those 80 m to both sides, then node 4 the one 10 m from it. The delays are what
+    ns-3 has for 300 bytes of payload: DIFS and the frame."""
+    (folder / "positions.csv").write_text(f"{POSITIONS}4,910,0\n")
+    (folder / "sends.csv").write_text("id,t,src,dst,size\n0,1,1,-1,300\n1,2,4,-1,300\n")
+
+    assert replay(thyme, folder, *more).status == 0
+
+    with (folder / "result.csv").open() as file:
+        far, near_by = csv.DictReader(file)
+    assert far["n_rx"] == str(neighbours)
+    assert (near_by["n_rx"], near_by["delay_mean_us"]) == ("1", str(delay_us))
+
+
+@pytest.mark.parametrize(
+    ("more", "receivers"),
+    [
+        (["--range", "100"], "1"),
+        (["--range", "99.9"], "0"),
+        ([], "1"),
+        (["--rate", "9"], "0"),
+        (["--standard", "802.11b", "--rate", "2"], "1"),
+    ],
+)
+def test_s2_a_disk_ends_at_the_range(
+    thyme: Thyme, folder: Path, more: list[str], receivers: str
+) -> None:
+    """Without a range, where the rate's own is: 113 m at 6 Mb/s, 91 at 9, 144 at 802.11b's 2."""
+    (folder / "positions.csv").write_text("node,x,y\n0,0,0\n1,100,0\n")
+    sends = [f"{number},{1 + number},0,-1,300" for number in range(20)]
+    (folder / "sends.csv").write_text("\n".join(["id,t,src,dst,size", *sends, ""]))
+
+    assert replay(thyme, folder, "--propagation", "disk", *more).status == 0
+
+    with (folder / "result.csv").open() as file:
+        assert {row["n_rx"] for row in csv.DictReader(file)} == {receivers}
+
+
+def test_s2_in_a_disk_hidden_nodes_disturb_within_earshot(thyme: Thyme, folder: Path) -> None:
+    """Nodes 0 and 2 do not hear each other, node 1 hears both: at once, neither gets through."""
+    (folder / "positions.csv").write_text("node,x,y\n0,0,0\n1,110,0\n2,220,0\n")
+    (folder / "sends.csv").write_text(
+        "id,t,src,dst,size\n0,1,0,-1,300\n1,1.0001,2,-1,300\n2,2,0,-1,300\n"
+    )
+
+    assert replay(thyme, folder, "--propagation", "disk").status == 0
+
+    with (folder / "result.csv").open() as file:
+        assert [row["n_rx"] for row in csv.DictReader(file)] == ["0", "0", "1"]
+
+
 def test_an_older_result_is_replaced_and_a_link_to_it_kept(thyme: Thyme, folder: Path) -> None:
     (folder / "kept.csv").write_text("old")
     (folder / "result.csv").symlink_to(folder / "kept.csv")
@@ -150,8 +217,16 @@ def test_a_replay_that_fails_leaves_the_older_result_and_nothing_else(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--standard", "802.11b"], "--standard '802.11b' is unknown; there is 802.11g"),
-        (["--propagation", "disk"], "--propagation 'disk' is unknown; there is log-distance"),
+        (["--standard", "802.11n"], "--standard '802.11n' is unknown; there is 802.11g, 802.11b"),
+        (["--standard", ""], "--standard '' is unknown; there is 802.11g, 802.11b"),
+        (["--propagation", "cube"], "--propagation 'cube' is unknown; there is log-distance, disk"),
+        (["--rate", "5.5"], "--rate: 802.11g has no rate of 5.5 Mb/s; there is 6, 9, 12, 18, 24"),
+        (
+            ["--standard", "802.11b", "--rate", "54"],
+            "--rate: 802.11b has no rate of 54 Mb/s; there is 1, 2, 5.5, 11",
+        ),
+        (["--rate", "nan"], "--rate: 802.11g has no rate of nan Mb/s"),
+        (["--rate", "fast"], "argument --rate: invalid float value: 'fast'"),
         (["--range", "0"], "--range must be a number of metres above 0"),
         (["--range", "nan"], "--range must be a number of metres above 0"),
         (["--seed", "x"], "argument --seed: invalid int value: 'x'"),
@@ -258,6 +333,17 @@ def test_the_self_test_answers_by_its_exit_status(
         line.startswith("a_bcast") and line.split()[-1] == word
         for line in map(str.strip, for_people.out.splitlines())
     )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["--standard", "802.11b"], ["--rate", "6"], ["--range", "9"], ["--propagation", "disk"]],
+)
+def test_the_self_test_has_a_radio_of_its_own(thyme: Thyme, more: list[str]) -> None:
+    result = thyme("sim", "radio", "--selftest", *more)
+
+    assert (result.status, result.out) == (2, "")
+    assert f"--selftest has a radio of its own; {more[0]} is not for it" in result.err
 
 
 def test_no_figure_of_the_self_test_is_cut_short(

@@ -67,7 +67,8 @@ class Following:
 
     @property
     def total(self) -> int:
-        return self.begun.total
+        """How many stored objects match, as far as the subscriber knows."""
+        return self.begun.total if self.past is None else self.past
 
     @property
     def heard(self) -> list[str]:
@@ -84,6 +85,11 @@ class Stage(ABC):
     durable = False
     many = False
     """Whether different people are different nodes."""
+    outlives_owner = True
+    """Whether an object is still there when its owner is gone: not so in LS (L6)."""
+    total_at_once = True
+    """Whether a subscriber knows how much past there is as soon as its subscription stands. Where
+    nobody knows who may answer (L7), it does when the first batch has come."""
 
     def __init__(self) -> None:
         self._people: dict[str, Person] = {}
@@ -214,11 +220,18 @@ class Person:
     ) -> Following:
         following = self.follow(query, start, end, batch)
         self.wait(following.act)
+        self.catch_up(following)
+        if self.stage.total_at_once:
+            assert following.begun.total == following.past
+        return following
+
+    def catch_up(self, following: Following) -> None:
+        """Lets time pass until the first batch has come."""
         for _ in range(PATIENCE * 10):
             if following.past is not None:
                 break
             self.stage.elapse(0.1)
-        return following
+        assert following.past is not None, "the first batch never came"
 
     def resume(self, sid: SubscriptionId) -> Following:
         following = Following("", None, Act())
@@ -230,7 +243,7 @@ class Person:
             on_over=lambda reason: setattr(following, "over", reason),
         )
         self.wait(following.act)
-        self.stage.elapse(2)
+        self.catch_up(following)
         return following
 
     def more(self, following: Following, count: int) -> int:
@@ -275,6 +288,7 @@ class Person:
             lambda outcome: self._begun(subscription, act, outcome),
         )
         self.wait(act)
+        self.stage.elapse(2)  # the first batch has come
         return subscription
 
     @staticmethod

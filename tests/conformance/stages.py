@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from typing import Generic, TypeVar
+
+import msgspec
 
 from tests.conformance.stage import Stage
 from thyme.app.asker import Asker
@@ -20,6 +25,7 @@ from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.broker import BrokerConfig
 from thyme.substrates.catalogue import Retention
 from thyme.substrates.es import EsConfig, EsNode
+from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
 from thyme.substrates.solo import SoloConfig, solo_node
 from thyme.substrates.subscriber import SubscriberConfig
 
@@ -128,8 +134,11 @@ class PacedSoloStage(SoloStage):
         self._loop.close()
 
 
-class EsStage(Stage):
-    """A server and its clients in the ether, each person with a device of their own."""
+N = TypeVar("N", EsNode, LsNode)
+
+
+class CrowdStage(Stage, Generic[N]):
+    """Many devices in the ether, or within one hop by radio; each person has one."""
 
     moment_us = SECOND_US
     many = True
@@ -140,7 +149,6 @@ class EsStage(Stage):
         *,
         seed: int = 0,
         skews_us: dict[str, int] | None = None,
-        retention: Retention | None = None,
         radio: bool = False,
     ) -> None:
         super().__init__()
@@ -154,19 +162,18 @@ class EsStage(Stage):
         self._skews_us = skews_us or {}
         self._stores: dict[str, MemoryStore] = {}
         self._lives: dict[str, int] = {}
-        self._config = EsConfig(
-            retries=RetryPolicy(tries_max=10, backoff=1.5),
-            broker=BrokerConfig(skew_us=SKEW_US, retention=retention or Retention()),
-            subscriber=SubscriberConfig(skew_us=SKEW_US),
-        )
-        self._server = self._node("server")
-        self._ether.add(self._server, self._stores["server"], lambda told: None)
+        self._nodes: dict[str, N] = {}
 
-    def _node(self, name: str) -> EsNode:
+    @abstractmethod
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> N:
+        """A node of the substrate."""
+
+    def _node(self, name: str) -> N:
         self._lives[name] = self._lives.get(name, 0) + 1
         store = self._stores.setdefault(name, MemoryStore())
         rng = stream(self._seed, "node", name, self._lives[name])
-        return EsNode(NodeId(name.encode()), NodeId(b"server"), store, rng, self._config)
+        self._nodes[name] = node = self._make(NodeId(name.encode()), store, rng)
+        return node
 
     def open(self, name: str) -> Asker:
         node, store = self._node(name), self._stores[name]
@@ -177,15 +184,46 @@ class EsStage(Stage):
 
     def crash(self, name: str) -> None:
         self._ether.remove(NodeId(name.encode()))
+        del self._nodes[name]
+
+    def elapse(self, moments: float) -> None:
+        self._ether.run(self._ether.now_us + self.us(moments))
+
+    def close(self) -> None:
+        """Nothing outlives an ether."""
+
+
+class EsStage(CrowdStage[EsNode]):
+    """A server and its clients."""
+
+    def __init__(
+        self,
+        conditions: Conditions = PERFECT,
+        *,
+        seed: int = 0,
+        skews_us: dict[str, int] | None = None,
+        retention: Retention | None = None,
+        radio: bool = False,
+    ) -> None:
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        self._config = EsConfig(
+            retries=RetryPolicy(tries_max=10, backoff=1.5),
+            broker=BrokerConfig(skew_us=SKEW_US, retention=retention or Retention()),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+        self._start_server()
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> EsNode:
+        return EsNode(node_id, NodeId(b"server"), store, rng, self._config)
+
+    def _start_server(self) -> None:
+        self._server = self._node("server")
+        self._ether.add(self._server, self._stores["server"], lambda told: None)
 
     def restart_server(self) -> None:
         """The server dies and comes back with its disk."""
         self.crash("server")
-        self._server = self._node("server")
-        self._ether.add(self._server, self._stores["server"], lambda told: None)
-
-    def elapse(self, moments: float) -> None:
-        self._ether.run(self._ether.now_us + self.us(moments))
+        self._start_server()
 
     def tamper(self, key: Key, data: bytes) -> None:
         self._stores["server"].put_data(str(key), data)
@@ -195,8 +233,41 @@ class EsStage(Stage):
         self._server.check()
         return self._server.broker.subscriptions
 
-    def close(self) -> None:
-        """Nothing outlives an ether."""
+
+class LsStage(CrowdStage[LsNode]):
+    """Equals: each keeps its own objects and everybody's subscriptions."""
+
+    outlives_owner = False
+    total_at_once = False
+
+    def __init__(
+        self,
+        conditions: Conditions = PERFECT,
+        *,
+        profile: LsConfig = PAPER,
+        seed: int = 0,
+        skews_us: dict[str, int] | None = None,
+        radio: bool = False,
+    ) -> None:
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        self.reliable = conditions == PERFECT or profile == ROBUST
+        self._config = msgspec.structs.replace(
+            profile,
+            retries=RetryPolicy(tries_max=10, backoff=1.25),
+            broker=BrokerConfig(skew_us=SKEW_US),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> LsNode:
+        return LsNode(node_id, store, rng, self._config)
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        self._stores[key.owner.decode()].put_data(str(key), data)
+
+    def standing(self) -> int:
+        for node in self._nodes.values():
+            node.check()
+        return max(node.broker.subscriptions for node in self._nodes.values())
 
 
 STAGES: dict[str, Callable[[Path], Stage]] = {
@@ -206,8 +277,11 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
     "ES, perfect ether": lambda _: EsStage(),
     "ES, lossy ether": lambda _: EsStage(LOSSY, seed=7),
     "ES, one radio hop": lambda _: EsStage(radio=True),
+    "LS, perfect ether": lambda _: LsStage(),
+    "LS, lossy ether": lambda _: LsStage(LOSSY, profile=ROBUST, seed=7),
+    "LS, one radio hop": lambda _: LsStage(profile=ROBUST, radio=True),
 }
 IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
 """The stages on which hours pass in no time."""
-CROWDS = {name: make for name, make in STAGES.items() if name.startswith("ES")}
+CROWDS = {name: make for name, make in STAGES.items() if "solo" not in name}
 """The stages where different people are different nodes."""

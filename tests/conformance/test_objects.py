@@ -14,6 +14,7 @@ from thyme.model.errors import (
     MetadataError,
     NotFoundError,
     NotOwnerError,
+    OperationTimeoutError,
     OptionError,
     RejectedError,
     UnsupportedError,
@@ -207,6 +208,21 @@ def test_m24_the_server_s_disk_is_what_counts_in_es() -> None:
     alice.insert("goal", oid="after")
     stage.elapse(1)
     stage.hears(news, ["before", "after"])
+
+
+def test_m24_l6_what_becomes_of_an_object_whose_owner_is_gone(crowd: Stage) -> None:
+    alice, bob = crowd.person("alice"), crowd.person("bob")
+    alice.insert("goal", data=b"pixels", oid="photo")
+    found = bob.search("goal")
+
+    crowd.crash("alice")
+
+    assert bob.search("goal").total == int(crowd.outlives_owner)
+    if crowd.outlives_owner:
+        assert bob.retrieve(found.notes[0]) == b"pixels"
+    else:
+        with pytest.raises(OperationTimeoutError):
+            bob.retrieve(found.notes[0])
 
 
 def test_m28_the_publisher_s_stamp_counts_and_the_arrival_is_kept_apart(stage: Stage) -> None:

@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.conformance.stage import Person, Stage
-from tests.conformance.stages import EsStage
+from tests.conformance.stages import EsStage, LsStage
 from thyme.model.errors import FrameError, InstantError, RejectedError
+
+Skewed = type[EsStage] | type[LsStage]
 
 
 def publish_one_each(stage: Stage, person: Person, names: list[str]) -> None:
@@ -109,8 +111,9 @@ def test_m10_what_names_no_instant_is_refused(stage: Stage, value: object) -> No
         bob.follow("goal", datetime.now(UTC), value)  # type: ignore[arg-type]
 
 
-def test_m12_within_the_skew_the_publisher_s_stamp_decides() -> None:
-    stage = EsStage(skews_us={"alice": 1_500_000, "bob": -1_500_000})
+@pytest.mark.parametrize("skewed", [EsStage, LsStage])
+def test_m12_within_the_skew_the_publisher_s_stamp_decides(skewed: Skewed) -> None:
+    stage = skewed(skews_us={"alice": 1_500_000, "bob": -1_500_000})
     alice, bob = stage.person("alice"), stage.person("bob")
     news = bob.subscribe("goal", timedelta(0), timedelta(seconds=10))
     stage.elapse(1)
@@ -123,10 +126,11 @@ def test_m12_within_the_skew_the_publisher_s_stamp_decides() -> None:
     assert news.over == "its frame is over"
 
 
-def test_m12_a_straggler_within_the_skew_still_counts() -> None:
-    stage = EsStage(skews_us={"alice": -1_500_000})
+@pytest.mark.parametrize("skewed", [EsStage, LsStage])
+def test_m12_a_straggler_within_the_skew_still_counts(skewed: Skewed) -> None:
+    stage = skewed(skews_us={"alice": -1_500_000})
     alice, bob = stage.person("alice"), stage.person("bob")
-    news = bob.subscribe("goal", timedelta(0), timedelta(seconds=10))
+    news = bob.follow("goal", timedelta(0), timedelta(seconds=10))
     stage.elapse(11)
     alice.insert("goal", oid="stamped-inside")
     stage.elapse(5)

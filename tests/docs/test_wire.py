@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import msgspec
 import pytest
@@ -51,11 +51,15 @@ def written_type(kind: Any) -> str:
         return {str: "text", bytes: "bytes", int: "int", bool: "bool"}[kind]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind.__name__
+    if kind == Message:
+        return "message"
     inner = get_args(kind)
     if NoneType in inner:
         return f"{written_type(inner[0])} or nil"
-    assert inner[1:] == (...,), f"no word for {kind}"
-    return f"[{written_type(inner[0])}]"
+    if inner[1:] == (...,):
+        return f"[{written_type(inner[0])}]"
+    assert get_origin(kind) is tuple, f"no word for {kind}"
+    return f"({', '.join(map(written_type, inner))})"
 
 
 @pytest.mark.parametrize("message", MESSAGES)

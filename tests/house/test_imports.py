@@ -17,10 +17,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": {"wire", "protocol", "query", "model"},
     "routing": {"protocol", "query", "model"},
     "substrates": {"routing", "storage", "protocol", "query", "model"},
-    "sim": UNDER_THE_DRIVERS,
+    "traces": {"query", "model"},
+    "sim": UNDER_THE_DRIVERS | {"traces"},
     "live": UNDER_THE_DRIVERS,
     "app": {"sim", "live", "substrates", "storage", "wire", "protocol", "query", "model"},
-    "pipeline": {"sim", "query", "model"},
+    "pipeline": {"sim", "traces", "query", "model"},
     "report": set(),
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, FRONT_DOOR}

@@ -106,17 +106,17 @@ def test_the_full_self_test_has_every_set_load_and_profile() -> None:
         ("a_bcast", 5),
         ("b_ucast", 5),
         ("c_chain", 1),
-        ("c_chain", 3),
+        ("c_chain", 10),
         ("link", 5),
         ("e_replies", 5),
     }
 
 
-def test_the_quick_self_test_has_every_set_and_one_seed() -> None:
+def test_the_quick_self_test_has_every_set_and_few_seeds() -> None:
     quick = cases(quick=True)
 
     assert {case.set for case in quick} == set(SETS)
-    assert {case.seeds for case in quick} == {(1,)}
+    assert max(len(case.seeds) for case in quick) == 3
 
 
 def test_the_reference_has_the_sends_that_its_figures_are_about() -> None:

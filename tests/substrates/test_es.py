@@ -15,7 +15,8 @@ from thyme.protocol.requests import Subscribe
 from thyme.query.query import Query
 from thyme.storage.store import MemoryStore
 from thyme.substrates.broker import SUBSCRIPTIONS
-from thyme.substrates.es import BrokerDue, EsConfig, EsNode
+from thyme.substrates.desk import BrokerDue
+from thyme.substrates.es import EsConfig, EsNode
 
 SERVER = NodeId(b"server")
 
@@ -120,6 +121,17 @@ def test_m25_a_request_to_a_node_that_is_not_the_server_is_dropped_and_counted()
     assert client.handle(Received(BOB, wire.InsertObject(1, metadata, b"pixels")), 100) == []
     assert client.handle(Received(BOB, wire.Notify(metadata, ())), 100) == []
     assert client.dropped == {"not the server": 1, "notify from a stranger": 1}
+
+
+def test_m25_what_other_substrates_say_is_dropped_and_counted() -> None:
+    server = a_server()
+    for strange in (
+        wire.Flooded(BOB, 1, 0, wire.StartSubscription(1, subscribe(1, by=BOB), 20)),
+        wire.Letter(1, wire.Done(1)),
+        wire.JoinRequest(1, 1),
+    ):
+        assert server.handle(Received(BOB, strange), 100) == []
+    assert server.dropped == {"not spoken here": 3}
 
 
 def test_a_client_stops_a_subscription_it_knows_nothing_of_once() -> None:

@@ -16,13 +16,21 @@ from thyme.protocol.messages import (
     FetchObject,
     FetchPage,
     FetchStatus,
+    Flooded,
     InsertObject,
+    JoinReply,
+    JoinRequest,
+    Letter,
     Message,
     Notify,
     ObjectData,
     ObjectStatus,
+    OwnerPage,
+    Packet,
     Page,
+    Receipt,
     Refused,
+    RouteUpdate,
     StartSubscription,
     StopSubscription,
 )
@@ -117,5 +125,22 @@ messages: dict[type[Message], st.SearchStrategy[Message]] = {
     ObjectData: st.builds(ObjectData, numbers, keys, data),
     ObjectStatus: st.builds(ObjectStatus, numbers, st.text(), st.none() | metadata),
     Notify: st.builds(Notify, metadata, st.lists(sids, min_size=1, max_size=4).map(tuple)),
+    OwnerPage: st.builds(
+        OwnerPage, sids, numbers, st.lists(metadata, max_size=4).map(tuple), st.booleans()
+    ),
+    JoinRequest: st.builds(JoinRequest, numbers, counts),
+    JoinReply: st.builds(
+        JoinReply, numbers, counts, counts, st.lists(subscriptions, max_size=3).map(tuple)
+    ),
+    Receipt: st.builds(Receipt, numbers),
 }
+messages[Letter] = st.builds(Letter, numbers, st.one_of(*messages.values()))
+messages[Flooded] = st.builds(Flooded, node_ids, numbers, counts, st.one_of(*messages.values()))
+messages[Packet] = st.builds(Packet, node_ids, node_ids, counts, st.one_of(*messages.values()))
+messages[RouteUpdate] = st.builds(
+    RouteUpdate,
+    st.lists(
+        st.tuples(node_ids, st.integers(0, 2**62 - 1), st.integers(1, 2**16 - 1)), max_size=5
+    ).map(tuple),
+)
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

@@ -20,13 +20,21 @@ from thyme.protocol.messages import (
     FetchObject,
     FetchPage,
     FetchStatus,
+    Flooded,
     InsertObject,
+    JoinReply,
+    JoinRequest,
+    Letter,
     Message,
     Notify,
     ObjectData,
     ObjectStatus,
+    OwnerPage,
+    Packet,
     Page,
+    Receipt,
     Refused,
+    RouteUpdate,
     StartSubscription,
     StopSubscription,
 )
@@ -70,6 +78,23 @@ GOLDEN: list[tuple[Message, str]] = [
         Notify(PHOTO, (SubscriptionId("sub1"), SubscriptionId("sub2"))),
         f"01 93 20 {PHOTO_HEX} 92 a4 73756231 a4 73756232",
     ),
+    (
+        OwnerPage(SubscriptionId("sub1"), 1, (PHOTO,), True),
+        f"01 95 21 a4 73756231 01 91 {PHOTO_HEX} c3",
+    ),
+    (JoinRequest(13, 2), "01 93 22 0d 02"),
+    (
+        JoinReply(13, 0, 1, (subscribe(1, "goal"),)),
+        "01 95 23 0d 00 01 91 93 92 a4 73756231 c405 616c696365 91 92 91 a4 676f616c 90 92 c0 c0",
+    ),
+    (Letter(14, Done(7)), "01 93 24 0e 92 10 07"),
+    (Receipt(14), "01 92 25 0e"),
+    (Flooded(ALICE, 15, 2, Done(7)), "01 95 32 c405 616c696365 0f 02 92 10 07"),
+    (Packet(ALICE, BOB, 2, Done(7)), "01 95 30 c405 616c696365 c403 626f62 02 92 10 07"),
+    (
+        RouteUpdate(((ALICE, 1000, 1), (BOB, 7, 3))),
+        "01 92 31 92 93 c405 616c696365 cd03e8 01 93 c403 626f62 07 03",
+    ),
 ]
 each_golden = pytest.mark.parametrize(
     ("message", "golden"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN]
@@ -102,6 +127,14 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         19: "ObjectData",
         20: "ObjectStatus",
         32: "Notify",
+        33: "OwnerPage",
+        34: "JoinRequest",
+        35: "JoinReply",
+        36: "Letter",
+        37: "Receipt",
+        50: "Flooded",
+        48: "Packet",
+        49: "RouteUpdate",
     }
 
 
@@ -181,7 +214,7 @@ def test_a_field_that_always_was_there_must_be_there(message: Message, golden: s
     assert caught.value.reason == "invalid"
 
 
-@pytest.mark.parametrize("number", [0, 8, 15, 21, 31, 33, 255, -1, 2**63])
+@pytest.mark.parametrize("number", [0, 8, 15, 21, 31, 38, 255, -1, 2**63])
 def test_a_number_that_means_nothing_yet_is_refused(number: int) -> None:
     with pytest.raises(DecodeError) as caught:
         decode(bytes([VERSION]) + msgspec.msgpack.encode([number, 1]))

@@ -12,12 +12,24 @@ from typing import Any
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.node import Action, Asked, Input, Received, Send, Started, Tell, TimerFired
+from thyme.protocol.messages import Message
+from thyme.protocol.node import (
+    Action,
+    Asked,
+    Broadcast,
+    Input,
+    Received,
+    Send,
+    Started,
+    Tell,
+    TimerFired,
+)
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
 _DULL = {
     "ask",
     "request",
+    "number",
     "digest",
     "data",
     "summary",
@@ -44,8 +56,10 @@ class Transcript:
                 self._write(now_us, f"{name} asks  {written(entry.request)}")
             case Send():
                 self._write(now_us, f"{name} -> {entry.to.decode()}  {written(entry.message)}")
+            case Broadcast():
+                self._write(now_us, f"{name} -> all  {written(entry.message)}")
             case Received():
-                self._write(now_us, f"{name} <- {entry.sender.decode()}  {kind(entry.message)}")
+                self._write(now_us, f"{name} <- {entry.sender.decode()}  {kinds(entry.message)}")
             case Tell():
                 self._write(now_us, f"{name} hears  {written(entry.told)}")
             case TimerFired():
@@ -75,6 +89,12 @@ def kind(record: object) -> str:
     return type(record).__name__
 
 
+def kinds(message: Message) -> str:
+    """The kind of a message, and of the one it carries."""
+    inner = getattr(message, "message", None)
+    return kind(message) if inner is None else f"{kind(message)} {kinds(inner)}"
+
+
 def written(record: Any) -> str:
     """A record in a few words: its kind and the fields that tell a story."""
     fields = {
@@ -87,6 +107,10 @@ def written(record: Any) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, Message):
+        return f"({written(value)})"
+    if isinstance(value, bytes):
+        return value.decode()
     if hasattr(value, "oid"):
         return str(value.oid)
     if hasattr(value, "metadata"):

@@ -98,7 +98,8 @@ class Subscription:
         self.query = query
         self.frame = frame
         self.total = 0
-        """How many stored objects matched when the subscription was made (the x of M17)."""
+        """How many stored objects matched when the subscription was made (the x of M17); where
+        nobody knows all brokers, it is complete when `caught_up` returns."""
         self.dropped = 0
         """How many notifications a full buffer cost."""
         self.over: str | None = None
@@ -192,6 +193,7 @@ class Subscription:
         self._stirred.set()
 
     def on_caught_up(self, told: CaughtUp) -> None:
+        self.total = told.total
         if told.code:
             self._past_failure = failure(told.code, "some of the past could not be read")
         self._past.set()

@@ -21,12 +21,13 @@ from thyme.model.errors import OptionError, shown
 
 if TYPE_CHECKING:
     from thyme.cli.commands import Commands
+    from thyme.sim.radio import RadioConfig
     from thyme.sim.replay import RawSend, ReplayResult, SendResult
     from thyme.sim.selftest import Row
 
 AGREES, DIFFERS = 0, 1
-STANDARDS = ("802.11g",)
-PROPAGATIONS = ("log-distance",)
+STANDARDS = ("802.11g", "802.11b")
+PROPAGATIONS = ("log-distance", "disk")
 TABLE_COLUMNS = 112
 COLUMNS = "id,n_rx,n_tx,delay_mean_us,dropped"
 
@@ -39,8 +40,13 @@ files:
               and why the sender gave up, if it did:
               exceeded (7 transmissions), full (the queue), stale (500 ms in the queue)
 
-The radio is 802.11g at 6 Mb/s over log-distance propagation with interference; --range is
-where half of the frames with 300 bytes of payload arrive. The same seed gives the same bytes.
+The radio is 802.11g at 6 Mb/s over log-distance propagation with interference. All frames go
+at one --rate, in Mb/s:
+  802.11g     6, 9, 12, 18, 24, 36, 48 or 54
+  802.11b     1, 2, 5.5 or 11
+--range is where half of the frames with 300 bytes of payload arrive; a faster rate reaches less
+far unless it is given. With --propagation disk all frames arrive within the range, none beyond,
+and none that overlaps another within earshot. The same seed gives the same bytes.
 docs/simulator.md describes the model.
 
 exit status: 0 all is well, 1 the self-test found a difference, 2 what was asked cannot be done
@@ -50,6 +56,8 @@ examples:
   printf 'id,t,src,dst,size\\n0,1.0,1,-1,300\\n1,1.5,0,1,300\\n' >sends.csv
   thyme sim radio --positions positions.csv --sends sends.csv --out result.csv
   thyme sim radio --positions positions.csv --sends sends.csv --out result.csv --seed 2 --json
+  thyme sim radio --positions positions.csv --sends sends.csv --out result.csv \\
+      --standard 802.11b --rate 5.5 --range 100
   thyme sim radio --selftest --quick     compare with ns-3: one seed; without --quick, five
 """
 
@@ -66,13 +74,12 @@ def add_to(group: Commands) -> None:
     parser.add_argument("--positions", metavar="FILE", type=Path, help="where the nodes are")
     parser.add_argument("--sends", metavar="FILE", type=Path, help="what they send")
     parser.add_argument("--out", metavar="FILE", type=Path, help="what becomes of each send")
-    parser.add_argument("--range", metavar="M", type=float, default=113.0, help="default: 113")
     parser.add_argument(
-        "--standard", default=STANDARDS[0], help=f"{_list(STANDARDS)} (the default)"
+        "--range", metavar="M", type=float, help="default: what the rate reaches, 113 at 6 Mb/s"
     )
-    parser.add_argument(
-        "--propagation", default=PROPAGATIONS[0], help=f"{_list(PROPAGATIONS)} (the default)"
-    )
+    parser.add_argument("--standard", metavar="NAME", help=_choice(STANDARDS))
+    parser.add_argument("--rate", metavar="MBPS", type=float, help="default: the lowest")
+    parser.add_argument("--propagation", metavar="NAME", help=_choice(PROPAGATIONS))
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="default: 1")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--selftest", action="store_true", help="compare with ns-3's figures")
@@ -94,13 +101,11 @@ def radio_command(args: Namespace) -> int:
 def _replay(args: Namespace) -> int:
     _check(args)
     from thyme.sim.csv_files import read_positions, read_sends
-    from thyme.sim.phy import Phy
-    from thyme.sim.radio import RadioConfig
     from thyme.sim.replay import replay
 
+    config = _config(args)
     positions = read_positions(args.positions)
     sends = read_sends(args.sends, len(positions))
-    config = RadioConfig(phy=Phy().for_range(args.range))
     with _whole(args.out) as out:
         result = replay(positions, sends, seed=args.seed, config=config)
         out.write(f"{COLUMNS}\n")
@@ -113,6 +118,26 @@ def _replay(args: Namespace) -> int:
     return AGREES
 
 
+def _config(args: Namespace) -> RadioConfig:
+    """The radio that was asked for."""
+    from thyme.sim.disk import Disk
+    from thyme.sim.mac import MacConfig
+    from thyme.sim.phy import phy_of
+    from thyme.sim.radio import RadioConfig
+
+    try:
+        phy = phy_of(args.standard or STANDARDS[0], args.rate)
+    except OptionError as error:
+        raise OptionError(f"--rate: {error}") from None
+    if args.range is not None:
+        phy = phy.for_range(args.range)
+    disk = None
+    if args.propagation == "disk":
+        range_m = phy.range_m() if args.range is None else args.range
+        disk = Disk(range_m=range_m, interference_m=phy.reach_m(phy.sense_dbm))
+    return RadioConfig(phy=phy, mac=MacConfig(window_min=phy.window_min), disk=disk)
+
+
 def _check(args: Namespace) -> None:
     """What argparse cannot say in our words."""
     for option in ("positions", "sends", "out"):
@@ -120,19 +145,19 @@ def _check(args: Namespace) -> None:
             raise OptionError(f"--{option} FILE is missing; or ask for --selftest")
     if args.quick or args.jobs is not None:
         raise OptionError("--quick and --jobs belong to --selftest")
-    if not (math.isfinite(args.range) and args.range > 0):
+    if args.range is not None and not (math.isfinite(args.range) and args.range > 0):
         raise OptionError(f"--range must be a number of metres above 0, not {args.range}")
     for option, known in (("standard", STANDARDS), ("propagation", PROPAGATIONS)):
         given = getattr(args, option)
-        if given not in known:
-            raise OptionError(f"--{option} {shown(given)} is unknown; there is {_list(known)}")
+        if given is not None and given not in known:
+            raise OptionError(f"--{option} {shown(given)} is unknown; there is {', '.join(known)}")
     for option in ("positions", "sends"):
         if args.out.exists() and args.out.resolve() == getattr(args, option).resolve():
             raise OptionError(f"--out would replace --{option}: {args.out}")
 
 
-def _list(names: tuple[str, ...]) -> str:
-    return ", ".join(names)
+def _choice(names: tuple[str, ...]) -> str:
+    return f"{names[0]} (the default) or {names[1]}"
 
 
 def _lines(sends: list[RawSend], results: Iterable[SendResult]) -> Iterator[str]:
@@ -221,6 +246,9 @@ def _selftest(args: Namespace) -> int:
 
     if args.positions or args.sends or args.out:
         raise OptionError("--selftest brings its own positions and sends, and writes no file")
+    for option in ("standard", "rate", "propagation", "range"):
+        if getattr(args, option) is not None:
+            raise OptionError(f"--selftest has a radio of its own; --{option} is not for it")
     if args.jobs is not None and args.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, not {args.jobs}")
     progress = _progress if sys.stderr is not None and sys.stderr.isatty() else None

@@ -3,7 +3,7 @@
 Immutable records; on the wire each is an array that starts with its number (`tag`) and lists its
 fields in the order they stand here (see docs/wire.md). Fields may be added at the end, with a
 default; numbers are never used twice.
-Clauses: M13–M20, M25, E2.
+Clauses: M13–M20, M25, E2, R1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from thyme.model.frames import TimeFrame
-from thyme.model.ids import Key, SubscriptionId, as_subscription_id
+from thyme.model.ids import Key, NodeId, SubscriptionId, as_node_id, as_subscription_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import (
     Conjunction,
@@ -132,6 +132,105 @@ class Notify(msgspec.Struct, frozen=True, array_like=True, tag=32):
             as_subscription_id(sid)
 
 
+class Packet(msgspec.Struct, frozen=True, array_like=True, tag=48):
+    """A message on its way over several hops, see `thyme.routing`."""
+
+    origin: NodeId
+    destination: NodeId
+    hops: int
+    """How many links it has crossed before this one."""
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_node_id(self.origin)
+        as_node_id(self.destination)
+        if self.hops < 0:
+            raise ValueError("a packet has crossed no fewer than 0 links")
+        inner: Message | None = self.message
+        while inner is not None:
+            if isinstance(inner, Packet):
+                raise ValueError("a packet holds no packet")
+            inner = getattr(inner, "message", None)
+
+
+Hearsay = tuple[NodeId, int, int]
+"""A destination, its sequence number, and the hops to it over the one who says so. A plain tuple:
+thousands are passed over each second by nodes that know as much."""
+
+
+class RouteUpdate(msgspec.Struct, frozen=True, array_like=True, tag=49):
+    """What a node knows of the ways to others, itself among them; an odd sequence number tells
+    of a way that is lost (R1)."""
+
+    entries: tuple[Hearsay, ...]
+
+    def __post_init__(self) -> None:
+        for destination, sequence, hops in self.entries:
+            as_node_id(destination)
+            if not (0 <= sequence < 2**62 and 0 < hops < 2**16):
+                raise ValueError(f"no way is {hops} hops long and has the number {sequence}")
+
+
+class OwnerPage(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """What the sender has for a subscription of the receiver: a `Page` that nobody need ask for."""
+
+    sid: SubscriptionId
+    total: int
+    items: tuple[Metadata, ...]
+    more: bool
+
+    def __post_init__(self) -> None:
+        as_subscription_id(self.sid)
+
+
+class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    """Which subscriptions do you hold? Some who hear it answer with `JoinReply`."""
+
+    request: RequestNumber
+    attempt: int
+
+
+class JoinReply(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """Some of the subscriptions the sender holds: part `part` of `parts`, counted from 0."""
+
+    request: RequestNumber
+    part: int
+    parts: int
+    subscriptions: tuple[Subscription, ...]
+
+
+class Letter(msgspec.Struct, frozen=True, array_like=True, tag=36):
+    """A message that is sent until its receiver says that it came."""
+
+    number: int
+    message: Message
+
+    def __post_init__(self) -> None:
+        if isinstance(self.message, Letter):
+            raise ValueError("a letter holds no letter")
+
+
+class Receipt(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """The letter of this number came."""
+
+    number: int
+
+
+class Flooded(msgspec.Struct, frozen=True, array_like=True, tag=50):
+    """A message for everybody: whoever sees it for the first time broadcasts it again."""
+
+    origin: NodeId
+    number: int
+    hops: int
+    """How many links it has crossed before this one."""
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_node_id(self.origin)
+        if self.hops < 0 or isinstance(self.message, Flooded):
+            raise ValueError("a flood has crossed no fewer than 0 links and holds no flood")
+
+
 Ask = (
     InsertObject
     | DeleteObject
@@ -142,4 +241,7 @@ Ask = (
     | FetchStatus
 )
 Reply = Done | Refused | Page | ObjectData | ObjectStatus
-Message = Ask | Reply | Notify
+Carriage = Packet | RouteUpdate
+News = Notify | OwnerPage
+Joining = JoinRequest | JoinReply
+Message = Ask | Reply | News | Joining | Letter | Receipt | Flooded | Carriage

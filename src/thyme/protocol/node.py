@@ -49,7 +49,15 @@ class SendFailed(msgspec.Struct, frozen=True):
     message: Message
 
 
-Input = Started | Asked | Received | TimerFired | SendFailed
+class Leaving(msgspec.Struct, frozen=True):
+    """The node is about to go for a while or for good: now it can say goodbye (S7).
+
+    It stays up for a moment, long enough for its last words and their answers. A node with nothing
+    to say ignores this.
+    """
+
+
+Input = Started | Asked | Received | TimerFired | SendFailed | Leaving
 
 
 class Send(msgspec.Struct, frozen=True):

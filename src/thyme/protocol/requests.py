@@ -152,7 +152,10 @@ Request = Answered | Take | Pause
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A subscription stands: its identifier and how many stored objects match (the x of M17)."""
+    """A subscription stands: its identifier and how many stored objects match (the x of M17).
+
+    Where that is not known yet, `total` counts those of this node; `CaughtUp` brings all (L7).
+    """
 
     sid: SubscriptionId
     total: int

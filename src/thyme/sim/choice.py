@@ -1,29 +1,7 @@
-"""Choices: which nodes are the mobile ones, the crashing ones, the restless ones.
-
-Each node draws its own lot, so a choice hardly moves when a node is added, and the choice of a
-larger share contains that of a smaller one: a sweep over shares compares like with like.
-"""
+"""Choices: which nodes are the mobile, the crashing ones; `thyme.model.choice` as known here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from thyme.model.choice import check_share, choose
 
-from thyme.model.errors import InputError
-from thyme.sim.streams import stream
-
-
-def choose(seed: int, purpose: str, nodes: Iterable[int], share: float) -> list[int]:
-    """A share of the nodes, chosen at random, in order of their numbers.
-
-    The share is kept as exactly as whole nodes allow; a half node counts as one.
-    """
-    check_share(share, "a share of the nodes")
-    lots = sorted((stream(seed, purpose, "choice", node).random(), node) for node in set(nodes))
-    count = int(share * len(lots) + 0.5)
-    return sorted(node for _, node in lots[:count])
-
-
-def check_share(value: float, what: str) -> None:
-    """Refuses what is not between 0 and 1, both included."""
-    if not 0.0 <= value <= 1.0:
-        raise InputError(f"{what} is between 0 and 1, not {value}")
+__all__ = ["check_share", "choose"]

@@ -8,11 +8,11 @@ Clause: S2.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from thyme.sim.links import Chances, Overlap, Row
+from thyme.sim.links import Clean, Row
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,21 +34,25 @@ class DiskLinks:
     def __len__(self) -> int:
         return len(self._positions)
 
+    def position(self, number: int) -> tuple[float, float]:
+        """Where a node is."""
+        return self._positions[number]
+
     def row(self, number: int) -> Row:
         """Who hears a node, and whom it disturbs; power falls with distance, if only to compare."""
         row = self._rows[number]
         if row is None:
-            power: dict[int, float] = {}
-            lock = sense = 0
+            row = self._rows[number] = Row(number)
             for other, place in enumerate(self._positions):
                 distance_m = math.dist(self._positions[number], place)
                 if other == number or distance_m > self._disk.interference_m:
                     continue
-                power[other] = 1 / max(1.0, distance_m)
-                sense |= 1 << other
+                row.power[other] = 1 / max(1.0, distance_m)
+                row.notice |= 1 << other
                 if distance_m <= self._disk.range_m:
-                    lock |= 1 << other
-            row = self._rows[number] = Row(power, lock, sense, sense)
+                    row.lock |= 1 << other
+            row.sense = row.notice
+            row.reach |= row.notice
         return row
 
     def move(self, number: int, position: tuple[float, float]) -> None:
@@ -56,19 +60,26 @@ class DiskLinks:
         self._positions[number] = position
         self._rows = [None] * len(self._positions)
 
-    def header(self, number: int) -> Chances:
-        """Everybody within range hears a frame on a silent medium."""
-        return Chances(self.row(number).lock, [])
+    def clean(self, row: Row, bits: int) -> Clean:
+        """Everybody within range gets a frame on a silent medium."""
+        clean = Clean()
+        clean.locked = clean.got = clean.possible = row.lock
+        return clean
 
-    def payload(self, number: int, bits: int) -> Chances:
-        """And hears it to the end."""
-        return self.header(number)
+    def contest(
+        self, row: Row, others: Sequence[Row], among: int, bits_most: int, bits_least: int = 0
+    ) -> tuple[int, int]:
+        """Whoever others disturb gets nothing."""
+        return among, 0
 
-    def overlap(self, number: int, other: int) -> Overlap:
-        """Whoever the other one disturbs hears nothing."""
-        disturbed = self.row(number).lock & self.row(other).sense
-        return Overlap(Chances(self.row(number).lock & ~disturbed, []), disturbed, disturbed, [])
+    def header_chances(
+        self, row: Row, others: Sequence[Row], receivers: int
+    ) -> Iterator[tuple[int, float]]:
+        """Nobody is unsure."""
+        return iter(())
 
-    def log_bit(self, number: int, receiver: int, others: Sequence[int]) -> float:
-        """All or nothing."""
-        return -math.inf if any(self.row(other).sense >> receiver & 1 for other in others) else 0.0
+    def payload_chances(
+        self, row: Row, chunks: Sequence[tuple[float, list[Row]]], receivers: int
+    ) -> Iterator[tuple[int, float]]:
+        """Nobody is unsure."""
+        return iter(())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from thyme.model.ids import NodeId
@@ -20,6 +19,7 @@ from thyme.protocol.node import (
     Broadcast,
     CancelTimer,
     Input,
+    Leaving,
     Node,
     Send,
     SetTimer,
@@ -30,7 +30,7 @@ from thyme.protocol.node import (
 )
 from thyme.protocol.requests import Request, Told
 from thyme.sim.kernel import Kernel
-from thyme.storage.store import Store
+from thyme.storage.store import MemoryStore, Store
 
 
 class Carrier(Protocol):
@@ -45,19 +45,27 @@ class Carrier(Protocol):
         ...
 
 
-@dataclass(slots=True)
 class Member:
     """A node in the hands of the driver."""
 
-    node: Node
-    store: Store
-    on_told: Callable[[Told], None]
-    skew_us: int
-    alive: bool = True
-    # The number of the pending event of each timer; an event with another number is stale.
-    timers: dict[Timer, int] = field(default_factory=dict)
+    __slots__ = ("alive", "commit", "handle", "node_id", "on_told", "skew_us", "timers")
+
+    def __init__(
+        self, node: Node, store: Store, on_told: Callable[[Told], None], skew_us: int
+    ) -> None:
+        self.node_id = node.node_id
+        self.handle = node.handle
+        # Called after every input: what is kept in memory alone needs no commit.
+        self.commit = None if type(store) is MemoryStore else store.commit
+        self.on_told = on_told
+        self.skew_us = skew_us
+        self.alive = True
+        self.timers: dict[Timer, Due] = {}
+        """The pending event of each timer; any other event of that timer is stale."""
 
 
+Due = tuple[Member, Timer, int]
+"""A timer that will fire, and when, by its node's clock."""
 Journal = Callable[[int, NodeId, Input | Action], None]
 """Told of each input and each action: the instant, the node, and what it was."""
 
@@ -70,7 +78,6 @@ class Driver:
         self._carrier = carrier
         self._journal = journal
         self._members: dict[NodeId, Member] = {}
-        self._timers_set = 0
         self._told: deque[tuple[Member, Told]] = deque()
         self._telling = False
 
@@ -91,9 +98,20 @@ class Driver:
         """Takes a node away, as a crash would: nothing more reaches it or comes from it."""
         self._members.pop(node_id).alive = False
 
+    def leave(self, node_id: NodeId) -> None:
+        """Tells a node that it is about to go; `remove` takes it away."""
+        self.feed(node_id, Leaving())
+
     def ask(self, node_id: NodeId, request: Request) -> None:
         """The application of a node asks for something, now."""
         self.feed(node_id, Asked(request))
+
+    def set_skew(self, node_id: NodeId, skew_us: int) -> None:
+        """Sets a node's clock; timers it has set are due by the new one (S8)."""
+        member = self._members[node_id]
+        member.skew_us = skew_us
+        for timer, (_, _, at_us) in list(member.timers.items()):
+            self._set_timer(member, timer, at_us)
 
     def feed(self, node_id: NodeId, event: Input) -> None:
         """Brings an input to a node and carries out what it asks for."""
@@ -101,26 +119,26 @@ class Driver:
         if member is None:
             return
         now_us = self._kernel.now_us
-        actions = member.node.handle(event, now_us + member.skew_us)
-        member.store.commit()
+        actions = member.handle(event, now_us + member.skew_us)
+        if member.commit is not None:
+            member.commit()
         if self._journal is not None:
             for entry in (event, *actions):
                 self._journal(now_us, node_id, entry)
-        for action in actions:
-            self._carry_out(member, action)
-        self._tell()
+        if actions:  # most inputs ask for nothing
+            for action in actions:
+                self._carry_out(member, action)
+            if self._told:
+                self._tell()
 
     def _carry_out(self, member: Member, action: Action) -> None:
         match action:
             case Send():
-                self._carrier.send(member.node.node_id, action.to, action.message)
+                self._carrier.send(member.node_id, action.to, action.message)
             case Broadcast():
-                self._carrier.broadcast(member.node.node_id, action.message)
+                self._carrier.broadcast(member.node_id, action.message)
             case SetTimer():
-                at_us = max(self._kernel.now_us, action.at_us - member.skew_us)
-                self._timers_set += 1
-                member.timers[action.timer] = self._timers_set
-                self._kernel.at(at_us, self._fire, (member, action.timer, self._timers_set))
+                self._set_timer(member, action.timer, action.at_us)
             case CancelTimer():
                 member.timers.pop(action.timer, None)
             case Tell():
@@ -128,11 +146,16 @@ class Driver:
             case _:
                 assert_never(action)
 
-    def _fire(self, argument: tuple[Member, Timer, int]) -> None:
-        member, timer, number = argument
-        if member.alive and member.timers.get(timer) == number:
+    def _set_timer(self, member: Member, timer: Timer, at_us: int) -> None:
+        due = member.timers[timer] = (member, timer, at_us)
+        now_us = self._kernel.now_us
+        self._kernel.at(max(now_us, at_us - member.skew_us), self._fire, due)
+
+    def _fire(self, due: Due) -> None:
+        member, timer, _ = due
+        if member.alive and member.timers.get(timer) is due:
             del member.timers[timer]
-            self.feed(member.node.node_id, TimerFired(timer))
+            self.feed(member.node_id, TimerFired(timer))
 
     def _tell(self) -> None:
         """Tells the applications, one thing after the other: what they ask for meanwhile is

@@ -21,6 +21,7 @@ from thyme.protocol.requests import Request, Told
 from thyme.sim.driver import Driver, Journal
 from thyme.sim.kernel import Kernel
 from thyme.sim.streams import stream
+from thyme.sim.trouble import AT_ONCE, Trouble
 from thyme.storage.store import Store
 from thyme.wire import decode, encode
 
@@ -61,15 +62,16 @@ class Ether:
     ) -> None:
         self.conditions = conditions
         self.traffic = Traffic()
+        self.kernel = Kernel(start_us)
+        self.start_us = start_us
+        self.trouble = Trouble(seed)
         self._rng = stream(seed, "ether")
-        self._kernel = Kernel(start_us)
-        self._driver = Driver(self._kernel, self, journal)
-        self._groups: dict[NodeId, int] = {}
+        self._driver = Driver(self.kernel, self, journal)
 
     @property
     def now_us(self) -> int:
         """What time it is."""
-        return self._kernel.now_us
+        return self.kernel.now_us
 
     def add(
         self, node: Node, store: Store, on_told: Callable[[Told], None], *, skew_us: int = 0
@@ -85,22 +87,30 @@ class Ether:
         """The application of a node asks for something, now."""
         self._driver.ask(node_id, request)
 
+    def leave(self, node_id: NodeId) -> None:
+        """Tells a node that it is about to go (S7)."""
+        self._driver.leave(node_id)
+
+    def set_skew(self, node_id: NodeId, skew_us: int) -> None:
+        """Sets a node's clock (S8)."""
+        self._driver.set_skew(node_id, skew_us)
+
     def partition(self, *groups: Iterable[NodeId]) -> None:
-        """From now on only nodes of the same group hear each other."""
-        self._groups = {node: number for number, group in enumerate(groups) for node in group}
+        """From now on only nodes of the same group hear each other; the unnamed form a last one."""
+        self.trouble.partition(*groups)
 
     def heal(self) -> None:
-        """Ends every trouble: no partition, no loss, no duplicates."""
-        self._groups = {}
+        """Ends partition, loss and duplicates, as far as they are not of a schedule of faults."""
+        self.trouble.heal()
         self.conditions = PERFECT
 
     def next_us(self) -> int | None:
         """The instant of the next thing that will happen."""
-        return self._kernel.next_us()
+        return self.kernel.next_us()
 
     def run(self, until_us: int) -> None:
         """Lets everything up to an instant happen."""
-        self._kernel.run(until_us)
+        self.kernel.run(until_us)
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
         """Takes a message to one node, if the conditions let it."""
@@ -108,7 +118,8 @@ class Ether:
         self.traffic.messages += 1
         self.traffic.bytes += len(packet)
         self.traffic.by_type[type(message).__name__] += 1
-        if to not in self._driver or self._groups.get(sender) != self._groups.get(to):
+        trouble = self.trouble
+        if to not in self._driver or not (trouble.calm or trouble.reaches(sender, to)):
             self.traffic.lost += 1
             return
         conditions = self.conditions
@@ -118,8 +129,9 @@ class Ether:
                 self.traffic.lost += 1
                 continue
             delay_us = self._rng.randint(conditions.delay_us_min, conditions.delay_us_max)
-            event = (to, Received(sender, decode(packet)))
-            self._kernel.at(self.now_us + delay_us, self._deliver, event)
+            for more_us in AT_ONCE if trouble.calm else trouble.delays_us(to):
+                event = (to, Received(sender, decode(packet)))
+                self.kernel.at(self.now_us + delay_us + more_us, self._deliver, event)
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
         """Takes a message to everybody else."""

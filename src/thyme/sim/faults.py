@@ -1,7 +1,7 @@
 """Faults: what goes wrong in a run, and when, as data.
 
 A schedule is a sequence of faults in order of time. `merge` makes one from parts and refuses what
-cannot happen, such as the restart of a node that is up; carrying faults out is the driver's part.
+cannot happen, such as the restart of a node that is up; `thyme.sim.fate` carries faults out.
 Nodes are numbers; a station that fails is a node that crashes. Schedules can be drawn from a seed
 (`thyme.sim.churn`).
 Clauses: S7, S8.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 Event = Callable[[Any], None]
@@ -21,12 +22,11 @@ class Kernel:
         self.now_us = start_us
         self.events = 0
         self._queue: list[tuple[int, int, Event, Any]] = []
-        self._number = 0
+        self._numbers = count()
 
     def at(self, at_us: int, event: Event, argument: Any = None) -> None:
         """Asks for an event at an instant, which is now or later."""
-        self._number += 1
-        heappush(self._queue, (at_us, self._number, event, argument))
+        heappush(self._queue, (at_us, next(self._numbers), event, argument))
 
     def next_us(self) -> int | None:
         """The instant of the next event."""
@@ -35,8 +35,10 @@ class Kernel:
     def run(self, until_us: int) -> None:
         """Lets everything up to an instant happen."""
         queue = self._queue
+        events = 0
         while queue and queue[0][0] <= until_us:
             self.now_us, _, event, argument = heappop(queue)
-            self.events += 1
+            events += 1
             event(argument)
+        self.events += events
         self.now_us = max(self.now_us, until_us)

@@ -2,68 +2,102 @@
 
 Nodes are numbered; a set of nodes is an integer with a bit for each. Most receptions are certain
 one way or the other, so the tables keep the certain ones as sets, handled all at once, and list
-only the doubtful ones with their probability. Rows are made when first needed, and kept exact
-while nodes move.
+only the doubtful ones with their probability. The nodes that receive a sender with at least some
+power are sets too (its levels), so that one comparison of sets tells whom an interferer cannot
+harm and whom it surely does. Rows are made when first needed, and kept exact while nodes move.
 Clauses: S2, S5.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from thyme.sim.phy import Phy, log_bit_success, milliwatts
+from thyme.sim.phy import Phy, milliwatts
 
 CERTAIN = 5e-4
 """A probability this close to 0 or 1 is taken for it."""
-OVERLAPS_MAX = 100_000
-"""How many pairs of senders are remembered."""
-DOOM_LOG = -0.05
-"""A bit that fails with about this probability: a few dozen of them spoil any frame."""
+LEVELS = 22
+"""How many levels of power are told apart, from the weakest that is noticed."""
+LEVEL_DB = 1.5
+CELLS_PER_REACH = 4
+"""How finely the place is divided to find who is near."""
+
+STEPS_PER_DECADE = 1_000
+"""How finely signal-to-noise ratios are told apart: a hundredth of a decibel."""
+
+Doubtful = tuple[int, float, float]
+"""A receiver's bit, its chance to get the header, and its chance to get the whole frame."""
 
 
-class Chances:
-    """How a frame fares at its receivers: those that surely get it, and the doubtful ones."""
+class Clean:
+    """How one node's frames of about one size fare on a silent medium."""
 
-    __slots__ = ("doubtful", "sure")
+    __slots__ = ("_bits", "_doubtful", "_unsure", "got", "locked", "possible")
 
-    def __init__(self, sure: int, doubtful: list[tuple[int, float]]) -> None:
-        self.sure = sure
-        self.doubtful = doubtful
+    def __init__(self) -> None:
+        self.locked = 0
+        """Those who surely get the header."""
+        self.got = 0
+        """Those who surely get all of it."""
+        self.possible = 0
+        """Those who may get all of it."""
+        self._unsure: dict[int, tuple[int, float, float]] = {}
+        # By number: its bit, the header's chance, the logarithm of one bit's chance.
+        self._bits = 0
+        self._doubtful: list[Doubtful] = []
+
+    def doubtful(self, bits: int) -> list[Doubtful]:
+        """The doubtful receivers of a frame with this many bits."""
+        if bits != self._bits:
+            self._bits = bits
+            self._doubtful = [
+                (bit, header, header * math.exp(bits * log_bit))
+                for bit, header, log_bit in self._unsure.values()
+            ]
+        return self._doubtful
+
+    def place(self, number: int, sort: tuple[bool, bool, float, float] | None) -> None:
+        """Files a receiver under what awaits it: see `Links._sort`; None is out of reach."""
+        bit = 1 << number
+        off = ~bit
+        self._bits = 0
+        self._unsure.pop(number, None)
+        self.locked &= off
+        self.got &= off
+        self.possible &= off
+        if sort is None:
+            return
+        locked, got, header, log_bit = sort
+        if locked:
+            self.locked |= bit
+        if got:
+            self.got |= bit
+        if log_bit > -math.inf:
+            self.possible |= bit
+        if not got and (header < 1.0 or log_bit > -math.inf):
+            self._unsure[number] = bit, header, log_bit
 
 
 class Row:
     """What one node's frames do to the others."""
 
-    __slots__ = ("header", "lock", "notice", "payload", "power", "sense", "version")
+    __slots__ = ("clean", "levels", "lock", "notice", "power", "reach", "sense")
 
-    def __init__(self, power: dict[int, float], lock: int, sense: int, notice: int) -> None:
-        self.power = power
+    def __init__(self, number: int) -> None:
+        self.power: dict[int, float] = {}
         """Received power by node number, for those that notice it."""
-        self.lock = lock
-        self.sense = sense
-        self.notice = notice
-        self.header: Chances | None = None
-        self.payload: dict[int, Chances] = {}
-        self.version = 0
-        """Grows with every change."""
-
-
-class Overlap:
-    """How frames of one node fare while another is sending: header, and each bit of payload."""
-
-    __slots__ = ("doomed", "doubtful", "header", "touched")
-
-    def __init__(
-        self, header: Chances, touched: int, doomed: int, doubtful: list[tuple[int, float]]
-    ) -> None:
-        self.header = header
-        self.touched = touched
-        """Receivers at which the interference matters at all."""
-        self.doomed = doomed
-        """Those of them that lose the frame to any overlap worth the name."""
-        self.doubtful = doubtful
-        """The rest, with the logarithm of a bit's chance."""
+        self.lock = 0
+        """The nodes that could listen to it."""
+        self.sense = 0
+        """The nodes that know the medium to be busy."""
+        self.notice = 0
+        """The nodes that it may disturb."""
+        self.reach = 1 << number
+        """The same, and the node itself."""
+        self.levels: list[int] = []
+        """The nodes that receive it with at least each level's power."""
+        self.clean: dict[int, Clean] = {}
 
 
 class Links:
@@ -75,9 +109,22 @@ class Links:
         self._noise_mw = milliwatts(phy.noise_dbm)
         self._lock_mw = milliwatts(phy.lock_dbm)
         self._sense_mw = milliwatts(phy.sense_dbm)
+        self._notice_mw = milliwatts(phy.notice_dbm)
+        self._near_mw = phy.received_mw(1.0)
+        self._fading = -phy.loss_exponent / 2
         self._notice_m = phy.reach_m(phy.notice_dbm)
+        self._steps = _Steps(phy)
+        levels = [milliwatts(phy.notice_dbm + LEVEL_DB * level) for level in range(LEVELS)]
+        self._stairs = sorted({*levels, self._lock_mw, self._sense_mw}, reverse=True)
+        self._level_places = [self._stairs.index(level_mw) for level_mw in levels]
+        self._lock_place = self._stairs.index(self._lock_mw)
+        self._sense_place = self._stairs.index(self._sense_mw)
+        # What a bit's chance is at each ratio seen so far: a few thousand numbers at most.
+        self._header_logs: dict[int, float] = {}
+        self._payload_logs: dict[int, float] = {}
         self._rows: list[Row | None] = [None] * len(self._positions)
-        self._overlaps: dict[tuple[int, int], tuple[int, int, Overlap]] = {}
+        self._cell_m = self._notice_m / CELLS_PER_REACH
+        self._around = _around(CELLS_PER_REACH)
         self._cells: dict[tuple[int, int], list[int]] = {}
         for number, position in enumerate(self._positions):
             self._cells.setdefault(self._cell(position), []).append(number)
@@ -96,39 +143,97 @@ class Links:
             row = self._rows[number] = self._make_row(number)
         return row
 
-    def header(self, number: int) -> Chances:
-        """Who gets the header of a node's frame, with nobody else on the air."""
-        row = self.row(number)
-        if row.header is None:
-            row.header = self._chances(row, self._phy.header_bits)
-        return row.header
+    def clean(self, row: Row, bits: int) -> Clean:
+        """How a node's frames of about this many bits fare with nobody else on the air."""
+        size = bits.bit_length()
+        clean = row.clean.get(size)
+        if clean is None:
+            clean = row.clean[size] = self._make_clean(row, size)
+        return clean
 
-    def payload(self, number: int, bits: int) -> Chances:
-        """Who gets the payload of a node's frame, with nobody else on the air."""
-        row = self.row(number)
-        chances = row.payload.get(bits)
-        if chances is None:
-            chances = row.payload[bits] = self._chances(row, bits)
-        return chances
+    def _make_clean(self, row: Row, size: int) -> Clean:
+        clean = Clean()
+        least_mw = max(self._lock_mw, self._steps.header[0])
+        sure_mw = max(self._steps.header[1], self._steps.payload(size)[1])
+        clean.got = self._mask([number for number, mw in row.power.items() if mw >= sure_mw])
+        clean.locked = clean.possible = clean.got
+        for number, power_mw in row.power.items():
+            if least_mw <= power_mw < sure_mw:
+                clean.place(number, self._sort(power_mw, size))
+        return clean
 
-    def overlap(self, number: int, other: int) -> Overlap:
-        """How a node's frames fare while another node is sending."""
-        mine, theirs = self.row(number).version, self.row(other).version
-        known = self._overlaps.get((number, other))
-        if known is not None and known[0] == mine and known[1] == theirs:
-            return known[2]
-        if len(self._overlaps) >= OVERLAPS_MAX:
-            self._overlaps.clear()
-        overlap = self._make_overlap(number, other)
-        self._overlaps[number, other] = mine, theirs, overlap
-        return overlap
+    def contest(
+        self, row: Row, others: Sequence[Row], among: int, bits_most: int, bits_least: int = 0
+    ) -> tuple[int, int]:
+        """Who of some receivers surely loses a frame to others that are sending at the same time,
+        and for whom it must be worked out; the rest get it in spite of them.
 
-    def log_bit(self, number: int, receiver: int, others: Sequence[int]) -> float:
-        """The logarithm of a bit's chance from a node to a receiver while others are sending."""
-        noise_mw = self._noise_mw
-        for other in others:
-            noise_mw += self.row(other).power.get(receiver, 0.0)
-        return log_bit_success(self.row(number).power[receiver] / noise_mw)
+        `among` hear at least one of the others, for at least and at most so many bits of payload;
+        no least means that it is the header they are after.
+        """
+        mine = row.levels
+        theirs = [other.levels for other in others]
+        marks = self._steps.marks(bits_most.bit_length(), bits_least.bit_length(), len(others))
+        first = theirs[0]
+        lost = unsure = 0
+        for level, (immune, doomed) in enumerate(marks, start=1):
+            stronger = first[level]
+            for levels in theirs[1:]:
+                stronger |= levels[level]
+            above = among & stronger
+            here = (among ^ above) & ~mine[immune]
+            if here:
+                bad = here & ~mine[doomed]
+                lost |= bad
+                unsure |= here ^ bad
+            if not above:
+                break
+            among = above
+        return lost, unsure
+
+    def header_chances(
+        self, row: Row, others: Sequence[Row], receivers: int
+    ) -> Iterator[tuple[int, float]]:
+        """Receiver by receiver, as its bit: the chance to get a header that others disturb."""
+        noise_mw, bits, known = self._noise_mw, self._phy.header_bits, self._header_logs
+        while receivers:
+            bit = receivers & -receivers
+            receivers ^= bit
+            number = bit.bit_length() - 1
+            disturbed_mw = noise_mw
+            for other in others:
+                disturbed_mw += other.power.get(number, 0.0)
+            step = round(STEPS_PER_DECADE * math.log10(row.power[number] / disturbed_mw))
+            log = known.get(step)
+            if log is None:
+                log = known[step] = self._log(self._phy.log_header_bit_success, step)
+            yield bit, math.exp(bits * log)
+
+    def payload_chances(
+        self, row: Row, chunks: Sequence[tuple[float, list[Row]]], receivers: int
+    ) -> Iterator[tuple[int, float]]:
+        """The same for a payload, of which so many bits each are sent while these others are
+        sending."""
+        noise_mw, known = self._noise_mw, self._payload_logs
+        while receivers:
+            bit = receivers & -receivers
+            receivers ^= bit
+            number = bit.bit_length() - 1
+            power_mw = row.power[number]
+            sum_of_logs = 0.0
+            for bits, others in chunks:
+                disturbed_mw = noise_mw
+                for other in others:
+                    disturbed_mw += other.power.get(number, 0.0)
+                step = round(STEPS_PER_DECADE * math.log10(power_mw / disturbed_mw))
+                log = known.get(step)
+                if log is None:
+                    log = known[step] = self._log(self._phy.log_bit_success, step)
+                sum_of_logs += bits * log
+            yield bit, math.exp(sum_of_logs)
+
+    def _log(self, log_bit: Callable[[float], float], step: int) -> float:
+        return log_bit(10 ** (step / STEPS_PER_DECADE))
 
     def move(self, number: int, position: tuple[float, float]) -> None:
         """Puts a node elsewhere; only what its neighbours know of it changes."""
@@ -138,83 +243,197 @@ class Links:
         if before != after:
             self._cells[before].remove(number)
             self._cells.setdefault(after, []).append(number)
-        row = self._rows[number]
-        if row is not None:
-            moved = self._rows[number] = self._make_row(number)
-            moved.version = row.version + len(self._positions)  # more than its making counted
+        self._rows[number] = None
         for other in sorted(near - {number}):
             known = self._rows[other]
             if known is not None:
-                self._note(known, number, math.dist(position, self._positions[other]))
+                self._note(known, number, self._received_mw(position, self._positions[other]))
+
+    def _received_mw(self, here: tuple[float, float], there: tuple[float, float]) -> float:
+        dx, dy = here[0] - there[0], here[1] - there[1]
+        square = dx * dx + dy * dy
+        return self._near_mw * square**self._fading if square > 1.0 else self._near_mw
 
     def _near(self, cell: tuple[int, int]) -> Iterator[int]:
-        """The nodes in a cell and around it."""
+        """The nodes that may notice a node in a cell."""
         column, line = cell
-        for dx in (-1, 0, 1):
-            for dy in (-1, 0, 1):
-                yield from self._cells.get((column + dx, line + dy), ())
+        for dx, dy in self._around:
+            yield from self._cells.get((column + dx, line + dy), ())
 
-    def _note(self, row: Row, other: int, distance_m: float) -> None:
-        """Writes down how well another node hears the node of a row."""
-        bit = 1 << other
-        if distance_m > self._notice_m:
-            if not row.notice & bit:
+    def _note(self, row: Row, other: int, power_mw: float) -> None:
+        """Writes down how well another node, which has moved, hears the node of a row."""
+        before_mw = row.power.get(other, 0.0)
+        if power_mw < self._notice_mw:
+            if not before_mw:
                 return
             del row.power[other]
-            received_mw = 0.0
+            power_mw = 0.0
         else:
-            received_mw = row.power[other] = self._phy.received_mw(distance_m)
-        row.notice = row.notice | bit if received_mw else row.notice & ~bit
-        row.sense = row.sense | bit if received_mw >= self._sense_mw else row.sense & ~bit
-        row.lock = row.lock | bit if received_mw >= self._lock_mw else row.lock & ~bit
-        row.header = None
-        row.payload = {}
-        row.version += 1
+            row.power[other] = power_mw
+        bit = 1 << other
+        row.notice = row.notice | bit if power_mw else row.notice & ~bit
+        row.reach = row.reach | bit if power_mw else row.reach & ~bit
+        row.sense = row.sense | bit if power_mw >= self._sense_mw else row.sense & ~bit
+        row.lock = row.lock | bit if power_mw >= self._lock_mw else row.lock & ~bit
+        self._shift(row.levels, bit, self._level(before_mw), self._level(power_mw))
+        for size, clean in row.clean.items():
+            if not self._steps.same(before_mw, power_mw, size):
+                sort = self._sort(power_mw, size) if power_mw >= self._lock_mw else None
+                clean.place(other, sort)
+
+    def _level(self, power_mw: float) -> int:
+        """The highest level that a power reaches; −1 for none."""
+        if power_mw < self._notice_mw:
+            return -1
+        steps = 10 / LEVEL_DB * math.log10(power_mw / self._notice_mw)
+        return min(LEVELS - 1, int(steps))
+
+    def _shift(self, levels: list[int], bit: int, before: int, after: int) -> None:
+        for level in range(before + 1, after + 1):
+            levels[level] |= bit
+        for level in range(after + 1, before + 1):
+            levels[level] &= ~bit
 
     def _cell(self, position: tuple[float, float]) -> tuple[int, int]:
-        return int(position[0] // self._notice_m), int(position[1] // self._notice_m)
+        return int(position[0] // self._cell_m), int(position[1] // self._cell_m)
 
     def _make_row(self, number: int) -> Row:
         here = self._positions[number]
-        row = Row({}, 0, 0, 0)
-        for other in sorted(self._near(self._cell(here))):
-            if other != number:
-                self._note(row, other, math.dist(here, self._positions[other]))
+        x, y = here
+        row = Row(number)
+        positions, power = self._positions, row.power
+        near_mw, fading, notice_mw = self._near_mw, self._fading, self._notice_mw
+        for other in self._near(self._cell(here)):
+            there = positions[other]
+            dx, dy = x - there[0], y - there[1]
+            square = dx * dx + dy * dy
+            power_mw = near_mw * square**fading if square > 1.0 else near_mw
+            if power_mw >= notice_mw and other != number:
+                power[other] = power_mw
+        self._fill(row)
         return row
 
-    def _chances(self, row: Row, bits: int) -> Chances:
-        sure = 0
-        doubtful: list[tuple[int, float]] = []
-        for other, power_mw in row.power.items():
-            if row.lock >> other & 1:
-                chance = math.exp(bits * log_bit_success(power_mw / self._noise_mw))
-                if chance > 1 - CERTAIN:
-                    sure |= 1 << other
-                elif chance > CERTAIN:
-                    doubtful.append((1 << other, chance))
-        return Chances(sure, doubtful)
+    def _fill(self, row: Row) -> None:
+        """Makes the sets of a row from its powers: walks from the strongest to the weakest, and
+        takes a picture at every level."""
+        octets = bytearray(len(self._positions) // 8 + 1)
+        pictures: list[int] = []
+        steps = self._stairs
+        step_mw = steps[0]
+        for power_mw, number in sorted(zip(row.power.values(), row.power), reverse=True):
+            while power_mw < step_mw:
+                pictures.append(int.from_bytes(octets, "little"))
+                step_mw = steps[len(pictures)]
+            octets[number >> 3] |= 1 << (number & 7)
+        row.notice = int.from_bytes(octets, "little")
+        row.reach |= row.notice
+        pictures += [row.notice] * (len(steps) - len(pictures))
+        row.levels = [pictures[place] for place in self._level_places]
+        row.levels.append(0)  # nobody reaches the level above the highest
+        row.sense = pictures[self._sense_place]
+        row.lock = pictures[self._lock_place]
 
-    def _make_overlap(self, number: int, other: int) -> Overlap:
-        """Goes through the receivers that hear both."""
-        row, noise = self.row(number), self.row(other).power
-        clean = self.header(number)
-        sure, touched, doomed = clean.sure, 0, 0
-        header = [pair for pair in clean.doubtful if pair[0].bit_length() - 1 not in noise]
-        doubtful: list[tuple[int, float]] = []
-        for receiver, power_mw in row.power.items():
-            bit = 1 << receiver
-            if receiver not in noise or not row.lock & bit:
-                continue
-            log_bit = log_bit_success(power_mw / (self._noise_mw + noise[receiver]))
-            chance = math.exp(self._phy.header_bits * log_bit)
-            if chance <= 1 - CERTAIN:
-                sure &= ~bit
-                if chance > CERTAIN:
-                    header.append((bit, chance))
-            if log_bit < -1e-10:
-                touched |= bit
-                if log_bit < DOOM_LOG:
-                    doomed |= bit
-                else:
-                    doubtful.append((bit, log_bit))
-        return Overlap(Chances(sure, header), touched, doomed, doubtful)
+    def _mask(self, members: Iterable[int]) -> int:
+        """A set of nodes from its members."""
+        octets = bytearray(len(self._positions) // 8 + 1)
+        for number in members:
+            octets[number >> 3] |= 1 << (number & 7)
+        return int.from_bytes(octets, "little")
+
+    def _sort(self, power_mw: float, size: int) -> tuple[bool, bool, float, float] | None:
+        """What awaits a receiver that a frame reaches with some power: surely the header, surely
+        all of it, the header's chance, the logarithm of a payload bit's chance."""
+        header, (some_mw, sure_mw) = self._steps.header, self._steps.payload(size)
+        if power_mw >= sure_mw and power_mw >= header[1]:
+            return True, True, 1.0, 0.0
+        if power_mw < header[0]:
+            return None
+        sinr = power_mw / self._noise_mw
+        locked = power_mw >= header[1]
+        chance = (
+            1.0
+            if locked
+            else math.exp(self._phy.header_bits * self._phy.log_header_bit_success(sinr))
+        )
+        log_bit = self._phy.log_bit_success(sinr) if power_mw >= some_mw else -math.inf
+        return locked, False, chance, log_bit
+
+
+class _Steps:
+    """The powers at which something becomes possible, or sure, in milliwatts."""
+
+    def __init__(self, phy: Phy) -> None:
+        self._phy = phy
+        self._noise_mw = milliwatts(phy.noise_dbm)
+        self.header = self._bounds(phy.log_header_bit_success, phy.header_bits, phy.header_bits)
+        """From where the header may be got on a silent medium, and from where it surely is."""
+        self._payload: dict[int, tuple[float, float]] = {}
+        self._marks: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+
+    def payload(self, size: int) -> tuple[float, float]:
+        """The same for payloads of a size, which is the length of their number of bits."""
+        known = self._payload.get(size)
+        if known is None:
+            bounds = self._bounds(self._phy.log_bit_success, 1 << size - 1, 1 << size)
+            known = self._payload[size] = bounds
+        return known
+
+    def same(self, before_mw: float, after_mw: float, size: int) -> bool:
+        """Whether two powers are alike in what is sure for them."""
+        low, high = sorted((before_mw, after_mw))
+        return low >= max(self.payload(size)[1], self.header[1]) or high < self.header[0]
+
+    def marks(self, size_most: int, size_least: int, count: int) -> list[tuple[int, int]]:
+        """For receivers whose strongest interferer is below each level and not below the one
+        before: the level that makes a sender immune to `count` of them, and the one that it
+        must reach in order not to be lost."""
+        key = size_most, size_least, count
+        known = self._marks.get(key)
+        if known is None:
+            known = self._marks[key] = self._make_marks(size_most, size_least, count)
+        return known
+
+    def _make_marks(self, size_most: int, size_least: int, count: int) -> list[tuple[int, int]]:
+        phy = self._phy
+        log_bit = phy.log_bit_success if size_least else phy.log_header_bit_success
+        sure = _sinr_for(log_bit, -CERTAIN / (1 << size_most))
+        some = _sinr_for(log_bit, math.log(CERTAIN) / (1 << (size_least or size_most) - 1))
+        powers = [milliwatts(phy.notice_dbm + LEVEL_DB * level) for level in range(LEVELS)]
+        marks = []
+        for level in range(1, LEVELS + 1):
+            most_mw = self._noise_mw + count * powers[level] if level < LEVELS else math.inf
+            least_mw = self._noise_mw + powers[level - 1]
+            immune = next((k for k in range(LEVELS) if powers[k] >= sure * most_mw), LEVELS)
+            doomed = max((k for k in range(LEVELS) if powers[k] <= some * least_mw), default=0)
+            marks.append((immune, doomed))
+        return marks
+
+    def _bounds(
+        self, log_bit: Callable[[float], float], bits_least: int, bits_most: int
+    ) -> tuple[float, float]:
+        some = _sinr_for(log_bit, math.log(CERTAIN) / bits_least)
+        sure = _sinr_for(log_bit, -CERTAIN / bits_most)
+        return self._noise_mw * some, self._noise_mw * sure
+
+
+def _sinr_for(log_bit: Callable[[float], float], wanted: float) -> float:
+    """The signal-to-noise ratio from which on a bit's chance is what is wanted."""
+    low_db, high_db = -20.0, 60.0
+    while high_db - low_db > 0.005:
+        middle_db = (low_db + high_db) / 2
+        if log_bit(10 ** (middle_db / 10)) >= wanted:
+            high_db = middle_db
+        else:
+            low_db = middle_db
+    return float(10 ** (high_db / 10))
+
+
+def _around(reach: int) -> list[tuple[int, int]]:
+    """The cells, as steps from the middle one, that may hold a node within a reach in cells."""
+    steps = range(-reach - 1, reach + 2)
+    return [
+        (dx, dy)
+        for dx in steps
+        for dy in steps
+        if max(0, abs(dx) - 1) ** 2 + max(0, abs(dy) - 1) ** 2 <= reach**2
+    ]

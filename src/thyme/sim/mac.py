@@ -9,15 +9,16 @@ Clauses: S1, S4.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from random import Random
 
 import msgspec
 
 from thyme.sim.kernel import Kernel
-from thyme.sim.medium import Air, Medium, numbers
+from thyme.sim.medium import Air, Medium
 from thyme.sim.phy import ACK_BYTES, CTS_BYTES, OVERHEAD_BYTES, RTS_BYTES, Phy
+from thyme.sim.tally import Tally
 
 BROADCAST = -1
 
@@ -40,27 +41,30 @@ class Frame:
 
     __slots__ = ("bytes", "queued_us", "station", "to", "token", "transmissions")
 
-    def __init__(self, to: int, payload_bytes: int, queued_us: int, token: object) -> None:
+    def __init__(
+        self, station: _Station, to: int, payload_bytes: int, queued_us: int, token: object
+    ) -> None:
+        self.station = station
+        """The MAC that has it in its queue."""
         self.to = to
         self.bytes = payload_bytes + OVERHEAD_BYTES
         self.queued_us = queued_us
         self.token = token
         """Whatever the layer above wants to find again."""
         self.transmissions = 0
-        self.station = _NOBODY
-        """The MAC that has it in its queue."""
 
 
 class _Station:
     """One node's MAC."""
 
     __slots__ = (
-        "asks_at_us", "count_from_us", "number", "off", "queue", "sending", "slots", "turn",
+        "asks_at_us", "bit", "count_from_us", "number", "off", "queue", "sending", "slots", "turn",
         "window",
     )  # fmt: skip
 
     def __init__(self, number: int, window: int) -> None:
         self.number = number
+        self.bit = 1 << number
         self.queue: deque[Frame] = deque()
         self.window = window
         self.slots = 0
@@ -75,8 +79,6 @@ class _Station:
         self.sending = False
         """From the start of a frame to its end, or to its acknowledgement's."""
 
-
-_NOBODY = _Station(-1, 0)
 
 OnReceived = Callable[[Frame, int, int], None]
 OnDone = Callable[[Frame, str], None]
@@ -98,32 +100,34 @@ class Dcf:
     ) -> None:
         self._kernel = kernel
         self._phy = phy
+        self._slot_us, self._difs_us, self._sifs_us = phy.slot_us, phy.difs_us, phy.sifs_us
+        self._eifs_us, self._detect_us = phy.eifs_us, phy.detect_us
+        self._timeout_us = phy.sifs_us + phy.slot_us + phy.preamble_us
+        self._ack_us = phy.duration_us(ACK_BYTES)
         self._medium = medium
-        self._rng = rng
+        self._random = rng.random
         self._config = config
         self._on_received = on_received
         self._on_done = on_done
         self._stations = [_Station(number, config.window_min) for number in range(size)]
-        self._ack_us = phy.duration_us(ACK_BYTES)
         self._reservations: deque[tuple[int, int]] = deque()
         """Until when the medium is reserved, and who heard so."""
         self._receptions: deque[tuple[int, int, int]] = deque()
         """The last frames: when each ended, who listened to it, who decoded it."""
         self._counting = 0
         """The nodes that count slots, or would if the medium were idle."""
-        self.frames: Counter[str] = Counter()
-        self.bytes_sent = 0
-        self.retransmissions = 0
+        self.tally = Tally(phy.duration_us)
 
-    def send(self, source: int, frame: Frame) -> None:
+    def send(self, source: int, to: int, payload_bytes: int, token: object) -> None:
         """Queues a frame; `on_done` says how it ended: sent, exceeded, full or stale."""
         station = self._stations[source]
-        if len(station.queue) >= self._config.queue_max:
+        frame = Frame(station, to, payload_bytes, self._kernel.now_us, token)
+        queue = station.queue
+        if len(queue) >= self._config.queue_max:
             self._on_done(frame, "full")
             return
-        frame.station = station
-        station.queue.append(frame)
-        if len(station.queue) == 1 and not station.sending:
+        queue.append(frame)
+        if len(queue) == 1 and not station.sending:
             self._contend(station)
 
     def switch(self, number: int, *, on: bool) -> None:
@@ -146,79 +150,78 @@ class Dcf:
     def _contend(self, station: _Station) -> None:
         """A frame is there where none was: finds out when it may be sent."""
         now_us = self._kernel.now_us
-        bit = 1 << station.number
+        bit = station.bit
         if self._counting & bit:
             if station.count_from_us is None:
                 return  # the medium is busy; the count goes on when it is idle
-            ends_us = station.count_from_us + station.slots * self._phy.slot_us
+            ends_us = station.count_from_us + station.slots * self._slot_us
             if ends_us > now_us:
                 self._take_turn(station, ends_us)
                 return
-        self._counting |= bit
-        reserved_us = self._reserved_until_us(station.number)
-        if self._medium.busy(station.number):
+        else:
+            self._counting |= bit
+        if self._medium.busy & bit:
             station.slots = self._draw(station)
             station.count_from_us = None
-        elif reserved_us > now_us:
-            station.slots = self._draw(station)
-            self._count(station, reserved_us + self._phy.difs_us)
-        else:
-            station.slots = 0
-            self._count(station, now_us + self._phy.difs_us)
+            return
+        idle_us = now_us
+        station.slots = 0
+        if self._reservations:
+            reserved_us = self._reserved_until_us(bit)
+            if reserved_us > now_us:
+                station.slots = self._draw(station)
+                idle_us = reserved_us
+        self._count(station, idle_us + self._difs_us)
 
     def _draw(self, station: _Station) -> int:
-        return int(self._rng.random() * (station.window + 1))
+        return int(self._random() * (station.window + 1))
 
-    def _reserved_until_us(self, number: int) -> int:
-        """How long others may keep the medium, as this node has heard (the NAV)."""
+    def _reserved_until_us(self, bit: int) -> int:
+        """How long others may keep the medium, as a node has heard (the NAV)."""
         reservations = self._reservations
-        if not reservations:
-            return 0
         now_us = self._kernel.now_us
         while reservations and reservations[0][0] <= now_us:
             reservations.popleft()
-        return max(
-            (until for until, heard in reservations if heard >> number & 1 and until > now_us),
-            default=0,
-        )
+        latest_us = 0
+        for until_us, heard in reservations:
+            if until_us > latest_us and heard & bit:
+                latest_us = until_us
+        return latest_us if latest_us > now_us else 0
 
-    def _wary_until_us(self, number: int) -> int:
+    def _wary_until_us(self, bit: int) -> int:
         """How long a node whose last frame was garbled leaves the medium to others, who may have
         understood it and be about to answer (EIFS)."""
         for ended_us, locked, decoded in reversed(self._receptions):
-            if locked >> number & 1:
-                return 0 if decoded >> number & 1 else ended_us + self._phy.eifs_us
+            if locked & bit:
+                return 0 if decoded & bit else ended_us + self._eifs_us
         return 0
 
     def _take_turn(self, station: _Station, at_us: int) -> None:
-        station.turn += 1
+        station.turn = turn = station.turn + 1
         station.asks_at_us = at_us
-        self._kernel.at(at_us, self._on_turn, (station, station.turn))
+        self._kernel.at(at_us, self._on_turn, (station, turn))
 
-    def _on_turn(self, argument: tuple[_Station, int]) -> None:
-        station, turn = argument
-        if turn == station.turn and station.asks_at_us is not None:
-            self._transmit(station)
-
-    def _freeze(self, air: Air) -> None:
+    def _freeze(self, waiting: int) -> None:
         """A frame starts: those who sense it stop counting, except those who are so close to their
         turn that they cannot know of it yet."""
-        waiting = air.sense & self._counting
-        if not waiting:
-            return
         now_us = self._kernel.now_us
-        slot_us, blind_us = self._phy.slot_us, now_us + self._phy.detect_us
-        for number in numbers(waiting):
+        slot_us, blind_us = self._slot_us, now_us + self._detect_us
+        while waiting:
+            number = waiting.bit_length() - 1
+            bit = 1 << number
+            waiting ^= bit
             station = self._stations[number]
-            if station.count_from_us is None:
+            from_us, asks_at_us = station.count_from_us, station.asks_at_us
+            if from_us is None or (asks_at_us is not None and asks_at_us <= blind_us):
                 continue
-            if station.asks_at_us is not None and station.asks_at_us <= blind_us:
-                continue
-            passed = (now_us - station.count_from_us) // slot_us
+            passed = (now_us - from_us) // slot_us
             if passed > 0:
-                station.slots = max(0, station.slots - passed)
-                if not station.slots and not station.queue:
-                    self._counting ^= 1 << number  # it had nothing to send, and waited long enough
+                if passed < station.slots:
+                    station.slots -= passed
+                else:
+                    station.slots = 0
+                    if not station.queue:
+                        self._counting ^= bit  # it had nothing to send, and waited long enough
             station.count_from_us = None
             station.asks_at_us = None
             station.turn += 1
@@ -226,67 +229,83 @@ class Dcf:
     def _thaw(self, air: Air, decoded: int) -> None:
         """A frame has ended: those for whom the medium is idle now count on."""
         now_us, receptions = self._kernel.now_us, self._receptions
-        while receptions and receptions[0][0] < now_us - self._phy.eifs_us:
+        oldest_us = now_us - self._eifs_us
+        while receptions and receptions[0][0] < oldest_us:
             receptions.popleft()
         receptions.append((now_us, air.locked, decoded))
-        waiting = air.sense & self._counting
-        if not waiting:
-            return
-        for number in numbers(waiting):
-            station = self._stations[number]
-            if station.count_from_us is None and not self._medium.busy(number):
-                idle_us = max(now_us, self._reserved_until_us(number))
-                self._count(station, idle_us + self._phy.difs_us)
+        waiting = air.sense & self._counting & ~self._medium.busy
+        while waiting:
+            bit = waiting & -waiting
+            waiting ^= bit
+            station = self._stations[bit.bit_length() - 1]
+            if station.count_from_us is None:
+                reserved_us = self._reserved_until_us(bit) if self._reservations else 0
+                self._count(station, max(now_us, reserved_us) + self._difs_us)
 
     def _count(self, station: _Station, from_us: int) -> None:
         """Starts to count down; with a frame waiting, its turn comes at the end."""
-        station.count_from_us = max(from_us, self._wary_until_us(station.number))
+        if self._receptions:
+            wary_us = self._wary_until_us(station.bit)
+            if wary_us > from_us:
+                from_us = wary_us
+        station.count_from_us = from_us
         if station.queue and not station.sending:
-            self._take_turn(station, station.count_from_us + station.slots * self._phy.slot_us)
+            station.turn = turn = station.turn + 1
+            station.asks_at_us = at_us = from_us + station.slots * self._slot_us
+            self._kernel.at(at_us, self._on_turn, (station, turn))
 
     def _back_off(self, station: _Station, from_us: int) -> None:
         """After a transmission: a new random wait, with or without a next frame."""
         station.sending = False
-        station.slots = self._draw(station)
+        station.slots = int(self._random() * (station.window + 1))
         station.asks_at_us = None
-        self._counting |= 1 << station.number
-        if self._medium.busy(station.number):
+        self._counting |= station.bit
+        if self._medium.busy & station.bit:
             station.count_from_us = None
         else:
             self._count(station, from_us)
 
     # On the air
 
-    def _transmit(self, station: _Station) -> None:
-        station.asks_at_us = None
-        frame = self._next_frame(station)
-        if frame is None:
+    def _on_turn(self, argument: tuple[_Station, int]) -> None:
+        """A station's count has ended, if nothing came before: it sends."""
+        station, turn = argument
+        if turn != station.turn or station.asks_at_us is None:
             return
-        self._counting &= ~(1 << station.number)
+        station.asks_at_us = None
+        frame = station.queue[0]
+        if frame.queued_us < self._kernel.now_us - self._config.lifetime_us:
+            fresh = self._fresh_frame(station)
+            if fresh is None:
+                return
+            frame = fresh
+        if self._counting & station.bit:
+            self._counting ^= station.bit
         station.sending = True
         frame.transmissions += 1
         if frame.transmissions > 1:
-            self.retransmissions += 1
-        if frame.to != BROADCAST and frame.bytes > self._config.rts_over_bytes:
+            self.tally.retransmissions[station.number] += 1
+        if frame.to == BROADCAST:
+            self._put_on_air(station.number, frame.bytes, "broadcast", frame, self._on_data_end)
+        elif frame.bytes > self._config.rts_over_bytes:
             self._put_on_air(station.number, RTS_BYTES, "rts", frame, self._on_rts_end)
         else:
-            self._send_data(frame)
+            self._send_unicast(frame)
 
-    def _send_data(self, frame: Frame) -> None:
-        kind = "broadcast" if frame.to == BROADCAST else "unicast"
-        self._put_on_air(frame.station.number, frame.bytes, kind, frame, self._on_data_end)
+    def _send_unicast(self, frame: Frame) -> None:
+        self._put_on_air(frame.station.number, frame.bytes, "unicast", frame, self._on_data_end)
 
     def _on_rts_end(self, air: Air) -> None:
         """The medium was asked for: the receiver grants it, if it understood and hears nobody."""
         frame, decoded = self._taken_off(air)
-        rest_us = 3 * self._phy.sifs_us + self._phy.duration_us(CTS_BYTES) + self._rest_us(frame)
+        rest_us = 3 * self._sifs_us + self._phy.duration_us(CTS_BYTES) + self._rest_us(frame)
         self._reserve(rest_us, decoded & ~(1 << frame.to))
         self._thaw(air, decoded)
-        if decoded >> frame.to & 1 and not self._reserved_until_us(frame.to):
-            self._kernel.at(self._kernel.now_us + self._phy.sifs_us, self._grant, frame)
+        if decoded >> frame.to & 1 and not self._reserved_until_us(1 << frame.to):
+            self._kernel.at(self._kernel.now_us + self._sifs_us, self._grant, frame)
         else:
             self._kernel.at(
-                self._kernel.now_us + self._timeout_us(), self._on_silence, frame.station
+                self._kernel.now_us + self._timeout_us, self._on_silence, frame.station
             )
 
     def _grant(self, frame: Frame) -> None:
@@ -298,11 +317,11 @@ class Dcf:
     def _on_cts_end(self, air: Air) -> None:
         frame, decoded = self._taken_off(air)
         station = frame.station
-        rest_us = 2 * self._phy.sifs_us + self._rest_us(frame)
+        rest_us = 2 * self._sifs_us + self._rest_us(frame)
         self._reserve(rest_us, decoded & ~(1 << station.number))
         self._thaw(air, decoded)
         if decoded >> station.number & 1 and not station.off:
-            self._kernel.at(self._kernel.now_us + self._phy.sifs_us, self._send_data, frame)
+            self._kernel.at(self._kernel.now_us + self._sifs_us, self._send_unicast, frame)
         else:
             self._on_silence(station)
 
@@ -312,48 +331,49 @@ class Dcf:
 
     def _taken_off(self, air: Air) -> tuple[Frame, int]:
         """Ends a frame on the air; returns what it was about and who decoded it."""
-        frame = air.payload
-        assert isinstance(frame, Frame)
-        return frame, self._medium.end(air)
+        decoded = self._medium.end(air)
+        self.tally.heard(air.locked, air.end_us - air.start_us)
+        frame: Frame = air.payload
+        return frame, decoded
 
     def _reserve(self, for_us: int, heard: int) -> None:
         """Those who decoded a frame leave the medium to the answers it calls for (NAV)."""
         self._reservations.append((self._kernel.now_us + for_us, heard))
 
-    def _next_frame(self, station: _Station) -> Frame | None:
-        """The frame at the head of the queue that is not too old."""
+    def _fresh_frame(self, station: _Station) -> Frame | None:
+        """The first frame in the queue that is not too old."""
         oldest_us = self._kernel.now_us - self._config.lifetime_us
         while station.queue and station.queue[0].queued_us < oldest_us:
             self._on_done(station.queue.popleft(), "stale")
         return station.queue[0] if station.queue else None
 
     def _put_on_air(
-        self, source: int, size: int, kind: str, payload: object, on_end: Callable[[Air], None]
+        self, source: int, size: int, kind: str, frame: Frame, on_end: Callable[[Air], None]
     ) -> None:
-        air = self._medium.start(source, size, self._kernel.now_us, payload)
-        self.frames[kind] += 1
-        self.bytes_sent += size
-        self._freeze(air)
+        now_us = self._kernel.now_us
+        air = self._medium.start(source, size, now_us, frame)
+        self.tally.sent(source, kind, size)
+        waiting = air.sense & self._counting
+        if waiting:
+            self._freeze(waiting)
         self._kernel.at(air.end_us, on_end, air)
 
     def _on_data_end(self, air: Air) -> None:
-        now_us = self._kernel.now_us
         frame, decoded = self._taken_off(air)
-        if frame.to != BROADCAST:
-            self._reserve(self._phy.sifs_us + self._ack_us, decoded & ~(1 << frame.to))
-        self._thaw(air, decoded)
-        station = frame.station
+        now_us = self._kernel.now_us
         if frame.to == BROADCAST:
+            self._thaw(air, decoded)
             self._on_received(frame, decoded, now_us)
-            self._finish(station, "sent")
-        elif decoded >> frame.to & 1:
-            self._on_received(frame, 1 << frame.to, now_us)
-            self._kernel.at(now_us + self._phy.sifs_us, self._acknowledge, frame)
+            self._finish(frame.station, "sent")
+            return
+        bit = 1 << frame.to
+        self._reserve(self._sifs_us + self._ack_us, decoded & ~bit)
+        self._thaw(air, decoded)
+        if decoded & bit:
+            self._on_received(frame, bit, now_us)
+            self._kernel.at(now_us + self._sifs_us, self._acknowledge, frame)
         else:
-            self._kernel.at(now_us + self._timeout_us(), self._on_silence, station)
-
-    def _timeout_us(self) -> int:
-        return self._phy.sifs_us + self._phy.slot_us + self._phy.preamble_us
+            self._kernel.at(now_us + self._timeout_us, self._on_silence, frame.station)
 
     def _acknowledge(self, frame: Frame) -> None:
         if self._medium.off >> frame.to & 1:
@@ -379,12 +399,12 @@ class Dcf:
             self._finish(station, "exceeded")
             return
         station.window = min(2 * station.window + 1, self._config.window_max)
-        self._back_off(station, self._kernel.now_us + self._phy.difs_us)
+        self._back_off(station, self._kernel.now_us + self._difs_us)
 
     def _finish(self, station: _Station, how: str) -> None:
         if station.off:
             return
         frame = station.queue.popleft()
         station.window = self._config.window_min
-        self._back_off(station, self._kernel.now_us + self._phy.difs_us)
+        self._back_off(station, self._kernel.now_us + self._difs_us)
         self._on_done(frame, how)

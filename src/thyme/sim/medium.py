@@ -4,17 +4,18 @@ One object per transmission, whatever the number of receivers. When a frame star
 hear its header lock on to it; when it ends, those of them that decoded its payload have it. Frames
 that overlap disturb each other at the receivers that hear both. A node locked on to one frame is
 deaf to the next (no capture), except that of preambles that start together the strongest wins.
+Who locks on to a frame is drawn only when it ends, unless another one meets it before.
 Clauses: S1, S2, S5.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from random import Random
+from typing import Any
 
 from thyme.sim.disk import DiskLinks
-from thyme.sim.links import Chances, Links, Row
+from thyme.sim.links import Links, Row
 from thyme.sim.phy import Phy
 
 
@@ -22,7 +23,7 @@ class Air:
     """A frame on the air."""
 
     __slots__ = (
-        "bits", "end_us", "lock", "locked", "notice", "others", "payload", "payload_us", "sense",
+        "alone", "bits", "end_us", "locked", "others", "payload", "payload_us", "row", "sense",
         "source", "start_us",
     )  # fmt: skip
 
@@ -34,13 +35,10 @@ class Air:
         end_us: int,
         payload_us: int,
         bits: int,
-        payload: object,
+        payload: Any,
     ) -> None:
         self.source = source
-        self.lock = row.lock
-        """The nodes that could listen to it."""
-        self.notice = row.notice
-        """The nodes that it may disturb."""
+        self.row = row
         self.start_us = start_us
         self.end_us = end_us
         self.payload_us = payload_us
@@ -48,6 +46,8 @@ class Air:
         self.bits = bits
         self.payload = payload
         """Whatever the sender's MAC wants to find again."""
+        self.alone = False
+        """Whether no other frame has met it, and who listens is still to be drawn."""
         self.locked = 0
         """The nodes that got the header and listen to the end."""
         self.sense = 0
@@ -61,177 +61,223 @@ class Medium:
 
     def __init__(self, phy: Phy, links: Links | DiskLinks, rng: Random) -> None:
         self._phy = phy
+        self._preamble_us, self._extension_us = phy.preamble_us, phy.extension_us
+        self._bits_per_us = phy.bits_per_us
         self._links = links
-        self._rng = rng
+        self._random = rng.random
         self._times: dict[int, tuple[int, int]] = {}
+        # Who listens may wait to be drawn if it does not change who senses the medium busy.
+        self._patient = phy.sense_dbm <= phy.lock_dbm
         self._deaf = 0
         self.off = 0
         """The nodes whose radio is switched off."""
+        self.busy = 0
+        """The nodes that sense a frame, or are sending one."""
         self.on_air: list[Air] = []
 
-    def busy(self, number: int) -> bool:
-        """Whether a node senses a frame, or is sending one."""
-        return any(air.sense >> number & 1 for air in self.on_air)
-
-    def start(self, source: int, mpdu_bytes: int, now_us: int, payload: object) -> Air:
+    def start(self, source: int, mpdu_bytes: int, now_us: int, payload: Any) -> Air:
         """Puts a frame on the air."""
         row = self._links.row(source)
         duration_us, bits = self._times.get(mpdu_bytes) or self._time(mpdu_bytes)
-        payload_us = now_us + self._phy.preamble_us
+        payload_us = now_us + self._preamble_us
         air = Air(source, row, now_us, now_us + duration_us, payload_us, bits, payload)
         bit = 1 << source
-        others = self._meet(air, bit) if self.on_air else None
-        if not others:
-            header = self._links.header(source)
-        elif len(others) == 1:
-            header = self._links.overlap(source, others[0].source).header
+        if self.on_air:
+            self._meet(air, bit)
+        self._deaf |= bit
+        if air.others:
+            self._listen_among(air, air.others)
+        elif self._patient:
+            air.alone = True
         else:
-            header = self._header_among(air, others)
-        air.locked = self._drawn(header, ~(self._deaf | self.off))
-        air.sense = row.sense | air.locked | bit
-        self._deaf |= air.locked | bit
+            self._listen(air)
+        air.sense = sense = row.sense | air.locked | bit
+        self.busy |= sense
         self.on_air.append(air)
         return air
+
+    def end(self, air: Air) -> int:
+        """Takes a frame off the air; returns the nodes that decoded it."""
+        on_air = self.on_air
+        on_air.remove(air)
+        self.busy = 0
+        for other in on_air:
+            self.busy |= other.sense
+        if air.alone:
+            self._deaf ^= 1 << air.source
+            return self._got_alone(air)
+        self._deaf &= ~(air.locked | 1 << air.source)
+        if self.off:
+            air.locked &= ~self.off
+        if not air.locked:
+            return 0
+        # Whoever overlapped this frame may still be on the air and must not keep it alive.
+        others, air.others = air.others, []
+        return self._got_among(air, others)
 
     def _time(self, mpdu_bytes: int) -> tuple[int, int]:
         """How long a frame of this size is on the air, and how many bits its payload has."""
         phy = self._phy
         duration_us = phy.duration_us(mpdu_bytes)
-        bits = (duration_us - phy.preamble_us - phy.extension_us) * phy.bits_per_us
+        bits = round((duration_us - phy.preamble_us - phy.extension_us) * phy.bits_per_us)
         self._times[mpdu_bytes] = duration_us, bits
         return duration_us, bits
 
-    def _meet(self, air: Air, bit: int) -> list[Air]:
-        """Lets a new frame and those on the air disturb each other; returns those that disturb the
-        new one. Frames too far apart for anybody to hear both do not meet."""
-        disturbing: list[Air] = []
+    def _meet(self, air: Air, bit: int) -> None:
+        """Lets a new frame and those on the air disturb each other. Frames too far apart for
+        anybody to hear both do not meet."""
+        row = air.row
         for other in self.on_air:
-            if other.notice & air.lock:
-                air.others.append(other)
-                disturbing.append(other)
+            theirs = other.row
+            if not row.reach & theirs.reach:
+                continue
+            if other.alone:
+                other.alone = False
+                self._listen(other)
             if other.locked & bit:
-                other.locked &= ~bit
-            if air.notice & other.lock:
+                other.locked ^= bit
+            if theirs.reach & row.lock:  # its own sender, too, cannot listen
+                air.others.append(other)
+            if row.notice & theirs.lock:
                 other.others.append(air)
                 age_us = air.start_us - other.start_us
-                if age_us < self._phy.preamble_us and other.locked:
+                if age_us < self._preamble_us and other.locked:
                     self._disturb_header(other, air, age_us)
-        return disturbing
+
+    # The header
+
+    def _listen(self, air: Air) -> None:
+        """Draws who locks on to a frame that nobody disturbs."""
+        air.locked = self._headers(air, ~(self._deaf | self.off))
+        self._deaf |= air.locked
+
+    def _listen_among(self, air: Air, others: list[Air]) -> None:
+        """Draws who locks on to a frame that starts while others are sending."""
+        free = air.row.lock & ~(self._deaf | self.off)
+        if not free:
+            return
+        rows = [other.row for other in others]
+        lost, got = self._contest_header(air.row, rows, free)
+        air.locked = self._headers(air, free & ~lost) | got
+        self._deaf |= air.locked
 
     def _disturb_header(self, other: Air, air: Air, age_us: int) -> None:
         """A frame starts during the preamble of another: some listeners turn to the stronger one,
         some lose the header."""
-        links = self._links
         lost = 0
         if age_us <= self._phy.detect_us:
-            mine, theirs = links.row(air.source).power, links.row(other.source).power
-            common = other.locked & links.row(air.source).lock
-            for receiver in numbers(common):
+            mine, theirs = air.row.power, other.row.power
+            for receiver in numbers(other.locked & air.row.lock):
                 if mine[receiver] > theirs[receiver]:
                     lost |= 1 << receiver
-        kept = other.locked & ~lost
-        header = links.overlap(other.source, air.source).header
-        lost |= kept & ~self._drawn(header, kept)
+        beaten, got = self._contest_header(other.row, [air.row], other.locked & ~lost)
+        lost |= beaten & ~got
         other.locked &= ~lost
         self._deaf &= ~lost
 
-    def _header_among(self, air: Air, others: list[Air]) -> Chances:
-        """The header's chances while several others are sending."""
-        sources = [other.source for other in others]
-        doubtful = []
-        for receiver in numbers(air.lock & ~self._deaf):
-            log_bit = self._links.log_bit(air.source, receiver, sources)
-            doubtful.append((1 << receiver, math.exp(self._phy.header_bits * log_bit)))
-        return Chances(0, doubtful)
+    def _headers(self, air: Air, among: int) -> int:
+        """Draws who gets a frame's header on a silent medium."""
+        clean = self._links.clean(air.row, air.bits)
+        got = clean.locked
+        random = self._random
+        for bit, header, _ in clean.doubtful(air.bits):
+            if random() < header:
+                got |= bit
+        return got & among
 
-    def end(self, air: Air) -> int:
-        """Takes a frame off the air; returns the nodes that decoded it."""
-        self.on_air.remove(air)
-        self._deaf &= ~(air.locked | 1 << air.source)
-        air.locked &= ~self.off
+    def _contest_header(self, row: Row, others: list[Row], among: int) -> tuple[int, int]:
+        """Who cannot count on a header while others are sending, and who of them gets it."""
+        touched = 0
+        for other in others:
+            touched |= other.notice
+        touched &= among
+        if not touched:
+            return 0, 0
+        bits = self._phy.header_bits
+        lost, unsure = self._links.contest(row, others, touched, bits)
+        got = 0
+        for bit, chance in self._links.header_chances(row, others, unsure):
+            if self._random() < chance:
+                got |= bit
+        return lost | unsure, got
+
+    # The payload
+
+    def _got_alone(self, air: Air) -> int:
+        """Draws who locked on to a frame that nobody met, and who got it."""
+        clean = self._links.clean(air.row, air.bits)
+        locked, got = clean.locked, clean.got
+        random = self._random
+        for bit, header, whole in clean.doubtful(air.bits):
+            chance = random()
+            if chance < header:
+                locked |= bit
+                if chance < whole:
+                    got |= bit
+        if self.off:
+            locked &= ~self.off
+            got &= ~self.off
+        air.locked = locked
+        return got
+
+    def _got_among(self, air: Air, others: list[Air]) -> int:
+        """Draws who of a frame's listeners got it in spite of others."""
+        clean = self._links.clean(air.row, air.bits)
         locked = air.locked
-        if not locked:
-            return 0
-        # Whoever overlapped this frame may still be on the air and must not keep it alive.
-        others, air.others = air.others, []
+        lost = won = 0
         if others:
-            locked = (
-                self._among_one(air, others[0], locked)
-                if len(others) == 1
-                else self._among_many(air, others, locked)
-            )
-        return self._drawn(self._links.payload(air.source, air.bits), locked)
+            lost, won = self._contest_payload(air, others, locked & clean.possible)
+        locked &= ~lost
+        got = locked & clean.got
+        random = self._random
+        for bit, header, whole in clean.doubtful(air.bits):
+            if locked & bit and random() * header < whole:
+                got |= bit
+        return got | won
 
-    def _among_one(self, air: Air, other: Air, locked: int) -> int:
-        """Who of the locked survives the overlap with one other frame."""
-        bits = self._shared_bits(air, other)
-        if bits <= 0:
-            return locked
-        overlap = self._links.overlap(air.source, other.source)
-        if not locked & overlap.touched:
-            return locked
-        if bits >= 200:
-            locked &= ~overlap.doomed
-            doubtful = overlap.doubtful
-        else:
-            doubtful = [
-                *overlap.doubtful,
-                *(
-                    (1 << receiver, self._links.log_bit(air.source, receiver, [other.source]))
-                    for receiver in numbers(locked & overlap.doomed)
-                ),
-            ]
-        random = self._rng.random
-        for bit, log_bit in doubtful:
-            if locked & bit and random() >= math.exp(bits * log_bit):
-                locked ^= bit
-        return locked
+    def _contest_payload(self, air: Air, others: list[Air], among: int) -> tuple[int, int]:
+        """Who cannot count on a payload that overlaps others, and who of them gets it."""
+        touched, rows = 0, []
+        most = least = 0
+        for other in others:
+            bits = self._shared_bits(air, other)
+            if bits > 0 and among & other.row.notice:
+                touched |= among & other.row.notice
+                rows.append(other.row)
+                most += bits
+                least = min(bits, least or bits)
+        if not rows:
+            return 0, 0
+        lost, unsure = self._links.contest(air.row, rows, touched, min(most, air.bits), least)
+        return lost | unsure, self._worked_out(air, others, unsure) if unsure else 0
 
     def _shared_bits(self, air: Air, other: Air) -> int:
         start_us = max(air.payload_us, other.start_us)
-        end_us = min(air.end_us - self._phy.extension_us, other.end_us)
-        return (end_us - start_us) * self._phy.bits_per_us
+        end_us = min(air.end_us - self._extension_us, other.end_us)
+        return round((end_us - start_us) * self._bits_per_us)
 
-    def _among_many(self, air: Air, others: list[Air], locked: int) -> int:
-        """Who of the locked survives several others: chunk by chunk, receiver by receiver."""
-        noticed = 0
-        for other in others:
-            noticed |= other.notice
+    def _worked_out(self, air: Air, others: list[Air], receivers: int) -> int:
+        """Draws receiver by receiver, chunk by chunk."""
         chunks = self._chunks(air, others)
-        for receiver in numbers(locked & noticed):
-            log = 0.0
-            for bits, sources in chunks:
-                log += bits * self._links.log_bit(air.source, receiver, sources)
-            if log < 0 and self._rng.random() >= math.exp(log):
-                locked &= ~(1 << receiver)
-        return locked
+        got = 0
+        for bit, chance in self._links.payload_chances(air.row, chunks, receivers):
+            if self._random() < chance:
+                got |= bit
+        return got
 
-    def _chunks(self, air: Air, others: list[Air]) -> list[tuple[int, list[int]]]:
+    def _chunks(self, air: Air, others: list[Air]) -> list[tuple[float, list[Row]]]:
         """The stretches of the payload during which the same others are sending."""
-        last_us = air.end_us - self._phy.extension_us
+        last_us = air.end_us - self._extension_us
         cuts = {air.payload_us, last_us}
         for other in others:
             cuts |= {min(max(at, air.payload_us), last_us) for at in (other.start_us, other.end_us)}
-        edges = sorted(cuts)
-        chunks = []
-        for start_us, end_us in itertools.pairwise(edges):
-            sources = [
-                other.source
-                for other in others
-                if other.start_us < end_us and other.end_us > start_us
-            ]
-            if sources:
-                chunks.append(((end_us - start_us) * self._phy.bits_per_us, sources))
-        return chunks
-
-    def _drawn(self, chances: Chances, among: int) -> int:
-        """Draws who gets something."""
-        got = chances.sure
-        random = self._rng.random
-        for bit, chance in chances.doubtful:
-            if random() < chance:
-                got |= bit
-        return got & among
+        return [
+            (
+                (end_us - start_us) * self._bits_per_us,
+                [o.row for o in others if o.start_us < end_us and o.end_us > start_us],
+            )
+            for start_us, end_us in itertools.pairwise(sorted(cuts))
+        ]
 
 
 def numbers(nodes: int) -> list[int]:

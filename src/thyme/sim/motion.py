@@ -1,21 +1,25 @@
 """Motion: nodes walk their paths, and the links follow.
 
 A node's place is brought up to date whenever it has gone a step, so the links are never further
-from the truth than that, and a node that pauses costs nothing.
+from the truth than that, and a node that pauses costs nothing. Instants of paths count from the
+start of the world.
 Clause: S6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from thyme.sim.disk import DiskLinks
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
-from thyme.sim.paths import Leg
+from thyme.sim.paths import Leg, Point
 
 STEP_M = 1.0
 """How far a node goes before its place is brought up to date."""
+
+OnLeg = Callable[[int, Leg], None]
+"""Told of each leg as it begins: whose, and which."""
 
 
 class Motion:
@@ -27,28 +31,44 @@ class Motion:
         links: Links | DiskLinks,
         paths: Mapping[int, Iterable[Leg]],
         step_m: float = STEP_M,
+        on_leg: OnLeg | None = None,
     ) -> None:
         self._kernel = kernel
+        self._start_us = kernel.now_us
         self._links = links
         self._step_m = step_m
+        self._on_leg = on_leg
+        self._legs: dict[int, Leg] = {}
         self.steps = 0
         for number, path in paths.items():
             self._next_leg((number, iter(path)))
+
+    def place(self, number: int) -> Point | None:
+        """Where a node is, between steps too; None if it has no path."""
+        leg = self._legs.get(number)
+        return None if leg is None else leg.at(self._kernel.now_us - self._start_us)
 
     def _next_leg(self, walker: tuple[int, Iterator[Leg]]) -> None:
         number, legs = walker
         leg = next(legs, None)
         if leg is None:
             return
-        self._kernel.at(leg.end_us, self._next_leg, walker)
+        if number not in self._legs:
+            self._links.move(number, leg.start)
+        self._legs[number] = leg
+        if self._on_leg is not None:
+            self._on_leg(number, leg)
+        self._kernel.at(self._start_us + leg.end_us, self._next_leg, walker)
         if leg.moves:
-            self._step((number, leg))
+            at_us = max(self._kernel.now_us, self._start_us + leg.start_us)
+            self._kernel.at(at_us, self._step, (number, leg))
 
     def _step(self, walk: tuple[int, Leg]) -> None:
         number, leg = walk
-        now_us = self._kernel.now_us
+        now_us = self._kernel.now_us - self._start_us
         self._links.move(number, leg.at(now_us))
         self.steps += 1
         if now_us < leg.end_us:
             step_us = max(1, int(self._step_m / leg.speed_m_s * 1e6))
-            self._kernel.at(min(leg.end_us, now_us + step_us), self._step, walk)
+            at_us = self._start_us + min(leg.end_us, now_us + step_us)
+            self._kernel.at(at_us, self._step, walk)

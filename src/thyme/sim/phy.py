@@ -1,54 +1,90 @@
 """The physical layer: who hears whom, how well, and how long a frame takes.
 
-Log-distance propagation, thermal noise, and the NIST error model for OFDM with binary phase shift
-keying at rate 1/2 (802.11g at 6 Mb/s); all as in the profile that the reference measurements were
-made with. Power is in milliwatts, time in microseconds.
+Log-distance propagation and thermal noise, with the rates and error models of `rates`; all as in
+the profile that the reference measurements were made with. `phy_of` makes the radio of a standard
+and a rate. Power is in milliwatts, time in microseconds.
 Clauses: S1, S2.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import msgspec
+
+from thyme.sim.rates import Mode, mode_of
 
 OVERHEAD_BYTES = 64
 """What UDP (8), IPv4 (20), LLC/SNAP (8) and the MAC with its checksum (28) add to a payload."""
 ACK_BYTES, RTS_BYTES, CTS_BYTES = 14, 20, 14
+RANGE_BYTES = 300
+"""The payload that a radio's range is about."""
+POWER_DBM = 17.318
+"""What every radio sends with, unless its range is asked for: 113 m at 6 Mb/s."""
+SLOT_US, SIFS_US, DIFS_US = 20, 10, 50
+_G6, _B1 = mode_of("802.11g", 6), mode_of("802.11b", 1)
 
 
 class Phy(msgspec.Struct, frozen=True, kw_only=True):
     """The radio's parameters; the default is 802.11g at 6 Mb/s with a range of about 113 m."""
 
-    power_dbm: float = 17.318
+    mode: Mode = _G6
+    """Of all frames: data, broadcasts, acknowledgements and requests."""
+    power_dbm: float = POWER_DBM
     loss_reference_db: float = 46.6777
     loss_exponent: float = 3.0
     noise_dbm: float = -93.966
-    """Thermal noise of 20 MHz at 290 K, and 7 dB of the receiver's own."""
+    """Thermal noise of 20 MHz at 290 K, and 7 dB of the receiver's own. Also for 802.11b: ns-3
+    gives its channels 22 MHz, but measures their noise in 20."""
     lock_dbm: float = -96.0
     sense_dbm: float = -99.0
     notice_dbm: float = -101.0
     """Weaker signals are ignored altogether, as interference too."""
-    bits_per_us: int = 6
-    bits_per_symbol: int = 24
-    symbol_us: int = 4
-    preamble_us: int = 20
-    """Training and the header that says how long the frame is."""
     detect_us: int = 4
     """How long a preamble must be heard before a node knows of it."""
-    header_bits: int = 24
-    extension_us: int = 6
-    slot_us: int = 20
-    sifs_us: int = 10
-    difs_us: int = 50
-    eifs_us: int = 364
-    """The wait after a frame that could not be decoded, in place of `difs_us`."""
+    slot_us: int = SLOT_US
+    sifs_us: int = SIFS_US
+    difs_us: int = DIFS_US
+    eifs_us: int = SIFS_US + _B1.duration_us(ACK_BYTES) + DIFS_US
+    """The wait after a frame that could not be decoded, in place of `difs_us`: leaves time for an
+    acknowledgement at the lowest rate that anybody on the channel may use, whatever our own is."""
+
+    @property
+    def bits_per_us(self) -> float:
+        """The rate in Mb/s."""
+        return self.mode.bits_per_us
+
+    @property
+    def preamble_us(self) -> int:
+        """Training and the header that says how long the frame is."""
+        return self.mode.preamble_us
+
+    @property
+    def header_bits(self) -> int:
+        """Of the header, which goes at the standard's lowest rate."""
+        return self.mode.header_bits
+
+    @property
+    def extension_us(self) -> int:
+        """Silence after a frame that counts as part of it."""
+        return self.mode.extension_us
+
+    @property
+    def window_min(self) -> int:
+        """The back-off window before anything was lost, in slots."""
+        return self.mode.window_min
 
     def duration_us(self, mpdu_bytes: int) -> int:
         """How long a frame is on the air."""
-        symbols = -(-(22 + 8 * mpdu_bytes) // self.bits_per_symbol)
-        return self.preamble_us + self.symbol_us * symbols + self.extension_us
+        return self.mode.duration_us(mpdu_bytes)
+
+    def log_bit_success(self, sinr: float) -> float:
+        """The logarithm of the probability that one more bit of payload is decoded."""
+        return self.mode.log_bit_success(sinr)
+
+    def log_header_bit_success(self, sinr: float) -> float:
+        """The same for a bit of the header."""
+        return self.mode.log_header_bit_success(sinr)
 
     def received_mw(self, distance_m: float) -> float:
         """The power of a frame at a distance."""
@@ -62,14 +98,45 @@ class Phy(msgspec.Struct, frozen=True, kw_only=True):
         budget_db = self.power_dbm - self.loss_reference_db - threshold_dbm
         return float(10 ** (budget_db / (10 * self.loss_exponent)))
 
+    def delivery(self, received_dbm: float, payload_bytes: int = RANGE_BYTES) -> float:
+        """The chance of a frame received with this power on a silent medium."""
+        if received_dbm < self.lock_dbm:
+            return 0.0
+        sinr = milliwatts(received_dbm - self.noise_dbm)
+        payload_us = self.duration_us(payload_bytes + OVERHEAD_BYTES)
+        payload_us -= self.preamble_us + self.extension_us
+        return math.exp(
+            self.header_bits * self.log_header_bit_success(sinr)
+            + payload_us * self.bits_per_us * self.log_bit_success(sinr)
+        )
+
+    def range_m(self) -> float:
+        """Where half of the frames with 300 bytes of payload are delivered, or the last of them.
+
+        The slowest rates outlast the noise further than a receiver notices that a frame begins
+        (`lock_dbm`): there, all arrive up to this distance and none beyond.
+        """
+        lost_dbm, got_dbm = self.noise_dbm - 20, self.noise_dbm + 60
+        while got_dbm - lost_dbm > 1e-6:
+            middle_dbm = (lost_dbm + got_dbm) / 2
+            if self.delivery(middle_dbm) >= 0.5:
+                got_dbm = middle_dbm
+            else:
+                lost_dbm = middle_dbm
+        return self.reach_m(got_dbm)
+
     def for_range(self, range_m: float) -> Phy:
-        """The same radio with its power set so that its range changes from 113 m to this one."""
-        gain_db = 10 * self.loss_exponent * math.log10(range_m / RANGE_M)
-        return msgspec.structs.replace(self, power_dbm=self.power_dbm + gain_db)
+        """The same radio with its power set so that its `range_m` is this one."""
+        # To the centimetre, so that the default's 113 m are no more and no less.
+        usual_m = round(msgspec.structs.replace(self, power_dbm=POWER_DBM).range_m(), 2)
+        gain_db = 10 * self.loss_exponent * math.log10(range_m / usual_m)
+        return msgspec.structs.replace(self, power_dbm=POWER_DBM + gain_db)
 
 
-RANGE_M = 113.0
-"""Where the default radio delivers half of its frames with 300 bytes of payload."""
+def phy_of(standard: str, rate_mbps: float | None = None) -> Phy:
+    """The radio of a standard, 802.11b or 802.11g, at one of its rates; the lowest if none is
+    named. It sends with the usual power: a faster one does not reach as far."""
+    return Phy(mode=mode_of(standard, rate_mbps))
 
 
 def milliwatts(dbm: float) -> float:
@@ -78,28 +145,5 @@ def milliwatts(dbm: float) -> float:
 
 
 def log_bit_success(sinr: float) -> float:
-    """The logarithm of the probability that one more bit is decoded, at a signal-to-noise ratio.
-
-    The union bound of the convolutional code's error events (free distance 10), with the distance
-    spectrum of the industry-standard code of rate 1/2.
-    """
-    # A thousandth of a decibel is far below what tells two links apart, and makes for few values.
-    return _log_bit_success(round(10_000 * math.log10(sinr)))
-
-
-@lru_cache(maxsize=100_000)
-def _log_bit_success(sinr_mdb: int) -> float:
-    error = 0.5 * math.erfc(math.sqrt(10 ** (sinr_mdb / 10_000)))
-    if error == 0.0:
-        return 0.0
-    square = 4.0 * error * (1.0 - error)
-    power = square**5
-    bound = 0.0
-    for weight in _SPECTRUM:
-        bound += weight * power
-        power *= square
-    event = min(0.5 * bound, 1.0)
-    return math.log1p(-event) if event < 1.0 else -math.inf
-
-
-_SPECTRUM = (36, 211, 1404, 11633, 77433, 502690, 3322763, 21292910, 134365911)
+    """What `Phy.log_bit_success` is for the default radio."""
+    return _G6.log_bit_success(sinr)

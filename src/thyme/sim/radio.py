@@ -31,6 +31,19 @@ class RadioConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Disks in place of fading signals."""
 
 
+class Activity(msgspec.Struct, frozen=True):
+    """What one node's radio has done."""
+
+    frames: int
+    """Put on the air, of every kind, repetitions included."""
+    bytes: int
+    """Theirs, MAC headers included."""
+    retransmissions: int
+    sending_us: int
+    receiving_us: int
+    """Listening to frames, whether it could decode them or not."""
+
+
 class Radio:
     """A wireless network of numbered nodes.
 
@@ -50,7 +63,6 @@ class Radio:
         on_received: Callable[[Frame, int, int], None],
         on_done: Callable[[Frame, str], None],
     ) -> None:
-        self._kernel = kernel
         self.links = (
             Links(config.phy, positions)
             if config.disk is None
@@ -67,10 +79,10 @@ class Radio:
             on_received,
             on_done,
         )
-
-    def send(self, source: int, to: int, payload_bytes: int, token: object) -> None:
-        """Hands a frame to a node's MAC; `to` may be `BROADCAST`."""
-        self._dcf.send(source, Frame(to, payload_bytes, self._kernel.now_us, token))
+        self._tally = self._dcf.tally
+        self.send = self._dcf.send
+        """Hands a frame to a node's MAC: `send(source, to, payload_bytes, token)`; `to` may be
+        `BROADCAST`."""
 
     def switch(self, number: int, *, on: bool) -> None:
         """Switches a node's radio on or off: off, it hears nothing and loses what it had queued."""
@@ -79,19 +91,33 @@ class Radio:
     @property
     def frames(self) -> int:
         """Frames put on the air, of every kind, repetitions included."""
-        return self._dcf.frames.total()
+        return self._tally.frames().total()
 
     @property
     def frames_by_kind(self) -> dict[str, int]:
         """The same by kind: broadcast, unicast, ack, rts, cts."""
-        return dict(self._dcf.frames)
+        return dict(self._tally.kinds())
 
     @property
     def bytes_sent(self) -> int:
         """Bytes put on the air, MAC headers included."""
-        return self._dcf.bytes_sent
+        return self._tally.bytes().total()
 
     @property
     def retransmissions(self) -> int:
         """Frames that were sent again for want of an acknowledgement."""
-        return self._dcf.retransmissions
+        return self._tally.retransmissions.total()
+
+    def activity(self) -> list[Activity]:
+        """What each node's radio has done so far."""
+        frames, size, sending = self._tally.frames(), self._tally.bytes(), self._tally.sending_us()
+        return [
+            Activity(
+                frames[number],
+                size[number],
+                self._tally.retransmissions[number],
+                sending[number],
+                self._tally.receiving_us(number),
+            )
+            for number in range(len(self.links))
+        ]

@@ -1,112 +1,151 @@
 """The wireless world: nodes with places, whose messages travel by radio.
 
 The carrier that the simulation is about. A message longer than a frame may be is cut into parts
-and arrives where all of them do. What the MAC could not deliver is told to the sender.
-Clauses: S1, S4, S14.
+and arrives where all of them do. What the MAC could not deliver is told to the sender. Nodes may
+walk, faults may come between (`thyme.sim.fate`), everything is counted (`measured`), and a
+recorder may write it down.
+Clauses: S1, S4, S6, S8, S9, S14, S17.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Message
 from thyme.protocol.node import Node, Received, SendFailed
 from thyme.protocol.requests import Request, Told
 from thyme.sim.driver import Driver, Journal
+from thyme.sim.energy import Phone
+from thyme.sim.faults import Fault
 from thyme.sim.kernel import Kernel
+from thyme.sim.measure import Ledger, Measurements, kind_of, measured
+from thyme.sim.motion import Motion
+from thyme.sim.parcels import Parcel
+from thyme.sim.paths import Leg, Point
+from thyme.sim.phones import NEXUS_6
 from thyme.sim.radio import BROADCAST, Frame, Radio, RadioConfig, numbers
+from thyme.sim.recorder import (
+    AskedFor,
+    Befell,
+    Event,
+    GaveUp,
+    HeardMessage,
+    Recorder,
+    SentMessage,
+    Switched,
+    WasTold,
+    walks,
+)
+from thyme.sim.trouble import Trouble
 from thyme.storage.store import Store
 from thyme.wire import size_of
 
-PAYLOAD_BYTES_MAX = 2_268
-"""What fits into one frame: the network's unit of 2,296 bytes less its own headers."""
-
-
-class _Parcel:
-    """A message on its way, in one part or several."""
-
-    __slots__ = ("arrived", "bytes_left", "everywhere", "message", "number", "sender", "sent", "to")
-
-    def __init__(
-        self, sender: NodeId, to: NodeId | None, number: int, message: Message, size: int
-    ) -> None:
-        self.sender = sender
-        self.to = to
-        self.number = number
-        """The radio's number of the receiver, or `BROADCAST`."""
-        self.message = message
-        self.bytes_left = size
-        self.sent = 0
-        self.arrived = 0
-        self.everywhere = -1
-        """The nodes that have every part so far."""
-
 
 class WirelessWorld:
-    """Nodes at places, a radio between them, and their clock."""
+    """Nodes at places, a radio between them, and their clock.
+
+    Instants of `paths` count from the start; a node with a path starts where the path does.
+    """
 
     def __init__(
         self,
-        positions: Mapping[NodeId, tuple[float, float]],
+        positions: Mapping[NodeId, Point],
         *,
         seed: int,
         config: RadioConfig | None = None,
         start_us: int = 0,
         journal: Journal | None = None,
+        paths: Mapping[NodeId, Iterable[Leg]] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        config = config or RadioConfig()
         self.kernel = Kernel(start_us)
+        self.start_us = start_us
+        self.trouble = Trouble(seed)
+        self.ledger = Ledger(len(positions))
         self._names = list(positions)
+        self._places = list(positions.values())
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._driver = Driver(self.kernel, self, journal)
+        self._tries_max = config.mac.transmissions_max
+        self._parcels = 0
+        self._recorder = recorder
+        if recorder is not None:
+            range_m = config.phy.range_m() if config.disk is None else config.disk.range_m
+            recorder.begin(start_us, self._names, self._places, range_m)
         self.radio = Radio(
             self.kernel,
-            list(positions.values()),
+            self._places,
             seed=seed,
-            config=config or RadioConfig(),
+            config=config,
             on_received=self._on_received,
             on_done=self._on_done,
         )
         for number in range(len(self._names)):
             self.radio.switch(number, on=False)
-        self.messages: Counter[str] = Counter()
-        """Messages handed to the radio, by type."""
-        self.bytes: Counter[str] = Counter()
-        """Their bytes."""
-        self.dropped: Counter[str] = Counter()
-        """What the senders' MACs gave up, by cause."""
+        numbered = {self._numbers[name]: path for name, path in (paths or {}).items()}
+        self.motion = Motion(self.kernel, self.radio.links, numbered, on_leg=self._on_leg)
 
     @property
     def now_us(self) -> int:
         """What time it is."""
         return self.kernel.now_us
 
+    # Nodes
+
     def add(
         self, node: Node, store: Store, on_told: Callable[[Told], None], *, skew_us: int = 0
     ) -> None:
         """Switches a device on at its place; its clock is `skew_us` ahead."""
-        self.radio.switch(self._numbers[node.node_id], on=True)
+        number = self._numbers[node.node_id]
+        self._switch(number, on=True)
+        if self._recorder is not None:
+            on_told = self._recorded(number, on_told)
         self._driver.add(node, store, on_told, skew_us)
 
     def remove(self, node_id: NodeId) -> None:
         """Switches a device off without warning."""
         self._driver.remove(node_id)
-        self.radio.switch(self._numbers[node_id], on=False)
+        self._switch(self._numbers[node_id], on=False)
+
+    def _switch(self, number: int, *, on: bool) -> None:
+        self.ledger.switch(number, self.kernel.now_us, on=on)
+        self._record(Switched, number, on)
+        self.radio.switch(number, on=on)
+
+    def leave(self, node_id: NodeId) -> None:
+        """Tells a node that its device will be switched off in a moment (S7)."""
+        self._driver.leave(node_id)
+
+    def set_skew(self, node_id: NodeId, skew_us: int) -> None:
+        """Sets a node's clock (S8)."""
+        self._driver.set_skew(node_id, skew_us)
 
     def ask(self, node_id: NodeId, request: Request) -> None:
         """The application of a node asks for something, now."""
-        self._driver.ask(node_id, request)
+        if node_id in self._driver:
+            number = self._numbers[node_id]
+            self.ledger.ask(number, request)
+            self._record(AskedFor, number, type(request).__name__)
+            self._driver.ask(node_id, request)
+
+    def place(self, node_id: NodeId) -> Point:
+        """Where a node is now."""
+        number = self._numbers[node_id]
+        return self.motion.place(number) or self._places[number]
 
     def run(self, until_us: int) -> None:
         """Lets everything up to an instant happen."""
         self.kernel.run(until_us)
 
+    # Messages
+
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
         """Sends a message to a node one hop away."""
         number = self._numbers.get(to)
         if number is None:
-            self.dropped["unknown"] += 1
+            self.ledger.drop(self._numbers[sender], "unknown")
         else:
             self._transmit(sender, to, number, message)
 
@@ -116,43 +155,139 @@ class WirelessWorld:
 
     def _transmit(self, sender: NodeId, to: NodeId | None, number: int, message: Message) -> None:
         size = size_of(message)
-        kind = type(message).__name__
-        self.messages[kind] += 1
-        self.bytes[kind] += size
-        self._send_part(_Parcel(sender, to, number, message, size))
+        source = self._numbers[sender]
+        kind = kind_of(message)
+        counts = self.ledger.send(source, message, kind, size)
+        self._parcels += 1
+        if self._recorder is not None:
+            target = None if to is None else number
+            self._record(SentMessage, self._parcels, source, target, kind, size)
+        now_us = self.kernel.now_us
+        self._send_part(
+            Parcel(self._parcels, sender, source, to, number, message, size, counts, now_us)
+        )
 
-    def _send_part(self, parcel: _Parcel) -> None:
+    def _send_part(self, parcel: Parcel) -> None:
         """Hands the next part to the MAC; one at a time, so that no queue overflows."""
-        length = min(PAYLOAD_BYTES_MAX, parcel.bytes_left)
-        parcel.bytes_left -= length
-        parcel.sent += 1
-        token = (parcel, parcel.sent)
-        self.radio.send(self._numbers[parcel.sender], parcel.number, length, token)
+        token = (parcel, parcel.cut())
+        self.radio.send(parcel.source, parcel.number, parcel.length, token)
 
     def _on_received(self, frame: Frame, receivers: int, now_us: int) -> None:
         parcel, part = _token(frame)
         if part <= parcel.arrived:
             return  # it came twice, since its acknowledgement was lost
+        if not self.trouble.calm:
+            receivers = self._spared(parcel, receivers)
+            parcel.taken = not receivers and parcel.to is not None
+            if parcel.taken:
+                return
         parcel.arrived = part
         parcel.everywhere &= receivers
-        if parcel.bytes_left:
-            return
+        if not parcel.bytes_left and parcel.everywhere:
+            self._arrive(parcel)
+
+    def _spared(self, parcel: Parcel, receivers: int) -> int:
+        """Those of the receivers whom no fault keeps from hearing."""
+        reaches, sender = self.trouble.reaches, parcel.sender
+        return sum(
+            1 << number for number in numbers(receivers) if reaches(sender, self._names[number])
+        )
+
+    def _arrive(self, parcel: Parcel) -> None:
+        """All parts are there: brings the message to the nodes, at once unless there is trouble."""
+        receivers = numbers(parcel.everywhere)
+        if parcel.sent > 1:  # what a node heard in an earlier life is lost
+            since_us, begun_us = self.ledger.on_since_us, parcel.begun_us
+            receivers = [number for number in receivers if (since_us[number] or 0) <= begun_us]
         event = Received(parcel.sender, parcel.message)
-        for number in numbers(parcel.everywhere):
+        if not self.trouble.calm:
+            self._arrive_in_trouble(parcel, receivers, event)
+            return
+        if self._recorder is not None:
+            self._record(HeardMessage, parcel.serial, receivers)
+        heard, heard_bytes, size = parcel.counts.heard, parcel.counts.heard_bytes, parcel.size
+        feed, names = self._driver.feed, self._names
+        for number in receivers:
+            heard[number] += 1
+            heard_bytes[number] += size
+            feed(names[number], event)
+
+    def _arrive_in_trouble(self, parcel: Parcel, receivers: list[int], event: Received) -> None:
+        for number in receivers:
+            for delay_us in self.trouble.delays_us(self._names[number]):
+                if delay_us:
+                    late = (parcel, number, event)
+                    self.kernel.at(self.kernel.now_us + delay_us, self._bring, late)
+                else:
+                    self._bring((parcel, number, event))
+
+    def _bring(self, argument: tuple[Parcel, int, Received]) -> None:
+        parcel, number, event = argument
+        if self._names[number] in self._driver:
+            parcel.counts.heard[number] += 1
+            parcel.counts.heard_bytes[number] += parcel.size
+            self._record(HeardMessage, parcel.serial, (number,))
             self._driver.feed(self._names[number], event)
 
     def _on_done(self, frame: Frame, how: str) -> None:
-        parcel, _ = _token(frame)
+        parcel, part = _token(frame)
         if how == "sent":
-            if parcel.bytes_left:
+            if parcel.taken:
+                how = self._repeat(parcel, part)
+            elif parcel.bytes_left:
                 self._send_part(parcel)
+        if how == "sent":
             return
-        self.dropped[how] += 1
-        if parcel.to is not None:
-            self._driver.feed(parcel.sender, SendFailed(parcel.to, parcel.message))
+        self.ledger.drop(parcel.source, how)
+        self._record(GaveUp, parcel.serial, how)
+        if parcel.to is not None and how != "off":
+            # Not at once: the node may be in the middle of what made it send.
+            failed = SendFailed(parcel.to, parcel.message)
+            self.kernel.at(self.kernel.now_us, self._fail, (parcel.sender, failed))
+
+    def _repeat(self, parcel: Parcel, part: int) -> str:
+        """A fault kept a frame from its receiver: it is sent again as often as the MAC would."""
+        parcel.taken = False
+        parcel.tries += 1
+        if parcel.tries >= self._tries_max:
+            return "exceeded"
+        self.ledger.repeated += 1
+        self.radio.send(parcel.source, parcel.number, parcel.length, (parcel, part))
+        return "sent"
+
+    def _fail(self, argument: tuple[NodeId, SendFailed]) -> None:
+        self._driver.feed(*argument)
+
+    # What is known of a run
+
+    def measured(self, phone: Phone = NEXUS_6) -> Measurements:
+        """What the run has cost so far, every node being such a phone (S9, S14)."""
+        span_us = self.kernel.now_us - self.start_us
+        return measured(self.ledger, self.radio, self._names, phone, span_us, self.kernel.now_us)
+
+    def note(self, fault: Fault, begins: bool) -> None:
+        """Has a fault recorded; a `Fate` tells of them (S17)."""
+        self._record(Befell, fault, begins)
+
+    def _on_leg(self, number: int, leg: Leg) -> None:
+        if self._recorder is not None:
+            self._recorder.write(walks(self.kernel.now_us - self.start_us, number, leg))
+
+    def _recorded(self, number: int, on_told: Callable[[Told], None]) -> Callable[[Told], None]:
+        """An application whose news are recorded."""
+
+        def tell(told: Told) -> None:
+            self._record(WasTold, number, type(told).__name__)
+            on_told(told)
+
+        return tell
+
+    def _record(self, make: Callable[..., Event], *fields: object) -> None:
+        if self._recorder is not None:
+            self._recorder.write(make(self.kernel.now_us - self.start_us, *fields))
 
 
-def _token(frame: Frame) -> tuple[_Parcel, int]:
+def _token(frame: Frame) -> tuple[Parcel, int]:
     token = frame.token
     assert isinstance(token, tuple)
     return token

@@ -9,7 +9,7 @@ Clauses: M11, M12, M15, M17, M18, M23, M26.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -88,14 +88,31 @@ class Broker:
         self.expire(now_us)
         self.catalogue.delete(key, by, now_us)
 
+    def held(self) -> Iterator[Subscription]:
+        """The subscriptions that stand, in the order they came."""
+        return (subscription for _, subscription in self._store.load(SUBSCRIPTIONS))
+
+    def knows(self, key: SubscriptionKey) -> bool:
+        """Whether a subscription stands here, or did so until it was cancelled."""
+        return key in self._standing or self.cancelled(key)
+
+    def cancelled(self, key: SubscriptionKey) -> bool:
+        """Whether a subscription was cancelled lately."""
+        return self._graveyard.why(str(key)) is not None
+
     def subscribe(
         self, subscription: Subscription, by: NodeId, batch: int, now_us: int
     ) -> PastPage:
-        """Takes a subscription up, unless its frame is over; returns the first batch."""
+        """Takes a subscription up, and returns the first batch."""
+        self.take_up(subscription, by, now_us)
+        return self.page(subscription.conjunctions, subscription.frame, batch, None, now_us)
+
+    def take_up(self, subscription: Subscription, by: NodeId, now_us: int) -> None:
+        """Lets a subscription stand, unless its frame is over."""
         key = subscription.key
         if key.subscriber != by:
             raise NotOwnerError(f"subscription {key} belongs to another node")
-        if self._graveyard.why(str(key)) is not None:
+        if self.cancelled(key):
             raise EndedError(f"subscription {key} was cancelled")
         self.expire(now_us)
         if not subscription.frame.over(now_us - self._config.skew_us):
@@ -103,7 +120,6 @@ class Broker:
                 raise RejectedError(f"at most {self._config.subscriptions_max} subscriptions here")
             self._stand(subscription, now_us)
             self._store.put(SUBSCRIPTIONS, str(key), subscription)
-        return self.page(subscription.conjunctions, subscription.frame, batch, None, now_us)
 
     def unsubscribe(self, key: SubscriptionKey, by: NodeId, now_us: int) -> None:
         """Forgets a subscription, and remembers that it did, against late messages."""

@@ -1,9 +1,9 @@
-"""Client: the asking side of a node, for substrates in which one node answers.
+"""Client: the asking side of a node.
 
-Turns each request of the application into an operation with that node, and its reply into the
-application's answer. What the answers mean for subscriptions is kept by `subscriber`; reading the
-past is done by `past`.
-Clauses: M13–M20, M27, M30, E2, E4.
+Turns each request of the application into operations with brokers, and their replies into the
+application's answer. Who the brokers are and how they are reached is the business of `brokers`;
+what the answers mean for subscriptions is kept by `subscriber`; reading the past is done by `past`.
+Clauses: M13–M20, M27, M30, E2, E4, L4.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from thyme.protocol import requests as asked
 from thyme.protocol.node import Outbox
 from thyme.protocol.operations import Operations
 from thyme.protocol.requests import Failed, Finished, Value
-from thyme.substrates.past import Past, Reading, failure_of
-from thyme.substrates.subscriber import Own, Subscriber
+from thyme.query.cursor import cursor_of
+from thyme.substrates.brokers import Brokers, Pages, failure_of
+from thyme.substrates.past import Past, Reading, merged
+from thyme.substrates.subscriber import Own, Place, Subscriber
 
 A = TypeVar("A", bound=wire.Reply)
 
@@ -44,12 +46,12 @@ class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Client:
-    """Asks one broker on behalf of the application."""
+    """Asks brokers on behalf of the application."""
 
     def __init__(
         self,
         node_id: NodeId,
-        broker_id: NodeId,
+        brokers: Brokers,
         outbox: Outbox,
         operations: Operations,
         subscriber: Subscriber,
@@ -58,15 +60,15 @@ class Client:
         guarantees: Guarantees,
     ) -> None:
         self._node_id = node_id
-        self._broker_id = broker_id
+        self._brokers = brokers
         self._outbox = outbox
         self._operations = operations
         self._subscriber = subscriber
-        self._past = Past(broker_id, operations, subscriber)
+        self._past = Past(brokers, subscriber)
         self._rng = rng
         self._limits = limits
         self._guarantees = guarantees
-        self._stopping: set[SubscriptionId] = set()
+        self._stopping: set[tuple[NodeId, SubscriptionId]] = set()
 
     def on_asked(self, request: asked.Request, now_us: int) -> None:
         """Takes a request up; one that cannot be carried out fails at once."""
@@ -108,11 +110,28 @@ class Client:
             case _:
                 assert_never(request)
 
-    def on_notify(self, message: wire.Notify, now_us: int) -> None:
+    def on_notify(self, sender: NodeId, message: wire.Notify, now_us: int) -> None:
         """News for some of our subscriptions; one that we do not have is stopped."""
         for sid in message.sids:
             if not self._subscriber.on_notify(sid, message.metadata, now_us):
-                self._stop(sid, now_us)
+                self._stop(sid, sender, now_us)
+
+    def stop_unless_own(self, sid: SubscriptionId, broker_id: NodeId, now_us: int) -> None:
+        """Has a broker forget a subscription in our name, if it is none of ours any more."""
+        if self._subscriber.get(sid) is None:
+            self._stop(sid, broker_id, now_us)
+
+    def on_late_page(self, sender: NodeId, message: wire.OwnerPage, now_us: int) -> None:
+        """What a broker has for a subscription of ours, when nobody waits for it any more."""
+        own = self._subscriber.get(message.sid)
+        if own is None:
+            self._stop(message.sid, sender, now_us)
+        elif own.attached:
+            items = message.items[: own.batch]
+            self._subscriber.tell_past(own, items, now_us)
+            before = cursor_of(items[-1]) if items else None
+            more = message.more or len(items) < len(message.items)
+            self._subscriber.read_to(own, {sender: Place(before, more)})
 
     # Objects
 
@@ -130,6 +149,7 @@ class Client:
         )
         self._ask(
             request.ask,
+            key,
             lambda number: wire.InsertObject(number, metadata, request.data),
             wire.Done,
             lambda _: self._finish(request.ask, key),
@@ -151,6 +171,7 @@ class Client:
             raise NotOwnerError(f"{request.key} belongs to another node: only its owner may delete")
         self._ask(
             request.ask,
+            request.key,
             lambda number: wire.DeleteObject(number, request.key),
             wire.Done,
             lambda _: self._finish(request.ask, None),
@@ -169,6 +190,7 @@ class Client:
 
         self._ask(
             request.ask,
+            metadata.key,
             lambda number: wire.FetchObject(number, metadata.key),
             wire.ObjectData,
             on_data,
@@ -179,6 +201,7 @@ class Client:
     def _look_up(self, request: asked.LookUp, now_us: int) -> None:
         self._ask(
             request.ask,
+            request.key,
             lambda number: wire.FetchStatus(number, request.key),
             wire.ObjectStatus,
             lambda reply: self._finish(request.ask, asked.KnownObject(reply.state, reply.metadata)),
@@ -186,19 +209,19 @@ class Client:
         )
 
     def _search(self, request: asked.Search, now_us: int) -> None:
-        def on_page(page: wire.Page) -> None:
+        def on_pages(pages: Pages, now_us: int) -> None:
             sid = SubscriptionId("search")
-            notes = tuple(Notification(sid, item, now_us, past=True) for item in page.items)
-            self._finish(request.ask, asked.Found(notes, page.total))
+            items = merged(pages, request.count)
+            notes = tuple(Notification(sid, item, now_us, past=True) for item in items)
+            self._finish(request.ask, asked.Found(notes, _total(pages)))
 
-        self._ask(
-            request.ask,
+        self._brokers.search(
             lambda number: wire.FetchPage(
                 number, request.conjunctions, request.frame, request.count
             ),
-            wire.Page,
-            on_page,
             now_us,
+            on_pages,
+            lambda code, detail, _: self._fail(request.ask, code, detail),
         )
 
     # Subscriptions
@@ -237,44 +260,43 @@ class Client:
         now_us: int,
         on_failure: Callable[[str, str, int], None],
     ) -> None:
-        """Has the broker take a subscription up; its first page starts the reading."""
+        """Has the brokers take a subscription up; their first pages start the reading."""
 
-        def on_reply(reply: wire.Reply, now_us: int) -> None:
-            if not isinstance(reply, wire.Page):
-                on_failure(*failure_of(reply), now_us)
-                return
-            self._finish(ask, asked.Begun(own.sid, reply.total))
+        def on_begun(total: int, now_us: int) -> None:
+            self._finish(ask, asked.Begun(own.sid, total))
             self._subscriber.begin(own, now_us)
+
+        def on_pages(pages: Pages, now_us: int) -> None:
+            total = _total(pages)
             reading = Reading(
                 own,
-                lambda code, _, __: self._subscriber.caught_up(own, reply.total, code),
+                lambda code, _, now_us: self._subscriber.caught_up(own, total, code, now_us),
                 wanted=own.batch,
                 since_us=since_us,
             )
-            self._past.on_page(reading, reply, now_us)
+            self._past.on_pages(reading, pages, now_us)
 
         own.readings += 1
-        self._operations.start(
-            self._broker_id,
-            lambda number: wire.StartSubscription(number, own.subscription, own.batch),
-            now_us,
-            on_reply,
-            on_failure,
-        )
+        self._brokers.subscribe(own.subscription, own.batch, now_us, on_begun, on_pages, on_failure)
 
     def _more(self, request: asked.More, now_us: int) -> None:
         own = self._own(request.sid)
-        if not own.more:
-            self._finish(request.ask, 0)
+        if not own.attached:
+            raise RejectedError(f"subscription {request.sid} is not listened to; resume it first")
+        if own.places is None:
+            own.after_first.append(lambda now_us: self.on_asked(request, now_us))
             return
         reading = Reading(
             own,
             lambda code, detail, _: self._answer(request.ask, reading.told, code, detail),
             wanted=request.count,
             fresh_only=True,
-            before=own.cursor,
+            places={source: place for source, place in own.places.items() if place.more},
         )
-        self._past.read(reading, now_us)
+        if reading.places:
+            self._past.read_on(reading, now_us)
+        else:
+            self._finish(request.ask, 0)
 
     def _catch_up(self, request: asked.CatchUp, now_us: int) -> None:
         own = self._own(request.sid)
@@ -288,32 +310,30 @@ class Client:
             wanted=0,
             since_us=missed_us,
         )
-        self._past.read(reading, now_us)
+        self._past.read_newest(reading, now_us)
 
     def _unsubscribe(self, request: asked.Unsubscribe, now_us: int) -> None:
         own = self._own(request.sid)
         self._subscriber.cancel(own)
-        key = own.subscription.key
-        self._ask(
-            request.ask,
-            lambda number: wire.StopSubscription(number, key),
-            wire.Done,
-            lambda _: self._finish(request.ask, None),
+        self._brokers.unsubscribe(
+            own.subscription.key,
             now_us,
+            lambda code, detail, _: self._answer(request.ask, None, code, detail),
         )
 
-    def _stop(self, sid: SubscriptionId, now_us: int) -> None:
+    def _stop(self, sid: SubscriptionId, broker_id: NodeId, now_us: int) -> None:
         """Asks a broker to forget a subscription that we know nothing of."""
-        if sid in self._stopping:
+        stopping = (broker_id, sid)
+        if stopping in self._stopping:
             return
-        self._stopping.add(sid)
+        self._stopping.add(stopping)
         key = SubscriptionKey(sid, self._node_id)
         self._operations.start(
-            self._broker_id,
+            broker_id,
             lambda number: wire.StopSubscription(number, key),
             now_us,
-            lambda _reply, _now_us: self._stopping.discard(sid),
-            lambda _code, _detail, _now_us: self._stopping.discard(sid),
+            lambda _reply, _now_us: self._stopping.discard(stopping),
+            lambda _code, _detail, _now_us: self._stopping.discard(stopping),
         )
 
     def _own(self, sid: SubscriptionId) -> Own:
@@ -327,6 +347,7 @@ class Client:
     def _ask(
         self,
         ask: int,
+        key: Key,
         make: Callable[[int], wire.Ask],
         expected: type[A],
         on_answer: Callable[[A], None],
@@ -340,7 +361,7 @@ class Client:
                 self._fail(ask, *failure_of(reply))
 
         self._operations.start(
-            self._broker_id,
+            self._brokers.home(key),
             make,
             now_us,
             on_reply,
@@ -359,3 +380,7 @@ class Client:
 
     def _fail(self, ask: int, code: str, detail: str) -> None:
         self._outbox.tell(Failed(ask, code, detail))
+
+
+def _total(pages: Pages) -> int:
+    return sum(page.total for page in pages.values())

@@ -8,6 +8,7 @@ and `past`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -30,6 +31,8 @@ class SubscriberConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How many subscriptions that are over are kept for reading on in their past."""
     seen_max: int = 100_000
     """How many objects a subscription remembers to have been told, against duplicates."""
+    sources_max: int = 10_000
+    """How many brokers a subscription reads on from in their past."""
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +53,13 @@ OWN = Shelf("own subscription", Held)
 TAKEN = Shelf("taken", Taken)
 
 
+class Place(msgspec.Struct, frozen=True):
+    """How far into the past one broker has been read, and whether it has older ones."""
+
+    before: Cursor | None
+    more: bool
+
+
 @dataclass(slots=True)
 class Own:
     """One of this node's subscriptions."""
@@ -60,8 +70,10 @@ class Own:
     """Whether the application listens; not so for those of an earlier life until resumed."""
     begun: bool = False
     readings: int = 0
-    more: bool = True
-    cursor: Cursor | None = None
+    places: dict[NodeId, Place] | None = None
+    """How far each broker has been read; None until the first batch has come."""
+    after_first: list[Callable[[int], None]] = field(default_factory=list)
+    """What waits for the first batch."""
     newest_taken_us: int | None = None
     paused: bool = False
     missed_us: int | None = None
@@ -145,14 +157,19 @@ class Subscriber:
                 own.held_back.append(metadata)
         return True
 
-    def tell_past(self, own: Own, items: tuple[Metadata, ...], now_us: int) -> int:
+    def tell_past(self, own: Own, items: Sequence[Metadata], now_us: int) -> int:
         """A page of the past; returns how many of it were new."""
         return sum(self._tell(own, metadata, now_us, past=True) for metadata in items)
 
-    def read_to(self, own: Own, before: Cursor | None, more: bool) -> None:
+    def read_to(self, own: Own, places: Mapping[NodeId, Place]) -> None:
         """Remembers how far into the past this subscription has read."""
-        if own.cursor is None or (before is not None and before <= own.cursor):
-            own.cursor, own.more = before, more
+        own.places = {} if own.places is None else own.places
+        for source, place in places.items():
+            known = own.places.get(source)
+            if known is None and len(own.places) >= self._config.sources_max:
+                continue
+            if known is None or not place.more or _further(place, known):
+                own.places[source] = place
 
     def take(self, sid: SubscriptionId, key: Key) -> None:
         """The application took a notification."""
@@ -182,9 +199,13 @@ class Subscriber:
         missed_us, own.missed_us, own.paused = own.missed_us, None, False
         return missed_us
 
-    def caught_up(self, own: Own, total: int, code: str = "") -> None:
+    def caught_up(self, own: Own, total: int, code: str, now_us: int) -> None:
         """Tells that the past has been told as far as it was asked for, or could be had."""
         self._outbox.tell(CaughtUp(own.sid, total, code))
+        own.places = {} if own.places is None else own.places
+        waiting, own.after_first = own.after_first, []
+        for go_on in waiting:
+            go_on(now_us)
 
     def on_end_of_frame(self, sid: SubscriptionId, now_us: int) -> None:
         """The frame is over: nothing new can come."""
@@ -261,6 +282,11 @@ class Subscriber:
 def _held(own: Own) -> Held:
     subscription = own.subscription
     return Held(own.sid, subscription.conjunctions, subscription.frame, own.batch)
+
+
+def _further(place: Place, known: Place) -> bool:
+    """Whether a place lies further in the past than the one known."""
+    return known.before is None or (place.before is not None and place.before <= known.before)
 
 
 def _taken_key(sid: SubscriptionId, key: Key) -> str:

@@ -1,8 +1,8 @@
-"""The reference: what ns-3 made of the same sends, to hold our radio against.
+"""The reference: what ns-3 made of the same sends, to hold our radio and our DSDV against.
 
 The sends and figures were measured with ns-3.44; README.md beside this file says how. The files
 travel with the package, so that a self-test needs nothing else.
-Clause: S3.
+Clauses: S3, R3.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from thyme.sim.replay import RawSend
 
 PAYLOAD_BYTES = 300
-"""Of every send in the sets `a_bcast`, `b_ucast` and `e_replies`."""
+"""Of every send in the sets `a_bcast`, `b_ucast`, `d_dsdv_load` and `e_replies`."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +85,40 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     replies: tuple[Replies, ...]
 
 
+class DsdvIdle(msgspec.Struct, frozen=True, kw_only=True):
+    """DSDV with nothing to carry, for 120 s from the start; one run."""
+
+    nodes: int
+    frames: float
+    """Per node and second."""
+    bytes: float
+    """Of MPDUs, per node and second."""
+
+
+class DsdvLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """50 unicasts per second among 100 nodes over DSDV, ARP caches filled; three runs."""
+
+    sends: int
+    delivered: float
+    """The share of sends that arrived."""
+    hops_mean: float
+    delay_p50_us: float
+    delay_p95_us: float
+    data_frames: int
+    """With repetitions."""
+    retransmissions: int
+    control_frames: int
+    control_bytes: int
+    """Of MPDUs; of one run."""
+
+
+class DsdvFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of DSDV."""
+
+    idle: tuple[DsdvIdle, ...]
+    load: DsdvLoad
+
+
 @cache
 def figures() -> Figures:
     """The reference figures."""
@@ -94,13 +128,38 @@ def figures() -> Figures:
 @cache
 def positions() -> tuple[tuple[float, float], ...]:
     """The 100 nodes of all sets but the chain and the link, in 400 by 200 metres."""
-    rows = csv.DictReader(_bytes("positions.csv").decode().splitlines())
-    return tuple((float(row["x"]), float(row["y"])) for row in rows)
+    return _places("positions.csv")
 
 
 def sends(load: Load) -> list[RawSend]:
     """The sends behind a load's figures."""
-    text = gzip.decompress(_bytes(f"{load.set}_{load.per_second}.csv.gz")).decode()
+    return _sends(f"{load.set}_{load.per_second}.csv.gz")
+
+
+@cache
+def dsdv() -> DsdvFigures:
+    """The reference figures of DSDV (R3)."""
+    return msgspec.json.decode(_bytes("dsdv.json"), type=DsdvFigures)
+
+
+def dsdv_positions(nodes: int) -> tuple[tuple[float, float], ...]:
+    """So many nodes as dense as the 196 in 560 by 280 metres: the same places, drawn together."""
+    scale = (nodes / 196) ** 0.5
+    return tuple((x * scale, y * scale) for x, y in _places("positions_196.csv")[:nodes])
+
+
+def dsdv_sends() -> list[RawSend]:
+    """The sends behind the figures of DSDV with something to carry."""
+    return _sends("d_dsdv_load.csv.gz")
+
+
+def _places(file: str) -> tuple[tuple[float, float], ...]:
+    rows = csv.DictReader(_bytes(file).decode().splitlines())
+    return tuple((float(row["x"]), float(row["y"])) for row in rows)
+
+
+def _sends(file: str) -> list[RawSend]:
+    text = gzip.decompress(_bytes(file)).decode()
     found: list[RawSend] = []
     at_us = 0
     for number, line in enumerate(text.splitlines()[1:]):

@@ -1,0 +1,375 @@
+"""DSDV: each node tells its neighbours how far everybody is, and goes where it is least far.
+
+Destination-sequenced distance vectors (Perkins and Bhagwat, 1994), with the timing and the habits
+of the implementation in ns-3, so that its control traffic is what evaluations with ns-3 have seen:
+a full dump every quarter of a minute, and a small update soon after most updates heard. Repeating
+an update whose news was not passed on yet takes the news back; it will be news again at the next
+update. Loops are prevented where ns-3 leaves them to time: see `thyme.routing.table`.
+Clauses: R1, R2, R3.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import Hearsay, Message, Packet, RouteUpdate
+from thyme.protocol.node import Outbox, Timer
+from thyme.routing.news import News, NewsDesk
+from thyme.routing.routing import Traffic
+from thyme.routing.table import Route, Table
+from thyme.routing.waiting import Waiting
+
+_SECOND_US = 1_000_000
+
+
+class DsdvConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of DSDV; the defaults are those of ns-3."""
+
+    dump_every_us: int = 15 * _SECOND_US
+    dump_jitter_us: int = 25_000
+    first_dump_us_max: int = 1_000
+    """A node that comes up waits up to this long before its first dump."""
+    update_jitter_us: int = 1_000
+    """News is told within this time after an update was heard."""
+    settling_us: int = 5 * _SECOND_US
+    """How long a hop count takes to settle, before anything is known of it."""
+    settling_weight: float = 0.875
+    """How much the past counts for a route's own settling time."""
+    dumps_missed_max: int = 3
+    """A route that nobody confirmed during so many dumps is given up."""
+    failures_max: int | None = None
+    """Also give up a neighbour that did not acknowledge so many packets between two dumps."""
+    take_back: bool = True
+    """Whether news that a neighbour repeats before it was told is not told, as in ns-3. Without
+    this, routes are shortest soon after every dump; with it, now and then one is longer."""
+    waiting_max: int = 500
+    waiting_per_destination_max: int = 5
+    waiting_us_max: int = 30 * _SECOND_US
+    waiting_apart_us_max: int = 100_000
+    """Packets that waited for the same route leave up to this far apart."""
+    hops_max: int = 255
+    """Whoever is further away is out of reach."""
+    destinations_max: int = 10_000
+
+
+class DumpDue(msgspec.Struct, frozen=True):
+    """The timer of the next full dump."""
+
+
+class NewsDue(msgspec.Struct, frozen=True):
+    """The timer of the next occasion to tell news."""
+
+
+class SettleDue(msgspec.Struct, frozen=True):
+    """The timer at which a hop count has settled."""
+
+
+class WaitingDue(msgspec.Struct, frozen=True):
+    """The timer of the next packet that waited for a route to a destination."""
+
+    destination: NodeId
+
+
+class Dsdv:
+    """The routes of one node."""
+
+    control = RouteUpdate
+    timers = (DumpDue, NewsDue, SettleDue, WaitingDue)
+
+    def __init__(
+        self, node_id: NodeId, outbox: Outbox, rng: Random, config: DsdvConfig | None = None
+    ) -> None:
+        self._node_id = node_id
+        self._outbox = outbox
+        self._rng = rng
+        self._config = config = config or DsdvConfig()
+        self._sequence = 0
+        self._table = Table(config.dumps_missed_max * config.dump_every_us)
+        self._desk = NewsDesk(rng, config.update_jitter_us)
+        self._waiting = Waiting(
+            packets_max=config.waiting_max,
+            per_destination_max=config.waiting_per_destination_max,
+            wait_us_max=config.waiting_us_max,
+        )
+        self._failures: dict[NodeId, int] = {}
+        self._news_timer_us: int | None = None
+        self._settle_timer_us: int | None = None
+        self.traffic = Traffic()
+        # The way from an update that teaches nothing must be short.
+        self._find = self._table.routes.get
+        self._note = self._desk.heard.append
+        self._fresh = self._desk.fresh
+
+    def start(self, now_us: int) -> None:
+        """The node came up: its sequence number is higher than any of an earlier life."""
+        self._sequence = 2 * max(0, now_us // _SECOND_US)
+        self._outbox.set_timer(DumpDue(), now_us + self._draw(self._config.first_dump_us_max))
+
+    def next_hop(self, destination: NodeId) -> NodeId | None:
+        """Where packets for a destination go first."""
+        route = self._find(destination)
+        return None if route is None else route.next_hop
+
+    @property
+    def routes(self) -> dict[NodeId, Route]:
+        """The routes in use, to be read only."""
+        return self._table.routes
+
+    def check(self) -> None:
+        """Asserts what must hold between any two inputs."""
+        self._waiting.check()
+        routes, desk = self._table.routes, self._desk
+        assert self._node_id not in routes
+        assert not self._sequence % 2
+        assert len(routes) + len(self._table.lost) <= self._config.destinations_max
+        assert not routes.keys() & self._table.lost.keys()
+        assert not desk.fresh.keys() & desk.settling.keys()
+        for destination, route in routes.items():
+            assert not route.sequence % 2
+            assert route.hops > 0
+            assert route.bar == (-1 if destination in desk.fresh else route.sequence)
+            settling = destination in desk.settling
+            assert route.teller == (None if settling else route.next_hop)
+        assert all(number % 2 for number in self._table.lost.values())
+
+    # What neighbours say
+
+    def hear(self, sender: NodeId, message: Message, now_us: int) -> bool:
+        """An update came. Most teach nothing, and return False within a microsecond or two."""
+        assert isinstance(message, RouteUpdate)
+        find = self._find
+        stirred = False
+        for destination, sequence, hops in message.entries:
+            route = find(destination)
+            if route is None or sequence > route.bar:
+                stirred = True
+                self._learn(sender, destination, sequence, hops, now_us)
+            elif sequence == route.bar:
+                if hops < route.hops:
+                    stirred = True
+                    self._learn(sender, destination, sequence, hops, now_us)
+                elif route.teller == sender:
+                    route.heard_us = now_us
+        self._note(now_us)
+        if stirred or self._fresh:
+            self._set_timers(now_us)
+            return True
+        return False
+
+    def _learn(
+        self, sender: NodeId, destination: NodeId, sequence: int, hops: int, now_us: int
+    ) -> None:
+        """Hearsay that may teach something, or take back what was not told yet."""
+        if hops > self._config.hops_max:
+            return
+        route = self._find(destination)
+        if route is None:
+            self._find_out(sender, destination, sequence, hops, now_us)
+            return
+        news = self._desk.find(destination)
+        known: News | Route = news or route
+        if sequence % 2:
+            if sequence > known.sequence and sender == route.next_hop:
+                self._lose(route, sequence)
+                for other in self._table.over(destination):
+                    self._lose(other, other.sequence + 1)
+            elif news is not None:
+                self._take_back(route, news)
+        elif sequence > known.sequence and hops == known.hops:
+            route.next_hop = route.teller = sender
+            route.bar = -1
+            self._desk.put(destination, News(sequence, hops, now_us, known.settling_us))
+        elif sequence > known.sequence or (sequence == known.sequence and hops < known.hops):
+            self._let_settle(route, sender, sequence, hops, now_us)
+        elif news is not None and not news.settles_us:
+            if sequence == news.sequence and sender == route.next_hop:
+                _merge(route, news)
+                route.heard_us = now_us
+                route.bar = -1
+            self._take_back(route, news)
+
+    def _find_out(
+        self, sender: NodeId, destination: NodeId, sequence: int, hops: int, now_us: int
+    ) -> None:
+        """Hearsay of a destination to which there is no route."""
+        table = self._table
+        if destination == self._node_id or sequence % 2:
+            return
+        if sequence < table.lost.get(destination, 0):
+            return
+        if not table.has_room(self._config.destinations_max, destination):
+            return
+        settling_us = self._config.settling_us
+        route = Route(destination, sender, sequence, hops, now_us, settling_us)
+        route.bar = -1
+        table.add(route)
+        self._desk.put(destination, News(sequence, hops, now_us, settling_us))
+
+    def _let_settle(
+        self, route: Route, sender: NodeId, sequence: int, hops: int, now_us: int
+    ) -> None:
+        """A changed hop count is used at once, and told when it has settled."""
+        weight = self._config.settling_weight
+        age_us = max(0, now_us - route.heard_us)  # clocks may be set back
+        settling_us = max(1, round(weight * route.settling_us + (1 - weight) * age_us))
+        news = News(sequence, hops, now_us, settling_us, now_us + settling_us)
+        route.next_hop = sender
+        _merge(route, news)
+        route.teller = None
+        self._desk.put(route.destination, news)
+
+    def _take_back(self, route: Route, news: News) -> None:
+        """News that others tell already is not told, unless its hop count is settling."""
+        if self._config.take_back and not news.settles_us:
+            del self._desk.fresh[route.destination]
+            route.bar = route.sequence
+
+    def _lose(self, route: Route, sequence: int) -> None:
+        """Gives a route up and tells so."""
+        self._table.give_up(route, sequence)
+        news = News(sequence, route.hops, route.heard_us, route.settling_us)
+        self._desk.put(route.destination, news)
+
+    # What this node says
+
+    def on_timer(self, timer: Timer, now_us: int) -> None:
+        """A timer of its own fired."""
+        match timer:
+            case NewsDue():
+                self._news_timer_us = None
+                self._tell_news(now_us)
+            case SettleDue():
+                self._settle_timer_us = None
+                if self._desk.settle(now_us):
+                    self._tell_news(now_us)
+            case DumpDue():
+                self._dump(now_us)
+            case WaitingDue():
+                self._send_one(timer.destination, now_us)
+        self._set_timers(now_us)
+
+    def _set_timers(self, now_us: int) -> None:
+        if self._fresh:
+            at_us = self._desk.occasion_us(now_us)
+            if at_us is not None and (self._news_timer_us is None or at_us < self._news_timer_us):
+                self._news_timer_us = at_us
+                self._outbox.set_timer(NewsDue(), at_us)
+        at_us = self._desk.settles_us()
+        if at_us is not None and at_us != self._settle_timer_us:
+            self._settle_timer_us = at_us
+            self._outbox.set_timer(SettleDue(), at_us)
+
+    def _tell_news(self, now_us: int) -> None:
+        entries: list[Hearsay] = []
+        for destination, news in self._fresh.items():
+            entries.append((destination, news.sequence, news.hops + 1))
+            route = self._find(destination)
+            if route is not None:
+                _merge(route, news)
+        self._fresh.clear()
+        if entries:
+            self._broadcast(entries, now_us)
+
+    def _dump(self, now_us: int) -> None:
+        self._sequence += 2
+        self._failures.clear()
+        self._drop_stale(now_us)
+        entries: list[Hearsay] = []
+        for destination, news in self._fresh.items():
+            route = self._find(destination)
+            if route is None:
+                entries.append((destination, news.sequence, news.hops + 1))
+            else:
+                _merge(route, news)
+        self._fresh.clear()
+        for destination, route in self._table.routes.items():
+            entries.append((destination, route.sequence, route.hops + 1))
+        self._broadcast(entries, now_us)
+        config = self._config
+        at_us = now_us + config.dump_every_us + self._draw(config.dump_jitter_us)
+        self._outbox.set_timer(DumpDue(), at_us)
+
+    def _broadcast(self, entries: list[Hearsay], now_us: int) -> None:
+        """An update always starts with the node itself."""
+        update = RouteUpdate(((self._node_id, self._sequence, 1), *entries))
+        self.traffic.control += 1
+        self._outbox.broadcast(update)
+        self._freshen(now_us)
+
+    def _freshen(self, now_us: int) -> None:
+        """Whenever something is sent: gives up what is too old, sends what has waited."""
+        self._drop_stale(now_us)
+        if self._waiting:
+            if expired := self._waiting.expire(now_us):
+                self.traffic.dropped["waited too long"] += expired
+            for destination in self._waiting.destinations:
+                self._send_one(destination, now_us)
+
+    def _drop_stale(self, now_us: int) -> None:
+        stale = self._table.stale(now_us)
+        for route in stale:
+            self._lose(route, route.sequence + 1)
+        if stale:
+            self._note(now_us)
+            self._set_timers(now_us)
+
+    # Packets
+
+    def send(self, packet: Packet, now_us: int) -> None:
+        """Sends a packet of this node on its way; without a route it waits for one."""
+        self._freshen(now_us)
+        next_hop = self.next_hop(packet.destination)
+        if next_hop is not None:
+            self.traffic.sent += 1
+            self._outbox.send(next_hop, packet)
+        elif not self._waiting.put(packet, now_us):
+            self.traffic.dropped["too many wait"] += 1
+
+    def forward(self, packet: Packet, now_us: int) -> None:
+        """Passes on a packet of another node, or drops it if there is no route."""
+        next_hop = self.next_hop(packet.destination)
+        if next_hop is None:
+            self.traffic.dropped["no route"] += 1
+        else:
+            self.traffic.forwarded += 1
+            self._outbox.send(next_hop, packet)
+
+    def _send_one(self, destination: NodeId, now_us: int) -> None:
+        """Sends the first packet that waits for a destination, and the others a little later."""
+        next_hop = self.next_hop(destination)
+        if next_hop is None or destination not in self._waiting:
+            return
+        self.traffic.sent += 1
+        self._outbox.send(next_hop, self._waiting.take(destination))
+        if destination in self._waiting:
+            at_us = now_us + self._draw(self._config.waiting_apart_us_max)
+            self._outbox.set_timer(WaitingDue(destination), at_us)
+
+    def on_send_failed(self, to: NodeId, packet: Packet, now_us: int) -> None:
+        """A neighbour did not acknowledge. The packet is lost; by default nothing else follows
+        from it, as in ns-3."""
+        self.traffic.dropped["link"] += 1
+        if self._config.failures_max is None:
+            return
+        failures = self._failures[to] = self._failures.get(to, 0) + 1
+        if failures >= self._config.failures_max:
+            del self._failures[to]
+            for route in self._table.over(to):
+                self._lose(route, route.sequence + 1)
+            self._note(now_us)
+            self._set_timers(now_us)
+
+    def _draw(self, most: int) -> int:
+        return int(self._rng.random() * (most + 1))
+
+
+def _merge(route: Route, news: News) -> None:
+    """What is told of a route becomes what is known of it."""
+    route.sequence = route.bar = news.sequence
+    route.hops = news.hops
+    route.heard_us = news.heard_us
+    route.settling_us = news.settling_us
+    route.teller = route.next_hop

@@ -1,0 +1,293 @@
+"""Measurements: what a run in the wireless world cost, by message type and by node.
+
+The world keeps a `Ledger` as it goes, a few additions per message; `measured` makes one record of
+it and of the radio's own counters (`thyme.sim.tally`). What the operations came to (success,
+latency, recall) is worked out elsewhere, from what the applications were told.
+Clauses: S9, S14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from thyme.protocol.messages import Message
+from thyme.protocol.requests import Delete, Insert, Request, Retrieve, Subscribe, Unsubscribe
+from thyme.sim.energy import EnergyMeter, Operation, Phone
+from thyme.sim.radio import Activity, Radio
+
+OPERATIONS: dict[type[object], Operation] = {
+    Insert: "insert",
+    Delete: "delete",
+    Subscribe: "subscribe",
+    Unsubscribe: "unsubscribe",
+    Retrieve: "retrieve",
+}
+"""The requests that have a price in the documents."""
+
+
+CONTROL = frozenset({"RouteUpdate"})
+"""The messages by which routings keep themselves up to date, by name."""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Messages and their bytes: sent, that is handed to the radio, and heard, that is brought to
+    a node. One hop each: a message passed on by three nodes is sent four times, and forwarded
+    three times."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    heard: int = 0
+    heard_bytes: int = 0
+    forwarded: int = 0
+    """Those of the sent that a node passed on for another."""
+    forwarded_bytes: int = 0
+
+    def __add__(self, other: Load) -> Load:
+        return Load(
+            self.sent + other.sent,
+            self.sent_bytes + other.sent_bytes,
+            self.heard + other.heard,
+            self.heard_bytes + other.heard_bytes,
+            self.forwarded + other.forwarded,
+            self.forwarded_bytes + other.forwarded_bytes,
+        )
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """How evenly something is spread over the nodes; a Gini of 0 is perfectly even."""
+
+    max: float
+    mean: float
+    gini: float
+
+
+class Energy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node spent, and on what."""
+
+    on_us: int
+    sending_us: int
+    receiving_us: int
+    radio_j: float
+    operations_j: float
+    joules: float
+    """All of it: radio, operations, and the rest of the device."""
+    battery_share: float
+
+
+class NodeMeasures(msgspec.Struct, frozen=True, kw_only=True):
+    """One node's part in a run."""
+
+    node: str
+    """Its identifier in hexadecimal."""
+    loads: dict[str, Load]
+    """By message type."""
+    frames: int
+    frame_bytes: int
+    retransmissions: int
+    dropped: dict[str, int]
+    """Messages that its radio gave up, by cause."""
+    operations: dict[str, int]
+    """What its application asked for, by operation."""
+    energy: Energy
+
+
+class Measurements(msgspec.Struct, frozen=True, kw_only=True):
+    """One run (S14). `msgspec.json` writes and reads it."""
+
+    span_us: int
+    phone: str
+    frames: int
+    """Frames put on the air, of every kind, repetitions included."""
+    frames_by_kind: dict[str, int]
+    frame_bytes: int
+    retransmissions: int
+    """Frames the MACs sent again for want of an acknowledgement."""
+    repeated: int
+    """Frames sent again because a fault kept them from their receiver."""
+    dropped: dict[str, int]
+    """Messages given up, by cause: exceeded (the retry limit), full, stale, off, unknown."""
+    loads: dict[str, Load]
+    """By message type; of a message inside another, both: `Packet/Notify`."""
+    total: Load
+    control_bytes: int
+    """What routings sent to keep themselves up to date."""
+    joules: float
+    hot_spot: Spread
+    """Messages per node, sent and heard."""
+    hot_spot_bytes: Spread
+    nodes: tuple[NodeMeasures, ...]
+
+
+def kind_of(message: Message) -> str:
+    """The type of a message, and of the message inside it, if there is one: `Packet/Notify`."""
+    kind = type(message).__name__
+    inner = getattr(message, "message", None)
+    return kind if inner is None else f"{kind}/{kind_of(inner)}"
+
+
+class Counts:
+    """What nodes sent and heard of one message type, in lists by node number."""
+
+    __slots__ = ("forwarded", "forwarded_bytes", "heard", "heard_bytes", "sent", "sent_bytes")
+
+    def __init__(self, size: int) -> None:
+        self.forwarded = [0] * size
+        self.forwarded_bytes = [0] * size
+        self.sent = [0] * size
+        self.sent_bytes = [0] * size
+        self.heard = [0] * size
+        self.heard_bytes = [0] * size
+
+    def of(self, number: int) -> Load:
+        """One node's part."""
+        return Load(
+            self.sent[number],
+            self.sent_bytes[number],
+            self.heard[number],
+            self.heard_bytes[number],
+            self.forwarded[number],
+            self.forwarded_bytes[number],
+        )
+
+
+class Ledger:
+    """The counters of a run."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.counts: dict[str, Counts] = {}
+        """By message type, in the order in which the types first came up."""
+        self.dropped: dict[str, list[int]] = {}
+        self.operations: dict[Operation, list[int]] = {}
+        self.repeated = 0
+        self._on_us = [0] * size
+        self.on_since_us: list[int | None] = [None] * size
+        """Since when each device has been on; None for those that are off."""
+
+    def send(self, number: int, message: Message, kind: str, size: int) -> Counts:
+        """A node hands a message to its radio; returns where it is to be counted when heard."""
+        counts = self.counts.get(kind)
+        if counts is None:
+            counts = self.counts[kind] = Counts(self._size)
+        counts.sent[number] += 1
+        counts.sent_bytes[number] += size
+        if getattr(message, "hops", 0):  # it has crossed links before
+            counts.forwarded[number] += 1
+            counts.forwarded_bytes[number] += size
+        return counts
+
+    def drop(self, number: int, cause: str) -> None:
+        """A node's radio gave a message up."""
+        self.dropped.setdefault(cause, [0] * self._size)[number] += 1
+
+    def ask(self, number: int, request: Request) -> None:
+        """A node's application asked for something."""
+        operation = OPERATIONS.get(type(request))
+        if operation is not None:
+            self.operations.setdefault(operation, [0] * self._size)[number] += 1
+
+    def switch(self, number: int, now_us: int, *, on: bool) -> None:
+        """A node's device was switched on or off."""
+        since_us = self.on_since_us[number]
+        if since_us is not None:
+            self._on_us[number] += now_us - since_us
+        self.on_since_us[number] = now_us if on else None
+
+    def on_us(self, number: int, now_us: int) -> int:
+        """How long a node has been on so far."""
+        since_us = self.on_since_us[number]
+        return self._on_us[number] + (0 if since_us is None else now_us - since_us)
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """How evenly values are spread; of nothing, perfectly."""
+    total = sum(values)
+    if not total:
+        return Spread(0.0, 0.0, 0.0)
+    size = len(values)
+    ranked = sum(rank * value for rank, value in enumerate(sorted(values), start=1))
+    gini = 2 * ranked / (size * total) - (size + 1) / size
+    return Spread(max(values), total / size, gini)
+
+
+def measured(
+    ledger: Ledger, radio: Radio, names: Sequence[bytes], phone: Phone, span_us: int, now_us: int
+) -> Measurements:
+    """All that was counted, as one record."""
+    nodes = tuple(
+        _node_measures(ledger, activity, number, name, phone, now_us)
+        for number, (name, activity) in enumerate(zip(names, radio.activity(), strict=True))
+    )
+    per_node = [_total(node.loads.values()) for node in nodes]
+    loads = {
+        kind: _total(counts.of(number) for number in range(len(nodes)))
+        for kind, counts in sorted(ledger.counts.items())
+    }
+    return Measurements(
+        span_us=span_us,
+        phone=phone.name,
+        frames=radio.frames,
+        frames_by_kind=dict(sorted(radio.frames_by_kind.items())),
+        frame_bytes=radio.bytes_sent,
+        retransmissions=radio.retransmissions,
+        repeated=ledger.repeated,
+        dropped={cause: sum(by_node) for cause, by_node in sorted(ledger.dropped.items())},
+        loads=loads,
+        total=_total(loads.values()),
+        control_bytes=sum(load.sent_bytes for kind, load in loads.items() if kind in CONTROL),
+        joules=sum(node.energy.joules for node in nodes),
+        hot_spot=spread([load.sent + load.heard for load in per_node]),
+        hot_spot_bytes=spread([load.sent_bytes + load.heard_bytes for load in per_node]),
+        nodes=nodes,
+    )
+
+
+def _total(loads: Iterable[Load]) -> Load:
+    return sum(loads, Load())
+
+
+def _node_measures(
+    ledger: Ledger, activity: Activity, number: int, name: bytes, phone: Phone, now_us: int
+) -> NodeMeasures:
+    loads = {kind: counts.of(number) for kind, counts in sorted(ledger.counts.items())}
+    return NodeMeasures(
+        node=name.hex(),
+        loads={kind: load for kind, load in loads.items() if load != Load()},
+        frames=activity.frames,
+        frame_bytes=activity.bytes,
+        retransmissions=activity.retransmissions,
+        dropped=_of_node(ledger.dropped, number),
+        operations=_of_node(ledger.operations, number),
+        energy=_energy(ledger, activity, number, phone, now_us),
+    )
+
+
+def _of_node(
+    counters: dict[str, list[int]] | dict[Operation, list[int]], number: int
+) -> dict[str, int]:
+    return {kind: values[number] for kind, values in sorted(counters.items()) if values[number]}
+
+
+def _energy(ledger: Ledger, activity: Activity, number: int, phone: Phone, now_us: int) -> Energy:
+    """What a node spent while it was on; off, it spends nothing.
+
+    A frame that was on the air when its sender or receiver was switched off counts in full, even
+    where that is longer than the device was on.
+    """
+    sending_us, receiving_us = activity.sending_us, activity.receiving_us
+    on_us = ledger.on_us(number, now_us)
+    meter = EnergyMeter(phone)
+    meter.add(tx_us=sending_us, rx_us=receiving_us, total_us=max(on_us, sending_us + receiving_us))
+    for operation, by_node in ledger.operations.items():
+        meter.count(operation, "issue", by_node[number])
+    return Energy(
+        on_us=on_us,
+        sending_us=sending_us,
+        receiving_us=receiving_us,
+        radio_j=meter.radio_j,
+        operations_j=meter.operations_j,
+        joules=meter.joules,
+        battery_share=meter.battery_share,
+    )

@@ -1,0 +1,235 @@
+"""Rates: the ways of 802.11b and 802.11g to put bits on the air.
+
+A mode says how long a frame takes and how well its bits survive noise. Orthogonal carriers (OFDM)
+follow the NIST error model: the error rate of the modulation, then the union bound over the error
+events of the convolutional code. Spread spectrum (DSSS) has no such code: its differential phases
+follow closed forms, its complementary codes (CCK) an integral. All as in ns-3 where it is built
+with the GNU Scientific Library, whose results the tests hold. `phy` makes a radio of a mode.
+Clause: S1.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from thyme.model.errors import OptionError, shown
+
+Modulation = Literal["bpsk", "qpsk", "16-qam", "64-qam", "dbpsk", "dqpsk", "cck-16", "cck-256"]
+Code = Literal["none", "1/2", "2/3", "3/4"]
+
+
+class Mode(msgspec.Struct, frozen=True, kw_only=True):
+    """One rate of one standard."""
+
+    standard: str
+    modulation: Modulation
+    code: Code
+    bits_per_us: float
+    """The rate in Mb/s."""
+    symbol_us: int
+    """A payload lasts a whole number of these; without symbols of its own, of microseconds."""
+    added_bits: int
+    """What the physical layer sends with a payload, at its rate: service and tail bits."""
+    preamble_us: int
+    """Training and the header that says how long the frame is."""
+    header_bits: int
+    extension_us: int
+    """Silence after a frame that counts as part of it."""
+    window_min: int
+    """The back-off window of the MAC before anything was lost, in slots."""
+
+    @property
+    def name(self) -> str:
+        """For people: 802.11b at 5.5 Mb/s."""
+        return f"{self.standard} at {self.bits_per_us:g} Mb/s"
+
+    def duration_us(self, mpdu_bytes: int) -> int:
+        """How long a frame is on the air."""
+        bits_per_symbol = self.bits_per_us * self.symbol_us
+        symbols = -int(-(self.added_bits + 8 * mpdu_bytes) // bits_per_symbol)
+        return self.preamble_us + self.symbol_us * symbols + self.extension_us
+
+    def log_bit_success(self, sinr: float) -> float:
+        """The logarithm of the probability that one more bit of payload is decoded, at a ratio of
+        signal to interference and noise."""
+        # A thousandth of a decibel is far below what tells two links apart, and makes for few
+        # values.
+        return _log_bit(self.modulation, self.code, round(10_000 * math.log10(sinr)))
+
+    def log_header_bit_success(self, sinr: float) -> float:
+        """The same for a bit of the header, which goes at the standard's lowest rate."""
+        modulation, code = _HEADERS[self.standard]
+        return _log_bit(modulation, code, round(10_000 * math.log10(sinr)))
+
+
+def modes_of(standard: str) -> tuple[Mode, ...]:
+    """A standard's modes, slowest first."""
+    if standard not in MODES:
+        raise OptionError(f"standard {shown(standard)} is unknown; there is {', '.join(MODES)}")
+    return MODES[standard]
+
+
+def mode_of(standard: str, rate_mbps: float | None = None) -> Mode:
+    """The mode of a standard with a rate; the slowest if none is named."""
+    modes = modes_of(standard)
+    if rate_mbps is None:
+        return modes[0]
+    for mode in modes:
+        if mode.bits_per_us == rate_mbps:
+            return mode
+    rates = ", ".join(f"{mode.bits_per_us:g}" for mode in modes)
+    raise OptionError(f"{standard} has no rate of {rate_mbps:g} Mb/s; there is {rates}")
+
+
+def _ofdm(bits_per_us: int, modulation: Modulation, code: Code) -> Mode:
+    return Mode(
+        standard="802.11g",
+        modulation=modulation,
+        code=code,
+        bits_per_us=bits_per_us,
+        symbol_us=4,
+        added_bits=22,
+        preamble_us=20,
+        header_bits=24,
+        extension_us=6,
+        window_min=15,
+    )
+
+
+def _dsss(bits_per_us: float, modulation: Modulation) -> Mode:
+    return Mode(
+        standard="802.11b",
+        modulation=modulation,
+        code="none",
+        bits_per_us=bits_per_us,
+        symbol_us=1,
+        added_bits=0,
+        preamble_us=192,
+        header_bits=48,
+        extension_us=0,
+        window_min=31,
+    )
+
+
+MODES: dict[str, tuple[Mode, ...]] = {
+    "802.11b": (
+        _dsss(1, "dbpsk"),
+        _dsss(2, "dqpsk"),
+        _dsss(5.5, "cck-16"),
+        _dsss(11, "cck-256"),
+    ),
+    "802.11g": (
+        _ofdm(6, "bpsk", "1/2"),
+        _ofdm(9, "bpsk", "3/4"),
+        _ofdm(12, "qpsk", "1/2"),
+        _ofdm(18, "qpsk", "3/4"),
+        _ofdm(24, "16-qam", "1/2"),
+        _ofdm(36, "16-qam", "3/4"),
+        _ofdm(48, "64-qam", "2/3"),
+        _ofdm(54, "64-qam", "3/4"),
+    ),
+}
+_HEADERS = {standard: (modes[0].modulation, modes[0].code) for standard, modes in MODES.items()}
+
+
+# Bits among noise
+
+
+@lru_cache(maxsize=100_000)
+def _log_bit(modulation: Modulation, code: Code, sinr_mdb: int) -> float:
+    sinr = 10 ** (sinr_mdb / 10_000)
+    if modulation == "cck-16":
+        return _log_code_word(16 * sinr) / 4
+    if modulation == "cck-256":
+        # A word of eight bits is two of the smaller kind, each with half the energy.
+        return 2 * _log_code_word(8 * sinr) / 8
+    error = _modulated_error(modulation, sinr)
+    if code != "none":
+        error = _decoded_error(code, error)
+    return math.log1p(-error) if error < 1.0 else -math.inf
+
+
+def _modulated_error(modulation: Modulation, sinr: float) -> float:
+    """How probable it is that a bit is received wrong."""
+    match modulation:
+        case "bpsk":
+            return 0.5 * math.erfc(math.sqrt(sinr))
+        case "qpsk":
+            return 0.5 * math.erfc(math.sqrt(sinr / 2))
+        case "16-qam":
+            return 3 / 8 * math.erfc(math.sqrt(sinr / 10))
+        case "64-qam":
+            return 7 / 24 * math.erfc(math.sqrt(sinr / 42))
+        case "dbpsk":
+            # The energy of a bit is spread over the channel's 22 MHz: here at one bit a
+            # microsecond, below at two.
+            return 0.5 * math.exp(-22 * sinr)
+        case "dqpsk":
+            root = math.sqrt(2)
+            bit = 11 * sinr
+            scale = (root + 1) / math.sqrt(8 * math.pi * root * bit)
+            return scale * math.exp(-(2 - root) * bit)
+        case _:
+            raise AssertionError(modulation)
+
+
+def _decoded_error(code: Code, error: float) -> float:
+    """How probable it is that a bit is still wrong after decoding: the union bound."""
+    square = 4.0 * error * (1.0 - error)
+    # The full code has only events of an even number of bits, the thinned-out ones have all.
+    step = square if code == "1/2" else math.sqrt(square)
+    share, first, spectrum = _EVENTS[code]
+    power = step**first
+    bound = 0.0
+    for weight in spectrum:
+        bound += weight * power
+        power *= step
+    return min(share * bound, 1.0)
+
+
+_EVENTS: dict[Code, tuple[float, int, tuple[int, ...]]] = {
+    "1/2": (
+        1 / 2,
+        5,
+        (36, 211, 1404, 11633, 77433, 502690, 3322763, 21292910, 134365911),
+    ),
+    "2/3": (
+        1 / 4,
+        6,
+        (3, 70, 285, 1276, 6160, 27128, 117019, 498860, 2103891, 8784123),
+    ),
+    "3/4": (
+        1 / 6,
+        5,
+        (42, 201, 1492, 10469, 62935, 379644, 2253373, 13073811, 75152755, 428005675),
+    ),
+}
+"""Of the industry-standard code and its thinned-out forms: the share of an event's wrong bits that
+one bit of payload has, the smallest distance, and how many wrong bits the events of each distance
+have."""
+
+
+def _log_code_word(energy: float) -> float:
+    """The logarithm of the probability that one of 16 complementary code words is told from the
+    others: of eight correlations, the right one must be the strongest."""
+    shift = math.sqrt(energy)
+    lost = 0.0
+    for place, weight in _NORMAL:
+        rival = math.erfc((place + shift) / math.sqrt(2)) if place > -shift else 1.0
+        lost += weight * (1.0 if rival >= 1.0 else -math.expm1(7 * math.log1p(-rival)))
+    return math.log1p(-lost) if lost < 1.0 else -math.inf
+
+
+def _normal(reach: int = 9, steps: int = 16) -> tuple[tuple[float, float], ...]:
+    """The normal distribution as places and weights, close enough together to integrate with."""
+    places = [number / steps for number in range(-reach * steps, reach * steps + 1)]
+    weights = [math.exp(-place * place / 2) for place in places]
+    total = math.fsum(weights)
+    return tuple(zip(places, (weight / total for weight in weights), strict=True))
+
+
+_NORMAL = _normal()

@@ -1,0 +1,149 @@
+"""Input files: text read word by word, so that an error can point at the word.
+
+The readers of traces share these with the simulator's readers of tables and recorded paths.
+Whatever is wrong with a file is an `InputFileError`, also that it is not there.
+Clause: M25.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import zlib
+from pathlib import Path
+from secrets import token_hex
+from typing import NamedTuple, Self
+
+from thyme.model.errors import InputError, shown
+from thyme.model.frames import SECOND_US
+
+Source = str | os.PathLike[str]
+
+COORDINATE_M_MAX = 1e7
+"""Farther than this, no place on Earth is."""
+TIME_S_MAX = 1e9
+"""About thirty years."""
+
+# What `float` takes besides, underscores and digits of other scripts, is a slip in a file.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.I | re.A)
+_WHOLE = re.compile(r"[+-]?\d{1,18}", re.A)
+
+
+class InputFileError(InputError):
+    """A file that cannot be used: which one, and where in it the trouble is.
+
+    `line` and `column` count from 1, the column in characters; None where the trouble is not in
+    one place.
+    """
+
+    code = "bad_file"
+
+    def __init__(
+        self, path: str, problem: str, line: int | None = None, column: int | None = None
+    ) -> None:
+        self.path = path
+        self.problem = problem
+        self.line = line
+        self.column = column
+        where = "".join(f":{number}" for number in (line, column) if number is not None)
+        super().__init__(f"{path}{where}: {problem}")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, int | None, int | None]]:
+        return type(self), (self.path, self.problem, self.line, self.column)
+
+
+class Word(NamedTuple):
+    """A piece of a line, and where it stands."""
+
+    path: str
+    line: int
+    column: int
+    text: str
+
+    def error(self, problem: str) -> InputFileError:
+        """An error that points at this word."""
+        return InputFileError(self.path, problem, self.line, self.column)
+
+    def number(self, what: str) -> float:
+        """The word as a finite number."""
+        if not _NUMBER.fullmatch(self.text):
+            raise self.error(f"{what} is a number, not {shown(self.text)}")
+        value = float(self.text)
+        if not math.isfinite(value):
+            raise self.error(f"{what} is a finite number, not {shown(self.text)}")
+        return value
+
+    def whole(self, what: str) -> int:
+        """The word as a whole number."""
+        if not _WHOLE.fullmatch(self.text):
+            raise self.error(f"{what} is a whole number, not {shown(self.text)}")
+        return int(self.text)
+
+    def coordinate_m(self, what: str) -> float:
+        """The word as a coordinate in metres."""
+        value = self.number(what)
+        if abs(value) > COORDINATE_M_MAX:
+            raise self.error(f"{what} is at most {COORDINATE_M_MAX:.0f} m, not {self.text}")
+        return value
+
+    def instant_us(self, what: str) -> int:
+        """The word, in seconds, as an instant."""
+        value = self.number(what)
+        if value < 0:
+            raise self.error(f"{what} is 0 s or later, not {self.text}")
+        if value > TIME_S_MAX:
+            raise self.error(f"{what} is at most {TIME_S_MAX:.0f} s, not {self.text}")
+        return round(value * SECOND_US)
+
+    def node(self, what: str, nodes: int) -> int:
+        """The word as the number of one of so many nodes."""
+        value = self.whole(what)
+        if not 0 <= value < nodes:
+            raise self.error(f"{what} is unknown: {value}; nodes are numbered 0 to {nodes - 1}")
+        return value
+
+
+def read_lines(source: Source) -> list[str]:
+    """The lines of a text file, which may be compressed if its name ends in `.gz`."""
+    return read_text(source).replace("\r\n", "\n").split("\n")
+
+
+def read_text(source: Source) -> str:
+    """A text file as it stands, which may be compressed if its name ends in `.gz`."""
+    path = os.fspath(source)
+    try:
+        data = Path(path).read_bytes()
+        if path.endswith(".gz"):
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InputFileError(path, f"cannot be read: {reason or error}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise InputFileError(path, "this is not UTF-8 text", line, column) from error
+    if not text.strip():
+        raise InputFileError(path, "the file is empty")
+    return text
+
+
+def write_whole(target: Source, data: bytes) -> None:
+    """Writes a file all at once: whoever looks finds the old one or the new one, never a part."""
+    path = Path(os.fspath(target))
+    # Two writers of one file, in threads or processes, each have a draft of their own.
+    draft = path.with_name(f".{path.name[:200]}.{token_hex(8)}")
+    try:
+        try:
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputFileError(str(path), f"cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,169 @@
+"""The lecture trace: a class held twice, each time for half of the students.
+
+In a class the good students subscribe to all its topics while it warms up and publish much; the
+others begin to publish after the warm-up and come to the topics one by one. All the time everybody
+publishes and subscribes under the tags of the university. Downloads are reactions
+(`reactions.LECTURE`). What V leaves open is a setting here: the numbers of tags, the frames (all
+⊥..⊥), the rate of deletes, which V says there are, and the sizes.
+Clause: S13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+
+from thyme.model.choice import check_share, choose
+from thyme.model.errors import InputError
+from thyme.model.frames import SECOND_US
+from thyme.model.streams import stream
+from thyme.model.tags import as_tag
+from thyme.traces.operations import Delete, Insert, Operation, Subscribe
+from thyme.traces.rules import Span, arrivals
+from thyme.traces.trace import Trace, merged
+
+MINUTE_US = 60 * SECOND_US
+
+
+class LectureConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of V, 5.1; rates are per user and hour, before compression."""
+
+    users: int = 100
+    good_share: float = 0.15
+    """How many of those who attend are good students."""
+    class_us: int = 45 * MINUTE_US
+    break_us: int = 10 * MINUTE_US
+    warm_up_us: int = 10 * MINUTE_US
+    lasts_us: int = 600 * SECOND_US
+    class_tags: int = 8
+    university_tags: int = 40
+    publishes_good: float = 30.0
+    publishes_regular: float = 5.0
+    university_subscribes: float = 10.0
+    university_publishes_outside: float = 10.0
+    university_publishes_inside: float = 2.0
+    deletes: float = 0.5
+    size: int = 64
+    summary_size: int = 0
+
+    def __post_init__(self) -> None:
+        check_share(self.good_share, "the share of good students")
+        if self.users < 1:
+            raise InputError(f"a lecture has at least one student, not {self.users}")
+        if not 0 <= self.warm_up_us <= self.class_us or self.class_us < 1 or self.break_us < 0:
+            raise InputError("a class warms up within its time, and a break is not negative")
+        if self.class_tags < 1 or self.university_tags < 1:
+            raise InputError("there is at least one tag of the class and one of the university")
+
+    @property
+    def total_us(self) -> int:
+        """Two classes and the break between them."""
+        return 2 * self.class_us + self.break_us
+
+    def class_span_us(self, number: int) -> tuple[int, int]:
+        """When class 0 or class 1 begins and ends."""
+        begin_us = number * (self.class_us + self.break_us)
+        return begin_us, begin_us + self.class_us
+
+
+V_LECTURE = LectureConfig()
+Draft = tuple[int, str, str]
+"""An instant before compression, what is done (insert, subscribe), and the tag."""
+
+
+def lecture_trace(seed: int, config: LectureConfig = V_LECTURE) -> Trace:
+    """The trace of all students."""
+    first, good = attendance(seed, config)
+    return merged(
+        config.users,
+        (
+            operation
+            for user in range(config.users)
+            for operation in student_operations(
+                seed, user, 0 if user in first else 1, user in good, config
+            )
+        ),
+    )
+
+
+def attendance(seed: int, config: LectureConfig = V_LECTURE) -> tuple[set[int], set[int]]:
+    """Who attends the first class, and who are the good students of both classes."""
+    first = set(choose(seed, "class", range(config.users), 0.5))
+    second = set(range(config.users)) - first
+    good = {
+        user
+        for attending in (first, second)
+        for user in choose(seed, "good student", attending, config.good_share)
+    }
+    return first, good
+
+
+def student_operations(
+    seed: int, user: int, class_number: int, good: bool, config: LectureConfig = V_LECTURE
+) -> list[Operation]:
+    """What one student does, in order."""
+    drafts = [
+        *_class_drafts(stream(seed, "lecture", user, "class"), class_number, good, config),
+        *_university_drafts(stream(seed, "lecture", user, "university"), class_number, config),
+    ]
+    operations: list[Operation] = []
+    for number, (at_us, kind, tag) in enumerate(sorted(drafts)):
+        now_us = at_us * config.lasts_us // config.total_us
+        if kind == "insert":
+            oid = f"o{user}-{number}"
+            tags = (as_tag(tag),)
+            operations.append(Insert(now_us, user, oid, tags, config.size, config.summary_size))
+        else:
+            operations.append(Subscribe(now_us, user, f"s{user}-{number}", tag))
+    deletes = _deletes(stream(seed, "lecture", user, "delete"), user, operations, config)
+    return sorted([*operations, *deletes], key=lambda operation: operation.at_us)
+
+
+def _class_drafts(
+    rng: Random, class_number: int, good: bool, config: LectureConfig
+) -> Iterator[Draft]:
+    begin_us, end_us = config.class_span_us(class_number)
+    warm_us = begin_us + config.warm_up_us
+    topics = [f"class{number}" for number in range(config.class_tags)]
+    for topic in topics:
+        # The good ones know what they want; the others come to it in the course of the class.
+        yield (
+            rng.randrange(begin_us, max(warm_us, begin_us + 1) if good else end_us),
+            "subscribe",
+            topic,
+        )
+    rate = config.publishes_good if good else config.publishes_regular
+    for at_us in arrivals(rng, (begin_us if good else warm_us, end_us, rate)):
+        yield at_us, "insert", rng.choice(topics)
+
+
+def _university_drafts(rng: Random, class_number: int, config: LectureConfig) -> Iterator[Draft]:
+    tags = [f"university{number}" for number in range(config.university_tags)]
+    begin_us, end_us = config.class_span_us(class_number)
+    outside, inside = config.university_publishes_outside, config.university_publishes_inside
+    spans: list[Span] = [
+        (0, begin_us, outside),
+        (begin_us, end_us, inside),
+        (end_us, config.total_us, outside),
+    ]
+    for at_us in arrivals(rng, *spans):
+        yield at_us, "insert", rng.choice(tags)
+    # Nobody subscribes to the same tag twice; who has them all is content.
+    rng.shuffle(tags)
+    asking = arrivals(rng, (0, config.total_us, config.university_subscribes))
+    for at_us, tag in zip(asking, tags, strict=False):
+        yield at_us, "subscribe", tag
+
+
+def _deletes(
+    rng: Random, user: int, operations: list[Operation], config: LectureConfig
+) -> Iterator[Delete]:
+    there = [each for each in operations if isinstance(each, Insert)]
+    for at_us in arrivals(rng, (0, config.total_us, config.deletes)):
+        now_us = at_us * config.lasts_us // config.total_us
+        if mine := [each for each in there if each.at_us <= now_us]:
+            chosen = rng.choice(mine)
+            there.remove(chosen)
+            yield Delete(now_us, user, chosen.oid)

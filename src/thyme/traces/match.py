@@ -1,0 +1,156 @@
+"""The synthetic match: posts like those of a final, from a seed.
+
+Users are active with a heavy tail, tags follow Zipf's law, and the posts per second follow the
+game: they swell before kick-off, peak at goals, at half-time and at the end, and fall silent now
+and then. Every field of a post is a function of the seed and the post's number, so posts can be
+made in any order, anywhere, one by one or by columns (`draws`). The defaults are calibrated to the
+trace that the documents report; docs/traces.md has the measurements.
+Clauses: P1, C21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from thyme.model.errors import InputError
+from thyme.model.frames import SECOND_US
+from thyme.model.streams import stream
+from thyme.model.tags import Tag, as_tag
+from thyme.traces.draws import Wheel, below, draw, origin_of
+from thyme.traces.posts import Post
+from thyme.traces.timetable import MATCH, Timetable
+from thyme.traces.words import TAG_WORDS, TEXT_WORDS
+
+TEXT_CHARS_MAX = 140
+TAGS_MAX = 4
+_USER, _SECOND, _WITHIN, _TAGS, _WORDS, _TAG_FIRST = 0, 1, 2, 3, 4, 8
+_WORD_FIRST = _TAG_FIRST + TAGS_MAX
+_WORDS_MIN, _WORDS_MAX = 3, 16
+
+
+class MatchConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How many take part, and how unevenly."""
+
+    posts: int = 20_600
+    users: int = 8_000
+    user_exponent: float = 0.8
+    user_shift: float = 10.0
+    """The nth user posts in proportion to (n + shift) to the power of −exponent."""
+    tags: int = 800
+    tag_exponent: float = 1.0
+    tag_counts: tuple[float, ...] = (0.5, 0.3, 0.15, 0.05)
+    """The shares of posts that draw one tag, two, and so on."""
+    goals: tuple[int, int] = (1, 4)
+    """At least and at most; and so for the seconds that a silence lasts."""
+    silences: int = 8
+    silence_s: tuple[int, int] = (20, 150)
+    timetable: Timetable = MATCH
+
+    def __post_init__(self) -> None:
+        for what in ("posts", "users", "tags"):
+            if getattr(self, what) < 1:
+                raise InputError(f"a match has at least one of {what}, not {getattr(self, what)}")
+        if not 1 <= len(self.tag_counts) <= TAGS_MAX:
+            raise InputError(f"a post draws 1 to {TAGS_MAX} tags, not {len(self.tag_counts)}")
+        for what, (least, most) in (("goals", self.goals), ("silence_s", self.silence_s)):
+            if not 0 <= least <= most:
+                raise InputError(f"{what} is from 0 or more up to as much, not {least} to {most}")
+        if self.silences < 0:
+            raise InputError(f"the number of silences is not negative: {self.silences}")
+
+
+class Match:
+    """One match; `post(n)` is its nth post, for n from 0 up to `len(match)`."""
+
+    def __init__(self, seed: int, config: MatchConfig | None = None) -> None:
+        self.origin = origin_of(seed)
+        self.config = config = config or MatchConfig()
+        shift, exponent = config.user_shift, -config.user_exponent
+        self.users = Wheel([(rank + shift) ** exponent for rank in range(1, config.users + 1)])
+        self.tags = Wheel([rank**-config.tag_exponent for rank in range(1, config.tags + 1)])
+        self.tag_counts = Wheel(config.tag_counts)
+        self.seconds = Wheel(intensity(seed, config))
+        self.words = vocabulary(config.tags)
+
+    def __len__(self) -> int:
+        return self.config.posts
+
+    def __iter__(self) -> Iterator[Post]:
+        return map(self.post, range(len(self)))
+
+    def post(self, number: int) -> Post:
+        """The nth post; numbers say nothing about time."""
+        if not 0 <= number < len(self):
+            raise InputError(f"posts are numbered 0 to {len(self) - 1}, not {number}")
+        origin = self.origin
+        second = self.seconds.at(draw(origin, number, _SECOND))
+        within_us = below(SECOND_US, draw(origin, number, _WITHIN))
+        tags = self._tags(number)
+        return Post(
+            str(number),
+            f"fan{self.users.at(draw(origin, number, _USER)) + 1}",
+            self.config.timetable.starts_us + second * SECOND_US + within_us,
+            self._text(number, tags),
+            tags,
+        )
+
+    def _tags(self, number: int) -> tuple[Tag, ...]:
+        """The tags of a post; one that is drawn twice counts once."""
+        count = self.tag_counts.at(draw(self.origin, number, _TAGS)) + 1
+        lanes = range(_TAG_FIRST, _TAG_FIRST + count)
+        ranks = (self.tags.at(draw(self.origin, number, lane)) for lane in lanes)
+        return tuple(sorted({self.words[rank] for rank in ranks}))
+
+    def _text(self, number: int, tags: tuple[Tag, ...]) -> str:
+        """A few words and the tags, as long as a tweet may be."""
+        span = _WORDS_MAX - _WORDS_MIN + 1
+        count = _WORDS_MIN + below(span, draw(self.origin, number, _WORDS))
+        lanes = range(_WORD_FIRST, _WORD_FIRST + _WORDS_MAX // 8)
+        drawn = b"".join(draw(self.origin, number, lane).to_bytes(8, "big") for lane in lanes)
+        words = [TEXT_WORDS[byte * len(TEXT_WORDS) >> 8] for byte in drawn[:count]]
+        signs = " ".join(f"#{tag}" for tag in tags)
+        return f"{' '.join(words)[: TEXT_CHARS_MAX - len(signs) - 1].rstrip()} {signs}"
+
+
+def vocabulary(count: int) -> list[Tag]:
+    """The tags, most popular first: words of the game, then numbered topics."""
+    words = [*TAG_WORDS, *(f"topic{number}" for number in range(len(TAG_WORDS) + 1, count + 1))]
+    return [as_tag(word) for word in words[:count]]
+
+
+def intensity(seed: int, config: MatchConfig) -> list[float]:
+    """How many posts there are in each second, in proportion; 1 is a usual second of play."""
+    game = config.timetable
+    rng = stream(seed, "match", "course")
+    played = [*range(*game.first_half_s), *range(*game.second_half_s)]
+    goals = sorted(rng.sample(played, min(rng.randint(*config.goals), len(played))))
+    peaks = [(goal, 9.0, 100.0) for goal in goals]
+    peaks += [(game.first_half_s[0], 2.0, 120.0), (game.first_half_s[1], 2.5, 240.0)]
+    peaks += [(game.second_half_s[0], 1.0, 120.0), (game.second_half_s[1], 6.0, 300.0)]
+    rates = [
+        _usual(game, at) + sum(_swell(at, *peak) for peak in peaks) for at in range(game.length_s)
+    ]
+    for _ in range(config.silences):
+        length = rng.randint(*config.silence_s)
+        begin = rng.randrange(game.length_s)
+        # A goal breaks any silence.
+        end = min([begin + length, game.length_s, *(goal for goal in goals if goal >= begin)])
+        rates[begin:end] = [0.0] * (end - begin)
+    return rates
+
+
+def _usual(game: Timetable, at: int) -> float:
+    """What is posted when nothing happens: little before and after, more during the game."""
+    if at < game.first_half_s[0]:
+        return 0.3 + 0.5 * at / game.first_half_s[0]
+    if at < game.second_half_s[1]:
+        return 1.0
+    return 0.4
+
+
+def _swell(at: int, peak: int, height: float, fades_s: float) -> float:
+    """What an event adds: all at once, then fading."""
+    late = (at - peak) / fades_s
+    return height / (1.0 + late * late) if late >= 0 else 0.0

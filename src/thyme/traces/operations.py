@@ -1,0 +1,177 @@
+"""Operations: the four things that a user of a trace does, each at an instant.
+
+Instants are microseconds from the start of the operations, those of frames and life spans included;
+whoever runs a trace adds the instant at which operations begin. Retrieves are not here: they are
+reactions to notifications (`reactions`).
+Clauses: S10, M2, M10, M11, M14, M18, M29.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Self
+
+import msgspec
+
+from thyme.model.errors import InputError, QuerySyntaxError
+from thyme.model.frames import ALWAYS, INSTANT_MAX_US, TimeFrame
+from thyme.model.ids import as_object_id, as_subscription_id
+from thyme.model.subscriptions import Conjunction
+from thyme.model.tags import Tag, check_tags
+from thyme.query.query import Query
+
+SIZE_MAX = 2**40
+"""A tebibyte: what is larger is a slip in a file."""
+
+
+class TraceError(InputError):
+    """An operation that cannot be part of a trace: which field, and what is wrong with it."""
+
+    code = "bad_trace"
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        return type(self), (self.field, self.problem)
+
+
+class Insert(msgspec.Struct, frozen=True, tag=True):
+    """A user publishes an object.
+
+    Where there is a text it is the object's bytes; where there is none, `size` bytes of no
+    consequence are.
+    """
+
+    at_us: int
+    user: int
+    oid: str
+    tags: tuple[Tag, ...]
+    size: int
+    summary_size: int = 0
+    text: str = ""
+    life_us: int | None = None
+    """How long after its publication the object expires (M29); None is never."""
+
+    def __post_init__(self) -> None:
+        _check_who_and_when(self.at_us, self.user)
+        with about("oid"):
+            as_object_id(self.oid)
+        with about("tags"):
+            check_tags(self.tags)
+        _check_range("size", self.size, 0, SIZE_MAX)
+        _check_range("summary_size", self.summary_size, 0, SIZE_MAX)
+        if self.text and (size := _bytes_of(self.text)) != self.size:
+            raise TraceError("size", f"the text has {size} bytes, not {self.size}")
+        if self.life_us is not None:
+            _check_range("life_us", self.life_us, 1, INSTANT_MAX_US - self.at_us)
+
+    @property
+    def expires_us(self) -> int | None:
+        """The first instant at which the object is no longer there."""
+        return None if self.life_us is None else self.at_us + self.life_us
+
+    def expired(self, now_us: int) -> bool:
+        """Whether the object's life span is over."""
+        return self.life_us is not None and self.at_us + self.life_us <= now_us
+
+
+class Delete(msgspec.Struct, frozen=True, tag=True):
+    """A user takes an object of its own back."""
+
+    at_us: int
+    user: int
+    oid: str
+
+    def __post_init__(self) -> None:
+        _check_who_and_when(self.at_us, self.user)
+        with about("oid"):
+            as_object_id(self.oid)
+
+
+class Subscribe(msgspec.Struct, frozen=True, tag=True):
+    """A user asks to hear of what matches a query and was published inside a frame."""
+
+    at_us: int
+    user: int
+    sid: str
+    query: str
+    frame: TimeFrame = ALWAYS
+
+    def __post_init__(self) -> None:
+        _check_who_and_when(self.at_us, self.user)
+        with about("sid"):
+            as_subscription_id(self.sid)
+        with about("query"):
+            conjunctions_of(self.query)
+
+    @property
+    def conjunctions(self) -> tuple[Conjunction, ...]:
+        """The query in disjunctive normal form."""
+        return conjunctions_of(self.query)
+
+    def frame_from(self, origin_us: int) -> TimeFrame:
+        """The frame in a run whose operations begin at an instant."""
+        start_us, end_us = self.frame.start_us, self.frame.end_us
+        return TimeFrame(
+            None if start_us is None else start_us + origin_us,
+            None if end_us is None else end_us + origin_us,
+        )
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
+    """A user revokes a subscription of its own."""
+
+    at_us: int
+    user: int
+    sid: str
+
+    def __post_init__(self) -> None:
+        _check_who_and_when(self.at_us, self.user)
+        with about("sid"):
+            as_subscription_id(self.sid)
+
+
+Operation = Insert | Delete | Subscribe | Unsubscribe
+
+
+@lru_cache(maxsize=16_384)
+def conjunctions_of(query: str) -> tuple[Conjunction, ...]:
+    """The conjunctions of a query's text; traces ask for the same few queries again and again."""
+    return Query(query).conjunctions
+
+
+@contextmanager
+def about(field: str) -> Iterator[None]:
+    """Says of what is refused inside which field it was."""
+    try:
+        yield
+    except TraceError:
+        raise
+    except QuerySyntaxError as error:
+        # The pointer below the text is for terminals; a row of a file is named already.
+        raise TraceError(field, str(error).partition("\n")[0]) from error
+    except InputError as error:
+        raise TraceError(field, str(error)) from error
+
+
+def _check_who_and_when(at_us: int, user: int) -> None:
+    _check_range("at_us", at_us, 0, INSTANT_MAX_US)
+    _check_range("user", user, 0, INSTANT_MAX_US)
+
+
+def _check_range(field: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        limit = f"{least} or more" if value < least else f"at most {most}"
+        raise TraceError(field, f"must be {limit}, not {value}")
+
+
+def _bytes_of(text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise TraceError("text", f"cannot be written as UTF-8 at character {error.start}") from None

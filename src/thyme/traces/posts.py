@@ -1,0 +1,54 @@
+"""Posts: what people wrote, in the one form that every source is brought to.
+
+Clauses: P1, P3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import ceil
+
+import msgspec
+
+from thyme.model.errors import InputError
+from thyme.model.tags import Tag
+
+CANDIDATE_SHARE = 0.6
+
+
+class Post(msgspec.Struct, frozen=True):
+    """One post; its tags are normalised, sorted and distinct, and may be none."""
+
+    post_id: str
+    user: str
+    at_us: int
+    """Microseconds since 1970 (UTC)."""
+    text: str
+    tags: tuple[Tag, ...]
+
+
+def top_users(posts: Mapping[str, int], count: int) -> list[str]:
+    """The most active users by their numbers of posts, most active first, equals by name."""
+    if count < 1:
+        raise InputError(f"a trace has at least one user, not {count}")
+    ranked = sorted(posts, key=lambda user: (-posts[user], user))
+    if len(ranked) < count:
+        raise InputError(f"there are posts of {len(ranked)} users only, not of {count}")
+    return ranked[:count]
+
+
+def tag_popularity(posts: Iterable[Post]) -> Counter[Tag]:
+    """In how many posts each tag occurs."""
+    return Counter(tag for post in posts for tag in post.tags)
+
+
+def candidate_tags(
+    popularity: Mapping[Tag, int], share: float = CANDIDATE_SHARE
+) -> tuple[Tag, ...]:
+    """The share of the tags that is the most popular, equals by name: what is subscribed to."""
+    if not 0.0 < share <= 1.0:
+        raise InputError(f"a share of the tags is more than 0 and at most 1, not {share}")
+    ranked = sorted(popularity, key=lambda tag: (-popularity[tag], tag))
+    # Rounded first: 0.6 of 5 is 3, whatever the product of floats says.
+    return tuple(ranked[: ceil(round(share * len(ranked), 9))])

@@ -1,0 +1,132 @@
+"""Rows: an operation as one row of a table, and back.
+
+A table of operations has the columns of `COLUMNS`. A row fills those of its kind and leaves the
+others empty; where a kind may leave one of its own empty, the empty field means ⊥, never, or
+nothing. `table` reads and writes whole files of them.
+Clause: S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, assert_never
+
+from thyme.model.errors import shown
+from thyme.model.frames import TimeFrame
+from thyme.model.tags import as_tags
+from thyme.traces.operations import (
+    Delete,
+    Insert,
+    Operation,
+    Subscribe,
+    TraceError,
+    Unsubscribe,
+    about,
+)
+from thyme.traces.trace import KINDS, kind_of
+
+Value = int | str | list[str]
+Row = dict[str, Value]
+"""What a row fills: the name of a column and its value."""
+
+COLUMNS: dict[str, type] = {
+    "at_us": int,
+    "user": int,
+    "op": str,
+    "oid": str,
+    "tags": list,
+    "size": int,
+    "summary_size": int,
+    "life_us": int,
+    "text": str,
+    "sid": str,
+    "query": str,
+    "start_us": int,
+    "end_us": int,
+}
+_COMMON = ("at_us", "user", "op")
+_MUST = {
+    "insert": (*_COMMON, "oid", "tags", "size"),
+    "delete": (*_COMMON, "oid"),
+    "subscribe": (*_COMMON, "sid", "query"),
+    "unsubscribe": (*_COMMON, "sid"),
+}
+_MAY = {
+    "insert": ("summary_size", "life_us", "text"),
+    "delete": (),
+    "subscribe": ("start_us", "end_us"),
+    "unsubscribe": (),
+}
+
+
+def row_of(operation: Operation) -> Row:
+    """The row of an operation."""
+    row: Row = {"at_us": operation.at_us, "user": operation.user, "op": kind_of(operation)}
+    match operation:
+        case Insert():
+            row |= {"oid": operation.oid, "tags": list(operation.tags), "size": operation.size}
+            row["summary_size"] = operation.summary_size
+            if operation.life_us is not None:
+                row["life_us"] = operation.life_us
+            if operation.text:
+                row["text"] = operation.text
+        case Delete():
+            row["oid"] = operation.oid
+        case Subscribe():
+            row |= {"sid": operation.sid, "query": operation.query}
+            if operation.frame.start_us is not None:
+                row["start_us"] = operation.frame.start_us
+            if operation.frame.end_us is not None:
+                row["end_us"] = operation.frame.end_us
+        case Unsubscribe():
+            row["sid"] = operation.sid
+        case _:
+            assert_never(operation)
+    return row
+
+
+def operation_of(row: Row) -> Operation:
+    """The operation that a row stands for, or a `TraceError` that names the field."""
+    kind = row.get("op")
+    if kind not in KINDS:
+        known = ", ".join(KINDS)
+        raise TraceError("op", f"is one of {known}, not {shown(kind or '')}")
+    assert isinstance(kind, str)
+    for field in _MUST[kind]:
+        if field not in row:
+            raise TraceError(field, f"is empty, but every {kind} has one")
+    for field in row:
+        if field not in _MUST[kind] and field not in _MAY[kind]:
+            raise TraceError(field, f"no {kind} has one, but this is {shown(row[field])}")
+    return _made(kind, row)
+
+
+def missing_columns(names: Collection[str]) -> str:
+    """What to say of a table that lacks columns; nothing if it has them all."""
+    missing = [name for name in COLUMNS if name not in names]
+    return f"the table lacks the columns {', '.join(missing)}" if missing else ""
+
+
+def _made(kind: str, row: Mapping[str, Any]) -> Operation:
+    who_and_when = row["at_us"], row["user"]
+    match kind:
+        case "insert":
+            with about("tags"):
+                tags = as_tags(row["tags"])
+            return Insert(
+                *who_and_when,
+                row["oid"],
+                tags,
+                row["size"],
+                row.get("summary_size", 0),
+                row.get("text", ""),
+                row.get("life_us"),
+            )
+        case "delete":
+            return Delete(*who_and_when, row["oid"])
+        case "subscribe":
+            with about("start_us"):
+                frame = TimeFrame(row.get("start_us"), row.get("end_us"))
+            return Subscribe(*who_and_when, row["sid"], row["query"], frame)
+        case _:
+            return Unsubscribe(*who_and_when, row["sid"])

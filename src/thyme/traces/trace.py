@@ -1,0 +1,162 @@
+"""The trace: operations in order, which could all succeed.
+
+Whatever an execution does to it, the trace itself is sound: nobody deletes what is not there or not
+theirs, names are used once, time does not go back. Identifiers of objects and subscriptions are
+unique in the whole trace, which is more than M3 asks for, so that logs can be joined by them.
+Clauses: S10, M14, M18, M29.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+import msgspec
+
+from thyme.model.errors import InputError
+from thyme.traces.operations import (
+    Delete,
+    Insert,
+    Operation,
+    Subscribe,
+    TraceError,
+    Unsubscribe,
+)
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """The operations of users 0, 1, 2 and so on, in the order in which they are issued."""
+
+    users: int
+    operations: tuple[Operation, ...]
+
+    def __post_init__(self) -> None:
+        ledger = Ledger(self.users)
+        for number, operation in enumerate(self.operations):
+            try:
+                ledger.take(operation)
+            except TraceError as error:
+                raise TraceError(f"operation {number}, {error.field}", error.problem) from error
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def counts(self) -> dict[str, int]:
+        """How many operations there are of each kind (C21)."""
+        found = Counter(kind_of(operation) for operation in self.operations)
+        return {kind: found[kind] for kind in KINDS}
+
+    def of_user(self, user: int) -> tuple[Operation, ...]:
+        """What one user does."""
+        return tuple(operation for operation in self.operations if operation.user == user)
+
+
+KINDS = {"insert": Insert, "delete": Delete, "subscribe": Subscribe, "unsubscribe": Unsubscribe}
+"""The kinds of operations as tables name them."""
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def kind_of(operation: Operation) -> str:
+    """The name of an operation's kind."""
+    return _NAMES[type(operation)]
+
+
+def merged(users: int, operations: Iterable[Operation]) -> Trace:
+    """The trace of what users do, each user's operations given in order.
+
+    At one instant the lower numbers come first.
+    """
+    return Trace(users, tuple(sorted(operations, key=lambda each: (each.at_us, each.user))))
+
+
+def until_crashes(trace: Trace, crashes_us: Mapping[int, int]) -> Trace:
+    """What is left of a trace when users crash: nothing from their instant on (S7).
+
+    Instants are the trace's, from the start of the operations. What was done before stays done: a
+    perfect execution loses nothing.
+    """
+    return Trace(
+        trace.users,
+        tuple(
+            operation
+            for operation in trace.operations
+            if operation.user not in crashes_us or operation.at_us < crashes_us[operation.user]
+        ),
+    )
+
+
+class Ledger:
+    """Takes operations one by one and refuses the first that could not succeed."""
+
+    def __init__(self, users: int | None = None) -> None:
+        if users is not None and users < 1:
+            raise InputError(f"a trace has at least one user, not {users}")
+        self._users = users
+        self._now_us = 0
+        self._inserts: dict[str, Insert] = {}
+        self._deleted: set[str] = set()
+        self._subscribes: dict[str, Subscribe] = {}
+        self._cancelled: set[str] = set()
+
+    def take(self, operation: Operation) -> None:
+        """Notes an operation, or raises a `TraceError`."""
+        if self._users is not None and operation.user >= self._users:
+            raise TraceError(
+                "user", f"unknown: {operation.user}; users are numbered 0 to {self._users - 1}"
+            )
+        if operation.at_us < self._now_us:
+            raise TraceError("at_us", f"time goes back from {self._now_us} to {operation.at_us} µs")
+        self._now_us = operation.at_us
+        match operation:
+            case Insert():
+                self._take_insert(operation)
+            case Delete():
+                self._take_delete(operation)
+            case Subscribe():
+                self._take_subscribe(operation)
+            case Unsubscribe():
+                self._take_unsubscribe(operation)
+            case _:
+                assert_never(operation)
+
+    def _take_insert(self, insert: Insert) -> None:
+        if (other := self._inserts.get(insert.oid)) is not None:
+            raise TraceError("oid", f"{insert.oid} was already inserted by user {other.user}")
+        self._inserts[insert.oid] = insert
+
+    def _take_delete(self, delete: Delete) -> None:
+        oid = delete.oid
+        insert = self._inserts.get(oid)
+        if insert is None:
+            raise TraceError("oid", f"{oid} is deleted but was not inserted before")
+        if insert.user != delete.user:
+            raise TraceError(
+                "user", f"{oid} belongs to user {insert.user}: {delete.user} may not delete it"
+            )
+        if oid in self._deleted:
+            raise TraceError("oid", f"{oid} is deleted twice")
+        if insert.expired(delete.at_us):
+            raise TraceError("oid", f"{oid} is deleted after it expired")
+        self._deleted.add(oid)
+
+    def _take_subscribe(self, subscribe: Subscribe) -> None:
+        if (other := self._subscribes.get(subscribe.sid)) is not None:
+            raise TraceError("sid", f"{subscribe.sid} was already used by user {other.user}")
+        self._subscribes[subscribe.sid] = subscribe
+
+    def _take_unsubscribe(self, unsubscribe: Unsubscribe) -> None:
+        sid = unsubscribe.sid
+        subscribe = self._subscribes.get(sid)
+        if subscribe is None:
+            raise TraceError("sid", f"{sid} is revoked but there was no such subscription before")
+        if subscribe.user != unsubscribe.user:
+            raise TraceError(
+                "user",
+                f"{sid} belongs to user {subscribe.user}: {unsubscribe.user} may not revoke it",
+            )
+        if sid in self._cancelled:
+            raise TraceError("sid", f"{sid} is revoked twice")
+        if subscribe.frame.over(unsubscribe.at_us):
+            raise TraceError("sid", f"{sid} is revoked after its frame was over")
+        self._cancelled.add(sid)

@@ -1,0 +1,18 @@
+"""The settings of Thyme-LS in the documents are those of the code."""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+from pathlib import Path
+
+from thyme.substrates.ls.node import PAPER, ROBUST
+
+PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0010-local-storage.md"
+
+
+def test_the_profiles_are_the_ones_decided() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| (\w+) \| (\w+) \|", PAGE.read_text("utf-8"), flags=re.M)
+    assert len(rows) == 5
+    for name, paper, robust in rows:
+        assert (str(attrgetter(name)(PAPER)), str(attrgetter(name)(ROBUST))) == (paper, robust)

@@ -1,0 +1,47 @@
+"""What the page on the simulator shows works, and its tables list what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from thyme.sim import faults, recorder
+from thyme.sim.measure import Measurements
+from thyme.sim.recorder import Befell, Recording
+from thyme.sim.residents import GOODBYE_US
+from thyme.sim.trouble import ECHO_US_MAX
+
+PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text("utf-8")
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [program] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
+    rooms: dict[str, object] = {}
+    exec(program, rooms)
+    measured, recording = rooms["measured"], rooms["recording"]
+    assert isinstance(measured, Measurements)
+    assert capsys.readouterr().out == f"{measured.frames} frames, {measured.joules:.0f} J\n"
+    assert measured.joules > 1_000
+    befell = [event for event in _events(recording) if isinstance(event, Befell)]
+    assert len(befell) > 6
+
+
+def _events(recording: object) -> list[recorder.Event]:
+    data = recording.getvalue()  # type: ignore[attr-defined]
+    return list(Recording(data.splitlines()))
+
+
+def test_s17_every_line_of_a_recording_is_explained() -> None:
+    listed = re.findall(r"^\| `\[\"(\w+)\",t", PAGE, flags=re.M)
+    assert listed == [kind.__struct_config__.tag for kind in get_args(recorder.Event)]
+
+
+def test_s8_every_fault_is_explained() -> None:
+    rows = re.findall(r"^\| ((?:`[A-Z]\w+`(?:, )?)+) \| ", PAGE, flags=re.M)
+    named = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert named == {kind.__name__ for kind in get_args(faults.Fault)}
+    assert f"has {GOODBYE_US // 1_000} ms for its last words" in PAGE
+    assert f"up to {ECHO_US_MAX // 1_000} ms later" in PAGE

@@ -1,0 +1,84 @@
+"""A world of links: nodes hear those they are linked to, after a moment. No radio, several hops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import Message
+from thyme.protocol.node import Node, Received, SendFailed
+from thyme.protocol.requests import Request, Told
+from thyme.sim.driver import Driver, Journal
+from thyme.sim.kernel import Kernel
+from thyme.sim.streams import stream
+from thyme.storage.store import MemoryStore
+from thyme.wire import decode, encode
+
+
+class Links:
+    """Nodes, who is linked to whom, and the messages between them."""
+
+    def __init__(
+        self,
+        links: Iterable[tuple[NodeId, NodeId]],
+        *,
+        seed: int = 0,
+        loss: float = 0.0,
+        journal: Journal | None = None,
+    ) -> None:
+        self.loss = loss
+        self.broadcasts: Counter[NodeId] = Counter()
+        self.kernel = Kernel()
+        self._rng = stream(seed, "links")
+        self._driver = Driver(self.kernel, self, journal)
+        self._linked: dict[NodeId, dict[NodeId, None]] = {}
+        self._nodes: dict[NodeId, Node] = {}
+        for one, other in links:
+            self._linked.setdefault(one, {})[other] = None
+            self._linked.setdefault(other, {})[one] = None
+
+    def add(self, node: Node, on_told: Callable[[Told], None] = lambda told: None) -> None:
+        self._nodes[node.node_id] = node
+        self._driver.add(node, MemoryStore(), on_told)
+
+    def remove(self, node_id: NodeId) -> None:
+        self._driver.remove(node_id)
+
+    def ask(self, node_id: NodeId, request: Request) -> None:
+        self._driver.ask(node_id, request)
+
+    def run(self, seconds: float) -> None:
+        """Lets so much time pass."""
+        self.kernel.run(self.kernel.now_us + round(seconds * 1_000_000))
+
+    def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
+        if to in self._linked.get(sender, ()) and to in self._driver and self._arrives():
+            self._deliver_later(sender, to, message)
+        else:
+            self._driver.feed(sender, SendFailed(to, message))
+
+    def broadcast(self, sender: NodeId, message: Message) -> None:
+        self.broadcasts[sender] += 1
+        for to in self._linked.get(sender, ()):
+            if to in self._driver and self._arrives():
+                self._deliver_later(sender, to, message)
+
+    def _arrives(self) -> bool:
+        return self._rng.random() >= self.loss
+
+    def _deliver_later(self, sender: NodeId, to: NodeId, message: Message) -> None:
+        at_us = self.kernel.now_us + self._rng.randint(200, 2_000)
+        self.kernel.at(at_us, self._deliver, (to, Received(sender, decode(encode(message)))))
+
+    def _deliver(self, event: tuple[NodeId, Received]) -> None:
+        to, received = event
+        if to in self._driver:
+            self._driver.feed(to, received)
+            self._nodes[to].check()
+
+
+def a_row(names: Iterable[NodeId]) -> list[tuple[NodeId, NodeId]]:
+    """The links of nodes that stand in a row."""
+    return list(pairwise(names))

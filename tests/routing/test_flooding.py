@@ -1,0 +1,241 @@
+"""Flooding: everybody is reached, each speaks once, and nothing is remembered for ever (L2)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.links import Links, a_row
+from thyme.model.errors import DecodeError
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import Done, Flooded, Message
+from thyme.protocol.node import (
+    Action,
+    Asked,
+    Broadcast,
+    Input,
+    Outbox,
+    Received,
+    SetTimer,
+    TimerFired,
+)
+from thyme.protocol.requests import ListSubscriptions
+from thyme.routing.flooding import Flooding, FloodingConfig, ForgetFloods, Rebroadcast
+from thyme.wire import decode, encode
+
+ME, ANN, BEN = NodeId(b"me"), NodeId(b"ann"), NodeId(b"ben")
+
+
+class Flooder:
+    """A node that floods a `Done` when it is asked something, and keeps what reached it."""
+
+    def __init__(
+        self, node_id: NodeId, config: FloodingConfig | None = None, seed: int = 0
+    ) -> None:
+        self.node_id = node_id
+        self.got: list[tuple[NodeId, Message]] = []
+        self._outbox = Outbox()
+        self.flooding = Flooding(
+            node_id,
+            self._outbox,
+            Random(f"{seed} {node_id!r}"),
+            config or FloodingConfig(),
+            lambda origin, message, _: self.got.append((origin, message)),
+        )
+
+    def flood(self, message: Message, now_us: int = 0) -> list[Action]:
+        self.flooding.flood(message, now_us)
+        return self._outbox.take()
+
+    def handle(self, event: Input, now_us: int) -> list[Action]:
+        match event:
+            case Asked(ListSubscriptions() as request):
+                self.flooding.flood(Done(request.ask), now_us)
+            case Received(_, Flooded() as flooded):
+                self.flooding.on_flooded(flooded, now_us)
+            case TimerFired(Rebroadcast() as timer):
+                self.flooding.on_rebroadcast(timer, now_us)
+            case TimerFired(ForgetFloods()):
+                self.flooding.on_forget(now_us)
+        return self._outbox.take()
+
+    def check(self) -> None:
+        self.flooding.check()
+
+
+def heard(flooder: Flooder, flooded: Flooded, at_us: int = 0) -> list[Action]:
+    return flooder.handle(Received(ANN, flooded), at_us)
+
+
+def rebroadcast_at(actions: list[Action]) -> int:
+    [at_us] = [a.at_us for a in actions if isinstance(a, SetTimer) and type(a.timer) is Rebroadcast]
+    return at_us
+
+
+def broadcasts(actions: list[Action]) -> list[Flooded]:
+    found = [action.message for action in actions if isinstance(action, Broadcast)]
+    assert all(isinstance(message, Flooded) for message in found)
+    return found  # type: ignore[return-value]
+
+
+def test_l2_a_message_seen_for_the_first_time_is_delivered_and_said_again_once() -> None:
+    me = Flooder(ME)
+
+    actions = heard(me, Flooded(ANN, 7, 0, Done(1)))
+
+    assert me.got == [(ANN, Done(1))]
+    assert broadcasts(actions) == [], "not before the jitter"
+    at_us = rebroadcast_at(actions)
+    fired = me.handle(TimerFired(Rebroadcast((ANN, 7))), at_us)
+    assert broadcasts(fired) == [Flooded(ANN, 7, 1, Done(1))]
+    assert me.handle(TimerFired(Rebroadcast((ANN, 7))), at_us + 1) == []
+
+
+def test_l2_a_message_seen_before_is_dropped_whoever_says_it() -> None:
+    me = Flooder(ME)
+    heard(me, Flooded(ANN, 7, 0, Done(1)))
+    for sender, hops in ((ANN, 0), (BEN, 5)):
+        assert me.handle(Received(sender, Flooded(ANN, 7, hops, Done(1))), 9) == []
+    assert len(me.got) == 1
+    assert me.flooding.duplicates == 2
+
+
+def test_l2_one_s_own_flood_that_comes_back_is_dropped_even_after_a_restart() -> None:
+    me = Flooder(ME)
+    [flooded, *_] = broadcasts(me.flood(Done(1)))
+    assert heard(me, flooded) == []
+    assert heard(Flooder(ME, seed=1), flooded) == []
+    assert me.got == []
+
+
+def test_two_lives_of_a_node_number_their_floods_differently() -> None:
+    numbers = {broadcasts(Flooder(ME, seed=seed).flood(Done(1)))[0].number for seed in range(20)}
+    assert len(numbers) == 20
+
+
+def test_l2_the_jitter_is_drawn_between_nothing_and_its_bound() -> None:
+    config = FloodingConfig(jitter_us_max=1_000)
+    delays = [
+        rebroadcast_at(heard(Flooder(ME, config, seed), Flooded(ANN, 7, 0, Done(1)), 50)) - 50
+        for seed in range(200)
+    ]
+    assert 0 <= min(delays) < 100
+    assert 900 < max(delays) <= 1_000
+
+
+def test_a_flood_ends_where_its_hops_are_used_up() -> None:
+    names = [NodeId(bytes([n])) for n in range(8)]
+    config = FloodingConfig(hops_max=3)
+    world, nodes = a_world(names, a_row(names), config)
+    world.ask(names[0], ListSubscriptions(ask=1))
+    world.run(1)
+    assert [len(node.got) for node in nodes] == [0, 1, 1, 1, 0, 0, 0, 0]
+
+
+def test_what_was_seen_is_forgotten_by_timer_alone() -> None:
+    me = Flooder(ME, FloodingConfig(memory_us=1_000))
+    actions = heard(me, Flooded(ANN, 7, 0, Done(1)), 0)
+    assert SetTimer(ForgetFloods(), 1_000) in actions
+    heard(me, Flooded(ANN, 8, 0, Done(1)), 400)
+    assert me.handle(TimerFired(ForgetFloods()), 1_000) == [SetTimer(ForgetFloods(), 1_400)]
+    assert me.handle(TimerFired(ForgetFloods()), 1_400) == []
+    heard(me, Flooded(ANN, 7, 0, Done(1)), 2_000)
+    assert len(me.got) == 3, "7, 8, and 7 as if for the first time"
+
+
+def test_the_memory_is_bounded_in_number() -> None:
+    me = Flooder(ME, FloodingConfig(memory_max=10))
+    for number in range(100):
+        heard(me, Flooded(ANN, number, 0, Done(1)))
+        me.check()
+    assert heard(me, Flooded(ANN, 95, 0, Done(1))) == []
+    assert heard(me, Flooded(ANN, 5, 0, Done(1))) != []
+
+
+def test_with_repeats_every_node_says_it_so_often() -> None:
+    me = Flooder(ME, FloodingConfig(repeats=3, repeat_us=10_000, jitter_us_max=100))
+    actions = me.flood(Done(1), 0)
+    said = broadcasts(actions)
+    instants = []
+    while any(
+        isinstance(action, SetTimer) and type(action.timer) is Rebroadcast for action in actions
+    ):
+        instants.append(rebroadcast_at(actions))
+        actions = me.handle(TimerFired(Rebroadcast((ME, said[0].number))), instants[-1])
+        said += broadcasts(actions)
+    assert said == said[:1] * 3
+    assert 10_000 <= instants[0] <= 10_100
+    assert 10_000 <= instants[1] - instants[0] <= 10_100
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        [50, b"x", 1, -1, [16, 1]],
+        [50, b"x", 1, 0, [50, b"x", 1, 0, [16, 1]]],
+        [50, b"", 1, 0, [16, 1]],
+    ],
+    ids=["negative hops", "a flood in a flood", "nobody began it"],
+)
+def test_m25_a_flood_that_cannot_be_is_not_decoded(array: list[object]) -> None:
+    frame = encode(Done(1))[:1] + msgspec.msgpack.encode(array)
+    with pytest.raises(DecodeError):
+        decode(frame)
+
+
+def a_world(
+    names: list[NodeId], links: list[tuple[NodeId, NodeId]], config: FloodingConfig, loss: float = 0
+) -> tuple[Links, list[Flooder]]:
+    world = Links(links, loss=loss)
+    nodes = [Flooder(name, config) for name in names]
+    for node in nodes:
+        world.add(node)
+    return world, nodes
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
+    """A size and some links; not all need be reached."""
+    size = draw(st.integers(2, 12))
+    ends = st.integers(0, size - 1)
+    links = draw(st.lists(st.tuples(ends, ends).filter(lambda link: link[0] != link[1])))
+    return size, links
+
+
+@given(graphs())
+def test_l2_whoever_is_connected_gets_it_once_and_says_it_once(
+    graph: tuple[int, list[tuple[int, int]]],
+) -> None:
+    size, links = graph
+    names = [NodeId(bytes([number])) for number in range(size)]
+    world, nodes = a_world(names, [(names[a], names[b]) for a, b in links], FloodingConfig())
+
+    world.ask(names[0], ListSubscriptions(ask=1))
+    world.run(2)
+
+    connected = reached({0}, links)
+    for number, node in enumerate(nodes):
+        assert len(node.got) == int(number in connected and number != 0)
+        assert world.broadcasts[node.node_id] == int(number in connected)
+
+
+def reached(known: set[int], links: list[tuple[int, int]]) -> set[int]:
+    more = {b for a, b in links if a in known} | {a for a, b in links if b in known}
+    return known if more <= known else reached(known | more, links)
+
+
+def test_repeats_carry_a_flood_through_a_lossy_network() -> None:
+    names = [NodeId(bytes([number])) for number in range(20)]
+    counts = []
+    for repeats in (1, 6):
+        config = FloodingConfig(repeats=repeats)
+        world, nodes = a_world(names, a_row(names), config, loss=0.3)
+        world.ask(names[0], ListSubscriptions(ask=1))
+        world.ask(names[0], ListSubscriptions(ask=2))
+        world.run(30)
+        counts.append(sum(len(node.got) for node in nodes))
+    assert counts[0] < 20 < 36 <= counts[1]

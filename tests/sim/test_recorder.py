@@ -1,0 +1,174 @@
+"""S17: a run is written down, read back, and the same bytes every time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.troubled import ALICE, BOB, CAROL, MS, NAMES, START_US, Village
+from thyme.model.errors import InputError
+from thyme.protocol.messages import Done
+from thyme.sim.disk import Disk
+from thyme.sim.faults import Crash, Fault, Heal, LossBurst, Partition, Restart
+from thyme.sim.paths import pause, way
+from thyme.sim.radio import RadioConfig
+from thyme.sim.recorder import (
+    Befell,
+    Event,
+    GaveUp,
+    HeardMessage,
+    Recorder,
+    Recording,
+    SentMessage,
+    Switched,
+    Walks,
+)
+from thyme.sim.world import WirelessWorld
+from thyme.wire import size_of
+
+FAULTS: list[Fault] = [
+    Partition(100 * MS, ((ALICE,), (BOB, CAROL))),
+    Heal(200 * MS),
+    LossBurst(200 * MS, 300 * MS, 0.5),
+    Crash(400 * MS, BOB),
+    Restart(600 * MS, BOB),
+]
+GOES = way(50 * MS, (0.0, 0.0), (2.0, 0.0), 4.0)
+PATH = [pause(0, 50 * MS, (0.0, 0.0)), GOES, pause(GOES.end_us, GOES.end_us + MS, (2.0, 0.0))]
+
+
+def recorded(seed: int = 1) -> bytes:
+    file = io.BytesIO()
+    places = {name: (10.0 * number + 1 / 3, 0.0) for number, name in enumerate(NAMES)}
+    world = WirelessWorld(
+        places,
+        seed=seed,
+        start_us=START_US,
+        config=RadioConfig(disk=Disk()),
+        paths={NAMES[ALICE]: PATH},
+        recorder=Recorder(file),
+    )
+    village = Village(world, FAULTS, to={ALICE: BOB}, on_fault=world.note)
+    village.run(700)
+    return file.getvalue()
+
+
+def events(recording: Recording) -> list[Event]:
+    return list(recording)
+
+
+def test_s17_a_recording_says_who_was_there_and_where() -> None:
+    recording = Recording(recorded().splitlines())
+    header = recording.header
+    assert header.nodes == tuple(name.hex() for name in NAMES)
+    assert header.places[1] == (10.33, 0.0)
+    assert header.start_us == START_US
+    assert header.range_m == Disk().range_m
+    assert sum(1 for _ in recording) > 500
+
+
+def test_s17_who_sent_what_to_whom_and_who_heard_it() -> None:
+    happened = events(Recording(recorded().splitlines()))
+    sent = {event.message: event for event in happened if isinstance(event, SentMessage)}
+    heard = [event for event in happened if isinstance(event, HeardMessage)]
+    first = sent[1]
+    assert (first.at_us, first.node, first.to, first.kind, first.bytes) == (
+        10 * MS, ALICE, BOB, "Done", size_of(Done(0)),
+    )  # fmt: skip
+    [arrival] = [event for event in heard if event.message == 1]
+    assert arrival.nodes == (BOB,)
+    assert 0 < arrival.at_us - first.at_us < MS
+    to_all = sent[2]
+    assert (to_all.node, to_all.to) == (BOB, None)
+    [arrival] = [event for event in heard if event.message == 2]
+    assert arrival.nodes == (ALICE, CAROL, 3)
+    gave_up = [sent[event.message] for event in happened if isinstance(event, GaveUp)]
+    assert len(gave_up) > 5
+    assert {(event.node, event.to) for event in gave_up} == {(ALICE, BOB)}
+
+
+def test_s17_who_was_up_and_what_befell() -> None:
+    recording = Recording(recorded().splitlines())
+    switched, befell = [], []
+    for event in recording:
+        if isinstance(event, Switched):
+            switched.append((event.at_us, event.node, event.on))
+            assert (event.node in recording.up) is event.on
+        if isinstance(event, Befell):
+            befell.append((event.at_us, event.fault, event.begins))
+    assert switched[4:] == [(400 * MS, BOB, False), (600 * MS, BOB, True)]
+    assert befell == [
+        (100 * MS, FAULTS[0], True),
+        (200 * MS, FAULTS[1], True),
+        (200 * MS, FAULTS[2], True),
+        (300 * MS, FAULTS[2], False),
+        (400 * MS, FAULTS[3], True),
+        (600 * MS, FAULTS[4], True),
+    ]
+
+
+def test_s17_where_a_node_is_follows_from_the_legs() -> None:
+    recording = Recording(recorded().splitlines())
+    seen = []
+    for event in recording:
+        if isinstance(event, HeardMessage) and ALICE in event.nodes:
+            seen.append((event.at_us, recording.place(ALICE, event.at_us)[0]))
+        if isinstance(event, Walks):
+            assert event.node == ALICE
+    assert len(seen) > 100
+    for at_us, x in seen:
+        assert x == pytest.approx(GOES.at(at_us)[0])
+    assert recording.place(BOB, 0) == (10.33, 0.0)
+
+
+def test_s17_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
+    assert recorded(1) != recorded(2)
+    program = (
+        "import hashlib; from tests.sim.test_recorder import recorded;"
+        "print(hashlib.sha256(recorded(1)).hexdigest())"
+    )
+    for hash_seed in ("0", "1"):
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout.strip() == hashlib.sha256(recorded(1)).hexdigest()
+
+
+def test_s17_recording_a_run_does_not_change_it() -> None:
+    def frames(recorder: Recorder | None) -> tuple[int, int]:
+        places = {name: (10.0 * number, 0.0) for number, name in enumerate(NAMES)}
+        world = WirelessWorld(places, seed=1, start_us=START_US, recorder=recorder)
+        Village(world, FAULTS).run(700)
+        return world.radio.frames, world.kernel.events
+
+    assert frames(None) == frames(Recorder(io.BytesIO()))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (b"", "line 1"),
+        (b"{}", "line 1"),
+        (
+            b'{"recording":2,"start_us":0,"nodes":[],"places":[],"range_m":1}',
+            "version 1 can be read, not of 2",
+        ),
+        (b'{"recording":1,"start_us":0,"nodes":[],"places":[],"range_m":1}\n["tx",1', "line 2"),
+        (b'{"recording":1,"start_us":0,"nodes":[],"places":[],"range_m":1}\n["what",1]', "line 2"),
+        (b'{"recording":1,"start_us":0,"nodes":[],"places":[],"range_m":1}\n\xff', "line 2"),
+    ],
+)
+def test_s17_a_damaged_recording_is_refused_by_line(damage: bytes, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        events(Recording(damage.splitlines()))

@@ -1,0 +1,148 @@
+"""Two worlds for the same faults, and nodes that talk so that one can hear the silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import Done
+from thyme.protocol.node import (
+    Action,
+    Broadcast,
+    Input,
+    Leaving,
+    Received,
+    Send,
+    SendFailed,
+    SetTimer,
+    Started,
+    TimerFired,
+)
+from thyme.sim.disk import Disk
+from thyme.sim.ether import Ether
+from thyme.sim.fate import Fate, OnFault
+from thyme.sim.faults import Fault, merge
+from thyme.sim.radio import RadioConfig
+from thyme.sim.residents import Residents
+from thyme.sim.world import WirelessWorld
+from thyme.storage.store import Shelf, Store
+
+START_US = 1_700_000_000_000_000
+MS = 1_000
+NAMES = [NodeId(name) for name in (b"alice", b"bob", b"carol", b"dave")]
+ALICE, BOB, CAROL, DAVE = range(4)
+GOODBYE = 1_000_000
+"""The number that a node says as its last word."""
+
+LIVES = Shelf("lives", int)
+
+
+def ether(seed: int = 1) -> Ether:
+    return Ether(seed=seed, start_us=START_US)
+
+
+def radio(seed: int = 1) -> WirelessWorld:
+    """Everybody hears everybody."""
+    places = {name: (10.0 * number, 0.0) for number, name in enumerate(NAMES)}
+    config = RadioConfig(disk=Disk())
+    return WirelessWorld(places, seed=seed, start_us=START_US, config=config)
+
+
+WORLDS: dict[str, Callable[[int], Ether | WirelessWorld]] = {"ether": ether, "radio": radio}
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """The timer of a chatterbox."""
+
+
+class Chatterbox:
+    """Says 0, 1, 2, … to whoever hears it or to one node, every ten milliseconds by its clock, and
+    counts its lives in its store."""
+
+    def __init__(self, node_id: NodeId, store: Store, life: int, to: NodeId | None = None) -> None:
+        self.node_id = node_id
+        self.life = life
+        self.said = 0
+        self.remembered = [key for key, _ in store.load(LIVES)]
+        self.heard: list[tuple[int, NodeId, int]] = []
+        self.failed: list[int] = []
+        self.clock_us: list[int] = []
+        self.left_us: int | None = None
+        self._to = to
+        store.put(LIVES, str(life), life)
+
+    def handle(self, event: Input, now_us: int) -> list[Action]:
+        self.clock_us.append(now_us)
+        match event:
+            case Received():
+                assert isinstance(event.message, Done)
+                self.heard.append((now_us - START_US, event.sender, event.message.request))
+            case SendFailed():
+                assert isinstance(event.message, Done)
+                self.failed.append(event.message.request)
+            case Started():
+                turn = NAMES.index(self.node_id)  # on the radio, who speaks together is not heard
+                return [SetTimer(Tick(), now_us + (10 + turn) * MS)]
+            case TimerFired():
+                self.said += 1
+                return [self._say(self.said - 1), SetTimer(Tick(), now_us + 10 * MS)]
+            case Leaving():
+                self.left_us = now_us - START_US
+                return [self._say(GOODBYE)]
+        return []
+
+    def _say(self, number: int) -> Action:
+        return Broadcast(Done(number)) if self._to is None else Send(self._to, Done(number))
+
+    def check(self) -> None:
+        """Nothing can be wrong with it."""
+
+    def numbers(self, sender: int, from_us: int = 0, to_us: int = 10**12) -> list[int]:
+        """What it heard from somebody in a span of time."""
+        return [
+            number
+            for at_us, name, number in self.heard
+            if name == NAMES[sender] and from_us <= at_us < to_us
+        ]
+
+
+class Village:
+    """Four chatterboxes in a world, and what befalls them."""
+
+    def __init__(
+        self,
+        world: Ether | WirelessWorld,
+        faults: Iterable[Fault] = (),
+        *,
+        to: dict[int, int] | None = None,
+        on_fault: OnFault | None = None,
+    ) -> None:
+        self.world = world
+        self.lives: list[tuple[int, NodeId, int]] = []
+        self.nodes: dict[int, list[Chatterbox]] = {number: [] for number in range(len(NAMES))}
+        targets = {number: NAMES[target] for number, target in (to or {}).items()}
+
+        def make(node_id: NodeId, store: Store, life: int) -> Chatterbox:
+            number = NAMES.index(node_id)
+            node = Chatterbox(node_id, store, life, targets.get(number))
+            self.nodes[number].append(node)
+            return node
+
+        def on_life(node_id: NodeId, life: int) -> None:
+            self.lives.append((world.now_us - START_US, node_id, life))
+
+        self.residents = Residents(world, NAMES, make, on_life=on_life)
+        schedule = merge(faults, nodes=len(NAMES))
+        self.fate = Fate(world, self.residents, schedule, on_fault)
+        for number in range(len(NAMES)):
+            self.residents.start(number)
+
+    def run(self, until_ms: int) -> Village:
+        self.world.run(START_US + until_ms * MS)
+        return self
+
+    def node(self, number: int) -> Chatterbox:
+        """A device's latest node."""
+        return self.nodes[number][-1]

@@ -1,0 +1,139 @@
+"""P1, C21: the synthetic match has the shape of a match, and the size of the documents' trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import mean
+
+import pytest
+
+from thyme.model.errors import InputError
+from thyme.model.frames import SECOND_US
+from thyme.model.tags import as_tags
+from thyme.traces.match import TEXT_CHARS_MAX, Match, MatchConfig, intensity, vocabulary
+from thyme.traces.posts import Post, candidate_tags, tag_popularity, top_users
+from thyme.traces.rules import match_trace
+from thyme.traces.timetable import MATCH
+
+SMALL = MatchConfig(posts=3_000, users=1_000, tags=200)
+
+
+@pytest.fixture(scope="module")
+def posts() -> list[Post]:
+    return list(Match(1))
+
+
+def test_a_post_is_a_function_of_seed_and_number() -> None:
+    match = Match(5, SMALL)
+    backwards = [match.post(number) for number in reversed(range(50))]
+    again = Match(5, SMALL)
+    assert backwards[::-1] == [again.post(number) for number in range(50)]
+    assert Match(5, SMALL).post(7) != Match(6, SMALL).post(7)
+
+
+def test_the_posts_of_a_seed_are_the_same_in_every_version() -> None:
+    """Whoever changes this changes every trace that was ever made from a seed."""
+    assert Match(1).post(0) == Post(
+        "0",
+        "fan2890",
+        1_468_185_450_438_283,
+        "feel goal take family bar #por #redcard #topic340 #volley",
+        as_tags(["por", "redcard", "topic340", "volley"]),
+    )
+
+
+def test_posts_are_sound(posts: list[Post]) -> None:
+    assert len({post.post_id for post in posts}) == len(posts) == MatchConfig().posts
+    for post in posts:
+        assert as_tags(post.tags) == post.tags
+        assert MATCH.holds(post.at_us)
+        assert len(post.text) <= TEXT_CHARS_MAX
+        assert all(f"#{tag}" in post.text for tag in post.tags)
+
+
+def test_activity_has_a_heavy_tail(posts: list[Post]) -> None:
+    active = sorted(Counter(post.user for post in posts).values(), reverse=True)
+    assert active[0] > 5 * active[99] > 50
+    assert active[len(active) // 2] <= 3
+    # The first hundredth of the users writes an eighth of the posts or more.
+    assert sum(active[: MatchConfig().users // 100]) > len(posts) / 8
+
+
+def test_tags_follow_zipf(posts: list[Post]) -> None:
+    popularity = tag_popularity(posts).most_common()
+    assert popularity[0][0] == vocabulary(1)[0]
+    first = popularity[0][1]
+    # A post in which a tag is drawn twice has it once, which costs the first more than the tenth.
+    assert popularity[9][1] * 10 == pytest.approx(first, rel=0.2)
+    assert popularity[99][1] * 100 == pytest.approx(first, rel=0.4)
+
+
+def test_there_are_bursts_at_goals_and_half_time_and_silence() -> None:
+    rates = intensity(1, MatchConfig())
+    quiet = MatchConfig(goals=(0, 0), silences=0)
+    assert rates.count(0.0) > 60
+    assert min(intensity(1, quiet)) > 0
+    assert max(intensity(1, MatchConfig(silences=0))) > 8
+    half_time = MATCH.first_half_s[1]
+    before, after = (
+        mean(intensity(1, quiet)[at : at + 120]) for at in (half_time - 120, half_time)
+    )
+    assert after > 2 * before
+
+
+def test_posts_follow_the_intensity(posts: list[Post]) -> None:
+    rates = intensity(1, MatchConfig())
+    minutes = Counter((post.at_us - MATCH.starts_us) // (60 * SECOND_US) for post in posts)
+    for minute in range(180):
+        due = sum(rates[60 * minute : 60 * minute + 60]) / sum(rates) * len(posts)
+        assert abs(minutes[minute] - due) <= 5 * due**0.5
+
+
+def test_c21_the_trace_of_100_users_is_as_large_as_the_documents_one() -> None:
+    """W Fig 3: 4545 inserts, 526 subscribes, 29 deletes, 15 unsubscribes. Means of five seeds."""
+    counts = [match_trace(seed, Match(seed), 100).counts() for seed in range(1, 6)]
+    means = {kind: mean(each[kind] for each in counts) for kind in counts[0]}
+
+    assert means["insert"] == pytest.approx(4545, rel=0.02)
+    assert means["subscribe"] == pytest.approx(526, rel=0.05)
+    # 45 minutes at 0.5 and 0.2 per hour are 37.5 and 15; one trace scatters by 6 and 4.
+    assert means["delete"] == pytest.approx(37.5, abs=3 * 6.1 / 5**0.5)
+    assert means["unsubscribe"] == pytest.approx(15, abs=3 * 3.9 / 5**0.5)
+    assert any(abs(each["delete"] - 29) <= 1.5 * 6.1 for each in counts)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"posts": 0},
+        {"users": 0},
+        {"tags": 0},
+        {"tag_counts": ()},
+        {"tag_counts": (1.0,) * 5},
+        {"goals": (2, 1)},
+        {"silences": -1},
+        {"silence_s": (-1, 3)},
+    ],
+)
+def test_settings_that_make_no_match_are_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        MatchConfig(**bad)  # type: ignore[arg-type]
+
+
+def test_there_is_no_post_beyond_the_last() -> None:
+    with pytest.raises(InputError, match="numbered 0 to 2999"):
+        Match(1, SMALL).post(3_000)
+
+
+def test_the_most_active_come_first_and_equals_by_name() -> None:
+    assert top_users({"c": 2, "a": 2, "b": 5, "d": 1}, 3) == ["b", "a", "c"]
+    with pytest.raises(InputError, match="posts of 1 users only, not of 2"):
+        top_users({"a": 1}, 2)
+
+
+@pytest.mark.parametrize(
+    ("share", "kept"), [(0.6, "eca"), (1.0, "ecabd"), (0.1, "e"), (0.61, "ecab")]
+)
+def test_p3_the_most_popular_share_of_the_tags_are_candidates(share: float, kept: str) -> None:
+    popularity = dict(zip(as_tags([*"abcde"]), (2, 2, 3, 1, 9), strict=True))
+    assert "".join(candidate_tags(popularity, share)) == kept

@@ -1,0 +1,131 @@
+"""S7, S8: trouble of every kind drawn from a seed, then calm: Thyme-ES keeps its promises.
+
+Safety is checked after every input; that all is well again is asked for once trouble has ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from tests.worlds.test_es_stories import insert, subscribe
+from tests.worlds.test_fault_stories import (
+    ALICE,
+    BOB,
+    CAROL,
+    NAMES,
+    PLACES,
+    START_US,
+    S,
+    Town,
+    found,
+    search,
+)
+from thyme.model.ids import NodeId
+from thyme.protocol.node import Action, Input
+from thyme.protocol.requests import Failed, Finished
+from thyme.sim.ether import Ether
+from thyme.sim.faults import (
+    ClockSkew,
+    Crash,
+    Duplication,
+    Fault,
+    Heal,
+    Leave,
+    LossBurst,
+    Memory,
+    Partition,
+    Reordering,
+    Restart,
+)
+from thyme.sim.streams import stream
+from thyme.sim.world import WirelessWorld
+
+TROUBLE_US = 60 * S
+
+
+def spans(rng: Random, longest_us: int) -> list[tuple[int, int]]:
+    """Some spans of time that do not overlap."""
+    found, at_us = [], rng.randrange(20 * S)
+    while (end_us := at_us + rng.randrange(1, longest_us)) < TROUBLE_US:
+        found.append((at_us, end_us))
+        at_us = end_us + rng.randrange(20 * S)
+    return found
+
+
+def some(rng: Random) -> tuple[int, ...] | None:
+    """Some of the nodes, or all."""
+    return rng.choice([None, *((number,) for number in range(4)), (ALICE, BOB)])
+
+
+def trouble(seed: int) -> list[Fault]:
+    """A minute of everything that may go wrong; whoever crashes keeps its store."""
+    rng = stream(seed, "swarm")
+    faults: list[Fault] = []
+    for node in range(4):
+        for start_us, end_us in spans(rng, 10 * S):
+            gone = Leave(start_us, node) if rng.random() < 0.3 else None
+            faults += [gone or Crash(start_us, node, Memory.KEPT), Restart(end_us, node)]
+        faults.append(ClockSkew(rng.randrange(TROUBLE_US), node, rng.randint(-S, S)))
+    for start_us, end_us in spans(rng, 8 * S):
+        group = rng.sample(range(4), rng.randint(1, 3))
+        faults += [Partition(start_us, (tuple(group),)), Heal(end_us)]
+    faults += [LossBurst(*span, rng.uniform(0, 0.6), some(rng)) for span in spans(rng, 10 * S)]
+    faults += [Duplication(*span, rng.random(), some(rng)) for span in spans(rng, 10 * S)]
+    faults += [Reordering(*span, rng.random(), S // 2, some(rng)) for span in spans(rng, 10 * S)]
+    return faults
+
+
+class WatchedTown(Town):
+    """A town whose nodes are checked after every input."""
+
+    def __init__(self, seed: int, *, radio: bool) -> None:
+        world: Ether | WirelessWorld
+        if radio:
+            world = WirelessWorld(PLACES, seed=seed, start_us=START_US, journal=self.check)
+        else:
+            world = Ether(seed=seed, start_us=START_US, journal=self.check)
+        self.checks = 0
+        super().__init__(world, trouble(seed))
+
+    def check(self, now_us: int, node_id: NodeId, entry: Input | Action) -> None:
+        number = NAMES.index(node_id)
+        if hasattr(self, "residents") and (node := self.residents.node(number)) is not None:
+            node.check()
+            self.checks += 1
+
+
+@pytest.mark.parametrize("radio", [False, True], ids=["ether", "radio"])
+@pytest.mark.parametrize("seed", range(6))
+def test_s8_swarm(seed: int, radio: bool) -> None:
+    town = WatchedTown(seed, radio=radio)
+    town.at(0.001, ALICE, subscribe(1, "goal"))
+    for number in range(60):
+        town.at(1 + number, BOB if number % 2 else CAROL, insert(number, f"photo-{number}", "goal"))
+    town.run(90)
+    assert town.world.trouble.calm
+    assert all(town.residents.node(number) is not None for number in range(4))
+
+    answers = Counter(
+        (node, told.ask)
+        for node in (BOB, CAROL)
+        for told in town.told[node]
+        if isinstance(told, Finished | Failed)
+    )
+    assert set(answers.values()) == {1}, "one answer to one request"
+    town.at(91, CAROL, search(1_000))
+    town.at(92, BOB, insert(1_001, "after", "goal"))
+    town.run(100)
+    stored = {
+        f"photo-{told.ask}"
+        for node in (BOB, CAROL)
+        for told in town.told[node]
+        if isinstance(told, Finished) and told.ask < 1_000
+    }
+    assert len(stored) > 15
+    assert found(town.answer(CAROL, 1_000)) >= len(stored), "what was acknowledged is there"
+    assert isinstance(town.answer(BOB, 1_001), Finished)
+    assert set(Counter(town.notes(ALICE)).values()) <= {1}, "nothing is told twice"
+    assert town.checks > 500
