@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.model.streams import stream
 from thyme.protocol.messages import ObjectData, Packet, RouteUpdate
 from thyme.protocol.node import Action, Asked, Input, Outbox, Received, Send
 from thyme.protocol.requests import LookUp
 from thyme.routing import Dsdv, DsdvConfig, Relay
 from thyme.sim import reference
-from thyme.sim.streams import stream
 from thyme.sim.world import WirelessWorld
 from thyme.storage.store import MemoryStore
 from thyme.wire import size_of

@@ -18,10 +18,10 @@ from typing import Any
 
 from ns3_radio import Ns3, Ns3Result, installed
 
+from thyme.model.streams import stream
 from thyme.sim import reference
 from thyme.sim.replay import RawSend, ReplayResult, replay
 from thyme.sim.selftest import SETS, Row, passed, selftest
-from thyme.sim.streams import stream
 
 FASTER_LEAST = 50.0
 FASTER_AIM = 200.0

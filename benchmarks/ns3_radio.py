@@ -3,22 +3,75 @@
 The scenario is C++, compiled in this process through ns-3's Python bindings (the `ns3` package),
 so that what is timed is ns-3 and nothing else: frames are handed to the Wi-Fi device directly, with
 no IP stack above it. 802.11g ad hoc, everything at 6 Mb/s; docs/simulator.md lists the parameters.
+The radio's set-up is a text of its own, which `ns3_dsdv` shares.
 Needs the extra `ns3`; loading takes about a quarter of a minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from thyme.sim.replay import RawSend
 
-SCENARIO = r"""
+RADIO = r"""
 #include <cstring>
 #include <ctime>
 #include <vector>
 
+namespace thyme_rival {
+using namespace ns3;
+
+static NetDeviceContainer MakeRadio(const NodeContainer& nodes, const std::vector<double>& x,
+                                    const std::vector<double>& y, int run) {
+  RngSeedManager::SetSeed(1);
+  RngSeedManager::SetRun(run);
+  Config::SetDefault("ns3::WifiMacQueue::MaxSize", QueueSizeValue(QueueSize("100p")));
+  Config::SetDefault("ns3::WifiMacQueue::MaxDelay", TimeValue(MilliSeconds(500)));
+
+  MobilityHelper mobility;
+  Ptr<ListPositionAllocator> places = CreateObject<ListPositionAllocator>();
+  for (size_t i = 0; i < x.size(); i++) places->Add(Vector(x[i], y[i], 0));
+  mobility.SetPositionAllocator(places);
+  mobility.SetMobilityModel("ns3::ConstantPositionMobilityModel");
+  mobility.Install(nodes);
+
+  YansWifiChannelHelper channel;
+  channel.SetPropagationDelay("ns3::ConstantSpeedPropagationDelayModel");
+  channel.AddPropagationLoss("ns3::LogDistancePropagationLossModel", "Exponent", DoubleValue(3),
+                             "ReferenceDistance", DoubleValue(1), "ReferenceLoss",
+                             DoubleValue(46.6777));
+  YansWifiPhyHelper phy;
+  phy.SetChannel(channel.Create());
+  phy.Set("ChannelSettings", StringValue("{1, 20, BAND_2_4GHZ, 0}"));
+  phy.Set("TxPowerStart", DoubleValue(17.318));
+  phy.Set("TxPowerEnd", DoubleValue(17.318));
+  phy.Set("RxNoiseFigure", DoubleValue(7));
+  phy.Set("RxSensitivity", DoubleValue(-101));
+  phy.Set("CcaSensitivity", DoubleValue(-99));
+  phy.Set("CcaEdThreshold", DoubleValue(-99));
+  phy.SetErrorRateModel("ns3::NistErrorRateModel");
+  phy.SetPreambleDetectionModel("ns3::ThresholdPreambleDetectionModel", "MinimumRssi",
+                                DoubleValue(-96), "Threshold", DoubleValue(-100));
+  WifiMacHelper mac;
+  mac.SetType("ns3::AdhocWifiMac", "QosSupported", BooleanValue(false));
+  WifiHelper wifi;
+  wifi.SetStandard(WIFI_STANDARD_80211g);
+  StringValue mode("ErpOfdmRate6Mbps");
+  wifi.SetRemoteStationManager("ns3::ConstantRateWifiManager", "DataMode", mode, "ControlMode",
+                               mode, "NonUnicastMode", mode, "RtsCtsThreshold",
+                               UintegerValue(1500));
+  return wifi.Install(phy, mac, nodes);
+}
+
+static double CpuSeconds() { return double(std::clock()) / CLOCKS_PER_SEC; }
+}  // namespace thyme_rival
+"""
+"""Places nodes and gives them our radio: channel, physical layer and MAC."""
+
+SENDS = r"""
 namespace thyme_rival {
 using namespace ns3;
 
@@ -67,46 +120,9 @@ static void Transmit(Ptr<const Packet> packet, double) {
 }
 
 Outcome Run(const Plan& given, int run) {
-  RngSeedManager::SetSeed(1);
-  RngSeedManager::SetRun(run);
-  Config::SetDefault("ns3::WifiMacQueue::MaxSize", QueueSizeValue(QueueSize("100p")));
-  Config::SetDefault("ns3::WifiMacQueue::MaxDelay", TimeValue(MilliSeconds(500)));
-
   NodeContainer nodes;
   nodes.Create(given.x.size());
-  MobilityHelper mobility;
-  Ptr<ListPositionAllocator> places = CreateObject<ListPositionAllocator>();
-  for (size_t i = 0; i < given.x.size(); i++) places->Add(Vector(given.x[i], given.y[i], 0));
-  mobility.SetPositionAllocator(places);
-  mobility.SetMobilityModel("ns3::ConstantPositionMobilityModel");
-  mobility.Install(nodes);
-
-  YansWifiChannelHelper channel;
-  channel.SetPropagationDelay("ns3::ConstantSpeedPropagationDelayModel");
-  channel.AddPropagationLoss("ns3::LogDistancePropagationLossModel", "Exponent", DoubleValue(3),
-                             "ReferenceDistance", DoubleValue(1), "ReferenceLoss",
-                             DoubleValue(46.6777));
-  YansWifiPhyHelper phy;
-  phy.SetChannel(channel.Create());
-  phy.Set("ChannelSettings", StringValue("{1, 20, BAND_2_4GHZ, 0}"));
-  phy.Set("TxPowerStart", DoubleValue(17.318));
-  phy.Set("TxPowerEnd", DoubleValue(17.318));
-  phy.Set("RxNoiseFigure", DoubleValue(7));
-  phy.Set("RxSensitivity", DoubleValue(-101));
-  phy.Set("CcaSensitivity", DoubleValue(-99));
-  phy.Set("CcaEdThreshold", DoubleValue(-99));
-  phy.SetErrorRateModel("ns3::NistErrorRateModel");
-  phy.SetPreambleDetectionModel("ns3::ThresholdPreambleDetectionModel", "MinimumRssi",
-                                DoubleValue(-96), "Threshold", DoubleValue(-100));
-  WifiMacHelper mac;
-  mac.SetType("ns3::AdhocWifiMac", "QosSupported", BooleanValue(false));
-  WifiHelper wifi;
-  wifi.SetStandard(WIFI_STANDARD_80211g);
-  StringValue mode("ErpOfdmRate6Mbps");
-  wifi.SetRemoteStationManager("ns3::ConstantRateWifiManager", "DataMode", mode, "ControlMode",
-                               mode, "NonUnicastMode", mode, "RtsCtsThreshold",
-                               UintegerValue(1500));
-  NetDeviceContainer made = wifi.Install(phy, mac, nodes);
+  NetDeviceContainer made = MakeRadio(nodes, given.x, given.y, run);
   std::vector<Ptr<NetDevice>> all;
   for (uint32_t i = 0; i < made.GetN(); i++) {
     all.push_back(made.Get(i));
@@ -122,9 +138,9 @@ Outcome Run(const Plan& given, int run) {
   devices = &all;
   Simulator::Schedule(MicroSeconds(given.at_us.front()), &Send, 0);
   Simulator::Stop(MicroSeconds(given.at_us.back() + 1000000));
-  std::clock_t began = std::clock();
+  double began_s = CpuSeconds();
   Simulator::Run();
-  found.cpu_s = double(std::clock() - began) / CLOCKS_PER_SEC;
+  found.cpu_s = CpuSeconds() - began_s;
   Simulator::Destroy();
   return found;
 }
@@ -150,17 +166,25 @@ def installed() -> bool:
     return find_spec("ns") is not None and find_spec("cppyy") is not None
 
 
+@cache
+def compiled(scenario: str) -> Any:
+    """ns-3, loaded, with the radio and a scenario on it: what their namespace holds."""
+    from ns import ns  # type: ignore[import-not-found]
+
+    assert ns.WifiHelper  # loads the libraries
+    import cppyy  # type: ignore[import-not-found]
+
+    if scenario != RADIO:
+        compiled(RADIO)
+    cppyy.cppdef(scenario)
+    return cppyy.gbl.thyme_rival
+
+
 class Ns3:
     """ns-3, loaded."""
 
     def __init__(self) -> None:
-        from ns import ns  # type: ignore[import-not-found]
-
-        assert ns.WifiHelper  # loads the libraries
-        import cppyy  # type: ignore[import-not-found]
-
-        cppyy.cppdef(SCENARIO)
-        self._rival: Any = cppyy.gbl.thyme_rival
+        self._rival = compiled(SENDS)
 
     def run(
         self, positions: Sequence[tuple[float, float]], sends: Sequence[RawSend], *, run: int = 1

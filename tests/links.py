@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from thyme.model.ids import NodeId
+from thyme.model.streams import stream
 from thyme.protocol.messages import Message
 from thyme.protocol.node import Node, Received, SendFailed
 from thyme.protocol.requests import Request, Told
 from thyme.sim.driver import Driver, Journal
 from thyme.sim.kernel import Kernel
-from thyme.sim.streams import stream
 from thyme.storage.store import MemoryStore
 from thyme.wire import decode, encode
 

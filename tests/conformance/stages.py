@@ -16,9 +16,9 @@ from thyme.app.asker import Asker
 from thyme.app.pacing import PacedPort
 from thyme.app.port import Listener, Port, VirtualPort
 from thyme.model.ids import Key, NodeId
+from thyme.model.streams import stream
 from thyme.protocol.operations import RetryPolicy
 from thyme.sim.ether import PERFECT, Conditions, Ether
-from thyme.sim.streams import stream
 from thyme.sim.world import WirelessWorld
 from thyme.storage.sqlite import SqliteStore
 from thyme.storage.store import MemoryStore, Store

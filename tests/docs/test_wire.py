@@ -15,11 +15,21 @@ from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, describe
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
-from thyme.protocol.messages import Message, Notify
+from thyme.protocol.messages import CellTarget, Detour, Message, Notify
 from thyme.query.cursor import Cursor
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire.md"
-RECORDS = (Key, Metadata, SubscriptionKey, Subscription, Conjunction, TimeFrame, Cursor)
+RECORDS = (
+    Key,
+    Metadata,
+    SubscriptionKey,
+    Subscription,
+    Conjunction,
+    TimeFrame,
+    Cursor,
+    CellTarget,
+    Detour,
+)
 MESSAGES = get_args(Message)
 
 

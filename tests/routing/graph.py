@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Iterable
 
 from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.model.streams import stream
 from thyme.protocol.messages import FetchStatus, Message
 from thyme.protocol.node import Action, Asked, Input, Outbox, Received, Send, SendFailed, Started
 from thyme.protocol.requests import LookUp
 from thyme.routing import Dsdv, DsdvConfig, Relay
 from thyme.sim.driver import Driver, Journal
 from thyme.sim.kernel import Kernel
-from thyme.sim.streams import stream
 from thyme.storage.store import MemoryStore
 from thyme.wire import decode, encode, size_of
 

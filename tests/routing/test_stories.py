@@ -8,6 +8,7 @@ import pytest
 
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import NodeId, ObjectId
+from thyme.model.streams import stream
 from thyme.model.tags import as_tags
 from thyme.protocol.messages import Packet, RouteUpdate
 from thyme.protocol.node import Action, Broadcast, Input, Outbox, Send
@@ -29,7 +30,6 @@ from thyme.query.query import Query
 from thyme.routing import Dsdv, DsdvConfig, Relay
 from thyme.sim import reference
 from thyme.sim.ether import Ether
-from thyme.sim.streams import stream
 from thyme.sim.world import WirelessWorld
 from thyme.storage.store import MemoryStore
 from thyme.substrates.es import EsConfig, EsNode

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thyme.model.errors import InputError
+from thyme.model.streams import stream
 from thyme.model.worlds import Area
 from thyme.sim.csv_files import PAYLOAD_BYTES_MAX, read_positions, read_sends
-from thyme.sim.files import InputFileError
 from thyme.sim.mobility import place
 from thyme.sim.replay import RawSend
-from thyme.sim.streams import stream
+from thyme.traces.files import InputFileError
 
 POSITIONS = "node,x,y\n0,53.746,169.487\n1,305.510,51.014\n"
 SENDS = "id,t,src,dst,size\n0,1.038245,0,-1,300\n1,1.059581,1,0,28\n"

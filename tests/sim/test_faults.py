@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from thyme.model.errors import InputError
 from thyme.model.frames import SECOND_US
+from thyme.model.streams import stream
 from thyme.sim.churn import RESTLESS, Restless, permanent_crashes, transient_churn
 from thyme.sim.faults import (
     ClockSkew,
@@ -29,7 +30,6 @@ from thyme.sim.faults import (
     Schedule,
     merge,
 )
-from thyme.sim.streams import stream
 
 S = SECOND_US
 

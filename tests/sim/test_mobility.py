@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thyme.model.choice import choose
 from thyme.model.errors import InputError
 from thyme.model.frames import SECOND_US
+from thyme.model.streams import stream
 from thyme.model.worlds import Area
-from thyme.sim.choice import choose
 from thyme.sim.manhattan import ManhattanGrid
 from thyme.sim.mobility import (
     MOBILE_SHARE,
@@ -33,7 +34,6 @@ from thyme.sim.mobility import (
     position_at,
     random_waypoint,
 )
-from thyme.sim.streams import stream
 
 HALL = Area(400.0, 200.0)
 HOUR_US = 3600 * SECOND_US

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thyme.model.frames import SECOND_US
+from thyme.model.streams import stream
 from thyme.model.worlds import Area
-from thyme.sim.files import InputFileError
 from thyme.sim.manhattan import ManhattanGrid
 from thyme.sim.mobility import Leg, position_at, random_waypoint
 from thyme.sim.mobility_files import read_bonnmotion, read_ns2
-from thyme.sim.streams import stream
+from thyme.traces.files import InputFileError
 
 S = SECOND_US
 

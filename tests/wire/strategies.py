@@ -11,7 +11,13 @@ from thyme.model.metadata import DIGEST_BYTES, Metadata
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
 from thyme.model.tags import Tag, as_tag, as_tags
 from thyme.protocol.messages import (
+    CellBeacon,
+    CellId,
+    CellPacket,
+    CellSpread,
+    CellTarget,
     DeleteObject,
+    Detour,
     Done,
     FetchObject,
     FetchPage,
@@ -33,6 +39,7 @@ from thyme.protocol.messages import (
     RouteUpdate,
     StartSubscription,
     StopSubscription,
+    Undelivered,
 )
 from thyme.query.cursor import Cursor
 
@@ -143,4 +150,16 @@ messages[RouteUpdate] = st.builds(
         st.tuples(node_ids, st.integers(0, 2**62 - 1), st.integers(1, 2**16 - 1)), max_size=5
     ).map(tuple),
 )
+cells = st.integers(0, 2**16 - 1).map(CellId)
+detours = st.builds(Detour, cells, cells, cells, cells)
+targets = st.lists(
+    st.builds(CellTarget, cells, st.none() | node_ids, st.none() | detours), min_size=1, max_size=4
+).map(tuple)
+_carried = st.one_of(*messages.values())
+messages[CellPacket] = st.builds(CellPacket, node_ids, cells, numbers, counts, targets, _carried)
+messages[CellSpread] = st.builds(
+    CellSpread, node_ids, cells, numbers, counts, cells, cells, _carried
+)
+messages[CellBeacon] = st.builds(CellBeacon, cells, st.booleans(), data, data)
+messages[Undelivered] = st.builds(Undelivered, numbers, node_ids, cells)
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

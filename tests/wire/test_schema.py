@@ -15,7 +15,13 @@ from thyme.model.errors import DecodeError
 from thyme.model.frames import ALWAYS
 from thyme.model.ids import SubscriptionId
 from thyme.protocol.messages import (
+    CellBeacon,
+    CellId,
+    CellPacket,
+    CellSpread,
+    CellTarget,
     DeleteObject,
+    Detour,
     Done,
     FetchObject,
     FetchPage,
@@ -37,6 +43,7 @@ from thyme.protocol.messages import (
     RouteUpdate,
     StartSubscription,
     StopSubscription,
+    Undelivered,
 )
 from thyme.query.cursor import Cursor
 from thyme.wire import VERSION, decode, encode
@@ -95,6 +102,27 @@ GOLDEN: list[tuple[Message, str]] = [
         RouteUpdate(((ALICE, 1000, 1), (BOB, 7, 3))),
         "01 92 31 92 93 c405 616c696365 cd03e8 01 93 c403 626f62 07 03",
     ),
+    (CellBeacon(CellId(300), True, b"\x01\x02", b""), "01 95 40 cd012c c3 c402 0102 c400"),
+    (
+        CellPacket(
+            ALICE,
+            CellId(9),
+            16,
+            2,
+            (
+                CellTarget(CellId(7)),
+                CellTarget(CellId(8), BOB, Detour(CellId(1), CellId(2), CellId(3), CellId(4))),
+            ),
+            Done(7),
+        ),
+        "01 97 41 c405 616c696365 09 10 02"
+        " 92 93 07 c0 c0 93 08 c403 626f62 94 01 02 03 04 92 10 07",
+    ),
+    (
+        CellSpread(ALICE, CellId(9), 16, 3, CellId(8), CellId(7), Done(7)),
+        "01 98 42 c405 616c696365 09 10 03 08 07 92 10 07",
+    ),
+    (Undelivered(16, BOB, CellId(8)), "01 94 43 10 c403 626f62 08"),
 ]
 each_golden = pytest.mark.parametrize(
     ("message", "golden"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN]
@@ -135,6 +163,10 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         50: "Flooded",
         48: "Packet",
         49: "RouteUpdate",
+        64: "CellBeacon",
+        65: "CellPacket",
+        66: "CellSpread",
+        67: "Undelivered",
     }
 
 

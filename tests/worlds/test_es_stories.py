@@ -9,12 +9,12 @@ import pytest
 from tests.worlds.transcript import Transcript
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import NodeId, ObjectId
+from thyme.model.streams import stream
 from thyme.model.tags import as_tags
 from thyme.protocol.operations import RetryPolicy
 from thyme.protocol.requests import Begun, Finished, Insert, More, Request, Subscribe, Told
 from thyme.query.query import Query
 from thyme.sim.ether import PERFECT, Conditions, Ether
-from thyme.sim.streams import stream
 from thyme.storage.store import MemoryStore
 from thyme.substrates.es import EsConfig, EsNode
 

@@ -24,6 +24,7 @@ from tests.worlds.test_fault_stories import (
     search,
 )
 from thyme.model.ids import NodeId
+from thyme.model.streams import stream
 from thyme.protocol.node import Action, Input
 from thyme.protocol.requests import Failed, Finished
 from thyme.sim.ether import Ether
@@ -40,7 +41,6 @@ from thyme.sim.faults import (
     Reordering,
     Restart,
 )
-from thyme.sim.streams import stream
 from thyme.sim.world import WirelessWorld
 
 TROUBLE_US = 60 * S

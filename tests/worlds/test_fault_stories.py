@@ -11,6 +11,7 @@ import pytest
 from tests.worlds.test_es_stories import insert, subscribe
 from thyme.model.frames import SECOND_US, TimeFrame
 from thyme.model.ids import NodeId
+from thyme.model.streams import stream
 from thyme.model.worlds import Area
 from thyme.protocol.operations import RetryPolicy
 from thyme.protocol.requests import (
@@ -46,7 +47,6 @@ from thyme.sim.faults import (
 from thyme.sim.mobility import RandomWaypoint
 from thyme.sim.recorder import Recorder, Recording, SentMessage
 from thyme.sim.residents import Residents
-from thyme.sim.streams import stream
 from thyme.sim.world import WirelessWorld
 from thyme.storage.store import Store
 from thyme.substrates.broker import BrokerConfig

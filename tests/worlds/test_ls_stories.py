@@ -12,6 +12,7 @@ from tests.worlds.transcript import Transcript
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import NodeId, ObjectId
 from thyme.model.metadata import Metadata
+from thyme.model.streams import stream
 from thyme.model.tags import as_tags
 from thyme.protocol.node import Outbox
 from thyme.protocol.requests import (
@@ -33,7 +34,6 @@ from thyme.protocol.requests import (
 from thyme.query.query import Query
 from thyme.routing import Dsdv, DsdvConfig, Relay
 from thyme.sim.ether import Ether
-from thyme.sim.streams import stream
 from thyme.storage.store import MemoryStore
 from thyme.substrates.ls.joining import JoiningConfig, Phase
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode

@@ -13,6 +13,7 @@ import pytest
 
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
+from thyme.model.streams import stream
 from thyme.model.tags import as_tags
 from thyme.protocol.node import Action, Input
 from thyme.protocol.requests import (
@@ -29,7 +30,6 @@ from thyme.protocol.requests import (
 )
 from thyme.query.query import Query
 from thyme.sim.ether import PERFECT, Conditions, Ether
-from thyme.sim.streams import stream
 from thyme.storage.store import MemoryStore
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
 

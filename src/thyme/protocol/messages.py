@@ -3,10 +3,12 @@
 Immutable records; on the wire each is an array that starts with its number (`tag`) and lists its
 fields in the order they stand here (see docs/wire.md). Fields may be added at the end, with a
 default; numbers are never used twice.
-Clauses: M13–M20, M25, E2, R1.
+Clauses: M13–M20, M25, E2, R1, D4–D9.
 """
 
 from __future__ import annotations
+
+from typing import NewType
 
 import msgspec
 
@@ -231,6 +233,123 @@ class Flooded(msgspec.Struct, frozen=True, array_like=True, tag=50):
             raise ValueError("a flood has crossed no fewer than 0 links and holds no flood")
 
 
+CellId = NewType("CellId", int)
+"""A cell of a grid, or a logical one: 0 to 65,535, so that it takes 3 bytes at most (C22)."""
+
+CELLS_MAX = 2**16
+
+
+class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
+    """I am here, in this cell (D4)."""
+
+    cell: CellId
+    serving: bool
+    """Whether the sender is part of the hash table: forwards, and works for its cell (D20)."""
+    around: bytes
+    """The populated cells around, see `thyme.routing.cells.window`; empty from who serves not."""
+    payload: bytes
+    """What the layer above has to say."""
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class Detour(msgspec.Struct, frozen=True, array_like=True):
+    """Where a message stands on its way around a void (D5)."""
+
+    entry: CellId
+    """The cell that knew no closer one."""
+    first: CellId
+    """Where the way around it began; to go there again is to have made the loop."""
+    behind: CellId
+    ahead: CellId
+
+    def __post_init__(self) -> None:
+        for cell in (self.entry, self.first, self.behind, self.ahead):
+            as_cell_id(cell)
+
+
+class CellTarget(msgspec.Struct, frozen=True, array_like=True):
+    """Where a message should go: a cell, or a node in it."""
+
+    cell: CellId
+    node: NodeId | None = None
+    detour: Detour | None = None
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+        if self.node is not None:
+            as_node_id(self.node)
+
+
+class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
+    """A message on its way to cells, or to nodes in cells (D5–D9)."""
+
+    origin: NodeId
+    origin_cell: CellId
+    number: int
+    """Chosen by the origin, anew for each message."""
+    hops: int
+    """How many links it has crossed before this one."""
+    targets: tuple[CellTarget, ...]
+    message: Message
+
+    def __post_init__(self) -> None:
+        _check_carried(self.origin, self.origin_cell, self.hops, self.message)
+        if not self.targets:
+            raise ValueError("a cell packet goes somewhere")
+
+
+class CellSpread(msgspec.Struct, frozen=True, array_like=True, tag=66):
+    """A message for all nodes of a cell, from one of them; others pass it over (D7)."""
+
+    origin: NodeId
+    origin_cell: CellId
+    number: int
+    hops: int
+    within: CellId
+    """Whose nodes it is for."""
+    cell: CellId
+    """Where it was addressed to: the same cell, or an empty one that it stands in for (D6)."""
+    message: Message
+
+    def __post_init__(self) -> None:
+        _check_carried(self.origin, self.origin_cell, self.hops, self.message)
+        as_cell_id(self.within)
+        as_cell_id(self.cell)
+
+
+class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
+    """The node was not in the cell: what you sent it under this number did not arrive (D8)."""
+
+    number: int
+    node: NodeId
+    cell: CellId
+
+    def __post_init__(self) -> None:
+        as_node_id(self.node)
+        as_cell_id(self.cell)
+
+
+def as_cell_id(value: int) -> CellId:
+    """A cell's number."""
+    if not 0 <= value < CELLS_MAX:
+        raise ValueError(f"a cell is a number from 0 to {CELLS_MAX - 1}, not {value}")
+    return CellId(value)
+
+
+def _check_carried(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:
+    as_node_id(origin)
+    as_cell_id(cell)
+    if hops < 0:
+        raise ValueError("a message has crossed no fewer than 0 links")
+    inner: Message | None = message
+    while inner is not None:
+        if isinstance(inner, CellPacket | CellSpread):
+            raise ValueError("what is carried to cells holds nothing else that is")
+        inner = getattr(inner, "message", None)
+
+
 Ask = (
     InsertObject
     | DeleteObject
@@ -244,4 +363,5 @@ Reply = Done | Refused | Page | ObjectData | ObjectStatus
 Carriage = Packet | RouteUpdate
 News = Notify | OwnerPage
 Joining = JoinRequest | JoinReply
-Message = Ask | Reply | News | Joining | Letter | Receipt | Flooded | Carriage
+Cells = CellBeacon | CellPacket | CellSpread | Undelivered
+Message = Ask | Reply | News | Joining | Letter | Receipt | Flooded | Carriage | Cells

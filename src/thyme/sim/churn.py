@@ -12,10 +12,10 @@ from random import Random
 
 import msgspec
 
+from thyme.model.choice import check_share, choose
 from thyme.model.frames import SECOND_US
-from thyme.sim.choice import check_share, choose
+from thyme.model.streams import stream
 from thyme.sim.faults import Crash, FaultError, Memory, Restart
-from thyme.sim.streams import stream
 
 CRASH_US_MIN = 200 * SECOND_US
 CRASH_US_MAX = 300 * SECOND_US

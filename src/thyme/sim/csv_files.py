@@ -12,9 +12,9 @@ import os
 from collections.abc import Iterator
 
 from thyme.model.errors import shown
-from thyme.sim.files import InputFileError, Source, Word, read_lines
 from thyme.sim.paths import Point
 from thyme.sim.replay import RawSend
+from thyme.traces.files import InputFileError, Source, Word, read_lines
 
 POSITION_COLUMNS = ("node", "x", "y")
 SEND_COLUMNS = ("id", "t", "src", "dst", "size")

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thyme.model.ids import NodeId
+from thyme.model.streams import stream
 from thyme.protocol.messages import Message
 from thyme.protocol.node import Node, Received
 from thyme.protocol.requests import Request, Told
 from thyme.sim.driver import Driver, Journal
 from thyme.sim.kernel import Kernel
-from thyme.sim.streams import stream
 from thyme.sim.trouble import AT_ONCE, Trouble
 from thyme.storage.store import Store
 from thyme.wire import decode, encode

@@ -320,7 +320,8 @@ class Links:
         pictures: list[int] = []
         steps = self._stairs
         step_mw = steps[0]
-        for power_mw, number in sorted(zip(row.power.values(), row.power), reverse=True):
+        ranked = sorted(((mw, other) for other, mw in row.power.items()), reverse=True)
+        for power_mw, number in ranked:
             while power_mw < step_mw:
                 pictures.append(int.from_bytes(octets, "little"))
                 step_mw = steps[len(pictures)]

@@ -304,9 +304,7 @@ class Dcf:
         if decoded >> frame.to & 1 and not self._reserved_until_us(1 << frame.to):
             self._kernel.at(self._kernel.now_us + self._sifs_us, self._grant, frame)
         else:
-            self._kernel.at(
-                self._kernel.now_us + self._timeout_us, self._on_silence, frame.station
-            )
+            self._kernel.at(self._kernel.now_us + self._timeout_us, self._on_silence, frame.station)
 
     def _grant(self, frame: Frame) -> None:
         if self._medium.off >> frame.to & 1:

@@ -14,7 +14,7 @@ from random import Random
 
 import msgspec
 
-from thyme.sim.choice import check_share
+from thyme.model.choice import check_share
 from thyme.sim.mobility import MobilityError, check_speeds
 from thyme.sim.paths import Leg, Point, way
 

@@ -16,12 +16,12 @@ from typing import Protocol
 
 import msgspec
 
+from thyme.model.choice import check_share, choose
 from thyme.model.errors import InputError
 from thyme.model.frames import SECOND_US
+from thyme.model.streams import stream
 from thyme.model.worlds import Area
-from thyme.sim.choice import check_share, choose
 from thyme.sim.paths import Leg, Point, Walk, pause, position_at, way
-from thyme.sim.streams import stream
 
 __all__ = [
     "MOBILE_SHARE",

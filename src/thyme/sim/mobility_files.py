@@ -13,8 +13,8 @@ import re
 from itertools import pairwise
 
 from thyme.model.errors import shown
-from thyme.sim.files import TIME_S_MAX, InputFileError, Source, Word, read_lines
 from thyme.sim.paths import Leg, Point, pause, way
+from thyme.traces.files import TIME_S_MAX, InputFileError, Source, Word, read_lines
 
 Path = tuple[Leg, ...]
 

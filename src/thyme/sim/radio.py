@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from thyme.model.streams import stream
 from thyme.sim.disk import Disk, DiskLinks
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
 from thyme.sim.mac import BROADCAST, Dcf, Frame, MacConfig
 from thyme.sim.medium import Medium, numbers
 from thyme.sim.phy import Phy
-from thyme.sim.streams import stream
 
 __all__ = ["BROADCAST", "Frame", "Radio", "RadioConfig", "numbers"]
 

@@ -10,7 +10,7 @@ Clause: S17.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import IO, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -121,10 +121,18 @@ def _rounded(place: Point) -> Point:
     return round(place[0], 2), round(place[1], 2)
 
 
+class Writable(Protocol):
+    """A file of bytes, compressed or not."""
+
+    def write(self, data: bytes, /) -> int:
+        """Adds bytes."""
+        ...
+
+
 class Recorder:
     """Writes what happens to a file of bytes, which stays the caller's to close."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: Writable) -> None:
         self._write = file.write
 
     def begin(

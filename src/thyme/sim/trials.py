@@ -13,10 +13,10 @@ from statistics import fmean
 
 import msgspec
 
+from thyme.model.streams import stream
 from thyme.sim.kernel import Kernel
 from thyme.sim.radio import BROADCAST, Frame, Radio, RadioConfig, numbers
 from thyme.sim.replay import RawSend, replay
-from thyme.sim.streams import stream
 
 FIRST_US = 1_000_000
 """When the first send is made."""

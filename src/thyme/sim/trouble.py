@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar, assert_never
 
 from thyme.model.ids import NodeId
+from thyme.model.streams import stream
 from thyme.sim.faults import Duplication, LossBurst, Reordering, Window
-from thyme.sim.streams import stream
 
 ECHO_US_MAX = 10_000
 """How long after a message its duplicate arrives, at most."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thyme.sim.streams import stream
+from thyme.model.streams import stream
 
 
 def test_a_stream_is_the_same_in_every_process_and_version() -> None:

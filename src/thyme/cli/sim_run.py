@@ -1,0 +1,270 @@
+"""thyme sim run: one scenario on the simulated radio, from its trace to its numbers.
+
+Clauses: S7, S10–S12, S14–S18.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thyme.model.errors import OptionError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from thyme.cli.commands import Commands
+    from thyme.sim.outcome import Latency, Outcome
+    from thyme.sim.scenario import Scenario
+    from thyme.sim.users import Users
+    from thyme.sim.watch import Progress
+
+SUBSTRATES = ("es", "ls")
+KINDS = ("static", "crash", "transient", "mobile")
+PROFILES = ("paper", "robust")
+SHOW_EVERY_S = 0.5
+
+HELP = """\
+scenarios (the documents' parameters; 720 s: routing alone for 30 s, nodes join until 60 s,
+operations for 600 s, 60 s of quiet):
+  static      nobody fails and nobody moves
+  crash       nodes are publishers or subscribers; a share of the publishers (--failing) crashes
+              for good at a random instant between 200 and 300 s
+  transient   a share of the nodes (--failing) is on for 120 s, off for 60 s, and so on
+  mobile      60 % of the nodes walk at up to --speed m/s, with pauses of 120 s
+
+Without --trace, users do what the synthetic football match of the seed says. A trace is a table
+of operations, as CSV or Parquet; docs/traces.md describes it. Users retrieve what they are notified
+of with a probability (--retrieve) within some seconds (--within).
+
+--out DIR writes the tables (operations, notifications, traffic, energy), summary.json, the
+recording of the run and playback.html, which shows it in a browser. Same scenario, same seed, same
+bytes, but for the wall time in the summary.
+
+exit status: 0 all is well, 2 what was asked cannot be done
+
+examples:
+  thyme sim run --substrate ls --nodes 16
+  thyme sim run --substrate es --nodes 36 --scenario transient --failing 0.4 --seed 3 --json
+  thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
+"""
+
+
+def add_to(group: Commands) -> None:
+    """Adds the command to the parser."""
+    parser: ArgumentParser = group.add_parser(
+        "run",
+        help="run a scenario and measure it",
+        description="Run a scenario on the simulated radio and measure it.",
+        epilog=HELP,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--substrate", metavar="NAME", required=True, help=_among(SUBSTRATES))
+    parser.add_argument("--nodes", metavar="N", type=int, default=100, help="default: 100")
+    parser.add_argument("--scenario", metavar="NAME", default="static", help=_among(KINDS))
+    parser.add_argument("--failing", metavar="SHARE", type=float, help="from 0 to 1; default: 0.2")
+    parser.add_argument("--speed", metavar="M/S", type=float, help="default: 1.4")
+    parser.add_argument("--trace", metavar="FILE", type=Path, help="what users do")
+    parser.add_argument("--profile", metavar="NAME", default="paper", help=_among(PROFILES))
+    parser.add_argument("--area", metavar="WxH", help="metres; default: two nodes per 40 × 40 m")
+    parser.add_argument("--retrieve", metavar="P", type=float, default=0.7, help="default: 0.7")
+    parser.add_argument("--within", metavar="S", type=float, default=30.0, help="default: 30")
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="default: 1")
+    parser.add_argument("--topology", metavar="N", type=int, help="seed of the places, if another")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="write tables and a playback page")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--watch", action="store_true", help="show what happens meanwhile")
+    parser.set_defaults(run=run_command)
+
+
+def _among(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:-1]) + f" or {names[-1]}"
+
+
+def run_command(args: Namespace) -> int:
+    """thyme sim run --substrate NAME [--nodes N] [--scenario NAME] …"""
+    scenario = _scenario(args)
+    from thyme.sim.outcome import outcome_of
+    from thyme.sim.run import run
+    from thyme.sim.tables import whole_folder
+    from thyme.traces.table import read_trace
+
+    trace = None
+    if args.trace is not None:
+        trace = read_trace(args.trace)
+    with ExitStack() as stack:
+        folder = None if args.out is None else stack.enter_context(whole_folder(args.out))
+        with ExitStack() as recording:
+            record = None if folder is None else recording.enter_context(folder.recording())
+            found = run(scenario, trace, on_progress=_watcher(args), record=record)
+        outcome = outcome_of(found)
+        if folder is not None:
+            folder.write(found, outcome)
+    if args.json:
+        import msgspec
+
+        print(msgspec.json.encode(outcome).decode())
+    else:
+        _show(outcome)
+        if args.out is not None:
+            print(f"\nwritten: {args.out}/ (look at {args.out / 'playback.html'} in a browser)")
+    return 0
+
+
+def _scenario(args: Namespace) -> Scenario:
+    """What was asked for."""
+    for option, known in (
+        ("substrate", SUBSTRATES),
+        ("scenario", KINDS),
+        ("profile", PROFILES),
+    ):
+        given = getattr(args, option)
+        if given not in known:
+            raise OptionError(f"--{option} {shown(given)} is unknown; there is {_among(known)}")
+    if args.failing is not None and args.scenario not in ("crash", "transient"):
+        raise OptionError(f"--failing is for crash and transient; in {args.scenario} nobody fails")
+    if args.speed is not None and args.scenario != "mobile":
+        raise OptionError(f"--speed is for mobile; in {args.scenario} nobody moves")
+    from thyme.sim.scenario import Kind, Profile, Scenario, Substrate
+    from thyme.traces.reactions import Reaction
+
+    given = {"failing": args.failing, "speed_m_s": args.speed, "area_m": _area(args.area)}
+    return Scenario(
+        substrate=Substrate(args.substrate),
+        nodes=args.nodes,
+        kind=Kind(args.scenario),
+        profile=Profile(args.profile),
+        reaction=Reaction(probability=args.retrieve, within_us=_micro(args.within)),
+        seed=args.seed,
+        topology=args.topology,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _area(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    width, _, height = text.lower().partition("x")
+    try:
+        return float(width), float(height)
+    except ValueError:
+        raise OptionError(f"--area is WxH in metres, as in 400x200, not {shown(text)}") from None
+
+
+def _micro(seconds: float) -> int:
+    try:
+        return round(1e6 * seconds)
+    except (ValueError, OverflowError):
+        raise OptionError(f"--within is a number of seconds, not {seconds}") from None
+
+
+# Meanwhile
+
+
+def _watcher(args: Namespace) -> Callable[[Progress, Users], None] | None:
+    """Shows how far the run is, where somebody looks."""
+    if not args.watch and (args.json or sys.stderr is None or not sys.stderr.isatty()):
+        return None
+    shown_s = 0.0
+
+    def show(progress: Progress, users: Users) -> None:
+        nonlocal shown_s
+        over = progress.done_us == progress.span_us
+        if not over and time.monotonic() < shown_s + SHOW_EVERY_S:
+            return
+        shown_s = time.monotonic()
+        line = f"{progress}"
+        if args.watch:
+            line += f"; {_so_far(users)}"
+        print(
+            f"\r\x1b[K{line}", end="\n" if over or args.watch else "", file=sys.stderr, flush=True
+        )
+
+    return show
+
+
+def _so_far(users: Users) -> str:
+    issued = Counter(attempt.kind for attempt in users.attempts)
+    ended = Counter(attempt.kind for attempt in users.attempts if attempt.code == "ok")
+    words = [f"{kind} {ended[kind]}/{issued[kind]}" for kind in sorted(issued)]
+    return ", ".join([*words, f"notified {users.told}"])
+
+
+# For people
+
+
+def _show(outcome: Outcome) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from thyme.cli.terminal import Terminal
+
+    console = Terminal()
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
+    table.add_column("operation", no_wrap=True)
+    for name in ("issued", "succeeded", "", "mean ms", "p50", "p95", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for kind, ops in outcome.ops.items():
+        table.add_row(
+            kind, f"{ops.issued:,}", f"{ops.ok:,}", _share(ops.success), *_ms(ops.latency_ms)
+        )
+    notes = outcome.notifications
+    table.add_row(
+        "notification",
+        f"{notes.expected:,}",
+        f"{notes.delivered:,}",
+        _share(notes.recall),
+        *_ms(notes.latency_ms),
+    )
+    console.print(table)
+    console.print(
+        f"\nnotifications: {notes.spurious} spurious, {notes.duplicates} twice, "
+        f"{notes.unexpected} that a perfect execution would not have given"
+    )
+    for line in _lines(outcome):
+        console.print(line, soft_wrap=True)
+    console.print(_messages(outcome))
+
+
+def _lines(outcome: Outcome) -> list[str]:
+    traffic, load, joules = outcome.traffic, outcome.load, outcome.energy_j
+    return [
+        f"on the air: {traffic.phy_bytes:,} bytes in {traffic.phy_frames:,} frames; "
+        f"{traffic.mac_retransmissions:,} retransmissions, {traffic.mac_exceeded:,} given up",
+        f"forwarded: {traffic.forwarded_bytes:,} bytes; routing control: "
+        f"{traffic.control_bytes:,} bytes",
+        f"busiest node: {load.max:,.0f} messages; Gini {load.gini:.3f}; "
+        f"energy per node: {joules.mean:.0f} J, at most {joules.max:.0f} J",
+        f"{outcome.events:,} events in {outcome.wall_s:.1f} s\n",
+    ]
+
+
+def _messages(outcome: Outcome) -> Any:
+    """The analytical model beside what was simulated."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
+    table.add_column("messages, each hop counted", no_wrap=True)
+    table.add_column("by formula", justify="right")
+    table.add_column("simulated", justify="right")
+    formula, simulated = outcome.analytical.formula, outcome.analytical.simulated
+    names = ("insert", "delete", "subscribe", "unsubscribe", "notification", "retrieve")
+    for name in (*names, "acknowledgement", "upkeep"):
+        by_formula = f"{getattr(formula, name):,.0f}" if name in names else "-"
+        table.add_row(name, by_formula, f"{simulated.get(name, 0):,}")
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _ms(latency: Latency) -> tuple[str, ...]:
+    values = latency.mean, latency.p50, latency.p95, latency.max
+    return tuple("-" if value is None else f"{value:,.1f}" for value in values)

@@ -1,0 +1,46 @@
+"""The settings of routing by cells, with defaults that work."""
+
+from __future__ import annotations
+
+import msgspec
+
+from thyme.model.frames import SECOND_US
+
+
+class CellsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How often nodes speak, and how long they remember and try."""
+
+    beacon_us: int = SECOND_US
+    """The mean time between two beacons (D4)."""
+    beacon_jitter: float = 0.5
+    """How far a single one may be off, as a part of the mean: neighbours must not keep in step."""
+    beacon_first_us_max: int = SECOND_US // 10
+    """A node that comes up says so within this time."""
+    neighbour_us: int = 4 * SECOND_US + SECOND_US // 2
+    """A neighbour that was not heard for so long is gone."""
+    neighbours_max: int = 1_000
+    failures_max: int = 3
+    """So is one that did not acknowledge so many messages in a row, until it is heard again."""
+    payload_bytes_max: int = 128
+    """How much the layer above may put into a beacon."""
+    hops_max: int = 255
+    """A message that has gone this far is dropped."""
+    reroute: bool = True
+    """Whether a message that a neighbour did not acknowledge is given to another one.
+
+    The document leaves recovery to the layers above (F4.3), but routes as GPSR does, and that
+    gives messages which the MAC could not place to another neighbour. Nobody is sent the same
+    message twice. Without this, it is dropped (D10).
+    """
+    loop_always: bool = True
+    """Whether a message for an empty cell makes the whole loop even where the proxy knows, without
+    it, that nobody can be closer. The proxy is the same; the document's cost is with it (D6)."""
+    memory_us: int = 60 * SECOND_US
+    """How long a node remembers what it was told, so as not to be told twice."""
+    memory_max: int = 10_000
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beacon_jitter < 1:
+            raise ValueError("beacons come earlier or later by a part of their time")
+        if not self.beacon_us * (1 + self.beacon_jitter) < self.neighbour_us:
+            raise ValueError("neighbours must not expire between two beacons")

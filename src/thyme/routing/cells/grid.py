@@ -1,0 +1,130 @@
+"""The grid: an area cut into equal square cells, and the cell that a key belongs to.
+
+Cells are numbered row by row. Distances between cells are those of their centres, in cells, squared
+and thus exact. Which cells hear each other follows from the radio's range: some surely, wherever
+their nodes stand, some perhaps.
+Clauses: D1, D2, D3.
+"""
+
+from __future__ import annotations
+
+import math
+from hashlib import blake2b
+
+import msgspec
+
+from thyme.protocol.messages import CELLS_MAX, CellId
+
+Point = tuple[float, float]
+Offset = tuple[int, int]
+"""Columns and rows from one cell to another."""
+
+CELL_M = 40.0
+RANGE_M = math.sqrt(8) * CELL_M
+"""About 113 m: the diagonal of two by two cells, so that cells that touch hear each other."""
+_ROUNDING = 1e-9
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """A rectangle of cells (D1)."""
+
+    columns: int
+    rows: int
+    cell_m: float = CELL_M
+    range_m: float = RANGE_M
+    """How far nodes hear each other."""
+    corner_m: Point = (0.0, 0.0)
+    """The corner of least x and y."""
+
+    def __post_init__(self) -> None:
+        if not (self.columns > 0 and self.rows > 0 and self.cell_m > 0):
+            raise ValueError("a grid has cells, and cells have an area")
+        if self.range_m < math.sqrt(8) * self.cell_m - _ROUNDING:
+            raise ValueError("cells that touch must hear each other: smaller cells, please (D2)")
+        if self.columns * self.rows > CELLS_MAX:
+            raise ValueError(f"a grid has at most {CELLS_MAX} cells")
+
+    @classmethod
+    def covering(
+        cls,
+        width_m: float,
+        height_m: float,
+        cell_m: float = CELL_M,
+        range_m: float = RANGE_M,
+        corner_m: Point = (0.0, 0.0),
+    ) -> Grid:
+        """The grid over an area; its last column and row may stick out (D1)."""
+        return cls(
+            columns=math.ceil(width_m / cell_m - _ROUNDING),
+            rows=math.ceil(height_m / cell_m - _ROUNDING),
+            cell_m=cell_m,
+            range_m=range_m,
+            corner_m=corner_m,
+        )
+
+    @classmethod
+    def for_range(cls, width_m: float, height_m: float, range_m: float) -> Grid:
+        """The grid of the largest cells that a radio allows (D2)."""
+        return cls.covering(width_m, height_m, range_m / math.sqrt(8), range_m)
+
+    def __len__(self) -> int:
+        return self.columns * self.rows
+
+    def __contains__(self, cell: object) -> bool:
+        return isinstance(cell, int) and 0 <= cell < len(self)
+
+    def cell_at(self, place: Point) -> CellId:
+        """The cell around a place; of a place outside the area, the nearest one."""
+        column = math.floor((place[0] - self.corner_m[0]) / self.cell_m)
+        row = math.floor((place[1] - self.corner_m[1]) / self.cell_m)
+        column = min(max(column, 0), self.columns - 1)
+        row = min(max(row, 0), self.rows - 1)
+        return CellId(row * self.columns + column)
+
+    def centre_of(self, cell: CellId) -> Point:
+        """The middle of a cell."""
+        row, column = divmod(cell, self.columns)
+        x_m, y_m = self.corner_m
+        return x_m + (column + 0.5) * self.cell_m, y_m + (row + 0.5) * self.cell_m
+
+    def cell_of_key(self, key: str) -> CellId:
+        """The cell that looks after a key, the same in every process and on every platform (D3)."""
+        digest = blake2b(key.encode(), digest_size=8, person=b"thyme cell").digest()
+        return CellId(int.from_bytes(digest, "big") % len(self))
+
+    def offset(self, start: CellId, end: CellId) -> Offset:
+        """Columns and rows from a cell to another."""
+        columns = self.columns
+        return end % columns - start % columns, end // columns - start // columns
+
+    def beside(self, cell: CellId, offset: Offset) -> CellId | None:
+        """The cell so many columns and rows further, if there is one."""
+        row, column = divmod(cell, self.columns)
+        column += offset[0]
+        row += offset[1]
+        if 0 <= column < self.columns and 0 <= row < self.rows:
+            return CellId(row * self.columns + column)
+        return None
+
+    def distance2(self, one: CellId, other: CellId) -> int:
+        """How far two cells are apart, squared, in cells."""
+        right, down = self.offset(one, other)
+        return right * right + down * down
+
+    def distance_m(self, one: CellId, other: CellId) -> float:
+        """How far two cells are apart, from centre to centre."""
+        return math.sqrt(self.distance2(one, other)) * self.cell_m
+
+    def rank(self, cell: CellId, target: CellId) -> tuple[int, CellId]:
+        """The lower, the closer to a target; equal distances are told apart by number (D6)."""
+        return self.distance2(cell, target), cell
+
+    def surely_reached(self, offset: Offset) -> bool:
+        """Whether all nodes of two cells hear each other, wherever they stand (D2)."""
+        far_m = math.hypot(abs(offset[0]) + 1, abs(offset[1]) + 1) * self.cell_m
+        return far_m <= self.range_m + _ROUNDING
+
+    def perhaps_reached(self, offset: Offset) -> bool:
+        """Whether some nodes of two cells may hear each other."""
+        near_m = math.hypot(max(0, abs(offset[0]) - 1), max(0, abs(offset[1]) - 1)) * self.cell_m
+        return near_m < self.range_m - _ROUNDING

@@ -1,0 +1,171 @@
+"""Neighbours: who is in reach and in which cell, and what that says of the cells around.
+
+Each beacon tells which cells its sender hears (`direct`) and which those in its reach hear
+(`second`). So a node knows the populated cells within two hops of its own cell, as its colleagues
+there do, and most within three. Two hops are enough to go around voids where cells that lie between
+two others hear only one of them; the third lets both ends of an edge agree on it.
+Clauses: D4, D5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import CellBeacon, CellId
+from thyme.routing.cells.config import CellsConfig
+from thyme.routing.cells.grid import Grid, Offset
+from thyme.routing.cells.window import Cells, Window
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """A node in reach, as its last beacon described it."""
+
+    node_id: NodeId
+    cell: CellId
+    serving: bool
+    heard_us: int
+    direct: Cells
+    second: Cells
+    failures: int = 0
+
+
+class Around:
+    """What is known around one cell; made anew when something changes."""
+
+    def __init__(
+        self, grid: Grid, window: Window, cell: CellId, neighbours: dict[NodeId, Neighbour]
+    ) -> None:
+        self.cell = cell
+        self._grid = grid
+        self._window = window
+        self.nodes: dict[CellId, list[Neighbour]] = {}
+        """Serving neighbours by cell, the own one included."""
+        self._seen: list[tuple[Neighbour, Cells]] = []
+        """Each with the cells that it hears, as seen from here."""
+        direct: Cells = 0
+        second: Cells = 0
+        agreed: Cells = 0
+        third: Cells = 0
+        for neighbour in neighbours.values():
+            offset = grid.offset(cell, neighbour.cell)
+            bit = window.middle if neighbour.cell == cell else window.bit(offset)
+            if not neighbour.serving or not bit:
+                continue
+            self.nodes.setdefault(neighbour.cell, []).append(neighbour)
+            hears = window.moved(neighbour.direct, offset) | bit
+            self._seen.append((neighbour, hears))
+            direct |= bit
+            second |= hears
+            third |= window.moved(neighbour.second, offset)
+            if neighbour.cell == cell:
+                agreed |= neighbour.second
+        not_here = window.all
+        self.direct: Cells = direct & not_here
+        """Cells that this node hears."""
+        self.second: Cells = second & not_here
+        """Cells that it or a neighbour hears."""
+        self.known: Cells = (second | agreed) & not_here
+        """Cells within two hops of any node here."""
+        self._witnesses = (self.known | third) & not_here
+        self._edges: tuple[Offset, ...] | None = None
+
+    @property
+    def edges(self) -> tuple[Offset, ...]:
+        """The edges of the plane cell graph here (D5)."""
+        if self._edges is None:
+            ends = self.known & self._window.linkable
+            self._edges = self._window.edges(ends, self._witnesses)
+        return self._edges
+
+    def cells(self, known: Cells) -> list[CellId]:
+        """The numbers of the cells of a set."""
+        found = [self._grid.beside(self.cell, offset) for offset in self._window.each(known)]
+        return [cell for cell in found if cell is not None]
+
+    def towards(self, cell: CellId) -> list[Neighbour]:
+        """Neighbours in a cell; else those who hear it; else colleagues who know who does."""
+        if here := self.nodes.get(cell):
+            return here
+        bit = self._window.bit(self._grid.offset(self.cell, cell))
+        if hearing := [neighbour for neighbour, hears in self._seen if hears & bit]:
+            return hearing
+        return [other for other in self.nodes.get(self.cell, ()) if other.second & bit]
+
+
+class Neighbours:
+    """The neighbour table of one node."""
+
+    def __init__(self, grid: Grid, config: CellsConfig) -> None:
+        self._grid = grid
+        self._config = config
+        self.window = Window(grid)
+        self._table: dict[NodeId, Neighbour] = {}
+        self._around: Around | None = None
+
+    def get(self, node_id: NodeId) -> Neighbour | None:
+        return self._table.get(node_id)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def all(self) -> list[Neighbour]:
+        """Everybody in reach, in the order in which they were met."""
+        return list(self._table.values())
+
+    def hear(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> bool:
+        """Takes a beacon in; returns whether it could be used."""
+        if beacon.cell not in self._grid:
+            return False
+        sets = self.window.unpacked(beacon.around) if beacon.serving else (0, 0)
+        if sets is None:
+            return False
+        neighbour = self._table.get(sender)
+        if neighbour is None:
+            if len(self._table) >= self._config.neighbours_max:
+                return False
+            neighbour = Neighbour(sender, beacon.cell, beacon.serving, now_us, *sets)
+            self._table[sender] = neighbour
+            self._around = None
+            return True
+        neighbour.heard_us = now_us
+        neighbour.failures = 0
+        said = (beacon.cell, beacon.serving, *sets)
+        if said != (neighbour.cell, neighbour.serving, neighbour.direct, neighbour.second):
+            neighbour.cell, neighbour.serving, neighbour.direct, neighbour.second = said
+            self._around = None
+        return True
+
+    def fail(self, node_id: NodeId) -> None:
+        """A neighbour did not acknowledge a message."""
+        neighbour = self._table.get(node_id)
+        if neighbour is not None:
+            neighbour.failures += 1
+            if neighbour.failures >= self._config.failures_max:
+                self.forget(node_id)
+
+    def forget(self, node_id: NodeId) -> None:
+        """A neighbour is gone."""
+        if self._table.pop(node_id, None) is not None:
+            self._around = None
+
+    def expire(self, now_us: int) -> None:
+        """Forgets those who were not heard for too long."""
+        limit_us = now_us - self._config.neighbour_us
+        for node_id in [n.node_id for n in self._table.values() if n.heard_us < limit_us]:
+            self.forget(node_id)
+
+    def around(self, cell: CellId) -> Around:
+        """What is known around a cell, this node being there."""
+        if self._around is None or self._around.cell != cell:
+            self._around = Around(self._grid, self.window, cell, self._table)
+        return self._around
+
+    def check(self) -> None:
+        """Asserts what must hold between any two inputs."""
+        assert len(self._table) <= self._config.neighbours_max
+        for node_id, neighbour in self._table.items():
+            assert node_id == neighbour.node_id
+            assert neighbour.cell in self._grid
+            assert neighbour.failures < self._config.failures_max

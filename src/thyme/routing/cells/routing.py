@@ -1,0 +1,139 @@
+"""What a node of Thyme-DCS asks of its routing, be its cells geographic or logical.
+
+Messages go to a cell, to a node in a cell, to many of both, or to the own cell. What arrives is told
+to a listener, the layer above. Who is where, and how messages find their way, stays behind this.
+Clauses: D3, D7, D8, D9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import CellId, Message
+from thyme.protocol.node import Timer
+
+
+class To(msgspec.Struct, frozen=True):
+    """A cell; or a node in it."""
+
+    cell: CellId
+    node: NodeId | None = None
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A message came for this node or its cell."""
+
+    origin: NodeId
+    origin_cell: CellId
+    number: int
+    """What the origin calls it; origin, number and cell are the same for all who are told."""
+    cell: CellId
+    """Where it was addressed to; not the own cell, if this is the proxy of an empty one (D6)."""
+    personal: bool
+    """Whether it is for this node alone."""
+    first: bool
+    """Whether this node is the one that got it on behalf of its cell; others heard of it (D7)."""
+    hops: int
+    """The links it has crossed."""
+    message: Message
+
+
+class NotThere(msgspec.Struct, frozen=True, kw_only=True):
+    """A node to which this one sent a message was not in its cell (D8)."""
+
+    number: int
+    """What `send` returned."""
+    node: NodeId
+    cell: CellId
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """A beacon was heard (D4)."""
+
+    node: NodeId
+    cell: CellId
+    serving: bool
+    payload: bytes
+
+
+class Listener(Protocol):
+    """The layer above."""
+
+    def arrived(self, arrival: Arrival, now_us: int) -> None:
+        """A message came. It is told once per node and cell addressed."""
+        ...
+
+    def not_there(self, failure: NotThere, now_us: int) -> None:
+        """A message to a node did not find it."""
+        ...
+
+    def sighted(self, sighting: Sighting, now_us: int) -> None:
+        """A neighbour said where it is."""
+        ...
+
+    def payload(self, now_us: int) -> bytes:
+        """What the next beacon should carry."""
+        ...
+
+
+class CellRouting(Protocol):
+    """How messages find cells."""
+
+    @property
+    def cell(self) -> CellId:
+        """Where this node is."""
+        ...
+
+    @property
+    def serving(self) -> bool:
+        """Whether it forwards, and works for its cell (D20)."""
+        ...
+
+    def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
+        """The node came up in a cell."""
+        ...
+
+    def set_cell(self, cell: CellId, now_us: int, *, serving: bool) -> None:
+        """The node is in another cell now, or began or ceased to serve; neighbours learn of it."""
+        ...
+
+    def cell_of_key(self, key: str) -> CellId:
+        """The cell that looks after a key (D3)."""
+        ...
+
+    def distance(self, one: CellId, other: CellId) -> float:
+        """How far apart two cells are, to compare."""
+        ...
+
+    def nodes_in(self, cell: CellId) -> list[NodeId]:
+        """The serving nodes of a cell that this node hears; not itself."""
+        ...
+
+    def send(self, targets: Sequence[To], message: Message, now_us: int) -> int:
+        """Sends one message to all these; returns its number. Those who are here are told at once,
+        from within."""
+        ...
+
+    def spread(self, message: Message, now_us: int) -> int:
+        """Broadcasts a message to the other nodes of the own cell; returns its number."""
+        ...
+
+    def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
+        """A message came; returns whether it was one of routing."""
+        ...
+
+    def on_timer(self, timer: Timer, now_us: int) -> bool:
+        """A timer fired; returns whether it was one of routing."""
+        ...
+
+    def on_send_failed(self, to: NodeId, message: Message, now_us: int) -> bool:
+        """A neighbour did not acknowledge a message; returns whether it was one of routing."""
+        ...
+
+    def check(self) -> None:
+        """Asserts what must hold between any two inputs."""
+        ...

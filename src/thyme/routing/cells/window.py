@@ -1,0 +1,108 @@
+"""Windows: sets of cells around one, as integers, a bit for each cell.
+
+A window is the square of cells whose nodes may be heard from its middle. What a neighbour knows is
+moved into one's own window by a shift. Which edges the cell graph keeps is decided here, too: of
+Gabriel's, those without another known cell in the circle between their ends. Such edges never
+cross, and the way around any of their faces passes a cell closer to whatever lies inside, or began
+at the closest.
+Clauses: D4, D5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from thyme.routing.cells.grid import Grid, Offset
+
+Cells = int
+"""A set of cells around a middle; see `Window.bit`."""
+
+
+class Window:
+    """How sets of cells are written, for grids of one range and cell size."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.radius = radius = math.ceil(grid.range_m / grid.cell_m - 1e-9)
+        self._side = 2 * radius + 1
+        # Rows are so far apart that a set moved sideways never runs into the next row.
+        self._stride = 4 * radius + 2
+        span = range(-radius, radius + 1)
+        self.offsets: tuple[Offset, ...] = tuple(
+            (right, down) for down in span for right in span if right or down
+        )
+        self._bits = {offset: 1 << self._place(offset) for offset in self.offsets}
+        self._at = {bit: offset for offset, bit in self._bits.items()}
+        self.middle: Cells = 1 << self._place((0, 0))
+        self.all: Cells = sum(self._bits.values())
+        self.linkable: Cells = self.of(o for o in self.offsets if grid.perhaps_reached(o))
+        """Cells that may be one hop away."""
+        self.sure: Cells = self.of(o for o in self.offsets if grid.surely_reached(o))
+        """Cells that, if populated, everybody here hears."""
+        self._between = {offset: self._circle(offset) for offset in self.offsets}
+        self.bytes = (2 * len(self.offsets) + 7) // 8
+
+    def _place(self, offset: Offset) -> int:
+        return (offset[1] + self.radius) * self._stride + offset[0] + self.radius
+
+    def _circle(self, end: Offset) -> Cells:
+        """The cells in and on the circle that has the middle and `end` as its diameter."""
+        return self.of(
+            (right, down)
+            for right, down in self.offsets
+            if (right, down) != end and right * (right - end[0]) + down * (down - end[1]) <= 0
+        )
+
+    def bit(self, offset: Offset) -> Cells:
+        """The set of one cell; of none, if it lies outside."""
+        return self._bits.get(offset, 0)
+
+    def of(self, offsets: Iterator[Offset]) -> Cells:
+        """The set of some cells."""
+        return sum(self._bits[offset] for offset in offsets)
+
+    def each(self, cells: Cells) -> Iterator[Offset]:
+        """The cells of a set, row by row."""
+        while cells:
+            lowest = cells & -cells
+            yield self._at[lowest]
+            cells ^= lowest
+
+    def moved(self, cells: Cells, offset: Offset) -> Cells:
+        """A set around a middle at `offset`, seen from here; what lies outside is cut off."""
+        shift = offset[1] * self._stride + offset[0]
+        return (cells << shift if shift >= 0 else cells >> -shift) & (self.all | self.middle)
+
+    def edges(self, ends: Cells, known: Cells) -> tuple[Offset, ...]:
+        """Of the edges to `ends`, those without another known cell between (D5)."""
+        between = self._between
+        return tuple(end for end in self.each(ends) if not known & between[end])
+
+    # On the wire
+
+    def packed(self, direct: Cells, second: Cells) -> bytes:
+        """Two sets as bytes; see docs/wire.md."""
+        half = len(self.offsets)
+        return (self._compact(direct) | self._compact(second) << half).to_bytes(self.bytes, "big")
+
+    def unpacked(self, data: bytes) -> tuple[Cells, Cells] | None:
+        """The two sets; nothing if these bytes are not of such a window."""
+        half = len(self.offsets)
+        number = int.from_bytes(data, "big")
+        if len(data) != self.bytes or number >> 2 * half:
+            return None
+        return self._spread(number & (1 << half) - 1), self._spread(number >> half)
+
+    def _compact(self, cells: Cells) -> int:
+        side, number = self._side, 0
+        for row in range(side):
+            number |= (cells >> row * self._stride & (1 << side) - 1) << row * side
+        half = len(self.offsets) // 2
+        return number & (1 << half) - 1 | number >> half + 1 << half
+
+    def _spread(self, number: int) -> Cells:
+        half, side, cells = len(self.offsets) // 2, self._side, 0
+        number = number & (1 << half) - 1 | number >> half << half + 1
+        for row in range(side):
+            cells |= (number >> row * side & (1 << side) - 1) << row * self._stride
+        return cells

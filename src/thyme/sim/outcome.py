@@ -1,0 +1,318 @@
+"""Outcome: what a run came to, in numbers.
+
+Success and latency of operations, recall of notifications against the oracle, whether any was
+wrong, traffic, load, energy, and the analytical model beside them; one record, which is also what
+`thyme sim run --json` prints.
+Clauses: S14, S15, S18, M16, M23.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from thyme.sim.analytical import Approach, Messages, Scene, messages, workload_of
+from thyme.sim.measure import CONTROL, Load
+from thyme.sim.phy import OVERHEAD_BYTES
+from thyme.sim.run import Run
+from thyme.sim.users import Attempt, Heard
+from thyme.traces.operations import Delete, Insert, Subscribe, Unsubscribe
+from thyme.traces.trace import Trace
+
+OPERATIONS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
+NETWORK_BYTES = 28
+"""What UDP and IPv4 add to a message."""
+MS = 1_000
+"""Microseconds in a millisecond."""
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """How long things took, in milliseconds; nothing if there were none."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    max: float | None = None
+
+
+class Operations(msgspec.Struct, frozen=True, kw_only=True):
+    """The operations of one kind."""
+
+    issued: int
+    ok: int
+    success: float | None
+    """The share that succeeded."""
+    latency_ms: Latency
+    """Of those that succeeded."""
+    failures: dict[str, int]
+    """The others, by code."""
+
+
+class Notifications(msgspec.Struct, frozen=True, kw_only=True):
+    """What users were told, against a perfect execution."""
+
+    expected: int
+    delivered: int
+    """Of the expected."""
+    recall: float | None
+    spurious: int
+    """Told although they do not match, are outside the frame, or were deleted or revoked before."""
+    duplicates: int
+    unexpected: int
+    """Told rightly, though not by a perfect execution, whose operations take no time."""
+    latency_ms: Latency
+    """From the instant at which a perfect execution would have told; or, if the subscriber's
+    device was down then, from when it was up again."""
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What went over the air."""
+
+    phy_bytes: int
+    phy_frames: int
+    mac_retransmissions: int
+    mac_exceeded: int
+    forwarded_bytes: int
+    """Passed on for others, with network headers."""
+    control_bytes: int
+    """By which routings keep themselves up to date, with all headers."""
+    dropped: dict[str, int]
+    by_type: dict[str, Load]
+
+
+class Share(msgspec.Struct, frozen=True):
+    """How work is spread over the nodes: messages sent and heard by the busiest; Gini."""
+
+    max: float
+    gini: float
+
+
+class Joules(msgspec.Struct, frozen=True):
+    """What the devices spent."""
+
+    mean: float
+    max: float
+
+
+class Analytical(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages by formula, and as they were: each hop counts."""
+
+    formula: Messages
+    simulated: dict[str, int]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One run in numbers."""
+
+    scenario: dict[str, object]
+    ops: dict[str, Operations]
+    notifications: Notifications
+    traffic: Traffic
+    load: Share
+    energy_j: Joules
+    analytical: Analytical
+    wall_s: float
+    events: int
+
+
+def outcome_of(run: Run) -> Outcome:
+    """The numbers of a run."""
+    measures = run.measurements
+    return Outcome(
+        scenario=msgspec.to_builtins(run.scenario) | {"operations": run.trace.counts()},
+        ops=operations_of(run.attempts, run.trace),
+        notifications=notifications_of(run),
+        traffic=Traffic(
+            phy_bytes=measures.frame_bytes,
+            phy_frames=measures.frames,
+            mac_retransmissions=measures.retransmissions,
+            mac_exceeded=measures.dropped.get("exceeded", 0),
+            forwarded_bytes=measures.total.forwarded_bytes
+            + NETWORK_BYTES * measures.total.forwarded,
+            control_bytes=sum(
+                load.sent_bytes + OVERHEAD_BYTES * load.sent
+                for kind, load in measures.loads.items()
+                if kind in CONTROL
+            ),
+            dropped=measures.dropped,
+            by_type=measures.loads,
+        ),
+        load=Share(measures.hot_spot.max, measures.hot_spot.gini),
+        energy_j=Joules(
+            mean=measures.joules / len(measures.nodes),
+            max=max(node.energy.joules for node in measures.nodes),
+        ),
+        analytical=_analytical(run),
+        wall_s=run.wall_s,
+        events=run.events,
+    )
+
+
+# Operations
+
+
+def operations_of(attempts: Sequence[Attempt], trace: Trace) -> dict[str, Operations]:
+    """Success and latency by kind. That an object is not found any more is the right answer where
+    it was deleted before."""
+    deleted = {op.oid for op in trace.operations if isinstance(op, Delete)}
+    kinds: dict[str, list[Attempt]] = {kind: [] for kind in OPERATIONS}
+    for attempt in attempts:
+        kinds[attempt.kind].append(attempt)
+    return {kind: _operations(tried, deleted) for kind, tried in kinds.items()}
+
+
+def _operations(tried: list[Attempt], deleted: set[str]) -> Operations:
+    good = [attempt for attempt in tried if _succeeded(attempt, deleted)]
+    failures = Counter(each.code for each in tried if not _succeeded(each, deleted))
+    return Operations(
+        issued=len(tried),
+        ok=len(good),
+        success=len(good) / len(tried) if tried else None,
+        latency_ms=latency_of(
+            each.ended_us - each.issued_us for each in good if each.ended_us is not None
+        ),
+        failures=dict(sorted(failures.items())),
+    )
+
+
+def _succeeded(attempt: Attempt, deleted: set[str]) -> bool:
+    gone = attempt.kind == "retrieve" and attempt.code == "not_found" and attempt.name in deleted
+    return attempt.code == "ok" or gone
+
+
+def latency_of(durations_us: Iterable[int]) -> Latency:
+    """The distribution of durations."""
+    ordered = sorted(durations_us)
+    if not ordered:
+        return Latency()
+    return Latency(
+        mean=sum(ordered) / len(ordered) / MS,
+        p50=_quantile(ordered, 0.5) / MS,
+        p95=_quantile(ordered, 0.95) / MS,
+        max=ordered[-1] / MS,
+    )
+
+
+def _quantile(ordered: Sequence[int], share: float) -> int:
+    """The smallest value that at least this share does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+# Notifications
+
+
+def notifications_of(run: Run) -> Notifications:
+    """What was told against what was due."""
+    due_us = _due_us(run)
+    judge = _Judge(run)
+    told_us: dict[tuple[int, str, str], int] = {}
+    spurious = duplicates = unexpected = 0
+    for heard in run.heard:
+        key = heard.user, heard.sid, heard.oid
+        if key in told_us:
+            duplicates += 1
+            continue
+        told_us[key] = heard.told_us
+        if not judge.right(heard):
+            spurious += 1
+        elif key not in due_us:
+            unexpected += 1
+    delivered = [key for key in due_us if key in told_us]
+    return Notifications(
+        expected=len(due_us),
+        delivered=len(delivered),
+        recall=len(delivered) / len(due_us) if due_us else None,
+        spurious=spurious,
+        duplicates=duplicates,
+        unexpected=unexpected,
+        latency_ms=latency_of(max(0, told_us[key] - due_us[key]) for key in delivered),
+    )
+
+
+def _due_us(run: Run) -> dict[tuple[int, str, str], int]:
+    """When each notification is due: as a perfect execution gives it, or when the subscriber's
+    device is up again, if it is down then."""
+    origin_us = run.scenario.timeline.origin_us
+    due_us: dict[tuple[int, str, str], int] = {}
+    for note in run.expected:
+        at_us = origin_us + note.at_us
+        for since_us, until_us in run.downtimes.get(note.user, []):
+            if since_us <= at_us and until_us is not None and at_us < until_us:
+                at_us = until_us
+        due_us[note.user, note.sid, note.oid] = at_us
+    return due_us
+
+
+class _Judge:
+    """Says whether a notification was right to give (M23)."""
+
+    def __init__(self, run: Run) -> None:
+        self._origin_us = run.scenario.timeline.origin_us
+        operations = run.trace.operations
+        self._inserts = {op.oid: op for op in operations if isinstance(op, Insert)}
+        self._subscribes = {op.sid: op for op in operations if isinstance(op, Subscribe)}
+        done_us = {
+            (each.kind, each.name): each.ended_us
+            for each in run.attempts
+            if each.code == "ok" and each.ended_us is not None
+        }
+        self._deleted_us = {
+            op.oid: done_us.get(("delete", op.oid)) for op in operations if isinstance(op, Delete)
+        }
+        self._revoked_us = {
+            op.sid: done_us.get(("unsubscribe", op.sid))
+            for op in operations
+            if isinstance(op, Unsubscribe)
+        }
+
+    def right(self, heard: Heard) -> bool:
+        """It matches, lies in the frame, was not deleted before anybody asked for it, and the
+        subscription was not revoked before."""
+        insert, subscribe = self._inserts.get(heard.oid), self._subscribes.get(heard.sid)
+        if insert is None or subscribe is None or subscribe.user != heard.user:
+            return False
+        if not any(conjunction.matches(insert.tags) for conjunction in subscribe.conjunctions):
+            return False
+        if not subscribe.frame_from(self._origin_us).contains(heard.published_us):
+            return False
+        deleted_us = self._deleted_us.get(heard.oid)
+        if deleted_us is not None and deleted_us < self._origin_us + subscribe.at_us:
+            return False
+        revoked_us = self._revoked_us.get(heard.sid)
+        return revoked_us is None or heard.told_us <= revoked_us
+
+
+# The analytical model
+
+_PARTS = {
+    "InsertObject": "insert",
+    "DeleteObject": "delete",
+    "FetchObject": "retrieve",
+    "ObjectData": "retrieve",
+    "StartSubscription": "subscribe",
+    "Page": "subscribe",
+    "FetchPage": "subscribe",
+    "OwnerPage": "subscribe",
+    "StopSubscription": "unsubscribe",
+    "Notify": "notification",
+    "Done": "acknowledgement",
+    "Refused": "acknowledgement",
+    "Receipt": "acknowledgement",
+}
+"""What messages are about, by the innermost name of their type. A `Done` answers an insert, a
+delete or an unsubscribe, which the formulas count with these; the rest is upkeep."""
+
+
+def _analytical(run: Run) -> Analytical:
+    work = workload_of(run.trace, run.expected, run.scenario.reaction.probability)
+    scene = Scene(nodes=run.scenario.nodes)
+    simulated: Counter[str] = Counter()
+    for kind, load in run.measurements.loads.items():
+        simulated[_PARTS.get(kind.rpartition("/")[2], "upkeep")] += load.sent
+    return Analytical(
+        formula=messages(Approach(run.scenario.substrate.value), work, scene),
+        simulated=dict(sorted(simulated.items())),
+    )

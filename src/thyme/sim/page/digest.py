@@ -1,0 +1,340 @@
+"""The digest: what a page keeps of a recording.
+
+Takes the events of a run one by one and holds, in columns of numbers, what can be seen of them.
+Messages and marks have a limit each: past it every other one goes, and from then on only every
+second is taken, then every fourth, and so on. Counts are of everything.
+Clause: S17.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from thyme.model.errors import InputError
+from thyme.sim.faults import ClockSkew, Crash, Fault, Heal, Leave, Partition, Restart
+from thyme.sim.measure import CONTROL
+from thyme.sim.paths import Point
+from thyme.sim.recorder import (
+    AskedFor,
+    Befell,
+    Event,
+    GaveUp,
+    Header,
+    HeardMessage,
+    SentMessage,
+    Switched,
+    Walks,
+    WasTold,
+)
+from thyme.traces.files import COORDINATE_M_MAX
+
+APPLICATION_MAX = 800_000
+"""Messages kept, other than routing control."""
+CONTROL_MAX = 250_000
+"""Messages of routing control kept."""
+MARKS_MAX = 200_000
+"""Things that applications asked for or were told, kept."""
+THIN_MIN = 1_000
+"""What is fewer is not thinned out."""
+BIN_US = 100_000
+BINS_MAX = 16_384
+"""Messages are counted per 100 ms; in runs too long for so many bins, per 200, 400, … ms."""
+WORDS_MAX = 1_000
+"""Message types, causes and requests that one recording may name, of each."""
+U32_MAX = 2**32 - 1
+
+_INSTANT_US_MAX = 10**15
+_ARRIVED = 1
+"""A message's fate: 0 while nothing is known, 1 if it arrived, 2 and up: the cause it was given
+up for."""
+
+
+class ImpossibleError(InputError):
+    """Something recorded that cannot have happened."""
+
+    code = "bad_recording"
+
+
+class Words:
+    """Words by number, in the order in which they came up."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __getitem__(self, word: str) -> int:
+        number = self.numbers.get(word)
+        if number is None:
+            number = self.numbers[word] = len(self.numbers)
+            if number >= WORDS_MAX:
+                raise ImpossibleError(
+                    f"a run has at most {WORDS_MAX} types of messages and requests"
+                )
+        return number
+
+
+class Rows:
+    """Things that happened, in columns; at most so many, then every other one goes."""
+
+    def __init__(self, names: Sequence[str], most: int | None = None) -> None:
+        self.columns = {name: array("Q") for name in names}
+        self.seen = 0
+        self.stride = 1
+        """Every so-manieth of those seen is kept."""
+        self._most = most
+        self._lists = list(self.columns.values())
+
+    def __len__(self) -> int:
+        return len(self._lists[0])
+
+    def add(self, *values: int) -> None:
+        kept = self.seen % self.stride == 0
+        self.seen += 1
+        if not kept:
+            return
+        for column, value in zip(self._lists, values, strict=True):
+            column.append(value)
+        if self._most is not None and len(self) > self._most:
+            self.halve()
+
+    def halve(self) -> None:
+        self.stride *= 2
+        self.columns = {name: column[::2] for name, column in self.columns.items()}
+        self._lists = list(self.columns.values())
+
+
+class Messages(Rows):
+    """Messages and what became of them; they are found again by their rising numbers."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            ("at", "message", "node", "to", "kind", "bytes", "took", "fate", "heard"), most
+        )
+
+    def find(self, message: int) -> int | None:
+        numbers = self.columns["message"]
+        row = bisect_left(numbers, message)
+        return row if row < len(numbers) and numbers[row] == message else None
+
+    def arrived(self, row: int, at_us: int, receivers: int) -> None:
+        columns = self.columns
+        columns["heard"][row] += receivers
+        if columns["fate"][row] != _ARRIVED:
+            columns["fate"][row] = _ARRIVED
+            columns["took"][row] = at_us - columns["at"][row]
+
+    def given_up(self, row: int, at_us: int, cause: int) -> None:
+        columns = self.columns
+        if not columns["fate"][row]:  # else it had arrived, and only the sender does not know
+            columns["fate"][row] = _ARRIVED + 1 + cause
+            columns["took"][row] = at_us - columns["at"][row]
+
+
+class Rates:
+    """How many messages of each type were sent in each stretch of time."""
+
+    def __init__(self) -> None:
+        self.bin_us = BIN_US
+        self.rows: list[array[int]] = []
+
+    def count(self, kind: int, at_us: int) -> None:
+        while at_us // self.bin_us >= BINS_MAX:
+            self._widen()
+        while len(self.rows) <= kind:
+            self.rows.append(array("Q"))
+        row, index = self.rows[kind], at_us // self.bin_us
+        if index >= len(row):
+            row.extend([0] * (index + 1 - len(row)))
+        row[index] += 1
+
+    def _widen(self) -> None:
+        self.bin_us *= 2
+        for number, row in enumerate(self.rows):
+            row.extend([0] * (len(row) % 2))
+            self.rows[number] = array("Q", map(int.__add__, row[::2], row[1::2]))
+
+
+class Digest:
+    """What of a recording the page shows."""
+
+    def __init__(self, header: Header) -> None:
+        self.nodes = len(header.nodes)
+        if len(header.places) != self.nodes:
+            raise InputError(f"{self.nodes} nodes have {len(header.places)} places")
+        self.header = header
+        self.kinds, self.causes, self.whats = Words(), Words(), Words()
+        self.application = Messages(APPLICATION_MAX)
+        self.control = Messages(CONTROL_MAX)
+        self.marks = Rows(("at", "node", "what"), MARKS_MAX)
+        self.switches = Rows(("at", "node", "on"))
+        self.legs = Rows(("at", "node", "length", "x0", "y0", "x1", "y1"))
+        self.what_counts: list[int] = []
+        self.rates = Rates()
+        self.faults: list[tuple[int, bool, object]] = []
+        self.totals = {
+            name: array("Q", bytes(8 * self.nodes))
+            for name in ("sent", "control", "heard", "asked", "told")
+        }
+        self.bytes = 0
+        self.span_us = 0
+        self._last_message = -1
+        self._box = [float("inf"), float("inf"), float("-inf"), float("-inf")]
+        for place in header.places:
+            self._widen(place)
+
+    def take(self, event: Event) -> None:
+        """The next thing that happened."""
+        if not self.span_us <= event.at_us <= _INSTANT_US_MAX:
+            raise ImpossibleError(f"{event.at_us} µs comes after {self.span_us} µs")
+        self.span_us = event.at_us
+        match event:
+            case HeardMessage():
+                self._heard(event)
+            case SentMessage():
+                self._sent(event)
+            case GaveUp():
+                self._gave_up(event)
+            case AskedFor():
+                self._mark(event, "asked")
+            case WasTold():
+                self._mark(event, "told")
+            case Switched():
+                self.switches.add(event.at_us, self._known(event.node), event.on)
+            case Walks():
+                self._walks(event)
+            case Befell():
+                for node in _struck(event.fault):
+                    self._known(node)
+                fault = msgspec.to_builtins(event.fault)
+                self.faults.append((event.at_us, event.begins, fault))
+            case _:
+                assert_never(event)
+
+    def _known(self, node: int) -> int:
+        if not 0 <= node < self.nodes:
+            raise ImpossibleError(f"node {node} is unknown, there are {self.nodes}")
+        return node
+
+    def _sent(self, event: SentMessage) -> None:
+        if event.message <= self._last_message:
+            raise ImpossibleError(f"message {event.message} comes after {self._last_message}")
+        self._last_message = event.message
+        node = self._known(event.node)
+        to = 0 if event.to is None else self._known(event.to) + 1
+        if not 0 <= event.bytes <= U32_MAX:
+            raise ImpossibleError(f"no message has {event.bytes} bytes")
+        kind = self.kinds[event.kind]
+        self.rates.count(kind, event.at_us)
+        self.bytes += event.bytes
+        control = is_control(event.kind)
+        self.totals["control" if control else "sent"][node] += 1
+        rows = self.control if control else self.application
+        rows.add(event.at_us, event.message, node, to, kind, event.bytes, 0, 0, 0)
+
+    def _heard(self, event: HeardMessage) -> None:
+        heard = self.totals["heard"]
+        if event.nodes:
+            self._known(min(event.nodes))
+            self._known(max(event.nodes))
+        for node in event.nodes:
+            heard[node] += 1
+        for rows, row in self._found(event.message):
+            rows.arrived(row, event.at_us, len(event.nodes))
+
+    def _gave_up(self, event: GaveUp) -> None:
+        cause = self.causes[event.cause]
+        for rows, row in self._found(event.message):
+            rows.given_up(row, event.at_us, cause)
+
+    def _found(self, message: int) -> list[tuple[Messages, int]]:
+        """Where a message is, if it is among those kept."""
+        if message > self._last_message:
+            raise ImpossibleError(f"message {message} has not been sent")
+        found = [(rows, rows.find(message)) for rows in (self.control, self.application)]
+        return [(rows, row) for rows, row in found if row is not None]
+
+    def _mark(self, event: AskedFor | WasTold, how: str) -> None:
+        node = self._known(event.node)
+        self.totals[how][node] += 1
+        what = self.whats[f"{how} {event.what}"]
+        self.what_counts.extend([0] * (what + 1 - len(self.what_counts)))
+        self.what_counts[what] += 1
+        self.marks.add(event.at_us, node, what)
+
+    def _walks(self, event: Walks) -> None:
+        self._widen(event.start)
+        self._widen(event.end)
+        # Where a pause ends, the next leg says; it may end far beyond the run.
+        length_us = 0 if event.start == event.end else event.end_us - event.at_us
+        if length_us < 0 or event.end_us > _INSTANT_US_MAX:
+            raise ImpossibleError(
+                f"a leg that begins at {event.at_us} µs ends at {event.end_us} µs"
+            )
+        places = (centimetres(at) for at in (*event.start, *event.end))
+        self.legs.add(event.at_us, self._known(event.node), length_us, *places)
+
+    def _widen(self, place: Point) -> None:
+        x, y = place
+        if max(abs(x), abs(y)) > COORDINATE_M_MAX:
+            raise ImpossibleError(f"a coordinate is at most {COORDINATE_M_MAX:.0f} m, not {place}")
+        west, south, east, north = self._box
+        self._box = [min(west, x), min(south, y), max(east, x), max(north, y)]
+
+    def box(self) -> list[float]:
+        """The western, southern, eastern and northern ends of where nodes ever are."""
+        return self._box if self.nodes else [0.0, 0.0, 1.0, 1.0]
+
+    def tables(self) -> dict[str, Rows]:
+        """All that happened, by name."""
+        return {
+            "application": self.application,
+            "control": self.control,
+            "marks": self.marks,
+            "switches": self.switches,
+            "legs": self.legs,
+        }
+
+    def asked_and_told(self) -> list[tuple[str, bool, int]]:
+        """What applications asked for or were told: the word, whether told, how often."""
+        found = zip(self.whats.numbers, self.what_counts, strict=True)
+        return [(what.partition(" ")[2], what.startswith("told"), count) for what, count in found]
+
+    def thin(self) -> None:
+        """Keeps fewer messages and marks, so that the page gets smaller."""
+        if len(self.control) > 10 * THIN_MIN:
+            self.control.halve()
+            return
+        most = max((self.application, self.control, self.marks), key=len)
+        if len(most) < THIN_MIN:
+            raise InputError(
+                f"with {self.nodes} nodes, {len(self.legs)} legs of their paths and "
+                f"{len(self.faults)} faults the page would be too big"
+            )
+        most.halve()
+
+
+def _struck(fault: Fault) -> Iterable[int]:
+    """The nodes that a fault names."""
+    match fault:
+        case Crash() | Leave() | Restart() | ClockSkew():
+            return (fault.node,)
+        case Partition():
+            return (node for group in fault.groups for node in group)
+        case Heal():
+            return ()
+        case _:
+            return fault.nodes or ()
+
+
+def is_control(kind: str) -> bool:
+    """Whether a type of message, `Packet/…` or not, is routing control."""
+    return kind.rpartition("/")[2] in CONTROL
+
+
+def centimetres(metres: float) -> int:
+    """From as far west or south as there is."""
+    return round((metres + COORDINATE_M_MAX) * 100)

@@ -1,0 +1,94 @@
+"""Run: a scenario and its trace in, tables out.
+
+Puts the parts together: the cast on the radio, its users, what befalls them; and holds what the
+users were told against the oracle. Same scenario and trace, same tables, whatever the machine.
+Clauses: S11, S14, S15.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from thyme.sim.casting import Cast
+from thyme.sim.fate import Fate
+from thyme.sim.lives import Span, downtimes, lived
+from thyme.sim.measure import Measurements
+from thyme.sim.phones import NEXUS_6
+from thyme.sim.recorder import Recorder, Writable
+from thyme.sim.residents import Residents
+from thyme.sim.scenario import Scenario, check_trace, synthetic_trace
+from thyme.sim.users import Attempt, Heard, Users
+from thyme.sim.watch import Progress, watched
+from thyme.sim.world import WirelessWorld
+from thyme.traces.oracle import Expected, expected_notifications
+from thyme.traces.trace import Trace
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done, what came of it, and what it took."""
+
+    scenario: Scenario
+    trace: Trace
+    """What users could do: the trace, but for those whose devices were down."""
+    downtimes: dict[int, list[Span]]
+    """When devices were down, for those that ever were."""
+    attempts: list[Attempt]
+    heard: list[Heard]
+    expected: list[Expected]
+    """The notifications of a perfect execution; instants from the start of the operations."""
+    measurements: Measurements
+    events: int
+    wall_s: float
+
+
+def run(
+    scenario: Scenario,
+    trace: Trace | None = None,
+    *,
+    on_progress: Callable[[Progress, Users], None] | None = None,
+    record: Writable | None = None,
+) -> Run:
+    """Runs a scenario, with a trace of its own making if there is none."""
+    if trace is None:
+        trace = synthetic_trace(scenario)
+    check_trace(scenario, trace)
+    cast = Cast(scenario, trace)
+    trace = lived(trace, cast.schedule, scenario.timeline.origin_us)
+    started = time.perf_counter()
+    world = WirelessWorld(
+        dict(zip(cast.names, cast.places, strict=True)),
+        seed=scenario.seed,
+        paths=cast.paths(),
+        recorder=None if record is None else Recorder(record),
+    )
+    users = Users(
+        world,
+        cast.names,
+        trace,
+        origin_us=scenario.timeline.origin_us,
+        reaction=scenario.reaction,
+        seed=scenario.seed,
+    )
+    residents = Residents(
+        world, cast.names, cast.make, on_told=users.on_told, on_life=users.on_life
+    )
+    Fate(world, residents, cast.schedule, on_fault=world.note)
+    for number in range(len(cast.names)):
+        residents.start(number)
+    for progress in watched(world.kernel, scenario.timeline.end_us):
+        if on_progress is not None:
+            on_progress(progress, users)
+    return Run(
+        scenario=scenario,
+        trace=trace,
+        downtimes=downtimes(cast.schedule),
+        attempts=users.attempts,
+        heard=users.heard(),
+        expected=expected_notifications(trace),
+        measurements=world.measured(NEXUS_6),
+        events=world.kernel.events,
+        wall_s=time.perf_counter() - started,
+    )

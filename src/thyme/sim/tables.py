@@ -1,0 +1,117 @@
+"""Tables: a run written into a folder, for people and programs.
+
+Operations and notifications row by row, traffic by node and message type, energy by node, the
+summary, and the page that plays the run back. The folder appears whole or not at all.
+Clauses: S14, S17.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+import msgspec
+
+from thyme.model.errors import InputError
+from thyme.sim.outcome import Outcome
+from thyme.sim.playback import write_page
+from thyme.sim.run import Run
+
+SUMMARY, RECORDING, PAGE = "summary.json", "recording.jsonl.gz", "playback.html"
+COLUMNS = {
+    "operations.csv": ("kind", "user", "name", "issued_us", "ended_us", "code"),
+    "notifications.csv": ("user", "sid", "oid", "published_us", "told_us"),
+    "expected.csv": ("at_us", "user", "sid", "oid", "owner", "past"),
+    "traffic.csv": (
+        "node", "type", "sent", "sent_bytes", "heard", "heard_bytes", "forwarded",
+        "forwarded_bytes",
+    ),
+    "energy.csv": (
+        "node", "frames", "frame_bytes", "retransmissions", "on_us", "sending_us", "receiving_us",
+        "radio_j", "operations_j", "joules", "battery_share",
+    ),
+}  # fmt: skip
+"""The tables and their columns."""
+
+
+class Folder:
+    """A folder in the making."""
+
+    def __init__(self, draft: Path) -> None:
+        self._draft = draft
+
+    @contextmanager
+    def recording(self) -> Iterator[gzip.GzipFile]:
+        """The file to record the run into; same run, same bytes."""
+        with (
+            (self._draft / RECORDING).open("wb") as file,
+            gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed,
+        ):
+            yield compressed
+
+    def write(self, run: Run, outcome: Outcome) -> None:
+        """Everything else."""
+        for name, columns in COLUMNS.items():
+            (self._draft / name).write_bytes(_csv(columns, _rows(name, run)))
+        summary = msgspec.json.format(msgspec.json.encode(outcome), indent=2)
+        (self._draft / SUMMARY).write_bytes(summary + b"\n")
+        if (self._draft / RECORDING).exists():
+            title = f"{run.scenario.substrate} · {run.scenario.kind} · {run.scenario.nodes} nodes"
+            area = run.scenario.area
+            write_page(self._draft / RECORDING, self._draft / PAGE, title=title, area=area)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Folder]:
+    """A folder that appears under its name once all of it is written; an earlier result of the
+    same name is replaced, anything else is left alone."""
+    target = path.resolve()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{path} is a file; the results need a folder")
+    if target.exists() and any(target.iterdir()) and not (target / SUMMARY).exists():
+        raise InputError(f"{path} has other things in it; name a new folder for the results")
+    if not target.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {target.parent}")
+    draft = target.with_name(f".{target.name}.{token_hex(8)}")
+    try:
+        draft.mkdir()
+        yield Folder(draft)
+        if target.exists():
+            shutil.rmtree(target)
+        draft.replace(target)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _rows(name: str, run: Run) -> Iterator[Sequence[object]]:
+    match name:
+        case "operations.csv":
+            yield from map(msgspec.structs.astuple, run.attempts)
+        case "notifications.csv":
+            yield from map(msgspec.structs.astuple, run.heard)
+        case "expected.csv":
+            yield from map(msgspec.structs.astuple, run.expected)
+        case "traffic.csv":
+            for node in run.measurements.nodes:
+                for kind, load in node.loads.items():
+                    yield node.node, kind, *msgspec.structs.astuple(load)
+        case "energy.csv":
+            for node in run.measurements.nodes:
+                energy = msgspec.structs.astuple(node.energy)
+                yield node.node, node.frames, node.frame_bytes, node.retransmissions, *energy
