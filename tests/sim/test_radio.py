@@ -13,10 +13,11 @@ from thyme.sim.disk import Disk
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
 from thyme.sim.mac import BROADCAST, Frame, MacConfig
-from thyme.sim.medium import Medium, numbers
+from thyme.sim.medium import Medium
 from thyme.sim.phy import Phy, log_bit_success
 from thyme.sim.radio import Radio, RadioConfig
 from thyme.sim.replay import RawSend, replay
+from thyme.sim.sets import numbers
 
 FRAME_US = 518
 """The air time of a frame with 300 bytes of payload."""

@@ -72,6 +72,10 @@ class DiskLinks:
         """Whoever others disturb gets nothing."""
         return among, 0
 
+    def header_contest(self, row: Row, other: Row) -> tuple[int, list[tuple[int, float]]]:
+        """Whoever the other disturbs gets nothing."""
+        return row.lock & other.notice, []
+
     def header_chances(
         self, row: Row, others: Sequence[Row], receivers: int
     ) -> Iterator[tuple[int, float]]:

@@ -8,7 +8,7 @@ carried out, so that nothing is acknowledged that could be lost.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, assert_never
 
 from thyme.model.ids import NodeId
@@ -126,10 +126,30 @@ class Driver:
             for entry in (event, *actions):
                 self._journal(now_us, node_id, entry)
         if actions:  # most inputs ask for nothing
-            for action in actions:
-                self._carry_out(member, action)
-            if self._told:
-                self._tell()
+            self._carry_out_all(member, actions)
+
+    def feed_all(self, node_ids: Iterable[NodeId], event: Input) -> None:
+        """Brings one input to many nodes: what `feed` does for each of them, in less time."""
+        if self._journal is not None:
+            for node_id in node_ids:
+                self.feed(node_id, event)
+            return
+        find, now_us = self._members.get, self._kernel.now_us
+        for node_id in node_ids:
+            member = find(node_id)
+            if member is None:
+                continue
+            actions = member.handle(event, now_us + member.skew_us)
+            if member.commit is not None:
+                member.commit()
+            if actions:
+                self._carry_out_all(member, actions)
+
+    def _carry_out_all(self, member: Member, actions: list[Action]) -> None:
+        for action in actions:
+            self._carry_out(member, action)
+        if self._told:
+            self._tell()
 
     def _carry_out(self, member: Member, action: Action) -> None:
         match action:

@@ -23,6 +23,8 @@ LEVEL_DB = 1.5
 CELLS_PER_REACH = 4
 """How finely the place is divided to find who is near."""
 
+PAIRS_MAX = 20_000
+"""How many pairs of senders are remembered."""
 STEPS_PER_DECADE = 1_000
 """How finely signal-to-noise ratios are told apart: a hundredth of a decibel."""
 
@@ -82,9 +84,10 @@ class Clean:
 class Row:
     """What one node's frames do to the others."""
 
-    __slots__ = ("clean", "levels", "lock", "notice", "power", "reach", "sense")
+    __slots__ = ("clean", "levels", "lock", "notice", "number", "power", "reach", "sense")
 
     def __init__(self, number: int) -> None:
+        self.number = number
         self.power: dict[int, float] = {}
         """Received power by node number, for those that notice it."""
         self.lock = 0
@@ -119,6 +122,7 @@ class Links:
         self._level_places = [self._stairs.index(level_mw) for level_mw in levels]
         self._lock_place = self._stairs.index(self._lock_mw)
         self._sense_place = self._stairs.index(self._sense_mw)
+        self._pairs: dict[tuple[int, int], tuple[int, list[tuple[int, float]]]] = {}
         # What a bit's chance is at each ratio seen so far: a few thousand numbers at most.
         self._header_logs: dict[int, float] = {}
         self._payload_logs: dict[int, float] = {}
@@ -191,6 +195,20 @@ class Links:
             among = above
         return lost, unsure
 
+    def header_contest(self, row: Row, other: Row) -> tuple[int, list[tuple[int, float]]]:
+        """Who cannot count on a header while one other is sending; those of them who still have a
+        chance, and which. Where nobody moves, the same two meet again and again."""
+        key = row.number, other.number
+        known = self._pairs.get(key)
+        if known is None:
+            if len(self._pairs) >= PAIRS_MAX:
+                self._pairs.clear()
+            touched = row.lock & other.notice
+            lost, unsure = self.contest(row, [other], touched, self._phy.header_bits)
+            chances = list(self.header_chances(row, [other], unsure))
+            known = self._pairs[key] = lost | unsure, chances
+        return known
+
     def header_chances(
         self, row: Row, others: Sequence[Row], receivers: int
     ) -> Iterator[tuple[int, float]]:
@@ -244,6 +262,7 @@ class Links:
             self._cells[before].remove(number)
             self._cells.setdefault(after, []).append(number)
         self._rows[number] = None
+        self._pairs.clear()
         for other in sorted(near - {number}):
             known = self._rows[other]
             if known is not None:

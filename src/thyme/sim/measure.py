@@ -16,6 +16,7 @@ from thyme.protocol.messages import Message
 from thyme.protocol.requests import Delete, Insert, Request, Retrieve, Subscribe, Unsubscribe
 from thyme.sim.energy import EnergyMeter, Operation, Phone
 from thyme.sim.radio import Activity, Radio
+from thyme.sim.tally import SetCounter
 
 OPERATIONS: dict[type[object], Operation] = {
     Insert: "insert",
@@ -128,28 +129,41 @@ def kind_of(message: Message) -> str:
 
 
 class Counts:
-    """What nodes sent and heard of one message type, in lists by node number."""
+    """What nodes sent and heard of one message type."""
 
-    __slots__ = ("forwarded", "forwarded_bytes", "heard", "heard_bytes", "sent", "sent_bytes")
+    __slots__ = ("_heard", "_size", "forwarded", "forwarded_bytes", "sent", "sent_bytes")
 
     def __init__(self, size: int) -> None:
+        self._size = size
         self.forwarded = [0] * size
         self.forwarded_bytes = [0] * size
         self.sent = [0] * size
         self.sent_bytes = [0] * size
-        self.heard = [0] * size
-        self.heard_bytes = [0] * size
+        self._heard: dict[int, SetCounter] = {}
 
-    def of(self, number: int) -> Load:
-        """One node's part."""
-        return Load(
-            self.sent[number],
-            self.sent_bytes[number],
-            self.heard[number],
-            self.heard_bytes[number],
-            self.forwarded[number],
-            self.forwarded_bytes[number],
+    def hear(self, nodes: int, size: int) -> None:
+        """A message of some size reached a set of nodes."""
+        counter = self._heard.get(size)
+        if counter is None:
+            counter = self._heard[size] = SetCounter()
+        counter.add(nodes)
+
+    def loads(self) -> list[Load]:
+        """By node number."""
+        heard, heard_bytes = [0] * self._size, [0] * self._size
+        for size, counter in self._heard.items():
+            for number, count in enumerate(counter.counts(self._size)):
+                heard[number] += count
+                heard_bytes[number] += size * count
+        columns = (
+            self.sent,
+            self.sent_bytes,
+            heard,
+            heard_bytes,
+            self.forwarded,
+            self.forwarded_bytes,
         )
+        return [Load(*row) for row in zip(*columns, strict=True)]
 
 
 class Ledger:
@@ -216,15 +230,21 @@ def measured(
     ledger: Ledger, radio: Radio, names: Sequence[bytes], phone: Phone, span_us: int, now_us: int
 ) -> Measurements:
     """All that was counted, as one record."""
+    by_kind = {kind: counts.loads() for kind, counts in sorted(ledger.counts.items())}
     nodes = tuple(
-        _node_measures(ledger, activity, number, name, phone, now_us)
+        _node_measures(
+            ledger,
+            activity,
+            number,
+            name,
+            {kind: loads[number] for kind, loads in by_kind.items()},
+            phone,
+            now_us,
+        )
         for number, (name, activity) in enumerate(zip(names, radio.activity(), strict=True))
     )
     per_node = [_total(node.loads.values()) for node in nodes]
-    loads = {
-        kind: _total(counts.of(number) for number in range(len(nodes)))
-        for kind, counts in sorted(ledger.counts.items())
-    }
+    loads = {kind: _total(by_node) for kind, by_node in by_kind.items()}
     return Measurements(
         span_us=span_us,
         phone=phone.name,
@@ -249,9 +269,14 @@ def _total(loads: Iterable[Load]) -> Load:
 
 
 def _node_measures(
-    ledger: Ledger, activity: Activity, number: int, name: bytes, phone: Phone, now_us: int
+    ledger: Ledger,
+    activity: Activity,
+    number: int,
+    name: bytes,
+    loads: dict[str, Load],
+    phone: Phone,
+    now_us: int,
 ) -> NodeMeasures:
-    loads = {kind: counts.of(number) for kind, counts in sorted(ledger.counts.items())}
     return NodeMeasures(
         node=name.hex(),
         loads={kind: load for kind, load in loads.items() if load != Load()},

@@ -17,6 +17,7 @@ from typing import Any
 from thyme.sim.disk import DiskLinks
 from thyme.sim.links import Links, Row
 from thyme.sim.phy import Phy
+from thyme.sim.sets import numbers
 
 
 class Air:
@@ -187,19 +188,25 @@ class Medium:
 
     def _contest_header(self, row: Row, others: list[Row], among: int) -> tuple[int, int]:
         """Who cannot count on a header while others are sending, and who of them gets it."""
-        touched = 0
-        for other in others:
-            touched |= other.notice
-        touched &= among
-        if not touched:
+        if len(others) == 1:
+            lost, chances = self._links.header_contest(row, others[0])
+        else:
+            touched = 0
+            for other in others:
+                touched |= other.notice
+            beaten, unsure = self._links.contest(
+                row, others, touched & among, self._phy.header_bits
+            )
+            lost = beaten | unsure
+            chances = list(self._links.header_chances(row, others, unsure))
+        if not lost & among:
             return 0, 0
-        bits = self._phy.header_bits
-        lost, unsure = self._links.contest(row, others, touched, bits)
         got = 0
-        for bit, chance in self._links.header_chances(row, others, unsure):
-            if self._random() < chance:
+        random = self._random
+        for bit, chance in chances:
+            if among & bit and random() < chance:
                 got |= bit
-        return lost | unsure, got
+        return lost & among, got
 
     # The payload
 
@@ -278,13 +285,3 @@ class Medium:
             )
             for start_us, end_us in itertools.pairwise(sorted(cuts))
         ]
-
-
-def numbers(nodes: int) -> list[int]:
-    """The members of a set of nodes, in order."""
-    found = []
-    while nodes:
-        low = nodes & -nodes
-        found.append(low.bit_length() - 1)
-        nodes ^= low
-    return found

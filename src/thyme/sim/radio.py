@@ -16,10 +16,10 @@ from thyme.sim.disk import Disk, DiskLinks
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
 from thyme.sim.mac import BROADCAST, Dcf, Frame, MacConfig
-from thyme.sim.medium import Medium, numbers
+from thyme.sim.medium import Medium
 from thyme.sim.phy import Phy
 
-__all__ = ["BROADCAST", "Frame", "Radio", "RadioConfig", "numbers"]
+__all__ = ["BROADCAST", "Activity", "Frame", "Radio", "RadioConfig"]
 
 
 class RadioConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,13 +111,14 @@ class Radio:
     def activity(self) -> list[Activity]:
         """What each node's radio has done so far."""
         frames, size, sending = self._tally.frames(), self._tally.bytes(), self._tally.sending_us()
+        receiving = self._tally.receiving_us(len(self.links))
         return [
             Activity(
                 frames[number],
                 size[number],
                 self._tally.retransmissions[number],
                 sending[number],
-                self._tally.receiving_us(number),
+                receiving[number],
             )
             for number in range(len(self.links))
         ]

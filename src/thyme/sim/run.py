@@ -76,6 +76,7 @@ def run(
         world, cast.names, cast.make, on_told=users.on_told, on_life=users.on_life
     )
     Fate(world, residents, cast.schedule, on_fault=world.note)
+    users.begin()
     for number in range(len(cast.names)):
         residents.start(number)
     for progress in watched(world.kernel, scenario.timeline.end_us):

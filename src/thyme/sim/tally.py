@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from thyme.sim.sets import numbers
+
 BATCH = 63
 """How many sets wait before they are counted."""
 SENT_BATCH = 4096
@@ -24,7 +26,7 @@ class Tally:
         self._duration_us = duration_us
         self._frames: Counter[tuple[int, str, int]] = Counter()
         self._sent: list[tuple[int, str, int]] = []
-        self._heard: dict[int, _SetCounter] = {}
+        self._heard: dict[int, SetCounter] = {}
         self.retransmissions: Counter[int] = Counter()
         """Frames sent again, by node."""
 
@@ -42,10 +44,8 @@ class Tally:
         """Some nodes have listened to a frame."""
         counter = self._heard.get(duration_us)
         if counter is None:
-            counter = self._heard[duration_us] = _SetCounter()
-        counter.waiting.append(nodes)
-        if len(counter.waiting) == BATCH:
-            counter.add_up()
+            counter = self._heard[duration_us] = SetCounter()
+        counter.add(nodes)
 
     def frames(self) -> Counter[int]:
         """Frames put on the air by node, of every kind, repetitions included."""
@@ -67,11 +67,13 @@ class Tally:
             kinds[kind] += count
         return kinds
 
-    def receiving_us(self, number: int) -> int:
-        """How long a node has listened."""
-        return sum(
-            duration_us * counter.count(number) for duration_us, counter in self._heard.items()
-        )
+    def receiving_us(self, size: int) -> list[int]:
+        """How long each of so many nodes has listened."""
+        sums = [0] * size
+        for duration_us, counter in self._heard.items():
+            for number, count in enumerate(counter.counts(size)):
+                sums[number] += duration_us * count
+        return sums
 
     def _sum(self, worth: Callable[[str, int], int]) -> Counter[int]:
         self._count()
@@ -81,23 +83,34 @@ class Tally:
         return sums
 
 
-class _SetCounter:
+class SetCounter:
     """How often each node was in a set."""
 
-    __slots__ = ("_digits", "waiting")
+    __slots__ = ("_digits", "_waiting")
 
     def __init__(self) -> None:
         self._digits: list[int] = []
-        self.waiting: list[int] = []
-        """Sets still to be counted."""
+        self._waiting: list[int] = []
 
-    def count(self, number: int) -> int:
-        self.add_up()
-        return sum((digit >> number & 1) << place for place, digit in enumerate(self._digits))
+    def add(self, nodes: int) -> None:
+        """Counts a set."""
+        waiting = self._waiting
+        waiting.append(nodes)
+        if len(waiting) == BATCH:
+            self._add_up()
 
-    def add_up(self) -> None:
+    def counts(self, size: int) -> list[int]:
+        """The counts of so many nodes."""
+        self._add_up()
+        found = [0] * size
+        for place, digit in enumerate(self._digits):
+            for number in numbers(digit):
+                found[number] += 1 << place
+        return found
+
+    def _add_up(self) -> None:
         """Adds what waits, three numbers to two at a time, from the ones to the higher digits."""
-        column, self.waiting = self.waiting, []
+        column, self._waiting = self._waiting, []
         place = 0
         while column:
             if place < len(self._digits):

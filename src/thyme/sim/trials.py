@@ -15,8 +15,9 @@ import msgspec
 
 from thyme.model.streams import stream
 from thyme.sim.kernel import Kernel
-from thyme.sim.radio import BROADCAST, Frame, Radio, RadioConfig, numbers
+from thyme.sim.radio import BROADCAST, Frame, Radio, RadioConfig
 from thyme.sim.replay import RawSend, replay
+from thyme.sim.sets import numbers
 
 FIRST_US = 1_000_000
 """When the first send is made."""

@@ -12,6 +12,7 @@ from typing import assert_never
 
 import msgspec
 
+from thyme.model.frames import SECOND_US
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.protocol import requests as ask
@@ -23,6 +24,8 @@ from thyme.traces.trace import Trace, kind_of
 
 BATCH = 50
 """How much of the past a user asks for at once (M17)."""
+READ_ON_US = SECOND_US
+"""How long after hearing of the past a user asks whether there is more of it."""
 
 
 class Attempt(msgspec.Struct):
@@ -53,10 +56,12 @@ class Heard(msgspec.Struct, frozen=True):
 class _Following:
     """A subscription of a user."""
 
-    __slots__ = ("ended", "name", "revoke", "sid")
+    __slots__ = ("answered", "ended", "name", "revoke", "sid")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.answered = False
+        """Whether it is known if it has begun."""
         self.sid: SubscriptionId | None = None
         """The node's name for it, once it has begun."""
         self.ended = False
@@ -71,13 +76,15 @@ OnEnd = Callable[[Value, str], None]
 class _User:
     """One user, across the lives of its device."""
 
-    __slots__ = ("asks", "followings", "number", "retrieved", "waiting")
+    __slots__ = ("asks", "followings", "number", "reading_on", "retrieved", "waiting")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.asks = 0
         self.waiting: dict[int, tuple[Attempt | None, OnEnd]] = {}
         self.followings: dict[str, _Following] = {}
+        self.reading_on: set[SubscriptionId] = set()
+        """Subscriptions of which it is about to ask for more of the past."""
         self.retrieved: set[str] = set()
 
 
@@ -97,6 +104,7 @@ class Users:
         self._world = world
         self._names = names
         self._numbers = {name: number for number, name in enumerate(names)}
+        self._trace = trace
         self._users = [_User(number) for number in range(trace.users)]
         self._up = [False] * len(names)
         self._origin_us = origin_us
@@ -106,8 +114,12 @@ class Users:
         self._heard: list[tuple[int, SubscriptionId, Metadata, int]] = []
         self.attempts: list[Attempt] = []
         """Every operation, in order of issue."""
-        for operation in trace.operations:
-            world.kernel.at(origin_us + operation.at_us, self._issue, operation)
+
+    def begin(self) -> None:
+        """Has the users do what the trace says, each in its time; at one instant, after what was
+        asked for before: whose device comes up can use it."""
+        for operation in self._trace.operations:
+            self._world.kernel.at(self._origin_us + operation.at_us, self._issue, operation)
 
     @property
     def told(self) -> int:
@@ -135,10 +147,12 @@ class Users:
             return
         user = self._users[number]
         if not life:
-            for attempt, _ in user.waiting.values():
+            waiting, user.waiting = user.waiting, {}
+            user.reading_on.clear()
+            for attempt, on_end in waiting.values():
                 if attempt is not None:
                     attempt.code = "down"
-            user.waiting.clear()
+                on_end(None, "down")
         elif life > 1:
             for following in user.followings.values():
                 if following.sid is not None and not following.ended:
@@ -183,7 +197,7 @@ class Users:
             case Unsubscribe():
                 following = user.followings[operation.sid]
                 following.revoke = attempt
-                if following.sid is not None:
+                if following.answered:
                     self._revoke(user, following)
             case _:
                 assert_never(operation)
@@ -212,6 +226,7 @@ class Users:
         following = user.followings[subscribe.sid] = _Following(subscribe.sid)
 
         def on_end(value: Value, code: str) -> None:
+            following.answered = True
             if isinstance(value, Begun):
                 following.sid = value.sid
                 self._by_sid[value.sid] = following.name
@@ -246,12 +261,23 @@ class Users:
 
         self._ask(user, None, lambda number: ask.More(ask=number, sid=sid, count=BATCH), on_end)
 
+    def _read_on(self, argument: tuple[_User, SubscriptionId]) -> None:
+        user, sid = argument
+        if sid in user.reading_on:
+            user.reading_on.discard(sid)
+            self._ask_more(user, sid)
+
     # Reactions
 
     def _on_notified(self, user: _User, told: Notified) -> None:
         metadata = told.note.metadata
         self._heard.append((user.number, told.note.sid, metadata, self._world.now_us))
         self._world.ask(self._names[user.number], ask.Take(sid=told.note.sid, key=metadata.key))
+        if told.note.past and told.note.sid not in user.reading_on:
+            # Where everybody answers for itself, nobody says how much there is in all (L7).
+            user.reading_on.add(told.note.sid)
+            read_on_us = self._world.now_us + READ_ON_US
+            self._world.kernel.at(read_on_us, self._read_on, (user, told.note.sid))
         oid = metadata.key.oid
         if oid in user.retrieved or metadata.key.owner == self._names[user.number]:
             return

@@ -24,7 +24,7 @@ from thyme.sim.motion import Motion
 from thyme.sim.parcels import Parcel
 from thyme.sim.paths import Leg, Point
 from thyme.sim.phones import NEXUS_6
-from thyme.sim.radio import BROADCAST, Frame, Radio, RadioConfig, numbers
+from thyme.sim.radio import BROADCAST, Frame, Radio, RadioConfig
 from thyme.sim.recorder import (
     AskedFor,
     Befell,
@@ -37,6 +37,7 @@ from thyme.sim.recorder import (
     WasTold,
     walks,
 )
+from thyme.sim.sets import numbers
 from thyme.sim.trouble import Trouble
 from thyme.storage.store import Store
 from thyme.wire import size_of
@@ -195,22 +196,27 @@ class WirelessWorld:
 
     def _arrive(self, parcel: Parcel) -> None:
         """All parts are there: brings the message to the nodes, at once unless there is trouble."""
-        receivers = numbers(parcel.everywhere)
+        nodes = parcel.everywhere
         if parcel.sent > 1:  # what a node heard in an earlier life is lost
-            since_us, begun_us = self.ledger.on_since_us, parcel.begun_us
-            receivers = [number for number in receivers if (since_us[number] or 0) <= begun_us]
+            nodes &= self._on_since(parcel.begun_us)
         event = Received(parcel.sender, parcel.message)
         if not self.trouble.calm:
-            self._arrive_in_trouble(parcel, receivers, event)
+            self._arrive_in_trouble(parcel, numbers(nodes), event)
             return
+        receivers = numbers(nodes)
         if self._recorder is not None:
             self._record(HeardMessage, parcel.serial, receivers)
-        heard, heard_bytes, size = parcel.counts.heard, parcel.counts.heard_bytes, parcel.size
-        feed, names = self._driver.feed, self._names
-        for number in receivers:
-            heard[number] += 1
-            heard_bytes[number] += size
-            feed(names[number], event)
+        parcel.counts.hear(nodes, parcel.size)
+        names = self._names
+        self._driver.feed_all([names[number] for number in receivers], event)
+
+    def _on_since(self, begun_us: int) -> int:
+        """The nodes that have been on since an instant."""
+        return sum(
+            1 << number
+            for number, since_us in enumerate(self.ledger.on_since_us)
+            if (since_us or 0) <= begun_us
+        )
 
     def _arrive_in_trouble(self, parcel: Parcel, receivers: list[int], event: Received) -> None:
         for number in receivers:
@@ -224,8 +230,7 @@ class WirelessWorld:
     def _bring(self, argument: tuple[Parcel, int, Received]) -> None:
         parcel, number, event = argument
         if self._names[number] in self._driver:
-            parcel.counts.heard[number] += 1
-            parcel.counts.heard_bytes[number] += parcel.size
+            parcel.counts.hear(1 << number, parcel.size)
             self._record(HeardMessage, parcel.serial, (number,))
             self._driver.feed(self._names[number], event)
 

@@ -61,7 +61,8 @@ class Around:
             third |= window.moved(neighbour.second, offset)
             if neighbour.cell == cell:
                 agreed |= neighbour.second
-        not_here = window.all
+        # A beacon may be wrong, or a lie: beyond the grid there is nothing.
+        not_here = window.inside(grid, cell)
         self.direct: Cells = direct & not_here
         """Cells that this node hears."""
         self.second: Cells = second & not_here

@@ -1,7 +1,8 @@
 """What a node of Thyme-DCS asks of its routing, be its cells geographic or logical.
 
-Messages go to a cell, to a node in a cell, to many of both, or to the own cell. What arrives is told
-to a listener, the layer above. Who is where, and how messages find their way, stays behind this.
+Messages go to a cell, to a node in a cell, to many of both, or to the own cell. What arrives is
+told to a listener, the layer above. Who is where, and how messages find their way, stays behind
+this.
 Clauses: D3, D7, D8, D9.
 """
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from thyme.protocol.messages import CellId
 from thyme.routing.cells.grid import Grid, Offset
 
 Cells = int
@@ -40,6 +41,7 @@ class Window:
         self.sure: Cells = self.of(o for o in self.offsets if grid.surely_reached(o))
         """Cells that, if populated, everybody here hears."""
         self._between = {offset: self._circle(offset) for offset in self.offsets}
+        self._inside: dict[CellId, Cells] = {}
         self.bytes = (2 * len(self.offsets) + 7) // 8
 
     def _place(self, offset: Offset) -> int:
@@ -52,6 +54,14 @@ class Window:
             for right, down in self.offsets
             if (right, down) != end and right * (right - end[0]) + down * (down - end[1]) <= 0
         )
+
+    def inside(self, grid: Grid, cell: CellId) -> Cells:
+        """The cells around one that the grid has."""
+        found = self._inside.get(cell)
+        if found is None:
+            found = self.of(o for o in self.offsets if grid.beside(cell, o) is not None)
+            self._inside[cell] = found
+        return found
 
     def bit(self, offset: Offset) -> Cells:
         """The set of one cell; of none, if it lies outside."""

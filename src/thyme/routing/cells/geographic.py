@@ -1,0 +1,375 @@
+"""Geographic routing: messages find cells by where these lie.
+
+Composed by a node of Thyme-DCS, which brings it inputs and shares its outbox. Beacons tell who is
+where (`neighbours`), each message goes step by step (`steps`); here it is split where its targets
+part, handed to the listener where it arrives, and spread within the cell.
+Clauses: D4–D10.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import (
+    CellBeacon,
+    CellId,
+    CellPacket,
+    CellSpread,
+    CellTarget,
+    Message,
+    Undelivered,
+)
+from thyme.protocol.node import Outbox, Timer
+from thyme.routing.cells.config import CellsConfig
+from thyme.routing.cells.grid import Grid
+from thyme.routing.cells.memory import Memory
+from thyme.routing.cells.neighbours import Neighbour, Neighbours
+from thyme.routing.cells.routing import Arrival, Listener, NotThere, Sighting, To
+from thyme.routing.cells.steps import Arrived, Onward, Step, Steps, Stuck, plain
+
+
+class BeaconDue(msgspec.Struct, frozen=True):
+    """The timer of the next beacon."""
+
+
+@dataclass(slots=True)
+class CellTraffic:
+    """What a node did for others and for itself, in messages."""
+
+    beacons: int = 0
+    sent: int = 0
+    """Copies of own messages that left."""
+    forwarded: int = 0
+    """Copies of the messages of others that were passed on."""
+    rerouted: int = 0
+    """Targets given to another neighbour, since the first did not answer."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Targets that were not reached, by cause."""
+
+
+class GeographicRouting:
+    """The routing of one node; a `CellRouting`."""
+
+    timers = (BeaconDue,)
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        grid: Grid,
+        outbox: Outbox,
+        rng: Random,
+        listener: Listener,
+        config: CellsConfig | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self.grid = grid
+        self._outbox = outbox
+        self._rng = rng
+        self._listener = listener
+        self._config = config = config or CellsConfig()
+        self.neighbours = Neighbours(grid, config)
+        self._steps = Steps(grid, loop_always=config.loop_always)
+        self._memory = Memory(config)
+        # A node that lost its memory must not number its messages as in its earlier life.
+        self._next_number = rng.getrandbits(32)
+        self._cell = CellId(0)
+        self._serving = False
+        self.traffic = CellTraffic()
+
+    # Where this node is
+
+    @property
+    def cell(self) -> CellId:
+        return self._cell
+
+    @property
+    def serving(self) -> bool:
+        return self._serving
+
+    def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
+        """The node came up in a cell."""
+        self._be(cell, serving)
+        first_us = self._rng.randint(0, self._config.beacon_first_us_max)
+        self._outbox.set_timer(BeaconDue(), now_us + first_us)
+
+    def set_cell(self, cell: CellId, now_us: int, *, serving: bool) -> None:
+        """The node is in another cell, or began or ceased to serve; says so at once (D20)."""
+        if (cell, serving) != (self._cell, self._serving):
+            self._be(cell, serving)
+            self._beacon(now_us)
+
+    def _be(self, cell: CellId, serving: bool) -> None:
+        if cell not in self.grid:
+            raise ValueError(f"the grid has no cell {cell}")
+        self._cell = cell
+        self._serving = serving
+
+    def cell_of_key(self, key: str) -> CellId:
+        """The cell that looks after a key (D3)."""
+        return self.grid.cell_of_key(key)
+
+    def distance(self, one: CellId, other: CellId) -> float:
+        """How far apart two cells are, in metres."""
+        return self.grid.distance_m(one, other)
+
+    def nodes_in(self, cell: CellId) -> list[NodeId]:
+        """The serving nodes of a cell that this node hears; not itself."""
+        nodes = self.neighbours.around(self._cell).nodes.get(cell, ())
+        return [neighbour.node_id for neighbour in nodes]
+
+    # Sending
+
+    def send(self, targets: Sequence[To], message: Message, now_us: int) -> int:
+        """Sends one message to all these; returns its number (D7, D9)."""
+        number = self._number()
+        wanted = dict.fromkeys(CellTarget(to.cell, to.node) for to in targets)
+        for target in wanted:
+            if target.cell not in self.grid:
+                raise ValueError(f"the grid has no cell {target.cell}")
+        if wanted:
+            packet = CellPacket(self._node_id, self._cell, number, 0, tuple(wanted), message)
+            self._route(packet, now_us)
+        return number
+
+    def spread(self, message: Message, now_us: int) -> int:
+        """Broadcasts a message to the other nodes of the own cell; returns its number (D7)."""
+        number, cell = self._number(), self._cell
+        self._outbox.broadcast(CellSpread(self._node_id, cell, number, 0, cell, cell, message))
+        self.traffic.sent += 1
+        return number
+
+    def _number(self) -> int:
+        self._next_number += 1
+        return self._next_number
+
+    # What happens
+
+    def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
+        """A message came; returns whether it was one of routing."""
+        match message:
+            case CellBeacon():
+                self._on_beacon(sender, message, now_us)
+            case CellPacket():
+                self._on_packet(message, now_us)
+            case CellSpread():
+                self._on_spread(message, now_us)
+            case _:
+                return False
+        return True
+
+    def on_timer(self, timer: Timer, now_us: int) -> bool:
+        """A timer fired; returns whether it was one of routing."""
+        if not isinstance(timer, BeaconDue):
+            return False
+        self.neighbours.expire(now_us)
+        self._memory.expire(now_us)
+        self._beacon(now_us)
+        return True
+
+    def on_send_failed(self, to: NodeId, message: Message, now_us: int) -> bool:
+        """A neighbour did not acknowledge a message; returns whether it was one of routing."""
+        if not isinstance(message, CellPacket):
+            return False
+        failed = self.neighbours.get(to)
+        personal = [target for target in message.targets if target.node == to]
+        if personal:
+            self.neighbours.forget(to)
+        else:
+            self.neighbours.fail(to)
+        for target in personal:
+            self._undelivered(message, target, now_us)
+        others = tuple(target for target in message.targets if target.node != to)
+        if not others:
+            return True
+        if self._config.reroute:
+            self.traffic.rerouted += len(others)
+            self._route(msgspec.structs.replace(message, targets=others), now_us, failed)
+        else:
+            self.traffic.dropped["not acknowledged"] += len(others)
+        return True
+
+    def check(self) -> None:
+        """Asserts what must hold between any two inputs."""
+        self.neighbours.check()
+        assert self._cell in self.grid
+        assert self._node_id not in (other.node_id for other in self.neighbours.all())
+        assert len(self._memory) <= self._config.memory_max
+
+    # Beacons
+
+    def _beacon(self, now_us: int) -> None:
+        around = b""
+        if self._serving:
+            known = self.neighbours.around(self._cell)
+            around = self.neighbours.window.packed(known.direct, known.second)
+        payload = self._listener.payload(now_us)
+        assert len(payload) <= self._config.payload_bytes_max
+        self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload))
+        self.traffic.beacons += 1
+        most = round(self._config.beacon_us * self._config.beacon_jitter)
+        next_us = now_us + self._config.beacon_us + self._rng.randint(-most, most)
+        self._outbox.set_timer(BeaconDue(), next_us)
+
+    def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
+        if sender == self._node_id or not self.neighbours.hear(sender, beacon, now_us):
+            self.traffic.dropped["strange beacon"] += 1
+            return
+        sighting = Sighting(
+            node=sender, cell=beacon.cell, serving=beacon.serving, payload=beacon.payload
+        )
+        self._listener.sighted(sighting, now_us)
+
+    # Packets
+
+    def _on_packet(self, packet: CellPacket, now_us: int) -> None:
+        hops = packet.hops + 1
+        if hops >= self._config.hops_max:
+            self.traffic.dropped["too many hops"] += len(packet.targets)
+            return
+        if not self._serving:
+            mine = tuple(target for target in packet.targets if target.node == self._node_id)
+            if len(mine) < len(packet.targets):
+                self.traffic.dropped["not serving"] += len(packet.targets) - len(mine)
+            if not mine:
+                return
+            packet = msgspec.structs.replace(packet, targets=mine)
+        self._route(msgspec.structs.replace(packet, hops=hops), now_us)
+
+    def _route(self, packet: CellPacket, now_us: int, failed: Neighbour | None = None) -> None:
+        """Decides for each target, sends a copy to each next hop, and tells of what is here."""
+        here: list[CellTarget] = []
+        onward: list[Onward] = []
+        for target in packet.targets:
+            step = self._step(target, failed)
+            match step:
+                case Arrived():
+                    here.append(target)
+                case Onward():
+                    onward.append(step)
+                case Stuck():
+                    self.traffic.dropped[step.cause] += 1
+        for node_id, targets in self._shared_hops(onward).items():
+            copy = msgspec.structs.replace(packet, targets=tuple(targets))
+            if packet.hops:
+                self.traffic.forwarded += 1
+            else:
+                self.traffic.sent += 1
+            self._outbox.send(node_id, copy)
+        for target in here:
+            self._arrive(packet, target, now_us)
+
+    def _step(self, target: CellTarget, failed: Neighbour | None) -> Step:
+        if target.cell not in self.grid:
+            return Stuck("no such cell")
+        if target.detour is not None and target.detour.ahead not in self.grid:
+            return Stuck("no such cell")
+        if target.node is not None:
+            if target.node == self._node_id:
+                return Arrived()
+            # Whoever hears it in its cell needs no way there; it may be moving, and alone (D20).
+            neighbour = self.neighbours.get(target.node)
+            if neighbour is not None and neighbour.cell == target.cell:
+                return Onward([neighbour], plain(target))
+        around = self.neighbours.around(self._cell)
+        if not self._serving:
+            return self._steps.from_outside(around, target)
+        return self._steps.next(around, target, failed)
+
+    def _shared_hops(self, onward: list[Onward]) -> dict[NodeId, list[CellTarget]]:
+        """The targets by next hop: one in a cell is drawn by lot, unless one is needed anyway."""
+        hops: dict[NodeId, list[CellTarget]] = {}
+        for step in sorted(onward, key=lambda step: len(step.nodes)):
+            names = [node.node_id for node in step.nodes]
+            shared = [name for name in names if name in hops]
+            chosen = shared[0] if shared else self._rng.choice(names)
+            hops.setdefault(chosen, []).append(step.target)
+        return hops
+
+    # Arrivals
+
+    def _arrive(self, packet: CellPacket, target: CellTarget, now_us: int) -> None:
+        """A message is in its cell, or in the proxy: for this node, for another, or for all."""
+        if target.node not in (None, self._node_id):
+            self._undelivered(packet, target, now_us)
+            return
+        name = (packet.origin, packet.number, target.cell, target.node)
+        if not self._memory.is_new(name, now_us):
+            return
+        if target.node is not None:
+            self._tell(packet, target.cell, packet.hops, personal=True, first=True, now_us=now_us)
+            return
+        if self.nodes_in(self._cell):
+            self._spread_copy(packet, target.cell)
+        self._tell(packet, target.cell, packet.hops, personal=False, first=True, now_us=now_us)
+
+    def _spread_copy(self, packet: CellPacket, cell: CellId) -> None:
+        spread = CellSpread(
+            packet.origin,
+            packet.origin_cell,
+            packet.number,
+            packet.hops,
+            self._cell,
+            cell,
+            packet.message,
+        )
+        if packet.hops:
+            self.traffic.forwarded += 1
+        else:
+            self.traffic.sent += 1
+        self._outbox.broadcast(spread)
+
+    def _on_spread(self, spread: CellSpread, now_us: int) -> None:
+        """Others of the cell take it; it is not passed on (D7)."""
+        if not self._serving or spread.within != self._cell:
+            return
+        name = (spread.origin, spread.number, spread.cell, None)
+        if self._memory.is_new(name, now_us):
+            hops = spread.hops + 1
+            self._tell(spread, spread.cell, hops, personal=False, first=False, now_us=now_us)
+
+    def _tell(
+        self,
+        carried: CellPacket | CellSpread,
+        cell: CellId,
+        hops: int,
+        *,
+        personal: bool,
+        first: bool,
+        now_us: int,
+    ) -> None:
+        if isinstance(carried.message, Undelivered):
+            lost = carried.message
+            failure = NotThere(number=lost.number, node=lost.node, cell=lost.cell)
+            self._listener.not_there(failure, now_us)
+            return
+        arrival = Arrival(
+            origin=carried.origin,
+            origin_cell=carried.origin_cell,
+            number=carried.number,
+            cell=cell,
+            personal=personal,
+            first=first,
+            hops=hops,
+            message=carried.message,
+        )
+        self._listener.arrived(arrival, now_us)
+
+    def _undelivered(self, packet: CellPacket, target: CellTarget, now_us: int) -> None:
+        """The node is not in its cell: its sender should know; of that nobody is told (D8)."""
+        assert target.node is not None
+        if isinstance(packet.message, Undelivered):
+            self.traffic.dropped["sender gone"] += 1
+            return
+        self.traffic.dropped["not there"] += 1
+        if packet.origin == self._node_id:
+            failure = NotThere(number=packet.number, node=target.node, cell=target.cell)
+            self._listener.not_there(failure, now_us)
+        else:
+            nack = Undelivered(packet.number, target.node, target.cell)
+            self.send([To(packet.origin_cell, packet.origin)], nack, now_us)

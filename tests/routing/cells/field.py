@@ -1,0 +1,179 @@
+"""A field: nodes at places, who hear whoever is within range, perfectly and in order.
+
+The smallest carrier in which cells have something to do. Time passes in rounds of beacons; between
+them messages run until nothing is on its way. Also the oracle: which cells are populated, connected,
+and the closest to each other cell, known to nobody in the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.model.streams import stream
+from thyme.protocol.messages import CellId, CellPacket, FetchStatus, Message
+from thyme.protocol.node import Broadcast, Outbox, Send
+from thyme.routing.cells import Arrival, CellsConfig, GeographicRouting, Grid, NotThere, Sighting
+from thyme.routing.cells.geographic import BeaconDue
+
+SECOND_US = 1_000_000
+Place = tuple[float, float]
+ROUNDS = 4
+"""After so many rounds of beacons everybody knows what there is to know."""
+
+
+def name(number: int) -> NodeId:
+    return NodeId(number.to_bytes(2, "big"))
+
+
+def question(number: int) -> FetchStatus:
+    """A message to send around."""
+    return FetchStatus(number, Key(ObjectId("any"), name(0)))
+
+
+class Ear:
+    """A listener that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.arrivals: list[Arrival] = []
+        self.lost: list[NotThere] = []
+        self.sightings: list[Sighting] = []
+        self.says = b""
+
+    def arrived(self, arrival: Arrival, now_us: int) -> None:
+        self.arrivals.append(arrival)
+
+    def not_there(self, failure: NotThere, now_us: int) -> None:
+        self.lost.append(failure)
+
+    def sighted(self, sighting: Sighting, now_us: int) -> None:
+        self.sightings.append(sighting)
+
+    def payload(self, now_us: int) -> bytes:
+        return self.says
+
+
+class Field:
+    """Nodes at places, and the messages between them."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        places: Mapping[int, Place],
+        *,
+        seed: int = 0,
+        config: CellsConfig | None = None,
+        hears: Callable[[Place, Place], bool] | None = None,
+    ) -> None:
+        self.grid = grid
+        self.places = dict(places)
+        self.now_us = 0
+        self.log: list[tuple[NodeId, NodeId | None, Message]] = []
+        self.logging = True
+        self._hears = hears or (lambda one, other: math.dist(one, other) <= grid.range_m)
+        self._queue: deque[tuple[NodeId, NodeId, Message]] = deque()
+        self.ears: dict[NodeId, Ear] = {}
+        self.nodes: dict[NodeId, GeographicRouting] = {}
+        self._outboxes: dict[NodeId, Outbox] = {}
+        self.links: dict[NodeId, list[NodeId]] = {}
+        for number, place in self.places.items():
+            node_id, outbox, ear = name(number), Outbox(), Ear()
+            rng = stream(seed, "cells", number)
+            node = GeographicRouting(node_id, grid, outbox, rng, ear, config)
+            node.start(grid.cell_at(place), 0, serving=True)
+            outbox.take()
+            self.nodes[node_id], self.ears[node_id] = node, ear
+            self._outboxes[node_id] = outbox
+        self._link()
+
+    def _link(self) -> None:
+        self.links = {
+            name(one): [
+                name(other)
+                for other in self.places
+                if other != one and self._hears(self.places[one], self.places[other])
+            ]
+            for one in self.places
+        }
+
+    # What happens
+
+    def settle(self, rounds: int = ROUNDS) -> Field:
+        """Lets everybody send some beacons."""
+        logging, self.logging = self.logging, False
+        for _ in range(rounds):
+            self.now_us += SECOND_US
+            for node_id, node in self.nodes.items():
+                node.on_timer(BeaconDue(), self.now_us)
+                self.run(node_id)
+        self.logging = logging
+        return self
+
+    def run(self, node_id: NodeId) -> None:
+        """Carries out what a node asked for, and all that comes of it."""
+        self._carry_out(node_id)
+        while self._queue:
+            sender, to, message = self._queue.popleft()
+            if to in self.nodes:
+                self.nodes[to].on_received(sender, message, self.now_us)
+                self._carry_out(to)
+
+    def _carry_out(self, node_id: NodeId) -> None:
+        for action in self._outboxes[node_id].take():
+            if isinstance(action, Send):
+                self._note(node_id, action.to, action.message)
+                if action.to in self.links[node_id]:
+                    self._queue.append((node_id, action.to, action.message))
+                else:
+                    self.nodes[node_id].on_send_failed(action.to, action.message, self.now_us)
+                    self._carry_out(node_id)
+            elif isinstance(action, Broadcast):
+                self._note(node_id, None, action.message)
+                for to in self.links[node_id]:
+                    self._queue.append((node_id, to, action.message))
+
+    def _note(self, sender: NodeId, to: NodeId | None, message: Message) -> None:
+        if self.logging:
+            self.log.append((sender, to, message))
+
+    def remove(self, number: int) -> None:
+        """Takes a node away without warning."""
+        del self.places[number]
+        del self.nodes[name(number)]
+        self._link()
+
+    def move(self, number: int, place: Place, *, serving: bool) -> None:
+        """Puts a node elsewhere; it knows, and says so."""
+        self.places[number] = place
+        self._link()
+        cell = self.grid.cell_at(place)
+        self.nodes[name(number)].set_cell(cell, self.now_us, serving=serving)
+        self.run(name(number))
+
+    def hops(self) -> list[tuple[NodeId, NodeId]]:
+        """Who sent packets to whom since the log was cleared."""
+        return [(s, to) for s, to, m in self.log if to is not None and isinstance(m, CellPacket)]
+
+    # What is true
+
+    def cell(self, node_id: NodeId) -> CellId:
+        return self.nodes[node_id].cell
+
+    def component(self, node_id: NodeId) -> dict[NodeId, int]:
+        """Everybody whom a node can reach, and over how many links."""
+        found, waiting = {node_id: 0}, deque([node_id])
+        while waiting:
+            at = waiting.popleft()
+            for other in self.links[at]:
+                if other not in found and self.nodes[other].serving:
+                    found[other] = found[at] + 1
+                    waiting.append(other)
+        return found
+
+    def closest(self, reached: Mapping[NodeId, int], cell: CellId) -> CellId:
+        """The populated cell closest to one: itself, or its proxy."""
+        return min(
+            {self.cell(node_id) for node_id in reached}, key=lambda c: self.grid.rank(c, cell)
+        )
