@@ -67,21 +67,14 @@ DsdvOutcome RunDsdv(const std::vector<double>& x, const std::vector<double>& y, 
 
 
 class DsdvCost(NamedTuple):
-    """What ns-3 took, by the end of each period of 15 simulated seconds."""
+    """What ns-3 took and sent, by the end of each period of 15 simulated seconds."""
 
-    nodes: int
     cpu_s: tuple[float, ...]
     frames: tuple[int, ...]
 
     @property
     def span_s(self) -> int:
         return DUMP_S * len(self.cpu_s)
-
-    def frames_per_node_and_second(self, first: int = 0) -> float:
-        """From the end of so many periods on."""
-        before = self.frames[first - 1] if first else 0
-        seconds = self.span_s - DUMP_S * first
-        return (self.frames[-1] - before) / self.nodes / seconds
 
     def cpu_s_per_second(self, first: int) -> float:
         """From the end of so many periods on, at least one."""
@@ -90,6 +83,11 @@ class DsdvCost(NamedTuple):
     def cpu_s_of(self, seconds: int, first: int) -> float:
         """Of so many simulated seconds, those after the span at the rate after `first` periods."""
         return self.cpu_s[-1] + (seconds - self.span_s) * self.cpu_s_per_second(first)
+
+    def frames_of(self, seconds: int, first: int) -> float:
+        """Likewise."""
+        rate = (self.frames[-1] - self.frames[first - 1]) / (self.span_s - DUMP_S * first)
+        return self.frames[-1] + (seconds - self.span_s) * rate
 
     def cpu_s_by_period(self) -> list[float]:
         return [after - before for before, after in pairwise((0.0, *self.cpu_s))]
@@ -107,4 +105,4 @@ class Ns3Dsdv:
         """Runs so many periods, with one of ns-3's independent random runs."""
         xs, ys = zip(*positions, strict=True)
         found = self._rival.RunDsdv(list(xs), list(ys), DUMP_S, periods, run)
-        return DsdvCost(len(positions), tuple(found.cpu_s), tuple(found.frames))
+        return DsdvCost(tuple(found.cpu_s), tuple(found.frames))

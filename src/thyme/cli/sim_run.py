@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from thyme.sim.scenario import Scenario
     from thyme.sim.users import Users
     from thyme.sim.watch import Progress
+    from thyme.traces.trace import Trace
 
 SUBSTRATES = ("es", "ls")
 KINDS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
+NODES = 100
 SHOW_EVERY_S = 0.5
 
 HELP = """\
@@ -65,7 +67,7 @@ def add_to(group: Commands) -> None:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--substrate", metavar="NAME", required=True, help=_among(SUBSTRATES))
-    parser.add_argument("--nodes", metavar="N", type=int, default=100, help="default: 100")
+    parser.add_argument("--nodes", metavar="N", type=int, help="default: the trace's users, or 100")
     parser.add_argument("--scenario", metavar="NAME", default="static", help=_among(KINDS))
     parser.add_argument("--failing", metavar="SHARE", type=float, help="from 0 to 1; default: 0.2")
     parser.add_argument("--speed", metavar="M/S", type=float, help="default: 1.4")
@@ -89,14 +91,17 @@ def _among(names: tuple[str, ...]) -> str:
 def run_command(args: Namespace) -> int:
     """thyme sim run --substrate NAME [--nodes N] [--scenario NAME] …"""
     scenario = _scenario(args)
+    from msgspec.structs import replace
+
     from thyme.sim.outcome import outcome_of
     from thyme.sim.run import run
     from thyme.sim.tables import whole_folder
-    from thyme.traces.table import read_trace
 
     trace = None
     if args.trace is not None:
-        trace = read_trace(args.trace)
+        trace = _trace(args)
+        scenario = replace(scenario, nodes=trace.users)
+        _check_trace(args.trace, scenario, trace)
     with ExitStack() as stack:
         folder = None if args.out is None else stack.enter_context(whole_folder(args.out))
         with ExitStack() as recording:
@@ -136,7 +141,7 @@ def _scenario(args: Namespace) -> Scenario:
     given = {"failing": args.failing, "speed_m_s": args.speed, "area_m": _area(args.area)}
     return Scenario(
         substrate=Substrate(args.substrate),
-        nodes=args.nodes,
+        nodes=NODES if args.nodes is None else args.nodes,
         kind=Kind(args.scenario),
         profile=Profile(args.profile),
         reaction=Reaction(probability=args.retrieve, within_us=_micro(args.within)),
@@ -144,6 +149,32 @@ def _scenario(args: Namespace) -> Scenario:
         topology=args.topology,
         **{name: value for name, value in given.items() if value is not None},
     )
+
+
+def _trace(args: Namespace) -> Trace:
+    """The trace in a file, with a user for each node."""
+    from thyme.sim.scenario import ScenarioError
+    from thyme.traces.table import read_trace
+
+    trace = read_trace(args.trace, args.nodes)
+    users = 1 + max(operation.user for operation in trace.operations)
+    if users < trace.users:
+        raise ScenarioError(
+            f"nodes: {args.trace} has {users} users, but there are {trace.users} nodes; each has "
+            "a user"
+        )
+    return trace
+
+
+def _check_trace(path: Path, scenario: Scenario, trace: Trace) -> None:
+    from thyme.sim.scenario import check_trace
+    from thyme.traces.files import InputFileError
+    from thyme.traces.operations import TraceError
+
+    try:
+        check_trace(scenario, trace)
+    except TraceError as error:
+        raise InputFileError(str(path), str(error)) from error
 
 
 def _area(text: str | None) -> tuple[float, float] | None:
@@ -167,8 +198,10 @@ def _micro(seconds: float) -> int:
 
 
 def _watcher(args: Namespace) -> Callable[[Progress, Users], None] | None:
-    """Shows how far the run is, where somebody looks."""
-    if not args.watch and (args.json or sys.stderr is None or not sys.stderr.isatty()):
+    """Shows how far the run is: where somebody looks in one line, and to those who watch in many,
+    with what has happened so far."""
+    screen = sys.stderr
+    if screen is None or not (args.watch or (screen.isatty() and not args.json)):
         return None
     shown_s = 0.0
 
@@ -178,12 +211,10 @@ def _watcher(args: Namespace) -> Callable[[Progress, Users], None] | None:
         if not over and time.monotonic() < shown_s + SHOW_EVERY_S:
             return
         shown_s = time.monotonic()
-        line = f"{progress}"
         if args.watch:
-            line += f"; {_so_far(users)}"
-        print(
-            f"\r\x1b[K{line}", end="\n" if over or args.watch else "", file=sys.stderr, flush=True
-        )
+            print(f"{progress}; {_so_far(users)}", file=screen, flush=True)
+        else:
+            print(f"\r\x1b[K{progress}", end="\n" if over else "", file=screen, flush=True)
 
     return show
 

@@ -63,7 +63,8 @@ class DiskLinks:
     def clean(self, row: Row, bits: int) -> Clean:
         """Everybody within range gets a frame on a silent medium."""
         clean = Clean()
-        clean.locked = clean.got = clean.possible = row.lock
+        clean.place_near(row.lock)
+        clean.fit(bits)
         return clean
 
     def contest(

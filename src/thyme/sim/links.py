@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from thyme.sim.phy import Phy, milliwatts
 
-CERTAIN = 5e-4
+CERTAIN = 1e-3
 """A probability this close to 0 or 1 is taken for it."""
 LEVELS = 22
 """How many levels of power are told apart, from the weakest that is noticed."""
@@ -33,52 +33,76 @@ Doubtful = tuple[int, float, float]
 
 
 class Clean:
-    """How one node's frames of about one size fare on a silent medium."""
+    """How one node's frames of about one size fare on a silent medium; `fit` says it for one size
+    exactly."""
 
-    __slots__ = ("_bits", "_doubtful", "_unsure", "got", "locked", "possible")
+    __slots__ = ("_got", "_unsure", "bits", "chances", "doubtful", "far", "got", "likely", "locked",
+                 "possible")  # fmt: skip
 
     def __init__(self) -> None:
         self.locked = 0
         """Those who surely get the header."""
-        self.got = 0
-        """Those who surely get all of it."""
         self.possible = 0
         """Those who may get all of it."""
+        self._got = 0
         self._unsure: dict[int, tuple[int, float, float]] = {}
         # By number: its bit, the header's chance, the logarithm of one bit's chance.
-        self._bits = 0
-        self._doubtful: list[Doubtful] = []
+        self.bits = 0
+        """The size that the following is about."""
+        self.got = 0
+        """Those who surely get all of it."""
+        self.doubtful: list[Doubtful] = []
+        """Those who may get all of it, or may not."""
+        self.far = 0
+        """Those who may get the header, and surely no more."""
+        self.chances: dict[int, float] = {}
+        """Theirs to get it, by number."""
+        self.likely = 0
+        """Those of them who get it more often than not."""
 
-    def doubtful(self, bits: int) -> list[Doubtful]:
-        """The doubtful receivers of a frame with this many bits."""
-        if bits != self._bits:
-            self._bits = bits
-            self._doubtful = [
-                (bit, header, header * math.exp(bits * log_bit))
-                for bit, header, log_bit in self._unsure.values()
-            ]
-        return self._doubtful
+    def fit(self, bits: int) -> None:
+        """Works out what there is for frames of so many bits."""
+        self.bits = bits
+        self.got, self.far, self.likely = self._got, 0, 0
+        self.doubtful = []
+        self.chances = {}
+        for number, (bit, header, log_bit) in self._unsure.items():
+            whole = header * math.exp(bits * log_bit)
+            if whole > 1 - CERTAIN:
+                self.got |= bit
+            elif whole > CERTAIN:
+                self.doubtful.append((bit, header, whole))
+            elif header < 1.0:
+                self.far |= bit
+                self.chances[number] = header
+                if header >= 0.5:
+                    self.likely |= bit
 
     def place(self, number: int, sort: tuple[bool, bool, float, float] | None) -> None:
         """Files a receiver under what awaits it: see `Links._sort`; None is out of reach."""
         bit = 1 << number
-        off = ~bit
-        self._bits = 0
+        self.bits = 0
         self._unsure.pop(number, None)
-        self.locked &= off
-        self.got &= off
-        self.possible &= off
+        self.locked &= ~bit
+        self._got &= ~bit
+        self.possible &= ~bit
         if sort is None:
             return
         locked, got, header, log_bit = sort
         if locked:
             self.locked |= bit
-        if got:
-            self.got |= bit
         if log_bit > -math.inf:
             self.possible |= bit
-        if not got and (header < 1.0 or log_bit > -math.inf):
+        if got:
+            self._got |= bit
+        elif header < 1.0 or log_bit > -math.inf:
             self._unsure[number] = bit, header, log_bit
+
+    def place_near(self, nodes: int) -> None:
+        """Files nodes that surely get everything."""
+        self.locked |= nodes
+        self.possible |= nodes
+        self._got |= nodes
 
 
 class Row:
@@ -148,19 +172,21 @@ class Links:
         return row
 
     def clean(self, row: Row, bits: int) -> Clean:
-        """How a node's frames of about this many bits fare with nobody else on the air."""
+        """How a node's frames of this many bits fare with nobody else on the air."""
         size = bits.bit_length()
         clean = row.clean.get(size)
         if clean is None:
             clean = row.clean[size] = self._make_clean(row, size)
+        if clean.bits != bits:
+            clean.fit(bits)
         return clean
 
     def _make_clean(self, row: Row, size: int) -> Clean:
         clean = Clean()
         least_mw = max(self._lock_mw, self._steps.header[0])
         sure_mw = max(self._steps.header[1], self._steps.payload(size)[1])
-        clean.got = self._mask([number for number, mw in row.power.items() if mw >= sure_mw])
-        clean.locked = clean.possible = clean.got
+        near = self._mask([number for number, mw in row.power.items() if mw >= sure_mw])
+        clean.place_near(near)
         for number, power_mw in row.power.items():
             if least_mw <= power_mw < sure_mw:
                 clean.place(number, self._sort(power_mw, size))
@@ -321,14 +347,16 @@ class Links:
         x, y = here
         row = Row(number)
         positions, power = self._positions, row.power
-        near_mw, fading, notice_mw = self._near_mw, self._fading, self._notice_mw
-        for other in self._near(self._cell(here)):
-            there = positions[other]
-            dx, dy = x - there[0], y - there[1]
-            square = dx * dx + dy * dy
-            power_mw = near_mw * square**fading if square > 1.0 else near_mw
-            if power_mw >= notice_mw and other != number:
-                power[other] = power_mw
+        near_mw, fading, reach_square = self._near_mw, self._fading, self._notice_m**2
+        column, line = self._cell(here)
+        cells = self._cells
+        for step_x, step_y in self._around:
+            for other in cells.get((column + step_x, line + step_y), ()):
+                there = positions[other]
+                dx, dy = x - there[0], y - there[1]
+                square = dx * dx + dy * dy
+                if square <= reach_square and other != number:
+                    power[other] = near_mw * square**fading if square > 1.0 else near_mw
         self._fill(row)
         return row
 

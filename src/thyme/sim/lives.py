@@ -9,7 +9,7 @@ Clauses: S7, S15.
 from __future__ import annotations
 
 from thyme.sim.faults import Crash, Leave, Restart, Schedule
-from thyme.traces.operations import Delete, Insert, Operation, Subscribe
+from thyme.traces.operations import Delete, Insert, Operation, Subscribe, Unsubscribe
 from thyme.traces.trace import Trace
 
 Span = tuple[int, int | None]
@@ -42,18 +42,19 @@ def lived(trace: Trace, schedule: Schedule, origin_us: int) -> Trace:
     if not down:
         return trace
     done: list[Operation] = []
-    names: set[str] = set()
+    objects: set[str] = set()
+    subscriptions: set[str] = set()
     for operation in trace.operations:
         if is_down(down.get(operation.user, []), origin_us + operation.at_us):
             continue
         match operation:
-            case Insert() | Delete():
-                name = operation.oid
-            case _:
-                name = operation.sid
-        if isinstance(operation, Insert | Subscribe):
-            names.add(name)
-        elif name not in names:
-            continue
+            case Insert():
+                objects.add(operation.oid)
+            case Subscribe():
+                subscriptions.add(operation.sid)
+            case Delete() if operation.oid not in objects:
+                continue
+            case Unsubscribe() if operation.sid not in subscriptions:
+                continue
         done.append(operation)
     return Trace(trace.users, tuple(done))

@@ -112,8 +112,8 @@ class Dcf:
         self._stations = [_Station(number, config.window_min) for number in range(size)]
         self._reservations: deque[tuple[int, int]] = deque()
         """Until when the medium is reserved, and who heard so."""
-        self._receptions: deque[tuple[int, int, int]] = deque()
-        """The last frames: when each ended, who listened to it, who decoded it."""
+        self._receptions: deque[Air] = deque()
+        """The last frames to end."""
         self._counting = 0
         """The nodes that count slots, or would if the medium were idle."""
         self.tally = Tally(phy.duration_us)
@@ -191,9 +191,9 @@ class Dcf:
     def _wary_until_us(self, bit: int) -> int:
         """How long a node whose last frame was garbled leaves the medium to others, who may have
         understood it and be about to answer (EIFS)."""
-        for ended_us, locked, decoded in reversed(self._receptions):
-            if locked & bit:
-                return 0 if decoded & bit else ended_us + self._eifs_us
+        for air in reversed(self._receptions):
+            if (air.locked | air.maybe) & bit and self._medium.listened(air, bit):
+                return 0 if air.got & bit else air.end_us + self._eifs_us
         return 0
 
     def _take_turn(self, station: _Station, at_us: int) -> None:
@@ -226,13 +226,13 @@ class Dcf:
             station.asks_at_us = None
             station.turn += 1
 
-    def _thaw(self, air: Air, decoded: int) -> None:
+    def _thaw(self, air: Air) -> None:
         """A frame has ended: those for whom the medium is idle now count on."""
         now_us, receptions = self._kernel.now_us, self._receptions
         oldest_us = now_us - self._eifs_us
-        while receptions and receptions[0][0] < oldest_us:
+        while receptions and receptions[0].end_us < oldest_us:
             receptions.popleft()
-        receptions.append((now_us, air.locked, decoded))
+        receptions.append(air)
         waiting = air.sense & self._counting & ~self._medium.busy
         while waiting:
             bit = waiting & -waiting
@@ -300,7 +300,7 @@ class Dcf:
         frame, decoded = self._taken_off(air)
         rest_us = 3 * self._sifs_us + self._phy.duration_us(CTS_BYTES) + self._rest_us(frame)
         self._reserve(rest_us, decoded & ~(1 << frame.to))
-        self._thaw(air, decoded)
+        self._thaw(air)
         if decoded >> frame.to & 1 and not self._reserved_until_us(1 << frame.to):
             self._kernel.at(self._kernel.now_us + self._sifs_us, self._grant, frame)
         else:
@@ -317,7 +317,7 @@ class Dcf:
         station = frame.station
         rest_us = 2 * self._sifs_us + self._rest_us(frame)
         self._reserve(rest_us, decoded & ~(1 << station.number))
-        self._thaw(air, decoded)
+        self._thaw(air)
         if decoded >> station.number & 1 and not station.off:
             self._kernel.at(self._kernel.now_us + self._sifs_us, self._send_unicast, frame)
         else:
@@ -330,7 +330,7 @@ class Dcf:
     def _taken_off(self, air: Air) -> tuple[Frame, int]:
         """Ends a frame on the air; returns what it was about and who decoded it."""
         decoded = self._medium.end(air)
-        self.tally.heard(air.locked, air.end_us - air.start_us)
+        self.tally.heard(air.locked | air.maybe & air.clean.likely, air.end_us - air.start_us)
         frame: Frame = air.payload
         return frame, decoded
 
@@ -360,13 +360,13 @@ class Dcf:
         frame, decoded = self._taken_off(air)
         now_us = self._kernel.now_us
         if frame.to == BROADCAST:
-            self._thaw(air, decoded)
+            self._thaw(air)
             self._on_received(frame, decoded, now_us)
             self._finish(frame.station, "sent")
             return
         bit = 1 << frame.to
         self._reserve(self._sifs_us + self._ack_us, decoded & ~bit)
-        self._thaw(air, decoded)
+        self._thaw(air)
         if decoded & bit:
             self._on_received(frame, bit, now_us)
             self._kernel.at(now_us + self._sifs_us, self._acknowledge, frame)
@@ -381,7 +381,7 @@ class Dcf:
 
     def _on_ack_end(self, air: Air) -> None:
         frame, decoded = self._taken_off(air)
-        self._thaw(air, decoded)
+        self._thaw(air)
         station = frame.station
         if decoded >> station.number & 1:
             self._finish(station, "sent")

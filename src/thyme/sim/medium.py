@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from thyme.sim.disk import DiskLinks
-from thyme.sim.links import Links, Row
+from thyme.sim.links import Clean, Links, Row
 from thyme.sim.phy import Phy
 from thyme.sim.sets import numbers
 
@@ -24,14 +24,15 @@ class Air:
     """A frame on the air."""
 
     __slots__ = (
-        "alone", "bits", "end_us", "locked", "others", "payload", "payload_us", "row", "sense",
-        "source", "start_us",
+        "alone", "bits", "clean", "end_us", "got", "locked", "maybe", "others", "payload",
+        "payload_us", "row", "sense", "source", "start_us",
     )  # fmt: skip
 
     def __init__(
         self,
         source: int,
         row: Row,
+        clean: Clean,
         start_us: int,
         end_us: int,
         payload_us: int,
@@ -40,6 +41,7 @@ class Air:
     ) -> None:
         self.source = source
         self.row = row
+        self.clean = clean
         self.start_us = start_us
         self.end_us = end_us
         self.payload_us = payload_us
@@ -51,6 +53,10 @@ class Air:
         """Whether no other frame has met it, and who listens is still to be drawn."""
         self.locked = 0
         """The nodes that got the header and listen to the end."""
+        self.maybe = 0
+        """Nodes of which nobody has asked yet whether they did; they surely get no more."""
+        self.got = 0
+        """The nodes that decoded it, once it has ended."""
         self.sense = 0
         """The nodes that know the medium to be busy, the sender among them."""
         self.others: list[Air] = []
@@ -81,7 +87,8 @@ class Medium:
         row = self._links.row(source)
         duration_us, bits = self._times.get(mpdu_bytes) or self._time(mpdu_bytes)
         payload_us = now_us + self._preamble_us
-        air = Air(source, row, now_us, now_us + duration_us, payload_us, bits, payload)
+        clean = self._links.clean(row, bits)
+        air = Air(source, row, clean, now_us, now_us + duration_us, payload_us, bits, payload)
         bit = 1 << source
         if self.on_air:
             self._meet(air, bit)
@@ -106,15 +113,24 @@ class Medium:
             self.busy |= other.sense
         if air.alone:
             self._deaf ^= 1 << air.source
-            return self._got_alone(air)
+            air.got = got = self._got_alone(air)
+            return got
         self._deaf &= ~(air.locked | 1 << air.source)
         if self.off:
             air.locked &= ~self.off
-        if not air.locked:
-            return 0
         # Whoever overlapped this frame may still be on the air and must not keep it alive.
         others, air.others = air.others, []
-        return self._got_among(air, others)
+        if air.locked:
+            air.got = self._got_among(air, others)
+        return air.got
+
+    def listened(self, air: Air, bit: int) -> bool:
+        """Whether a node listened to a frame that has ended."""
+        if air.maybe & bit:
+            air.maybe ^= bit
+            if self._random() < air.clean.chances.get(bit.bit_length() - 1, 0.0):
+                air.locked |= bit
+        return bool(air.locked & bit)
 
     def _time(self, mpdu_bytes: int) -> tuple[int, int]:
         """How long a frame of this size is on the air, and how many bits its payload has."""
@@ -178,12 +194,16 @@ class Medium:
 
     def _headers(self, air: Air, among: int) -> int:
         """Draws who gets a frame's header on a silent medium."""
-        clean = self._links.clean(air.row, air.bits)
+        clean = air.clean
         got = clean.locked
         random = self._random
-        for bit, header, _ in clean.doubtful(air.bits):
+        for bit, header, _ in clean.doubtful:
             if random() < header:
                 got |= bit
+        if among & clean.far:
+            for number, chance in clean.chances.items():
+                if random() < chance:
+                    got |= 1 << number
         return got & among
 
     def _contest_header(self, row: Row, others: list[Row], among: int) -> tuple[int, int]:
@@ -212,24 +232,25 @@ class Medium:
 
     def _got_alone(self, air: Air) -> int:
         """Draws who locked on to a frame that nobody met, and who got it."""
-        clean = self._links.clean(air.row, air.bits)
+        clean = air.clean
         locked, got = clean.locked, clean.got
         random = self._random
-        for bit, header, whole in clean.doubtful(air.bits):
+        for bit, header, whole in clean.doubtful:
             chance = random()
             if chance < header:
                 locked |= bit
                 if chance < whole:
                     got |= bit
+        air.locked, air.maybe = locked, clean.far
         if self.off:
-            locked &= ~self.off
+            air.locked &= ~self.off
+            air.maybe &= ~self.off
             got &= ~self.off
-        air.locked = locked
         return got
 
     def _got_among(self, air: Air, others: list[Air]) -> int:
         """Draws who of a frame's listeners got it in spite of others."""
-        clean = self._links.clean(air.row, air.bits)
+        clean = air.clean
         locked = air.locked
         lost = won = 0
         if others:
@@ -237,7 +258,7 @@ class Medium:
         locked &= ~lost
         got = locked & clean.got
         random = self._random
-        for bit, header, whole in clean.doubtful(air.bits):
+        for bit, header, whole in clean.doubtful:
             if locked & bit and random() * header < whole:
                 got |= bit
         return got | won

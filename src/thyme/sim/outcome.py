@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -59,7 +59,8 @@ class Notifications(msgspec.Struct, frozen=True, kw_only=True):
     """Of the expected."""
     recall: float | None
     spurious: int
-    """Told although they do not match, are outside the frame, or were deleted or revoked before."""
+    """Told although they do not match, are outside the frame, or were deleted, expired or revoked
+    before."""
     duplicates: int
     unexpected: int
     """Told rightly, though not by a perfect execution, whose operations take no time."""
@@ -156,17 +157,30 @@ def outcome_of(run: Run) -> Outcome:
 
 def operations_of(attempts: Sequence[Attempt], trace: Trace) -> dict[str, Operations]:
     """Success and latency by kind. That an object is not found any more is the right answer where
-    it was deleted before."""
-    deleted = {op.oid for op in trace.operations if isinstance(op, Delete)}
+    it was deleted, or had expired, before."""
+    gone_us = _gone_us(attempts, trace)
     kinds: dict[str, list[Attempt]] = {kind: [] for kind in OPERATIONS}
     for attempt in attempts:
         kinds[attempt.kind].append(attempt)
-    return {kind: _operations(tried, deleted) for kind, tried in kinds.items()}
+    return {kind: _operations(tried, gone_us) for kind, tried in kinds.items()}
 
 
-def _operations(tried: list[Attempt], deleted: set[str]) -> Operations:
-    good = [attempt for attempt in tried if _succeeded(attempt, deleted)]
-    failures = Counter(each.code for each in tried if not _succeeded(each, deleted))
+def _gone_us(attempts: Sequence[Attempt], trace: Trace) -> dict[str, int]:
+    """From when on each object may be gone, for those that ever go."""
+    lives_us = {op.oid: op.life_us for op in trace.operations if isinstance(op, Insert)}
+    gone_us: dict[str, int] = {}
+    for attempt in attempts:
+        life_us = lives_us.get(attempt.name)
+        if attempt.kind == "insert" and life_us is not None:
+            gone_us[attempt.name] = attempt.issued_us + life_us
+        elif attempt.kind == "delete":  # nobody deletes what has expired
+            gone_us[attempt.name] = attempt.issued_us
+    return gone_us
+
+
+def _operations(tried: list[Attempt], gone_us: Mapping[str, int]) -> Operations:
+    good = [attempt for attempt in tried if _succeeded(attempt, gone_us)]
+    failures = Counter(each.code for each in tried if not _succeeded(each, gone_us))
     return Operations(
         issued=len(tried),
         ok=len(good),
@@ -178,9 +192,11 @@ def _operations(tried: list[Attempt], deleted: set[str]) -> Operations:
     )
 
 
-def _succeeded(attempt: Attempt, deleted: set[str]) -> bool:
-    gone = attempt.kind == "retrieve" and attempt.code == "not_found" and attempt.name in deleted
-    return attempt.code == "ok" or gone
+def _succeeded(attempt: Attempt, gone_us: Mapping[str, int]) -> bool:
+    if attempt.kind == "retrieve" and attempt.code == "not_found":
+        since_us, ended_us = gone_us.get(attempt.name), attempt.ended_us
+        return since_us is not None and ended_us is not None and since_us <= ended_us
+    return attempt.code == "ok"
 
 
 def latency_of(durations_us: Iterable[int]) -> Latency:
@@ -208,18 +224,18 @@ def notifications_of(run: Run) -> Notifications:
     """What was told against what was due."""
     due_us = _due_us(run)
     judge = _Judge(run)
+    told: set[tuple[int, str, str]] = set()
     told_us: dict[tuple[int, str, str], int] = {}
-    spurious = duplicates = unexpected = 0
+    spurious = duplicates = 0
     for heard in run.heard:
         key = heard.user, heard.sid, heard.oid
-        if key in told_us:
+        if key in told:
             duplicates += 1
-            continue
-        told_us[key] = heard.told_us
-        if not judge.right(heard):
+        elif judge.right(heard):
+            told_us[key] = heard.told_us
+        else:
             spurious += 1
-        elif key not in due_us:
-            unexpected += 1
+        told.add(key)
     delivered = [key for key in due_us if key in told_us]
     return Notifications(
         expected=len(due_us),
@@ -227,7 +243,7 @@ def notifications_of(run: Run) -> Notifications:
         recall=len(delivered) / len(due_us) if due_us else None,
         spurious=spurious,
         duplicates=duplicates,
-        unexpected=unexpected,
+        unexpected=len(told_us) - len(delivered),
         latency_ms=latency_of(max(0, told_us[key] - due_us[key]) for key in delivered),
     )
 
@@ -269,8 +285,8 @@ class _Judge:
         }
 
     def right(self, heard: Heard) -> bool:
-        """It matches, lies in the frame, was not deleted before anybody asked for it, and the
-        subscription was not revoked before."""
+        """It matches, lies in the frame, was not deleted nor had expired before anybody asked for
+        it, and the subscription was not revoked before."""
         insert, subscribe = self._inserts.get(heard.oid), self._subscribes.get(heard.sid)
         if insert is None or subscribe is None or subscribe.user != heard.user:
             return False
@@ -278,8 +294,11 @@ class _Judge:
             return False
         if not subscribe.frame_from(self._origin_us).contains(heard.published_us):
             return False
+        asked_us = self._origin_us + subscribe.at_us
+        if insert.life_us is not None and heard.published_us + insert.life_us <= asked_us:
+            return False
         deleted_us = self._deleted_us.get(heard.oid)
-        if deleted_us is not None and deleted_us < self._origin_us + subscribe.at_us:
+        if deleted_us is not None and deleted_us < asked_us:
             return False
         revoked_us = self._revoked_us.get(heard.sid)
         return revoked_us is None or heard.told_us <= revoked_us

@@ -14,17 +14,21 @@ import msgspec
 
 from thyme.model.choice import check_share
 from thyme.model.errors import InputError
-from thyme.model.frames import SECOND_US
+from thyme.model.frames import SECOND_US, check_instant_us
+from thyme.model.metadata import Limits
 from thyme.model.worlds import Area
 from thyme.sim.mobility import SPEEDS_MAX_M_S, check_speeds
 from thyme.traces.match import Match
+from thyme.traces.operations import Insert, Operation, Subscribe, TraceError, about
 from thyme.traces.reactions import LECTURE, Reaction
-from thyme.traces.rules import match_trace
+from thyme.traces.rules import Rules, match_trace
 from thyme.traces.trace import Trace
 
 NODES_MAX = 100_000
 AREA_M_PER_ROOT = 40.0, 20.0
 """F's areas: 160 × 80 m for 16 nodes, 400 × 200 m for 100; two nodes per cell of 40 m."""
+LIMITS = Limits()
+"""How large objects may be; the nodes of a run have no other."""
 PUBLISHERS_SHARE = 0.5
 """Of the nodes where each is either a publisher or a subscriber (S7)."""
 
@@ -122,9 +126,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 def synthetic_trace(scenario: Scenario) -> Trace:
     """The trace of a scenario that has none of its own: the synthetic match, of the scenario's
-    seed; with publishers that do not subscribe where they are going to crash (S7)."""
+    seed, compressed into its operations' time; with publishers that do not subscribe where they
+    are going to crash (S7)."""
     share = PUBLISHERS_SHARE if scenario.kind is Kind.CRASH else None
-    return match_trace(scenario.seed, Match(scenario.seed), scenario.nodes, publishers_share=share)
+    rules = Rules(lasts_us=scenario.timeline.operations_us)
+    match = Match(scenario.seed)
+    return match_trace(scenario.seed, match, scenario.nodes, rules, publishers_share=share)
 
 
 def check_trace(scenario: Scenario, trace: Trace) -> None:
@@ -134,9 +141,30 @@ def check_trace(scenario: Scenario, trace: Trace) -> None:
             f"nodes: the trace has {trace.users} users and the scenario {scenario.nodes} nodes; "
             "each user has one node"
         )
-    last_us = trace.operations[-1].at_us if trace.operations else 0
-    if last_us > scenario.timeline.operations_us:
-        raise ScenarioError(
-            f"timeline: operations take {scenario.timeline.operations_us / SECOND_US:g} s, but the "
-            f"trace has one at {last_us / SECOND_US:g} s"
+    for number, operation in enumerate(trace.operations):
+        try:
+            _check_operation(operation, scenario.timeline)
+        except TraceError as error:
+            raise TraceError(f"operation {number}, {error.field}", error.problem) from error
+
+
+def _check_operation(operation: Operation, timeline: Timeline) -> None:
+    """Refuses what is sound by itself, but not at its time in the run or by its nodes' limits."""
+    if operation.at_us > timeline.operations_us:
+        raise TraceError(
+            "at_us",
+            f"{operation.at_us / SECOND_US:g} s is later than the operations of the scenario, "
+            f"which take {timeline.operations_us / SECOND_US:g} s",
         )
+    if isinstance(operation, Insert):
+        for field, size, most in (
+            ("size", operation.size, LIMITS.data_bytes_max),
+            ("summary_size", operation.summary_size, LIMITS.summary_bytes_max),
+        ):
+            if size > most:
+                raise TraceError(field, f"a node takes at most {most} bytes, not {size}")
+        with about("life_us"):
+            check_instant_us((operation.expires_us or 0) + timeline.origin_us)
+    elif isinstance(operation, Subscribe):
+        with about("end_us"):
+            operation.frame_from(timeline.origin_us)

@@ -38,6 +38,8 @@ COLUMNS = {
     ),
 }  # fmt: skip
 """The tables and their columns."""
+RESULT = {*COLUMNS, SUMMARY, RECORDING, PAGE}
+"""What is in a folder of results, and nothing else."""
 
 
 class Folder:
@@ -74,21 +76,25 @@ def whole_folder(path: Path) -> Iterator[Folder]:
     target = path.resolve()
     if target.exists() and not target.is_dir():
         raise InputError(f"{path} is a file; the results need a folder")
-    if target.exists() and any(target.iterdir()) and not (target / SUMMARY).exists():
+    if target.exists() and any(entry.name not in RESULT for entry in target.iterdir()):
         raise InputError(f"{path} has other things in it; name a new folder for the results")
     if not target.parent.is_dir():
         raise InputError(f"{path}: there is no folder {target.parent}")
     draft = target.with_name(f".{target.name}.{token_hex(8)}")
+    earlier = target.with_name(f"{draft.name}.earlier")
     try:
         draft.mkdir()
         yield Folder(draft)
         if target.exists():
-            shutil.rmtree(target)
+            target.replace(earlier)
         draft.replace(target)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
+        if earlier.exists() and not target.exists():
+            earlier.replace(target)
         shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(earlier, ignore_errors=True)
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:

@@ -1,8 +1,8 @@
 """A field: nodes at places, who hear whoever is within range, perfectly and in order.
 
 The smallest carrier in which cells have something to do. Time passes in rounds of beacons; between
-them messages run until nothing is on its way. Also the oracle: which cells are populated, connected,
-and the closest to each other cell, known to nobody in the field.
+them messages run until nothing is on its way. Also the oracle: which cells are connected, and the
+closest to any other, known to nobody in the field.
 """
 
 from __future__ import annotations

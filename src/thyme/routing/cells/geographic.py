@@ -134,7 +134,7 @@ class GeographicRouting:
                 raise ValueError(f"the grid has no cell {target.cell}")
         if wanted:
             packet = CellPacket(self._node_id, self._cell, number, 0, tuple(wanted), message)
-            self._route(packet, now_us)
+            self._route(packet, 0, now_us)
         return number
 
     def spread(self, message: Message, now_us: int) -> int:
@@ -189,7 +189,8 @@ class GeographicRouting:
             return True
         if self._config.reroute:
             self.traffic.rerouted += len(others)
-            self._route(msgspec.structs.replace(message, targets=others), now_us, failed)
+            onward = msgspec.structs.replace(message, targets=others)
+            self._route(onward, message.hops, now_us, failed)
         else:
             self.traffic.dropped["not acknowledged"] += len(others)
         return True
@@ -239,9 +240,11 @@ class GeographicRouting:
             if not mine:
                 return
             packet = msgspec.structs.replace(packet, targets=mine)
-        self._route(msgspec.structs.replace(packet, hops=hops), now_us)
+        self._route(packet, hops, now_us)
 
-    def _route(self, packet: CellPacket, now_us: int, failed: Neighbour | None = None) -> None:
+    def _route(
+        self, packet: CellPacket, hops: int, now_us: int, failed: Neighbour | None = None
+    ) -> None:
         """Decides for each target, sends a copy to each next hop, and tells of what is here."""
         here: list[CellTarget] = []
         onward: list[Onward] = []
@@ -255,14 +258,24 @@ class GeographicRouting:
                 case Stuck():
                     self.traffic.dropped[step.cause] += 1
         for node_id, targets in self._shared_hops(onward).items():
-            copy = msgspec.structs.replace(packet, targets=tuple(targets))
-            if packet.hops:
-                self.traffic.forwarded += 1
-            else:
-                self.traffic.sent += 1
+            self._count(hops)
+            copy = CellPacket(
+                packet.origin,
+                packet.origin_cell,
+                packet.number,
+                hops,
+                tuple(targets),
+                packet.message,
+            )
             self._outbox.send(node_id, copy)
         for target in here:
-            self._arrive(packet, target, now_us)
+            self._arrive(packet, target, hops, now_us)
+
+    def _count(self, hops: int) -> None:
+        if hops:
+            self.traffic.forwarded += 1
+        else:
+            self.traffic.sent += 1
 
     def _step(self, target: CellTarget, failed: Neighbour | None) -> Step:
         if target.cell not in self.grid:
@@ -293,7 +306,7 @@ class GeographicRouting:
 
     # Arrivals
 
-    def _arrive(self, packet: CellPacket, target: CellTarget, now_us: int) -> None:
+    def _arrive(self, packet: CellPacket, target: CellTarget, hops: int, now_us: int) -> None:
         """A message is in its cell, or in the proxy: for this node, for another, or for all."""
         if target.node not in (None, self._node_id):
             self._undelivered(packet, target, now_us)
@@ -302,26 +315,23 @@ class GeographicRouting:
         if not self._memory.is_new(name, now_us):
             return
         if target.node is not None:
-            self._tell(packet, target.cell, packet.hops, personal=True, first=True, now_us=now_us)
+            self._tell(packet, target.cell, hops, personal=True, first=True, now_us=now_us)
             return
         if self.nodes_in(self._cell):
-            self._spread_copy(packet, target.cell)
-        self._tell(packet, target.cell, packet.hops, personal=False, first=True, now_us=now_us)
+            self._spread_copy(packet, target.cell, hops)
+        self._tell(packet, target.cell, hops, personal=False, first=True, now_us=now_us)
 
-    def _spread_copy(self, packet: CellPacket, cell: CellId) -> None:
+    def _spread_copy(self, packet: CellPacket, cell: CellId, hops: int) -> None:
         spread = CellSpread(
             packet.origin,
             packet.origin_cell,
             packet.number,
-            packet.hops,
+            hops,
             self._cell,
             cell,
             packet.message,
         )
-        if packet.hops:
-            self.traffic.forwarded += 1
-        else:
-            self.traffic.sent += 1
+        self._count(hops)
         self._outbox.broadcast(spread)
 
     def _on_spread(self, spread: CellSpread, now_us: int) -> None:

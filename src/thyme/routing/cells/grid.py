@@ -115,9 +115,9 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         """How far two cells are apart, from centre to centre."""
         return math.sqrt(self.distance2(one, other)) * self.cell_m
 
-    def rank(self, cell: CellId, target: CellId) -> tuple[int, CellId]:
+    def rank(self, cell: CellId, target: CellId) -> int:
         """The lower, the closer to a target; equal distances are told apart by number (D6)."""
-        return self.distance2(cell, target), cell
+        return self.distance2(cell, target) * CELLS_MAX + cell
 
     def surely_reached(self, offset: Offset) -> bool:
         """Whether all nodes of two cells hear each other, wherever they stand (D2)."""

@@ -42,22 +42,28 @@ class Around:
         self._window = window
         self.nodes: dict[CellId, list[Neighbour]] = {}
         """Serving neighbours by cell, the own one included."""
+        self.spots: list[tuple[int, int, CellId]] = []
+        """Columns and rows of the other cells among them."""
         self._seen: list[tuple[Neighbour, Cells]] = []
         """Each with the cells that it hears, as seen from here."""
         direct: Cells = 0
         second: Cells = 0
         agreed: Cells = 0
         third: Cells = 0
+        checked: Cells = window.sure
         for neighbour in neighbours.values():
             offset = grid.offset(cell, neighbour.cell)
             bit = window.middle if neighbour.cell == cell else window.bit(offset)
             if not neighbour.serving or not bit:
                 continue
-            self.nodes.setdefault(neighbour.cell, []).append(neighbour)
+            if neighbour.cell not in self.nodes:
+                self._meet(neighbour.cell)
+            self.nodes[neighbour.cell].append(neighbour)
             hears = window.moved(neighbour.direct, offset) | bit
             self._seen.append((neighbour, hears))
             direct |= bit
             second |= hears
+            checked |= window.moved(window.sure, offset)
             third |= window.moved(neighbour.second, offset)
             if neighbour.cell == cell:
                 agreed |= neighbour.second
@@ -69,8 +75,16 @@ class Around:
         """Cells that it or a neighbour hears."""
         self.known: Cells = (second | agreed) & not_here
         """Cells within two hops of any node here."""
+        self.empty: Cells = checked & not_here & ~self.known
+        """Cells that would surely be known, if they were populated."""
         self._witnesses = (self.known | third) & not_here
         self._edges: tuple[Offset, ...] | None = None
+
+    def _meet(self, cell: CellId) -> None:
+        self.nodes[cell] = []
+        if cell != self.cell:
+            row, column = divmod(cell, self._grid.columns)
+            self.spots.append((column, row, cell))
 
     @property
     def edges(self) -> tuple[Offset, ...]:
@@ -79,6 +93,10 @@ class Around:
             ends = self.known & self._window.linkable
             self._edges = self._window.edges(ends, self._witnesses)
         return self._edges
+
+    def is_empty(self, offset: Offset) -> bool:
+        """Whether a cell is known to be empty."""
+        return bool(self._window.bit(offset) & self.empty)
 
     def cells(self, known: Cells) -> list[CellId]:
         """The numbers of the cells of a set."""

@@ -14,7 +14,7 @@ import math
 
 import msgspec
 
-from thyme.protocol.messages import CellId, CellTarget, Detour
+from thyme.protocol.messages import CELLS_MAX, CellId, CellTarget, Detour
 from thyme.routing.cells.faces import next_edge
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.neighbours import Around, Neighbour
@@ -67,21 +67,42 @@ class Steps:
                 detour = None
             else:
                 limit = entry
-        if around.nodes:
-            closer = [other for other in around.nodes if rank(other, cell) < limit]
-            if closer:
-                return self._greedy(around, target, closer, failed)
-            closer = [other for other in around.cells(around.known) if rank(other, cell) < limit]
-            if closer:
-                return self._greedy(around, target, closer, failed)
+        best = self._closest(around, cell, limit)
+        if best is not None:
+            if nodes := usable(around.nodes[best], failed):
+                return Onward(nodes, plain(target))
+            return self._greedy(around, target, list(around.nodes), limit, failed)
+        further = around.known & ~around.direct
+        if further and any(rank(other, cell) < limit for other in around.cells(further)):
+            return self._greedy(around, target, around.cells(further), limit, failed)
         return self._perimeter(around, target, detour, failed)
 
+    def _closest(self, around: Around, cell: CellId, limit: int) -> CellId | None:
+        """The cell in reach that is closest, if it is closer than the limit. Most steps are this
+        one, so ranks are made in place."""
+        target_row, target_column = divmod(cell, self._grid.columns)
+        best = None
+        for column, row, other in around.spots:
+            right, down = target_column - column, target_row - row
+            rank = (right * right + down * down) * CELLS_MAX + other
+            if rank < limit:
+                best, limit = other, rank
+        return best
+
     def _greedy(
-        self, around: Around, target: CellTarget, closer: list[CellId], failed: Neighbour | None
+        self,
+        around: Around,
+        target: CellTarget,
+        cells: list[CellId],
+        limit: int,
+        failed: Neighbour | None,
     ) -> Step:
-        rank, cell = self._grid.rank, target.cell
-        for best in sorted(closer, key=lambda reached: rank(reached, cell)):
-            if nodes := usable(around.towards(best), failed):
+        """To the closest of some cells towards which somebody answers."""
+        ranked = sorted((self._grid.rank(cell, target.cell), cell) for cell in cells)
+        for rank, cell in ranked:
+            if rank >= limit:
+                break
+            if nodes := usable(around.towards(cell), failed):
                 return Onward(nodes, plain(target))
         return Stuck("nobody closer answers")
 
@@ -121,19 +142,17 @@ class Steps:
         return Detour(here, first, here, first)
 
     def _nobody_closer(self, around: Around, cell: CellId) -> bool:
-        """Whether every cell that could be closer would surely be heard, and thus is empty."""
+        """Whether every cell that could be closer is known to be empty."""
         grid, here = self._grid, around.cell
         right, down = grid.offset(here, cell)
         reach = math.isqrt(right * right + down * down)
-        if reach > 1:
-            return False  # the cell opposite is three or more away
         limit = grid.rank(here, cell)
         span = range(-reach, reach + 1)
         for offset in ((right + x, down + y) for x in span for y in span):
             other = grid.beside(here, offset)
-            if other is None or other == here or grid.rank(other, cell) >= limit:
+            if other is None or grid.rank(other, cell) >= limit:
                 continue
-            if not grid.surely_reached(offset):
+            if not around.is_empty(offset):
                 return False
         return True
 

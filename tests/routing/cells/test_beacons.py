@@ -1,0 +1,170 @@
+"""Beacons and the neighbour table (D4, C22, D20)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.routing.cells.field import SECOND_US, Ear, Field, name
+from thyme.model.streams import stream
+from thyme.protocol.messages import CellBeacon, CellId
+from thyme.protocol.node import Action, Broadcast, Outbox, SetTimer
+from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, Sighting
+from thyme.routing.cells.geographic import BeaconDue
+from thyme.wire import encode
+
+GRID = Grid.covering(400.0, 200.0)
+
+
+def a_node(
+    cell: int = 0, *, config: CellsConfig | None = None, serving: bool = True
+) -> tuple[GeographicRouting, Outbox, Ear]:
+    outbox, ear = Outbox(), Ear()
+    node = GeographicRouting(name(0), GRID, outbox, stream(1, "cells"), ear, config)
+    node.start(CellId(cell), 0, serving=serving)
+    return node, outbox, ear
+
+
+def a_beacon(cell: int, *, serving: bool = True, payload: bytes = b"") -> CellBeacon:
+    return CellBeacon(CellId(cell), serving, bytes(12) if serving else b"", payload)
+
+
+def fired(node: GeographicRouting, outbox: Outbox, now_us: int) -> list[Action]:
+    assert node.on_timer(BeaconDue(), now_us)
+    return outbox.take()
+
+
+def test_d4_a_node_says_where_it_is_again_and_again_but_not_in_step() -> None:
+    node, outbox, _ = a_node(7)
+    [start] = outbox.take()
+    assert isinstance(start, SetTimer)
+    assert 0 <= start.at_us <= SECOND_US // 10
+
+    waits_us, now_us = set(), 0
+    for _ in range(50):
+        beacon, timer = fired(node, outbox, now_us)
+        assert beacon == Broadcast(a_beacon(7))
+        assert isinstance(timer, SetTimer)
+        assert timer.timer == BeaconDue()
+        waits_us.add(timer.at_us - now_us)
+        now_us = timer.at_us
+
+    assert len(waits_us) > 40
+    assert min(waits_us) >= SECOND_US // 2
+    assert max(waits_us) <= 3 * SECOND_US // 2
+
+
+@pytest.mark.parametrize(("cell", "location_bytes"), [(0, 1), (49, 1), (255, 2), (65_535, 3)])
+def test_c22_the_location_takes_three_bytes_at_most(cell: int, location_bytes: int) -> None:
+    """Beside it: 4 bytes of framing, 1 of serving, 14 of the cells around, 2 of no payload."""
+    beacon = a_beacon(cell)
+
+    assert len(encode(beacon)) == 20 + location_bytes
+
+
+def test_d4_the_layer_above_may_put_something_into_beacons() -> None:
+    field = Field(GRID, {0: (10.0, 10.0), 1: (50.0, 10.0)})
+    field.ears[name(0)].says = b"digest"
+
+    field.settle(1)
+
+    assert field.ears[name(1)].sightings == [
+        Sighting(node=name(0), cell=CellId(0), serving=True, payload=b"digest")
+    ]
+
+
+def test_d4_too_much_of_it_is_a_mistake() -> None:
+    node, _, ear = a_node()
+    ear.says = bytes(129)
+
+    with pytest.raises(AssertionError):
+        node.on_timer(BeaconDue(), 0)
+
+
+def test_d4_neighbours_are_known_by_cell_and_expire() -> None:
+    node, outbox, _ = a_node(0)
+    node.on_received(name(1), a_beacon(1), 0)
+    node.on_received(name(2), a_beacon(1), 0)
+    assert node.nodes_in(CellId(1)) == [name(1), name(2)]
+
+    node.on_received(name(1), a_beacon(2), 3 * SECOND_US)
+    fired(node, outbox, 4 * SECOND_US)
+    assert node.nodes_in(CellId(1)) == [name(2)]
+    assert node.nodes_in(CellId(2)) == [name(1)]
+
+    fired(node, outbox, 5 * SECOND_US)
+    assert node.nodes_in(CellId(1)) == []
+    assert node.nodes_in(CellId(2)) == [name(1)]
+
+
+def test_d20_a_node_that_does_not_serve_says_so_and_is_not_counted_on() -> None:
+    node, outbox, ear = a_node(0)
+    outbox.take()
+    node.on_received(name(1), a_beacon(1, serving=False), 0)
+
+    assert node.nodes_in(CellId(1)) == []
+    assert [sighting.serving for sighting in ear.sightings] == [False]
+
+    node.set_cell(CellId(3), 0, serving=False)
+    assert outbox.take()[0] == Broadcast(a_beacon(3, serving=False))
+    node.set_cell(CellId(3), 0, serving=False)
+    assert outbox.take() == []
+
+
+def test_d4_a_beacon_tells_which_cells_its_sender_hears_and_which_those_hear() -> None:
+    """Four nodes in a row, two cells apart."""
+    field = Field(GRID, {n: (20.0 + 80.0 * n, 20.0) for n in range(4)}).settle()
+    around = field.nodes[name(0)].neighbours.around(CellId(0))
+
+    assert around.cells(around.direct) == [2]
+    assert around.cells(around.second) == [2]  # cell 4 lies outside of the window
+    middle = field.nodes[name(1)].neighbours.around(CellId(2))
+    assert middle.cells(middle.direct) == [0, 4]
+
+
+@pytest.mark.parametrize(
+    "beacon",
+    [
+        CellBeacon(CellId(50), True, bytes(12), b""),
+        CellBeacon(CellId(1), True, bytes(11), b""),
+        CellBeacon(CellId(1), True, b"", b""),
+    ],
+    ids=["no such cell", "another window", "no window"],
+)
+def test_d4_a_beacon_of_another_grid_is_counted_and_dropped(beacon: CellBeacon) -> None:
+    node, _, ear = a_node(0)
+
+    assert node.on_received(name(1), beacon, 0)
+
+    assert len(node.neighbours) == 0
+    assert ear.sightings == []
+    assert node.traffic.dropped == {"strange beacon": 1}
+
+
+def test_d4_cells_beyond_the_grid_are_not_believed() -> None:
+    node, _, _ = a_node(0)
+
+    node.on_received(name(1), CellBeacon(CellId(0), True, b"\xff" * 12, b""), 0)
+
+    around = node.neighbours.around(CellId(0))
+    assert set(around.cells(around.known)) == {
+        column + 10 * row for column in range(4) for row in range(4)
+    } - {0}
+    assert {edge for edge in around.edges if min(edge) < 0} == set()
+
+
+def test_d4_the_table_is_bounded() -> None:
+    node, _, _ = a_node(0, config=CellsConfig(neighbours_max=3))
+
+    for number in range(1, 9):
+        node.on_received(name(number), a_beacon(1), 0)
+
+    node.check()
+    assert len(node.neighbours) == 3
+
+
+@pytest.mark.parametrize(
+    "settings", [{"beacon_jitter": 1.0}, {"beacon_jitter": -0.1}, {"neighbour_us": SECOND_US}]
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ValueError):
+        CellsConfig(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,190 @@
+"""Any shape of the populated area: messages reach their cell, or the one that stands in for it.
+
+Where nodes stand in the middle of their cells the answer is right always, and Hypothesis looks for
+shapes where it is not. Where they stand anywhere, cells hear each other or not by inches, and what
+is known locally may, once in tens of thousands of sparse worlds, not be enough: see the benchmark.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.routing.cells.field import Field, Place, name, question
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import CellId
+from thyme.routing.cells import CellsConfig, Grid, To
+from thyme.routing.cells.grid import CELL_M, Offset
+
+TOUCHING_M = 1.5 * CELL_M
+"""Between centres: cells that touch hear each other, and no others."""
+
+
+def middles(grid: Grid, cells: set[int]) -> dict[int, Place]:
+    """A node in the middle of each cell."""
+    return {number: grid.centre_of(CellId(cell)) for number, cell in enumerate(sorted(cells))}
+
+
+def within(range_m: float):  # type: ignore[no-untyped-def]
+    return lambda one, other: math.dist(one, other) <= range_m
+
+
+def wrong_answers(field: Field, sources: list[NodeId]) -> list[tuple[NodeId, int, list[CellId]]]:
+    """Sends a message from each of these to every cell; returns what went wrong."""
+    field.logging = False
+    wrong = []
+    for source in sources:
+        reached = field.component(source)
+        for cell in map(CellId, range(len(field.grid))):
+            for ear in field.ears.values():
+                ear.arrivals.clear()
+            field.nodes[source].send([To(cell)], question(1), field.now_us)
+            field.run(source)
+            where = field.closest(reached, cell)
+            told = {n: ear.arrivals for n, ear in field.ears.items() if ear.arrivals}
+            first = [n for n, arrivals in told.items() for one in arrivals if one.first]
+            everybody = {n for n in reached if field.cell(n) == where}
+            once = all(len(arrivals) == 1 for arrivals in told.values())
+            if not (len(first) == 1 and once and set(told) == everybody):
+                wrong.append((source, cell, [field.cell(n) for n in first]))
+    return wrong
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> tuple[Grid, set[int]]:
+    """Some cells of a small grid: rooms, rings, combs and islands come by themselves."""
+    grid = Grid(columns=draw(st.integers(1, 8)), rows=draw(st.integers(1, 8)))
+    cells = draw(st.sets(st.integers(0, len(grid) - 1), min_size=1))
+    return grid, cells
+
+
+@settings(max_examples=100, deadline=None)
+@given(shapes(), st.sampled_from([TOUCHING_M, 2.1 * CELL_M, math.sqrt(8) * CELL_M]), st.booleans())
+def test_d5_d6_a_message_reaches_its_cell_or_the_closest_populated_one(
+    shape: tuple[Grid, set[int]], range_m: float, loop_always: bool
+) -> None:
+    """From everywhere to everywhere; the same proxy from every source of a connected part."""
+    grid, cells = shape
+    config = CellsConfig(loop_always=loop_always)
+    field = Field(grid, middles(grid, cells), hears=within(range_m), config=config).settle()
+
+    assert wrong_answers(field, list(field.nodes)[::3]) == []
+
+
+def picture(text: str) -> tuple[Grid, set[int]]:
+    """A grid drawn with # for populated cells."""
+    lines = text.split()
+    grid = Grid(columns=len(lines[0]), rows=len(lines))
+    return grid, {at for at, sign in enumerate("".join(lines)) if sign == "#"}
+
+
+SHAPES = {
+    "ring": "##########  #........#  #........#  #........#  #........#  ##########",
+    "U": "#........#  #........#  #........#  #........#  ##########",
+    "spiral": "##########  .........#  ########.#  #......#.#  #.####.#.#  #.#....#.#"
+    "  #.######.#  #........#  ##########",
+    "comb": "##########  #..#..#..#  #..#..#..#  #..#..#..#  #..#..#..#",
+    "parts": "###....###  #.#....#.#  ###....###  ..........  ..........  ..........  ####......",
+    "diagonal": "#.........  .#........  ..#.....#.  ...#...#..  ....#.#...  .....#....",
+}
+
+
+@pytest.mark.parametrize("range_m", [TOUCHING_M, math.sqrt(8) * CELL_M], ids=["short", "long"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_d5_d6_voids_of_every_shape_are_gone_around(shape: str, range_m: float) -> None:
+    grid, cells = picture(SHAPES[shape])
+    config = CellsConfig(hops_max=1_000)  # the spiral is a labyrinth
+    field = Field(grid, middles(grid, cells), hears=within(range_m), config=config).settle()
+
+    assert wrong_answers(field, list(field.nodes)[::4]) == []
+
+
+def crossing(one: tuple[Offset, Offset], other: tuple[Offset, Offset]) -> bool:
+    """Whether two edges cross between their ends."""
+    (a, b), (c, d) = one, other
+    if len({a, b, c, d}) < 4:
+        return False
+
+    def side(p: Offset, q: Offset, r: Offset) -> int:
+        return (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0])
+
+    return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
+
+
+def edges_of(field: Field) -> dict[Offset, set[Offset]]:
+    """The cell graph that the nodes have in mind; all nodes of a cell must agree."""
+    found: dict[Offset, set[Offset]] = {}
+    for node in field.nodes.values():
+        column, row = node.cell % field.grid.columns, node.cell // field.grid.columns
+        edges = node.neighbours.around(node.cell).edges
+        ends = {(column + right, row + down) for right, down in edges}
+        assert found.setdefault((column, row), ends) == ends
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(shapes(), st.sampled_from([TOUCHING_M, 2.1 * CELL_M, math.sqrt(8) * CELL_M]))
+def test_d5_the_cell_graph_is_plane_and_both_ends_of_an_edge_agree(
+    shape: tuple[Grid, set[int]], range_m: float
+) -> None:
+    grid, cells = shape
+    field = Field(grid, middles(grid, cells), hears=within(range_m)).settle()
+
+    edges = edges_of(field)
+
+    assert all(start in edges[end] for start, ends in edges.items() for end in ends)
+    pairs = [(start, end) for start, ends in edges.items() for end in ends if start < end]
+    assert not any(crossing(*both) for both in itertools.combinations(pairs, 2))
+
+
+def anywhere(seed: int) -> tuple[Grid, Mapping[int, Place]]:
+    """Nodes at random places, often with holes, from sparse to dense."""
+    rng = Random(seed)
+    grid = Grid(columns=rng.randint(3, 10), rows=rng.randint(3, 8))
+    width_m, height_m = grid.columns * CELL_M, grid.rows * CELL_M
+    count = max(3, round(len(grid) * rng.choice([0.3, 0.5, 1.0, 2.0])))
+    places = [(rng.uniform(0, width_m), rng.uniform(0, height_m)) for _ in range(count)]
+    for _ in range(rng.randint(0, 3)):
+        hole = (rng.uniform(0, width_m), rng.uniform(0, height_m))
+        radius_m = rng.uniform(30, 120)
+        places = [place for place in places if math.dist(place, hole) > radius_m] or places
+    return grid, dict(enumerate(places))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_d5_d6_nodes_may_stand_anywhere(seed: int) -> None:
+    grid, places = anywhere(seed)
+    field = Field(grid, places, seed=seed).settle()
+    sources = Random(seed).sample(list(field.nodes), min(3, len(places)))
+
+    assert wrong_answers(field, sources) == []
+
+
+def test_d5_ways_are_hardly_longer_than_the_shortest() -> None:
+    """At most half as long again, in the mean over populated cells."""
+    hops = shortest = 0
+    for seed in range(20, 30):
+        grid, places = anywhere(seed)
+        field = Field(grid, places, seed=seed).settle()
+        source = name(0)
+        reached = field.component(source)
+        for cell in sorted({field.cell(n) for n in reached} - {field.cell(source)}):
+            field.nodes[source].send([To(cell)], question(1), field.now_us)
+            field.run(source)
+            [arrival] = [e.arrivals[-1] for n, e in field.ears.items() if first_in(field, n, cell)]
+            hops += arrival.hops
+            shortest += min(far for n, far in reached.items() if field.cell(n) == cell)
+
+    assert shortest > 100
+    assert hops <= 1.5 * shortest
+
+
+def first_in(field: Field, node_id: NodeId, cell: CellId) -> bool:
+    arrivals = field.ears[node_id].arrivals
+    return bool(arrivals) and arrivals[-1].first and arrivals[-1].cell == cell
