@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from thyme.sim.links import Clean, Row
+from thyme.sim.sets import numbers
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,11 @@ class DiskLinks:
     def header_contest(self, row: Row, other: Row) -> tuple[int, list[tuple[int, float]]]:
         """Whoever the other disturbs gets nothing."""
         return row.lock & other.notice, []
+
+    def louder(self, row: Row, other: Row) -> int:
+        """Who of those that could listen to both is nearer to the first."""
+        both = numbers(row.lock & other.lock)
+        return sum(1 << number for number in both if row.power[number] > other.power[number])
 
     def header_chances(
         self, row: Row, others: Sequence[Row], receivers: int

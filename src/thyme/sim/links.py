@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from thyme.sim.phy import Phy, milliwatts
+from thyme.sim.sets import numbers
 
 CERTAIN = 1e-3
 """A probability this close to 0 or 1 is taken for it."""
@@ -147,6 +148,7 @@ class Links:
         self._lock_place = self._stairs.index(self._lock_mw)
         self._sense_place = self._stairs.index(self._sense_mw)
         self._pairs: dict[tuple[int, int], tuple[int, list[tuple[int, float]]]] = {}
+        self._louder: dict[tuple[int, int], int] = {}
         # What a bit's chance is at each ratio seen so far: a few thousand numbers at most.
         self._header_logs: dict[int, float] = {}
         self._payload_logs: dict[int, float] = {}
@@ -235,6 +237,19 @@ class Links:
             known = self._pairs[key] = lost | unsure, chances
         return known
 
+    def louder(self, row: Row, other: Row) -> int:
+        """Who of those that could listen to both hears the first one better."""
+        key = row.number, other.number
+        known = self._louder.get(key)
+        if known is None:
+            if len(self._louder) >= PAIRS_MAX:
+                self._louder.clear()
+            mine, theirs = row.power, other.power
+            both = numbers(row.lock & other.lock)
+            known = self._mask(number for number in both if mine[number] > theirs[number])
+            self._louder[key] = known
+        return known
+
     def header_chances(
         self, row: Row, others: Sequence[Row], receivers: int
     ) -> Iterator[tuple[int, float]]:
@@ -289,6 +304,7 @@ class Links:
             self._cells.setdefault(after, []).append(number)
         self._rows[number] = None
         self._pairs.clear()
+        self._louder.clear()
         for other in sorted(near - {number}):
             known = self._rows[other]
             if known is not None:

@@ -234,13 +234,46 @@ class Dcf:
             receptions.popleft()
         receptions.append(air)
         waiting = air.sense & self._counting & ~self._medium.busy
+        turns: list[tuple[int, int, _Station, int]] = []
         while waiting:
             bit = waiting & -waiting
             waiting ^= bit
             station = self._stations[bit.bit_length() - 1]
-            if station.count_from_us is None:
-                reserved_us = self._reserved_until_us(bit) if self._reservations else 0
-                self._count(station, max(now_us, reserved_us) + self._difs_us)
+            if station.count_from_us is not None:
+                continue
+            station.count_from_us = from_us = self._idle_from_us(air, bit)
+            if station.queue and not station.sending:
+                station.turn = turn = station.turn + 1
+                station.asks_at_us = at_us = from_us + station.slots * self._slot_us
+                turns.append((at_us, station.number, station, turn))
+        if turns:
+            turns.sort(reverse=True)
+            self._kernel.at(turns[-1][0], self._on_turns, turns)
+
+    def _idle_from_us(self, air: Air, bit: int) -> int:
+        """From when on a node may count after a frame that has just ended."""
+        from_us = now_us = self._kernel.now_us
+        if self._reservations:
+            from_us = max(from_us, self._reserved_until_us(bit))
+        from_us += self._difs_us
+        if air.got & bit:
+            return from_us
+        if air.locked & bit:
+            return max(from_us, now_us + self._eifs_us)
+        return max(from_us, self._wary_until_us(bit))
+
+    def _on_turns(self, turns: list[tuple[int, int, _Station, int]]) -> None:
+        """The first of the stations that began to count together have come to the end. Mostly one
+        of them sends, and the others stop counting; so they share an event."""
+        now_us = self._kernel.now_us
+        while turns and turns[-1][0] <= now_us:
+            _, _, station, turn = turns.pop()
+            if turn == station.turn:
+                self._on_turn((station, turn))
+        while turns and turns[-1][3] != turns[-1][2].turn:
+            turns.pop()
+        if turns:
+            self._kernel.at(turns[-1][0], self._on_turns, turns)
 
     def _count(self, station: _Station, from_us: int) -> None:
         """Starts to count down; with a frame waiting, its turn comes at the end."""

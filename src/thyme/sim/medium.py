@@ -17,7 +17,6 @@ from typing import Any
 from thyme.sim.disk import DiskLinks
 from thyme.sim.links import Clean, Links, Row
 from thyme.sim.phy import Phy
-from thyme.sim.sets import numbers
 
 
 class Air:
@@ -183,10 +182,7 @@ class Medium:
         some lose the header."""
         lost = 0
         if age_us <= self._phy.detect_us:
-            mine, theirs = air.row.power, other.row.power
-            for receiver in numbers(other.locked & air.row.lock):
-                if mine[receiver] > theirs[receiver]:
-                    lost |= 1 << receiver
+            lost = other.locked & self._links.louder(air.row, other.row)
         beaten, got = self._contest_header(other.row, [air.row], other.locked & ~lost)
         lost |= beaten & ~got
         other.locked &= ~lost
