@@ -204,23 +204,24 @@ class Links:
         no least means that it is the header they are after.
         """
         mine = row.levels
-        theirs = [other.levels for other in others]
+        first, *rest = [other.levels for other in others]
         marks = self._steps.marks(bits_most.bit_length(), bits_least.bit_length(), len(others))
-        first = theirs[0]
         lost = unsure = 0
         for level, (immune, doomed) in enumerate(marks, start=1):
             stronger = first[level]
-            for levels in theirs[1:]:
-                stronger |= levels[level]
+            if rest:
+                for levels in rest:
+                    stronger |= levels[level]
             above = among & stronger
-            here = (among ^ above) & ~mine[immune]
-            if here:
-                bad = here & ~mine[doomed]
-                lost |= bad
-                unsure |= here ^ bad
-            if not above:
-                break
-            among = above
+            if above != among:
+                here = (among ^ above) & ~mine[immune]
+                if here:
+                    bad = here & ~mine[doomed]
+                    lost |= bad
+                    unsure |= here ^ bad
+                if not above:
+                    break
+                among = above
         return lost, unsure
 
     def header_contest(self, row: Row, other: Row) -> tuple[int, list[tuple[int, float]]]:

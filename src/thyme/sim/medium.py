@@ -261,19 +261,20 @@ class Medium:
 
     def _contest_payload(self, air: Air, others: list[Air], among: int) -> tuple[int, int]:
         """Who cannot count on a payload that overlaps others, and who of them gets it."""
-        touched, rows = 0, []
-        most = least = 0
+        touched = most = least = 0
+        meeting: list[Air] = []
         for other in others:
-            bits = self._shared_bits(air, other)
-            if bits > 0 and among & other.row.notice:
-                touched |= among & other.row.notice
-                rows.append(other.row)
+            common = among & other.row.notice
+            if common and (bits := self._shared_bits(air, other)) > 0:
+                touched |= common
+                meeting.append(other)
                 most += bits
                 least = min(bits, least or bits)
-        if not rows:
+        if not meeting:
             return 0, 0
+        rows = [other.row for other in meeting]
         lost, unsure = self._links.contest(air.row, rows, touched, min(most, air.bits), least)
-        return lost | unsure, self._worked_out(air, others, unsure) if unsure else 0
+        return lost | unsure, self._worked_out(air, meeting, unsure) if unsure else 0
 
     def _shared_bits(self, air: Air, other: Air) -> int:
         start_us = max(air.payload_us, other.start_us)
@@ -291,10 +292,13 @@ class Medium:
 
     def _chunks(self, air: Air, others: list[Air]) -> list[tuple[float, list[Row]]]:
         """The stretches of the payload during which the same others are sending."""
-        last_us = air.end_us - self._extension_us
-        cuts = {air.payload_us, last_us}
+        first_us, last_us = air.payload_us, air.end_us - self._extension_us
+        cuts = {first_us, last_us}
         for other in others:
-            cuts |= {min(max(at, air.payload_us), last_us) for at in (other.start_us, other.end_us)}
+            if first_us < other.start_us < last_us:
+                cuts.add(other.start_us)
+            if first_us < other.end_us < last_us:
+                cuts.add(other.end_us)
         return [
             (
                 (end_us - start_us) * self._bits_per_us,
