@@ -222,6 +222,8 @@ def test_same_scenario_and_seed_same_bytes_in_any_process(trace: Path, tmp_path:
         (["--area", "50x-1"], "area"),
         (["--area", "nanx50"], "area"),
         (["--area", "infx50"], "area"),
+        (["--area", "1e300x50"], "area: sides are at most"),
+        (["--area", "1e-300x1e-300"], "there is no room"),
         (["--area", "50"], "--area is WxH in metres"),
         (["--area", "5x5x5"], "--area is WxH in metres"),
         (["--scenario", "crash", "--failing", "1.5"], "failing"),

@@ -65,6 +65,7 @@ def test_an_area_of_its_own_is_kept() -> None:
         ({"area_m": (10.0, -1.0)}, "area"),
         ({"area_m": (math.nan, 10.0)}, "area"),
         ({"area_m": (math.inf, 10.0)}, "area"),
+        ({"area_m": (10.0, 1e12)}, "area: sides are at most 10,000,000 m"),
         ({"failing": 1.1}, "failing"),
         ({"failing": -0.1}, "failing"),
         ({"failing": math.nan}, "failing"),
@@ -76,7 +77,7 @@ def test_an_area_of_its_own_is_kept() -> None:
 )
 def test_an_impossible_scenario_is_refused_by_name(settings: dict[str, object], word: str) -> None:
     with pytest.raises(InputError, match=word):
-        scenario(**settings)
+        replace(scenario(), **settings)
 
 
 @pytest.mark.parametrize("part", ["starts_us", "joins_us", "operations_us", "quiet_us"])

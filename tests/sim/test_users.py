@@ -12,8 +12,17 @@ from thyme.model.frames import ALWAYS, SECOND_US
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, describe
 from thyme.model.subscriptions import Notification
+from thyme.model.tags import as_tags
 from thyme.protocol import requests as ask
-from thyme.protocol.requests import Begun, CaughtUp, Failed, Finished, Notified
+from thyme.protocol.requests import (
+    Begun,
+    CaughtUp,
+    Failed,
+    Finished,
+    Notified,
+    Request,
+    Told,
+)
 from thyme.sim.casting import name_of
 from thyme.sim.kernel import Kernel
 from thyme.sim.users import BATCH, READ_ON_US, Attempt, Heard, Users
@@ -31,7 +40,7 @@ class Stage:
 
     def __init__(self, *operations: Operation, reaction: Reaction = NONE) -> None:
         self.kernel = Kernel()
-        self.asked: list[tuple[int, ask.Request]] = []
+        self.asked: list[tuple[int, Request]] = []
         self.names = [name_of(number) for number in range(3)]  # the last is a server
         self.users = Users(
             cast(WirelessWorld, self),
@@ -49,19 +58,19 @@ class Stage:
     def now_us(self) -> int:
         return self.kernel.now_us
 
-    def ask(self, node_id: NodeId, request: ask.Request) -> None:
+    def ask(self, node_id: NodeId, request: Request) -> None:
         self.asked.append((self.names.index(node_id), request))
 
-    def run(self, until_s: float) -> list[tuple[int, ask.Request]]:
+    def run(self, until_s: float) -> list[tuple[int, Request]]:
         """What was asked up to an instant, from the start of the operations, and not seen yet."""
         self.kernel.run(ORIGIN_US + round(until_s * SECOND_US))
         return self.take()
 
-    def take(self) -> list[tuple[int, ask.Request]]:
+    def take(self) -> list[tuple[int, Request]]:
         asked, self.asked = self.asked, []
         return asked
 
-    def tell(self, user: int, told: ask.Told) -> None:
+    def tell(self, user: int, told: Told) -> None:
         self.users.on_told(self.names[user], told)
 
     def life(self, user: int, life: int) -> None:
@@ -106,7 +115,7 @@ def test_operations_are_asked_for_in_their_time() -> None:
             ask.Insert(
                 ask=1,
                 data=bytes(3),
-                tags=("eder", "goal"),
+                tags=as_tags(["eder", "goal"]),
                 summary=bytes(2),
                 oid=ObjectId("o"),
                 life_us=9 * SECOND_US,

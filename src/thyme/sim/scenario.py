@@ -25,6 +25,8 @@ from thyme.traces.rules import Rules, match_trace
 from thyme.traces.trace import Trace
 
 NODES_MAX = 100_000
+SIDE_M_MAX = 10_000_000.0
+"""What recordings and their pages have room for; a quarter of the way round the Earth."""
 AREA_M_PER_ROOT = 40.0, 20.0
 """F's areas: 160 × 80 m for 16 nodes, 400 × 200 m for 100; two nodes per cell of 40 m."""
 LIMITS = Limits()
@@ -112,6 +114,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             raise ScenarioError(f"nodes: from 1 to {NODES_MAX:,}, not {self.nodes}")
         if self.area_m is not None:
             Area(*self.area_m)
+            if max(self.area_m) > SIDE_M_MAX:
+                raise ScenarioError(
+                    f"area: sides are at most {SIDE_M_MAX:,.0f} m, not {max(self.area_m):g}"
+                )
         check_share(self.failing, "failing: the share of nodes that fail")
         check_speeds(min(0.1, self.speed_m_s), self.speed_m_s)
 

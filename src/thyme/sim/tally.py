@@ -126,11 +126,13 @@ class SetCounter:
                 ):
                     both = one ^ two
                     left.append(both ^ three)
-                    carried.append(one & two | both & three)
+                    if carry := one & two | both & three:
+                        carried.append(carry)
                 column = left
             if len(column) == 2:
                 one, two = column
-                carried.append(one & two)
+                if carry := one & two:
+                    carried.append(carry)
                 column = [one ^ two]
             self._digits[place] = column[0]
             column = carried

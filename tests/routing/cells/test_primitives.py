@@ -9,7 +9,15 @@ import pytest
 from tests.routing.cells.field import Field, Place, name, question
 from thyme.model.ids import NodeId
 from thyme.model.streams import stream
-from thyme.protocol.messages import CellId, CellPacket, CellSpread, CellTarget, Undelivered
+from thyme.protocol.messages import (
+    CellId,
+    CellPacket,
+    CellSpread,
+    CellTarget,
+    Detour,
+    Done,
+    Undelivered,
+)
 from thyme.protocol.node import Outbox
 from thyme.routing.cells import (
     Arrival,
@@ -23,6 +31,7 @@ from thyme.routing.cells import (
 )
 
 GRID = Grid.covering(400.0, 200.0)
+DONE = Done(1)
 
 
 def middle(cell: int, right_m: float = 0.0) -> Place:
@@ -405,6 +414,31 @@ def test_d10_with_it_another_neighbour_is_tried_but_nobody_twice() -> None:
         assert tried[-1] == name(3)
 
     assert len(told(field)[4]) == 8
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_d10_if_nobody_answers_each_is_tried_once(serving: bool) -> None:
+    field = Field(GRID, crowd(0, 2, 2, 11, 4)).settle()
+    field.move(0, middle(0), serving=serving)
+    for number in (1, 2, 3):
+        field.remove(number)
+
+    send(field, 0, To(CellId(4)))
+
+    assert sorted(to for _, to in field.hops()) == [name(1), name(2), name(3)]
+    assert sum(field.nodes[name(0)].traffic.dropped.values()) == 1
+
+
+def test_d6_a_cell_that_knows_no_way_is_not_the_proxy_of_what_passes() -> None:
+    """A node that has just begun to serve, and has not heard anybody yet."""
+    field = Field(GRID, crowd(12))
+    detour = Detour(CellId(2), CellId(3), CellId(3), CellId(12))
+    passing = CellPacket(name(9), CellId(2), 1, 5, (CellTarget(CellId(0), None, detour),), DONE)
+
+    field.nodes[name(0)].on_received(name(9), passing, 0)
+
+    assert told(field) == {}
+    assert field.nodes[name(0)].traffic.dropped == {"the way back is gone": 1}
 
 
 def test_d10_a_cell_is_not_empty_because_one_message_was_not_taken() -> None:

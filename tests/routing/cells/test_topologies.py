@@ -166,6 +166,48 @@ def test_d5_d6_nodes_may_stand_anywhere(seed: int) -> None:
     assert wrong_answers(field, sources) == []
 
 
+@pytest.mark.parametrize("seed", range(40, 46))
+def test_d4_d6_when_nodes_go_or_move_the_others_find_new_ways(seed: int) -> None:
+    """A third is switched off and some settle elsewhere: soon all is as if it had always been."""
+    grid, places = anywhere(seed)
+    field = Field(grid, places, seed=seed).settle()
+    rng = Random(seed)
+    for number in rng.sample(list(places), len(places) // 3):
+        field.remove(number)
+    for number in rng.sample(list(field.places), len(field.places) // 4):
+        elsewhere = grid.centre_of(CellId(rng.randrange(len(grid))))
+        field.move(number, elsewhere, serving=True)
+    field.settle(9)
+
+    assert wrong_answers(field, rng.sample(list(field.nodes), min(3, len(field.nodes)))) == []
+
+
+@pytest.mark.parametrize("seed", range(50, 58))
+def test_d9_to_all_cells_at_once_is_as_good_as_to_each(seed: int) -> None:
+    """The same nodes are told of the same cells, over fewer links."""
+    grid, places = anywhere(seed)
+    field = Field(grid, places, seed=seed).settle()
+    cells = [CellId(number) for number in range(len(grid))]
+    source = name(0)
+
+    def told(*batches: list[To]) -> tuple[set[tuple[NodeId, CellId]], int]:
+        field.log.clear()
+        for ear in field.ears.values():
+            ear.arrivals.clear()
+        for batch in batches:
+            field.nodes[source].send(batch, question(1), field.now_us)
+            field.run(source)
+        pairs = [(n, one.cell) for n, ear in field.ears.items() for one in ear.arrivals]
+        assert len(set(pairs)) == len(pairs)
+        return set(pairs), len(field.hops())
+
+    together, links = told([To(cell) for cell in cells])
+    one_by_one, links_alone = told(*([To(cell)] for cell in cells))
+
+    assert together == one_by_one
+    assert links < links_alone or links_alone == 0
+
+
 def test_d5_ways_are_hardly_longer_than_the_shortest() -> None:
     """At most half as long again, in the mean over populated cells."""
     hops = shortest = 0

@@ -24,7 +24,7 @@ class CellsConfig(msgspec.Struct, frozen=True, kw_only=True):
     payload_bytes_max: int = 128
     """How much the layer above may put into a beacon."""
     hops_max: int = 255
-    """A message that has gone this far is dropped. Enough for any open place; labyrinths need more."""
+    """A message that has gone this far is dropped. Enough for open places; labyrinths need more."""
     reroute: bool = True
     """Whether a message that a neighbour did not acknowledge is given to another one.
 

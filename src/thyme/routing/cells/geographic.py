@@ -291,7 +291,7 @@ class GeographicRouting:
                 return Onward([neighbour], plain(target))
         around = self.neighbours.around(self._cell)
         if not self._serving:
-            return self._steps.from_outside(around, target)
+            return self._steps.from_outside(around, target, failed)
         return self._steps.next(around, target, failed)
 
     def _shared_hops(self, onward: list[Onward]) -> dict[NodeId, list[CellTarget]]:

@@ -47,11 +47,14 @@ class Steps:
         self._grid = grid
         self._loop_always = loop_always
 
-    def from_outside(self, around: Around, target: CellTarget) -> Step:
+    def from_outside(
+        self, around: Around, target: CellTarget, failed: Neighbour | None = None
+    ) -> Step:
         """The first step of a message from a node that serves no cell (D20)."""
         rank, cell = self._grid.rank, target.cell
         for reached in sorted(around.nodes, key=lambda reached: rank(reached, cell)):
-            return Onward(around.nodes[reached], plain(target))
+            if nodes := usable(around.nodes[reached], failed):
+                return Onward(nodes, plain(target))
         return Stuck("no neighbour")
 
     def next(self, around: Around, target: CellTarget, failed: Neighbour | None = None) -> Step:
@@ -111,6 +114,8 @@ class Steps:
     ) -> Step:
         here = around.cell
         if detour is None or detour.ahead == here:
+            if detour is not None and here != detour.entry and not around.edges:
+                return Stuck("the way back is gone")  # and this is nobody's proxy
             onward = self._turn(around, target.cell, detour)
             if onward is None:
                 return Arrived()
@@ -163,6 +168,7 @@ def plain(target: CellTarget) -> CellTarget:
 
 
 def usable(nodes: list[Neighbour], failed: Neighbour | None) -> list[Neighbour]:
-    """Those of some neighbours to try; those who failed lately only if there is nobody else."""
+    """Those of some neighbours to try. Who failed lately is tried if there is nobody else, but not
+    with a message that somebody failed to take just now: it may have been the same (D10)."""
     sound = [node for node in nodes if not node.failures]
-    return sound or [node for node in nodes if node is not failed]
+    return sound if sound or failed is not None else nodes
