@@ -281,11 +281,18 @@ def test_no_latency_is_counted_while_the_subscribers_device_is_down(
     assert found.latency_ms.max == latency_ms
 
 
-def test_the_owners_absence_is_counted_and_so_is_one_for_good() -> None:
-    gone: dict[int, list[Span]] = {0: [(us(1), us(6))], 1: [(us(1.5), None)]}
+def test_the_owners_absence_is_counted() -> None:
+    gone: dict[int, list[Span]] = {0: [(us(1), us(6))]}
     found = notifications_of(a_run(*STORY, heard=[told("o", 7)], downtimes=gone))
 
     assert found.latency_ms.max == 5_000.0
+
+
+def test_who_never_comes_back_is_not_expected_to_be_told() -> None:
+    gone: dict[int, list[Span]] = {1: [(us(1.5), None)]}
+    found = notifications_of(a_run(*STORY, heard=[], downtimes=gone))
+
+    assert (found.expected, found.recall) == (0, None)
 
 
 def test_a_run_without_anything_to_tell_has_no_recall() -> None:

@@ -10,13 +10,14 @@ from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.protocol import messages as wire
+from thyme.protocol.letters import LetterTimer
 from thyme.protocol.node import Action, Asked, Received, Send, SetTimer, Started, TimerFired
 from thyme.protocol.requests import Subscribe
 from thyme.query.query import Query
 from thyme.storage.store import MemoryStore
 from thyme.substrates.broker import SUBSCRIPTIONS
 from thyme.substrates.desk import BrokerDue
-from thyme.substrates.es import EsConfig, EsNode
+from thyme.substrates.es import ROBUST, EsConfig, EsNode
 
 SERVER = NodeId(b"server")
 
@@ -171,3 +172,32 @@ def test_m18_state_of_a_subscription_leaves_the_server_by_timer_alone() -> None:
     assert server.broker is not None
     assert server.broker.subscriptions == 0
     assert list(store.load(SUBSCRIPTIONS)) == []
+
+
+def test_e2_a_robust_server_says_it_again_until_it_is_heard_and_as_long_as_it_is_so() -> None:
+    server = a_server(config=ROBUST)
+    start = wire.StartSubscription(1, subscribe(1, "goal", by=BOB), 20)
+    server.handle(Received(BOB, start), now_us=10)
+    told = insert(server, photo(7, tags=("goal",), by=ALICE, data=b"pixels", at_us=90))
+    [letter] = [message for to, message in told if to == BOB]
+    assert isinstance(letter, wire.Letter)
+    assert isinstance(letter.message, wire.Notify)
+    again = server.handle(TimerFired(LetterTimer(letter.number)), now_us=600_000)
+    assert sent(again) == [(BOB, letter)]
+
+    server.handle(
+        Received(ALICE, wire.Receipt(letter.number)), now_us=700_000
+    )  # not for her to say
+    assert sent(server.handle(TimerFired(LetterTimer(letter.number)), 1_500_000)) == [(BOB, letter)]
+    server.handle(Received(BOB, wire.Receipt(letter.number)), now_us=1_600_000)
+    assert sent(server.handle(TimerFired(LetterTimer(letter.number)), 3_000_000)) == []
+
+
+def test_e2_a_client_says_that_a_letter_came_and_takes_none_from_strangers() -> None:
+    client = a_client()
+    note = wire.Notify(photo(7, tags=("goal",), by=BOB, at_us=90), ("s1",))
+    assert (SERVER, wire.Receipt(5)) in sent(
+        client.handle(Received(SERVER, wire.Letter(5, note)), now_us=10)
+    )
+    assert sent(client.handle(Received(BOB, wire.Letter(6, note)), now_us=20)) == []
+    assert client.dropped["notify from a stranger"] == 1

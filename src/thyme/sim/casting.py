@@ -22,7 +22,9 @@ from thyme.sim.mobility import RandomWaypoint, crowd, place
 from thyme.sim.paths import Leg, Point
 from thyme.sim.scenario import Kind, Profile, Scenario, Substrate
 from thyme.storage.store import Store
-from thyme.substrates.es import EsConfig, EsNode
+from thyme.substrates.es import PAPER as ES_PAPER
+from thyme.substrates.es import ROBUST as ES_ROBUST
+from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import PAPER as LS_PAPER
 from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
@@ -122,7 +124,8 @@ Maker = Callable[[Scenario, NodeId, NodeId, Store, int], Node]
 def _es_node(
     scenario: Scenario, node_id: NodeId, server_id: NodeId, store: Store, life: int
 ) -> Node:
-    return EsNode(node_id, server_id, store, stream(scenario.seed, "es", node_id, life), EsConfig())
+    config = ES_ROBUST if scenario.profile is Profile.ROBUST else ES_PAPER
+    return EsNode(node_id, server_id, store, stream(scenario.seed, "es", node_id, life), config)
 
 
 def _ls_node(

@@ -92,7 +92,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Joules(msgspec.Struct, frozen=True):
-    """What the devices spent."""
+    """What the users' devices spent."""
 
     mean: float
     max: float
@@ -142,14 +142,17 @@ def outcome_of(run: Run) -> Outcome:
             by_type=measures.loads,
         ),
         load=Share(measures.hot_spot.max, measures.hot_spot.gini),
-        energy_j=Joules(
-            mean=measures.joules / len(measures.nodes),
-            max=max(node.energy.joules for node in measures.nodes),
-        ),
+        energy_j=_joules(run),
         analytical=_analytical(run),
         wall_s=run.wall_s,
         events=run.events,
     )
+
+
+def _joules(run: Run) -> Joules:
+    """Of the users' devices: a server has a socket."""
+    spent = [node.energy.joules for node in run.measurements.nodes[: run.scenario.nodes]]
+    return Joules(sum(spent) / len(spent), max(spent))
 
 
 # Operations
@@ -250,15 +253,16 @@ def notifications_of(run: Run) -> Notifications:
 
 def _due_us(run: Run) -> dict[tuple[int, str, str], int]:
     """When each notification is due: as a perfect execution gives it, or when the subscriber's
-    device is up again, if it is down then."""
+    device is up again, if it is down then. Who never comes back cannot be told."""
     origin_us = run.scenario.timeline.origin_us
     due_us: dict[tuple[int, str, str], int] = {}
     for note in run.expected:
-        at_us = origin_us + note.at_us
+        at_us: int | None = origin_us + note.at_us
         for since_us, until_us in run.downtimes.get(note.user, []):
-            if since_us <= at_us and until_us is not None and at_us < until_us:
+            if at_us is not None and since_us <= at_us and (until_us is None or at_us < until_us):
                 at_us = until_us
-        due_us[note.user, note.sid, note.oid] = at_us
+        if at_us is not None and at_us < run.scenario.timeline.end_us:
+            due_us[note.user, note.sid, note.oid] = at_us
     return due_us
 
 

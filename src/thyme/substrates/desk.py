@@ -16,6 +16,7 @@ from thyme.model.ids import NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription
 from thyme.protocol import messages as wire
+from thyme.protocol.letters import Letters
 from thyme.protocol.node import Outbox
 from thyme.substrates.broker import Broker, PastPage
 
@@ -100,3 +101,11 @@ def page_for(broker: Broker, request: wire.FetchPage, now_us: int) -> PastPage:
 def as_reply(number: wire.RequestNumber, page: PastPage) -> wire.Page:
     """A page as it travels."""
     return wire.Page(number, page.total, page.items, page.more)
+
+
+def post_note(
+    broker: Broker, letters: Letters, subscriber: NodeId, note: wire.Notify, now_us: int
+) -> None:
+    """Tells a subscriber of a new object, as often as it takes, for as long as it is there."""
+    there, key = broker.catalogue.history, note.metadata.key
+    letters.post(subscriber, lambda _: note if key in there else None, now_us)

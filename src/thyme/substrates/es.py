@@ -13,9 +13,11 @@ from typing import assert_never
 
 import msgspec
 
+from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Limits
 from thyme.protocol import messages as wire
+from thyme.protocol.letters import Letters, LetterTimer
 from thyme.protocol.node import (
     Action,
     Asked,
@@ -30,9 +32,9 @@ from thyme.protocol.node import (
 from thyme.protocol.operations import Operations, RetryPolicy, RetryTimer
 from thyme.storage.store import Store
 from thyme.substrates.broker import Broker, BrokerConfig
-from thyme.substrates.brokers import OneBroker
+from thyme.substrates.brokers import AtHome, OneBroker
 from thyme.substrates.client import Client, Guarantees
-from thyme.substrates.desk import BrokerDue, Desk
+from thyme.substrates.desk import BrokerDue, Desk, post_note
 from thyme.substrates.lifespan import LifeSpan, WorldOver
 from thyme.substrates.loopback import looped_back
 from thyme.substrates.subscriber import EndOfFrame, Subscriber, SubscriberConfig
@@ -43,10 +45,21 @@ class EsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     limits: Limits = Limits()
     retries: RetryPolicy = RetryPolicy()
+    letters: RetryPolicy = RetryPolicy(tries_max=1)
+    """How often notifications are sent until they are acknowledged; 1 leaves them to the link."""
     broker: BrokerConfig = BrokerConfig()
     subscriber: SubscriberConfig = SubscriberConfig()
     guarantees: Guarantees = Guarantees()
     world_ends_us: int | None = None
+
+
+PAPER = EsConfig()
+"""As in the documents: notifications are up to the link."""
+ROBUST = EsConfig(
+    retries=RetryPolicy(tries_max=8, backoff=1.5),
+    letters=RetryPolicy(tries_max=8, wait_us=SECOND_US // 2, backoff=1.5),
+)
+"""For networks that lose much: more tries, and notifications are acknowledged (B3)."""
 
 
 class EsNode:
@@ -65,14 +78,15 @@ class EsNode:
         self.subscriber = Subscriber(node_id, self._outbox, store, config.subscriber)
         self._client = Client(
             node_id,
+            AtHome(lambda _: server_id, self._operations),
             OneBroker(server_id, self._operations),
             self._outbox,
-            self._operations,
             self.subscriber,
             rng,
             config.limits,
             config.guarantees,
         )
+        self._letters = Letters(self._outbox, config.letters, rng)
         self._desk: Desk | None = None
         self.dropped: Counter[str] = Counter()
 
@@ -100,6 +114,7 @@ class EsNode:
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
         self.subscriber.check()
+        self._letters.check()
         if self.broker is not None:
             self.broker.check()
 
@@ -124,12 +139,20 @@ class EsNode:
     def _start(self, now_us: int) -> None:
         if self._node_id == self._server_id:
             broker = Broker(self._store, self._config.broker, now_us)
-            self._desk = Desk(broker, self._outbox, lambda to, note, _: self._outbox.send(to, note))
+            self._desk = Desk(broker, self._outbox, self._notify)
         self.subscriber.set_timers()
         self._life_span.set_timer()
 
+    def _notify(self, subscriber: NodeId, note: wire.Notify, now_us: int) -> None:
+        if subscriber == self._node_id:
+            self._outbox.send(subscriber, note)
+        elif self.broker is not None:
+            post_note(self.broker, self._letters, subscriber, note, now_us)
+
     def _on_timer(self, event: TimerFired, now_us: int) -> None:
         match event.timer:
+            case LetterTimer():
+                self._letters.on_timer(event.timer, now_us)
             case RetryTimer():
                 self._operations.on_timer(event.timer, now_us)
             case EndOfFrame():
@@ -145,6 +168,13 @@ class EsNode:
                 self._client.on_notify(sender, message, now_us)
             else:
                 self.dropped["notify from a stranger"] += 1
+        elif isinstance(message, wire.Letter) and isinstance(message.message, wire.Notify):
+            if sender == self._server_id:
+                self._on_message(sender, self._letters.on_letter(sender, message), now_us)
+            else:
+                self.dropped["notify from a stranger"] += 1
+        elif isinstance(message, wire.Receipt):
+            self._letters.on_receipt(sender, message)
         elif isinstance(message, wire.Reply):
             self._operations.on_reply(sender, message, now_us)
         elif not isinstance(message, wire.Ask):

@@ -37,8 +37,9 @@ from thyme.protocol.operations import Operations, RetryPolicy, RetryTimer
 from thyme.routing.flooding import Flooding, FloodingConfig, ForgetFloods, Rebroadcast
 from thyme.storage.store import Store
 from thyme.substrates.broker import Broker, BrokerConfig
+from thyme.substrates.brokers import AtHome
 from thyme.substrates.client import Client, Guarantees
-from thyme.substrates.desk import BrokerDue, Desk, as_reply, page_for
+from thyme.substrates.desk import BrokerDue, Desk, as_reply, page_for, post_note
 from thyme.substrates.lifespan import LifeSpan, WorldOver
 from thyme.substrates.loopback import looped_back
 from thyme.substrates.ls.joining import AnswerTimer, Joining, JoiningConfig, JoinTimer
@@ -97,9 +98,9 @@ class LsNode:
         )
         self._client = Client(
             node_id,
+            AtHome(lambda key: key.owner, self._operations),
             self._owners,
             outbox,
-            self._operations,
             self.subscriber,
             rng,
             config.limits,
@@ -264,10 +265,7 @@ class LsNode:
         return as_reply(request.request, page) if page.total else None
 
     def _notify(self, subscriber: NodeId, note: wire.Notify, now_us: int) -> None:
-        """Tells a subscriber of a new object, for as long as it is there."""
         if subscriber == self._node_id:
             self._outbox.send(subscriber, note)
-            return
-        there = self.broker.catalogue.history
-        key = note.metadata.key
-        self._letters.post(subscriber, lambda _: note if key in there else None, now_us)
+        else:
+            post_note(self.broker, self._letters, subscriber, note, now_us)

@@ -17,7 +17,7 @@ import msgspec
 
 from thyme.model.errors import OperationError, OperationTimeoutError, RejectedError
 from thyme.model.frames import SECOND_US
-from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.ids import NodeId, SubscriptionId, as_node_id
 from thyme.model.subscriptions import Subscription, SubscriptionKey
 from thyme.protocol.messages import (
     OwnerPage,
@@ -30,7 +30,15 @@ from thyme.protocol.messages import (
 from thyme.protocol.node import Outbox
 from thyme.protocol.operations import Operations
 from thyme.routing.flooding import Flooding
-from thyme.substrates.brokers import MakePage, OnEnd, OnPages, Pages, failure_of
+from thyme.substrates.brokers import (
+    MakePage,
+    OnEnd,
+    OnPages,
+    Pages,
+    Source,
+    failure_of,
+    stop_at,
+)
 from thyme.substrates.desk import Desk, as_reply, page_for
 
 
@@ -85,9 +93,6 @@ class EveryOwner:
         self._next_number = rng.getrandbits(48)
         self._collections: dict[Subject, _Collection] = {}
 
-    def home(self, key: Key) -> NodeId:
-        return key.owner
-
     def subscribe(
         self,
         subscription: Subscription,
@@ -114,6 +119,9 @@ class EveryOwner:
         self._flooding.flood(StopSubscription(self._draw_number(), key), now_us)
         on_end("", "", now_us)
 
+    def stop(self, source: Source, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
+        stop_at(self._operations, as_node_id(source), key, now_us, on_end)
+
     def search(self, make: MakePage, now_us: int, on_pages: OnPages, on_failure: OnEnd) -> None:
         if len(self._collections) >= self._config.searches_max:
             detail = "too many searches under way; wait for some to end"
@@ -127,7 +135,7 @@ class EveryOwner:
 
     def read_on(
         self,
-        source: NodeId,
+        source: Source,
         make: MakePage,
         now_us: int,
         on_page: Callable[[Page, int], None],
@@ -145,7 +153,7 @@ class EveryOwner:
             else:
                 on_failure(code, detail, now_us)
 
-        self._operations.start(source, make, now_us, on_reply, on_end)
+        self._operations.start(as_node_id(source), make, now_us, on_reply, on_end)
 
     def on_owner_page(self, sender: NodeId, message: OwnerPage) -> bool:
         """The first batch of an owner; False if nobody collects it."""
