@@ -8,7 +8,7 @@ from pathlib import Path
 
 from thyme.substrates.ls.node import PAPER, ROBUST
 
-PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0010-local-storage.md"
+PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0009-local-storage.md"
 
 
 def test_the_profiles_are_the_ones_decided() -> None:
