@@ -55,7 +55,7 @@ def names(folder: Path) -> list[str]:
 LATENCY = {"mean", "p50", "p95", "max"}
 
 
-@pytest.mark.parametrize("substrate", ["es", "ls"])
+@pytest.mark.parametrize("substrate", ["es", "ls", "dcs"])
 def test_the_json_has_the_keys_of_the_documents(thyme: Thyme, trace: Path, substrate: str) -> None:
     """S14, S15, S18."""
     result = run(thyme, "--trace", str(trace), "--json", substrate=substrate)
@@ -257,7 +257,7 @@ def test_what_makes_no_sense_is_refused_by_name(
 
 
 def test_there_is_no_other_substrate(thyme: Thyme) -> None:
-    assert "--substrate 'cloud' is unknown; there is es or ls" in refused(
+    assert "--substrate 'cloud' is unknown; there is es, ls or dcs" in refused(
         run(thyme, substrate="cloud")
     )
     assert "--substrate" in refused(thyme("sim", "run"))

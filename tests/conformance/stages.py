@@ -17,13 +17,19 @@ from thyme.app.pacing import PacedPort
 from thyme.app.port import Listener, Port, VirtualPort
 from thyme.model.ids import Key, NodeId
 from thyme.model.streams import stream
+from thyme.protocol.messages import CellId
 from thyme.protocol.operations import RetryPolicy
+from thyme.routing.cells import Grid
 from thyme.sim.ether import PERFECT, Conditions, Ether
 from thyme.sim.world import WirelessWorld
 from thyme.storage.sqlite import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.broker import BrokerConfig
 from thyme.substrates.catalogue import Retention
+from thyme.substrates.dcs.config import PAPER as DCS_PAPER
+from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.ground import Geography
+from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
 from thyme.substrates.solo import SoloConfig, solo_node
@@ -134,7 +140,7 @@ class PacedSoloStage(SoloStage):
         self._loop.close()
 
 
-N = TypeVar("N", EsNode, LsNode)
+N = TypeVar("N", EsNode, LsNode, DcsNode)
 
 
 class CrowdStage(Stage, Generic[N]):
@@ -142,6 +148,7 @@ class CrowdStage(Stage, Generic[N]):
 
     moment_us = SECOND_US
     many = True
+    places = AROUND_A_TABLE
 
     def __init__(
         self,
@@ -154,7 +161,7 @@ class CrowdStage(Stage, Generic[N]):
         super().__init__()
         self.reliable = conditions == PERFECT
         self._ether = (
-            WirelessWorld(AROUND_A_TABLE, seed=seed, start_us=START_US)
+            WirelessWorld(self.places, seed=seed, start_us=START_US)
             if radio
             else Ether(seed=seed, conditions=conditions, start_us=START_US)
         )
@@ -270,6 +277,60 @@ class LsStage(CrowdStage[LsNode]):
         return max(node.broker.subscriptions for node in self._nodes.values())
 
 
+FOUR_CELLS = Grid(columns=2, rows=2)
+RESIDENTS = [f"resident {number}" for number in range(8)]
+IN_FOUR_CELLS = {
+    NodeId(name.encode()): (20.0 + 40 * (place % 2) + place, 20.0 + 40 * (place // 2 % 2))
+    for place, name in enumerate((*RESIDENTS, "alice", "bob", "carol"))
+}
+
+
+class DcsStage(CrowdStage[DcsNode]):
+    """Four cells, each with two nodes that were there before; people join them."""
+
+    places = IN_FOUR_CELLS
+
+    def __init__(
+        self,
+        conditions: Conditions = PERFECT,
+        *,
+        profile: DcsConfig = DCS_PAPER,
+        seed: int = 0,
+        skews_us: dict[str, int] | None = None,
+        radio: bool = False,
+    ) -> None:
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        self._config = msgspec.structs.replace(
+            profile,
+            retries=RetryPolicy(tries_max=10, backoff=1.25),
+            broker=BrokerConfig(skew_us=SKEW_US, metadata_only=True),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+        for name in RESIDENTS:
+            self._ether.add(self._node(name), self._stores[name], lambda told: None)
+        self.elapse(5)
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
+        cell = FOUR_CELLS.cell_at(IN_FOUR_CELLS[node_id])
+        ground = Geography(node_id, FOUR_CELLS, rng)
+        return DcsNode(node_id, CellId(cell), ground, store, rng, self._config)
+
+    def open(self, name: str) -> Asker:
+        asker = super().open(name)
+        self.elapse(5)  # long enough to hear the neighbours and to join the cell
+        return asker
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        for store in self._stores.values():
+            if store.data(str(key)) is not None:
+                store.put_data(str(key), data)
+
+    def standing(self) -> int:
+        for node in self._nodes.values():
+            node.check()
+        return max(node.broker_subscriptions for node in self._nodes.values())
+
+
 STAGES: dict[str, Callable[[Path], Stage]] = {
     "solo, memory": lambda _: SoloStage(),
     "solo, SQLite": SoloStage,
@@ -280,6 +341,8 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
     "LS, perfect ether": lambda _: LsStage(),
     "LS, lossy ether": lambda _: LsStage(LOSSY, profile=ROBUST, seed=7),
     "LS, one radio hop": lambda _: LsStage(profile=ROBUST, radio=True),
+    "DCS, perfect ether": lambda _: DcsStage(),
+    "DCS, four cells by radio": lambda _: DcsStage(radio=True),
 }
 IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
 """The stages on which hours pass in no time."""

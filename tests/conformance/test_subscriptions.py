@@ -253,7 +253,9 @@ def test_m32_explain_says_why_something_did_or_did_not_match(stage: Stage) -> No
     assert not any(bob.explain(key, news).matches for key in (old, wrong, gone, never))
 
 
-@pytest.mark.parametrize("name", ["solo, memory", "ES, perfect ether", "LS, perfect ether"])
+@pytest.mark.parametrize(
+    "name", ["solo, memory", "ES, perfect ether", "LS, perfect ether", "DCS, perfect ether"]
+)
 def test_m33_one_slow_subscriber_hurts_nobody(name: str, tmp_path: Path) -> None:
     stage = STAGES[name](tmp_path)
     alice, bob, carol = (stage.person(name) for name in ("alice", "bob", "carol"))

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.conformance.stage import Person, Stage
-from tests.conformance.stages import EsStage, LsStage
+from tests.conformance.stages import DcsStage, EsStage, LsStage
 from thyme.model.errors import FrameError, InstantError, RejectedError
 
-Skewed = type[EsStage] | type[LsStage]
+Skewed = type[EsStage] | type[LsStage] | type[DcsStage]
 
 
 def publish_one_each(stage: Stage, person: Person, names: list[str]) -> None:
@@ -111,7 +111,7 @@ def test_m10_what_names_no_instant_is_refused(stage: Stage, value: object) -> No
         bob.follow("goal", datetime.now(UTC), value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("skewed", [EsStage, LsStage])
+@pytest.mark.parametrize("skewed", [EsStage, LsStage, DcsStage])
 def test_m12_within_the_skew_the_publisher_s_stamp_decides(skewed: Skewed) -> None:
     stage = skewed(skews_us={"alice": 1_500_000, "bob": -1_500_000})
     alice, bob = stage.person("alice"), stage.person("bob")
@@ -126,7 +126,7 @@ def test_m12_within_the_skew_the_publisher_s_stamp_decides(skewed: Skewed) -> No
     assert news.over == "its frame is over"
 
 
-@pytest.mark.parametrize("skewed", [EsStage, LsStage])
+@pytest.mark.parametrize("skewed", [EsStage, LsStage, DcsStage])
 def test_m12_a_straggler_within_the_skew_still_counts(skewed: Skewed) -> None:
     stage = skewed(skews_us={"alice": -1_500_000})
     alice, bob = stage.person("alice"), stage.person("bob")

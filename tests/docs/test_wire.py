@@ -15,7 +15,16 @@ from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, describe
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
-from thyme.protocol.messages import CellTarget, Detour, Message, Notify
+from thyme.protocol.messages import (
+    CellTarget,
+    Detour,
+    Grave,
+    Indexed,
+    Interest,
+    Message,
+    Notify,
+    Replica,
+)
 from thyme.query.cursor import Cursor
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire.md"
@@ -29,6 +38,10 @@ RECORDS = (
     Cursor,
     CellTarget,
     Detour,
+    Replica,
+    Indexed,
+    Interest,
+    Grave,
 )
 MESSAGES = get_args(Message)
 

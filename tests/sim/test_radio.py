@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -22,6 +23,8 @@ from thyme.sim.sets import numbers
 FRAME_US = 518
 """The air time of a frame with 300 bytes of payload."""
 DIFS_US = 50
+SILENCE_US = 50
+"""How long an acknowledgement is waited for: SIFS, a slot and a preamble."""
 
 
 class Bench:
@@ -37,6 +40,7 @@ class Bench:
         self.kernel = Kernel()
         self.received: list[tuple[object, list[int], int]] = []
         self.done: list[tuple[object, str, int]] = []
+        self.done_us: list[int] = []
         self.radio = Radio(
             self.kernel,
             positions,
@@ -51,6 +55,7 @@ class Bench:
 
     def _on_done(self, frame: Frame, how: str) -> None:
         self.done.append((frame.token, how, frame.transmissions))
+        self.done_us.append(self.kernel.now_us)
 
     def send(self, at_us: int, source: int, to: int, token: str, size: int = 300) -> None:
         self.kernel.at(at_us, lambda _: self.radio.send(source, to, size, token))
@@ -141,6 +146,57 @@ def test_s1_a_frame_that_starts_while_another_waits_out_its_difs_goes_first() ->
     bench.run()
     # The medium was idle when it came, so no back-off was drawn: it follows after DIFS.
     assert [now_us for _, _, now_us in bench.received] == [568, 568 + DIFS_US + FRAME_US]
+
+
+def test_s1_a_wait_of_no_slots_is_over_and_does_not_serve_a_frame_that_comes_later() -> None:
+    waits = Counter[int]()
+    for seed in range(320):
+        bench = Bench(in_a_row(0, 50), seed=seed)
+        bench.send(0, 0, BROADCAST, "first")
+        bench.send(570, 1, BROADCAST, "second")  # on the air 2 µs after DIFS
+        bench.send(700, 0, BROADCAST, "third")
+        bench.run()
+        (_, _, second_us), (_, _, third_us) = bench.received[1:]
+        waits[(third_us - second_us - FRAME_US - DIFS_US) // 20] += 1
+    # One in 16 drew no slots after the first frame. The third finds the medium busy: they draw
+    # again, and one in 16 of them draws none once more.
+    assert waits[0] < 320 // 64
+    assert set(waits) >= set(range(1, 16))
+
+
+def test_s1_s3_who_lost_a_header_and_senses_no_energy_takes_the_medium_for_idle() -> None:
+    config = RadioConfig(phy=Phy(sense_dbm=-82.0))
+    bench = Bench([*in_a_row(0, 90, 180), (90.0, 40.0)], config=config)
+    bench.send(0, 0, BROADCAST, "left")
+    bench.send(0, 2, BROADCAST, "right")
+    bench.send(40, 1, BROADCAST, "over both")
+    bench.run()
+    # Both start at 50 µs, and their headers are over, and lost, at 70 µs: DIFS starts anew.
+    heard = [event for event in bench.received if event[1]]
+    assert heard == [("over both", [3], 70 + DIFS_US + FRAME_US)]
+
+
+def test_s1_s3_who_got_a_header_knows_of_the_frame_however_weak() -> None:
+    config = RadioConfig(phy=Phy(sense_dbm=-82.0))
+    bench = Bench(in_a_row(0, 90), config=config)
+    bench.send(0, 0, BROADCAST, "first")
+    bench.send(40, 1, BROADCAST, "second")
+    bench.run()
+    assert [now_us for _, _, now_us in bench.received] == [568, 568 + DIFS_US + FRAME_US]
+
+
+def test_s1_s3_the_window_stays_wide_after_a_frame_was_given_up_until_the_next_fails_too() -> None:
+    config = RadioConfig(mac=MacConfig(transmissions_max=1))
+    slots: list[set[int]] = [set(), set(), set()]
+    for seed in range(300):
+        bench = Bench(in_a_row(0, 300), seed=seed, config=config)  # nobody acknowledges
+        for number in range(4):
+            bench.send(0, 0, 1, f"frame {number}")
+        bench.run()
+        assert [how for _, how, _ in bench.done] == ["exceeded"] * 4
+        for seen, (before_us, after_us) in zip(slots, pairwise(bench.done_us), strict=True):
+            seen.add((after_us - before_us - DIFS_US - FRAME_US - SILENCE_US) // 20)
+    assert slots == [set(range(32)), set(range(16)), set(range(32))]
 
 
 def test_s2_two_that_cannot_hear_each_other_spoil_each_other_s_frames_in_the_middle() -> None:

@@ -14,8 +14,8 @@ from thyme.sim.kernel import Kernel
 from thyme.sim.mac import BROADCAST, MacConfig
 from thyme.sim.phy import ACK_BYTES, Phy, log_bit_success, milliwatts, phy_of
 from thyme.sim.radio import Radio, RadioConfig
-from thyme.sim.sets import numbers
 from thyme.sim.rates import MODES, Mode, mode_of, modes_of
+from thyme.sim.sets import numbers
 
 # From ns-3.44 through its Python bindings (the `ns3` package), which has the GSL built in.
 

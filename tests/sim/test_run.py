@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from functools import cache
+from itertools import product
 
 import pytest
 from msgspec.structs import replace
@@ -28,8 +29,10 @@ from thyme.sim.watch import Progress
 from thyme.traces.operations import Insert, Operation
 from thyme.traces.trace import Trace
 
-ES, LS = Substrate.ES, Substrate.LS
+ES, LS, DCS = Substrate.ES, Substrate.LS, Substrate.DCS
 substrates = pytest.mark.parametrize("substrate", [ES, LS])
+everywhere = pytest.mark.parametrize("substrate", [ES, LS, DCS])
+STAY_WHERE_THEY_ARE = [kind for kind in Kind if kind is not Kind.MOBILE]
 LONG = Timeline(operations_us=300 * SECOND_US, quiet_us=10 * SECOND_US)
 """Long enough for the crashes and absences of the documents."""
 
@@ -52,8 +55,9 @@ def outcome(substrate: Substrate, kind: Kind, profile: Profile = Profile.PAPER) 
 # The four series
 
 
-@substrates
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize(
+    ("substrate", "kind"), [*product([ES, LS], Kind), *product([DCS], STAY_WHERE_THEY_ARE)]
+)
 def test_every_series_runs_and_tells_nothing_wrong(substrate: Substrate, kind: Kind) -> None:
     """M16, M23."""
     found = outcome(substrate, kind)
@@ -73,6 +77,16 @@ def test_in_a_small_network_that_stays_together_nothing_is_lost(
     found = outcome(substrate, kind)
 
     assert found.notifications.recall == 1.0
+    for operations in found.ops.values():
+        assert operations.success in (1.0, None)
+
+
+def test_in_dcs_every_operation_succeeds_and_little_news_is_lost() -> None:
+    """D11, D18: what is spread within a cell, and notifications, are up to the link."""
+    found = outcome(DCS, Kind.STATIC)
+
+    assert found.notifications.recall is not None
+    assert found.notifications.recall >= 0.95
     for operations in found.ops.values():
         assert operations.success in (1.0, None)
 
@@ -118,7 +132,7 @@ MEETING = trace(
 )
 
 
-@substrates
+@everywhere
 def test_users_hear_what_a_perfect_execution_would_tell_them(substrate: Substrate) -> None:
     """S15, M14, M18: the past, the new, but not what was deleted before or revoked."""
     found = run(scenario(substrate, nodes=3, reaction=AT_ONCE), MEETING)
@@ -149,7 +163,7 @@ def test_the_whole_past_is_read_however_much_one_owner_has(substrate: Substrate)
     assert found.notifications.delivered == 130
 
 
-@substrates
+@everywhere
 def test_operations_at_the_very_end_are_done(substrate: Substrate) -> None:
     """S11: there is a time of quiet for what is under way."""
     last = trace(2, insert(20, 0, "o"), subscribe(20, 1, "s"))
@@ -176,6 +190,16 @@ def test_who_is_out_of_reach_hears_nothing_and_that_is_counted(substrate: Substr
 def test_a_trace_for_others_is_refused() -> None:
     with pytest.raises(ScenarioError, match="3 users"):
         run(scenario(nodes=4), MEETING)
+
+
+def test_what_dcs_cannot_do_yet_is_refused() -> None:
+    """D1, D20, M30."""
+    with pytest.raises(ScenarioError, match="stay where they are"):
+        scenario(DCS, kind=Kind.MOBILE)
+    with pytest.raises(ScenarioError, match="paper"):
+        scenario(DCS, profile=Profile.ROBUST)
+    with pytest.raises(ScenarioError, match="at most 65536 cells"):
+        scenario(DCS, area_m=(90_000.0, 90_000.0))
 
 
 # Crashes (C9)
@@ -303,9 +327,10 @@ def test_users_do_nothing_while_their_devices_are_off(substrate: Substrate) -> N
 # Same again, and watched
 
 
-@substrates
+@everywhere
 def test_the_same_scenario_and_seed_give_the_same_run(substrate: Substrate) -> None:
-    planned = scenario(substrate, nodes=3, kind=Kind.MOBILE, reaction=AT_ONCE)
+    kind = Kind.STATIC if substrate is DCS else Kind.MOBILE
+    planned = scenario(substrate, nodes=3, kind=kind, reaction=AT_ONCE)
 
     def everything(of: Scenario) -> Run:
         return replace(run(of, MEETING), wall_s=0.0)

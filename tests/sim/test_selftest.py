@@ -108,7 +108,7 @@ def test_the_full_self_test_has_every_set_load_and_profile() -> None:
         ("c_chain", 1),
         ("c_chain", 10),
         ("link", 5),
-        ("e_replies", 5),
+        ("e_replies", 12),
     }
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import ALICE, photo, subscribe
-from thyme.model.ids import Key, NodeId
+from thyme.model.ids import NodeId, as_node_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
 from thyme.protocol.messages import Page
@@ -17,7 +17,7 @@ from thyme.protocol.requests import Notified
 from thyme.query.cursor import cursor_of
 from thyme.query.history import HistoryIndex
 from thyme.storage.store import MemoryStore
-from thyme.substrates.brokers import MakePage, OnEnd, OnPages
+from thyme.substrates.brokers import MakePage, OnEnd, OnPages, Source
 from thyme.substrates.past import Past, Reading, merged
 from thyme.substrates.subscriber import Subscriber, SubscriberConfig
 
@@ -33,9 +33,6 @@ class Shelves:
         for item in items:
             self.histories[item.owner].add(item)
 
-    def home(self, key: Key) -> NodeId:
-        return key.owner
-
     def subscribe(
         self,
         subscription: Subscription,
@@ -50,18 +47,21 @@ class Shelves:
     def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
         raise NotImplementedError
 
+    def stop(self, source: Source, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
+        raise NotImplementedError
+
     def search(self, make: MakePage, now_us: int, on_pages: OnPages, on_failure: OnEnd) -> None:
         on_pages({owner: self._page(owner, make) for owner in OWNERS}, now_us)
 
     def read_on(
         self,
-        source: NodeId,
+        source: Source,
         make: MakePage,
         now_us: int,
         on_page: Callable[[Page, int], None],
         on_failure: OnEnd,
     ) -> None:
-        on_page(self._page(source, make), now_us)
+        on_page(self._page(as_node_id(source), make), now_us)
 
     def _page(self, owner: NodeId, make: MakePage) -> Page:
         request = make(0)

@@ -11,19 +11,31 @@ from thyme.model.metadata import DIGEST_BYTES, Metadata
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
 from thyme.model.tags import Tag, as_tag, as_tags
 from thyme.protocol.messages import (
+    AnnounceReplica,
     CellBeacon,
     CellId,
+    CellNotify,
     CellPacket,
+    CellPage,
     CellSpread,
+    CellState,
+    CellStatus,
     CellTarget,
     DeleteObject,
     Detour,
     Done,
+    FetchCellState,
     FetchObject,
     FetchPage,
     FetchStatus,
     Flooded,
+    FromCell,
+    Grave,
+    HoldObject,
+    Indexed,
+    IndexObject,
     InsertObject,
+    Interest,
     JoinReply,
     JoinRequest,
     Letter,
@@ -36,6 +48,7 @@ from thyme.protocol.messages import (
     Page,
     Receipt,
     Refused,
+    Replica,
     RouteUpdate,
     StartSubscription,
     StopSubscription,
@@ -162,4 +175,28 @@ messages[CellSpread] = st.builds(
 )
 messages[CellBeacon] = st.builds(CellBeacon, cells, st.booleans(), data, data)
 messages[Undelivered] = st.builds(Undelivered, numbers, node_ids, cells)
+replicas = st.lists(st.builds(Replica, cells, st.none() | node_ids), max_size=3).map(tuple)
+indexed = st.builds(Indexed, metadata, replicas, replicas)
+graves = st.lists(st.builds(Grave, st.text(), st.text(), instants), max_size=3).map(tuple)
+messages[IndexObject] = st.builds(IndexObject, numbers, indexed)
+messages[AnnounceReplica] = st.builds(AnnounceReplica, keys)
+messages[HoldObject] = st.builds(HoldObject, metadata, data)
+messages[CellNotify] = st.builds(CellNotify, indexed, st.lists(sids, max_size=4).map(tuple))
+messages[CellPage] = st.builds(
+    CellPage, numbers, numbers, st.lists(indexed, max_size=3).map(tuple), st.booleans()
+)
+messages[CellStatus] = st.builds(CellStatus, numbers, st.text(), st.none() | indexed)
+messages[FromCell] = st.builds(FromCell, cells, _carried)
+messages[FetchCellState] = st.builds(FetchCellState, numbers)
+messages[CellState] = st.builds(
+    CellState,
+    numbers,
+    counts,
+    counts,
+    st.lists(indexed, max_size=2).map(tuple),
+    st.lists(st.builds(Interest, subscriptions, cells), max_size=2).map(tuple),
+    graves,
+    graves,
+    st.lists(metadata, max_size=2).map(tuple),
+)
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

@@ -15,19 +15,31 @@ from thyme.model.errors import DecodeError
 from thyme.model.frames import ALWAYS
 from thyme.model.ids import SubscriptionId
 from thyme.protocol.messages import (
+    AnnounceReplica,
     CellBeacon,
     CellId,
+    CellNotify,
     CellPacket,
+    CellPage,
     CellSpread,
+    CellState,
+    CellStatus,
     CellTarget,
     DeleteObject,
     Detour,
     Done,
+    FetchCellState,
     FetchObject,
     FetchPage,
     FetchStatus,
     Flooded,
+    FromCell,
+    Grave,
+    HoldObject,
+    Indexed,
+    IndexObject,
     InsertObject,
+    Interest,
     JoinReply,
     JoinRequest,
     Letter,
@@ -40,6 +52,7 @@ from thyme.protocol.messages import (
     Page,
     Receipt,
     Refused,
+    Replica,
     RouteUpdate,
     StartSubscription,
     StopSubscription,
@@ -56,6 +69,8 @@ PHOTO_HEX = (
     " 92 a4 676f616c a5 c3a9646572 c402 7468 cf 0005374f00dd4b00 06"  # tags, summary, stamp, size
     " c420 6ec9c2b0eb14010746c8bce8939303b382344b296206612eb8a907a37b2b2f37 c0"  # digest, no end
 )
+INDEXED = Indexed(PHOTO, (Replica(CellId(9)),), (Replica(CellId(8), ALICE),))
+INDEXED_HEX = f"93 {PHOTO_HEX} 91 92 09 c0 91 92 08 c405 616c696365"
 GOLDEN: list[tuple[Message, str]] = [
     (InsertObject(1, PHOTO, b"pixels"), f"01 94 01 01 {PHOTO_HEX} c406 706978656c73"),
     (DeleteObject(2, key(7)), "01 93 02 02 92 a6 70686f746f37 c403 626f62"),
@@ -123,6 +138,30 @@ GOLDEN: list[tuple[Message, str]] = [
         "01 98 42 c405 616c696365 09 10 03 08 07 92 10 07",
     ),
     (Undelivered(16, BOB, CellId(8)), "01 94 43 10 c403 626f62 08"),
+    (IndexObject(17, INDEXED), f"01 93 50 11 {INDEXED_HEX}"),
+    (AnnounceReplica(key(7)), "01 92 51 92 a6 70686f746f37 c403 626f62"),
+    (HoldObject(PHOTO, b"pixels"), f"01 93 52 {PHOTO_HEX} c406 706978656c73"),
+    (CellNotify(INDEXED, (SubscriptionId("sub1"),)), f"01 93 53 {INDEXED_HEX} 91 a4 73756231"),
+    (CellPage(18, 1, (INDEXED,), False), f"01 95 54 12 01 91 {INDEXED_HEX} c2"),
+    (CellStatus(19, "there", INDEXED), f"01 94 55 13 a5 7468657265 {INDEXED_HEX}"),
+    (FromCell(CellId(8), Done(7)), "01 93 56 08 92 10 07"),
+    (FetchCellState(20), "01 92 57 14"),
+    (
+        CellState(
+            20,
+            0,
+            1,
+            (INDEXED,),
+            (Interest(subscribe(1, "goal"), CellId(9)),),
+            (Grave("photo1@00", "deleted", 5),),
+            (Grave("sub2@00", "cancelled", 6),),
+            (PHOTO,),
+        ),
+        f"01 99 58 14 00 01 91 {INDEXED_HEX}"
+        " 91 92 93 92 a4 73756231 c405 616c696365 91 92 91 a4 676f616c 90 92 c0 c0 09"
+        " 91 93 a9 70686f746f31403030 a7 64656c65746564 05"
+        f" 91 93 a7 73756232403030 a9 63616e63656c6c6564 06 91 {PHOTO_HEX}",
+    ),
 ]
 each_golden = pytest.mark.parametrize(
     ("message", "golden"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN]
@@ -167,6 +206,15 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         65: "CellPacket",
         66: "CellSpread",
         67: "Undelivered",
+        80: "IndexObject",
+        81: "AnnounceReplica",
+        82: "HoldObject",
+        83: "CellNotify",
+        84: "CellPage",
+        85: "CellStatus",
+        86: "FromCell",
+        87: "FetchCellState",
+        88: "CellState",
     }
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from thyme.sim.watch import Progress
     from thyme.traces.trace import Trace
 
-SUBSTRATES = ("es", "ls")
+SUBSTRATES = ("es", "ls", "dcs")
 KINDS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
 NODES = 100
@@ -53,6 +53,7 @@ exit status: 0 all is well, 2 what was asked cannot be done
 examples:
   thyme sim run --substrate ls --nodes 16
   thyme sim run --substrate es --nodes 36 --scenario transient --failing 0.4 --seed 3 --json
+  thyme sim run --substrate dcs --nodes 36 --scenario crash --failing 0.2
   thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
 """
 

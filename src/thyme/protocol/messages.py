@@ -3,7 +3,7 @@
 Immutable records; on the wire each is an array that starts with its number (`tag`) and lists its
 fields in the order they stand here (see docs/wire.md). Fields may be added at the end, with a
 default; numbers are never used twice.
-Clauses: M13–M20, M25, E2, R1, D4–D9.
+Clauses: M13–M20, M25, E2, R1, D4–D9, D11–D18, D23.
 """
 
 from __future__ import annotations
@@ -331,6 +331,126 @@ class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
         as_cell_id(self.cell)
 
 
+class Replica(msgspec.Struct, frozen=True, array_like=True):
+    """Where an object can be had: from any node of a cell, or from one in it (D12)."""
+
+    cell: CellId
+    node: NodeId | None = None
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+        if self.node is not None:
+            as_node_id(self.node)
+
+
+class Indexed(msgspec.Struct, frozen=True, array_like=True):
+    """Metadata as a cell keeps it: with its replication list, the active replicas first (D12)."""
+
+    metadata: Metadata
+    active: tuple[Replica, ...]
+    passive: tuple[Replica, ...] = ()
+
+
+class Interest(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription as a cell keeps it: the conjunctions keyed there, and the subscriber's cell
+    (D16)."""
+
+    subscription: Subscription
+    cell: CellId
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class Grave(msgspec.Struct, frozen=True, array_like=True):
+    """What left: its written key, why, and when (D15)."""
+
+    key: str
+    why: str
+    at_us: int
+
+
+class IndexObject(msgspec.Struct, frozen=True, array_like=True, tag=80):
+    """Keep this metadata and notify whom it concerns (D11). Answered by `Done` or `Refused`."""
+
+    request: RequestNumber
+    indexed: Indexed
+
+
+class AnnounceReplica(msgspec.Struct, frozen=True, array_like=True, tag=81):
+    """The sender has this object, too (D13). Not answered."""
+
+    key: Key
+
+
+class HoldObject(msgspec.Struct, frozen=True, array_like=True, tag=82):
+    """Be an active replica of this object (D11, D14). Not answered."""
+
+    metadata: Metadata
+    data: bytes
+
+
+class CellNotify(msgspec.Struct, frozen=True, array_like=True, tag=83):
+    """One object that matches subscriptions of the receivers (D9, D17). Not answered."""
+
+    indexed: Indexed
+    sids: tuple[SubscriptionId, ...]
+    """Of all receivers: each knows its own."""
+
+    def __post_init__(self) -> None:
+        for sid in self.sids:
+            as_subscription_id(sid)
+
+
+class CellPage(msgspec.Struct, frozen=True, array_like=True, tag=84):
+    """A `Page` of a cell, with replication lists."""
+
+    request: RequestNumber
+    total: int
+    items: tuple[Indexed, ...]
+    more: bool
+
+
+class CellStatus(msgspec.Struct, frozen=True, array_like=True, tag=85):
+    """What a cell knows of a key: an `ObjectStatus` with the replication list."""
+
+    request: RequestNumber
+    state: str
+    indexed: Indexed | None
+
+
+class FromCell(msgspec.Struct, frozen=True, array_like=True, tag=86):
+    """A reply in the name of a cell: the one that was asked, whoever answers for it (D6, D11)."""
+
+    cell: CellId
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+        if isinstance(self.message, FromCell):
+            raise ValueError("a reply in the name of a cell holds no other")
+
+
+class FetchCellState(msgspec.Struct, frozen=True, array_like=True, tag=87):
+    """What does our cell know (D23)? Answered by all parts of `CellState`."""
+
+    request: RequestNumber
+
+
+class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
+    """Some of what a cell knows: part `part` of `parts`, counted from 0 (D23)."""
+
+    request: RequestNumber
+    part: int
+    parts: int
+    objects: tuple[Indexed, ...] = ()
+    interests: tuple[Interest, ...] = ()
+    buried_objects: tuple[Grave, ...] = ()
+    buried_subscriptions: tuple[Grave, ...] = ()
+    held: tuple[Metadata, ...] = ()
+    """The objects of which the nodes of the cell are active replicas."""
+
+
 def as_cell_id(value: int) -> CellId:
     """A cell's number."""
     if not 0 <= value < CELLS_MAX:
@@ -364,4 +484,26 @@ Carriage = Packet | RouteUpdate
 News = Notify | OwnerPage
 Joining = JoinRequest | JoinReply
 Cells = CellBeacon | CellPacket | CellSpread | Undelivered
-Message = Ask | Reply | News | Joining | Letter | Receipt | Flooded | Carriage | Cells
+CellAsk = (
+    IndexObject
+    | DeleteObject
+    | StartSubscription
+    | StopSubscription
+    | FetchPage
+    | FetchObject
+    | FetchStatus
+)
+"""What cells, and nodes in cells, are asked (D11–D18)."""
+CellReply = Done | Refused | CellPage | CellStatus | ObjectData
+InCells = (
+    IndexObject
+    | AnnounceReplica
+    | HoldObject
+    | CellNotify
+    | CellPage
+    | CellStatus
+    | FromCell
+    | FetchCellState
+    | CellState
+)
+Message = Ask | Reply | News | Joining | Letter | Receipt | Flooded | Carriage | Cells | InCells

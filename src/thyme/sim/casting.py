@@ -1,8 +1,9 @@
 """Casting: the nodes of a scenario, their places and ways, and what befalls them.
 
-One function per substrate makes a node; what runs on several hops stands on DSDV, as in the
-documents. A node's randomness comes from the scenario's seed, its number and its life.
-Clauses: E3, L4, S6, S7, S12.
+One function per substrate makes a node; ES and LS stand on DSDV, as in the documents, and a node of
+DCS has a routing of its own. A node's randomness comes from the scenario's seed, its number and its
+life.
+Clauses: D1, E3, L4, S6, S7, S12.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from thyme.sim.churn import Restless, permanent_crashes, transient_churn
 from thyme.sim.faults import Memory, Schedule, merge
 from thyme.sim.mobility import RandomWaypoint, crowd, place
 from thyme.sim.paths import Leg, Point
-from thyme.sim.scenario import Kind, Profile, Scenario, Substrate
+from thyme.sim.scenario import Kind, Profile, Scenario, Substrate, grid_over
 from thyme.storage.store import Store
+from thyme.substrates.dcs.config import PAPER as DCS_PAPER
+from thyme.substrates.dcs.ground import Geography
+from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
@@ -53,16 +57,31 @@ class Cast:
         self.places = self._places()
         self.joins_us = [self._join_us(number) for number in range(len(self.names))]
         self.schedule = self._schedule(trace)
-        self._make_inner = _MAKERS[scenario.substrate]
 
     def make(self, node_id: NodeId, store: Store, life: int) -> Node:
         """The node of a device for one of its lives."""
         scenario = self._scenario
         number = self.names.index(node_id)
+        if scenario.substrate is Substrate.DCS:
+            return self._dcs_node(number, store, life)
         outbox = Outbox()
-        inner = self._make_inner(scenario, node_id, self.names[-1], store, life)
+        make_inner = _MAKERS[scenario.substrate]
+        inner = make_inner(scenario, node_id, self.names[-1], store, life)
         routing = Dsdv(node_id, outbox, stream(scenario.seed, "dsdv", number, life))
         return Relay(inner, routing, outbox, inner_starts_us=self.joins_us[number])
+
+    def _dcs_node(self, number: int, store: Store, life: int) -> Node:
+        node_id, seed = self.names[number], self._scenario.seed
+        grid = grid_over(self._scenario.area)
+        return DcsNode(
+            node_id,
+            grid.cell_at(self.places[number]),
+            Geography(node_id, grid, stream(seed, "cells", number, life)),
+            store,
+            stream(seed, "dcs", node_id, life),
+            DCS_PAPER,
+            joins_us=self.joins_us[number],
+        )
 
     def paths(self) -> dict[NodeId, Iterator[Leg]]:
         """The ways of those that move; nobody's but in the mobile series. The server stays."""

@@ -18,6 +18,7 @@ import msgspec
 from thyme.sim.kernel import Kernel
 from thyme.sim.medium import Air, Medium
 from thyme.sim.phy import ACK_BYTES, CTS_BYTES, OVERHEAD_BYTES, RTS_BYTES, Phy
+from thyme.sim.sets import numbers
 from thyme.sim.tally import Tally
 
 BROADCAST = -1
@@ -58,8 +59,8 @@ class _Station:
     """One node's MAC."""
 
     __slots__ = (
-        "asks_at_us", "bit", "count_from_us", "number", "off", "queue", "sending", "slots", "turn",
-        "window",
+        "asks_at_us", "bit", "count_from_us", "failures", "number", "off", "queue", "sending",
+        "slots", "turn", "window",
     )  # fmt: skip
 
     def __init__(self, number: int, window: int) -> None:
@@ -67,6 +68,8 @@ class _Station:
         self.bit = 1 << number
         self.queue: deque[Frame] = deque()
         self.window = window
+        self.failures = 0
+        """How often the window has widened since it was at its narrowest."""
         self.slots = 0
         self.count_from_us: int | None = None
         """Since when the slots are counted down; None while the medium is busy."""
@@ -216,12 +219,9 @@ class Dcf:
                 continue
             passed = (now_us - from_us) // slot_us
             if passed > 0:
-                if passed < station.slots:
-                    station.slots -= passed
-                else:
-                    station.slots = 0
-                    if not station.queue:
-                        self._counting ^= bit  # it had nothing to send, and waited long enough
+                station.slots = station.slots - passed if passed < station.slots else 0
+            if not station.slots and not station.queue:
+                self._counting ^= bit  # it had nothing to send, and waited long enough
             station.count_from_us = None
             station.asks_at_us = None
             station.turn += 1
@@ -387,7 +387,16 @@ class Dcf:
         waiting = air.sense & self._counting
         if waiting:
             self._freeze(waiting)
+        if not self._medium.patient:
+            self._kernel.at(air.payload_us, self._on_header_end, air)
         self._kernel.at(air.end_us, on_end, air)
+
+    def _on_header_end(self, air: Air) -> None:
+        """Those who lost the header, and sense nothing else, count on."""
+        for number in numbers(self._medium.end_header(air) & self._counting):
+            station = self._stations[number]
+            if station.count_from_us is None:
+                self._count(station, self._idle_from_us(air, station.bit))
 
     def _on_data_end(self, air: Air) -> None:
         frame, decoded = self._taken_off(air)
@@ -425,17 +434,29 @@ class Dcf:
         """No acknowledgement: again, with a wider window, or never."""
         if station.off:
             return
-        frame = station.queue[0]
-        if frame.transmissions >= self._config.transmissions_max:
+        self._widen(station)
+        if station.queue[0].transmissions >= self._config.transmissions_max:
             self._finish(station, "exceeded")
-            return
-        station.window = min(2 * station.window + 1, self._config.window_max)
-        self._back_off(station, self._kernel.now_us + self._difs_us)
+        else:
+            self._back_off(station, self._kernel.now_us + self._difs_us)
+
+    def _widen(self, station: _Station) -> None:
+        """The failures that widen the window are the station's, not one frame's: it stays wide when
+        a frame is given up, until something gets through or the next one fails, too."""
+        config = self._config
+        if station.failures < config.transmissions_max:
+            station.failures += 1
+            station.window = min(2 * station.window + 1, config.window_max)
+        else:
+            station.failures = 0
+            station.window = config.window_min
 
     def _finish(self, station: _Station, how: str) -> None:
         if station.off:
             return
         frame = station.queue.popleft()
-        station.window = self._config.window_min
+        if how == "sent":
+            station.failures = 0
+            station.window = self._config.window_min
         self._back_off(station, self._kernel.now_us + self._difs_us)
         self._on_done(frame, how)

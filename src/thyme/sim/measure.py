@@ -28,7 +28,7 @@ OPERATIONS: dict[type[object], Operation] = {
 """The requests that have a price in the documents."""
 
 
-CONTROL = frozenset({"RouteUpdate"})
+CONTROL = frozenset({"RouteUpdate", "CellBeacon"})
 """The messages by which routings keep themselves up to date, by name."""
 
 

@@ -72,8 +72,9 @@ class Medium:
         self._links = links
         self._random = rng.random
         self._times: dict[int, tuple[int, int]] = {}
-        # Who listens may wait to be drawn if it does not change who senses the medium busy.
-        self._patient = phy.sense_dbm <= phy.lock_dbm
+        self.patient = phy.sense_dbm <= phy.lock_dbm
+        """Whether who gets a header does not change who senses the frame: then it may be drawn
+        late, and nobody needs to call `end_header`."""
         self._deaf = 0
         self.off = 0
         """The nodes whose radio is switched off."""
@@ -92,16 +93,29 @@ class Medium:
         if self.on_air:
             self._meet(air, bit)
         self._deaf |= bit
+        sense = row.sense | bit
+        if not self.patient:
+            sense |= row.lock & ~(self._deaf | self.off)
         if air.others:
             self._listen_among(air, air.others)
-        elif self._patient:
+        elif self.patient:
             air.alone = True
         else:
             self._listen(air)
-        air.sense = sense = row.sense | air.locked | bit
+        air.sense = sense
         self.busy |= sense
         self.on_air.append(air)
         return air
+
+    def end_header(self, air: Air) -> int:
+        """Whoever heard a frame begin but did not get its header knows no longer of it, if it is
+        too weak to be sensed as such; returns for whom the medium is idle now."""
+        known = air.sense & (air.row.sense | air.locked | 1 << air.source)
+        lost, air.sense = air.sense ^ known, known
+        self.busy = 0
+        for other in self.on_air:
+            self.busy |= other.sense
+        return lost & ~self.busy
 
     def end(self, air: Air) -> int:
         """Takes a frame off the air; returns the nodes that decoded it."""

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from thyme.sim.analytical import Approach, Messages, Scene, messages, workload_of
+from thyme.sim.analytical import Approach, Messages, Scene, messages, scene_of, workload_of
 from thyme.sim.measure import CONTROL, Load
 from thyme.sim.phy import OVERHEAD_BYTES
 from thyme.sim.run import Run
+from thyme.sim.scenario import Scenario, Substrate, grid_over
 from thyme.sim.users import Attempt, Heard
 from thyme.traces.operations import Delete, Insert, Subscribe, Unsubscribe
 from thyme.traces.trace import Trace
@@ -324,14 +325,27 @@ _PARTS = {
     "Done": "acknowledgement",
     "Refused": "acknowledgement",
     "Receipt": "acknowledgement",
+    "IndexObject": "insert",
+    "HoldObject": "insert",
+    "AnnounceReplica": "retrieve",
+    "CellPage": "subscribe",
+    "CellNotify": "notification",
 }
 """What messages are about, by the innermost name of their type. A `Done` answers an insert, a
 delete or an unsubscribe, which the formulas count with these; the rest is upkeep."""
 
 
+def _scene(scenario: Scenario) -> Scene:
+    """What the formulas ask of the place; cells matter to DCS alone."""
+    if scenario.substrate is not Substrate.DCS:
+        return Scene(nodes=scenario.nodes)
+    grid = grid_over(scenario.area)
+    return scene_of(scenario.nodes, grid.columns * grid.rows)
+
+
 def _analytical(run: Run) -> Analytical:
     work = workload_of(run.trace, run.expected, run.scenario.reaction.probability)
-    scene = Scene(nodes=run.scenario.nodes)
+    scene = _scene(run.scenario)
     simulated: Counter[str] = Counter()
     for kind, load in run.measurements.loads.items():
         simulated[_PARTS.get(kind.rpartition("/")[2], "upkeep")] += load.sent

@@ -17,6 +17,7 @@ from thyme.model.errors import InputError
 from thyme.model.frames import SECOND_US, check_instant_us
 from thyme.model.metadata import Limits
 from thyme.model.worlds import Area
+from thyme.routing.cells import Grid
 from thyme.sim.mobility import SPEEDS_MAX_M_S, check_speeds
 from thyme.traces.match import Match
 from thyme.traces.operations import Insert, Operation, Subscribe, TraceError, about
@@ -46,6 +47,7 @@ class Substrate(StrEnum):
 
     ES = "es"
     LS = "ls"
+    DCS = "dcs"
 
 
 class Kind(StrEnum):
@@ -120,6 +122,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
                 )
         check_share(self.failing, "failing: the share of nodes that fail")
         check_speeds(min(0.1, self.speed_m_s), self.speed_m_s)
+        if self.substrate is Substrate.DCS:
+            self._check_cells()
+
+    def _check_cells(self) -> None:
+        """Refuses what nodes of DCS cannot do, or not yet."""
+        grid_over(self.area)
+        if self.kind is Kind.MOBILE:
+            raise ScenarioError("scenario: the nodes of dcs stay where they are, for now")
+        if self.profile is Profile.ROBUST:
+            raise ScenarioError("profile: dcs has only that of the documents, paper, for now")
 
     @property
     def area(self) -> Area:
@@ -128,6 +140,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             return Area(*self.area_m)
         root = sqrt(self.nodes)
         return Area(AREA_M_PER_ROOT[0] * root, AREA_M_PER_ROOT[1] * root)
+
+
+def grid_over(area: Area) -> Grid:
+    """The cells of DCS, 40 m wide (D1)."""
+    try:
+        return Grid.covering(area.width_m, area.height_m)
+    except ValueError as error:
+        raise ScenarioError(f"area: {error}") from error
 
 
 def synthetic_trace(scenario: Scenario) -> Trace:

@@ -37,6 +37,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions_max: int = 1_000_000
     page_max: int = 1_000
     burial: Burial = Burial()
+    metadata_only: bool = False
+    """Whether the objects themselves are kept elsewhere (D11)."""
 
 
 class PastPage(msgspec.Struct, frozen=True):
@@ -57,7 +59,13 @@ class Broker:
     def __init__(self, store: Store, config: BrokerConfig, now_us: int) -> None:
         self._store = store
         self._config = config
-        self.catalogue = Catalogue(store, config.limits, config.retention, config.burial)
+        self.catalogue = Catalogue(
+            store,
+            config.limits,
+            config.retention,
+            config.burial,
+            metadata_only=config.metadata_only,
+        )
         self._graveyard = Graveyard(store, BURIED_SUBSCRIPTIONS, config.burial)
         self._standing: StandingIndex[Subscription] = StandingIndex(tolerance_us=config.skew_us)
         for _, subscription in store.load(SUBSCRIPTIONS):
@@ -95,6 +103,21 @@ class Broker:
     def knows(self, key: SubscriptionKey) -> bool:
         """Whether a subscription stands here, or did so until it was cancelled."""
         return key in self._standing or self.cancelled(key)
+
+    def standing(self, key: SubscriptionKey) -> Subscription | None:
+        """A subscription that stands here."""
+        return self._standing.get(key)
+
+    def bury(self, key: SubscriptionKey, why: str, at_us: int) -> None:
+        """Forgets a subscription that was cancelled elsewhere (D15)."""
+        if not self.cancelled(key):
+            self._standing.remove(key)
+            self._store.remove(SUBSCRIPTIONS, str(key))
+            self._graveyard.bury(str(key), why, at_us)
+
+    def graves(self) -> Iterator[tuple[str, Tombstone]]:
+        """The tombstones of subscriptions, oldest first."""
+        return self._graveyard.all()
 
     def cancelled(self, key: SubscriptionKey) -> bool:
         """Whether a subscription was cancelled lately."""

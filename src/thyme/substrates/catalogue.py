@@ -1,6 +1,7 @@
 """Catalogue: the objects that a broker looks after.
 
-Keeps metadata in the history index and on the store's shelf, the bytes in the store. An object
+Keeps metadata in the history index and on the store's shelf, the bytes in the store; or metadata
+alone, where objects are kept elsewhere (D11). An object
 leaves when its owner deletes it, when its life span ends, or when the node's limits of age or bytes
 are reached; a tombstone stays.
 Clauses: M3, M14, M25, M29, D15.
@@ -40,8 +41,17 @@ BURIED_OBJECTS = Shelf("buried object", Tombstone)
 class Catalogue:
     """The objects of one broker."""
 
-    def __init__(self, store: Store, limits: Limits, retention: Retention, burial: Burial) -> None:
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        retention: Retention,
+        burial: Burial,
+        *,
+        metadata_only: bool = False,
+    ) -> None:
         self._store = store
+        self._metadata_only = metadata_only
         self._limits = limits
         self._retention = retention
         self._graveyard = Graveyard(store, BURIED_OBJECTS, burial)
@@ -56,15 +66,17 @@ class Catalogue:
         return len(self.history)
 
     def add(self, metadata: Metadata, data: bytes, now_us: int) -> bool:
-        """Stores an object; False if it is here already. Refuses what it must not keep."""
+        """Stores an object; False if it is here already. Refuses what it must not keep. Of
+        metadata alone, the bytes are not looked at."""
         if (known := self.history.get(metadata.key)) is not None:
             if known != metadata:
                 raise RejectedError(f"{metadata.key} is taken: an object never changes")
             return False
         self._refuse(metadata, data, now_us)
-        self._make_room(_weight(metadata), now_us)
+        self._make_room(self._weight(metadata), now_us)
         self._store.put(OBJECTS, str(metadata.key), metadata)
-        self._store.put_data(str(metadata.key), data)
+        if not self._metadata_only:
+            self._store.put_data(str(metadata.key), data)
         self._file(metadata)
         return True
 
@@ -79,6 +91,18 @@ class Catalogue:
                 return
             case state:
                 raise NotFoundError(f"{key} is not stored here ({state})")
+
+    def bury(self, key: Key, why: str, at_us: int) -> None:
+        """Removes an object that left elsewhere, and keeps its tombstone, whether it was here or
+        not: it may be on its way (D15)."""
+        if key in self.history:
+            self._remove(key, why, at_us)
+        elif self._graveyard.why(str(key)) is None:
+            self._graveyard.bury(str(key), why, at_us)
+
+    def graves(self) -> Iterator[tuple[str, Tombstone]]:
+        """The tombstones, oldest first."""
+        return self._graveyard.all()
 
     def data(self, key: Key) -> bytes:
         """The bytes of an object."""
@@ -119,7 +143,7 @@ class Catalogue:
             raise RejectedError(f"{key} was here and is {why}: its key cannot be used again")
         if metadata.expired(now_us):
             raise RejectedError(f"the life span of {key} is over")
-        if not metadata.describes(data):
+        if not (self._metadata_only or metadata.describes(data)):
             raise RejectedError(f"the bytes of {key} are not those its metadata describes")
         if metadata.size > self._limits.data_bytes_max:
             raise RejectedError(f"at most {self._limits.data_bytes_max} bytes per object here")
@@ -138,29 +162,29 @@ class Catalogue:
 
     def _file(self, metadata: Metadata) -> None:
         self.history.add(metadata)
-        self.bytes_held += _weight(metadata)
+        self.bytes_held += self._weight(metadata)
         if metadata.expires_us is not None:
             heapq.heappush(self._life_ends, (metadata.expires_us, metadata.key))
 
     def _remove(self, key: Key, why: str, now_us: int) -> None:
         metadata = self.history.remove(key)
         assert metadata is not None, f"{key} was looked up before it is removed"
-        self.bytes_held -= _weight(metadata)
+        self.bytes_held -= self._weight(metadata)
         self.left[why] += 1
         self._store.remove(OBJECTS, str(key))
-        self._store.remove_data(str(key))
+        if not self._metadata_only:
+            self._store.remove_data(str(key))
         self._graveyard.bury(str(key), why, now_us)
         # Removed objects leave their entry here; such entries must not outnumber the living.
         if len(self._life_ends) > 2 * len(self.history) + 64:
             self._life_ends = [entry for entry in self._life_ends if entry[1] in self.history]
             heapq.heapify(self._life_ends)
 
+    def _weight(self, metadata: Metadata) -> int:
+        return len(metadata.summary) + (0 if self._metadata_only else metadata.size)
+
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
         self._graveyard.check()
         assert len(self.history) <= self._retention.objects_max
         assert self._retention.bytes_max is None or self.bytes_held <= self._retention.bytes_max
-
-
-def _weight(metadata: Metadata) -> int:
-    return metadata.size + len(metadata.summary)

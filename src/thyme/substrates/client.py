@@ -3,14 +3,14 @@
 Turns each request of the application into operations with brokers, and their replies into the
 application's answer. Who the brokers are and how they are reached is the business of `brokers`;
 what the answers mean for subscriptions is kept by `subscriber`; reading the past is done by `past`.
-Clauses: M13–M20, M27, M30, E2, E4, L4.
+Clauses: M13–M20, M27, M30.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -28,14 +28,11 @@ from thyme.model.subscriptions import Notification, Subscription, SubscriptionKe
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
 from thyme.protocol.node import Outbox
-from thyme.protocol.operations import Operations
 from thyme.protocol.requests import Failed, Finished, Value
 from thyme.query.cursor import cursor_of
-from thyme.substrates.brokers import Brokers, Pages, failure_of
-from thyme.substrates.past import Past, Reading, merged
+from thyme.substrates.brokers import Brokers, Objects, Pages, Source
+from thyme.substrates.past import Past, Reading, merged, total_of
 from thyme.substrates.subscriber import Own, Place, Subscriber
-
-A = TypeVar("A", bound=wire.Reply)
 
 
 class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,24 +48,24 @@ class Client:
     def __init__(
         self,
         node_id: NodeId,
+        objects: Objects,
         brokers: Brokers,
         outbox: Outbox,
-        operations: Operations,
         subscriber: Subscriber,
         rng: Random,
         limits: Limits,
         guarantees: Guarantees,
     ) -> None:
         self._node_id = node_id
+        self._objects = objects
         self._brokers = brokers
         self._outbox = outbox
-        self._operations = operations
         self._subscriber = subscriber
         self._past = Past(brokers, subscriber)
         self._rng = rng
         self._limits = limits
         self._guarantees = guarantees
-        self._stopping: set[tuple[NodeId, SubscriptionId]] = set()
+        self._stopping: set[tuple[Source, SubscriptionId]] = set()
 
     def on_asked(self, request: asked.Request, now_us: int) -> None:
         """Takes a request up; one that cannot be carried out fails at once."""
@@ -110,18 +107,18 @@ class Client:
             case _:
                 assert_never(request)
 
-    def on_notify(self, sender: NodeId, message: wire.Notify, now_us: int) -> None:
+    def on_notify(self, sender: Source, message: wire.Notify, now_us: int) -> None:
         """News for some of our subscriptions; one that we do not have is stopped."""
         for sid in message.sids:
             if not self._subscriber.on_notify(sid, message.metadata, now_us):
                 self._stop(sid, sender, now_us)
 
-    def stop_unless_own(self, sid: SubscriptionId, broker_id: NodeId, now_us: int) -> None:
+    def stop_unless_own(self, sid: SubscriptionId, source: Source, now_us: int) -> None:
         """Has a broker forget a subscription in our name, if it is none of ours any more."""
         if self._subscriber.get(sid) is None:
-            self._stop(sid, broker_id, now_us)
+            self._stop(sid, source, now_us)
 
-    def on_late_page(self, sender: NodeId, message: wire.OwnerPage, now_us: int) -> None:
+    def on_late_page(self, sender: Source, message: wire.OwnerPage, now_us: int) -> None:
         """What a broker has for a subscription of ours, when nobody waits for it any more."""
         own = self._subscriber.get(message.sid)
         if own is None:
@@ -147,14 +144,11 @@ class Client:
             expires_us=None if request.life_us is None else now_us + request.life_us,
             limits=self._limits,
         )
-        self._ask(
-            request.ask,
-            key,
-            lambda number: wire.InsertObject(number, metadata, request.data),
-            wire.Done,
-            lambda _: self._finish(request.ask, key),
+        self._objects.insert(
+            metadata,
+            request.data,
             now_us,
-            metadata.size,
+            lambda code, detail, _: self._answer(request.ask, key, code, detail),
         )
 
     def _refuse_guarantees(self, request: asked.Insert) -> None:
@@ -169,43 +163,32 @@ class Client:
     def _delete(self, request: asked.Delete, now_us: int) -> None:
         if request.key.owner != self._node_id:
             raise NotOwnerError(f"{request.key} belongs to another node: only its owner may delete")
-        self._ask(
-            request.ask,
+        self._objects.delete(
             request.key,
-            lambda number: wire.DeleteObject(number, request.key),
-            wire.Done,
-            lambda _: self._finish(request.ask, None),
             now_us,
+            lambda code, detail, _: self._answer(request.ask, None, code, detail),
         )
 
     def _retrieve(self, request: asked.Retrieve, now_us: int) -> None:
         metadata = request.metadata
 
-        def on_data(reply: wire.ObjectData) -> None:
-            if metadata.describes(reply.data):
-                self._finish(request.ask, reply.data)
+        def on_data(data: bytes, _now_us: int) -> None:
+            if metadata.describes(data):
+                self._finish(request.ask, data)
             else:
                 detail = f"what arrived is not {metadata.key}: its digest differs"
                 self._fail(request.ask, CorruptError.code, detail)
 
-        self._ask(
-            request.ask,
-            metadata.key,
-            lambda number: wire.FetchObject(number, metadata.key),
-            wire.ObjectData,
-            on_data,
-            now_us,
-            metadata.size,
+        self._objects.retrieve(
+            metadata, now_us, on_data, lambda code, detail, _: self._fail(request.ask, code, detail)
         )
 
     def _look_up(self, request: asked.LookUp, now_us: int) -> None:
-        self._ask(
-            request.ask,
+        self._objects.look_up(
             request.key,
-            lambda number: wire.FetchStatus(number, request.key),
-            wire.ObjectStatus,
-            lambda reply: self._finish(request.ask, asked.KnownObject(reply.state, reply.metadata)),
             now_us,
+            lambda known, _: self._finish(request.ask, known),
+            lambda code, detail, _: self._fail(request.ask, code, detail),
         )
 
     def _search(self, request: asked.Search, now_us: int) -> None:
@@ -213,7 +196,7 @@ class Client:
             sid = SubscriptionId("search")
             items = merged(pages, request.count)
             notes = tuple(Notification(sid, item, now_us, past=True) for item in items)
-            self._finish(request.ask, asked.Found(notes, _total(pages)))
+            self._finish(request.ask, asked.Found(notes, total_of(pages)))
 
         self._brokers.search(
             lambda number: wire.FetchPage(
@@ -267,7 +250,7 @@ class Client:
             self._subscriber.begin(own, now_us)
 
         def on_pages(pages: Pages, now_us: int) -> None:
-            total = _total(pages)
+            total = total_of(pages)
             reading = Reading(
                 own,
                 lambda code, _, now_us: self._subscriber.caught_up(own, total, code, now_us),
@@ -321,19 +304,15 @@ class Client:
             lambda code, detail, _: self._answer(request.ask, None, code, detail),
         )
 
-    def _stop(self, sid: SubscriptionId, broker_id: NodeId, now_us: int) -> None:
+    def _stop(self, sid: SubscriptionId, source: Source, now_us: int) -> None:
         """Asks a broker to forget a subscription that we know nothing of."""
-        stopping = (broker_id, sid)
+        stopping = (source, sid)
         if stopping in self._stopping:
             return
         self._stopping.add(stopping)
         key = SubscriptionKey(sid, self._node_id)
-        self._operations.start(
-            broker_id,
-            lambda number: wire.StopSubscription(number, key),
-            now_us,
-            lambda _reply, _now_us: self._stopping.discard(stopping),
-            lambda _code, _detail, _now_us: self._stopping.discard(stopping),
+        self._brokers.stop(
+            source, key, now_us, lambda _code, _detail, _now_us: self._stopping.discard(stopping)
         )
 
     def _own(self, sid: SubscriptionId) -> Own:
@@ -343,31 +322,6 @@ class Client:
         return own
 
     # Answers
-
-    def _ask(
-        self,
-        ask: int,
-        key: Key,
-        make: Callable[[int], wire.Ask],
-        expected: type[A],
-        on_answer: Callable[[A], None],
-        now_us: int,
-        data_bytes: int = 0,
-    ) -> None:
-        def on_reply(reply: wire.Reply, _now_us: int) -> None:
-            if isinstance(reply, expected):
-                on_answer(reply)
-            else:
-                self._fail(ask, *failure_of(reply))
-
-        self._operations.start(
-            self._brokers.home(key),
-            make,
-            now_us,
-            on_reply,
-            lambda code, detail, _: self._fail(ask, code, detail),
-            data_bytes,
-        )
 
     def _answer(self, ask: int, value: Value, code: str, detail: str) -> None:
         if code:
@@ -380,7 +334,3 @@ class Client:
 
     def _fail(self, ask: int, code: str, detail: str) -> None:
         self._outbox.tell(Failed(ask, code, detail))
-
-
-def _total(pages: Pages) -> int:
-    return sum(page.total for page in pages.values())

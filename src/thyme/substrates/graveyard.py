@@ -6,6 +6,8 @@ Clauses: M14, M18, D15.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from thyme.model.frames import SECOND_US
@@ -48,6 +50,10 @@ class Graveyard:
         """Why something left, if it did so lately."""
         grave = self._graves.get(key)
         return None if grave is None else grave.why
+
+    def all(self) -> Iterator[tuple[str, Tombstone]]:
+        """Every tombstone, oldest first."""
+        return iter(self._graves.items())
 
     def expire(self, now_us: int) -> None:
         """Forgets what left long ago."""

@@ -14,17 +14,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from thyme.model.errors import EndedError
-from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages import FetchPage, Page
 from thyme.query.cursor import Cursor, cursor_of
-from thyme.substrates.brokers import Brokers, MakePage, OnEnd, Pages
+from thyme.substrates.brokers import Brokers, MakePage, OnEnd, Pages, Source
 from thyme.substrates.subscriber import Own, Place, Subscriber
 
 PAGE_WHEN_CATCHING_UP = 100
 
 
-def merged(pages: Mapping[NodeId, Page], count: int) -> list[Metadata]:
+def merged(pages: Mapping[Source, Page], count: int) -> list[Metadata]:
     """The most recent items of several pages, newest first, each once.
 
     None of them has a more recent one left behind: a page that has more to follow speaks only for
@@ -34,6 +33,15 @@ def merged(pages: Mapping[NodeId, Page], count: int) -> list[Metadata]:
     items = {item.key: item for page in pages.values() for item in page.items}
     ordered = sorted(items.values(), key=cursor_of, reverse=True)
     return [item for item in ordered[:count] if reach is None or cursor_of(item) >= reach]
+
+
+def total_of(pages: Mapping[Source, Page]) -> int:
+    """How many there are in several pages, those counted once that show up in two of them.
+
+    Exact where no page is cut. What only the unseen rest of two pages has in common counts twice.
+    """
+    shown = [item.key for page in pages.values() for item in page.items]
+    return sum(page.total for page in pages.values()) - len(shown) + len(set(shown))
 
 
 def _cut(page: Page) -> bool:
@@ -51,7 +59,7 @@ class Reading:
     fresh_only: bool = False
     """Whether only items that were not told before count as wanted."""
     since_us: int | None = None
-    places: dict[NodeId, Place] = field(default_factory=dict)
+    places: dict[Source, Place] = field(default_factory=dict)
     told: int = 0
     over: bool = False
 
@@ -60,7 +68,7 @@ class Reading:
         """How many to ask of each broker."""
         return self.wanted if self.wanted > 0 else PAGE_WHEN_CATCHING_UP
 
-    def unread(self) -> dict[NodeId, Cursor | None]:
+    def unread(self) -> dict[Source, Cursor | None]:
         """The brokers that have older ones, and the places to read on from."""
         return {source: place.before for source, place in self.places.items() if place.more}
 
@@ -127,7 +135,7 @@ class Past:
         sources = reading.unread()
         pages: Pages = {}
 
-        def on_page(source: NodeId, page: Page, now_us: int) -> None:
+        def on_page(source: Source, page: Page, now_us: int) -> None:
             # A broker that has more but shows nothing would be asked for ever.
             pages[source] = page if page.items else Page(page.request, page.total, (), False)
             if len(pages) == len(sources) and not reading.over:

@@ -20,6 +20,7 @@ from thyme.protocol.node import Outbox
 from thyme.protocol.requests import CaughtUp, Held, Notified, SubscriptionOver
 from thyme.query.cursor import Cursor
 from thyme.storage.store import Shelf, Store
+from thyme.substrates.brokers import Source
 
 
 class SubscriberConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,7 @@ class Own:
     """Whether the application listens; not so for those of an earlier life until resumed."""
     begun: bool = False
     readings: int = 0
-    places: dict[NodeId, Place] | None = None
+    places: dict[Source, Place] | None = None
     """How far each broker has been read; None until the first batch has come."""
     after_first: list[Callable[[int], None]] = field(default_factory=list)
     """What waits for the first batch."""
@@ -161,7 +162,7 @@ class Subscriber:
         """A page of the past; returns how many of it were new."""
         return sum(self._tell(own, metadata, now_us, past=True) for metadata in items)
 
-    def read_to(self, own: Own, places: Mapping[NodeId, Place]) -> None:
+    def read_to(self, own: Own, places: Mapping[Source, Place]) -> None:
         """Remembers how far into the past this subscription has read."""
         own.places = {} if own.places is None else own.places
         for source, place in places.items():

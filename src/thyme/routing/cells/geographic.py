@@ -230,6 +230,9 @@ class GeographicRouting:
 
     def _on_packet(self, packet: CellPacket, now_us: int) -> None:
         hops = packet.hops + 1
+        if packet.origin_cell not in self.grid:
+            self.traffic.dropped["no such cell"] += len(packet.targets)
+            return
         if hops >= self._config.hops_max:
             self.traffic.dropped["too many hops"] += len(packet.targets)
             return
@@ -337,6 +340,9 @@ class GeographicRouting:
     def _on_spread(self, spread: CellSpread, now_us: int) -> None:
         """Others of the cell take it; it is not passed on (D7)."""
         if not self._serving or spread.within != self._cell:
+            return
+        if spread.origin_cell not in self.grid or spread.cell not in self.grid:
+            self.traffic.dropped["no such cell"] += 1
             return
         name = (spread.origin, spread.number, spread.cell, None)
         if self._memory.is_new(name, now_us):

@@ -1,0 +1,202 @@
+"""The index of a cell, as one of its nodes keeps it: metadata, where objects are, subscriptions.
+
+All nodes of a cell keep the same, as far as the radio lets them. A broker (`thyme.substrates.
+broker`) of metadata alone, with the replication list of each object and the cell of each
+subscriber. A cell that stands in for empty ones keeps theirs, too; what is keyed to two of them is
+one subscription here, with the conjunctions of both.
+Clauses: D6, D12, D15, D16, D17, D23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from thyme.model.errors import NotOwnerError, OperationError
+from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.protocol.messages import CellId, Grave, Indexed, Interest, Replica
+from thyme.storage.store import Shelf, Store
+from thyme.substrates.broker import Broker, BrokerConfig
+from thyme.substrates.catalogue import DELETED, EVICTED
+
+
+class ReplicationList(msgspec.Struct, frozen=True, array_like=True):
+    """Where an object is: the active replicas for good, then the latest passive ones (D12)."""
+
+    active: tuple[Replica, ...]
+    passive: tuple[Replica, ...] = ()
+
+
+class SubscriberCell(msgspec.Struct, frozen=True, array_like=True):
+    """Where a subscriber was when it was last heard."""
+
+    key: SubscriptionKey
+    cell: CellId
+
+
+LISTS = Shelf("replication list", ReplicationList)
+SUBSCRIBER_CELLS = Shelf("subscriber cell", SubscriberCell)
+NOWHERE = ReplicationList(())
+
+
+class CellIndex:
+    """What one node knows on behalf of its cell."""
+
+    def __init__(
+        self, store: Store, config: BrokerConfig, passive_max: int, now_us: int = 0
+    ) -> None:
+        self._store = store
+        self._passive_max = passive_max
+        self.broker = Broker(store, config, now_us)
+        self._lists = {Key.parse(key): listed for key, listed in store.load(LISTS)}
+        self._cells = {at.key: at.cell for _, at in store.load(SUBSCRIBER_CELLS)}
+
+    # Objects
+
+    def add(self, indexed: Indexed, by: NodeId, now_us: int) -> list[Subscription]:
+        """Keeps the metadata of an object; returns the subscriptions to notify, none when it was
+        here before."""
+        key = indexed.metadata.key
+        matched = self.broker.insert(indexed.metadata, by, b"", now_us)
+        if key not in self._lists:
+            self._put_list(key, ReplicationList(indexed.active, indexed.passive))
+            self._prune_lists()
+        return matched
+
+    def announce(self, key: Key, replica: Replica) -> bool:
+        """One more has an object; False if nothing is known of the object (D13)."""
+        if key not in self.broker.catalogue.history:
+            return False
+        listed = self._lists.get(key, NOWHERE)
+        others = [known for known in listed.passive if known.node != replica.node]
+        latest = (replica, *others)[: self._passive_max]
+        self._put_list(key, ReplicationList(listed.active, latest))
+        return True
+
+    def delete(self, key: Key, by: NodeId, now_us: int) -> None:
+        """Removes an object for its owner. One that never came must not come later (D15)."""
+        if key.owner != by:
+            raise NotOwnerError(f"{key} belongs to another node: only its owner may delete it")
+        self.broker.expire(now_us)
+        self.broker.catalogue.bury(key, DELETED, now_us)
+        self._drop_list(key)
+
+    def indexed(self, metadata: Metadata) -> Indexed:
+        """Metadata with its replication list."""
+        listed = self._lists.get(metadata.key, NOWHERE)
+        return Indexed(metadata, listed.active, listed.passive)
+
+    # Subscriptions
+
+    def take_up(self, interest: Interest, by: NodeId, now_us: int) -> None:
+        """Lets a subscription stand, with the conjunctions it had here and those it brings."""
+        subscription, key = interest.subscription, interest.subscription.key
+        if (known := self.broker.standing(key)) is not None:
+            both = dict.fromkeys((*known.conjunctions, *subscription.conjunctions))
+            subscription = Subscription(key, tuple(both), subscription.frame)
+        if subscription != known:
+            self.broker.take_up(subscription, by, now_us)
+        if self.broker.standing(key) is not None and self._cells.get(key) != interest.cell:
+            self._cells[key] = interest.cell
+            at = SubscriberCell(key, interest.cell)
+            self._store.put(SUBSCRIBER_CELLS, str(key), at)
+            self._prune_cells()
+
+    def unsubscribe(self, key: SubscriptionKey, by: NodeId, now_us: int) -> None:
+        """Forgets a subscription."""
+        self.broker.unsubscribe(key, by, now_us)
+        self._drop_cell(key)
+
+    def cell_of(self, key: SubscriptionKey) -> CellId:
+        """Where the subscriber of a subscription that stands was last heard."""
+        return self._cells[key]
+
+    def audience(
+        self, matched: list[Subscription]
+    ) -> dict[tuple[CellId, NodeId], list[SubscriptionId]]:
+        """Who is to be notified, where, and for which subscriptions."""
+        found: dict[tuple[CellId, NodeId], list[SubscriptionId]] = {}
+        for subscription in matched:
+            key = subscription.key
+            found.setdefault((self._cells[key], key.subscriber), []).append(key.sid)
+        return found
+
+    # State
+
+    def objects(self) -> Iterator[Indexed]:
+        """All objects, oldest first."""
+        return map(self.indexed, self.broker.catalogue.history)
+
+    def interests(self) -> Iterator[Interest]:
+        """All subscriptions, in the order they came."""
+        return (Interest(held, self._cells[held.key]) for held in self.broker.held())
+
+    def buried_objects(self) -> Iterator[Grave]:
+        """What was deleted or is past its time; what had no room here may have room elsewhere."""
+        graves = self.broker.catalogue.graves()
+        return (Grave(key, grave.why, grave.at_us) for key, grave in graves if grave.why != EVICTED)
+
+    def buried_subscriptions(self) -> Iterator[Grave]:
+        """What was cancelled."""
+        return (Grave(key, grave.why, grave.at_us) for key, grave in self.broker.graves())
+
+    def learn_object(self, indexed: Indexed, now_us: int) -> bool:
+        """An object that another node of the cell knows of; whether it may stay."""
+        return _allowed(lambda: self.add(indexed, indexed.metadata.owner, now_us))
+
+    def learn_interest(self, interest: Interest, now_us: int) -> bool:
+        """A subscription that another node of the cell knows of; whether it may stay."""
+        subscriber = interest.subscription.key.subscriber
+        return _allowed(lambda: self.take_up(interest, subscriber, now_us))
+
+    def learn_burial(self, key: Key, grave: Grave) -> None:
+        """An object that another node of the cell knows to be gone."""
+        self.broker.catalogue.bury(key, grave.why, grave.at_us)
+        self._drop_list(key)
+
+    def learn_cancellation(self, key: SubscriptionKey, grave: Grave) -> None:
+        """A subscription that another node of the cell knows to be cancelled."""
+        self.broker.bury(key, grave.why, grave.at_us)
+        self._drop_cell(key)
+
+    def _put_list(self, key: Key, listed: ReplicationList) -> None:
+        self._lists[key] = listed
+        self._store.put(LISTS, str(key), listed)
+
+    def _drop_list(self, key: Key) -> None:
+        if self._lists.pop(key, None) is not None:
+            self._store.remove(LISTS, str(key))
+
+    def _drop_cell(self, key: SubscriptionKey) -> None:
+        if self._cells.pop(key, None) is not None:
+            self._store.remove(SUBSCRIBER_CELLS, str(key))
+
+    def _prune_lists(self) -> None:
+        """Objects that expire or are evicted leave their lists behind; not too many of them."""
+        history = self.broker.catalogue.history
+        if len(self._lists) > 2 * len(history) + 64:
+            for key in [key for key in self._lists if key not in history]:
+                self._drop_list(key)
+
+    def _prune_cells(self) -> None:
+        if len(self._cells) > 2 * self.broker.subscriptions + 64:
+            for key in [key for key in self._cells if self.broker.standing(key) is None]:
+                self._drop_cell(key)
+
+    def check(self) -> None:
+        """Asserts what must hold between any two inputs."""
+        self.broker.check()
+        history = self.broker.catalogue.history
+        assert all(metadata.key in self._lists for metadata in history)
+        assert all(held.key in self._cells for held in self.broker.held())
+
+
+def _allowed(learn: Callable[[], object]) -> bool:
+    try:
+        learn()
+    except OperationError:
+        return False
+    return True

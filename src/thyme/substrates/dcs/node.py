@@ -1,0 +1,298 @@
+"""A node of Thyme-DCS: one of those who together are the store.
+
+Below is routing by cells, which brings messages to this node or its cell and sends its own. A node
+asks through its client (`objects`, `sources`), answers for its cell (`service`), and joins the cell
+before it works for it (`joining`).
+Clauses: D11–D19, D23, M21, M24.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from random import Random
+from typing import Any, assert_never
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.protocol import messages as wire
+from thyme.protocol.messages import CellId
+from thyme.protocol.node import (
+    Action,
+    Asked,
+    Input,
+    Leaving,
+    Outbox,
+    Received,
+    SendFailed,
+    Started,
+    TimerFired,
+)
+from thyme.routing.cells import Arrival, NotThere, Sighting
+from thyme.storage.store import Shelf, Store
+from thyme.substrates.broker import SUBSCRIPTIONS
+from thyme.substrates.catalogue import OBJECTS
+from thyme.substrates.client import Client, Guarantees
+from thyme.substrates.dcs.asks import AskTimer, CellAsks
+from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.ground import Ground, cells_named
+from thyme.substrates.dcs.index import LISTS, SUBSCRIBER_CELLS, CellIndex
+from thyme.substrates.dcs.joining import Joining, JoinTimer
+from thyme.substrates.dcs.keys import Keys
+from thyme.substrates.dcs.objects import CellObjects
+from thyme.substrates.dcs.replicas import Replicas, Role
+from thyme.substrates.dcs.returned import ReturnedTimer
+from thyme.substrates.dcs.service import CellDue, Service
+from thyme.substrates.dcs.sources import KeyCells, Whereabouts
+from thyme.substrates.lifespan import LifeSpan, WorldOver
+from thyme.substrates.subscriber import EndOfFrame, Subscriber
+
+_STRAYS_MAX = 8
+
+
+class JoinDue(msgspec.Struct, frozen=True):
+    """The timer at which a node that was up before joins its cell."""
+
+
+class HomeCell(msgspec.Struct, frozen=True, array_like=True):
+    """The cell that the state in the store belongs to."""
+
+    cell: CellId
+
+
+HOME = Shelf("home cell", HomeCell)
+_CELL_SHELVES: tuple[Shelf[Any], ...] = (OBJECTS, SUBSCRIPTIONS, LISTS, SUBSCRIBER_CELLS)
+
+
+class DcsNode:
+    """One of many who are the store."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        cell: CellId,
+        ground: Ground,
+        store: Store,
+        rng: Random,
+        config: DcsConfig,
+        *,
+        joins_us: int = 0,
+    ) -> None:
+        """Until `joins_us` the node hears its neighbours and does nothing for them."""
+        self._node_id = node_id
+        self._joins_us = joins_us
+        self._started_us = 0
+        self._cell = cell
+        self._outbox = outbox = Outbox()
+        self._inbox: deque[Arrival | NotThere] = deque()
+        self._ground = ground
+        self.routing = routing = ground.routing(outbox, self)
+        self.asks = asks = CellAsks(routing, outbox, config.retries, rng)
+        self.replicas = Replicas(store, config.retention, config.burial)
+        self._settle_in(store)
+        # What an earlier life left and is past its time goes when the node starts, and knows it.
+        self.index = CellIndex(store, config.broker, config.replication.passive_max)
+        self.service = Service(routing, outbox, self.index, self.replicas, config)
+        self.joining = Joining(
+            routing,
+            outbox,
+            asks,
+            self.index,
+            self.replicas,
+            rng,
+            config.joining,
+            self._on_joined,
+        )
+        self.subscriber = Subscriber(node_id, outbox, store, config.subscriber)
+        self._life_span = LifeSpan(outbox, config.world_ends_us)
+        self._whereabouts = Whereabouts(config.replication.whereabouts_max)
+        keys = Keys(store, rng, config.key_choice, config.keys_max, routing.cell_of_key)
+        objects = CellObjects(
+            node_id, routing, asks, keys, self.replicas, self._whereabouts, rng, config
+        )
+        self._client = Client(
+            node_id,
+            objects,
+            KeyCells(asks, keys, self._whereabouts, self.subscriber),
+            outbox,
+            self.subscriber,
+            rng,
+            config.limits,
+            Guarantees(copies_max=1, durable=store.durable),
+        )
+        self.dropped: Counter[str] = Counter()
+
+    def _settle_in(self, store: Store) -> None:
+        """Another cell's state is of no use here; the own objects, and those retrieved, are."""
+        home = dict(store.load(HOME)).get("here")
+        if home is not None and home.cell != self._cell:
+            for shelf in _CELL_SHELVES:
+                for key, _ in list(store.load(shelf)):
+                    store.remove(shelf, key)
+            self.replicas.drop(Role.ACTIVE)
+        store.put(HOME, "here", HomeCell(self._cell))
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._node_id
+
+    @property
+    def broker_subscriptions(self) -> int:
+        """How many subscriptions stand here."""
+        return self.index.broker.subscriptions
+
+    def handle(self, event: Input, now_us: int) -> list[Action]:
+        """Takes one input at its instant; returns the actions to carry out, in order."""
+        self._dispatch(event, now_us)
+        # Most inputs are messages for others: what this node keeps is as it was.
+        if self._inbox or not isinstance(event, Received | SendFailed):
+            self._take_in(now_us)
+            self.service.set_timer()
+        return self._outbox.take()
+
+    def _take_in(self, now_us: int) -> None:
+        while self._inbox:
+            news = self._inbox.popleft()
+            if isinstance(news, Arrival):
+                self._on_arrival(news, now_us)
+            else:
+                self._on_not_there(news, now_us)
+
+    def check(self) -> None:
+        """Asserts what must hold between any two inputs."""
+        parts = (self.subscriber, self.index, self.replicas, self.asks, self.service.returned)
+        for part in (*parts, self.routing):
+            part.check()
+        assert not self._inbox
+
+    def _dispatch(self, event: Input, now_us: int) -> None:
+        match event:
+            case Started():
+                self.index.broker.expire(now_us)
+                self.replicas.expire(now_us)
+                self.subscriber.set_timers()
+                self._life_span.set_timer()
+                self.routing.start(self._cell, now_us, serving=False)
+                self._started_us = now_us
+                if now_us < self._joins_us:
+                    self._outbox.set_timer(JoinDue(), self._joins_us)
+                else:
+                    self.joining.start(now_us)
+            case Asked():
+                if not self._life_span.refuses(event.request, now_us):
+                    self._client.on_asked(event.request, now_us)
+            case Received():
+                if not self.routing.on_received(event.sender, event.message, now_us):
+                    self.dropped["not spoken here"] += 1
+            case TimerFired():
+                self._on_timer(event, now_us)
+            case SendFailed():
+                self.routing.on_send_failed(event.to, event.message, now_us)
+            case Leaving():
+                pass  # the others of the cell have what this node has
+            case _:
+                assert_never(event)
+
+    def _on_timer(self, event: TimerFired, now_us: int) -> None:
+        match event.timer:
+            case AskTimer():
+                self.asks.on_timer(event.timer, now_us)
+            case EndOfFrame():
+                self.subscriber.on_end_of_frame(event.timer.sid, now_us)
+            case CellDue():
+                self.service.on_due(now_us)
+            case ReturnedTimer():
+                self.service.returned.on_timer(event.timer, now_us)
+            case JoinDue():
+                self.joining.start(now_us, now_us - self._started_us)
+            case JoinTimer():
+                self.joining.on_timer(now_us)
+            case WorldOver():
+                self.subscriber.end_all("the life span of its world is over")
+            case _:
+                self.routing.on_timer(event.timer, now_us)
+
+    def _on_joined(self, now_us: int) -> None:
+        """From now on this node works for its cell."""
+        self.routing.set_cell(self._cell, now_us, serving=True)
+
+    # What routing tells
+
+    def arrived(self, arrival: Arrival, now_us: int) -> None:
+        """A message came; taken up when whatever is being done is done."""
+        self._inbox.append(arrival)
+
+    def not_there(self, failure: NotThere, now_us: int) -> None:
+        """A message did not find its node."""
+        self._inbox.append(failure)
+
+    def sighted(self, sighting: Sighting, now_us: int) -> None:
+        """A neighbour was heard."""
+        self.joining.on_sighted(sighting, now_us)
+
+    def payload(self, now_us: int) -> bytes:
+        """Beacons carry nothing of this layer yet."""
+        return b""
+
+    def _on_not_there(self, failure: NotThere, now_us: int) -> None:
+        if not (
+            self.asks.on_not_there(failure, now_us)
+            or self.service.returned.on_not_there(failure, now_us)
+        ):
+            self.dropped["answer to nobody"] += 1  # who asked will ask again
+
+    def _on_arrival(self, arrival: Arrival, now_us: int) -> None:
+        message = arrival.message
+        if not all(cell in self._ground for cell in cells_named(message)):
+            self.dropped["no such cell"] += 1
+            return
+        match message:
+            case wire.FetchObject():
+                self.service.on_ask(arrival, message, now_us)
+            case wire.HoldObject():
+                self.service.on_hold(message, now_us)
+            case _ if arrival.personal:
+                self._on_personal(arrival, now_us)
+            case (
+                wire.IndexObject()
+                | wire.DeleteObject()
+                | wire.StartSubscription()
+                | wire.StopSubscription()
+                | wire.FetchPage()
+                | wire.FetchStatus()
+            ):
+                self.service.on_ask(arrival, message, now_us)
+            case wire.AnnounceReplica():
+                self.service.on_announce(arrival, message)
+            case _:
+                self.dropped["not for a cell"] += 1
+
+    def _on_personal(self, arrival: Arrival, now_us: int) -> None:
+        message = arrival.message
+        match message:
+            case wire.FromCell(cell=cell, message=reply) if isinstance(reply, wire.CellReply):
+                self.asks.on_cell_reply(cell, reply, now_us)
+            case wire.ObjectData() | wire.Refused():
+                self.asks.on_reply(arrival.origin, message, now_us)
+            case wire.CellNotify():
+                self._on_notify(arrival, message, now_us)
+            case wire.FetchCellState():
+                self.joining.on_request(arrival, message, now_us)
+            case wire.CellState():
+                self.joining.on_state(arrival.origin, message, now_us)
+            case _:
+                self.dropped["not for a node"] += 1
+
+    def _on_notify(self, arrival: Arrival, note: wire.CellNotify, now_us: int) -> None:
+        """News for some of the subscriptions named; if none of them is of this node, the cell
+        should know."""
+        metadata = note.indexed.metadata
+        own = tuple(sid for sid in note.sids if self.subscriber.get(sid) is not None)
+        if own:
+            self._whereabouts.note(note.indexed)
+        elif len(note.sids) <= _STRAYS_MAX:
+            own = note.sids
+        else:
+            self.dropped["news for nobody here"] += 1
+            return
+        self._client.on_notify(arrival.origin_cell, wire.Notify(metadata, own), now_us)

@@ -1,0 +1,203 @@
+"""Service: what a node does on behalf of its cell, and for those who ask it alone.
+
+A message for the cell comes to one of its nodes first: that one answers, matches and notifies; the
+others hear of it and keep it (`Arrival.first`). Doing a thing twice is as good as once.
+Clauses: D7, D9, D11–D18, M26.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import assert_never
+
+import msgspec
+
+from thyme.model.errors import OperationError
+from thyme.model.ids import NodeId, SubscriptionId
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.protocol import messages as wire
+from thyme.protocol.node import Outbox
+from thyme.routing.cells import Arrival, CellRouting, To
+from thyme.substrates.catalogue import DELETED
+from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.index import CellIndex
+from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
+from thyme.substrates.dcs.returned import Note, Returned
+from thyme.substrates.desk import page_for
+
+
+class CellDue(msgspec.Struct, frozen=True):
+    """The timer at which something is past its time."""
+
+
+class Service:
+    """The answering side of a node."""
+
+    def __init__(
+        self,
+        routing: CellRouting,
+        outbox: Outbox,
+        index: CellIndex,
+        replicas: Replicas,
+        config: DcsConfig,
+    ) -> None:
+        self._routing = routing
+        self._outbox = outbox
+        self.index = index
+        self._replicas = replicas
+        self._config = config
+        self._due_us: int | None = None
+        self._taken_up_us: dict[SubscriptionKey, int] = {}
+        self.returned = Returned(routing, outbox, index, config.returned)
+        self.notified = 0
+        self.dropped: Counter[str] = Counter()
+
+    # Messages
+
+    def on_ask(self, arrival: Arrival, ask: wire.CellAsk, now_us: int) -> None:
+        """Does what is asked of the cell, or of this node; the first of the cell answers."""
+        if not arrival.first:
+            try:
+                self._follow(arrival, ask, now_us)
+            except OperationError as error:
+                self.dropped[error.code] += 1
+            return
+        try:
+            reply = self._answer(arrival, ask, now_us)
+        except OperationError as error:
+            reply = wire.Refused(ask.request, error.code, str(error))
+        answer: wire.Message = reply
+        if not arrival.personal:
+            answer = wire.FromCell(arrival.cell, reply)
+        self._routing.send([To(arrival.origin_cell, arrival.origin)], answer, now_us)
+
+    def on_announce(self, arrival: Arrival, message: wire.AnnounceReplica) -> None:
+        """One more node has an object (D13)."""
+        replica = wire.Replica(arrival.origin_cell, arrival.origin)
+        if not self.index.announce(message.key, replica):
+            self.dropped["replica of nothing"] += 1
+
+    def on_hold(self, message: wire.HoldObject, now_us: int) -> None:
+        """Keeps an object for the cell (D11)."""
+        try:
+            self._replicas.hold(HeldObject(message.metadata, Role.ACTIVE), message.data, now_us)
+        except OperationError as error:
+            self.dropped[error.code] += 1
+
+    def _answer(self, arrival: Arrival, ask: wire.CellAsk, now_us: int) -> wire.CellReply:
+        index, number, origin = self.index, ask.request, arrival.origin
+        match ask:
+            case wire.IndexObject():
+                matched = index.add(ask.indexed, origin, now_us)
+                self._notify(ask.indexed.metadata, matched, now_us)
+                return wire.Done(number)
+            case wire.DeleteObject():
+                self._delete(ask, origin, now_us)
+                return wire.Done(number)
+            case wire.StartSubscription():
+                subscription = ask.subscription
+                index.take_up(wire.Interest(subscription, arrival.origin_cell), origin, now_us)
+                self._look_after(subscription.key, now_us)
+                self.returned.on_heard(origin, now_us)
+                return self._page(as_fetch(ask), now_us)
+            case wire.StopSubscription():
+                index.unsubscribe(ask.key, origin, now_us)
+                return wire.Done(number)
+            case wire.FetchPage():
+                return self._page(ask, now_us)
+            case wire.FetchObject():
+                self._replicas.expire(now_us)
+                return wire.ObjectData(number, ask.key, self._replicas.data(ask.key))
+            case wire.FetchStatus():
+                known = index.broker.known(ask.key, now_us)
+                metadata = known.metadata
+                indexed = None if metadata is None else index.indexed(metadata)
+                return wire.CellStatus(number, known.state, indexed)
+            case _:
+                assert_never(ask)
+
+    def _follow(self, arrival: Arrival, ask: wire.CellAsk, now_us: int) -> None:
+        """Keeps what another node of the cell does for all of it (D7)."""
+        index, origin = self.index, arrival.origin
+        match ask:
+            case wire.IndexObject():
+                matched = index.add(ask.indexed, origin, now_us)
+                self._notify(ask.indexed.metadata, self._at_the_seam(matched, now_us), now_us)
+            case wire.DeleteObject():
+                self._delete(ask, origin, now_us)
+            case wire.StartSubscription():
+                interest = wire.Interest(ask.subscription, arrival.origin_cell)
+                index.take_up(interest, origin, now_us)
+                self.returned.on_heard(origin, now_us)
+            case wire.StopSubscription():
+                index.unsubscribe(ask.key, origin, now_us)
+            case wire.FetchPage() | wire.FetchObject() | wire.FetchStatus():
+                pass  # one answer is enough
+            case _:
+                assert_never(ask)
+
+    def _delete(self, ask: wire.DeleteObject, origin: NodeId, now_us: int) -> None:
+        self.index.delete(ask.key, origin, now_us)
+        self._replicas.bury(ask.key, DELETED, now_us)
+
+    def _page(self, request: wire.FetchPage, now_us: int) -> wire.CellPage:
+        page = page_for(self.index.broker, request, now_us)
+        items = tuple(map(self.index.indexed, page.items))
+        return wire.CellPage(request.request, page.total, items, page.more)
+
+    # Notifications
+
+    def _notify(self, metadata: Metadata, matched: list[Subscription], now_us: int) -> None:
+        """One message to all subscribers, which parts where their ways do (D9)."""
+        audience = sorted(self.index.audience(matched).items())
+        most = self._config.notify_targets_max
+        for start in range(0, len(audience), most):
+            some = audience[start : start + most]
+            sids: list[SubscriptionId] = sorted(sid for _, theirs in some for sid in theirs)
+            note = wire.CellNotify(self.index.indexed(metadata), tuple(sids))
+            targets = [To(cell, subscriber) for (cell, subscriber), _ in some]
+            number = self._routing.send(targets, note, now_us)
+            self.returned.note(number, Note(metadata.key, note.sids, now_us))
+            self.notified += len(sids)
+
+    def _at_the_seam(self, matched: list[Subscription], now_us: int) -> list[Subscription]:
+        """Of the subscriptions that an object matches, those taken up here just now: whoever got
+        the object first may not have heard of them (M26)."""
+        self._let_settle(now_us)
+        return [held for held in matched if held.key in self._taken_up_us]
+
+    def _look_after(self, key: SubscriptionKey, now_us: int) -> None:
+        self._let_settle(now_us)
+        self._taken_up_us.pop(key, None)
+        self._taken_up_us[key] = now_us
+
+    def _let_settle(self, now_us: int) -> None:
+        since_us = now_us - self._config.seam_us
+        while self._taken_up_us:
+            oldest = next(iter(self._taken_up_us))
+            if self._taken_up_us[oldest] >= since_us:
+                break
+            del self._taken_up_us[oldest]
+
+    # Time
+
+    def on_due(self, now_us: int) -> None:
+        """Lets go of what is past its time."""
+        self._due_us = None
+        self.index.broker.expire(now_us)
+        self._replicas.expire(now_us)
+
+    def set_timer(self) -> None:
+        """Asks to be woken when something is due; to be called after each input."""
+        expiries = (self.index.broker.next_expiry_us(), self._replicas.next_expiry_us())
+        due_us = min((at_us for at_us in expiries if at_us is not None), default=None)
+        if due_us is not None and due_us != self._due_us:
+            self._outbox.set_timer(CellDue(), due_us)
+        self._due_us = due_us
+
+
+def as_fetch(ask: wire.StartSubscription) -> wire.FetchPage:
+    """The page that a new subscription is answered with."""
+    subscription = ask.subscription
+    return wire.FetchPage(ask.request, subscription.conjunctions, subscription.frame, ask.batch)

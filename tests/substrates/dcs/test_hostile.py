@@ -1,0 +1,120 @@
+"""M25: whatever comes in, a node of Thyme-DCS goes on and keeps what it has."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import ALICE, photo, subscribe
+from tests.substrates.dcs.town import ROW, STREET, Town, in_cell, tag_in
+from tests.wire.strategies import any_message
+from thyme.model.ids import NodeId
+from thyme.model.streams import stream
+from thyme.protocol import messages as wire
+from thyme.protocol import requests as asked
+from thyme.protocol.messages import CellId, CellPacket, CellTarget, Indexed, Interest, Replica
+from thyme.protocol.node import Received, SendFailed, Started, TimerFired
+from thyme.routing.cells import To
+from thyme.storage.store import MemoryStore
+from thyme.substrates.dcs.config import PAPER
+from thyme.substrates.dcs.ground import Geography
+from thyme.substrates.dcs.joining import JoinTimer
+from thyme.substrates.dcs.node import DcsNode
+
+ME, BEA = NodeId(b"me"), NodeId(b"bea")
+
+
+def a_node() -> DcsNode:
+    """A node in cell 3 that works for it."""
+    rng = stream(1, "node")
+    node = DcsNode(ME, CellId(3), Geography(ME, ROW, rng), MemoryStore(), rng, PAPER)
+    node.handle(Started(), 0)
+    node.handle(TimerFired(JoinTimer()), 3_000_000)
+    assert node.routing.serving
+    node.handle(Received(BEA, wire.CellBeacon(CellId(3), True, bytes(12), b"")), 3_000_001)
+    return node
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(any_message, st.booleans(), st.booleans()), max_size=12))
+def test_no_message_harms_a_node(parcels: list[tuple[wire.Message, bool, bool]]) -> None:
+    node = a_node()
+    now_us = 4_000_000
+    for number, (message, carried, personal) in enumerate(parcels):
+        now_us += 1_000
+        if carried:
+            try:
+                target = CellTarget(CellId(3), ME if personal else None)
+                message = CellPacket(ALICE, CellId(4), number, 0, (target,), message)
+            except ValueError:
+                continue  # what holds a packet already
+        for action in node.handle(Received(BEA, message), now_us):
+            if type(action).__name__ == "Send":
+                node.handle(SendFailed(action.to, action.message), now_us)  # type: ignore[union-attr]
+        node.check()
+
+
+NOWHERE = CellId(40_000)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        wire.IndexObject(1, Indexed(photo(1, by=ALICE), (Replica(NOWHERE),))),
+        wire.CellNotify(Indexed(photo(1), (), (Replica(NOWHERE, ALICE),)), ()),
+        wire.FromCell(
+            CellId(1), wire.CellPage(1, 1, (Indexed(photo(1), (Replica(NOWHERE),)),), False)
+        ),
+        wire.CellState(1, 0, 1, interests=(Interest(subscribe(1), NOWHERE),)),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+@pytest.mark.parametrize("personal", [False, True])
+def test_d1_what_names_a_cell_that_is_not_there_is_dropped(
+    message: wire.Message, personal: bool
+) -> None:
+    node = a_node()
+    target = CellTarget(CellId(3), ME if personal else None)
+
+    node.handle(Received(BEA, CellPacket(ALICE, CellId(4), 9, 0, (target,), message)), 4_000_000)
+
+    assert node.dropped["no such cell"] == 1
+    assert list(node.index.objects()) == []
+
+
+def test_a_node_that_claims_another_s_name_cannot_make_it_lose_what_it_holds() -> None:
+    """The bytes in a `HoldObject` must be those that its metadata describes (M19)."""
+    town = Town(STREET)
+    key = town.insert("ann", "photo", tag_in(2))
+    forged = wire.HoldObject(town.nodes["bea"].index.broker.catalogue.history.get(key), b"forged")  # type: ignore[arg-type]
+    dan = town.nodes["dan"]
+    dan.routing.send([To(CellId(0))], forged, town.links.kernel.now_us)
+    town.finish("dan", asked.ListSubscriptions)
+
+    assert town.nodes["abe"].replicas.data(key) == b"pixels"
+
+
+@pytest.mark.parametrize("step_ms", range(12))
+@pytest.mark.parametrize("who", ["bea", "ann", "cat"])
+def test_d19_whoever_vanishes_at_any_step_of_an_insert_the_rest_goes_on(
+    who: str, step_ms: int
+) -> None:
+    """The owner, or the only node of the tag's cell, or the subscriber is gone in the middle."""
+    places = {"ann": in_cell(0), "abe": in_cell(0, 1), "bea": in_cell(2), "cat": in_cell(4)}
+    town = Town({**places, "col": in_cell(4, 1)})
+    town.subscribe("cat", tag_in(2))
+    town.subscribe("col", tag_in(2))
+    request = asked.Insert(ask=7_000, data=b"x", tags=(tag_in(2),))
+    town.links.ask(NodeId(b"ann"), request)
+    town.run(step_ms / 1_000)
+    town.go(who)
+    town.run(30)
+
+    for node in town.nodes.values():
+        node.check()
+        assert len(node.asks) == 0
+    answers = [told for told in town.told["ann"] if getattr(told, "ask", None) == 7_000]
+    assert len(answers) <= 1
+    if who == "cat":
+        assert len(town.heard("col")) == 1
