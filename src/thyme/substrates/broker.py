@@ -23,7 +23,7 @@ from thyme.query.cursor import Cursor
 from thyme.query.standing import StandingIndex
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.catalogue import Catalogue, Retention
-from thyme.substrates.graveyard import Burial, Graveyard, Tombstone
+from thyme.substrates.graveyard import Burial, Graveyard, Tombstone, earliest
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,12 +183,11 @@ class Broker:
 
     def next_expiry_us(self) -> int | None:
         """When `expire` next has something to do."""
-        expiries = (
-            *self.catalogue.expiries(),
+        return earliest(
+            self.catalogue.next_expiry_us(),
             self._standing.next_expiry_us(),
             self._graveyard.next_expiry_us(),
         )
-        return min((at_us for at_us in expiries if at_us is not None), default=None)
 
     def _stand(self, subscription: Subscription, now_us: int) -> None:
         self._standing.add(

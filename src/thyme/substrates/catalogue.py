@@ -20,7 +20,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits, Metadata
 from thyme.query.history import HistoryIndex
 from thyme.storage.store import Shelf, Store
-from thyme.substrates.graveyard import Burial, Graveyard, Tombstone
+from thyme.substrates.graveyard import Burial, Graveyard, Tombstone, earliest
 
 THERE, UNKNOWN = "there", "unknown"
 DELETED, EXPIRED, EVICTED = "deleted", "expired", "evicted"
@@ -126,11 +126,13 @@ class Catalogue:
             self._remove(next(iter(self.history)).key, EXPIRED, now_us)
         self._graveyard.expire(now_us)
 
-    def expiries(self) -> Iterator[int | None]:
-        """The instants at which `expire` next has something to do."""
-        yield self._life_ends[0][0] if self._life_ends else None
-        yield self._oldest_ends_us()
-        yield self._graveyard.next_expiry_us()
+    def next_expiry_us(self) -> int | None:
+        """When `expire` next has something to do."""
+        return earliest(
+            self._life_ends[0][0] if self._life_ends else None,
+            self._oldest_ends_us(),
+            self._graveyard.next_expiry_us(),
+        )
 
     def _oldest_ends_us(self) -> int | None:
         age_us_max = self._retention.age_us_max

@@ -62,8 +62,9 @@ class Graveyard:
 
     def next_expiry_us(self) -> int | None:
         """When the oldest tombstone may go."""
-        oldest = next(iter(self._graves.values()), None)
-        return None if oldest is None else oldest.at_us + self._burial.life_us
+        if not self._graves:
+            return None
+        return next(iter(self._graves.values())).at_us + self._burial.life_us
 
     def _forget_oldest(self) -> None:
         key = next(iter(self._graves))
@@ -73,3 +74,12 @@ class Graveyard:
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
         assert len(self._graves) <= self._burial.graves_max
+
+
+def earliest(*instants_us: int | None) -> int | None:
+    """The first of some instants, of which some may never come."""
+    first_us: int | None = None
+    for at_us in instants_us:
+        if at_us is not None and (first_us is None or at_us < first_us):
+            first_us = at_us
+    return first_us
