@@ -24,7 +24,8 @@ from typing import Any
 
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.streams import stream
-from thyme.protocol.messages import CellBeacon, CellId, CellPacket, CellTarget, Detour, FetchStatus
+from thyme.protocol.cells import CellId, CellTarget, Detour
+from thyme.protocol.messages import CellBeacon, CellPacket, FetchStatus
 from thyme.protocol.node import (
     Action,
     Broadcast,

@@ -17,7 +17,7 @@ from thyme.app.pacing import PacedPort
 from thyme.app.port import Listener, Port, VirtualPort
 from thyme.model.ids import Key, NodeId
 from thyme.model.streams import stream
-from thyme.protocol.messages import CellId
+from thyme.protocol.cells import CellId
 from thyme.protocol.operations import RetryPolicy
 from thyme.routing.cells import Grid
 from thyme.sim.ether import PERFECT, Conditions, Ether

@@ -15,16 +15,8 @@ from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, describe
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
-from thyme.protocol.messages import (
-    CellTarget,
-    Detour,
-    Grave,
-    Indexed,
-    Interest,
-    Message,
-    Notify,
-    Replica,
-)
+from thyme.protocol.cells import CellTarget, Detour, Grave, Indexed, Interest, Replica
+from thyme.protocol.messages import Message, Notify
 from thyme.query.cursor import Cursor
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire.md"

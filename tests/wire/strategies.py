@@ -10,19 +10,17 @@ from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, as_object_id
 from thyme.model.metadata import DIGEST_BYTES, Metadata
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
 from thyme.model.tags import Tag, as_tag, as_tags
+from thyme.protocol.cells import CellId, CellTarget, Detour, Grave, Indexed, Interest, Replica
 from thyme.protocol.messages import (
     AnnounceReplica,
     CellBeacon,
-    CellId,
     CellNotify,
     CellPacket,
     CellPage,
     CellSpread,
     CellState,
     CellStatus,
-    CellTarget,
     DeleteObject,
-    Detour,
     Done,
     FetchCellState,
     FetchObject,
@@ -30,12 +28,9 @@ from thyme.protocol.messages import (
     FetchStatus,
     Flooded,
     FromCell,
-    Grave,
     HoldObject,
-    Indexed,
     IndexObject,
     InsertObject,
-    Interest,
     JoinReply,
     JoinRequest,
     Letter,
@@ -48,7 +43,6 @@ from thyme.protocol.messages import (
     Page,
     Receipt,
     Refused,
-    Replica,
     RouteUpdate,
     StartSubscription,
     StopSubscription,

@@ -14,19 +14,17 @@ from tests.wire.strategies import messages
 from thyme.model.errors import DecodeError
 from thyme.model.frames import ALWAYS
 from thyme.model.ids import SubscriptionId
+from thyme.protocol.cells import CellId, CellTarget, Detour, Grave, Indexed, Interest, Replica
 from thyme.protocol.messages import (
     AnnounceReplica,
     CellBeacon,
-    CellId,
     CellNotify,
     CellPacket,
     CellPage,
     CellSpread,
     CellState,
     CellStatus,
-    CellTarget,
     DeleteObject,
-    Detour,
     Done,
     FetchCellState,
     FetchObject,
@@ -34,12 +32,9 @@ from thyme.protocol.messages import (
     FetchStatus,
     Flooded,
     FromCell,
-    Grave,
     HoldObject,
-    Indexed,
     IndexObject,
     InsertObject,
-    Interest,
     JoinReply,
     JoinRequest,
     Letter,
@@ -52,7 +47,6 @@ from thyme.protocol.messages import (
     Page,
     Receipt,
     Refused,
-    Replica,
     RouteUpdate,
     StartSubscription,
     StopSubscription,

@@ -8,8 +8,6 @@ Clauses: M13–M20, M25, E2, R1, D4–D9, D11–D18, D23.
 
 from __future__ import annotations
 
-from typing import NewType
-
 import msgspec
 
 from thyme.model.frames import TimeFrame
@@ -21,6 +19,7 @@ from thyme.model.subscriptions import (
     SubscriptionKey,
     check_conjunctions,
 )
+from thyme.protocol.cells import CellId, CellTarget, Grave, Indexed, Interest, as_cell_id
 from thyme.query.cursor import Cursor
 
 RequestNumber = int
@@ -233,12 +232,6 @@ class Flooded(msgspec.Struct, frozen=True, array_like=True, tag=50):
             raise ValueError("a flood has crossed no fewer than 0 links and holds no flood")
 
 
-CellId = NewType("CellId", int)
-"""A cell of a grid, or a logical one: 0 to 65,535, so that it takes 3 bytes at most (C22)."""
-
-CELLS_MAX = 2**16
-
-
 class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """I am here, in this cell (D4)."""
 
@@ -252,34 +245,6 @@ class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
-
-
-class Detour(msgspec.Struct, frozen=True, array_like=True):
-    """Where a message stands on its way around a void (D5)."""
-
-    entry: CellId
-    """The cell that knew no closer one."""
-    first: CellId
-    """Where the way around it began; to go there again is to have made the loop."""
-    behind: CellId
-    ahead: CellId
-
-    def __post_init__(self) -> None:
-        for cell in (self.entry, self.first, self.behind, self.ahead):
-            as_cell_id(cell)
-
-
-class CellTarget(msgspec.Struct, frozen=True, array_like=True):
-    """Where a message should go: a cell, or a node in it."""
-
-    cell: CellId
-    node: NodeId | None = None
-    detour: Detour | None = None
-
-    def __post_init__(self) -> None:
-        as_cell_id(self.cell)
-        if self.node is not None:
-            as_node_id(self.node)
 
 
 class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
@@ -329,45 +294,6 @@ class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
     def __post_init__(self) -> None:
         as_node_id(self.node)
         as_cell_id(self.cell)
-
-
-class Replica(msgspec.Struct, frozen=True, array_like=True):
-    """Where an object can be had: from any node of a cell, or from one in it (D12)."""
-
-    cell: CellId
-    node: NodeId | None = None
-
-    def __post_init__(self) -> None:
-        as_cell_id(self.cell)
-        if self.node is not None:
-            as_node_id(self.node)
-
-
-class Indexed(msgspec.Struct, frozen=True, array_like=True):
-    """Metadata as a cell keeps it: with its replication list, the active replicas first (D12)."""
-
-    metadata: Metadata
-    active: tuple[Replica, ...]
-    passive: tuple[Replica, ...] = ()
-
-
-class Interest(msgspec.Struct, frozen=True, array_like=True):
-    """A subscription as a cell keeps it: the conjunctions keyed there, and the subscriber's cell
-    (D16)."""
-
-    subscription: Subscription
-    cell: CellId
-
-    def __post_init__(self) -> None:
-        as_cell_id(self.cell)
-
-
-class Grave(msgspec.Struct, frozen=True, array_like=True):
-    """What left: its written key, why, and when (D15)."""
-
-    key: str
-    why: str
-    at_us: int
 
 
 class IndexObject(msgspec.Struct, frozen=True, array_like=True, tag=80):
@@ -449,13 +375,6 @@ class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
     buried_subscriptions: tuple[Grave, ...] = ()
     held: tuple[Metadata, ...] = ()
     """The objects of which the nodes of the cell are active replicas."""
-
-
-def as_cell_id(value: int) -> CellId:
-    """A cell's number."""
-    if not 0 <= value < CELLS_MAX:
-        raise ValueError(f"a cell is a number from 0 to {CELLS_MAX - 1}, not {value}")
-    return CellId(value)
 
 
 def _check_carried(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:

@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.protocol.cells import CellId
 from thyme.protocol.messages import (
     Ask,
-    CellId,
     DeleteObject,
     Done,
     FetchObject,

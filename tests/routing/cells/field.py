@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.streams import stream
-from thyme.protocol.messages import CellId, CellPacket, FetchStatus, Message
+from thyme.protocol.cells import CellId
+from thyme.protocol.messages import CellPacket, FetchStatus, Message
 from thyme.protocol.node import Broadcast, Outbox, Send
 from thyme.routing.cells import Arrival, CellsConfig, GeographicRouting, Grid, NotThere, Sighting
 from thyme.routing.cells.geographic import BeaconDue

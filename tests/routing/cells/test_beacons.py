@@ -6,7 +6,8 @@ import pytest
 
 from tests.routing.cells.field import SECOND_US, Ear, Field, name
 from thyme.model.streams import stream
-from thyme.protocol.messages import CellBeacon, CellId
+from thyme.protocol.cells import CellId
+from thyme.protocol.messages import CellBeacon
 from thyme.protocol.node import Action, Broadcast, Outbox, SetTimer
 from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, Sighting
 from thyme.routing.cells.geographic import BeaconDue

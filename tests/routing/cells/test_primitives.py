@@ -9,15 +9,8 @@ import pytest
 from tests.routing.cells.field import Field, Place, name, question
 from thyme.model.ids import NodeId
 from thyme.model.streams import stream
-from thyme.protocol.messages import (
-    CellId,
-    CellPacket,
-    CellSpread,
-    CellTarget,
-    Detour,
-    Done,
-    Undelivered,
-)
+from thyme.protocol.cells import CellId, CellTarget, Detour
+from thyme.protocol.messages import CellPacket, CellSpread, Done, Undelivered
 from thyme.protocol.node import Outbox
 from thyme.routing.cells import (
     Arrival,

@@ -7,7 +7,7 @@ from random import Random
 from tests.routing.cells.field import Field, name, question
 from tests.routing.cells.radio import Place, RadioField
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import CellId
+from thyme.protocol.cells import CellId
 from thyme.routing.cells import Grid, NotThere, To
 
 GRID = Grid.covering(400.0, 200.0)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.routing.cells.field import Field, Place, name, question
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import CellId
+from thyme.protocol.cells import CellId
 from thyme.routing.cells import CellsConfig, Grid, To
 from thyme.routing.cells.grid import CELL_M, Offset
 

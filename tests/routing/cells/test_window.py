@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from thyme.protocol.messages import CellId
+from thyme.protocol.cells import CellId
 from thyme.routing.cells import Grid
 from thyme.routing.cells.faces import next_edge
 from thyme.routing.cells.grid import Offset

@@ -13,7 +13,8 @@ from thyme.model.ids import NodeId
 from thyme.model.streams import stream
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
-from thyme.protocol.messages import CellId, CellPacket, CellTarget, Indexed, Interest, Replica
+from thyme.protocol.cells import CellId, CellTarget, Indexed, Interest, Replica
+from thyme.protocol.messages import CellPacket
 from thyme.protocol.node import Received, SendFailed, Started, TimerFired
 from thyme.routing.cells import To
 from thyme.storage.store import MemoryStore

@@ -12,6 +12,7 @@ from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, ObjectId
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
+from thyme.protocol.cells import CellId
 from thyme.protocol.operations import RetryPolicy
 from thyme.protocol.requests import Failed, Found, KnownObject
 from thyme.routing.cells import To
@@ -151,7 +152,7 @@ def test_d15_a_late_copy_does_not_bring_a_deleted_object_back() -> None:
     town.finish("ann", asked.Delete, key=key)
     ann = town.nodes["ann"]
 
-    ann.routing.send([To(wire.CellId(2))], insert.message, town.links.kernel.now_us)
+    ann.routing.send([To(CellId(2))], insert.message, town.links.kernel.now_us)
     ann.routing.spread(
         wire.HoldObject(insert.message.indexed.metadata, b"pixels"),  # type: ignore[union-attr]
         town.links.kernel.now_us,
@@ -166,7 +167,7 @@ def test_d15_a_delete_that_overtakes_its_insert_wins() -> None:
     town = Town(STREET)
     ann, now_us = town.nodes["ann"], town.links.kernel.now_us
     key = Key(ObjectId("photo"), ann.node_id)
-    ann.routing.send([To(wire.CellId(2))], wire.DeleteObject(1, key), now_us)
+    ann.routing.send([To(CellId(2))], wire.DeleteObject(1, key), now_us)
     town.finish("ann", asked.ListSubscriptions)
 
     told = town.ask(
@@ -201,7 +202,7 @@ def test_d15_m14_nobody_else_can_delete_an_object() -> None:
     key = town.insert("ann", "photo", tag_in(2))
     dan, now_us = town.nodes["dan"], town.links.kernel.now_us
 
-    dan.routing.send([To(wire.CellId(2)), To(wire.CellId(0))], wire.DeleteObject(1, key), now_us)
+    dan.routing.send([To(CellId(2)), To(CellId(0))], wire.DeleteObject(1, key), now_us)
     town.finish("dan", asked.ListSubscriptions)
 
     assert town.indexing("photo") == {"bea", "ben"}

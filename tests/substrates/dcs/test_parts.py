@@ -25,7 +25,7 @@ from thyme.model.errors import NotFoundError, NotOwnerError, RejectedError
 from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
 from thyme.protocol import messages as wire
-from thyme.protocol.messages import CellId, Indexed, Interest, Replica
+from thyme.protocol.cells import CellId, Indexed, Interest, Replica
 from thyme.protocol.node import Outbox
 from thyme.protocol.operations import RetryPolicy
 from thyme.routing.cells import Arrival, Grid, NotThere, To

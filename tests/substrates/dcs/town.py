@@ -16,7 +16,8 @@ from thyme.model.metadata import Metadata
 from thyme.model.streams import stream
 from thyme.model.tags import Tag, as_tags
 from thyme.protocol import requests as asked
-from thyme.protocol.messages import CellId, CellPacket, CellSpread, Message
+from thyme.protocol.cells import CellId
+from thyme.protocol.messages import CellPacket, CellSpread, Message
 from thyme.protocol.node import Action, Broadcast, Input, Send
 from thyme.protocol.operations import RetryPolicy
 from thyme.protocol.requests import Begun, Failed, Finished, Notified, Request, Told

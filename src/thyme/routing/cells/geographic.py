@@ -16,15 +16,8 @@ from random import Random
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import (
-    CellBeacon,
-    CellId,
-    CellPacket,
-    CellSpread,
-    CellTarget,
-    Message,
-    Undelivered,
-)
+from thyme.protocol.cells import CellId, CellTarget
+from thyme.protocol.messages import CellBeacon, CellPacket, CellSpread, Message, Undelivered
 from thyme.protocol.node import Outbox, Timer
 from thyme.routing.cells.config import CellsConfig
 from thyme.routing.cells.grid import Grid

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from thyme.protocol.messages import CELLS_MAX, CellId
+from thyme.protocol.cells import CELLS_MAX, CellId
 
 Point = tuple[float, float]
 Offset = tuple[int, int]

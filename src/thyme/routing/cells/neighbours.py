@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import CellBeacon, CellId
+from thyme.protocol.cells import CellId
+from thyme.protocol.messages import CellBeacon
 from thyme.routing.cells.config import CellsConfig
 from thyme.routing.cells.grid import Grid, Offset
 from thyme.routing.cells.window import Cells, Window

@@ -14,7 +14,8 @@ from typing import Protocol
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import CellId, Message
+from thyme.protocol.cells import CellId
+from thyme.protocol.messages import Message
 from thyme.protocol.node import Timer
 
 

@@ -14,7 +14,7 @@ import math
 
 import msgspec
 
-from thyme.protocol.messages import CELLS_MAX, CellId, CellTarget, Detour
+from thyme.protocol.cells import CELLS_MAX, CellId, CellTarget, Detour
 from thyme.routing.cells.faces import next_edge
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.neighbours import Around, Neighbour

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from thyme.protocol.messages import CellId
+from thyme.protocol.cells import CellId
 from thyme.routing.cells.grid import Grid, Offset
 
 Cells = int

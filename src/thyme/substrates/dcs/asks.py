@@ -16,7 +16,8 @@ import msgspec
 
 from thyme.model.errors import NotFoundError, OperationTimeoutError, RejectedError
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import CellAsk, CellId, CellReply, Refused, RequestNumber
+from thyme.protocol.cells import CellId
+from thyme.protocol.messages import CellAsk, CellReply, Refused, RequestNumber
 from thyme.protocol.node import Outbox
 from thyme.protocol.operations import RetryPolicy
 from thyme.routing.cells import CellRouting, NotThere, To

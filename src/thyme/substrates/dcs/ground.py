@@ -14,7 +14,7 @@ from typing import Protocol
 
 from thyme.model.ids import NodeId
 from thyme.protocol import messages as wire
-from thyme.protocol.messages import CellId
+from thyme.protocol.cells import CellId, Indexed
 from thyme.protocol.node import Outbox
 from thyme.routing.cells import CellRouting, CellsConfig, GeographicRouting, Grid, Listener
 
@@ -69,5 +69,5 @@ def cells_named(message: wire.Message) -> Iterator[CellId]:
             return iter(())
 
 
-def _replicas(some: Iterable[wire.Indexed]) -> Iterator[CellId]:
+def _replicas(some: Iterable[Indexed]) -> Iterator[CellId]:
     return (replica.cell for indexed in some for replica in (*indexed.active, *indexed.passive))

@@ -17,7 +17,7 @@ from thyme.model.errors import NotOwnerError, OperationError
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
-from thyme.protocol.messages import CellId, Grave, Indexed, Interest, Replica
+from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Replica
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.broker import Broker, BrokerConfig
 from thyme.substrates.catalogue import DELETED, EVICTED

@@ -20,13 +20,12 @@ from thyme.model.errors import OperationError, ThymeError
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol.cells import Grave, Replica
 from thyme.protocol.messages import (
     CellState,
     FetchCellState,
     FetchObject,
-    Grave,
     ObjectData,
-    Replica,
     RequestNumber,
 )
 from thyme.protocol.node import Outbox

@@ -16,7 +16,7 @@ import msgspec
 from thyme.model.ids import SubscriptionId
 from thyme.model.subscriptions import Conjunction, Subscription
 from thyme.model.tags import Tag
-from thyme.protocol.messages import CellId
+from thyme.protocol.cells import CellId
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.dcs.config import KeyChoice
 

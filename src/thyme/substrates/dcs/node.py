@@ -16,7 +16,7 @@ import msgspec
 
 from thyme.model.ids import NodeId
 from thyme.protocol import messages as wire
-from thyme.protocol.messages import CellId
+from thyme.protocol.cells import CellId
 from thyme.protocol.node import (
     Action,
     Asked,

@@ -13,16 +13,8 @@ from random import Random
 from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
-from thyme.protocol.messages import (
-    CellId,
-    CellStatus,
-    DeleteObject,
-    FetchStatus,
-    HoldObject,
-    Indexed,
-    IndexObject,
-    Replica,
-)
+from thyme.protocol.cells import CellId, Indexed, Replica
+from thyme.protocol.messages import CellStatus, DeleteObject, FetchStatus, HoldObject, IndexObject
 from thyme.protocol.requests import KnownObject
 from thyme.routing.cells import CellRouting, To
 from thyme.substrates.brokers import OnEnd

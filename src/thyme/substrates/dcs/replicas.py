@@ -18,7 +18,7 @@ import msgspec
 from thyme.model.errors import NotFoundError, RejectedError
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
-from thyme.protocol.messages import Replica
+from thyme.protocol.cells import Replica
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.catalogue import EVICTED, EXPIRED, UNKNOWN, Retention
 from thyme.substrates.graveyard import Burial, Graveyard, Tombstone

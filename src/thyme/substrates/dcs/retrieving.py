@@ -21,14 +21,13 @@ from thyme.model.errors import (
 )
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
+from thyme.protocol.cells import Indexed, Replica
 from thyme.protocol.messages import (
     AnnounceReplica,
     CellStatus,
     FetchObject,
     FetchStatus,
-    Indexed,
     ObjectData,
-    Replica,
 )
 from thyme.protocol.operations import RetryPolicy
 from thyme.routing.cells import CellRouting, To

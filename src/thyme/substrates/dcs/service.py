@@ -17,6 +17,7 @@ from thyme.model.ids import NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
 from thyme.protocol import messages as wire
+from thyme.protocol.cells import Interest, Replica
 from thyme.protocol.node import Outbox
 from thyme.routing.cells import Arrival, CellRouting, To
 from thyme.substrates.catalogue import DELETED
@@ -74,7 +75,7 @@ class Service:
 
     def on_announce(self, arrival: Arrival, message: wire.AnnounceReplica) -> None:
         """One more node has an object (D13)."""
-        replica = wire.Replica(arrival.origin_cell, arrival.origin)
+        replica = Replica(arrival.origin_cell, arrival.origin)
         if not self.index.announce(message.key, replica):
             self.dropped["replica of nothing"] += 1
 
@@ -97,7 +98,7 @@ class Service:
                 return wire.Done(number)
             case wire.StartSubscription():
                 subscription = ask.subscription
-                index.take_up(wire.Interest(subscription, arrival.origin_cell), origin, now_us)
+                index.take_up(Interest(subscription, arrival.origin_cell), origin, now_us)
                 self._look_after(subscription.key, now_us)
                 self.returned.on_heard(origin, now_us)
                 return self._page(as_fetch(ask), now_us)
@@ -127,7 +128,7 @@ class Service:
             case wire.DeleteObject():
                 self._delete(ask, origin, now_us)
             case wire.StartSubscription():
-                interest = wire.Interest(ask.subscription, arrival.origin_cell)
+                interest = Interest(ask.subscription, arrival.origin_cell)
                 index.take_up(interest, origin, now_us)
                 self.returned.on_heard(origin, now_us)
             case wire.StopSubscription():

@@ -14,16 +14,8 @@ import msgspec
 
 from thyme.model.ids import Key
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
-from thyme.protocol.messages import (
-    CellId,
-    CellPage,
-    FetchPage,
-    Indexed,
-    Page,
-    StartSubscription,
-    StopSubscription,
-    as_cell_id,
-)
+from thyme.protocol.cells import CellId, Indexed, as_cell_id
+from thyme.protocol.messages import CellPage, FetchPage, Page, StartSubscription, StopSubscription
 from thyme.routing.cells import To
 from thyme.substrates.brokers import MakePage, OnEnd, OnPages, Pages, Source
 from thyme.substrates.dcs.asks import CellAsks, Replies

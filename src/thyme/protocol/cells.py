@@ -1,0 +1,94 @@
+"""Cells in messages: their numbers, and the records about them that messages are made of.
+
+What a cell is depends on who makes them (`thyme.routing.cells`); here it is a number.
+Clauses: D5, D9, D12, D15, D16, C22.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+from thyme.model.ids import NodeId, as_node_id
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Subscription
+
+CellId = NewType("CellId", int)
+"""A cell of a grid, or a logical one: 0 to 65,535, so that it takes 3 bytes at most (C22)."""
+
+CELLS_MAX = 2**16
+
+
+def as_cell_id(value: int) -> CellId:
+    """A cell's number."""
+    if not 0 <= value < CELLS_MAX:
+        raise ValueError(f"a cell is a number from 0 to {CELLS_MAX - 1}, not {value}")
+    return CellId(value)
+
+
+class Detour(msgspec.Struct, frozen=True, array_like=True):
+    """Where a message stands on its way around a void (D5)."""
+
+    entry: CellId
+    """The cell that knew no closer one."""
+    first: CellId
+    """Where the way around it began; to go there again is to have made the loop."""
+    behind: CellId
+    ahead: CellId
+
+    def __post_init__(self) -> None:
+        for cell in (self.entry, self.first, self.behind, self.ahead):
+            as_cell_id(cell)
+
+
+class CellTarget(msgspec.Struct, frozen=True, array_like=True):
+    """Where a message should go: a cell, or a node in it."""
+
+    cell: CellId
+    node: NodeId | None = None
+    detour: Detour | None = None
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+        if self.node is not None:
+            as_node_id(self.node)
+
+
+class Replica(msgspec.Struct, frozen=True, array_like=True):
+    """Where an object can be had: from any node of a cell, or from one in it (D12)."""
+
+    cell: CellId
+    node: NodeId | None = None
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+        if self.node is not None:
+            as_node_id(self.node)
+
+
+class Indexed(msgspec.Struct, frozen=True, array_like=True):
+    """Metadata as a cell keeps it: with its replication list, the active replicas first (D12)."""
+
+    metadata: Metadata
+    active: tuple[Replica, ...]
+    passive: tuple[Replica, ...] = ()
+
+
+class Interest(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription as a cell keeps it: the conjunctions keyed there, and the subscriber's cell
+    (D16)."""
+
+    subscription: Subscription
+    cell: CellId
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class Grave(msgspec.Struct, frozen=True, array_like=True):
+    """What left: its written key, why, and when (D15)."""
+
+    key: str
+    why: str
+    at_us: int
