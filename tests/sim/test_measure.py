@@ -137,7 +137,7 @@ def test_s14_messages_inside_messages_are_told_apart_and_those_passed_on_counted
         "RouteUpdate": Load(1, size_of(update), 2, 2 * size_of(update)),
     }
     assert measured.total.forwarded_bytes == size
-    assert measured.control_bytes == size_of(update)
+    assert measured.control.sent_bytes == size_of(update)
 
 
 def test_s9_a_unicast_costs_its_sender_and_its_receiver_what_the_powers_say() -> None:

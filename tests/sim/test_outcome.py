@@ -311,6 +311,7 @@ def test_traffic_is_what_the_radio_and_the_ledger_counted() -> None:
         found.measurements,
         loads={"RouteUpdate": Load(10, 500), "Packet/Notify": Load(4, 80, 4, 80, 3, 60)},
         total=Load(14, 580, 4, 80, 3, 60),
+        control=Load(10, 500),
         frame_bytes=4_000,
         frames=40,
         retransmissions=5,

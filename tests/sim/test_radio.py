@@ -13,12 +13,12 @@ import pytest
 from thyme.sim.disk import Disk
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
-from thyme.sim.mac import BROADCAST, Frame, MacConfig
 from thyme.sim.medium import Medium
-from thyme.sim.phy import Phy, log_bit_success
+from thyme.sim.phy import Phy
 from thyme.sim.radio import Radio, RadioConfig
 from thyme.sim.replay import RawSend, replay
 from thyme.sim.sets import numbers
+from thyme.sim.stations import BROADCAST, Frame, MacConfig
 
 FRAME_US = 518
 """The air time of a frame with 300 bytes of payload."""
@@ -83,7 +83,7 @@ def test_s2_half_of_the_frames_arrive_at_113_m() -> None:
     bits = 8 * 364 + 22
     noise_mw = 10 ** (phy.noise_dbm / 10)
     chance = {
-        metres: math.exp(bits * log_bit_success(phy.received_mw(metres) / noise_mw))
+        metres: math.exp(bits * phy.log_bit_success(phy.received_mw(metres) / noise_mw))
         for metres in (90, 113, 125)
     }
     assert chance[90] > 0.9999

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from thyme.model.errors import OptionError
 from thyme.sim.kernel import Kernel
-from thyme.sim.mac import BROADCAST, MacConfig
-from thyme.sim.phy import ACK_BYTES, Phy, log_bit_success, milliwatts, phy_of
+from thyme.sim.phy import ACK_BYTES, Phy, milliwatts, phy_of
 from thyme.sim.radio import Radio, RadioConfig
 from thyme.sim.rates import MODES, Mode, mode_of, modes_of
 from thyme.sim.sets import numbers
+from thyme.sim.stations import BROADCAST, MacConfig
 
 # From ns-3.44 through its Python bindings (the `ns3` package), which has the GSL built in.
 
@@ -308,7 +308,6 @@ def test_s2_setting_the_range_twice_is_setting_it_once(
 def test_s2_the_default_reaches_113_m_with_the_power_it_has() -> None:
     assert Phy() == phy_of("802.11g", 6) == phy_of("802.11g") == Phy().for_range(113)
     assert Phy().range_m() == pytest.approx(113, abs=0.01)
-    assert log_bit_success(2.0) == Phy().log_bit_success(2.0)
 
 
 def test_s2_with_the_same_power_a_faster_rate_reaches_less_far() -> None:

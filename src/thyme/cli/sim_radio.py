@@ -58,7 +58,7 @@ examples:
   thyme sim radio --positions positions.csv --sends sends.csv --out result.csv --seed 2 --json
   thyme sim radio --positions positions.csv --sends sends.csv --out result.csv \\
       --standard 802.11b --rate 5.5 --range 100
-  thyme sim radio --selftest --quick     compare with ns-3: one seed; without --quick, five
+  thyme sim radio --selftest --quick     compare with ns-3: few seeds; without --quick, all
 """
 
 
@@ -83,7 +83,7 @@ def add_to(group: Commands) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="default: 1")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--selftest", action="store_true", help="compare with ns-3's figures")
-    parser.add_argument("--quick", action="store_true", help="self-test with a single seed")
+    parser.add_argument("--quick", action="store_true", help="self-test with few seeds")
     parser.add_argument(
         "--jobs", metavar="N", type=int, help="processes of the self-test; default: one a core"
     )
@@ -121,7 +121,6 @@ def _replay(args: Namespace) -> int:
 def _config(args: Namespace) -> RadioConfig:
     """The radio that was asked for."""
     from thyme.sim.disk import Disk
-    from thyme.sim.mac import MacConfig
     from thyme.sim.phy import phy_of
     from thyme.sim.radio import RadioConfig
 
@@ -135,7 +134,7 @@ def _config(args: Namespace) -> RadioConfig:
     if args.propagation == "disk":
         range_m = phy.range_m() if args.range is None else args.range
         disk = Disk(range_m=range_m, interference_m=phy.reach_m(phy.sense_dbm))
-    return RadioConfig(phy=phy, mac=MacConfig(window_min=phy.window_min), disk=disk)
+    return RadioConfig(phy=phy, disk=disk)
 
 
 def _check(args: Namespace) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from thyme.sim.links import Clean, Row
+from thyme.sim.rows import Clean, Row
 from thyme.sim.sets import numbers
 
 

@@ -14,13 +14,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from thyme.sim.phy import Phy, milliwatts
+from thyme.sim.rows import Clean, Row
 from thyme.sim.sets import numbers
+from thyme.sim.steps import LEVEL_DB, LEVELS, Steps
 
-CERTAIN = 1e-3
-"""A probability this close to 0 or 1 is taken for it."""
-LEVELS = 22
-"""How many levels of power are told apart, from the weakest that is noticed."""
-LEVEL_DB = 1.5
 CELLS_PER_REACH = 4
 """How finely the place is divided to find who is near."""
 
@@ -28,104 +25,6 @@ PAIRS_MAX = 20_000
 """How many pairs of senders are remembered."""
 STEPS_PER_DECADE = 1_000
 """How finely signal-to-noise ratios are told apart: a hundredth of a decibel."""
-
-Doubtful = tuple[int, float, float]
-"""A receiver's bit, its chance to get the header, and its chance to get the whole frame."""
-
-
-class Clean:
-    """How one node's frames of about one size fare on a silent medium; `fit` says it for one size
-    exactly."""
-
-    __slots__ = ("_got", "_unsure", "bits", "chances", "doubtful", "far", "got", "likely", "locked",
-                 "possible")  # fmt: skip
-
-    def __init__(self) -> None:
-        self.locked = 0
-        """Those who surely get the header."""
-        self.possible = 0
-        """Those who may get all of it."""
-        self._got = 0
-        self._unsure: dict[int, tuple[int, float, float]] = {}
-        # By number: its bit, the header's chance, the logarithm of one bit's chance.
-        self.bits = 0
-        """The size that the following is about."""
-        self.got = 0
-        """Those who surely get all of it."""
-        self.doubtful: list[Doubtful] = []
-        """Those who may get all of it, or may not."""
-        self.far = 0
-        """Those who may get the header, and surely no more."""
-        self.chances: dict[int, float] = {}
-        """Theirs to get it, by number."""
-        self.likely = 0
-        """Those of them who get it more often than not."""
-
-    def fit(self, bits: int) -> None:
-        """Works out what there is for frames of so many bits."""
-        self.bits = bits
-        self.got, self.far, self.likely = self._got, 0, 0
-        self.doubtful = []
-        self.chances = {}
-        for number, (bit, header, log_bit) in self._unsure.items():
-            whole = header * math.exp(bits * log_bit)
-            if whole > 1 - CERTAIN:
-                self.got |= bit
-            elif whole > CERTAIN:
-                self.doubtful.append((bit, header, whole))
-            elif header < 1.0:
-                self.far |= bit
-                self.chances[number] = header
-                if header >= 0.5:
-                    self.likely |= bit
-
-    def place(self, number: int, sort: tuple[bool, bool, float, float] | None) -> None:
-        """Files a receiver under what awaits it: see `Links._sort`; None is out of reach."""
-        bit = 1 << number
-        self.bits = 0
-        self._unsure.pop(number, None)
-        self.locked &= ~bit
-        self._got &= ~bit
-        self.possible &= ~bit
-        if sort is None:
-            return
-        locked, got, header, log_bit = sort
-        if locked:
-            self.locked |= bit
-        if log_bit > -math.inf:
-            self.possible |= bit
-        if got:
-            self._got |= bit
-        elif header < 1.0 or log_bit > -math.inf:
-            self._unsure[number] = bit, header, log_bit
-
-    def place_near(self, nodes: int) -> None:
-        """Files nodes that surely get everything."""
-        self.locked |= nodes
-        self.possible |= nodes
-        self._got |= nodes
-
-
-class Row:
-    """What one node's frames do to the others."""
-
-    __slots__ = ("clean", "levels", "lock", "notice", "number", "power", "reach", "sense")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.power: dict[int, float] = {}
-        """Received power by node number, for those that notice it."""
-        self.lock = 0
-        """The nodes that could listen to it."""
-        self.sense = 0
-        """The nodes that know the medium to be busy."""
-        self.notice = 0
-        """The nodes that it may disturb."""
-        self.reach = 1 << number
-        """The same, and the node itself."""
-        self.levels: list[int] = []
-        """The nodes that receive it with at least each level's power."""
-        self.clean: dict[int, Clean] = {}
 
 
 class Links:
@@ -141,7 +40,7 @@ class Links:
         self._near_mw = phy.received_mw(1.0)
         self._fading = -phy.loss_exponent / 2
         self._notice_m = phy.reach_m(phy.notice_dbm)
-        self._steps = _Steps(phy)
+        self._steps = Steps(phy)
         levels = [milliwatts(phy.notice_dbm + LEVEL_DB * level) for level in range(LEVELS)]
         self._stairs = sorted({*levels, self._lock_mw, self._sense_mw}, reverse=True)
         self._level_places = [self._stairs.index(level_mw) for level_mw in levels]
@@ -422,75 +321,6 @@ class Links:
         )
         log_bit = self._phy.log_bit_success(sinr) if power_mw >= some_mw else -math.inf
         return locked, False, chance, log_bit
-
-
-class _Steps:
-    """The powers at which something becomes possible, or sure, in milliwatts."""
-
-    def __init__(self, phy: Phy) -> None:
-        self._phy = phy
-        self._noise_mw = milliwatts(phy.noise_dbm)
-        self.header = self._bounds(phy.log_header_bit_success, phy.header_bits, phy.header_bits)
-        """From where the header may be got on a silent medium, and from where it surely is."""
-        self._payload: dict[int, tuple[float, float]] = {}
-        self._marks: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-
-    def payload(self, size: int) -> tuple[float, float]:
-        """The same for payloads of a size, which is the length of their number of bits."""
-        known = self._payload.get(size)
-        if known is None:
-            bounds = self._bounds(self._phy.log_bit_success, 1 << size - 1, 1 << size)
-            known = self._payload[size] = bounds
-        return known
-
-    def same(self, before_mw: float, after_mw: float, size: int) -> bool:
-        """Whether two powers are alike in what is sure for them."""
-        low, high = sorted((before_mw, after_mw))
-        return low >= max(self.payload(size)[1], self.header[1]) or high < self.header[0]
-
-    def marks(self, size_most: int, size_least: int, count: int) -> list[tuple[int, int]]:
-        """For receivers whose strongest interferer is below each level and not below the one
-        before: the level that makes a sender immune to `count` of them, and the one that it
-        must reach in order not to be lost."""
-        key = size_most, size_least, count
-        known = self._marks.get(key)
-        if known is None:
-            known = self._marks[key] = self._make_marks(size_most, size_least, count)
-        return known
-
-    def _make_marks(self, size_most: int, size_least: int, count: int) -> list[tuple[int, int]]:
-        phy = self._phy
-        log_bit = phy.log_bit_success if size_least else phy.log_header_bit_success
-        sure = _sinr_for(log_bit, -CERTAIN / (1 << size_most))
-        some = _sinr_for(log_bit, math.log(CERTAIN) / (1 << (size_least or size_most) - 1))
-        powers = [milliwatts(phy.notice_dbm + LEVEL_DB * level) for level in range(LEVELS)]
-        marks = []
-        for level in range(1, LEVELS + 1):
-            most_mw = self._noise_mw + count * powers[level] if level < LEVELS else math.inf
-            least_mw = self._noise_mw + powers[level - 1]
-            immune = next((k for k in range(LEVELS) if powers[k] >= sure * most_mw), LEVELS)
-            doomed = max((k for k in range(LEVELS) if powers[k] <= some * least_mw), default=0)
-            marks.append((immune, doomed))
-        return marks
-
-    def _bounds(
-        self, log_bit: Callable[[float], float], bits_least: int, bits_most: int
-    ) -> tuple[float, float]:
-        some = _sinr_for(log_bit, math.log(CERTAIN) / bits_least)
-        sure = _sinr_for(log_bit, -CERTAIN / bits_most)
-        return self._noise_mw * some, self._noise_mw * sure
-
-
-def _sinr_for(log_bit: Callable[[float], float], wanted: float) -> float:
-    """The signal-to-noise ratio from which on a bit's chance is what is wanted."""
-    low_db, high_db = -20.0, 60.0
-    while high_db - low_db > 0.005:
-        middle_db = (low_db + high_db) / 2
-        if log_bit(10 ** (middle_db / 10)) >= wanted:
-            high_db = middle_db
-        else:
-            low_db = middle_db
-    return float(10 ** (high_db / 10))
 
 
 def _around(reach: int) -> list[tuple[int, int]]:

@@ -13,75 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
-import msgspec
-
 from thyme.sim.kernel import Kernel
 from thyme.sim.medium import Air, Medium
-from thyme.sim.phy import ACK_BYTES, CTS_BYTES, OVERHEAD_BYTES, RTS_BYTES, Phy
+from thyme.sim.phy import ACK_BYTES, CTS_BYTES, RTS_BYTES, Phy
 from thyme.sim.sets import numbers
+from thyme.sim.stations import BROADCAST, Frame, MacConfig, Station
 from thyme.sim.tally import Tally
-
-BROADCAST = -1
-
-
-class MacConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of the DCF."""
-
-    window_min: int = 15
-    window_max: int = 1023
-    transmissions_max: int = 7
-    queue_max: int = 100
-    lifetime_us: int = 500_000
-    """How long a frame may wait in the queue."""
-    rts_over_bytes: int = 1_500
-    """A longer frame to one node is sent only after the medium was asked for and granted."""
-
-
-class Frame:
-    """Something to be sent, and what became of it."""
-
-    __slots__ = ("bytes", "queued_us", "station", "to", "token", "transmissions")
-
-    def __init__(
-        self, station: _Station, to: int, payload_bytes: int, queued_us: int, token: object
-    ) -> None:
-        self.station = station
-        """The MAC that has it in its queue."""
-        self.to = to
-        self.bytes = payload_bytes + OVERHEAD_BYTES
-        self.queued_us = queued_us
-        self.token = token
-        """Whatever the layer above wants to find again."""
-        self.transmissions = 0
-
-
-class _Station:
-    """One node's MAC."""
-
-    __slots__ = (
-        "asks_at_us", "bit", "count_from_us", "failures", "number", "off", "queue", "sending",
-        "slots", "turn", "window",
-    )  # fmt: skip
-
-    def __init__(self, number: int, window: int) -> None:
-        self.number = number
-        self.bit = 1 << number
-        self.queue: deque[Frame] = deque()
-        self.window = window
-        self.failures = 0
-        """How often the window has widened since it was at its narrowest."""
-        self.slots = 0
-        self.count_from_us: int | None = None
-        """Since when the slots are counted down; None while the medium is busy."""
-        self.asks_at_us: int | None = None
-        """When the count ends and the frame is sent, if nothing happens before."""
-        self.turn = 0
-        """Tells the valid turn from those that something came before."""
-        self.off = False
-        """Whether the node was switched off meanwhile; then a new station has taken its place."""
-        self.sending = False
-        """From the start of a frame to its end, or to its acknowledgement's."""
-
 
 OnReceived = Callable[[Frame, int, int], None]
 OnDone = Callable[[Frame, str], None]
@@ -112,7 +49,8 @@ class Dcf:
         self._config = config
         self._on_received = on_received
         self._on_done = on_done
-        self._stations = [_Station(number, config.window_min) for number in range(size)]
+        self._window_min = phy.window_min if config.window_min is None else config.window_min
+        self._stations = [Station(number, self._window_min) for number in range(size)]
         self._reservations: deque[tuple[int, int]] = deque()
         """Until when the medium is reserved, and who heard so."""
         self._receptions: deque[Air] = deque()
@@ -142,7 +80,7 @@ class Dcf:
         self._medium.off |= bit
         self._counting &= ~bit
         station = self._stations[number]
-        lost, self._stations[number] = station.queue, _Station(number, self._config.window_min)
+        lost, self._stations[number] = station.queue, Station(number, self._window_min)
         station.turn += 1
         station.off = True
         for frame in lost:
@@ -150,7 +88,7 @@ class Dcf:
 
     # Waiting for a turn
 
-    def _contend(self, station: _Station) -> None:
+    def _contend(self, station: Station) -> None:
         """A frame is there where none was: finds out when it may be sent."""
         now_us = self._kernel.now_us
         bit = station.bit
@@ -176,7 +114,7 @@ class Dcf:
                 idle_us = reserved_us
         self._count(station, idle_us + self._difs_us)
 
-    def _draw(self, station: _Station) -> int:
+    def _draw(self, station: Station) -> int:
         return int(self._random() * (station.window + 1))
 
     def _reserved_until_us(self, bit: int) -> int:
@@ -199,7 +137,7 @@ class Dcf:
                 return 0 if air.got & bit else air.end_us + self._eifs_us
         return 0
 
-    def _take_turn(self, station: _Station, at_us: int) -> None:
+    def _take_turn(self, station: Station, at_us: int) -> None:
         station.turn = turn = station.turn + 1
         station.asks_at_us = at_us
         self._kernel.at(at_us, self._on_turn, (station, turn))
@@ -234,7 +172,7 @@ class Dcf:
             receptions.popleft()
         receptions.append(air)
         waiting = air.sense & self._counting & ~self._medium.busy
-        turns: list[tuple[int, int, _Station, int]] = []
+        turns: list[tuple[int, int, Station, int]] = []
         while waiting:
             bit = waiting & -waiting
             waiting ^= bit
@@ -262,7 +200,7 @@ class Dcf:
             return max(from_us, now_us + self._eifs_us)
         return max(from_us, self._wary_until_us(bit))
 
-    def _on_turns(self, turns: list[tuple[int, int, _Station, int]]) -> None:
+    def _on_turns(self, turns: list[tuple[int, int, Station, int]]) -> None:
         """The first of the stations that began to count together have come to the end. Mostly one
         of them sends, and the others stop counting; so they share an event."""
         now_us = self._kernel.now_us
@@ -275,7 +213,7 @@ class Dcf:
         if turns:
             self._kernel.at(turns[-1][0], self._on_turns, turns)
 
-    def _count(self, station: _Station, from_us: int) -> None:
+    def _count(self, station: Station, from_us: int) -> None:
         """Starts to count down; with a frame waiting, its turn comes at the end."""
         if self._receptions:
             wary_us = self._wary_until_us(station.bit)
@@ -283,11 +221,9 @@ class Dcf:
                 from_us = wary_us
         station.count_from_us = from_us
         if station.queue and not station.sending:
-            station.turn = turn = station.turn + 1
-            station.asks_at_us = at_us = from_us + station.slots * self._slot_us
-            self._kernel.at(at_us, self._on_turn, (station, turn))
+            self._take_turn(station, from_us + station.slots * self._slot_us)
 
-    def _back_off(self, station: _Station, from_us: int) -> None:
+    def _back_off(self, station: Station, from_us: int) -> None:
         """After a transmission: a new random wait, with or without a next frame."""
         station.sending = False
         station.slots = int(self._random() * (station.window + 1))
@@ -300,7 +236,7 @@ class Dcf:
 
     # On the air
 
-    def _on_turn(self, argument: tuple[_Station, int]) -> None:
+    def _on_turn(self, argument: tuple[Station, int]) -> None:
         """A station's count has ended, if nothing came before: it sends."""
         station, turn = argument
         if turn != station.turn or station.asks_at_us is None:
@@ -371,7 +307,7 @@ class Dcf:
         """Those who decoded a frame leave the medium to the answers it calls for (NAV)."""
         self._reservations.append((self._kernel.now_us + for_us, heard))
 
-    def _fresh_frame(self, station: _Station) -> Frame | None:
+    def _fresh_frame(self, station: Station) -> Frame | None:
         """The first frame in the queue that is not too old."""
         oldest_us = self._kernel.now_us - self._config.lifetime_us
         while station.queue and station.queue[0].queued_us < oldest_us:
@@ -430,7 +366,7 @@ class Dcf:
         else:
             self._on_silence(station)
 
-    def _on_silence(self, station: _Station) -> None:
+    def _on_silence(self, station: Station) -> None:
         """No acknowledgement: again, with a wider window, or never."""
         if station.off:
             return
@@ -440,7 +376,7 @@ class Dcf:
         else:
             self._back_off(station, self._kernel.now_us + self._difs_us)
 
-    def _widen(self, station: _Station) -> None:
+    def _widen(self, station: Station) -> None:
         """The failures that widen the window are the station's, not one frame's: it stays wide when
         a frame is given up, until something gets through or the next one fails, too."""
         config = self._config
@@ -449,14 +385,14 @@ class Dcf:
             station.window = min(2 * station.window + 1, config.window_max)
         else:
             station.failures = 0
-            station.window = config.window_min
+            station.window = self._window_min
 
-    def _finish(self, station: _Station, how: str) -> None:
+    def _finish(self, station: Station, how: str) -> None:
         if station.off:
             return
         frame = station.queue.popleft()
         if how == "sent":
             station.failures = 0
-            station.window = self._config.window_min
+            station.window = self._window_min
         self._back_off(station, self._kernel.now_us + self._difs_us)
         self._on_done(frame, how)

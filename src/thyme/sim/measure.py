@@ -112,7 +112,7 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     loads: dict[str, Load]
     """By message type; of a message inside another, both: `Packet/Notify`."""
     total: Load
-    control_bytes: int
+    control: Load
     """What routings sent to keep themselves up to date."""
     joules: float
     hot_spot: Spread
@@ -256,7 +256,7 @@ def measured(
         dropped={cause: sum(by_node) for cause, by_node in sorted(ledger.dropped.items())},
         loads=loads,
         total=_total(loads.values()),
-        control_bytes=sum(load.sent_bytes for kind, load in loads.items() if kind in CONTROL),
+        control=_total(load for kind, load in loads.items() if kind in CONTROL),
         joules=sum(node.energy.joules for node in nodes),
         hot_spot=spread([load.sent + load.heard for load in per_node]),
         hot_spot_bytes=spread([load.sent_bytes + load.heard_bytes for load in per_node]),

@@ -15,8 +15,9 @@ from random import Random
 from typing import Any
 
 from thyme.sim.disk import DiskLinks
-from thyme.sim.links import Clean, Links, Row
+from thyme.sim.links import Links
 from thyme.sim.phy import Phy
+from thyme.sim.rows import Clean, Row
 
 
 class Air:

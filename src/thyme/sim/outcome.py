@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from thyme.sim.analytical import Approach, Messages, Scene, messages, scene_of, workload_of
-from thyme.sim.measure import CONTROL, Load
+from thyme.sim.measure import Load
 from thyme.sim.phy import OVERHEAD_BYTES
 from thyme.sim.run import Run
 from thyme.sim.scenario import Scenario, Substrate, grid_over
@@ -134,11 +134,7 @@ def outcome_of(run: Run) -> Outcome:
             mac_exceeded=measures.dropped.get("exceeded", 0),
             forwarded_bytes=measures.total.forwarded_bytes
             + NETWORK_BYTES * measures.total.forwarded,
-            control_bytes=sum(
-                load.sent_bytes + OVERHEAD_BYTES * load.sent
-                for kind, load in measures.loads.items()
-                if kind in CONTROL
-            ),
+            control_bytes=measures.control.sent_bytes + OVERHEAD_BYTES * measures.control.sent,
             dropped=measures.dropped,
             by_type=measures.loads,
         ),

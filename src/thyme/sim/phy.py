@@ -142,8 +142,3 @@ def phy_of(standard: str, rate_mbps: float | None = None) -> Phy:
 def milliwatts(dbm: float) -> float:
     """Decibel-milliwatts as milliwatts."""
     return float(10 ** (dbm / 10))
-
-
-def log_bit_success(sinr: float) -> float:
-    """What `Phy.log_bit_success` is for the default radio."""
-    return _G6.log_bit_success(sinr)

@@ -15,9 +15,10 @@ from thyme.model.streams import stream
 from thyme.sim.disk import Disk, DiskLinks
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
-from thyme.sim.mac import BROADCAST, Dcf, Frame, MacConfig
+from thyme.sim.mac import Dcf
 from thyme.sim.medium import Medium
 from thyme.sim.phy import Phy
+from thyme.sim.stations import BROADCAST, Frame, MacConfig
 
 __all__ = ["BROADCAST", "Activity", "Frame", "Radio", "RadioConfig"]
 
