@@ -45,10 +45,10 @@ def test_r1_after_a_quiet_while_every_route_is_a_shortest_way(
 
 @settings(max_examples=30, deadline=None)
 @given(connected(), st.integers(0, 1_000))
-def test_r3_as_in_ns3_every_node_is_reached_and_hop_counts_tell_the_truth(
+def test_r3_as_in_ns3_every_node_is_reached_in_no_more_hops_than_told(
     drawn: tuple[int, list[tuple[int, int]]], seed: int
 ) -> None:
-    """Now and then a way is not the shortest, since taking news back may hide a shorter one."""
+    """Now and then a way is not the shortest, or shorter than told: news taken back is not told."""
     graph = Graph(*drawn, seed=seed)
 
     graph.run(59)
@@ -56,8 +56,8 @@ def test_r3_as_in_ns3_every_node_is_reached_and_hop_counts_tell_the_truth(
     distances = graph.distances()
     hops = graph.hops()
     assert hops.keys() == distances.keys()
-    assert all(hops[ends] >= distances[ends] for ends in distances)
-    assert {ends: len(graph.way(*ends)) - 1 for ends in distances} == hops
+    for ends, distance in distances.items():
+        assert distance <= len(graph.way(*ends)) - 1 <= hops[ends]
 
 
 changes = st.lists(
