@@ -18,6 +18,7 @@ from typing import Any
 
 from ns3_radio import Ns3, Ns3Result, installed
 
+from thyme import compiling
 from thyme.model.streams import stream
 from thyme.sim import reference
 from thyme.sim.replay import RawSend, ReplayResult, replay
@@ -28,7 +29,6 @@ FASTER_AIM = 200.0
 GROWTH_MOST = 1.5
 MEMORY_GB_MOST = 4.0
 NODES_PER_M2 = 100 / (400 * 200)
-PER_NODE_AND_SECOND = 3.0
 NEIGHBOUR_M = 80.0
 BEACON_BYTES = 50
 
@@ -126,11 +126,12 @@ def field(nodes: int) -> Positions:
     return [(rng.uniform(0, 2 * width_m), rng.uniform(0, width_m)) for _ in range(nodes)]
 
 
-def mixed_sends(positions: Positions, seconds: float) -> list[RawSend]:
-    """Poisson sends of 300 bytes, every second one a unicast to a near neighbour."""
+def mixed_sends(positions: Positions, per_node: float, seconds: float) -> list[RawSend]:
+    """Poisson sends of 300 bytes, so many per node and second, every other one a unicast to a near
+    neighbour."""
     rng = stream(len(positions), "bench", "sends")
     near = _near(positions)
-    rate = PER_NODE_AND_SECOND * len(positions)
+    rate = per_node * len(positions)
     sends: list[RawSend] = []
     at_s = 1.0
     while (at_s := at_s + rng.expovariate(rate)) < 1.0 + seconds:
@@ -161,17 +162,15 @@ def _near(positions: Positions) -> list[list[int]]:
     return found
 
 
-def scaling(sizes: list[int], seconds: float) -> dict[str, Any]:
+def scaling(sizes: list[int], per_node: float, seconds: float) -> dict[str, Any]:
     """Equal density, equal rate per node; every size sends for as long."""
-    print(
-        f"\n(c) Time per frame by number of nodes, {PER_NODE_AND_SECOND:g} sends per node and s\n"
-    )
+    print(f"\n(c) Time per frame by number of nodes, {per_node:g} sends per node and s\n")
     found: dict[str, Any] = {}
     print(f"{'nodes':>8}{'frames':>10}{'µs per frame':>14}{'relative':>10}")
     base_us = 0.0
     for size in sizes:
         positions = field(size)
-        result, cpu_s = timed(positions, mixed_sends(positions, seconds))
+        result, cpu_s = timed(positions, mixed_sends(positions, per_node, seconds))
         per_frame_us = 1e6 * cpu_s / result.frames
         base_us = base_us or per_frame_us
         found[str(size)] = round(per_frame_us, 2)
@@ -220,21 +219,31 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the self-test with all its seeds")
     parser.add_argument("--big", action="store_true", help="10,000 nodes for a minute as well")
     parser.add_argument("--rounds", type=int, default=3, help="of the comparison with ns-3")
-    parser.add_argument("--rate", type=int, default=100, choices=(20, 100, 300, 600, 1000))
-    parser.add_argument("--seconds", type=float, default=10.0, help="simulated, for the scaling")
+    parser.add_argument(
+        "--rate", type=int, default=100, choices=(20, 100, 300, 600, 1000),
+        help="sends per second of 100 nodes, in (b) and (c)",
+    )  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=60.0, help="simulated, for the scaling")
     parser.add_argument("--only", choices="abcd", help="one question")
     args = parser.parse_args()
-    print(f"Python {platform.python_version()}, {platform.machine()}")
+    rooms = compiling.state().value
+    print(f"Python {platform.python_version()}, {platform.machine()}, inner rooms {rooms}")
     report: dict[str, Any] = {}
     if args.only in (None, "a"):
         report["agreement"] = agreement(quick=not args.full)
     if args.only in (None, "b"):
         report["ns3"] = against_ns3(args.rounds, args.rate)
     if args.only in (None, "c"):
-        report["us_per_frame_by_nodes"] = scaling([100, 1_000, 2_000], args.seconds)
+        report["us_per_frame_by_nodes"] = scaling(
+            [100, 1_000, 2_000], args.rate / 100, args.seconds
+        )
     if args.only == "d" or (args.only is None and args.big):
         report["big"] = big(10_000, 60)
-    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "rooms": rooms,
+    }
     print(json.dumps({"benchmark": "radio", **machine, **report}))
 
 

@@ -6,6 +6,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from thyme import compiling
+
 # No deadline: a busy machine is no bug.
 settings.register_profile("default", deadline=None)
 # The same examples on every run, so that a red build is the change's own doing.
@@ -15,3 +17,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="record the transcripts anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if compiling.state() is compiling.State.STALE:
+        pytest.exit("machine code of other sources would run: thyme compile [--remove]", 2)

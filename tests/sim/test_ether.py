@@ -20,8 +20,10 @@ from thyme.protocol.node import (
     Broadcast,
     CancelTimer,
     Input,
+    Moved,
     Received,
     Send,
+    SendFailed,
     SetTimer,
     Started,
     Tell,
@@ -228,3 +230,26 @@ def test_the_same_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
             check=True,
         )
         assert json.loads(run.stdout) == lossy_numbers(seed=1)
+
+
+def test_where_somebody_says_who_hears_whom_others_are_out_of_reach() -> None:
+    """S4: and a node is told of what did not arrive at one of them, as a MAC would tell it."""
+    says = on_start(Broadcast(Done(1)), Send(BOB, Done(2)), Send(CAROL, Done(3)))
+    ether = Ether(hears=lambda sender, other: {sender, other} != {ALICE, CAROL})
+    alice, bob, carol = Puppet(ALICE, says), Puppet(BOB), Puppet(CAROL)
+    for puppet in (bob, carol, alice):
+        ether.add(puppet, MemoryStore(), ignore)
+    ether.run(10_000)
+
+    assert bob.received() == [Done(1), Done(2)]
+    assert carol.received() == []
+    assert [event for _, event in alice.happened[1:]] == [SendFailed(CAROL, Done(3))]
+
+
+def test_d20_a_node_is_told_where_it_is() -> None:
+    ether, alice = Ether(), Puppet(ALICE)
+    ether.add(alice, MemoryStore(), ignore)
+
+    ether.move(ALICE, (3.0, 4.0))
+
+    assert alice.happened[-1] == (0, Moved((3.0, 4.0)))

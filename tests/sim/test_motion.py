@@ -20,7 +20,7 @@ def facts(links: Links, number: int) -> tuple[object, ...]:
     clean = links.clean(row, 3_000)
     return (
         (row.power, row.lock, row.sense, row.notice, row.reach, row.levels),
-        (clean.locked, clean.got, clean.possible, sorted(clean.doubtful), clean.far, clean.chances),
+        (clean.locked, clean.got, clean.possible, clean.doubtful, clean.far, clean.chances),
     )
 
 

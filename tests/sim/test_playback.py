@@ -37,6 +37,7 @@ from thyme.sim.recorder import (
     Event,
     GaveUp,
     HeardMessage,
+    Keeps,
     Recorder,
     Recording,
     SentMessage,
@@ -61,12 +62,17 @@ STORY: list[Event] = [
     HeardMessage(4 * MS, 3, (0,)),
     HeardMessage(5 * MS, 3, (2,)),
     WasTold(6 * MS, 0, "Finished"),
-    SentMessage(7 * MS, 4, 0, 2, "Packet/Notify", 80),
+    SentMessage(7 * MS, 4, 0, 2, "Packet/Notify", 80, around=True),
+    Keeps(8 * MS, 0, "photo", "own"),
+    Keeps(8 * MS, 1, "photo", "active"),
     GaveUp(9 * MS, 4, "exceeded"),
     Befell(10 * MS, Crash(10 * MS, 1), True),
     Befell(10 * MS, Partition(10 * MS, ((0,), (1, 2))), True),
     Befell(10 * MS, LossBurst(10 * MS, 20 * MS, 0.5), True),
     Switched(10 * MS, 1, False),
+    Keeps(12 * MS, 2, "photo", "passive"),
+    Keeps(12 * MS, 2, "song", "passive"),
+    Keeps(14 * MS, 1, "photo", ""),
     Walks(50 * MS, 2, 10**12, (90.25, -20.5), (90.25, -20.5)),
     SentMessage(60 * MS, 5, 0, 2, "Packet/Notify", 80),
 ]
@@ -122,13 +128,14 @@ def test_s17_a_page_holds_what_was_recorded(tmp_path: Path) -> None:
         ["Flooded/StartSubscription", False],
         ["Packet/Notify", False],
     ]
-    assert rows(columns, "application") == [  # at, node, to + 1, kind, bytes, took, fate, heard
-        (1 * MS, 0, 2, 0, 700, 1 * MS, 1, 1),
-        (3 * MS, 1, 0, 2, 90, 1 * MS, 1, 2),
-        (7 * MS, 0, 3, 3, 80, 2 * MS, 2, 0),
-        (60 * MS, 0, 3, 3, 80, 0, 0, 0),
+    # at, node, to + 1, kind, bytes, around, took, fate, heard
+    assert rows(columns, "application") == [
+        (1 * MS, 0, 2, 0, 700, 0, 1 * MS, 1, 1),
+        (3 * MS, 1, 0, 2, 90, 0, 1 * MS, 1, 2),
+        (7 * MS, 0, 3, 3, 80, 1, 2 * MS, 2, 0),
+        (60 * MS, 0, 3, 3, 80, 0, 0, 0, 0),
     ]
-    assert rows(columns, "control") == [(1 * MS, 1, 0, 1, 44, 1 * MS, 1, 2)]
+    assert rows(columns, "control") == [(1 * MS, 1, 0, 1, 44, 0, 1 * MS, 1, 2)]
     assert about["causes"] == ["exceeded"]
     assert about["whats"] == [["Insert", False, 1], ["Finished", True, 1]]
     assert rows(columns, "marks") == [(1 * MS, 0, 0), (6 * MS, 0, 1)]
@@ -137,6 +144,14 @@ def test_s17_a_page_holds_what_was_recorded(tmp_path: Path) -> None:
     assert rows(columns, "legs") == [
         (0, 2, 50 * MS, 8000, 3050, 9025, 0),
         (50 * MS, 2, 0, 9025, 0, 9025, 0),
+    ]
+    assert about["objects"] == ["photo", "song"]
+    assert rows(columns, "kept") == [  # at, node, object, role
+        (8 * MS, 0, 0, 1),
+        (8 * MS, 1, 0, 2),
+        (12 * MS, 2, 0, 3),
+        (12 * MS, 2, 1, 3),
+        (14 * MS, 1, 0, 0),
     ]
     assert [(at, begins, fault["type"]) for at, begins, fault in about["faults"]] == [
         (10 * MS, True, "crash"),
@@ -191,6 +206,20 @@ def test_s17_an_area_and_a_grid_are_drawn_if_there_are_any(tmp_path: Path) -> No
 
     with pytest.raises(InputError, match="1 to 1000 columns"):
         Grid(0, 5, 40.0)
+
+
+def test_s17_replicas_of_more_objects_than_there_is_room_for_are_left_out_and_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that is shown must also be seen to go, so none of an object's is left out alone."""
+    monkeypatch.setattr(digest, "OBJECTS_MAX", 1)
+
+    page = page_of(tmp_path, written(STORY))
+
+    about, columns = data_of(page)
+    assert about["objects"] == ["photo"]
+    assert len(rows(columns, "kept")) == 4
+    assert "of the first 1 objects only" in page
 
 
 def test_s17_a_compressed_recording_will_do(tmp_path: Path) -> None:
@@ -319,7 +348,7 @@ def test_s17_a_run_of_hours_has_coarser_instants(tmp_path: Path) -> None:
 def test_s17_the_limits_of_a_page_are_the_ones_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text("utf-8")
     listed = re.findall(r"^\| .*up to ([\d,]+).* \| `(\w+_MAX)` \|$", text, flags=re.M)
-    assert len(listed) == 5
+    assert len(listed) == 6
     for number, name in listed:
         [value] = {vars(room)[name] for room in (digest, playback) if name in vars(room)}
         assert int(number.replace(",", "")) == value, name

@@ -13,12 +13,13 @@ import pytest
 from thyme.sim.disk import Disk
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
+from thyme.sim.mac_config import MacConfig
 from thyme.sim.medium import Medium
 from thyme.sim.phy import Phy
 from thyme.sim.radio import Radio, RadioConfig
 from thyme.sim.replay import RawSend, replay
 from thyme.sim.sets import numbers
-from thyme.sim.stations import BROADCAST, Frame, MacConfig
+from thyme.sim.stations import BROADCAST, Frame
 
 FRAME_US = 518
 """The air time of a frame with 300 bytes of payload."""

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from thyme.model.errors import OptionError
 from thyme.sim.kernel import Kernel
+from thyme.sim.mac_config import MacConfig
 from thyme.sim.phy import ACK_BYTES, Phy, milliwatts, phy_of
 from thyme.sim.radio import Radio, RadioConfig
 from thyme.sim.rates import MODES, Mode, mode_of, modes_of
 from thyme.sim.sets import numbers
-from thyme.sim.stations import BROADCAST, MacConfig
+from thyme.sim.stations import BROADCAST
 
 # From ns-3.44 through its Python bindings (the `ns3` package), which has the GSL built in.
 

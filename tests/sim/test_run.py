@@ -32,7 +32,6 @@ from thyme.traces.trace import Trace
 ES, LS, DCS = Substrate.ES, Substrate.LS, Substrate.DCS
 substrates = pytest.mark.parametrize("substrate", [ES, LS])
 everywhere = pytest.mark.parametrize("substrate", [ES, LS, DCS])
-STAY_WHERE_THEY_ARE = [kind for kind in Kind if kind is not Kind.MOBILE]
 LONG = Timeline(operations_us=300 * SECOND_US, quiet_us=10 * SECOND_US)
 """Long enough for the crashes and absences of the documents."""
 
@@ -55,9 +54,7 @@ def outcome(substrate: Substrate, kind: Kind, profile: Profile = Profile.PAPER) 
 # The four series
 
 
-@pytest.mark.parametrize(
-    ("substrate", "kind"), [*product([ES, LS], Kind), *product([DCS], STAY_WHERE_THEY_ARE)]
-)
+@pytest.mark.parametrize(("substrate", "kind"), [*product([ES, LS, DCS], Kind)])
 def test_every_series_runs_and_tells_nothing_wrong(substrate: Substrate, kind: Kind) -> None:
     """M16, M23."""
     found = outcome(substrate, kind)
@@ -192,12 +189,8 @@ def test_a_trace_for_others_is_refused() -> None:
         run(scenario(nodes=4), MEETING)
 
 
-def test_what_dcs_cannot_do_yet_is_refused() -> None:
-    """D1, D20, M30."""
-    with pytest.raises(ScenarioError, match="stay where they are"):
-        scenario(DCS, kind=Kind.MOBILE)
-    with pytest.raises(ScenarioError, match="paper"):
-        scenario(DCS, profile=Profile.ROBUST)
+def test_an_area_of_too_many_cells_is_refused() -> None:
+    """D1, M30."""
     with pytest.raises(ScenarioError, match="at most 65536 cells"):
         scenario(DCS, area_m=(90_000.0, 90_000.0))
 
@@ -329,8 +322,7 @@ def test_users_do_nothing_while_their_devices_are_off(substrate: Substrate) -> N
 
 @everywhere
 def test_the_same_scenario_and_seed_give_the_same_run(substrate: Substrate) -> None:
-    kind = Kind.STATIC if substrate is DCS else Kind.MOBILE
-    planned = scenario(substrate, nodes=3, kind=kind, reaction=AT_ONCE)
+    planned = scenario(substrate, nodes=3, kind=Kind.MOBILE, reaction=AT_ONCE)
 
     def everything(of: Scenario) -> Run:
         return replace(run(of, MEETING), wall_s=0.0)

@@ -1,8 +1,7 @@
 """Casting: the nodes of a scenario, their places and ways, and what befalls them.
 
-One function per substrate makes a node; ES and LS stand on DSDV, as in the documents, and a node of
-DCS has a routing of its own. A node's randomness comes from the scenario's seed, its number and its
-life.
+One function per substrate makes a node. A node's randomness comes from the scenario's seed, its
+number and its life.
 Clauses: D1, E3, L4, S6, S7, S12.
 """
 
@@ -14,18 +13,16 @@ from msgspec.structs import replace
 
 from thyme.model.ids import NodeId
 from thyme.model.streams import stream
-from thyme.protocol.node import Node, Outbox
-from thyme.routing.dsdv import Dsdv
-from thyme.routing.relay import Relay
+from thyme.protocol.node import Node
 from thyme.sim.churn import Restless, permanent_crashes, transient_churn
 from thyme.sim.faults import Memory, Schedule, merge
 from thyme.sim.mobility import RandomWaypoint, crowd, place
 from thyme.sim.paths import Leg, Point
 from thyme.sim.scenario import Kind, Profile, Scenario, Substrate, grid_over
 from thyme.storage.store import Store
+from thyme.substrates.assembly import dcs_node, over_dsdv
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
-from thyme.substrates.dcs.ground import Geography
-from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
@@ -64,22 +61,21 @@ class Cast:
         number = self.names.index(node_id)
         if scenario.substrate is Substrate.DCS:
             return self._dcs_node(number, store, life)
-        outbox = Outbox()
         make_inner = _MAKERS[scenario.substrate]
         inner = make_inner(scenario, node_id, self.names[-1], store, life)
-        routing = Dsdv(node_id, outbox, stream(scenario.seed, "dsdv", number, life))
-        return Relay(inner, routing, outbox, inner_starts_us=self.joins_us[number])
+        rng = stream(scenario.seed, "dsdv", number, life)
+        return over_dsdv(inner, rng, inner_starts_us=self.joins_us[number])
 
     def _dcs_node(self, number: int, store: Store, life: int) -> Node:
         node_id, seed = self.names[number], self._scenario.seed
-        grid = grid_over(self._scenario.area)
-        return DcsNode(
+        return dcs_node(
             node_id,
-            grid.cell_at(self.places[number]),
-            Geography(node_id, grid, stream(seed, "cells", number, life)),
+            grid_over(self._scenario.area),
+            self.places[number],
             store,
-            stream(seed, "dcs", node_id, life),
-            DCS_PAPER,
+            cells_rng=stream(seed, "cells", number, life),
+            rng=stream(seed, "dcs", node_id, life),
+            config=DCS_ROBUST if self._scenario.profile is Profile.ROBUST else DCS_PAPER,
             joins_us=self.joins_us[number],
         )
 

@@ -63,10 +63,7 @@ class DiskLinks:
 
     def clean(self, row: Row, bits: int) -> Clean:
         """Everybody within range gets a frame on a silent medium."""
-        clean = Clean()
-        clean.place_near(row.lock)
-        clean.fit(bits)
-        return clean
+        return Clean(row.lock)
 
     def contest(
         self, row: Row, others: Sequence[Row], among: int, bits_most: int, bits_least: int = 0
@@ -74,13 +71,15 @@ class DiskLinks:
         """Whoever others disturb gets nothing."""
         return among, 0
 
-    def header_contest(self, row: Row, other: Row) -> tuple[int, list[tuple[int, float]]]:
+    def header_contest(
+        self, row: Row, other: Row, among: int
+    ) -> tuple[int, list[tuple[int, float]]]:
         """Whoever the other disturbs gets nothing."""
         return row.lock & other.notice, []
 
-    def louder(self, row: Row, other: Row) -> int:
-        """Who of those that could listen to both is nearer to the first."""
-        both = numbers(row.lock & other.lock)
+    def louder(self, row: Row, other: Row, among: int) -> int:
+        """Who of some receivers that could listen to both is nearer to the first."""
+        both = numbers(row.lock & other.lock & among)
         return sum(1 << number for number in both if row.power[number] > other.power[number])
 
     def header_chances(

@@ -64,8 +64,17 @@ class Member:
         """The pending event of each timer; any other event of that timer is stale."""
 
 
-Due = tuple[Member, Timer, int]
-"""A timer that will fire, and when, by its node's clock."""
+class Due:
+    """A timer that will fire, and when, by its node's clock."""
+
+    __slots__ = ("at_us", "member", "timer")
+
+    def __init__(self, member: Member, timer: Timer, at_us: int) -> None:
+        self.member = member
+        self.timer = timer
+        self.at_us = at_us
+
+
 Journal = Callable[[int, NodeId, Input | Action], None]
 """Told of each input and each action: the instant, the node, and what it was."""
 
@@ -110,8 +119,8 @@ class Driver:
         """Sets a node's clock; timers it has set are due by the new one (S8)."""
         member = self._members[node_id]
         member.skew_us = skew_us
-        for timer, (_, _, at_us) in list(member.timers.items()):
-            self._set_timer(member, timer, at_us)
+        for timer, due in list(member.timers.items()):
+            self._set_timer(member, timer, due.at_us)
 
     def feed(self, node_id: NodeId, event: Input) -> None:
         """Brings an input to a node and carries out what it asks for."""
@@ -167,12 +176,12 @@ class Driver:
                 assert_never(action)
 
     def _set_timer(self, member: Member, timer: Timer, at_us: int) -> None:
-        due = member.timers[timer] = (member, timer, at_us)
+        due = member.timers[timer] = Due(member, timer, at_us)
         now_us = self._kernel.now_us
         self._kernel.at(max(now_us, at_us - member.skew_us), self._fire, due)
 
     def _fire(self, due: Due) -> None:
-        member, timer, _ = due
+        member, timer = due.member, due.timer
         if member.alive and member.timers.get(timer) is due:
             del member.timers[timer]
             self.feed(member.node_id, TimerFired(timer))

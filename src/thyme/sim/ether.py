@@ -1,4 +1,5 @@
-"""The ether: many nodes, no radio. Every node reaches every other, perfectly or with trouble.
+"""The ether: many nodes, no radio. Every node reaches every other, perfectly or with trouble; or
+those only that hear it, if somebody says who they are.
 
 The smallest world there is, in virtual time and deterministic from a seed. Multi-node stories are
 told in it, and a world of one lives in it, paced by a real clock (`thyme.app.pacing`). Messages
@@ -17,7 +18,7 @@ import msgspec
 from thyme.model.ids import NodeId
 from thyme.model.streams import stream
 from thyme.protocol.messages import Message
-from thyme.protocol.node import Node, Received
+from thyme.protocol.node import Moved, Node, Received, SendFailed
 from thyme.protocol.requests import Request, Told
 from thyme.sim.driver import Driver, Journal
 from thyme.sim.kernel import Kernel
@@ -59,8 +60,12 @@ class Ether:
         conditions: Conditions = PERFECT,
         start_us: int = 0,
         journal: Journal | None = None,
+        hears: Callable[[NodeId, NodeId], bool] | None = None,
     ) -> None:
+        """With `hears`, which says whether a sender is heard by somebody, a node is also told of a
+        message to one node that did not arrive, as a MAC would tell it."""
         self.conditions = conditions
+        self._hears = hears
         self.traffic = Traffic()
         self.kernel = Kernel(start_us)
         self.start_us = start_us
@@ -95,6 +100,10 @@ class Ether:
         """Sets a node's clock (S8)."""
         self._driver.set_skew(node_id, skew_us)
 
+    def move(self, node_id: NodeId, place: tuple[float, float]) -> None:
+        """Tells a node that it is at another place (D20); who hears whom is not asked here."""
+        self._driver.feed(node_id, Moved(place))
+
     def partition(self, *groups: Iterable[NodeId]) -> None:
         """From now on only nodes of the same group hear each other; the unnamed form a last one."""
         self.trouble.partition(*groups)
@@ -114,15 +123,24 @@ class Ether:
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
         """Takes a message to one node, if the conditions let it."""
-        packet = encode(message)
+        hears = self._hears
+        in_reach = hears is None or hears(sender, to)
+        arrives = in_reach and self._carry(sender, to, message, encode(message))
+        if not arrives and hears is not None:
+            # Not at once: the node may be in the middle of what made it send.
+            self.kernel.at(self.now_us, self._fail, (sender, SendFailed(to, message)))
+
+    def _carry(self, sender: NodeId, to: NodeId, message: Message, packet: bytes) -> bool:
+        """Whether at least one copy will arrive."""
         self.traffic.messages += 1
         self.traffic.bytes += len(packet)
         self.traffic.by_type[type(message).__name__] += 1
         trouble = self.trouble
         if to not in self._driver or not (trouble.calm or trouble.reaches(sender, to)):
             self.traffic.lost += 1
-            return
+            return False
         conditions = self.conditions
+        arrives = False
         copies = 2 if self._rng.random() < conditions.duplication else 1
         for _ in range(copies):
             if self._rng.random() < conditions.loss:
@@ -132,12 +150,18 @@ class Ether:
             for more_us in AT_ONCE if trouble.calm else trouble.delays_us(to):
                 event = (to, Received(sender, decode(packet)))
                 self.kernel.at(self.now_us + delay_us + more_us, self._deliver, event)
+                arrives = True
+        return arrives
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
-        """Takes a message to everybody else."""
+        """Takes a message to everybody else who is in reach."""
+        packet = encode(message)
         for other in list(self._driver):
-            if other != sender:
-                self.send(sender, other, message)
+            if other != sender and (self._hears is None or self._hears(sender, other)):
+                self._carry(sender, other, message, packet)
 
     def _deliver(self, event: tuple[NodeId, Received]) -> None:
+        self._driver.feed(*event)
+
+    def _fail(self, event: tuple[NodeId, SendFailed]) -> None:
         self._driver.feed(*event)

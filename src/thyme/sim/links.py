@@ -11,7 +11,7 @@ Clauses: S2, S5.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from thyme.sim.phy import Phy, milliwatts
 from thyme.sim.rows import Clean, Row
@@ -21,8 +21,8 @@ from thyme.sim.steps import LEVEL_DB, LEVELS, Steps
 CELLS_PER_REACH = 4
 """How finely the place is divided to find who is near."""
 
-PAIRS_MAX = 20_000
-"""How many pairs of senders are remembered."""
+REMEMBERED_MAX = 150
+"""Up to how many nodes it is remembered what each pair of senders does to each other's headers."""
 STEPS_PER_DECADE = 1_000
 """How finely signal-to-noise ratios are told apart: a hundredth of a decibel."""
 
@@ -47,7 +47,6 @@ class Links:
         self._lock_place = self._stairs.index(self._lock_mw)
         self._sense_place = self._stairs.index(self._sense_mw)
         self._pairs: dict[tuple[int, int], tuple[int, list[tuple[int, float]]]] = {}
-        self._louder: dict[tuple[int, int], int] = {}
         # What a bit's chance is at each ratio seen so far: a few thousand numbers at most.
         self._header_logs: dict[int, float] = {}
         self._payload_logs: dict[int, float] = {}
@@ -73,25 +72,42 @@ class Links:
         return row
 
     def clean(self, row: Row, bits: int) -> Clean:
-        """How a node's frames of this many bits fare with nobody else on the air."""
+        """How a node's frames of about this many bits fare with nobody else on the air."""
         size = bits.bit_length()
         clean = row.clean.get(size)
         if clean is None:
             clean = row.clean[size] = self._make_clean(row, size)
-        if clean.bits != bits:
-            clean.fit(bits)
         return clean
 
     def _make_clean(self, row: Row, size: int) -> Clean:
-        clean = Clean()
         least_mw = max(self._lock_mw, self._steps.header[0])
         sure_mw = max(self._steps.header[1], self._steps.payload(size)[1])
-        near = self._mask([number for number, mw in row.power.items() if mw >= sure_mw])
-        clean.place_near(near)
+        near: list[int] = []
+        fringe: list[tuple[int, float]] = []
         for number, power_mw in row.power.items():
-            if least_mw <= power_mw < sure_mw:
-                clean.place(number, self._sort(power_mw, size))
+            if power_mw >= sure_mw:
+                near.append(number)
+            elif power_mw >= least_mw:
+                fringe.append((number, power_mw))
+        clean = Clean(self._mask(near))
+        for number, power_mw in fringe:
+            header, log_bit = self._prospects(power_mw, size)
+            clean.place(number, header, log_bit)
         return clean
+
+    def _prospects(self, power_mw: float, size: int) -> tuple[float, float]:
+        """What awaits a receiver that a frame reaches with some power: the header's chance, and
+        the logarithm of a payload bit's chance. What is nearly sure is taken for it."""
+        header, (some_mw, sure_mw) = self._steps.header, self._steps.payload(size)
+        step = round(STEPS_PER_DECADE * math.log10(power_mw / self._noise_mw))
+        chance, log_bit = 1.0, -math.inf
+        if power_mw < header[1]:
+            chance = math.exp(self._phy.header_bits * self._header_log(step))
+        elif power_mw >= sure_mw:
+            return 1.0, 0.0
+        if power_mw >= some_mw:
+            log_bit = self._payload_log(step)
+        return chance, log_bit
 
     def contest(
         self, row: Row, others: Sequence[Row], among: int, bits_most: int, bits_least: int = 0
@@ -123,38 +139,38 @@ class Links:
                 among = above
         return lost, unsure
 
-    def header_contest(self, row: Row, other: Row) -> tuple[int, list[tuple[int, float]]]:
-        """Who cannot count on a header while one other is sending; those of them who still have a
-        chance, and which. Where nobody moves, the same two meet again and again."""
+    def header_contest(
+        self, row: Row, other: Row, among: int
+    ) -> tuple[int, Iterable[tuple[int, float]]]:
+        """Who of some receivers cannot count on a header while one other is sending; those of them
+        who still have a chance, and which. Others may be named, too.
+
+        Where few nodes stay in place, the same two meet again and again, and are remembered."""
+        if len(self._positions) > REMEMBERED_MAX:
+            return self._header_contest(row, other, among & other.notice)
         key = row.number, other.number
         known = self._pairs.get(key)
         if known is None:
-            if len(self._pairs) >= PAIRS_MAX:
-                self._pairs.clear()
-            touched = row.lock & other.notice
-            lost, unsure = self.contest(row, [other], touched, self._phy.header_bits)
-            chances = list(self.header_chances(row, [other], unsure))
-            known = self._pairs[key] = lost | unsure, chances
+            known = self._pairs[key] = self._header_contest(row, other, row.lock & other.notice)
         return known
 
-    def louder(self, row: Row, other: Row) -> int:
-        """Who of those that could listen to both hears the first one better."""
-        key = row.number, other.number
-        known = self._louder.get(key)
-        if known is None:
-            if len(self._louder) >= PAIRS_MAX:
-                self._louder.clear()
-            mine, theirs = row.power, other.power
-            both = numbers(row.lock & other.lock)
-            known = self._mask(number for number in both if mine[number] > theirs[number])
-            self._louder[key] = known
-        return known
+    def _header_contest(
+        self, row: Row, other: Row, touched: int
+    ) -> tuple[int, list[tuple[int, float]]]:
+        lost, unsure = self.contest(row, [other], touched, self._phy.header_bits)
+        return lost | unsure, list(self.header_chances(row, [other], unsure)) if unsure else []
+
+    def louder(self, row: Row, other: Row, among: int) -> int:
+        """Who of some receivers that could listen to both hears the first one better."""
+        mine, theirs = row.power, other.power
+        both = numbers(row.lock & other.lock & among)
+        return self._mask([number for number in both if mine[number] > theirs[number]])
 
     def header_chances(
         self, row: Row, others: Sequence[Row], receivers: int
     ) -> Iterator[tuple[int, float]]:
         """Receiver by receiver, as its bit: the chance to get a header that others disturb."""
-        noise_mw, bits, known = self._noise_mw, self._phy.header_bits, self._header_logs
+        noise_mw, bits = self._noise_mw, self._phy.header_bits
         while receivers:
             bit = receivers & -receivers
             receivers ^= bit
@@ -163,10 +179,7 @@ class Links:
             for other in others:
                 disturbed_mw += other.power.get(number, 0.0)
             step = round(STEPS_PER_DECADE * math.log10(row.power[number] / disturbed_mw))
-            log = known.get(step)
-            if log is None:
-                log = known[step] = self._log(self._phy.log_header_bit_success, step)
-            yield bit, math.exp(bits * log)
+            yield bit, math.exp(bits * self._header_log(step))
 
     def payload_chances(
         self, row: Row, chunks: Sequence[tuple[float, list[Row]]], receivers: int
@@ -186,13 +199,25 @@ class Links:
                     disturbed_mw += other.power.get(number, 0.0)
                 step = round(STEPS_PER_DECADE * math.log10(power_mw / disturbed_mw))
                 log = known.get(step)
-                if log is None:
-                    log = known[step] = self._log(self._phy.log_bit_success, step)
-                sum_of_logs += bits * log
+                sum_of_logs += bits * (self._payload_log(step) if log is None else log)
             yield bit, math.exp(sum_of_logs)
 
-    def _log(self, log_bit: Callable[[float], float], step: int) -> float:
-        return log_bit(10 ** (step / STEPS_PER_DECADE))
+    def _header_log(self, step: int) -> float:
+        """The logarithm of a header bit's chance at a ratio of signal to noise."""
+        log = self._header_logs.get(step)
+        if log is None:
+            sinr = 10 ** (step / STEPS_PER_DECADE)
+            log = self._header_logs[step] = self._phy.log_header_bit_success(sinr)
+        return log
+
+    def _payload_log(self, step: int) -> float:
+        """The same for a bit of payload."""
+        log = self._payload_logs.get(step)
+        if log is None:
+            log = self._payload_logs[step] = self._phy.log_bit_success(
+                10 ** (step / STEPS_PER_DECADE)
+            )
+        return log
 
     def move(self, number: int, position: tuple[float, float]) -> None:
         """Puts a node elsewhere; only what its neighbours know of it changes."""
@@ -204,7 +229,6 @@ class Links:
             self._cells.setdefault(after, []).append(number)
         self._rows[number] = None
         self._pairs.clear()
-        self._louder.clear()
         for other in sorted(near - {number}):
             known = self._rows[other]
             if known is not None:
@@ -237,10 +261,13 @@ class Links:
         row.sense = row.sense | bit if power_mw >= self._sense_mw else row.sense & ~bit
         row.lock = row.lock | bit if power_mw >= self._lock_mw else row.lock & ~bit
         self._shift(row.levels, bit, self._level(before_mw), self._level(power_mw))
+        least_mw = max(self._lock_mw, self._steps.header[0])
         for size, clean in row.clean.items():
             if not self._steps.same(before_mw, power_mw, size):
-                sort = self._sort(power_mw, size) if power_mw >= self._lock_mw else None
-                clean.place(other, sort)
+                clean.remove(other)
+                if power_mw >= least_mw:
+                    header, log_bit = self._prospects(power_mw, size)
+                    clean.place(other, header, log_bit)
 
     def _level(self, power_mw: float) -> int:
         """The highest level that a power reaches; −1 for none."""
@@ -297,30 +324,12 @@ class Links:
         row.sense = pictures[self._sense_place]
         row.lock = pictures[self._lock_place]
 
-    def _mask(self, members: Iterable[int]) -> int:
+    def _mask(self, members: list[int]) -> int:
         """A set of nodes from its members."""
         octets = bytearray(len(self._positions) // 8 + 1)
         for number in members:
             octets[number >> 3] |= 1 << (number & 7)
         return int.from_bytes(octets, "little")
-
-    def _sort(self, power_mw: float, size: int) -> tuple[bool, bool, float, float] | None:
-        """What awaits a receiver that a frame reaches with some power: surely the header, surely
-        all of it, the header's chance, the logarithm of a payload bit's chance."""
-        header, (some_mw, sure_mw) = self._steps.header, self._steps.payload(size)
-        if power_mw >= sure_mw and power_mw >= header[1]:
-            return True, True, 1.0, 0.0
-        if power_mw < header[0]:
-            return None
-        sinr = power_mw / self._noise_mw
-        locked = power_mw >= header[1]
-        chance = (
-            1.0
-            if locked
-            else math.exp(self._phy.header_bits * self._phy.log_header_bit_success(sinr))
-        )
-        log_bit = self._phy.log_bit_success(sinr) if power_mw >= some_mw else -math.inf
-        return locked, False, chance, log_bit
 
 
 def _around(reach: int) -> list[tuple[int, int]]:

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from random import Random
 
 from thyme.sim.kernel import Kernel
+from thyme.sim.mac_config import MacConfig
 from thyme.sim.medium import Air, Medium
 from thyme.sim.phy import ACK_BYTES, CTS_BYTES, RTS_BYTES, Phy
 from thyme.sim.sets import numbers
-from thyme.sim.stations import BROADCAST, Frame, MacConfig, Station
+from thyme.sim.stations import BROADCAST, Frame, Station
 from thyme.sim.tally import Tally
 
 OnReceived = Callable[[Frame, int, int], None]

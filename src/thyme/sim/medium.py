@@ -11,6 +11,7 @@ Clauses: S1, S2, S5.
 from __future__ import annotations
 
 import itertools
+from math import exp
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from thyme.sim.disk import DiskLinks
 from thyme.sim.links import Links
 from thyme.sim.phy import Phy
 from thyme.sim.rows import Clean, Row
+from thyme.sim.sets import numbers
 
 
 class Air:
@@ -197,7 +199,7 @@ class Medium:
         some lose the header."""
         lost = 0
         if age_us <= self._phy.detect_us:
-            lost = other.locked & self._links.louder(air.row, other.row)
+            lost = self._links.louder(air.row, other.row, other.locked)
         beaten, got = self._contest_header(other.row, [air.row], other.locked & ~lost)
         lost |= beaten & ~got
         other.locked &= ~lost
@@ -206,21 +208,20 @@ class Medium:
     def _headers(self, air: Air, among: int) -> int:
         """Draws who gets a frame's header on a silent medium."""
         clean = air.clean
-        got = clean.locked
+        got = clean.locked & among
         random = self._random
-        for bit, header, _ in clean.doubtful:
-            if random() < header:
+        for bit, header, _ in clean.doubtful.values():
+            if among & bit and random() < header:
                 got |= bit
-        if among & clean.far:
-            for number, chance in clean.chances.items():
-                if random() < chance:
-                    got |= 1 << number
-        return got & among
+        for number in numbers(clean.far & among):
+            if random() < clean.chances[number]:
+                got |= 1 << number
+        return got
 
     def _contest_header(self, row: Row, others: list[Row], among: int) -> tuple[int, int]:
         """Who cannot count on a header while others are sending, and who of them gets it."""
         if len(others) == 1:
-            lost, chances = self._links.header_contest(row, others[0])
+            lost, chances = self._links.header_contest(row, others[0], among)
         else:
             touched = 0
             for other in others:
@@ -229,7 +230,7 @@ class Medium:
                 row, others, touched & among, self._phy.header_bits
             )
             lost = beaten | unsure
-            chances = list(self._links.header_chances(row, others, unsure))
+            chances = self._links.header_chances(row, others, unsure)
         if not lost & among:
             return 0, 0
         got = 0
@@ -244,13 +245,13 @@ class Medium:
     def _got_alone(self, air: Air) -> int:
         """Draws who locked on to a frame that nobody met, and who got it."""
         clean = air.clean
-        locked, got = clean.locked, clean.got
+        locked, got, bits = clean.locked, clean.got, air.bits
         random = self._random
-        for bit, header, whole in clean.doubtful:
+        for bit, header, log_bit in clean.doubtful.values():
             chance = random()
             if chance < header:
                 locked |= bit
-                if chance < whole:
+                if chance < header * exp(bits * log_bit):
                     got |= bit
         air.locked, air.maybe = locked, clean.far
         if self.off:
@@ -268,9 +269,9 @@ class Medium:
             lost, won = self._contest_payload(air, others, locked & clean.possible)
         locked &= ~lost
         got = locked & clean.got
-        random = self._random
-        for bit, header, whole in clean.doubtful:
-            if locked & bit and random() * header < whole:
+        random, bits = self._random, air.bits
+        for bit, _, log_bit in clean.doubtful.values():
+            if locked & bit and random() < exp(bits * log_bit):
                 got |= bit
         return got | won
 

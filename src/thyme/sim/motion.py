@@ -20,6 +20,8 @@ STEP_M = 1.0
 
 OnLeg = Callable[[int, Leg], None]
 """Told of each leg as it begins: whose, and which."""
+OnStep = Callable[[int, Point], None]
+"""Told of each step: whose, and where to."""
 
 
 class Motion:
@@ -32,12 +34,14 @@ class Motion:
         paths: Mapping[int, Iterable[Leg]],
         step_m: float = STEP_M,
         on_leg: OnLeg | None = None,
+        on_step: OnStep | None = None,
     ) -> None:
         self._kernel = kernel
         self._start_us = kernel.now_us
         self._links = links
         self._step_m = step_m
         self._on_leg = on_leg
+        self._on_step = on_step
         self._legs: dict[int, Leg] = {}
         self.steps = 0
         for number, path in paths.items():
@@ -66,8 +70,11 @@ class Motion:
     def _step(self, walk: tuple[int, Leg]) -> None:
         number, leg = walk
         now_us = self._kernel.now_us - self._start_us
-        self._links.move(number, leg.at(now_us))
+        place = leg.at(now_us)
+        self._links.move(number, place)
         self.steps += 1
+        if self._on_step is not None:
+            self._on_step(number, place)
         if now_us < leg.end_us:
             step_us = max(1, int(self._step_m / leg.speed_m_s * 1e6))
             at_us = self._start_us + min(leg.end_us, now_us + step_us)

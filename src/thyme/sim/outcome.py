@@ -1,8 +1,8 @@
 """Outcome: what a run came to, in numbers.
 
 Success and latency of operations, recall of notifications against the oracle, whether any was
-wrong, traffic, load, energy, and the analytical model beside them; one record, which is also what
-`thyme sim run --json` prints.
+wrong, traffic, load, storage, energy, the cells of Thyme-DCS, and the analytical model beside them;
+one record, which is also what `thyme sim run --json` prints.
 Clauses: S14, S15, S18, M16, M23.
 """
 
@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from thyme.sim.analytical import Approach, Messages, Scene, messages, scene_of, workload_of
-from thyme.sim.measure import Load
+from thyme.sim.census import CellFigures, Storage, cells_of, storage_of
+from thyme.sim.measure import CONTROL, Load
 from thyme.sim.phy import OVERHEAD_BYTES
 from thyme.sim.run import Run
 from thyme.sim.scenario import Scenario, Substrate, grid_over
@@ -114,6 +115,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     notifications: Notifications
     traffic: Traffic
     load: Share
+    storage: Storage
+    cells: CellFigures | None
+    """Of Thyme-DCS alone."""
     energy_j: Joules
     analytical: Analytical
     wall_s: float
@@ -139,11 +143,25 @@ def outcome_of(run: Run) -> Outcome:
             by_type=measures.loads,
         ),
         load=Share(measures.hot_spot.max, measures.hot_spot.gini),
+        storage=storage_of(run.census),
+        cells=_cells(run),
         energy_j=_joules(run),
         analytical=_analytical(run),
         wall_s=run.wall_s,
         events=run.events,
     )
+
+
+def _cells(run: Run) -> CellFigures | None:
+    if run.scenario.substrate is not Substrate.DCS:
+        return None
+    loads = [
+        float(
+            sum(load.sent + load.heard for kind, load in node.loads.items() if kind not in CONTROL)
+        )
+        for node in run.measurements.nodes
+    ]
+    return cells_of(run.census, loads, grid_over(run.scenario.area), run.trace)
 
 
 def _joules(run: Run) -> Joules:
@@ -223,7 +241,7 @@ def _quantile(ordered: Sequence[int], share: float) -> int:
 def notifications_of(run: Run) -> Notifications:
     """What was told against what was due."""
     due_us = _due_us(run)
-    judge = _Judge(run)
+    judge = Judge(run)
     told: set[tuple[int, str, str]] = set()
     told_us: dict[tuple[int, str, str], int] = {}
     spurious = duplicates = 0
@@ -263,7 +281,7 @@ def _due_us(run: Run) -> dict[tuple[int, str, str], int]:
     return due_us
 
 
-class _Judge:
+class Judge:
     """Says whether a notification was right to give (M23)."""
 
     def __init__(self, run: Run) -> None:
@@ -326,6 +344,9 @@ _PARTS = {
     "AnnounceReplica": "retrieve",
     "CellPage": "subscribe",
     "CellNotify": "notification",
+    "CellNews": "notification",
+    "NewsCame": "acknowledgement",
+    "SpreadHeard": "acknowledgement",
 }
 """What messages are about, by the innermost name of their type. A `Done` answers an insert, a
 delete or an unsubscribe, which the formulas count with these; the rest is upkeep."""

@@ -37,6 +37,8 @@ from thyme.traces.files import InputFileError, Source, write_whole
 
 PAGE_BYTES_MAX = 15_000_000
 """No page is bigger; messages are thinned out until it is not."""
+CELLS_DRAWN_MAX = 1_000
+"""Columns and rows of a grid."""
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -47,9 +49,10 @@ class Grid(msgspec.Struct, frozen=True):
     cell_m: float
 
     def __post_init__(self) -> None:
-        if not (0 < self.columns <= 1_000 and 0 < self.rows <= 1_000 and 0 < self.cell_m < 1e7):
+        most = CELLS_DRAWN_MAX
+        if not (0 < self.columns <= most and 0 < self.rows <= most and 0 < self.cell_m < 1e7):
             raise InputError(
-                "a grid has 1 to 1000 columns and rows of cells larger than 0 m, not "
+                f"a grid has 1 to {most} columns and rows of cells larger than 0 m, not "
                 f"{self.columns} by {self.rows} of {self.cell_m} m"
             )
 
@@ -172,6 +175,7 @@ def _payload(digest: Digest, area: Area | None, grid: Grid | None) -> bytes:
         "grid": None if grid is None else [grid.columns, grid.rows, grid.cell_m],
         "kinds": [[kind, is_control(kind)] for kind in digest.kinds.numbers],
         "causes": list(digest.causes.numbers),
+        "objects": list(digest.objects),
         "whats": digest.asked_and_told(),
         "faults": digest.faults,
         "strides": {name: rows.stride for name, rows in tables.items()},
@@ -247,5 +251,11 @@ def _notes(digest: Digest) -> list[str]:
     whole = [what for what, kept in rows if kept.stride == 1 and kept.seen]
     if whole:
         notes.append(f"Complete: {', '.join(whole)}.")
+    if digest.objects:
+        notes.append(
+            "Replicas are looked for every few seconds, and shown from when they were seen."
+        )
+    if digest.kept_unseen:
+        notes.append(f"Replicas: of the first {len(digest.objects):,} objects only.")
     notes.append("Counts, and the rates under the slider, are of everything.")
     return notes

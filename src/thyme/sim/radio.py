@@ -16,9 +16,10 @@ from thyme.sim.disk import Disk, DiskLinks
 from thyme.sim.kernel import Kernel
 from thyme.sim.links import Links
 from thyme.sim.mac import Dcf
+from thyme.sim.mac_config import MacConfig
 from thyme.sim.medium import Medium
 from thyme.sim.phy import Phy
-from thyme.sim.stations import BROADCAST, Frame, MacConfig
+from thyme.sim.stations import BROADCAST, Frame
 
 __all__ = ["BROADCAST", "Activity", "Frame", "Radio", "RadioConfig"]
 

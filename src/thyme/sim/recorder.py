@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from thyme.model.errors import InputError
+from thyme.protocol.messages import CellPacket, Message
 from thyme.sim.faults import Fault
 from thyme.sim.paths import Leg, Point
 
@@ -63,6 +64,8 @@ class SentMessage(msgspec.Struct, frozen=True, array_like=True, tag="tx", gc=Fal
     to: int | None
     kind: str
     bytes: int
+    around: bool = False
+    """Whether it goes around a void, or a part of it does (D5)."""
 
 
 class HeardMessage(msgspec.Struct, frozen=True, array_like=True, tag="rx"):
@@ -97,6 +100,16 @@ class WasTold(msgspec.Struct, frozen=True, array_like=True, tag="told", gc=False
     what: str
 
 
+class Keeps(msgspec.Struct, frozen=True, array_like=True, tag="has", gc=False):
+    """A node was seen to have an object, as its own, an active or a passive replica; or, without
+    a role, to have it no more."""
+
+    at_us: int
+    node: int
+    object: str
+    role: str
+
+
 class Befell(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
     """A fault began, or one that lasts for a while ended."""
 
@@ -105,7 +118,7 @@ class Befell(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
     begins: bool
 
 
-Event = Switched | Walks | SentMessage | HeardMessage | GaveUp | AskedFor | WasTold | Befell
+Event = Switched | Walks | SentMessage | HeardMessage | GaveUp | AskedFor | WasTold | Keeps | Befell
 
 _encode = msgspec.json.Encoder().encode
 _header_decoder = msgspec.json.Decoder(Header)
@@ -115,6 +128,13 @@ _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 def walks(at_us: int, node: int, leg: Leg) -> Walks:
     """A leg as recorded, to the centimetre."""
     return Walks(at_us, node, leg.end_us, _rounded(leg.start), _rounded(leg.end))
+
+
+def goes_around(message: Message) -> bool:
+    """Whether a message, or a part of it, is on its way around a void (D5)."""
+    return isinstance(message, CellPacket) and any(
+        target.detour is not None for target in message.targets
+    )
 
 
 def _rounded(place: Point) -> Point:

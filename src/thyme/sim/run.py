@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from thyme.model.frames import SECOND_US
 from thyme.sim.casting import Cast
+from thyme.sim.census import Census, Keepers, Surveyor
 from thyme.sim.fate import Fate
 from thyme.sim.lives import Span, downtimes, lived
 from thyme.sim.measure import Measurements
@@ -25,6 +27,11 @@ from thyme.sim.watch import Progress, watched
 from thyme.sim.world import WirelessWorld
 from thyme.traces.oracle import Expected, expected_notifications
 from thyme.traces.trace import Trace
+
+LOOK_US = 10 * SECOND_US
+"""How often nodes are looked at."""
+KEEPERS_US = 2 * SECOND_US
+"""How often, for the recording, who has which object."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +47,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     expected: list[Expected]
     """The notifications of a perfect execution; instants from the start of the operations."""
     measurements: Measurements
+    census: Census
+    """What the nodes kept, and where they were."""
     events: int
     wall_s: float
 
@@ -58,11 +67,12 @@ def run(
     cast = Cast(scenario, trace)
     trace = lived(trace, cast.schedule, scenario.timeline.origin_us)
     started = time.perf_counter()
+    recorder = None if record is None else Recorder(record)
     world = WirelessWorld(
         dict(zip(cast.names, cast.places, strict=True)),
         seed=scenario.seed,
         paths=cast.paths(),
-        recorder=None if record is None else Recorder(record),
+        recorder=recorder,
     )
     users = Users(
         world,
@@ -79,7 +89,15 @@ def run(
     users.begin()
     for number in range(len(cast.names)):
         residents.start(number)
-    for progress in watched(world.kernel, scenario.timeline.end_us):
+    surveyor = Surveyor(residents)
+    keepers = None if recorder is None else Keepers(residents, recorder)
+    every_us = LOOK_US if keepers is None else KEEPERS_US
+    for progress in watched(world.kernel, scenario.timeline.end_us, every_us=every_us):
+        if keepers is not None:
+            keepers.look(progress.done_us)
+        if progress.done_us % LOOK_US and progress.done_us < progress.span_us:
+            continue
+        surveyor.look()
         if on_progress is not None:
             on_progress(progress, users)
     return Run(
@@ -90,6 +108,7 @@ def run(
         heard=users.heard(),
         expected=expected_notifications(trace),
         measurements=world.measured(NEXUS_6),
+        census=surveyor.census(),
         events=world.kernel.events,
         wall_s=time.perf_counter() - started,
     )

@@ -123,15 +123,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         check_share(self.failing, "failing: the share of nodes that fail")
         check_speeds(min(0.1, self.speed_m_s), self.speed_m_s)
         if self.substrate is Substrate.DCS:
-            self._check_cells()
-
-    def _check_cells(self) -> None:
-        """Refuses what nodes of DCS cannot do, or not yet."""
-        grid_over(self.area)
-        if self.kind is Kind.MOBILE:
-            raise ScenarioError("scenario: the nodes of dcs stay where they are, for now")
-        if self.profile is Profile.ROBUST:
-            raise ScenarioError("profile: dcs has only that of the documents, paper, for now")
+            grid_over(self.area)  # refuses an area of too many cells
 
     @property
     def area(self) -> Area:

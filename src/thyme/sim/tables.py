@@ -1,7 +1,8 @@
 """Tables: a run written into a folder, for people and programs.
 
-Operations and notifications row by row, traffic by node and message type, energy by node, the
-summary, and the page that plays the run back. The folder appears whole or not at all.
+Operations and notifications row by row, traffic by node and message type, energy and storage by
+node, the cells of Thyme-DCS, the summary, and the page that plays the run back. The folder appears
+whole or not at all.
 Clauses: S14, S17.
 """
 
@@ -20,8 +21,9 @@ import msgspec
 
 from thyme.model.errors import InputError
 from thyme.sim.outcome import Outcome
-from thyme.sim.playback import write_page
+from thyme.sim.playback import CELLS_DRAWN_MAX, Grid, write_page
 from thyme.sim.run import Run
+from thyme.sim.scenario import Scenario, Substrate, grid_over
 
 SUMMARY, RECORDING, PAGE = "summary.json", "recording.jsonl.gz", "playback.html"
 COLUMNS = {
@@ -35,6 +37,11 @@ COLUMNS = {
     "energy.csv": (
         "node", "frames", "frame_bytes", "retransmissions", "on_us", "sending_us", "receiving_us",
         "radio_j", "operations_j", "joules", "battery_share",
+    ),
+    "storage.csv": ("node", "objects", "bytes", "metadata", "subscriptions"),
+    "cells.csv": (
+        "cell", "populated", "load", "nodes", "records", "records_differing", "pairs",
+        "pairs_differing",
     ),
 }  # fmt: skip
 """The tables and their columns."""
@@ -60,13 +67,19 @@ class Folder:
     def write(self, run: Run, outcome: Outcome) -> None:
         """Everything else."""
         for name, columns in COLUMNS.items():
-            (self._draft / name).write_bytes(_csv(columns, _rows(name, run)))
+            (self._draft / name).write_bytes(_csv(columns, _rows(name, run, outcome)))
         summary = msgspec.json.format(msgspec.json.encode(outcome), indent=2)
         (self._draft / SUMMARY).write_bytes(summary + b"\n")
         if (self._draft / RECORDING).exists():
             title = f"{run.scenario.substrate} · {run.scenario.kind} · {run.scenario.nodes} nodes"
             area = run.scenario.area
-            write_page(self._draft / RECORDING, self._draft / PAGE, title=title, area=area)
+            write_page(
+                self._draft / RECORDING,
+                self._draft / PAGE,
+                title=title,
+                area=area,
+                grid=_grid(run.scenario),
+            )
 
 
 @contextmanager
@@ -97,6 +110,16 @@ def whole_folder(path: Path) -> Iterator[Folder]:
         shutil.rmtree(earlier, ignore_errors=True)
 
 
+def _grid(scenario: Scenario) -> Grid | None:
+    """The cells that the page shows, if cells mean something to the nodes."""
+    if scenario.substrate is not Substrate.DCS:
+        return None
+    grid = grid_over(scenario.area)
+    if max(grid.columns, grid.rows) > CELLS_DRAWN_MAX:
+        return None
+    return Grid(grid.columns, grid.rows, grid.cell_m)
+
+
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -105,7 +128,7 @@ def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _rows(name: str, run: Run) -> Iterator[Sequence[object]]:
+def _rows(name: str, run: Run, outcome: Outcome) -> Iterator[Sequence[object]]:
     match name:
         case "operations.csv":
             yield from map(msgspec.structs.astuple, run.attempts)
@@ -121,3 +144,8 @@ def _rows(name: str, run: Run) -> Iterator[Sequence[object]]:
             for node in run.measurements.nodes:
                 energy = msgspec.structs.astuple(node.energy)
                 yield node.node, node.frames, node.frame_bytes, node.retransmissions, *energy
+        case "storage.csv":
+            for node, held in zip(run.measurements.nodes, run.census.holdings, strict=True):
+                yield node.node, *msgspec.structs.astuple(held)
+        case "cells.csv" if outcome.cells is not None:
+            yield from map(msgspec.structs.astuple, outcome.cells.by_cell)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Message
-from thyme.protocol.node import Node, Received, SendFailed
+from thyme.protocol.node import Moved, Node, Received, SendFailed
 from thyme.protocol.requests import Request, Told
 from thyme.sim.driver import Driver, Journal
 from thyme.sim.energy import Phone
@@ -35,6 +35,7 @@ from thyme.sim.recorder import (
     SentMessage,
     Switched,
     WasTold,
+    goes_around,
     walks,
 )
 from thyme.sim.sets import numbers
@@ -86,7 +87,9 @@ class WirelessWorld:
         for number in range(len(self._names)):
             self.radio.switch(number, on=False)
         numbered = {self._numbers[name]: path for name, path in (paths or {}).items()}
-        self.motion = Motion(self.kernel, self.radio.links, numbered, on_leg=self._on_leg)
+        self.motion = Motion(
+            self.kernel, self.radio.links, numbered, on_leg=self._on_leg, on_step=self._on_step
+        )
 
     @property
     def now_us(self) -> int:
@@ -104,6 +107,9 @@ class WirelessWorld:
         if self._recorder is not None:
             on_told = self._recorded(number, on_told)
         self._driver.add(node, store, on_told, skew_us)
+        place = self.place(node.node_id)
+        if place != self._places[number]:
+            self._on_step(number, place)
 
     def remove(self, node_id: NodeId) -> None:
         """Switches a device off without warning."""
@@ -162,7 +168,8 @@ class WirelessWorld:
         self._parcels += 1
         if self._recorder is not None:
             target = None if to is None else number
-            self._record(SentMessage, self._parcels, source, target, kind, size)
+            around = goes_around(message)
+            self._record(SentMessage, self._parcels, source, target, kind, size, around)
         now_us = self.kernel.now_us
         self._send_part(
             Parcel(self._parcels, sender, source, to, number, message, size, counts, now_us)
@@ -277,6 +284,10 @@ class WirelessWorld:
     def _on_leg(self, number: int, leg: Leg) -> None:
         if self._recorder is not None:
             self._recorder.write(walks(self.kernel.now_us - self.start_us, number, leg))
+
+    def _on_step(self, number: int, place: Point) -> None:
+        """A device knows that it moves, and where it is (D20)."""
+        self._driver.feed(self._names[number], Moved(place))
 
     def _recorded(self, number: int, on_told: Callable[[Told], None]) -> Callable[[Told], None]:
         """An application whose news are recorded."""

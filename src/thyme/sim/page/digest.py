@@ -26,6 +26,7 @@ from thyme.sim.recorder import (
     GaveUp,
     Header,
     HeardMessage,
+    Keeps,
     SentMessage,
     Switched,
     Walks,
@@ -39,6 +40,10 @@ CONTROL_MAX = 250_000
 """Messages of routing control kept."""
 MARKS_MAX = 200_000
 """Things that applications asked for or were told, kept."""
+KEPT_MAX = 300_000
+"""Times that a node was seen to have an object, or to have it no more."""
+OBJECTS_MAX = 20_000
+"""Objects whose replicas can be seen; those that came later cannot."""
 THIN_MIN = 1_000
 """What is fewer is not thinned out."""
 BIN_US = 100_000
@@ -47,6 +52,9 @@ BINS_MAX = 16_384
 WORDS_MAX = 1_000
 """Message types, causes and requests that one recording may name, of each."""
 U32_MAX = 2**32 - 1
+
+ROLES = ("", "own", "active", "passive")
+"""Why a node has an object, if it has; pages know these by number."""
 
 _INSTANT_US_MAX = 10**15
 _ARRIVED = 1
@@ -112,7 +120,8 @@ class Messages(Rows):
 
     def __init__(self, most: int) -> None:
         super().__init__(
-            ("at", "message", "node", "to", "kind", "bytes", "took", "fate", "heard"), most
+            ("at", "message", "node", "to", "kind", "bytes", "around", "took", "fate", "heard"),
+            most,
         )
 
     def find(self, message: int) -> int | None:
@@ -172,6 +181,11 @@ class Digest:
         self.marks = Rows(("at", "node", "what"), MARKS_MAX)
         self.switches = Rows(("at", "node", "on"))
         self.legs = Rows(("at", "node", "length", "x0", "y0", "x1", "y1"))
+        self.kept = Rows(("at", "node", "object", "role"))
+        self.objects: dict[str, int] = {}
+        """Objects by number, in the order in which they were seen."""
+        self.kept_unseen = 0
+        """What was left out of `kept`."""
         self.what_counts: list[int] = []
         self.rates = Rates()
         self.faults: list[tuple[int, bool, object]] = []
@@ -206,6 +220,8 @@ class Digest:
                 self.switches.add(event.at_us, self._known(event.node), event.on)
             case Walks():
                 self._walks(event)
+            case Keeps():
+                self._keeps(event)
             case Befell():
                 for node in _struck(event.fault):
                     self._known(node)
@@ -233,7 +249,8 @@ class Digest:
         control = is_control(event.kind)
         self.totals["control" if control else "sent"][node] += 1
         rows = self.control if control else self.application
-        rows.add(event.at_us, event.message, node, to, kind, event.bytes, 0, 0, 0)
+        around = int(event.around)
+        rows.add(event.at_us, event.message, node, to, kind, event.bytes, around, 0, 0, 0)
 
     def _heard(self, event: HeardMessage) -> None:
         heard = self.totals["heard"]
@@ -264,6 +281,19 @@ class Digest:
         self.what_counts.extend([0] * (what + 1 - len(self.what_counts)))
         self.what_counts[what] += 1
         self.marks.add(event.at_us, node, what)
+
+    def _keeps(self, event: Keeps) -> None:
+        """Replicas are not thinned out: one that is lost from sight would stay for ever."""
+        node = self._known(event.node)
+        if event.role not in ROLES:
+            raise ImpossibleError(f"a replica is not {event.role!r}")
+        number = self.objects.get(event.object)
+        if number is None and len(self.objects) < OBJECTS_MAX and len(self.kept) < KEPT_MAX:
+            number = self.objects[event.object] = len(self.objects)
+        if number is None:
+            self.kept_unseen += 1
+        else:
+            self.kept.add(event.at_us, node, number, ROLES.index(event.role))
 
     def _walks(self, event: Walks) -> None:
         self._widen(event.start)
@@ -296,6 +326,7 @@ class Digest:
             "marks": self.marks,
             "switches": self.switches,
             "legs": self.legs,
+            "kept": self.kept,
         }
 
     def asked_and_told(self) -> list[tuple[str, bool, int]]:

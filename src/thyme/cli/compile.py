@@ -1,0 +1,66 @@
+"""thyme compile: the simulator's inner rooms as machine code."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from thyme.model.errors import InputError
+
+if TYPE_CHECKING:
+    from thyme.cli.commands import Commands
+
+
+class NotCompiledError(InputError):
+    """The rooms run as they are."""
+
+    code = "not_compiled"
+
+
+def add_to(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "compile",
+        help="make simulations faster (needs a C compiler)",
+        description="Compile the inner rooms of the simulator to machine code. Simulations then "
+        "take about half the time and give the same results. Needs a C compiler, and "
+        "pip install 'thyme[fast]'. After a change to Thyme's sources, compile again.",
+    )
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--state", action="store_true", help="only say what there is")
+    choice.add_argument("--remove", action="store_true", help="take the machine code away")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=compile_command)
+
+
+def compile_command(args: Namespace) -> int:
+    """thyme compile [--state | --remove] [--json]"""
+    from thyme import compiling
+
+    began = time.monotonic()
+    if args.remove:
+        compiling.remove()
+    elif not args.state:
+        if not args.json:
+            print("compiling; this takes about half a minute ...", file=sys.stderr)
+        try:
+            compiling.compile_rooms()
+        except compiling.CompileError as error:
+            raise NotCompiledError(str(error)) from error
+    state = compiling.state()
+    if args.json:
+        took_s = round(time.monotonic() - began, 1)
+        print(json.dumps({"state": state.value, "rooms": list(compiling.ROOMS), "took_s": took_s}))
+    else:
+        print(f"{state.value}: {MEANING[state.value]}")
+    return 0
+
+
+MEANING = {
+    "plain": "the sources run as they are",
+    "compiled": "machine code of these sources runs",
+    "stale": "machine code of other sources runs; compile again, or use --remove",
+}

@@ -1,0 +1,121 @@
+"""The compiled rooms: known for what they are, and the same in what they do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from thyme import compiling
+from thyme.compiling import CompileError, State
+
+RUN = """\
+import hashlib, importlib.machinery as machinery, sys
+if sys.argv[1] == "plain":
+    sources = machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES
+    hook = machinery.FileFinder.path_hook(sources)
+    def only_sources(path):
+        if "thyme" not in path:
+            raise ImportError
+        return hook(path)
+    sys.path_hooks.insert(0, only_sources)
+from thyme.cli import main
+from thyme.sim import mac
+print(mac.__file__.endswith(".py"), file=sys.stderr)
+main(["sim", "run", "--substrate", "ls", "--nodes", "9", "--scenario", "transient", "--failing",
+      "0.3", "--seed", "5", "--out", sys.argv[2]])
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Sources of all rooms, with nothing in them."""
+    for room in compiling.ROOMS:
+        path = tmp_path / f"{room}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    return tmp_path
+
+
+@pytest.fixture
+def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that makes a file for each room, quickly."""
+    monkeypatch.setattr(
+        compiling,
+        "_SETUP",
+        "import pathlib\nfor room in {rooms!r}:\n    path = pathlib.Path('made', room)\n"
+        "    path.parent.mkdir(parents=True, exist_ok=True)\n"
+        f"    path.with_suffix({compiling._SUFFIX!r}).write_text('{{group}}')\n",
+    )
+
+
+def test_sources_alone_are_plain(package: Path) -> None:
+    assert compiling.state(package) is State.PLAIN
+    assert not compiling.settled(package)
+
+
+@pytest.mark.usefixtures("_compiler")
+def test_compiled_until_a_source_changes(package: Path) -> None:
+    compiling.compile_rooms(package)
+    assert compiling.state(package) is State.COMPILED
+    assert compiling.settled(package)
+
+    (package / f"{compiling.ROOMS[0]}.py").write_text("# changed")
+    assert compiling.state(package) is State.STALE
+    assert not compiling.settled(package)
+
+    compiling.remove(package)
+    assert compiling.state(package) is State.PLAIN
+
+
+@pytest.mark.usefixtures("_compiler")
+def test_half_of_it_is_stale(package: Path) -> None:
+    compiling.compile_rooms(package)
+    next(iter(package.rglob(f"*{compiling._SUFFIX}"))).unlink()
+    assert compiling.state(package) is State.STALE
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("import no_such_compiler", "thyme\\[fast\\]"),
+        ("raise SystemExit('error: no Python.h')", "no Python.h"),
+    ],
+)
+def test_what_fails_says_why_and_is_not_tried_again_with_the_same_sources(
+    package: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
+) -> None:
+    monkeypatch.setattr(compiling, "_SETUP", script)
+    with pytest.raises(CompileError, match=says):
+        compiling.compile_rooms(package)
+
+    assert compiling.state(package) is State.PLAIN
+    assert compiling.settled(package)
+
+    (package / f"{compiling.ROOMS[0]}.py").write_text("# changed")
+    assert not compiling.settled(package)
+
+
+@pytest.mark.skipif(
+    compiling.state() is not State.COMPILED, reason="not compiled here: thyme compile"
+)
+def test_a_run_gives_the_same_bytes_compiled_or_not(tmp_path: Path) -> None:
+    """Whole tables and the recording of a run with failing nodes."""
+    for kind in ("plain", "compiled"):
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, kind, str(tmp_path / kind)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr.splitlines()[0] == str(kind == "plain")
+    names = sorted(path.name for path in (tmp_path / "plain").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "compiled").iterdir())
+    compared = [name for name in names if name.endswith((".csv", ".parquet", ".html"))]
+    assert compared
+    for name in compared:
+        assert (tmp_path / "plain" / name).read_bytes() == (
+            tmp_path / "compiled" / name
+        ).read_bytes(), name
