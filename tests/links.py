@@ -9,7 +9,7 @@ from itertools import pairwise
 from thyme.model.ids import NodeId
 from thyme.model.streams import stream
 from thyme.protocol.messages import Message
-from thyme.protocol.node import Node, Received, SendFailed
+from thyme.protocol.node import Input, Node, Received, SendFailed
 from thyme.protocol.requests import Request, Told
 from thyme.sim.driver import Driver, Journal
 from thyme.sim.kernel import Kernel
@@ -39,9 +39,24 @@ class Links:
             self._linked.setdefault(one, {})[other] = None
             self._linked.setdefault(other, {})[one] = None
 
-    def add(self, node: Node, on_told: Callable[[Told], None] = lambda told: None) -> None:
+    def relink(self, node_id: NodeId, others: Iterable[NodeId]) -> None:
+        """From now on a node is linked to these."""
+        for other in self._linked.pop(node_id, {}):
+            self._linked[other].pop(node_id, None)
+        for other in others:
+            self._linked.setdefault(node_id, {})[other] = None
+            self._linked.setdefault(other, {})[node_id] = None
+
+    def feed(self, node_id: NodeId, event: Input) -> None:
+        """Something happens to a node."""
+        self._driver.feed(node_id, event)
+        self._nodes[node_id].check()
+
+    def add(
+        self, node: Node, on_told: Callable[[Told], None] = lambda told: None, skew_us: int = 0
+    ) -> None:
         self._nodes[node.node_id] = node
-        self._driver.add(node, MemoryStore(), on_told)
+        self._driver.add(node, MemoryStore(), on_told, skew_us)
 
     def remove(self, node_id: NodeId) -> None:
         self._driver.remove(node_id)

@@ -27,6 +27,7 @@ from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.broker import BrokerConfig
 from thyme.substrates.catalogue import Retention
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
+from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.ground import Geography
 from thyme.substrates.dcs.node import DcsNode
@@ -300,6 +301,7 @@ class DcsStage(CrowdStage[DcsNode]):
         radio: bool = False,
     ) -> None:
         super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        self.reliable = conditions == PERFECT or profile == DCS_ROBUST
         self._config = msgspec.structs.replace(
             profile,
             retries=RetryPolicy(tries_max=10, backoff=1.25),
@@ -312,7 +314,7 @@ class DcsStage(CrowdStage[DcsNode]):
 
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
         cell = FOUR_CELLS.cell_at(IN_FOUR_CELLS[node_id])
-        ground = Geography(node_id, FOUR_CELLS, rng)
+        ground = Geography(node_id, FOUR_CELLS, rng, self._config.cells)
         return DcsNode(node_id, CellId(cell), ground, store, rng, self._config)
 
     def open(self, name: str) -> Asker:
@@ -343,6 +345,9 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
     "LS, one radio hop": lambda _: LsStage(profile=ROBUST, radio=True),
     "DCS, perfect ether": lambda _: DcsStage(),
     "DCS, four cells by radio": lambda _: DcsStage(radio=True),
+    "DCS robust, perfect ether": lambda _: DcsStage(profile=DCS_ROBUST),
+    "DCS robust, lossy ether": lambda _: DcsStage(LOSSY, profile=DCS_ROBUST, seed=7),
+    "DCS robust, four cells by radio": lambda _: DcsStage(profile=DCS_ROBUST, radio=True),
 }
 IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
 """The stages on which hours pass in no time."""

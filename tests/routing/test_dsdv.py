@@ -10,7 +10,8 @@ from tests.routing.graph import SECOND_US, question
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Hearsay, Packet, RouteUpdate
 from thyme.protocol.node import Action, Broadcast, Outbox, Send, SetTimer
-from thyme.routing.dsdv import Dsdv, DsdvConfig, DumpDue, NewsDue, SettleDue, WaitingDue
+from thyme.routing.dsdv import Dsdv
+from thyme.routing.dsdv_config import DsdvConfig, DumpDue, NewsDue, SettleDue, WaitingDue
 
 ME, ANN, BEN, CAT, DAN = (NodeId(name) for name in (b"me", b"ann", b"ben", b"cat", b"dan"))
 AGED = DsdvConfig(settling_weight=1.0)

@@ -10,16 +10,29 @@ from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, as_object_id
 from thyme.model.metadata import DIGEST_BYTES, Metadata
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
 from thyme.model.tags import Tag, as_tag, as_tags
-from thyme.protocol.cells import CellId, CellTarget, Detour, Grave, Indexed, Interest, Replica
+from thyme.protocol.cells import (
+    CellId,
+    CellTarget,
+    Detour,
+    Grave,
+    Indexed,
+    Interest,
+    Matched,
+    Replica,
+)
 from thyme.protocol.messages import (
     AnnounceReplica,
+    BackUp,
     CellBeacon,
+    CellMarks,
+    CellNews,
     CellNotify,
     CellPacket,
     CellPage,
     CellSpread,
     CellState,
     CellStatus,
+    CellSums,
     DeleteObject,
     Done,
     FetchCellState,
@@ -28,6 +41,8 @@ from thyme.protocol.messages import (
     FetchStatus,
     Flooded,
     FromCell,
+    HandedOver,
+    HandOver,
     HoldObject,
     IndexObject,
     InsertObject,
@@ -35,6 +50,9 @@ from thyme.protocol.messages import (
     JoinRequest,
     Letter,
     Message,
+    MoveNoted,
+    NewsCame,
+    NodeMoved,
     Notify,
     ObjectData,
     ObjectStatus,
@@ -44,8 +62,10 @@ from thyme.protocol.messages import (
     Receipt,
     Refused,
     RouteUpdate,
+    SpreadHeard,
     StartSubscription,
     StopSubscription,
+    SubscriberGone,
     Undelivered,
 )
 from thyme.query.cursor import Cursor
@@ -163,18 +183,23 @@ targets = st.lists(
     st.builds(CellTarget, cells, st.none() | node_ids, st.none() | detours), min_size=1, max_size=4
 ).map(tuple)
 _carried = st.one_of(*messages.values())
-messages[CellPacket] = st.builds(CellPacket, node_ids, cells, numbers, counts, targets, _carried)
-messages[CellSpread] = st.builds(
-    CellSpread, node_ids, cells, numbers, counts, cells, cells, _carried
+worlds = st.none() | st.integers(0, 2**16 - 1)
+messages[CellPacket] = st.builds(
+    CellPacket, node_ids, cells, numbers, counts, targets, _carried, worlds
 )
-messages[CellBeacon] = st.builds(CellBeacon, cells, st.booleans(), data, data)
+messages[CellSpread] = st.builds(
+    CellSpread, node_ids, cells, numbers, counts, cells, cells, _carried, worlds
+)
+messages[CellBeacon] = st.builds(CellBeacon, cells, st.booleans(), data, data, worlds)
 messages[Undelivered] = st.builds(Undelivered, numbers, node_ids, cells)
 replicas = st.lists(st.builds(Replica, cells, st.none() | node_ids), max_size=3).map(tuple)
 indexed = st.builds(Indexed, metadata, replicas, replicas)
 graves = st.lists(st.builds(Grave, st.text(), st.text(), instants), max_size=3).map(tuple)
 messages[IndexObject] = st.builds(IndexObject, numbers, indexed)
 messages[AnnounceReplica] = st.builds(AnnounceReplica, keys)
-messages[HoldObject] = st.builds(HoldObject, metadata, data)
+messages[HoldObject] = st.builds(
+    HoldObject, metadata, data, st.lists(node_ids, max_size=2).map(tuple)
+)
 messages[CellNotify] = st.builds(CellNotify, indexed, st.lists(sids, max_size=4).map(tuple))
 messages[CellPage] = st.builds(
     CellPage, numbers, numbers, st.lists(indexed, max_size=3).map(tuple), st.booleans()
@@ -188,9 +213,35 @@ messages[CellState] = st.builds(
     counts,
     counts,
     st.lists(indexed, max_size=2).map(tuple),
-    st.lists(st.builds(Interest, subscriptions, cells), max_size=2).map(tuple),
+    st.lists(
+        st.builds(Interest, subscriptions, cells, st.lists(cells, max_size=2).map(tuple)),
+        max_size=2,
+    ).map(tuple),
     graves,
     graves,
     st.lists(metadata, max_size=2).map(tuple),
 )
+messages[CellNews] = st.builds(
+    CellNews,
+    st.lists(st.builds(Matched, indexed, st.lists(sids, max_size=3).map(tuple)), max_size=2).map(
+        tuple
+    ),
+)
+messages[NewsCame] = st.builds(NewsCame, st.lists(numbers, max_size=3).map(tuple))
+messages[SpreadHeard] = st.builds(SpreadHeard, node_ids, numbers, cells)
+messages[CellSums] = st.builds(CellSums, data)
+messages[CellMarks] = st.builds(CellMarks, data, data, st.booleans())
+_some_sids = st.lists(sids, max_size=3).map(tuple)
+_some_keys = st.lists(keys, max_size=3).map(tuple)
+messages[NodeMoved] = st.builds(NodeMoved, numbers, _some_sids, _some_keys)
+messages[MoveNoted] = st.builds(MoveNoted, numbers, _some_sids)
+messages[HandOver] = st.builds(HandOver, numbers, cells, messages[CellState])
+messages[HandedOver] = st.builds(
+    HandedOver,
+    cells,
+    _some_keys,
+    st.lists(st.builds(SubscriptionKey, sids, node_ids), max_size=3).map(tuple),
+)
+messages[BackUp] = st.builds(BackUp, numbers, cells, counts, messages[CellState])
+messages[SubscriberGone] = st.builds(SubscriberGone, node_ids, cells)
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

@@ -14,16 +14,30 @@ from tests.wire.strategies import messages
 from thyme.model.errors import DecodeError
 from thyme.model.frames import ALWAYS
 from thyme.model.ids import SubscriptionId
-from thyme.protocol.cells import CellId, CellTarget, Detour, Grave, Indexed, Interest, Replica
+from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol.cells import (
+    CellId,
+    CellTarget,
+    Detour,
+    Grave,
+    Indexed,
+    Interest,
+    Matched,
+    Replica,
+)
 from thyme.protocol.messages import (
     AnnounceReplica,
+    BackUp,
     CellBeacon,
+    CellMarks,
+    CellNews,
     CellNotify,
     CellPacket,
     CellPage,
     CellSpread,
     CellState,
     CellStatus,
+    CellSums,
     DeleteObject,
     Done,
     FetchCellState,
@@ -32,6 +46,8 @@ from thyme.protocol.messages import (
     FetchStatus,
     Flooded,
     FromCell,
+    HandedOver,
+    HandOver,
     HoldObject,
     IndexObject,
     InsertObject,
@@ -39,6 +55,9 @@ from thyme.protocol.messages import (
     JoinRequest,
     Letter,
     Message,
+    MoveNoted,
+    NewsCame,
+    NodeMoved,
     Notify,
     ObjectData,
     ObjectStatus,
@@ -48,8 +67,10 @@ from thyme.protocol.messages import (
     Receipt,
     Refused,
     RouteUpdate,
+    SpreadHeard,
     StartSubscription,
     StopSubscription,
+    SubscriberGone,
     Undelivered,
 )
 from thyme.query.cursor import Cursor
@@ -111,7 +132,7 @@ GOLDEN: list[tuple[Message, str]] = [
         RouteUpdate(((ALICE, 1000, 1), (BOB, 7, 3))),
         "01 92 31 92 93 c405 616c696365 cd03e8 01 93 c403 626f62 07 03",
     ),
-    (CellBeacon(CellId(300), True, b"\x01\x02", b""), "01 95 40 cd012c c3 c402 0102 c400"),
+    (CellBeacon(CellId(300), True, b"\x01\x02", b""), "01 96 40 cd012c c3 c402 0102 c400 c0"),
     (
         CellPacket(
             ALICE,
@@ -124,17 +145,18 @@ GOLDEN: list[tuple[Message, str]] = [
             ),
             Done(7),
         ),
-        "01 97 41 c405 616c696365 09 10 02"
-        " 92 93 07 c0 c0 93 08 c403 626f62 94 01 02 03 04 92 10 07",
+        "01 98 41 c405 616c696365 09 10 02"
+        " 92 93 07 c0 c0 93 08 c403 626f62 94 01 02 03 04 92 10 07 c0",
     ),
     (
-        CellSpread(ALICE, CellId(9), 16, 3, CellId(8), CellId(7), Done(7)),
-        "01 98 42 c405 616c696365 09 10 03 08 07 92 10 07",
+        CellSpread(ALICE, CellId(9), 16, 3, CellId(8), CellId(7), Done(7), 5),
+        "01 99 42 c405 616c696365 09 10 03 08 07 92 10 07 05",
     ),
     (Undelivered(16, BOB, CellId(8)), "01 94 43 10 c403 626f62 08"),
+    (SpreadHeard(BOB, 16, CellId(8)), "01 94 5b c403 626f62 10 08"),
     (IndexObject(17, INDEXED), f"01 93 50 11 {INDEXED_HEX}"),
     (AnnounceReplica(key(7)), "01 92 51 92 a6 70686f746f37 c403 626f62"),
-    (HoldObject(PHOTO, b"pixels"), f"01 93 52 {PHOTO_HEX} c406 706978656c73"),
+    (HoldObject(PHOTO, b"pixels"), f"01 94 52 {PHOTO_HEX} c406 706978656c73 90"),
     (CellNotify(INDEXED, (SubscriptionId("sub1"),)), f"01 93 53 {INDEXED_HEX} 91 a4 73756231"),
     (CellPage(18, 1, (INDEXED,), False), f"01 95 54 12 01 91 {INDEXED_HEX} c2"),
     (CellStatus(19, "there", INDEXED), f"01 94 55 13 a5 7468657265 {INDEXED_HEX}"),
@@ -152,10 +174,35 @@ GOLDEN: list[tuple[Message, str]] = [
             (PHOTO,),
         ),
         f"01 99 58 14 00 01 91 {INDEXED_HEX}"
-        " 91 92 93 92 a4 73756231 c405 616c696365 91 92 91 a4 676f616c 90 92 c0 c0 09"
+        " 91 94 93 92 a4 73756231 c405 616c696365 91 92 91 a4 676f616c 90 92 c0 c0 09 90 c0"
         " 91 93 a9 70686f746f31403030 a7 64656c65746564 05"
         f" 91 93 a7 73756232403030 a9 63616e63656c6c6564 06 91 {PHOTO_HEX}",
     ),
+    (
+        CellNews((Matched(INDEXED, (SubscriptionId("sub1"),)),)),
+        f"01 92 59 91 92 {INDEXED_HEX} 91 a4 73756231",
+    ),
+    (NewsCame((21, 22)), "01 92 5a 92 15 16"),
+    (CellSums(b"\x00\x01\x02\x03"), "01 92 5c c404 00010203"),
+    (CellMarks(b"\x05", b"12345678", True), "01 94 5d c401 05 c408 3132333435363738 c3"),
+    (
+        NodeMoved(23, (SubscriptionId("sub1"),), (key(7),)),
+        "01 94 5e 17 91 a4 73756231 91 92 a6 70686f746f37 c403 626f62",
+    ),
+    (MoveNoted(23, (SubscriptionId("sub1"),)), "01 93 5f 17 91 a4 73756231"),
+    (
+        HandOver(24, CellId(7), CellState(0, 0, 1, (INDEXED,))),
+        f"01 94 60 18 07 99 58 00 00 01 91 {INDEXED_HEX} 90 90 90 90",
+    ),
+    (
+        HandedOver(CellId(7), (key(7),), (SubscriptionKey(SubscriptionId("sub1"), ALICE),)),
+        "01 94 61 07 91 92 a6 70686f746f37 c403 626f62 91 92 a4 73756231 c405 616c696365",
+    ),
+    (
+        BackUp(25, CellId(7), 3, CellState(0, 0, 1)),
+        "01 95 62 19 07 03 99 58 00 00 01 90 90 90 90 90",
+    ),
+    (SubscriberGone(BOB, CellId(8)), "01 93 63 c403 626f62 08"),
 ]
 each_golden = pytest.mark.parametrize(
     ("message", "golden"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN]
@@ -200,6 +247,7 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         65: "CellPacket",
         66: "CellSpread",
         67: "Undelivered",
+        91: "SpreadHeard",
         80: "IndexObject",
         81: "AnnounceReplica",
         82: "HoldObject",
@@ -209,6 +257,16 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         86: "FromCell",
         87: "FetchCellState",
         88: "CellState",
+        89: "CellNews",
+        90: "NewsCame",
+        92: "CellSums",
+        93: "CellMarks",
+        94: "NodeMoved",
+        95: "MoveNoted",
+        96: "HandOver",
+        97: "HandedOver",
+        98: "BackUp",
+        99: "SubscriberGone",
     }
 
 

@@ -10,7 +10,7 @@ from typing import NewType
 
 import msgspec
 
-from thyme.model.ids import NodeId, as_node_id
+from thyme.model.ids import NodeId, SubscriptionId, as_node_id, as_subscription_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription
 
@@ -81,9 +81,28 @@ class Interest(msgspec.Struct, frozen=True, array_like=True):
 
     subscription: Subscription
     cell: CellId
+    homes: tuple[CellId, ...] = ()
+    """The cells that it is keyed to, of those which are here: one that stands in for empty ones
+    keeps theirs, too (D6, D24)."""
+    heard_us: int | None = None
+    """When the subscriber itself said where it is: what is older is not believed (D21)."""
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
+        for home in self.homes:
+            as_cell_id(home)
+
+
+class Matched(msgspec.Struct, frozen=True, array_like=True):
+    """One object that matches subscriptions of those who are told (D17)."""
+
+    indexed: Indexed
+    sids: tuple[SubscriptionId, ...]
+    """Of all receivers: each knows its own."""
+
+    def __post_init__(self) -> None:
+        for sid in self.sids:
+            as_subscription_id(sid)
 
 
 class Grave(msgspec.Struct, frozen=True, array_like=True):

@@ -19,7 +19,7 @@ from thyme.model.subscriptions import (
     SubscriptionKey,
     check_conjunctions,
 )
-from thyme.protocol.cells import CellId, CellTarget, Grave, Indexed, Interest, as_cell_id
+from thyme.protocol.cells import CellId, CellTarget, Grave, Indexed, Interest, Matched, as_cell_id
 from thyme.query.cursor import Cursor
 
 RequestNumber = int
@@ -242,6 +242,8 @@ class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """The populated cells around, see `thyme.routing.cells.window`; empty from who serves not."""
     payload: bytes
     """What the layer above has to say."""
+    world: int | None = None
+    """Of which world this is, where there are several (D26)."""
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
@@ -258,6 +260,7 @@ class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
     """How many links it has crossed before this one."""
     targets: tuple[CellTarget, ...]
     message: Message
+    world: int | None = None
 
     def __post_init__(self) -> None:
         _check_carried(self.origin, self.origin_cell, self.hops, self.message)
@@ -277,6 +280,7 @@ class CellSpread(msgspec.Struct, frozen=True, array_like=True, tag=66):
     cell: CellId
     """Where it was addressed to: the same cell, or an empty one that it stands in for (D6)."""
     message: Message
+    world: int | None = None
 
     def __post_init__(self) -> None:
         _check_carried(self.origin, self.origin_cell, self.hops, self.message)
@@ -314,6 +318,12 @@ class HoldObject(msgspec.Struct, frozen=True, array_like=True, tag=82):
 
     metadata: Metadata
     data: bytes
+    holders: tuple[NodeId, ...] = ()
+    """Who is one of the few that keep it; nobody in particular where all do (B6)."""
+
+    def __post_init__(self) -> None:
+        for node_id in self.holders:
+            as_node_id(node_id)
 
 
 class CellNotify(msgspec.Struct, frozen=True, array_like=True, tag=83):
@@ -377,6 +387,123 @@ class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
     """The objects of which the nodes of the cell are active replicas."""
 
 
+class CellNews(msgspec.Struct, frozen=True, array_like=True, tag=89):
+    """Objects that match subscriptions of the receivers; each says that they came (B3)."""
+
+    items: tuple[Matched, ...]
+
+
+class NewsCame(msgspec.Struct, frozen=True, array_like=True, tag=90):
+    """What you sent under these numbers came."""
+
+    numbers: tuple[int, ...]
+
+
+class SpreadHeard(msgspec.Struct, frozen=True, array_like=True, tag=91):
+    """The sender heard this message for its cell, which the receiver spread (B2)."""
+
+    origin: NodeId
+    number: int
+    cell: CellId
+
+    def __post_init__(self) -> None:
+        as_node_id(self.origin)
+        as_cell_id(self.cell)
+
+
+class CellSums(msgspec.Struct, frozen=True, array_like=True, tag=92):
+    """What the sender knows for our cell, summed up by buckets, 4 bytes each (B2). Answered by
+    `CellMarks` where the receiver's sums differ."""
+
+    sums: bytes
+
+
+class CellMarks(msgspec.Struct, frozen=True, array_like=True, tag=93):
+    """The marks of all that the sender knows in some buckets, 8 bytes each (B2). Answered with what
+    is not among them, as `CellState`; and with the receiver's own marks, if they are wanted."""
+
+    buckets: bytes
+    """A byte for each."""
+    marks: bytes
+    wanted: bool
+
+
+class NodeMoved(msgspec.Struct, frozen=True, array_like=True, tag=94):
+    """The origin of the packet is where the packet comes from now: notify it there of these
+    subscriptions, and let others ask it there for these objects (D21). Answered by `MoveNoted`."""
+
+    request: RequestNumber
+    sids: tuple[SubscriptionId, ...] = ()
+    keys: tuple[Key, ...] = ()
+
+    def __post_init__(self) -> None:
+        for sid in self.sids:
+            as_subscription_id(sid)
+
+
+class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=95):
+    """The cell knows where you are; but of these subscriptions of yours it knew nothing."""
+
+    request: RequestNumber
+    missing: tuple[SubscriptionId, ...] = ()
+
+    def __post_init__(self) -> None:
+        for sid in self.missing:
+            as_subscription_id(sid)
+
+
+class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=96):
+    """Keep this from now on: it belongs to your cell, or to one for which that stands in (D24).
+    Answered by `Done`."""
+
+    request: RequestNumber
+    cell: CellId
+    """Whose state it is."""
+    state: CellState
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class HandedOver(msgspec.Struct, frozen=True, array_like=True, tag=97):
+    """What we kept for this cell is where it belongs: these objects, these subscriptions (D24).
+    From one node of a cell to the others; not answered."""
+
+    cell: CellId
+    keys: tuple[Key, ...] = ()
+    subscriptions: tuple[SubscriptionKey, ...] = ()
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class BackUp(msgspec.Struct, frozen=True, array_like=True, tag=98):
+    """Keep this aside, in case that we who look after a cell are gone all at once (B1). Answered by
+    `Done`; by `Refused` from who has less than it should."""
+
+    request: RequestNumber
+    cell: CellId
+    """Whose state it is."""
+    total: int
+    """How many objects and subscriptions there should be with these."""
+    state: CellState
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class SubscriberGone(msgspec.Struct, frozen=True, array_like=True, tag=99):
+    """A subscriber was not in this cell for too long and nobody has heard of it: forget its
+    subscriptions (D22). From one node of a cell to the others; not answered."""
+
+    subscriber: NodeId
+    cell: CellId
+
+    def __post_init__(self) -> None:
+        as_node_id(self.subscriber)
+        as_cell_id(self.cell)
+
+
 def _check_carried(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:
     as_node_id(origin)
     as_cell_id(cell)
@@ -402,7 +529,7 @@ Reply = Done | Refused | Page | ObjectData | ObjectStatus
 Carriage = Packet | RouteUpdate
 News = Notify | OwnerPage
 Joining = JoinRequest | JoinReply
-Cells = CellBeacon | CellPacket | CellSpread | Undelivered
+Cells = CellBeacon | CellPacket | CellSpread | Undelivered | SpreadHeard
 CellAsk = (
     IndexObject
     | DeleteObject
@@ -413,7 +540,9 @@ CellAsk = (
     | FetchStatus
 )
 """What cells, and nodes in cells, are asked (D11–D18)."""
-CellReply = Done | Refused | CellPage | CellStatus | ObjectData
+CellChore = NodeMoved | HandOver | BackUp
+"""What else cells are asked, by nodes on their own behalf (D21, D24)."""
+CellReply = Done | Refused | CellPage | CellStatus | ObjectData | MoveNoted
 InCells = (
     IndexObject
     | AnnounceReplica
@@ -424,5 +553,15 @@ InCells = (
     | FromCell
     | FetchCellState
     | CellState
+    | CellNews
+    | NewsCame
+    | CellSums
+    | CellMarks
+    | NodeMoved
+    | MoveNoted
+    | HandOver
+    | HandedOver
+    | BackUp
+    | SubscriberGone
 )
 Message = Ask | Reply | News | Joining | Letter | Receipt | Flooded | Carriage | Cells | InCells

@@ -57,7 +57,14 @@ class Leaving(msgspec.Struct, frozen=True):
     """
 
 
-Input = Started | Asked | Received | TimerFired | SendFailed | Leaving
+class Moved(msgspec.Struct, frozen=True):
+    """The device is at another place than before, in metres; told now and then while it moves, and
+    no more once it stands (D20). A node to which places mean nothing ignores this."""
+
+    place: tuple[float, float]
+
+
+Input = Started | Asked | Received | TimerFired | SendFailed | Leaving | Moved
 
 
 class Send(msgspec.Struct, frozen=True):

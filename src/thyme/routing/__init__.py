@@ -5,7 +5,8 @@ go from neighbour to neighbour. `Dsdv` is the routing of distance vectors.
 Clauses: R1–R3.
 """
 
-from thyme.routing.dsdv import Dsdv, DsdvConfig
+from thyme.routing.dsdv import Dsdv
+from thyme.routing.dsdv_config import DsdvConfig
 from thyme.routing.relay import Relay
 from thyme.routing.routing import Routing, Traffic
 

@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
-import msgspec
-
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Message, Packet
 from thyme.protocol.node import (
@@ -24,6 +22,7 @@ from thyme.protocol.node import (
     CancelTimer,
     Input,
     Leaving,
+    Moved,
     Node,
     Outbox,
     Received,
@@ -34,15 +33,11 @@ from thyme.protocol.node import (
     Tell,
     TimerFired,
 )
-from thyme.routing.routing import Routing, Traffic
+from thyme.routing.routing import InnerStarts, Routing, Traffic
 
 HOPS_MAX = 64
 _NOTHING: list[Action] = []
 """Returned whenever there is nothing to do, which is most of the time; never changed."""
-
-
-class InnerStarts(msgspec.Struct, frozen=True):
-    """The timer at which the inner node comes up."""
 
 
 class Relay:
@@ -119,7 +114,7 @@ class Relay:
                     self._feed(event, now_us)
                 else:
                     self._early.append(event)
-            case Leaving():
+            case Leaving() | Moved():
                 self._feed(event, now_us)
             case _:
                 assert_never(event)

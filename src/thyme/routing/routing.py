@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Message, Packet
 from thyme.protocol.node import Timer
@@ -35,6 +37,10 @@ class Traffic:
     """The links that those crossed, in sum."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Packets that went no further, by cause."""
+
+
+class InnerStarts(msgspec.Struct, frozen=True):
+    """The timer at which a relay's inner node comes up."""
 
 
 class Routing(Protocol):

@@ -115,6 +115,15 @@ class Broker:
             self._store.remove(SUBSCRIPTIONS, str(key))
             self._graveyard.bury(str(key), why, at_us)
 
+    def matching(self, metadata: Metadata) -> list[Subscription]:
+        """The subscriptions that stand here and match an object."""
+        return self._standing.match(metadata.tags, metadata.published_us)
+
+    def forget(self, key: SubscriptionKey) -> None:
+        """Lets go of a subscription that others look after; it may come back (D20, D24)."""
+        self._standing.remove(key)
+        self._store.remove(SUBSCRIPTIONS, str(key))
+
     def graves(self) -> Iterator[tuple[str, Tombstone]]:
         """The tombstones of subscriptions, oldest first."""
         return self._graveyard.all()

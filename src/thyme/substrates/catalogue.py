@@ -100,6 +100,11 @@ class Catalogue:
         elif self._graveyard.why(str(key)) is None:
             self._graveyard.bury(str(key), why, at_us)
 
+    def forget(self, key: Key) -> None:
+        """Lets go of an object that others look after; it may come back (D20, D24)."""
+        if key in self.history:
+            self._take_out(key)
+
     def graves(self) -> Iterator[tuple[str, Tombstone]]:
         """The tombstones, oldest first."""
         return self._graveyard.all()
@@ -169,14 +174,17 @@ class Catalogue:
             heapq.heappush(self._life_ends, (metadata.expires_us, metadata.key))
 
     def _remove(self, key: Key, why: str, now_us: int) -> None:
+        self._take_out(key)
+        self.left[why] += 1
+        self._graveyard.bury(str(key), why, now_us)
+
+    def _take_out(self, key: Key) -> None:
         metadata = self.history.remove(key)
         assert metadata is not None, f"{key} was looked up before it is removed"
         self.bytes_held -= self._weight(metadata)
-        self.left[why] += 1
         self._store.remove(OBJECTS, str(key))
         if not self._metadata_only:
             self._store.remove_data(str(key))
-        self._graveyard.bury(str(key), why, now_us)
         # Removed objects leave their entry here; such entries must not outnumber the living.
         if len(self._life_ends) > 2 * len(self.history) + 64:
             self._life_ends = [entry for entry in self._life_ends if entry[1] in self.history]

@@ -123,7 +123,7 @@ class Client:
         own = self._subscriber.get(message.sid)
         if own is None:
             self._stop(message.sid, sender, now_us)
-        elif own.attached:
+        elif own.attached and own.begun:  # else it comes with the answer
             items = message.items[: own.batch]
             self._subscriber.tell_past(own, items, now_us)
             before = cursor_of(items[-1]) if items else None

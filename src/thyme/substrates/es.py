@@ -23,6 +23,7 @@ from thyme.protocol.node import (
     Asked,
     Input,
     Leaving,
+    Moved,
     Outbox,
     Received,
     SendFailed,
@@ -131,6 +132,8 @@ class EsNode:
                 self._on_timer(event, now_us)
             case SendFailed():
                 self.dropped["unreachable"] += 1  # the operation's own timer asks again
+            case Moved():
+                pass
             case Leaving():
                 pass  # the server keeps what it has for when the node comes back
             case _:

@@ -56,10 +56,11 @@ def test_d4_a_node_says_where_it_is_again_and_again_but_not_in_step() -> None:
 
 @pytest.mark.parametrize(("cell", "location_bytes"), [(0, 1), (49, 1), (255, 2), (65_535, 3)])
 def test_c22_the_location_takes_three_bytes_at_most(cell: int, location_bytes: int) -> None:
-    """Beside it: 4 bytes of framing, 1 of serving, 14 of the cells around, 2 of no payload."""
+    """Beside it: 4 bytes of framing, 1 of serving, 14 of the cells around, 2 of no payload,
+    1 of no world."""
     beacon = a_beacon(cell)
 
-    assert len(encode(beacon)) == 20 + location_bytes
+    assert len(encode(beacon)) == 21 + location_bytes
 
 
 def test_d4_the_layer_above_may_put_something_into_beacons() -> None:

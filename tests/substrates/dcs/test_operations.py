@@ -280,7 +280,7 @@ def test_d9_one_notification_goes_to_all_subscribers_and_parts_on_the_way() -> N
 
 
 def test_d9_many_subscribers_are_told_in_several_messages() -> None:
-    config = msgspec.structs.replace(PAPER, notify_targets_max=2)
+    config = msgspec.structs.replace(PAPER, returned=ReturnedConfig(targets_max=2))
     town = Town(STREET, config=config)
     for name in ("bea", "cat", "dot"):
         town.subscribe(name, tag_in(0))

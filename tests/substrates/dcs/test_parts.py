@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
@@ -77,6 +77,9 @@ class Notebook:
 
     def spread(self, message: wire.Message, now_us: int) -> int:
         raise NotImplementedError
+
+    def when_heard(self, arrival: Arrival, then: Callable[[int], None], now_us: int) -> None:
+        then(now_us)
 
     def on_received(self, sender: NodeId, message: wire.Message, now_us: int) -> bool:
         return False

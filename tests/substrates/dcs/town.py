@@ -18,11 +18,11 @@ from thyme.model.tags import Tag, as_tags
 from thyme.protocol import requests as asked
 from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellPacket, CellSpread, Message
-from thyme.protocol.node import Action, Broadcast, Input, Send
+from thyme.protocol.node import Action, Broadcast, Input, Leaving, Moved, Received, Send
 from thyme.protocol.operations import RetryPolicy
-from thyme.protocol.requests import Begun, Failed, Finished, Notified, Request, Told
+from thyme.protocol.requests import Begun, Failed, Finished, Found, Notified, Request, Told
 from thyme.query.query import Query
-from thyme.routing.cells import CellsConfig, Grid
+from thyme.routing.cells import Grid
 from thyme.storage.store import MemoryStore
 from thyme.substrates.dcs.config import PAPER, DcsConfig
 from thyme.substrates.dcs.ground import Geography
@@ -59,6 +59,8 @@ class Town:
         loss: float = 0.0,
         absent: tuple[str, ...] = (),
         settle_s: float = 6.0,
+        skews_s: Mapping[str, float] | None = None,
+        worlds: Mapping[str, int] | None = None,
     ) -> None:
         self.grid = grid
         self.places = dict(places)
@@ -70,6 +72,8 @@ class Town:
             if math.dist(places[one], places[other]) <= grid.range_m
         ]
         self.links = Links(links, seed=seed, loss=loss, journal=self._note)
+        self._skews_s = dict(skews_s or {})
+        self._worlds = dict(worlds or {})
         self.nodes: dict[str, DcsNode] = {}
         self.stores: dict[str, MemoryStore] = {}
         self.told: dict[str, list[Told]] = {name: [] for name in places}
@@ -91,16 +95,41 @@ class Town:
         rng = stream(self.seed, name, self._lives[name])
         cell = self.grid.cell_at(place or self.places[name])
         store = self.stores.setdefault(name, MemoryStore())
-        ground = Geography(node_id, self.grid, rng, CellsConfig())
+        cells = msgspec.structs.replace(self.config.cells, world=self._worlds.get(name))
+        ground = Geography(node_id, self.grid, rng, cells)
         node = DcsNode(node_id, cell, ground, store, rng, self.config)
         self.nodes[name] = node
-        self.links.add(node, self.told[name].append)
+        skew_us = round(1e6 * self._skews_s.get(name, 0.0))
+        self.links.add(node, self.told[name].append, skew_us)
         return node
 
     def go(self, name: str) -> None:
         """A node is gone without a word."""
         self.links.remove(_id(name))
         del self.nodes[name]
+
+    def leave(self, name: str) -> None:
+        """A node says goodbye and is gone a moment later."""
+        self.links.feed(_id(name), Leaving())
+        self.run(0.2)
+        self.go(name)
+
+    def move(self, name: str, place: Place, *, settle_s: float = 0.0) -> None:
+        """A device is somewhere else at once, and stands there for some time."""
+        self.places[name] = place
+        near = [
+            _id(other)
+            for other in self.places
+            if other != name and math.dist(place, self.places[other]) <= self.grid.range_m
+        ]
+        self.links.relink(_id(name), near)
+        if name in self.nodes:
+            self.links.feed(_id(name), Moved(place))
+        self.run(settle_s)
+
+    def receive(self, name: str, sender: str, message: Message) -> None:
+        """A node hears something, said by whomever."""
+        self.links.feed(_id(name), Received(_id(sender), message))
 
     def run(self, seconds: float) -> None:
         self.links.run(seconds)
@@ -145,6 +174,15 @@ class Town:
         told = self.ask(name, make(ask=self._ask(), **fields), 40)  # type: ignore[arg-type]
         assert isinstance(told, Failed), told
         return told.code
+
+    def found(self, name: str, query: str) -> set[str]:
+        """The objects that a search finds."""
+        conjunctions = Query(query).conjunctions
+        found = self.finish(
+            name, asked.Search, conjunctions=conjunctions, frame=TimeFrame(), count=50
+        )
+        assert isinstance(found, Found)
+        return {note.key.oid for note in found}
 
     def heard(self, name: str) -> list[str]:
         """The objects that an application was told of, in order."""
@@ -225,3 +263,7 @@ STREET = {
     "dot": in_cell(6, 1),
 }
 """Two nodes in every other cell: those between are empty."""
+LONE = {"ann": in_cell(1), "bea": in_cell(3), "cat": in_cell(4), "dan": in_cell(5)}
+"""One node in each of some cells: who goes leaves an empty one, and the others hear each other."""
+SETTLED_S = 6.0
+"""After this time, whoever moved has joined the cell where it stands."""

@@ -10,6 +10,8 @@ from thyme.model.frames import SECOND_US
 class CellsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often nodes speak, and how long they remember and try."""
 
+    world: int | None = None
+    """Which world this is, where several share a place: others are not heard (D26)."""
     beacon_us: int = SECOND_US
     """The mean time between two beacons (D4)."""
     beacon_jitter: float = 0.5
@@ -35,6 +37,16 @@ class CellsConfig(msgspec.Struct, frozen=True, kw_only=True):
     loop_always: bool = True
     """Whether a message for an empty cell makes the whole loop even where the proxy knows, without
     it, that nobody can be closer. The proxy is the same; the document's cost is with it (D6)."""
+    spread_questions: bool = True
+    """Whether a question to a cell is told to all of its nodes (D7), though only the first that
+    gets it answers."""
+    spread_tries_max: int = 1
+    """How often nodes of the own cell are told what concerns all, until they say that they heard.
+    Once is a broadcast that nobody answers (D7); with more, a message for the cell is taken up
+    when all have heard it (B2)."""
+    spread_wait_us: int = SECOND_US // 20
+    """How long to wait for them at first; twice as long each time."""
+    spreads_max: int = 1_000
     memory_us: int = 60 * SECOND_US
     """How long a node remembers what it was told, so as not to be told twice."""
     memory_max: int = 10_000

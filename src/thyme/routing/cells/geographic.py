@@ -9,7 +9,7 @@ Clauses: D4–D10.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,13 +17,21 @@ import msgspec
 
 from thyme.model.ids import NodeId
 from thyme.protocol.cells import CellId, CellTarget
-from thyme.protocol.messages import CellBeacon, CellPacket, CellSpread, Message, Undelivered
+from thyme.protocol.messages import (
+    CellBeacon,
+    CellPacket,
+    CellSpread,
+    Message,
+    SpreadHeard,
+    Undelivered,
+)
 from thyme.protocol.node import Outbox, Timer
 from thyme.routing.cells.config import CellsConfig
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.memory import Memory
 from thyme.routing.cells.neighbours import Neighbour, Neighbours
 from thyme.routing.cells.routing import Arrival, Listener, NotThere, Sighting, To
+from thyme.routing.cells.spreading import Spreading, SpreadTimer
 from thyme.routing.cells.steps import Arrived, Onward, Step, Steps, Stuck, plain
 
 
@@ -49,7 +57,7 @@ class CellTraffic:
 class GeographicRouting:
     """The routing of one node; a `CellRouting`."""
 
-    timers = (BeaconDue,)
+    timers = (BeaconDue, SpreadTimer)
 
     def __init__(
         self,
@@ -69,6 +77,8 @@ class GeographicRouting:
         self.neighbours = Neighbours(grid, config)
         self._steps = Steps(grid, loop_always=config.loop_always)
         self._memory = Memory(config)
+        self._passed = Memory(config)
+        self.spreading = Spreading(outbox, config)
         # A node that lost its memory must not number its messages as in its earlier life.
         self._next_number = rng.getrandbits(32)
         self._cell = CellId(0)
@@ -116,6 +126,24 @@ class GeographicRouting:
         nodes = self.neighbours.around(self._cell).nodes.get(cell, ())
         return [neighbour.node_id for neighbour in nodes]
 
+    def populated(self) -> tuple[CellId, ...]:
+        """The other cells in which this node knows somebody to serve, in their order."""
+        return self.neighbours.around(self._cell).populated
+
+    def keeper(self, cell: CellId, *, without_own: bool = False) -> CellId | None:
+        """The populated cell closest to one, as far as this node knows (D6)."""
+        cells = self.populated()
+        if self._serving and not without_own:
+            cells = (self._cell, *cells)
+        return min(cells, key=lambda other: self.grid.rank(other, cell), default=None)
+
+    def surely_keeps(self, cell: CellId) -> bool:
+        """Whether the own cell is the closest, and no other that is out of sight can be."""
+        if self.keeper(cell) != self._cell:
+            return False
+        around = self.neighbours.around(self._cell)
+        return cell == self._cell or self._steps.nobody_closer(around, cell)
+
     # Sending
 
     def send(self, targets: Sequence[To], message: Message, now_us: int) -> int:
@@ -126,16 +154,31 @@ class GeographicRouting:
             if target.cell not in self.grid:
                 raise ValueError(f"the grid has no cell {target.cell}")
         if wanted:
-            packet = CellPacket(self._node_id, self._cell, number, 0, tuple(wanted), message)
+            packet = CellPacket(
+                self._node_id,
+                self._cell,
+                number,
+                0,
+                tuple(wanted),
+                message,
+                self._config.world,
+            )
             self._route(packet, 0, now_us)
         return number
 
     def spread(self, message: Message, now_us: int) -> int:
         """Broadcasts a message to the other nodes of the own cell; returns its number (D7)."""
         number, cell = self._number(), self._cell
-        self._outbox.broadcast(CellSpread(self._node_id, cell, number, 0, cell, cell, message))
+        world = self._config.world
+        spread = CellSpread(self._node_id, cell, number, 0, cell, cell, message, world)
+        self.spreading.start(spread, self.nodes_in(cell), now_us)
         self.traffic.sent += 1
         return number
+
+    def when_heard(self, arrival: Arrival, then: Callable[[int], None], now_us: int) -> None:
+        """Calls a function when all nodes of the cell have heard what came for it (B2)."""
+        cell = arrival.cell
+        self.spreading.when_heard(arrival.origin, arrival.number, cell, then, now_us)
 
     def _number(self) -> int:
         self._next_number += 1
@@ -146,38 +189,55 @@ class GeographicRouting:
     def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
         """A message came; returns whether it was one of routing."""
         match message:
+            case CellBeacon() | CellPacket() | CellSpread() if message.world != self._config.world:
+                self.traffic.dropped["another world"] += 1
             case CellBeacon():
                 self._on_beacon(sender, message, now_us)
             case CellPacket():
-                self._on_packet(message, now_us)
+                self._on_packet(sender, message, now_us)
             case CellSpread():
-                self._on_spread(message, now_us)
+                self._on_spread(sender, message, now_us)
+            case SpreadHeard():
+                self.spreading.on_heard(sender, message, now_us)
             case _:
                 return False
         return True
 
     def on_timer(self, timer: Timer, now_us: int) -> bool:
         """A timer fired; returns whether it was one of routing."""
+        if isinstance(timer, SpreadTimer):
+            for silent in self.spreading.on_timer(timer, now_us):
+                self.neighbours.fail(silent)
+            return True
         if not isinstance(timer, BeaconDue):
             return False
         self.neighbours.expire(now_us)
         self._memory.expire(now_us)
+        self._passed.expire(now_us)
         self._beacon(now_us)
         return True
 
     def on_send_failed(self, to: NodeId, message: Message, now_us: int) -> bool:
         """A neighbour did not acknowledge a message; returns whether it was one of routing."""
+        if isinstance(message, CellSpread):
+            self.neighbours.fail(to)
+            self.spreading.on_send_failed(to, message, now_us)
         if not isinstance(message, CellPacket):
-            return False
+            return isinstance(message, CellSpread | SpreadHeard)
         failed = self.neighbours.get(to)
         personal = [target for target in message.targets if target.node == to]
         if personal:
             self.neighbours.forget(to)
         else:
             self.neighbours.fail(to)
+        # The last hop may have been too far; somebody in the target's cell is closer.
+        around = [target for target in personal if self._is_reached_by_another(target)]
         for target in personal:
-            self._undelivered(message, target, now_us)
-        others = tuple(target for target in message.targets if target.node != to)
+            if target not in around:
+                self._undelivered(message, target, now_us)
+        others = tuple(
+            target for target in message.targets if target.node != to or target in around
+        )
         if not others:
             return True
         if self._config.reroute:
@@ -188,12 +248,17 @@ class GeographicRouting:
             self.traffic.dropped["not acknowledged"] += len(others)
         return True
 
+    def _is_reached_by_another(self, target: CellTarget) -> bool:
+        elsewhere = target.cell != self._cell
+        return self._config.reroute and elsewhere and bool(self.nodes_in(target.cell))
+
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
         self.neighbours.check()
+        self.spreading.check()
         assert self._cell in self.grid
         assert self._node_id not in (other.node_id for other in self.neighbours.all())
-        assert len(self._memory) <= self._config.memory_max
+        assert max(len(self._memory), len(self._passed)) <= self._config.memory_max
 
     # Beacons
 
@@ -204,7 +269,8 @@ class GeographicRouting:
             around = self.neighbours.window.packed(known.direct, known.second)
         payload = self._listener.payload(now_us)
         assert len(payload) <= self._config.payload_bytes_max
-        self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload))
+        world = self._config.world
+        self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload, world))
         self.traffic.beacons += 1
         most = round(self._config.beacon_us * self._config.beacon_jitter)
         next_us = now_us + self._config.beacon_us + self._rng.randint(-most, most)
@@ -221,7 +287,7 @@ class GeographicRouting:
 
     # Packets
 
-    def _on_packet(self, packet: CellPacket, now_us: int) -> None:
+    def _on_packet(self, sender: NodeId, packet: CellPacket, now_us: int) -> None:
         hops = packet.hops + 1
         if packet.origin_cell not in self.grid:
             self.traffic.dropped["no such cell"] += len(packet.targets)
@@ -236,16 +302,35 @@ class GeographicRouting:
             if not mine:
                 return
             packet = msgspec.structs.replace(packet, targets=mine)
-        self._route(packet, hops, now_us)
+        name = (packet.origin, packet.number, hops, packet.targets)
+        if not self._passed.is_new(name, now_us):
+            self.traffic.dropped["came twice"] += len(packet.targets)
+            return
+        neighbour = self.neighbours.get(sender)
+        if neighbour is not None:
+            for target in packet.targets:
+                if target.cell != self._cell:
+                    self.neighbours.does_not_hear(neighbour, target.cell)
+        colleague = neighbour is not None and neighbour.serving and neighbour.cell == self._cell
+        self._route(packet, hops, now_us, inside=colleague)
 
     def _route(
-        self, packet: CellPacket, hops: int, now_us: int, failed: Neighbour | None = None
+        self,
+        packet: CellPacket,
+        hops: int,
+        now_us: int,
+        failed: Neighbour | None = None,
+        *,
+        inside: bool = False,
     ) -> None:
-        """Decides for each target, sends a copy to each next hop, and tells of what is here."""
+        """Decides for each target, sends a copy to each next hop, and tells of what is here. What
+        comes from `inside` was passed on by a colleague."""
         here: list[CellTarget] = []
         onward: list[Onward] = []
         for target in packet.targets:
             step = self._step(target, failed)
+            if inside:
+                step = self._outward(step)
             match step:
                 case Arrived():
                     here.append(target)
@@ -262,10 +347,19 @@ class GeographicRouting:
                 hops,
                 tuple(targets),
                 packet.message,
+                packet.world,
             )
             self._outbox.send(node_id, copy)
         for target in here:
             self._arrive(packet, target, hops, now_us)
+
+    def _outward(self, step: Step) -> Step:
+        """What a colleague passed on goes out of the cell, unless it is for somebody in it: of two
+        who know little, each could take the other for the one who knows the way."""
+        if not isinstance(step, Onward) or step.nodes[0].node_id == step.target.node:
+            return step
+        nodes = [node for node in step.nodes if node.cell != self._cell]
+        return Onward(nodes, step.target) if nodes else Stuck("nobody in the cell knows the way")
 
     def _count(self, hops: int) -> None:
         if hops:
@@ -313,12 +407,14 @@ class GeographicRouting:
         if target.node is not None:
             self._tell(packet, target.cell, hops, personal=True, first=True, now_us=now_us)
             return
-        if self.nodes_in(self._cell):
-            self._spread_copy(packet, target.cell, hops)
+        others = self.nodes_in(self._cell)
+        if others and self.spreading.concerns_all(packet.message):
+            self._count(hops)
+            self.spreading.start(self._copy(packet, target.cell, hops), others, now_us)
         self._tell(packet, target.cell, hops, personal=False, first=True, now_us=now_us)
 
-    def _spread_copy(self, packet: CellPacket, cell: CellId, hops: int) -> None:
-        spread = CellSpread(
+    def _copy(self, packet: CellPacket, cell: CellId, hops: int) -> CellSpread:
+        return CellSpread(
             packet.origin,
             packet.origin_cell,
             packet.number,
@@ -326,17 +422,17 @@ class GeographicRouting:
             self._cell,
             cell,
             packet.message,
+            packet.world,
         )
-        self._count(hops)
-        self._outbox.broadcast(spread)
 
-    def _on_spread(self, spread: CellSpread, now_us: int) -> None:
+    def _on_spread(self, sender: NodeId, spread: CellSpread, now_us: int) -> None:
         """Others of the cell take it; it is not passed on (D7)."""
         if not self._serving or spread.within != self._cell:
             return
         if spread.origin_cell not in self.grid or spread.cell not in self.grid:
             self.traffic.dropped["no such cell"] += 1
             return
+        self.spreading.on_spread(sender, spread)
         name = (spread.origin, spread.number, spread.cell, None)
         if self._memory.is_new(name, now_us):
             hops = spread.hops + 1

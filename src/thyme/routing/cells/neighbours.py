@@ -1,9 +1,9 @@
 """Neighbours: who is in reach and in which cell, and what that says of the cells around.
 
 Each beacon tells which cells its sender hears (`direct`) and which those in its reach hear
-(`second`). So a node knows the populated cells within two hops of its own cell, as its colleagues
-there do, and most within three. Two hops are enough to go around voids where cells that lie between
-two others hear only one of them; the third lets both ends of an edge agree on it.
+(`second`). So a node knows the populated cells within two hops of its own cell, and its colleagues
+there know the same. Two hops are enough to go around voids where cells that lie between two others
+hear only one of them; what only one end of an edge knows, `steps` makes good.
 Clauses: D4, D5.
 """
 
@@ -50,7 +50,6 @@ class Around:
         direct: Cells = 0
         second: Cells = 0
         agreed: Cells = 0
-        third: Cells = 0
         checked: Cells = window.sure
         for neighbour in neighbours.values():
             offset = grid.offset(cell, neighbour.cell)
@@ -65,7 +64,6 @@ class Around:
             direct |= bit
             second |= hears
             checked |= window.moved(window.sure, offset)
-            third |= window.moved(neighbour.second, offset)
             if neighbour.cell == cell:
                 agreed |= neighbour.second
         # A beacon may be wrong, or a lie: beyond the grid there is nothing.
@@ -78,8 +76,8 @@ class Around:
         """Cells within two hops of any node here."""
         self.empty: Cells = checked & not_here & ~self.known
         """Cells that would surely be known, if they were populated."""
-        self._witnesses = (self.known | third) & not_here
         self._edges: tuple[Offset, ...] | None = None
+        self._populated: tuple[CellId, ...] | None = None
 
     def _meet(self, cell: CellId) -> None:
         self.nodes[cell] = []
@@ -92,8 +90,15 @@ class Around:
         """The edges of the plane cell graph here (D5)."""
         if self._edges is None:
             ends = self.known & self._window.linkable
-            self._edges = self._window.edges(ends, self._witnesses)
+            self._edges = self._window.edges(ends, self.known)
         return self._edges
+
+    @property
+    def populated(self) -> tuple[CellId, ...]:
+        """The other cells that are known to be populated."""
+        if self._populated is None:
+            self._populated = tuple(self.cells(self.known))
+        return self._populated
 
     def is_empty(self, offset: Offset) -> bool:
         """Whether a cell is known to be empty."""
@@ -156,6 +161,15 @@ class Neighbours:
             neighbour.cell, neighbour.serving, neighbour.direct, neighbour.second = said
             self._around = None
         return True
+
+    def does_not_hear(self, neighbour: Neighbour, cell: CellId) -> None:
+        """A neighbour passed on a message that it would have brought to its cell, if it heard
+        somebody there: what its last beacon said of that is no longer true. Else, when a cell has
+        just become empty, each of two could take the other for the one who still hears it."""
+        bit = self.window.bit(self._grid.offset(neighbour.cell, cell))
+        if neighbour.direct & bit:
+            neighbour.direct &= ~bit
+            self._around = None
 
     def fail(self, node_id: NodeId) -> None:
         """A neighbour did not acknowledge a message."""

@@ -8,7 +8,7 @@ Clauses: D3, D7, D8, D9.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -115,6 +115,19 @@ class CellRouting(Protocol):
         """The serving nodes of a cell that this node hears; not itself."""
         ...
 
+    def populated(self) -> tuple[CellId, ...]:
+        """The other cells in which this node knows somebody to serve, in their order."""
+        ...
+
+    def keeper(self, cell: CellId, *, without_own: bool = False) -> CellId | None:
+        """The populated cell closest to one, as far as this node knows: who looks after it (D6).
+        The own cell counts where this node serves it, unless it is left out."""
+        ...
+
+    def surely_keeps(self, cell: CellId) -> bool:
+        """Whether the own cell is that, and no other that is out of sight can be closer."""
+        ...
+
     def send(self, targets: Sequence[To], message: Message, now_us: int) -> int:
         """Sends one message to all these; returns its number. Those who are here are told at once,
         from within."""
@@ -122,6 +135,11 @@ class CellRouting(Protocol):
 
     def spread(self, message: Message, now_us: int) -> int:
         """Broadcasts a message to the other nodes of the own cell; returns its number."""
+        ...
+
+    def when_heard(self, arrival: Arrival, then: Callable[[int], None], now_us: int) -> None:
+        """Calls a function when all nodes of the cell have heard what came for it; at once, where
+        nobody says so (B2)."""
         ...
 
     def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:

@@ -134,19 +134,23 @@ class Steps:
         if detour is not None:
             behind = grid.offset(here, detour.behind)
             if behind != (0, 0):
+                if behind not in edges and around.towards(detour.behind):
+                    # There, no cell is known to lie between; here, one is. The message goes back,
+                    # so that an edge is one for both its ends or for none.
+                    return Detour(detour.entry, detour.first, here, detour.behind)
                 ahead = grid.beside(here, next_edge(edges, behind))
                 assert ahead is not None
                 if here != detour.entry or grid.offset(here, detour.first) in edges:
                     made = here == detour.entry and ahead == detour.first
                     return None if made else Detour(detour.entry, detour.first, here, ahead)
             # The edge by which it left is gone meanwhile: it starts again.
-        if not self._loop_always and self._nobody_closer(around, cell):
+        if not self._loop_always and self.nobody_closer(around, cell):
             return None
         first = grid.beside(here, next_edge(edges, grid.offset(here, cell)))
         assert first is not None
         return Detour(here, first, here, first)
 
-    def _nobody_closer(self, around: Around, cell: CellId) -> bool:
+    def nobody_closer(self, around: Around, cell: CellId) -> bool:
         """Whether every cell that could be closer is known to be empty."""
         grid, here = self._grid, around.cell
         right, down = grid.offset(here, cell)

@@ -20,6 +20,9 @@ Cells = int
 """A set of cells around a middle; see `Window.bit`."""
 
 
+_REMEMBERED_MAX = 256
+
+
 class Window:
     """How sets of cells are written, for grids of one range and cell size."""
 
@@ -42,6 +45,7 @@ class Window:
         """Cells that, if populated, everybody here hears."""
         self._between = {offset: self._circle(offset) for offset in self.offsets}
         self._inside: dict[CellId, Cells] = {}
+        self._unpacked: dict[bytes, tuple[Cells, Cells]] = {}
         self.bytes = (2 * len(self.offsets) + 7) // 8
 
     def _place(self, offset: Offset) -> int:
@@ -96,7 +100,18 @@ class Window:
         return (self._compact(direct) | self._compact(second) << half).to_bytes(self.bytes, "big")
 
     def unpacked(self, data: bytes) -> tuple[Cells, Cells] | None:
-        """The two sets; nothing if these bytes are not of such a window."""
+        """The two sets; nothing if these bytes are not of such a window. Neighbours say the same
+        again and again, so the latest are remembered."""
+        known = self._unpacked.get(data)
+        if known is None:
+            known = self._unpack(data)
+            if known is not None:
+                if len(self._unpacked) >= _REMEMBERED_MAX:
+                    self._unpacked.clear()
+                self._unpacked[data] = known
+        return known
+
+    def _unpack(self, data: bytes) -> tuple[Cells, Cells] | None:
         half = len(self.offsets)
         number = int.from_bytes(data, "big")
         if len(data) != self.bytes or number >> 2 * half:

@@ -17,13 +17,13 @@ import msgspec
 from thyme.model.errors import NotFoundError, OperationTimeoutError, RejectedError
 from thyme.model.ids import NodeId
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import CellAsk, CellReply, Refused, RequestNumber
+from thyme.protocol.messages import CellAsk, CellChore, CellReply, Refused, RequestNumber
 from thyme.protocol.node import Outbox
 from thyme.protocol.operations import RetryPolicy
 from thyme.routing.cells import CellRouting, NotThere, To
 from thyme.substrates.brokers import OnEnd
 
-Make = Callable[[RequestNumber], Mapping[To, CellAsk]]
+Make = Callable[[RequestNumber], Mapping[To, CellAsk | CellChore]]
 """What to ask of whom. Those who are asked the very same share the message on its way (D9)."""
 Replies = dict[To, CellReply]
 OnReplies = Callable[[Replies, int], None]
@@ -37,7 +37,7 @@ class AskTimer(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Pending:
-    waiting: dict[To, CellAsk]
+    waiting: dict[To, CellAsk | CellChore]
     on_replies: OnReplies
     on_failure: OnEnd
     wait_us: int

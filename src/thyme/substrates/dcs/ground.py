@@ -18,6 +18,8 @@ from thyme.protocol.cells import CellId, Indexed
 from thyme.protocol.node import Outbox
 from thyme.routing.cells import CellRouting, CellsConfig, GeographicRouting, Grid, Listener
 
+Point = tuple[float, float]
+
 
 class Ground(Protocol):
     """What a node of Thyme-DCS stands on."""
@@ -28,6 +30,10 @@ class Ground(Protocol):
 
     def __contains__(self, cell: CellId) -> bool:
         """Whether there is such a cell."""
+        ...
+
+    def cell_at(self, place: Point) -> CellId:
+        """The cell of a place."""
         ...
 
 
@@ -50,6 +56,9 @@ class Geography:
     def __contains__(self, cell: CellId) -> bool:
         return cell in self._grid
 
+    def cell_at(self, place: Point) -> CellId:
+        return self._grid.cell_at(place)
+
 
 def cells_named(message: wire.Message) -> Iterator[CellId]:
     """The cells where others would be sent if this were believed."""
@@ -58,11 +67,16 @@ def cells_named(message: wire.Message) -> Iterator[CellId]:
             return _replicas([message.indexed])
         case wire.CellStatus() if message.indexed is not None:
             return _replicas([message.indexed])
+        case wire.CellNews():
+            return _replicas(item.indexed for item in message.items)
         case wire.CellPage():
             return _replicas(message.items)
         case wire.CellState():
-            interests = (interest.cell for interest in message.interests)
-            return chain(_replicas(message.objects), interests)
+            interests = message.interests
+            cells = (cell for some in interests for cell in (some.cell, *some.homes))
+            return chain(_replicas(message.objects), cells)
+        case wire.HandOver() | wire.BackUp():
+            return chain([message.cell], cells_named(message.state))
         case wire.FromCell():
             return cells_named(message.message)
         case _:

@@ -4,7 +4,7 @@ All nodes of a cell keep the same, as far as the radio lets them. A broker (`thy
 broker`) of metadata alone, with the replication list of each object and the cell of each
 subscriber. A cell that stands in for empty ones keeps theirs, too; what is keyed to two of them is
 one subscription here, with the conjunctions of both.
-Clauses: D6, D12, D15, D16, D17, D23.
+Clauses: D6, D12, D15, D16, D17, D23, B2.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Replica
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.broker import Broker, BrokerConfig
 from thyme.substrates.catalogue import DELETED, EVICTED
+from thyme.substrates.dcs.digest import (
+    Sum,
+    gone_name,
+    interest_names,
+    object_name,
+    over_name,
+)
 
 
 class ReplicationList(msgspec.Struct, frozen=True, array_like=True):
@@ -31,10 +38,13 @@ class ReplicationList(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SubscriberCell(msgspec.Struct, frozen=True, array_like=True):
-    """Where a subscriber was when it was last heard."""
+    """Where a subscriber was when it was last heard, and the cells that its subscription is keyed
+    to, as far as they are kept here."""
 
     key: SubscriptionKey
     cell: CellId
+    homes: tuple[CellId, ...] = ()
+    heard_us: int | None = None
 
 
 LISTS = Shelf("replication list", ReplicationList)
@@ -53,6 +63,15 @@ class CellIndex:
         self.broker = Broker(store, config, now_us)
         self._lists = {Key.parse(key): listed for key, listed in store.load(LISTS)}
         self._cells = {at.key: at.cell for _, at in store.load(SUBSCRIBER_CELLS)}
+        self._homes = {at.key: at.homes for _, at in store.load(SUBSCRIBER_CELLS)}
+        self._heard_us = {at.key: at.heard_us for _, at in store.load(SUBSCRIBER_CELLS)}
+        self._burial = config.burial
+        self._objects = Sum(object_name(metadata.key) for metadata in self.broker.catalogue.history)
+        self._interests = Sum()
+        self._conjunctions: dict[SubscriptionKey, tuple[str, ...]] = {}
+        self._graves = Sum()
+        self._buried_us: dict[str, int] = {}
+        self._sum_up()
 
     # Objects
 
@@ -64,6 +83,7 @@ class CellIndex:
         if key not in self._lists:
             self._put_list(key, ReplicationList(indexed.active, indexed.passive))
             self._prune_lists()
+        self._objects.add(object_name(key))
         return matched
 
     def announce(self, key: Key, replica: Replica) -> bool:
@@ -83,6 +103,7 @@ class CellIndex:
         self.broker.expire(now_us)
         self.broker.catalogue.bury(key, DELETED, now_us)
         self._drop_list(key)
+        self._count_grave(gone_name(str(key)), now_us)
 
     def indexed(self, metadata: Metadata) -> Indexed:
         """Metadata with its replication list."""
@@ -99,16 +120,38 @@ class CellIndex:
             subscription = Subscription(key, tuple(both), subscription.frame)
         if subscription != known:
             self.broker.take_up(subscription, by, now_us)
-        if self.broker.standing(key) is not None and self._cells.get(key) != interest.cell:
-            self._cells[key] = interest.cell
-            at = SubscriberCell(key, interest.cell)
-            self._store.put(SUBSCRIBER_CELLS, str(key), at)
+        if self.broker.standing(key) is not None:
+            self._count_interest(subscription)
+            homes = tuple(dict.fromkeys((*self._homes.get(key, ()), *interest.homes)))
+            heard_us = self._heard_us.get(key)
+            cell = interest.cell
+            if key in self._cells and (heard_us or 0) > (interest.heard_us or 0):
+                cell = self._cells[key]
+            else:
+                heard_us = interest.heard_us
+            self._put_cell(SubscriberCell(key, cell, homes, heard_us))
             self._prune_cells()
+
+    def relocate(self, key: SubscriptionKey, cell: CellId, now_us: int) -> bool:
+        """A subscriber is in another cell (D21); False if its subscription does not stand here."""
+        if self.broker.standing(key) is None:
+            return False
+        self._put_cell(SubscriberCell(key, cell, self._homes.get(key, ()), now_us))
+        return True
+
+    def _put_cell(self, at: SubscriberCell) -> None:
+        key = at.key
+        known = (self._cells.get(key), self._homes.get(key), self._heard_us.get(key))
+        if known != (at.cell, at.homes, at.heard_us):
+            self._cells[key], self._homes[key] = at.cell, at.homes
+            self._heard_us[key] = at.heard_us
+            self._store.put(SUBSCRIBER_CELLS, str(key), at)
 
     def unsubscribe(self, key: SubscriptionKey, by: NodeId, now_us: int) -> None:
         """Forgets a subscription."""
         self.broker.unsubscribe(key, by, now_us)
         self._drop_cell(key)
+        self._count_grave(over_name(str(key)), now_us)
 
     def cell_of(self, key: SubscriptionKey) -> CellId:
         """Where the subscriber of a subscription that stands was last heard."""
@@ -132,7 +175,17 @@ class CellIndex:
 
     def interests(self) -> Iterator[Interest]:
         """All subscriptions, in the order they came."""
-        return (Interest(held, self._cells[held.key]) for held in self.broker.held())
+        return (self._interest(held) for held in self.broker.held())
+
+    def interest(self, key: SubscriptionKey) -> Interest | None:
+        """A subscription that stands here."""
+        held = self.broker.standing(key)
+        return None if held is None else self._interest(held)
+
+    def _interest(self, held: Subscription) -> Interest:
+        key = held.key
+        homes, heard_us = self._homes.get(key, ()), self._heard_us.get(key)
+        return Interest(held, self._cells[key], homes, heard_us)
 
     def buried_objects(self) -> Iterator[Grave]:
         """What was deleted or is past its time; what had no room here may have room elsewhere."""
@@ -156,21 +209,100 @@ class CellIndex:
         """An object that another node of the cell knows to be gone."""
         self.broker.catalogue.bury(key, grave.why, grave.at_us)
         self._drop_list(key)
+        if grave.why == DELETED:
+            self._count_grave(gone_name(str(key)), grave.at_us)
 
     def learn_cancellation(self, key: SubscriptionKey, grave: Grave) -> None:
         """A subscription that another node of the cell knows to be cancelled."""
         self.broker.bury(key, grave.why, grave.at_us)
         self._drop_cell(key)
+        self._count_grave(over_name(str(key)), grave.at_us)
+
+    # What others look after
+
+    def forget_object(self, key: Key) -> None:
+        """Lets go of an object; it may come back (D24)."""
+        self.broker.catalogue.forget(key)
+        self._drop_list(key)
+
+    def forget_interest(self, key: SubscriptionKey) -> None:
+        """Lets go of a subscription; it may come back (D22, D24)."""
+        self.broker.forget(key)
+        self._drop_cell(key)
+
+    def keep_of(self, interest: Interest, now_us: int) -> None:
+        """Keeps of a subscription only these conjunctions, for these cells (D24)."""
+        key = interest.subscription.key
+        self.forget_interest(key)
+        self.take_up(interest, key.subscriber, now_us)
+
+    def clear(self) -> None:
+        """Lets go of all objects and subscriptions: this node works for another cell (D20)."""
+        for key in [metadata.key for metadata in self.broker.catalogue.history]:
+            self.forget_object(key)
+        for sub_key in [held.key for held in self.broker.held()]:
+            self.forget_interest(sub_key)
+
+    # The sum of it
+
+    def sums(self, now_us: int) -> tuple[Sum, ...]:
+        """What is known for the cell, to compare with others (B2)."""
+        history = self.broker.catalogue.history
+        if len(self._objects) != len(history):
+            self._objects.keep(object_name(metadata.key) for metadata in history)
+        if len(self._conjunctions) != self.broker.subscriptions:
+            standing = {held.key for held in self.broker.held()}
+            for key in [key for key in self._conjunctions if key not in standing]:
+                self._uncount_interest(key)
+        while self._buried_us:
+            oldest = next(iter(self._buried_us))
+            if self._buried_us[oldest] + self._burial.life_us > now_us:
+                break
+            del self._buried_us[oldest]
+            self._graves.remove(oldest)
+        return self._objects, self._interests, self._graves
+
+    def _sum_up(self) -> None:
+        """What an earlier life left."""
+        for held in self.broker.held():
+            self._count_interest(held)
+        for grave in self.buried_objects():
+            if grave.why == DELETED:
+                self._count_grave(gone_name(grave.key), grave.at_us)
+        for grave in self.buried_subscriptions():
+            self._count_grave(over_name(grave.key), grave.at_us)
+
+    def _count_interest(self, subscription: Subscription) -> None:
+        names = interest_names(subscription.key, subscription.conjunctions)
+        self._conjunctions[subscription.key] = names
+        for name in names:
+            self._interests.add(name)
+
+    def _uncount_interest(self, key: SubscriptionKey) -> None:
+        for name in self._conjunctions.pop(key, ()):
+            self._interests.remove(name)
+
+    def _count_grave(self, name: str, at_us: int) -> None:
+        self._graves.add(name)
+        self._buried_us.setdefault(name, at_us)
+        if len(self._buried_us) > 2 * self._burial.graves_max:
+            oldest = next(iter(self._buried_us))
+            del self._buried_us[oldest]
+            self._graves.remove(oldest)
 
     def _put_list(self, key: Key, listed: ReplicationList) -> None:
         self._lists[key] = listed
         self._store.put(LISTS, str(key), listed)
 
     def _drop_list(self, key: Key) -> None:
+        self._objects.remove(object_name(key))
         if self._lists.pop(key, None) is not None:
             self._store.remove(LISTS, str(key))
 
     def _drop_cell(self, key: SubscriptionKey) -> None:
+        self._uncount_interest(key)
+        self._homes.pop(key, None)
+        self._heard_us.pop(key, None)
         if self._cells.pop(key, None) is not None:
             self._store.remove(SUBSCRIBER_CELLS, str(key))
 

@@ -16,11 +16,10 @@ from random import Random
 
 import msgspec
 
-from thyme.model.errors import OperationError, ThymeError
-from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.errors import OperationError
+from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
-from thyme.model.subscriptions import SubscriptionKey
-from thyme.protocol.cells import Grave, Replica
+from thyme.protocol.cells import CellId, Replica
 from thyme.protocol.messages import (
     CellState,
     FetchCellState,
@@ -30,10 +29,10 @@ from thyme.protocol.messages import (
 )
 from thyme.protocol.node import Outbox
 from thyme.routing.cells import Arrival, CellRouting, Sighting, To
-from thyme.substrates.catalogue import DELETED
 from thyme.substrates.dcs.asks import CellAsks, Replies
 from thyme.substrates.dcs.config import JoiningConfig
 from thyme.substrates.dcs.index import CellIndex
+from thyme.substrates.dcs.learning import in_parts, learn
 from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
 
 
@@ -78,7 +77,7 @@ class Joining:
         self._tries = 0
         self._entry: NodeId | None = None
         self._parts: set[int] = set()
-        self._to_fetch: deque[tuple[NodeId, Metadata]] = deque()
+        self._to_fetch: deque[tuple[To, Metadata, CellId]] = deque()
         self._fetching = False
         self.unlearnt = 0
 
@@ -86,6 +85,16 @@ class Joining:
 
     def start(self, now_us: int, heard_us: int = 0) -> None:
         """Begins to listen; or has done so for some time, and then may know enough."""
+        self._tries = 0
+        self._listen(now_us, heard_us)
+
+    def stop(self) -> None:
+        """The node left the cell, or will: it works for none (D20)."""
+        self.phase = Phase.OUTSIDE
+        self._to_fetch.clear()
+        self._outbox.cancel_timer(JoinTimer())
+
+    def _listen(self, now_us: int, heard_us: int = 0) -> None:
         self.phase = Phase.LISTENING
         self._entry = None
         known = self._routing.nodes_in(self._routing.cell) if heard_us else []
@@ -114,7 +123,7 @@ class Joining:
     def on_timer(self, now_us: int) -> None:
         """Listens again after a question without an answer; else takes itself to be alone."""
         if self.phase is Phase.ASKING and self._tries < self._config.tries_max:
-            self.start(now_us)
+            self._listen(now_us)
         elif self.phase in (Phase.LISTENING, Phase.ASKING):
             self.phase = Phase.ALONE
             self._on_joined(now_us)
@@ -128,7 +137,11 @@ class Joining:
         if state.part in self._parts:
             return
         self._parts.add(state.part)
-        self._learn(sender, state, now_us)
+        self.unlearnt += learn(state, self._index, self._replicas, now_us).refused
+        for metadata in state.held:
+            if self._replicas.get(metadata.key) is None:
+                cell = self._routing.cell
+                self._to_fetch.append((To(cell, sender), metadata, cell))
         if len(self._parts) == state.parts:
             self.phase = Phase.JOINED
             self._outbox.cancel_timer(JoinTimer())
@@ -137,36 +150,27 @@ class Joining:
         else:
             self._outbox.set_timer(JoinTimer(), now_us + self._config.wait_us)
 
-    def _learn(self, sender: NodeId, state: CellState, now_us: int) -> None:
-        for grave in state.buried_objects:
-            if (key := _object_key(grave)) is not None:
-                self._index.learn_burial(key, grave)
-                if grave.why == DELETED:
-                    self._replicas.bury(key, DELETED, grave.at_us)
-        for grave in state.buried_subscriptions:
-            if (sub_key := _subscription_key(grave)) is not None:
-                self._index.learn_cancellation(sub_key, grave)
-        for indexed in state.objects:
-            self.unlearnt += not self._index.learn_object(indexed, now_us)
-        for interest in state.interests:
-            self.unlearnt += not self._index.learn_interest(interest, now_us)
-        for metadata in state.held:
-            if self._replicas.get(metadata.key) is None:
-                self._to_fetch.append((sender, metadata))
+    def fetch(
+        self, source: To, metadata: Metadata, now_us: int, home: CellId | None = None
+    ) -> None:
+        """Fetches an object that this cell, or one it stands in for, should replicate."""
+        cell = self._routing.cell if home is None else home
+        self._to_fetch.append((source, metadata, cell))
+        self._fetch_next(now_us)
 
     def _fetch_next(self, now_us: int) -> None:
         """Fetches the objects that the cell replicates, one by one."""
         if self._fetching or not self._to_fetch:
             return
-        node, metadata = self._to_fetch.popleft()
+        target, metadata, home = self._to_fetch.popleft()
         self._fetching = True
-        target = To(self._routing.cell, node)
+        active = () if home == self._routing.cell else (Replica(home),)
 
         def on_replies(replies: Replies, now_us: int) -> None:
             [reply] = replies.values()
             try:
                 if isinstance(reply, ObjectData):
-                    held = HeldObject(metadata, Role.ACTIVE)
+                    held = HeldObject(metadata, Role.ACTIVE, active)
                     self._replicas.hold(held, reply.data, now_us)
             except OperationError:
                 self.unlearnt += 1
@@ -191,23 +195,12 @@ class Joining:
         if not self._routing.serving or arrival.origin_cell != self._routing.cell:
             return
         target = To(arrival.origin_cell, arrival.origin)
-        parts = list(self._state(request.request))
+        parts = list(in_parts(self._records(), self._config.part_bytes_max))
         for part, state in enumerate(parts):
-            numbered = msgspec.structs.replace(state, part=part, parts=len(parts))
+            numbered = msgspec.structs.replace(
+                state, request=request.request, part=part, parts=len(parts)
+            )
             self._routing.send([target], numbered, now_us)
-
-    def _state(self, request: RequestNumber) -> Iterator[CellState]:
-        """The state in parts of bounded size, at least one; what is gone comes first."""
-        part: dict[str, tuple[object, ...]] = {}
-        room = self._config.part_bytes_max
-        for kind, record in self._records():
-            size = len(msgspec.msgpack.encode(record))
-            if part and size > room:
-                yield _part(request, part)
-                part, room = {}, self._config.part_bytes_max
-            part[kind] = (*part.get(kind, ()), record)
-            room -= size
-        yield _part(request, part)
 
     def _records(self) -> Iterator[tuple[str, object]]:
         index = self._index
@@ -216,31 +209,6 @@ class Joining:
             ("buried_subscriptions", index.buried_subscriptions()),
             ("objects", index.objects()),
             ("interests", index.interests()),
-            ("held", self._held_for_cell()),
+            ("held", self._replicas.shares()),
         )
         return ((kind, record) for kind, records in sources for record in records)
-
-    def _held_for_cell(self) -> Iterator[Metadata]:
-        """The objects that every node of the cell should have."""
-        for held in self._replicas.of_role(Role.ACTIVE):
-            yield held.metadata
-        for held in self._replicas.of_role(Role.OWN):
-            if Replica(self._routing.cell) in held.active:
-                yield held.metadata
-
-
-def _part(request: RequestNumber, fields: dict[str, tuple[object, ...]]) -> CellState:
-    return CellState(request, 0, 1, **fields)  # type: ignore[arg-type]
-
-
-def _object_key(grave: Grave) -> Key | None:
-    try:
-        return Key.parse(grave.key)
-    except ThymeError:
-        return None
-
-
-def _subscription_key(grave: Grave) -> SubscriptionKey | None:
-    """A subscription's written key looks like an object's."""
-    key = _object_key(grave)
-    return None if key is None else SubscriptionKey(SubscriptionId(key.oid), key.owner)

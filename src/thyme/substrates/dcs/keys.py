@@ -41,12 +41,15 @@ class Keys:
         choice: KeyChoice,
         keys_max: int,
         cell_of_key: Callable[[str], CellId],
+        cost_of: Callable[[Tag], tuple[float, ...]] = lambda _tag: (),
     ) -> None:
+        """What a key costs decides, unless it is left to chance; of equal ones the first."""
         self._store = store
         self._rng = rng
         self._choice = choice
         self._keys_max = keys_max
         self._cell_of_key = cell_of_key
+        self._cost_of = cost_of
         self._chosen: dict[Conjunction, Tag] = {}
         self._own = {SubscriptionId(sid): chosen for sid, chosen in store.load(KEYS)}
         for chosen in self._own.values():
@@ -58,7 +61,7 @@ class Keys:
         if key is None:
             literals = conjunction.positive
             random = self._choice is KeyChoice.RANDOM
-            key = self._rng.choice(literals) if random else literals[0]
+            key = self._rng.choice(literals) if random else min(literals, key=self._cost_of)
             self._chosen[conjunction] = key
             if len(self._chosen) > self._keys_max:
                 del self._chosen[next(iter(self._chosen))]

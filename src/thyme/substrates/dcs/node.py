@@ -15,35 +15,44 @@ from typing import Any, assert_never
 import msgspec
 
 from thyme.model.ids import NodeId
+from thyme.model.tags import Tag
 from thyme.protocol import messages as wire
-from thyme.protocol.cells import CellId
+from thyme.protocol.cells import CellId, Matched
 from thyme.protocol.node import (
     Action,
     Asked,
     Input,
     Leaving,
+    Moved,
     Outbox,
     Received,
     SendFailed,
     Started,
     TimerFired,
 )
-from thyme.routing.cells import Arrival, NotThere, Sighting
+from thyme.protocol.requests import Insert
+from thyme.routing.cells import Arrival, NotThere, Sighting, To
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.broker import SUBSCRIPTIONS
 from thyme.substrates.catalogue import OBJECTS
 from thyme.substrates.client import Client, Guarantees
 from thyme.substrates.dcs.asks import AskTimer, CellAsks
-from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.config import DcsConfig, KeyChoice
+from thyme.substrates.dcs.copies import Copies, KeepUpTimer
+from thyme.substrates.dcs.dynamics import Dynamics
 from thyme.substrates.dcs.ground import Ground, cells_named
 from thyme.substrates.dcs.index import LISTS, SUBSCRIBER_CELLS, CellIndex
 from thyme.substrates.dcs.joining import Joining, JoinTimer
 from thyme.substrates.dcs.keys import Keys
+from thyme.substrates.dcs.learning import Learnt
 from thyme.substrates.dcs.objects import CellObjects
+from thyme.substrates.dcs.popularity import Popularity
+from thyme.substrates.dcs.repair import Repair, RepairTimer
 from thyme.substrates.dcs.replicas import Replicas, Role
-from thyme.substrates.dcs.returned import ReturnedTimer
+from thyme.substrates.dcs.returned import GatherTimer, ReturnedTimer
 from thyme.substrates.dcs.service import CellDue, Service
 from thyme.substrates.dcs.sources import KeyCells, Whereabouts
+from thyme.substrates.dcs.wards import WARDS
 from thyme.substrates.lifespan import LifeSpan, WorldOver
 from thyme.substrates.subscriber import EndOfFrame, Subscriber
 
@@ -61,7 +70,7 @@ class HomeCell(msgspec.Struct, frozen=True, array_like=True):
 
 
 HOME = Shelf("home cell", HomeCell)
-_CELL_SHELVES: tuple[Shelf[Any], ...] = (OBJECTS, SUBSCRIPTIONS, LISTS, SUBSCRIBER_CELLS)
+_CELL_SHELVES: tuple[Shelf[Any], ...] = (OBJECTS, SUBSCRIPTIONS, LISTS, SUBSCRIBER_CELLS, WARDS)
 
 
 class DcsNode:
@@ -81,6 +90,7 @@ class DcsNode:
         """Until `joins_us` the node hears its neighbours and does nothing for them."""
         self._node_id = node_id
         self._joins_us = joins_us
+        self._settle_us = config.moving.settle_us
         self._started_us = 0
         self._cell = cell
         self._outbox = outbox = Outbox()
@@ -92,6 +102,7 @@ class DcsNode:
         self._settle_in(store)
         # What an earlier life left and is past its time goes when the node starts, and knows it.
         self.index = CellIndex(store, config.broker, config.replication.passive_max)
+        self._store = store
         self.service = Service(routing, outbox, self.index, self.replicas, config)
         self.joining = Joining(
             routing,
@@ -106,7 +117,16 @@ class DcsNode:
         self.subscriber = Subscriber(node_id, outbox, store, config.subscriber)
         self._life_span = LifeSpan(outbox, config.world_ends_us)
         self._whereabouts = Whereabouts(config.replication.whereabouts_max)
-        keys = Keys(store, rng, config.key_choice, config.keys_max, routing.cell_of_key)
+        self._popularity = Popularity()
+        self._key_choice = config.key_choice
+        keys = Keys(
+            store,
+            rng,
+            config.key_choice,
+            config.keys_max,
+            routing.cell_of_key,
+            self._cost_of_key,
+        )
         objects = CellObjects(
             node_id, routing, asks, keys, self.replicas, self._whereabouts, rng, config
         )
@@ -120,6 +140,32 @@ class DcsNode:
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
         )
+        self.dynamics = Dynamics(
+            node_id,
+            routing,
+            outbox,
+            asks,
+            store,
+            self.index,
+            self.replicas,
+            self.joining,
+            self.service,
+            keys,
+            self.subscriber,
+            config,
+            self._client.on_late_page,
+            self._on_settled,
+        )
+        self.repair = Repair(
+            routing,
+            outbox,
+            self.index,
+            self.replicas,
+            rng,
+            config.repair,
+            self._on_learnt,
+        )
+        self.copies = Copies(node_id, routing, outbox, self.replicas, rng, config.replication)
         self.dropped: Counter[str] = Counter()
 
     def _settle_in(self, store: Store) -> None:
@@ -131,6 +177,7 @@ class DcsNode:
                     store.remove(shelf, key)
             self.replicas.drop(Role.ACTIVE)
         store.put(HOME, "here", HomeCell(self._cell))
+        self.replicas.settle(self._cell)
 
     @property
     def node_id(self) -> NodeId:
@@ -161,7 +208,7 @@ class DcsNode:
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
         parts = (self.subscriber, self.index, self.replicas, self.asks, self.service.returned)
-        for part in (*parts, self.routing):
+        for part in (*parts, self.routing, self.dynamics, self.repair):
             part.check()
         assert not self._inbox
 
@@ -172,13 +219,17 @@ class DcsNode:
                 self.replicas.expire(now_us)
                 self.subscriber.set_timers()
                 self._life_span.set_timer()
+                self.copies.start(now_us)
                 self.routing.start(self._cell, now_us, serving=False)
+                self.dynamics.start(self._cell)
                 self._started_us = now_us
                 if now_us < self._joins_us:
                     self._outbox.set_timer(JoinDue(), self._joins_us)
                 else:
                     self.joining.start(now_us)
             case Asked():
+                if isinstance(event.request, Insert):
+                    self._popularity.note(event.request.tags)
                 if not self._life_span.refuses(event.request, now_us):
                     self._client.on_asked(event.request, now_us)
             case Received():
@@ -188,8 +239,10 @@ class DcsNode:
                 self._on_timer(event, now_us)
             case SendFailed():
                 self.routing.on_send_failed(event.to, event.message, now_us)
+            case Moved():
+                self.dynamics.on_moved(self._ground.cell_at(event.place), now_us)
             case Leaving():
-                pass  # the others of the cell have what this node has
+                self.dynamics.on_leaving(now_us)
             case _:
                 assert_never(event)
 
@@ -203,18 +256,36 @@ class DcsNode:
                 self.service.on_due(now_us)
             case ReturnedTimer():
                 self.service.returned.on_timer(event.timer, now_us)
+            case GatherTimer():
+                self.service.returned.on_gathered(now_us)
+            case KeepUpTimer():
+                self.copies.on_timer(now_us)
+            case RepairTimer():
+                self.repair.on_timer(event.timer, now_us)
             case JoinDue():
-                self.joining.start(now_us, now_us - self._started_us)
+                if not self.dynamics.moving.moving:
+                    self.joining.start(now_us, now_us - self._started_us)
             case JoinTimer():
                 self.joining.on_timer(now_us)
             case WorldOver():
                 self.subscriber.end_all("the life span of its world is over")
             case _:
-                self.routing.on_timer(event.timer, now_us)
+                if not self.dynamics.on_timer(event.timer, now_us):
+                    self.routing.on_timer(event.timer, now_us)
 
     def _on_joined(self, now_us: int) -> None:
         """From now on this node works for its cell."""
-        self.routing.set_cell(self._cell, now_us, serving=True)
+        self.routing.set_cell(self.routing.cell, now_us, serving=True)
+        self.dynamics.on_joined(now_us)
+
+    def _on_settled(self, moved: bool, now_us: int) -> None:
+        """The device stands, perhaps in another cell: joins it (D20)."""
+        if moved:
+            self._cell = self.routing.cell
+            self._store.put(HOME, "here", HomeCell(self._cell))
+            self.replicas.settle(self._cell)
+        if now_us >= self._joins_us:
+            self.joining.start(now_us, self._settle_us)
 
     # What routing tells
 
@@ -229,10 +300,31 @@ class DcsNode:
     def sighted(self, sighting: Sighting, now_us: int) -> None:
         """A neighbour was heard."""
         self.joining.on_sighted(sighting, now_us)
+        self.dynamics.on_sighted(sighting, now_us)
+        self.repair.on_sighted(sighting, now_us)
 
     def payload(self, now_us: int) -> bytes:
-        """Beacons carry nothing of this layer yet."""
-        return b""
+        """What the next beacon carries: a digest of what this node knows (B2)."""
+        return self.repair.payload(now_us)
+
+    def _cost_of_key(self, tag: Tag) -> tuple[float, ...]:
+        """What speaks against a literal as the key of a conjunction (B10)."""
+        if self._key_choice is KeyChoice.FIRST:
+            return ()
+        key_cell = self.routing.cell_of_key(tag)
+        distance = self.routing.distance(self.routing.cell, key_cell)
+        if self._key_choice is KeyChoice.NEAREST:
+            return (distance,)
+        return (self._popularity.of(tag), distance)
+
+    def _on_learnt(
+        self, sender: NodeId, state: wire.CellState, learnt: Learnt, now_us: int
+    ) -> None:
+        """A colleague knew more than this node (B2)."""
+        self.service.on_learnt(learnt, now_us)
+        for metadata in state.held:
+            if self.replicas.get(metadata.key) is None:
+                self.joining.fetch(To(self.routing.cell, sender), metadata, now_us)
 
     def _on_not_there(self, failure: NotThere, now_us: int) -> None:
         if not (
@@ -246,13 +338,21 @@ class DcsNode:
         if not all(cell in self._ground for cell in cells_named(message)):
             self.dropped["no such cell"] += 1
             return
+        if not arrival.personal:
+            self.dynamics.before(arrival, now_us)
         match message:
             case wire.FetchObject():
                 self.service.on_ask(arrival, message, now_us)
             case wire.HoldObject():
-                self.service.on_hold(message, now_us)
+                self._popularity.note(message.metadata.tags)
+                if message.holders:
+                    self.copies.on_hold(arrival, message, now_us)
+                else:
+                    self.service.on_hold(arrival, message, now_us)
             case _ if arrival.personal:
                 self._on_personal(arrival, now_us)
+            case _ if self.dynamics.on_message(arrival, now_us):
+                pass
             case (
                 wire.IndexObject()
                 | wire.DeleteObject()
@@ -274,16 +374,29 @@ class DcsNode:
                 self.asks.on_cell_reply(cell, reply, now_us)
             case wire.ObjectData() | wire.Refused():
                 self.asks.on_reply(arrival.origin, message, now_us)
-            case wire.CellNotify():
-                self._on_notify(arrival, message, now_us)
+            case wire.CellNotify(indexed=indexed, sids=sids):
+                self._on_notify(arrival, Matched(indexed, sids), now_us)
+            case wire.CellNews():
+                came = wire.NewsCame((arrival.number,))
+                self.routing.send([To(arrival.origin_cell, arrival.origin)], came, now_us)
+                for note in message.items:
+                    self._on_notify(arrival, note, now_us)
+            case wire.NewsCame():
+                self.service.returned.on_came(arrival.origin, message)
             case wire.FetchCellState():
                 self.joining.on_request(arrival, message, now_us)
+            case wire.CellState() if self.routing.serving:
+                self.repair.on_state(arrival, message, now_us)
             case wire.CellState():
                 self.joining.on_state(arrival.origin, message, now_us)
+            case wire.CellSums():
+                self.repair.on_sums(arrival, message, now_us)
+            case wire.CellMarks():
+                self.repair.on_marks(arrival, message, now_us)
             case _:
                 self.dropped["not for a node"] += 1
 
-    def _on_notify(self, arrival: Arrival, note: wire.CellNotify, now_us: int) -> None:
+    def _on_notify(self, arrival: Arrival, note: Matched, now_us: int) -> None:
         """News for some of the subscriptions named; if none of them is of this node, the cell
         should know."""
         metadata = note.indexed.metadata

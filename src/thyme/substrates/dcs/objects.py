@@ -67,7 +67,7 @@ class CellObjects:
         except OperationError as error:
             on_end(error.code, str(error), now_us)
             return
-        self._replicate(HoldObject(metadata, data), active, now_us)
+        self._replicate(metadata, data, active, now_us)
 
         def make(number: int) -> Mapping[To, IndexObject]:
             request = IndexObject(number, Indexed(metadata, active))
@@ -84,22 +84,24 @@ class CellObjects:
     def _active(self) -> tuple[Replica, ...]:
         """The active replicas of an object inserted now: one entry for the whole cell, or one for
         each chosen node (D12, D14)."""
-        cell, most = self._routing.cell, self._config.replication.active_max
+        cell, replication = self._routing.cell, self._config.replication
         others = self._routing.nodes_in(cell)
+        crowded = 1 + len(others) >= replication.crowded_min
+        most = replication.active_max if crowded else None
         if most is None and (others or self._routing.serving):
             return (Replica(cell),)
         wanted = len(others) if most is None else min(most - 1, len(others))
         chosen = self._rng.sample(others, wanted)
         return (Replica(cell, self._node_id), *(Replica(cell, node) for node in chosen))
 
-    def _replicate(self, message: HoldObject, active: tuple[Replica, ...], now_us: int) -> None:
-        if any(replica.node is None for replica in active):
-            if self._routing.nodes_in(self._routing.cell):
-                self._routing.spread(message, now_us)
-            return
-        others = [To(at.cell, at.node) for at in active if at.node != self._node_id]
-        if others:
-            self._routing.send(others, message, now_us)
+    def _replicate(
+        self, metadata: Metadata, data: bytes, active: tuple[Replica, ...], now_us: int
+    ) -> None:
+        """One broadcast, whether for all or for some (B6)."""
+        holders = tuple(replica.node for replica in active if replica.node is not None)
+        alone = holders == (self._node_id,) or not self._routing.nodes_in(self._routing.cell)
+        if not alone:
+            self._routing.spread(HoldObject(metadata, data, holders), now_us)
 
     def delete(self, key: Key, now_us: int, on_end: OnEnd) -> None:
         """Has the metadata removed from the tags' cells, and the active replicas (D15)."""

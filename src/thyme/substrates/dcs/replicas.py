@@ -18,9 +18,10 @@ import msgspec
 from thyme.model.errors import NotFoundError, RejectedError
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
-from thyme.protocol.cells import Replica
+from thyme.protocol.cells import CellId, Replica
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.catalogue import EVICTED, EXPIRED, UNKNOWN, Retention
+from thyme.substrates.dcs.digest import Sum, held_name
 from thyme.substrates.graveyard import Burial, Graveyard, Tombstone
 
 
@@ -39,6 +40,12 @@ class HeldObject(msgspec.Struct, frozen=True, array_like=True):
     role: Role
     active: tuple[Replica, ...] = ()
 
+    def shared_in(self, cell: CellId | None) -> bool:
+        """Whether all nodes of a cell should have it, this one being there."""
+        if self.role is Role.ACTIVE:
+            return not self.active or any(replica.node is None for replica in self.active)
+        return any(replica == Replica(cell) for replica in self.active if cell is not None)
+
 
 HELD = Shelf("replica", HeldObject)
 BURIED = Shelf("buried replica", Tombstone)
@@ -53,6 +60,9 @@ class Replicas:
         self._graveyard = Graveyard(store, BURIED, burial)
         self._held: dict[Key, HeldObject] = {}
         self._life_ends: list[tuple[int, Key]] = []
+        self._cell: CellId | None = None
+        self.shared = Sum()
+        """Those that all nodes of the cell should have (B2)."""
         self.bytes_held = 0
         self.left: Counter[str] = Counter()
         for _, held in store.load(HELD):
@@ -84,6 +94,7 @@ class Replicas:
             if _STRENGTH[held.role] > _STRENGTH[known.role]:
                 self._held[metadata.key] = held
                 self._store.put(HELD, str(metadata.key), held)
+                self._count(held)
             return
         if (why := self.why_gone(metadata.key)) is not None and why != EVICTED:
             raise RejectedError(f"{metadata.key} was here and is {why}: its key cannot be used")
@@ -107,7 +118,7 @@ class Replicas:
         """Lets go of an object, if it is here, and keeps it from coming back (D15)."""
         if key in self._held:
             self._remove(key, why, now_us)
-        elif self.why_gone(key) is None:
+        elif self.why_gone(key) in (None, EVICTED):
             self._graveyard.bury(str(key), why, now_us)
 
     def forget(self, key: Key) -> None:
@@ -119,6 +130,13 @@ class Replicas:
         """Lets go of all objects that are here for one reason; they may come back."""
         for held in list(self.of_role(role)):
             self._unfile(held)
+
+    def change_role(self, old: Role, new: Role) -> None:
+        """From now on objects are here for another reason."""
+        for held in list(self.of_role(old)):
+            self._held[held.metadata.key] = changed = HeldObject(held.metadata, new)
+            self._store.put(HELD, str(held.metadata.key), changed)
+            self._count(changed)
 
     def expire(self, now_us: int) -> None:
         """Lets go of what is past its time."""
@@ -153,8 +171,37 @@ class Replicas:
                 raise RejectedError(f"no room for an object of {size} bytes")
             self._remove(weakest.metadata.key, EVICTED, now_us)
 
+    def few(self) -> Iterator[HeldObject]:
+        """The objects of which the holders are named, since there are few of them (B6)."""
+        named = (held for held in self._held.values() if held.active)
+        return (held for held in named if all(at.node is not None for at in held.active))
+
+    def name_holders(self, key: Key, active: tuple[Replica, ...]) -> None:
+        """Remembers who holds an object, beside this node."""
+        held = self._held[key] = HeldObject(self._held[key].metadata, self._held[key].role, active)
+        self._store.put(HELD, str(key), held)
+        self._count(held)
+
+    def settle(self, cell: CellId) -> None:
+        """This node is in a cell, or in another one."""
+        self._cell = cell
+        for held in self._held.values():
+            self._count(held)
+
+    def shares(self) -> Iterator[Metadata]:
+        """The objects that all nodes of the cell should have."""
+        return (held.metadata for held in self._held.values() if held.shared_in(self._cell))
+
+    def _count(self, held: HeldObject) -> None:
+        name = held_name(held.metadata.key)
+        if held.shared_in(self._cell):
+            self.shared.add(name)
+        else:
+            self.shared.remove(name)
+
     def _file(self, held: HeldObject) -> None:
         self._held[held.metadata.key] = held
+        self._count(held)
         self.bytes_held += held.metadata.size
         if (ends_us := self._ends_us(held.metadata)) is not None:
             heapq.heappush(self._life_ends, (ends_us, held.metadata.key))
@@ -167,6 +214,7 @@ class Replicas:
     def _unfile(self, held: HeldObject) -> None:
         key = held.metadata.key
         del self._held[key]
+        self.shared.remove(held_name(key))
         self.bytes_held -= held.metadata.size
         self._store.remove(HELD, str(key))
         self._store.remove_data(str(key))

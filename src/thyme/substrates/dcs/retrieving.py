@@ -49,6 +49,10 @@ class _Retrieval:
     plan: list[To] = field(default_factory=list)
     tried: Counter[To] = field(default_factory=Counter)
     refused: Counter[To] = field(default_factory=Counter)
+    looked_again: bool = False
+    """Whether it was asked once more where the object is, since it may have moved (D21)."""
+    why: tuple[str, str] | None = None
+    """What the last who refused said; silence says less."""
 
 
 class Retrieving:
@@ -159,13 +163,18 @@ class Retrieving:
 
         def on_failure(code: str, detail: str, now_us: int) -> None:
             if code != OperationTimeoutError.code:
+                retrieval.why = (code, detail)
                 retrieval.refused[target] += 1
                 if target.node is not None or retrieval.refused[target] >= _REFUSALS_MAX:
                     retrieval.plan = [to for to in retrieval.plan if to != target]
             if retrieval.plan:
                 self._try_next(retrieval, now_us)
+            elif self._config.look_again and not retrieval.looked_again:
+                retrieval.looked_again = True
+                retrieval.tried.clear()
+                self._locate(retrieval, now_us)
             else:
-                retrieval.on_failure(code, detail, now_us)
+                retrieval.on_failure(*(retrieval.why or (code, detail)), now_us)
 
         self._asks.start(
             lambda number: {target: FetchObject(number, key)},

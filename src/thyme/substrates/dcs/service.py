@@ -13,9 +13,9 @@ from typing import assert_never
 import msgspec
 
 from thyme.model.errors import OperationError
-from thyme.model.ids import NodeId, SubscriptionId
+from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
-from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.model.subscriptions import Subscription
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import Interest, Replica
 from thyme.protocol.node import Outbox
@@ -23,8 +23,10 @@ from thyme.routing.cells import Arrival, CellRouting, To
 from thyme.substrates.catalogue import DELETED
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.index import CellIndex
+from thyme.substrates.dcs.learning import Learnt
 from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
-from thyme.substrates.dcs.returned import Note, Returned
+from thyme.substrates.dcs.returned import Returned
+from thyme.substrates.dcs.seam import Seam
 from thyme.substrates.desk import page_for
 
 
@@ -49,7 +51,8 @@ class Service:
         self._replicas = replicas
         self._config = config
         self._due_us: int | None = None
-        self._taken_up_us: dict[SubscriptionKey, int] = {}
+        late_us = config.repair.late_us if config.repair.digests else 0
+        self._seam = Seam(index, config.seam_us, late_us)
         self.returned = Returned(routing, outbox, index, config.returned)
         self.notified = 0
         self.dropped: Counter[str] = Counter()
@@ -71,7 +74,12 @@ class Service:
         answer: wire.Message = reply
         if not arrival.personal:
             answer = wire.FromCell(arrival.cell, reply)
-        self._routing.send([To(arrival.origin_cell, arrival.origin)], answer, now_us)
+        target = To(arrival.origin_cell, arrival.origin)
+
+        def tell(now_us: int) -> None:
+            self._routing.send([target], answer, now_us)
+
+        self._routing.when_heard(arrival, tell, now_us)
 
     def on_announce(self, arrival: Arrival, message: wire.AnnounceReplica) -> None:
         """One more node has an object (D13)."""
@@ -79,10 +87,13 @@ class Service:
         if not self.index.announce(message.key, replica):
             self.dropped["replica of nothing"] += 1
 
-    def on_hold(self, message: wire.HoldObject, now_us: int) -> None:
-        """Keeps an object for the cell (D11)."""
+    def on_hold(self, arrival: Arrival, message: wire.HoldObject, now_us: int) -> None:
+        """Keeps an object for the cell (D11), or for an empty one that it stands in for (D24)."""
+        stands_in = not arrival.personal and arrival.cell != self._routing.cell
+        active = (Replica(arrival.cell),) if stands_in else ()
         try:
-            self._replicas.hold(HeldObject(message.metadata, Role.ACTIVE), message.data, now_us)
+            held = HeldObject(message.metadata, Role.ACTIVE, active)
+            self._replicas.hold(held, message.data, now_us)
         except OperationError as error:
             self.dropped[error.code] += 1
 
@@ -91,15 +102,17 @@ class Service:
         match ask:
             case wire.IndexObject():
                 matched = index.add(ask.indexed, origin, now_us)
-                self._notify(ask.indexed.metadata, matched, now_us)
+                self._seam.indexed(ask.indexed.metadata.key, now_us)
+                self.notify(ask.indexed.metadata, matched, now_us)
                 return wire.Done(number)
             case wire.DeleteObject():
                 self._delete(ask, origin, now_us)
                 return wire.Done(number)
             case wire.StartSubscription():
                 subscription = ask.subscription
-                index.take_up(Interest(subscription, arrival.origin_cell), origin, now_us)
-                self._look_after(subscription.key, now_us)
+                interest = Interest(subscription, arrival.origin_cell, (arrival.cell,), now_us)
+                index.take_up(interest, origin, now_us)
+                self._seam.subscribed(subscription.key, now_us)
                 self.returned.on_heard(origin, now_us)
                 return self._page(as_fetch(ask), now_us)
             case wire.StopSubscription():
@@ -124,11 +137,12 @@ class Service:
         match ask:
             case wire.IndexObject():
                 matched = index.add(ask.indexed, origin, now_us)
-                self._notify(ask.indexed.metadata, self._at_the_seam(matched, now_us), now_us)
+                self.notify(ask.indexed.metadata, self._seam.fresh(matched, now_us), now_us)
             case wire.DeleteObject():
                 self._delete(ask, origin, now_us)
             case wire.StartSubscription():
-                interest = Interest(ask.subscription, arrival.origin_cell)
+                subscription = ask.subscription
+                interest = Interest(subscription, arrival.origin_cell, (arrival.cell,), now_us)
                 index.take_up(interest, origin, now_us)
                 self.returned.on_heard(origin, now_us)
             case wire.StopSubscription():
@@ -149,37 +163,22 @@ class Service:
 
     # Notifications
 
-    def _notify(self, metadata: Metadata, matched: list[Subscription], now_us: int) -> None:
-        """One message to all subscribers, which parts where their ways do (D9)."""
-        audience = sorted(self.index.audience(matched).items())
-        most = self._config.notify_targets_max
-        for start in range(0, len(audience), most):
-            some = audience[start : start + most]
-            sids: list[SubscriptionId] = sorted(sid for _, theirs in some for sid in theirs)
-            note = wire.CellNotify(self.index.indexed(metadata), tuple(sids))
-            targets = [To(cell, subscriber) for (cell, subscriber), _ in some]
-            number = self._routing.send(targets, note, now_us)
-            self.returned.note(number, Note(metadata.key, note.sids, now_us))
-            self.notified += len(sids)
+    def notify(self, metadata: Metadata, matched: list[Subscription], now_us: int) -> None:
+        """Tells all subscribers that an object concerns (D17)."""
+        audience = self.index.audience(matched)
+        self.returned.notify(metadata.key, audience, now_us)
+        self.notified += sum(map(len, audience.values()))
 
-    def _at_the_seam(self, matched: list[Subscription], now_us: int) -> list[Subscription]:
-        """Of the subscriptions that an object matches, those taken up here just now: whoever got
-        the object first may not have heard of them (M26)."""
-        self._let_settle(now_us)
-        return [held for held in matched if held.key in self._taken_up_us]
-
-    def _look_after(self, key: SubscriptionKey, now_us: int) -> None:
-        self._let_settle(now_us)
-        self._taken_up_us.pop(key, None)
-        self._taken_up_us[key] = now_us
-
-    def _let_settle(self, now_us: int) -> None:
-        since_us = now_us - self._config.seam_us
-        while self._taken_up_us:
-            oldest = next(iter(self._taken_up_us))
-            if self._taken_up_us[oldest] >= since_us:
-                break
-            del self._taken_up_us[oldest]
+    def on_learnt(self, learnt: Learnt, now_us: int) -> None:
+        """What others of the cell knew and this node did not, when it answered for it (B2)."""
+        history = self.index.broker.catalogue.history
+        for key in learnt.objects:
+            if (metadata := history.get(key)) is not None:
+                self.notify(metadata, self._seam.missed_by(metadata, now_us), now_us)
+        for sub_key in learnt.subscriptions:
+            if (held := self.index.broker.standing(sub_key)) is not None:
+                for metadata in self._seam.missed_of(held, now_us):
+                    self.notify(metadata, [held], now_us)
 
     # Time
 

@@ -27,6 +27,7 @@ from thyme.protocol.node import (
     Asked,
     Input,
     Leaving,
+    Moved,
     Outbox,
     Received,
     SendFailed,
@@ -144,6 +145,8 @@ class LsNode:
                 self._on_timer(event, now_us)
             case SendFailed():
                 self.dropped["unreachable"] += 1  # timers of operations and letters try again
+            case Moved():
+                pass
             case Leaving():
                 pass  # whoever goes takes its objects along (L6); there is nothing to hand over
             case _:

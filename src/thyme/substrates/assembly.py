@@ -1,0 +1,46 @@
+"""Assembly: how the parts of a node are put together, whoever drives it.
+
+ES and LS stand on DSDV, as in the documents; a node of DCS has a routing of its own, over the cells
+of a grid.
+Clauses: D1, E3, L4.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from thyme.model.ids import NodeId
+from thyme.protocol.node import Node, Outbox
+from thyme.routing.cells import Grid
+from thyme.routing.dsdv import Dsdv
+from thyme.routing.dsdv_config import DsdvConfig
+from thyme.routing.relay import Relay
+from thyme.storage.store import Store
+from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.ground import Geography, Point
+from thyme.substrates.dcs.node import DcsNode
+
+
+def over_dsdv(
+    inner: Node, rng: Random, *, inner_starts_us: int = 0, config: DsdvConfig | None = None
+) -> Relay:
+    """A node that reaches others over several hops."""
+    outbox = Outbox()
+    routing = Dsdv(inner.node_id, outbox, rng, config)
+    return Relay(inner, routing, outbox, inner_starts_us=inner_starts_us)
+
+
+def dcs_node(
+    node_id: NodeId,
+    grid: Grid,
+    place: Point,
+    store: Store,
+    *,
+    cells_rng: Random,
+    rng: Random,
+    config: DcsConfig,
+    joins_us: int = 0,
+) -> DcsNode:
+    """A node of Thyme-DCS at a place on a grid."""
+    ground = Geography(node_id, grid, cells_rng, config.cells)
+    return DcsNode(node_id, grid.cell_at(place), ground, store, rng, config, joins_us=joins_us)

@@ -1,0 +1,290 @@
+"""Dynamic cells: what becomes of a node and of keys when devices move, come and go.
+
+Puts the parts together: moving and saying where one is (`moving`), standing in for empty cells and
+giving their keys back (`wards`, `handover`), and keeping a small cell's state elsewhere, too
+(`backup`). A node tells of its inputs; whatever is to be said goes out by its routing.
+Clauses: D20–D22, D24, D25, B1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from thyme.model.ids import NodeId
+from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol import messages as wire
+from thyme.protocol.cells import CellId, Replica
+from thyme.protocol.node import Outbox, Timer
+from thyme.routing.cells import Arrival, CellRouting, Sighting, To
+from thyme.storage.store import Store
+from thyme.substrates.dcs.asks import CellAsks
+from thyme.substrates.dcs.backup import Backups, BackupTimer
+from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.handover import HandOvers, KeysTimer, LeaveTimer
+from thyme.substrates.dcs.index import CellIndex
+from thyme.substrates.dcs.joining import Joining
+from thyme.substrates.dcs.keys import Keys
+from thyme.substrates.dcs.meetings import MatchTimer, Meetings
+from thyme.substrates.dcs.moving import Location, Moving, SettleTimer
+from thyme.substrates.dcs.replicas import Replicas, Role
+from thyme.substrates.dcs.service import Service
+from thyme.substrates.dcs.wards import Wards
+from thyme.substrates.subscriber import Subscriber
+
+_CHANGING = (
+    wire.IndexObject,
+    wire.DeleteObject,
+    wire.StartSubscription,
+    wire.StopSubscription,
+)
+
+
+class Dynamics:
+    """How one node takes part in cells that change."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        routing: CellRouting,
+        outbox: Outbox,
+        asks: CellAsks,
+        store: Store,
+        index: CellIndex,
+        replicas: Replicas,
+        joining: Joining,
+        service: Service,
+        keys: Keys,
+        subscriber: Subscriber,
+        config: DcsConfig,
+        on_page: Callable[[CellId, wire.OwnerPage, int], None],
+        on_settled: Callable[[bool, int], None],
+    ) -> None:
+        """`on_settled` is told whether the node is in another cell than it worked for."""
+        self._node_id = node_id
+        self._routing = routing
+        self._index = index
+        self._replicas = replicas
+        self._joining = joining
+        self._service = service
+        self._config = config
+        self._on_settled = on_settled
+        self._home: CellId | None = None
+        """The cell whose state is here."""
+        self._was_last = False
+        self._renewed = not config.moving.renew
+        part_bytes_max = config.joining.part_bytes_max
+        self.wards = Wards(routing, index, replicas, store, config.hand_over.graves_us)
+        self.meetings = Meetings(outbox, index, replicas, config.hand_over.match_us, service.notify)
+        self.hand_overs = HandOvers(
+            node_id,
+            routing,
+            outbox,
+            asks,
+            replicas,
+            self.wards,
+            self.meetings,
+            config.hand_over,
+            part_bytes_max,
+            joining.fetch,
+            self._on_given,
+            self._on_taken,
+        )
+        self.backups = Backups(
+            node_id,
+            routing,
+            outbox,
+            asks,
+            self.wards,
+            config.backup,
+            part_bytes_max,
+            self._use_backup,
+        )
+        self.moving = Moving(routing, outbox, config.moving, self._settle)
+        self.location = Location(
+            node_id,
+            routing,
+            asks,
+            keys,
+            subscriber,
+            replicas,
+            on_page,
+            tell_objects=config.moving.tell_objects,
+        )
+        service.returned.on_failed = self._on_failed
+
+    # Where the node is
+
+    def start(self, home: CellId) -> None:
+        """The node came up in its cell, with what it had."""
+        self._home = home
+
+    def on_joined(self, now_us: int) -> None:
+        """The node works for its cell."""
+        self.wards.discard(self._routing.cell)
+        self.wards.find()
+        self.hand_overs.start(now_us)
+        self.backups.start(now_us)
+        if not self._renewed:
+            self._renewed = True
+            self.location.tell(now_us, settled=True)
+
+    def on_moved(self, cell: CellId, now_us: int) -> None:
+        """The device is in a cell; when it has left its own, it works for none (D20)."""
+        before, served = self._routing.cell, self._routing.serving
+        last = served and not self._routing.nodes_in(before)
+        if not self.moving.on_moved(cell, now_us):
+            return
+        self._joining.stop()
+        if served:
+            self._stop(before, now_us, last=last)
+        self.location.tell(now_us, settled=False, last=self._was_last)
+
+    def on_leaving(self, now_us: int) -> None:
+        """The node says goodbye: what only it has goes to others (D24)."""
+        cell, served = self._routing.cell, self._routing.serving
+        last = served and not self._routing.nodes_in(cell)
+        self._joining.stop()
+        self._routing.set_cell(cell, now_us, serving=False)
+        if not served:
+            return
+        self._stop(cell, now_us, last=last, at_once=True)
+
+    def _stop(self, cell: CellId, now_us: int, *, last: bool, at_once: bool = False) -> None:
+        self._was_last = last
+        self._service.returned.on_gathered(now_us)
+        self.hand_overs.stop()
+        self.backups.stop()
+        if last:
+            self.hand_overs.leave(cell, now_us, at_once=at_once)
+
+    def _settle(self, now_us: int) -> None:
+        """The device stands; in another cell, the old one's state is of no use (D20). What only
+        this node has of it, others can still get from it."""
+        moved = self._routing.cell != self._home
+        if moved:
+            self._index.clear()
+            self.wards.clear()
+            if self._was_last:
+                self._replicas.change_role(Role.ACTIVE, Role.PASSIVE)
+            else:
+                self._replicas.drop(Role.ACTIVE)
+            self._home = self._routing.cell
+            self.hand_overs.bring_along(now_us)
+        self.hand_overs.unplaced.clear()
+        self._was_last = False
+        self.location.tell(now_us, settled=True)
+        self._on_settled(moved, now_us)
+
+    # What happens
+
+    def on_timer(self, timer: Timer, now_us: int) -> bool:
+        """A timer fired; returns whether it was one of these parts."""
+        match timer:
+            case SettleTimer():
+                self.moving.on_timer(now_us)
+            case KeysTimer():
+                self.backups.look(now_us)
+                self.hand_overs.on_timer(now_us)
+            case LeaveTimer():
+                self.hand_overs.on_leave_timer(timer, now_us)
+            case MatchTimer():
+                self.meetings.on_timer(timer, now_us, tell=self._routing.serving)
+            case BackupTimer():
+                self.backups.on_timer(now_us)
+            case _:
+                return False
+        return True
+
+    def on_sighted(self, sighting: Sighting, now_us: int) -> None:
+        """A neighbour said where it is."""
+        if sighting.serving:
+            self.hand_overs.on_sighted(sighting.cell, now_us)
+
+    def before(self, arrival: Arrival, now_us: int) -> None:
+        """A message came for the cell, or for one that it stands in for."""
+        if arrival.cell != self._routing.cell:
+            self.backups.use(arrival.cell, now_us, match=arrival.first)
+        if isinstance(arrival.message, _CHANGING):
+            self.wards.add(arrival.cell)
+            self.backups.touched(now_us)
+
+    def on_message(self, arrival: Arrival, now_us: int) -> bool:
+        """A message came for the cell; returns whether it was one for these parts."""
+        message = arrival.message
+        match message:
+            case wire.NodeMoved():
+                self._on_node_moved(arrival, message, now_us)
+            case wire.HandOver():
+                self.backups.use(message.cell, now_us, match=arrival.first)
+                self.hand_overs.on_hand_over(arrival, message, now_us)
+                self.backups.touched(now_us)
+            case wire.HandedOver() if arrival.origin_cell == self._routing.cell:
+                self.hand_overs.on_handed_over(message, now_us)
+            case wire.BackUp():
+                self.backups.on_back_up(arrival, message, now_us)
+            case wire.SubscriberGone() if arrival.origin_cell == self._routing.cell:
+                self._forget(message)
+            case _:
+                return False
+        return True
+
+    def _on_node_moved(self, arrival: Arrival, message: wire.NodeMoved, now_us: int) -> None:
+        """A node says where it is now; what waited for it is sent there (D21, D22)."""
+        node, cell = arrival.origin, arrival.origin_cell
+        missing = []
+        for sid in message.sids:
+            key = SubscriptionKey(sid, node)
+            if not self._index.relocate(key, cell, now_us) and not self._index.broker.cancelled(
+                key
+            ):
+                missing.append(sid)
+        for object_key in message.keys:
+            self._index.announce(object_key, Replica(cell, node))
+        self._service.returned.on_heard(node, now_us)
+        self.backups.touched(now_us)
+        if arrival.first:
+            reply = wire.FromCell(arrival.cell, wire.MoveNoted(message.request, tuple(missing)))
+            self._routing.send([To(cell, node)], reply, now_us)
+
+    # Subscribers that are gone
+
+    def _on_failed(self, subscriber: NodeId, now_us: int) -> None:
+        """Nothing was heard of a subscriber for too long: it is taken for failed (D22)."""
+        if not self._routing.serving:
+            return
+        interests = self._index.interests()
+        theirs = [some for some in interests if some.subscription.key.subscriber == subscriber]
+        for cell in dict.fromkeys(interest.cell for interest in theirs):
+            gone = wire.SubscriberGone(subscriber, cell)
+            if self._routing.nodes_in(self._routing.cell):
+                self._routing.spread(gone, now_us)
+            self._forget(gone)
+
+    def _forget(self, gone: wire.SubscriberGone) -> None:
+        """Drops its subscriptions, unless it was heard elsewhere since."""
+        for interest in list(self._index.interests()):
+            key = interest.subscription.key
+            if key.subscriber == gone.subscriber and interest.cell == gone.cell:
+                self._index.forget_interest(key)
+
+    # Between the parts
+
+    def _on_given(self, home: CellId, state: wire.CellState, now_us: int) -> None:
+        """What was handed over is kept aside: who has it now may be alone."""
+        keeper = self._routing.keeper(home)
+        if keeper is not None and keeper != self._routing.cell:
+            self.backups.keep(home, keeper, state, now_us)
+
+    def _on_taken(self, home: CellId, source: CellId, state: wire.CellState, now_us: int) -> None:
+        self.backups.has(home, source, state)
+
+    def _use_backup(
+        self, home: CellId, source: CellId, state: wire.CellState, now_us: int, match: bool
+    ) -> None:
+        self.hand_overs.take_in(home, source, state, now_us, match=match)
+        self.backups.touched(now_us)
+
+    def check(self) -> None:
+        """Asserts what must hold between any two inputs."""
+        self.backups.check()
+        assert self._routing.cell not in self.wards or not self._routing.serving

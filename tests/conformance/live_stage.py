@@ -1,0 +1,163 @@
+"""Live stages: the nodes of a story on real sockets and a real clock, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from abc import abstractmethod
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.conformance.stage import Stage
+from tests.live.nodes import free_group
+from thyme.app.asker import Asker
+from thyme.live.host import Host
+from thyme.live.link import Link, LinkConfig
+from thyme.live.making import DSDV, es_config, ls_config
+from thyme.live.sockets import Place, Sockets
+from thyme.model.ids import Key, NodeId
+from thyme.model.worlds import WorldInfo
+from thyme.protocol.node import Node
+from thyme.protocol.operations import RetryPolicy
+from thyme.protocol.port import Listener
+from thyme.storage.store import MemoryStore
+from thyme.substrates.assembly import over_dsdv
+from thyme.substrates.broker import BrokerConfig
+from thyme.substrates.es import EsNode
+from thyme.substrates.ls.node import LsNode
+from thyme.substrates.ls.owners import CollectingConfig
+from thyme.substrates.subscriber import SubscriberConfig
+
+SECOND_US = 1_000_000
+MOMENT_US = 150_000
+SKEW_US = 2 * MOMENT_US
+"""As many moments as on the other stages."""
+RETRIES = RetryPolicy(tries_max=6, wait_us=2 * MOMENT_US, backoff=1.5)
+SERVER = "server"
+
+
+class LiveStage(Stage):
+    """Devices on one network; each person has one."""
+
+    moment_us = MOMENT_US
+    many = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.new_event_loop()
+        group, port = free_group().split(":")
+        self._place = Place(group=group, group_port=int(port))
+        self._stores: dict[str, MemoryStore] = {}
+        self._nodes: dict[str, Any] = {}
+        self._hosts: dict[str, Host] = {}
+        self._askers: dict[str, Asker] = {}
+
+    @property
+    @abstractmethod
+    def _world(self) -> WorldInfo:
+        """Which world this is."""
+
+    @abstractmethod
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> Node:
+        """A node of the substrate."""
+
+    def open(self, name: str) -> Asker:
+        return self._loop.run_until_complete(self._open(name))
+
+    async def _open(self, name: str) -> Asker:
+        sockets = Sockets(self._place)
+        await sockets.open()
+        node_id, rng = NodeId(name.encode()), Random(secrets.randbits(64))
+        store = self._stores.setdefault(name, MemoryStore())
+        node = self._nodes[name] = self._make(node_id, store, rng)
+        link = Link(node_id, self._world, rng.randbytes(8), LinkConfig())
+
+        def start(listener: Listener) -> Host:
+            routed = over_dsdv(node, rng, config=DSDV)
+            host = self._hosts[name] = Host(routed, store, link, sockets, listener)
+            return host
+
+        asker = self._askers[name] = Asker(start)
+        for _ in range(1_000):
+            if len(link.neighbours) >= len(self._hosts) - 1:
+                break
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # until there are ways to everybody
+        return asker
+
+    def crash(self, name: str) -> None:
+        self._hosts.pop(name).close()
+        del self._nodes[name], self._askers[name]
+
+    def elapse(self, moments: float) -> None:
+        self._loop.run_until_complete(asyncio.sleep(self.us(moments) / SECOND_US))
+
+    def close(self) -> None:
+        async def end() -> None:
+            for host in self._hosts.values():
+                host.close()
+            await asyncio.sleep(0)
+
+        self._loop.run_until_complete(end())
+        self._loop.close()
+
+
+class LiveEsStage(LiveStage):
+    """A server and its clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open(SERVER)
+
+    @property
+    def _world(self) -> WorldInfo:
+        return WorldInfo("lisbon", "w", substrate="es", server=NodeId(SERVER.encode()))
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> EsNode:
+        config = replace(
+            es_config(self._world, durable=False),
+            retries=RETRIES,
+            broker=BrokerConfig(skew_us=SKEW_US),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+        return EsNode(node_id, NodeId(SERVER.encode()), store, rng, config)
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        self._stores[SERVER].put_data(str(key), data)
+
+    def standing(self) -> int:
+        server: EsNode = self._nodes[SERVER]
+        assert server.broker is not None
+        server.check()
+        return server.broker.subscriptions
+
+
+class LiveLsStage(LiveStage):
+    """Equals."""
+
+    outlives_owner = False
+    total_at_once = False
+
+    @property
+    def _world(self) -> WorldInfo:
+        return WorldInfo("lisbon", "w", substrate="ls")
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> LsNode:
+        config = replace(
+            ls_config(self._world),
+            collecting=CollectingConfig(merge_us=2 * MOMENT_US, search_us=2 * MOMENT_US),
+            retries=RETRIES,
+            broker=BrokerConfig(skew_us=SKEW_US),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+        return LsNode(node_id, store, rng, config)
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        self._stores[key.owner.decode()].put_data(str(key), data)
+
+    def standing(self) -> int:
+        for node in self._nodes.values():
+            node.check()
+        return max(node.broker.subscriptions for node in self._nodes.values())

@@ -1,0 +1,103 @@
+"""Spreading within a cell until all have heard (D7, B2)."""
+
+from __future__ import annotations
+
+from tests.builders import ALICE, BOB, CAROL, key, photo
+from thyme.model.ids import NodeId
+from thyme.protocol.cells import CellId
+from thyme.protocol.messages import (
+    AnnounceReplica,
+    CellSpread,
+    DeleteObject,
+    FetchObject,
+    HoldObject,
+    Message,
+    SpreadHeard,
+)
+from thyme.protocol.node import Action, Broadcast, Outbox, Send
+from thyme.routing.cells import CellsConfig
+from thyme.routing.cells.spreading import Spreading, SpreadTimer
+
+CELL = CellId(3)
+DELETE = DeleteObject(1, key(1))
+HEARD = SpreadHeard(ALICE, 7, CELL)
+TIMER = SpreadTimer(ALICE, 7, CELL)
+
+
+class Spreader:
+    """One node that spreads, and when its message was known to all."""
+
+    def __init__(self, tries: int = 3, *, questions: bool = True, spreads_max: int = 10) -> None:
+        self.outbox = Outbox()
+        config = CellsConfig(
+            spread_tries_max=tries, spread_questions=questions, spreads_max=spreads_max
+        )
+        self.spreading = Spreading(self.outbox, config)
+        self.heard_us: list[int] = []
+
+    def start(self, message: Message, *others: NodeId, number: int = 7) -> list[Action]:
+        spread = CellSpread(ALICE, CELL, number, 0, CELL, CELL, message)
+        self.spreading.start(spread, others, 0)
+        self.spreading.when_heard(ALICE, number, CELL, self.heard_us.append, 0)
+        self.spreading.check()
+        return self.outbox.take()
+
+
+def sent(actions: list[Action]) -> list[NodeId]:
+    return [action.to for action in actions if isinstance(action, Send)]
+
+
+def test_b2_who_did_not_say_that_it_heard_is_told_again_and_nobody_else() -> None:
+    spreader = Spreader()
+    first = spreader.start(DELETE, BOB, CAROL)
+    assert len([action for action in first if isinstance(action, Broadcast)]) == 1
+
+    spreader.spreading.on_heard(BOB, HEARD, 10)
+    spreader.spreading.on_timer(TIMER, 50)
+    assert sent(spreader.outbox.take()) == [CAROL]
+    assert spreader.heard_us == []
+
+    spreader.spreading.on_heard(CAROL, HEARD, 60)
+    spreader.spreading.on_heard(CAROL, HEARD, 70)
+    assert spreader.heard_us == [60]
+    assert len(spreader.spreading) == 0
+
+
+def test_b2_who_never_answers_or_is_not_there_holds_nothing_up_for_ever() -> None:
+    spreader = Spreader(tries=2)
+    spreader.start(DELETE, BOB, CAROL)
+    spreader.spreading.on_timer(TIMER, 50)
+    copy = CellSpread(ALICE, CELL, 7, 0, CELL, CELL, DELETE)
+    spreader.spreading.on_send_failed(BOB, copy, 55)
+
+    assert spreader.spreading.on_timer(TIMER, 150) == [CAROL]
+    assert spreader.heard_us == [150]
+    assert spreader.spreading.on_timer(TIMER, 250) == []
+
+
+def test_d7_replicas_are_spread_once_and_where_nothing_is_sure_so_is_the_rest() -> None:
+    for tries, message in (
+        (3, AnnounceReplica(key(1))),
+        (3, HoldObject(photo(1), b"pixels")),
+        (1, DELETE),
+    ):
+        spreader = Spreader(tries=tries)
+        spreader.start(message, BOB)
+        assert spreader.heard_us == [0]
+        spreader.spreading.on_spread(BOB, CellSpread(BOB, CELL, 9, 0, CELL, CELL, message))
+        assert sent(spreader.outbox.take()) == []
+
+
+def test_b2_a_question_concerns_one_node_if_so_set() -> None:
+    question = FetchObject(1, key(1))
+    assert Spreader().spreading.concerns_all(question)
+    assert not Spreader(questions=False).spreading.concerns_all(question)
+    assert Spreader(questions=False).spreading.concerns_all(DELETE)
+
+
+def test_b2_what_is_under_way_is_bounded() -> None:
+    spreader = Spreader(spreads_max=2)
+    for number in range(5):
+        spreader.start(DELETE, BOB, number=number)
+    assert len(spreader.spreading) == 2
+    assert spreader.heard_us == [0, 0, 0], "the others are spread once"

@@ -1,0 +1,345 @@
+"""Moving: who works for which cell, who knows where somebody is, who waits for whom."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.substrates.dcs.town import LONE, SETTLED_S, STREET, Town, in_cell, tag_in
+from thyme.model.frames import TimeFrame
+from thyme.model.ids import NodeId
+from thyme.protocol import messages as wire
+from thyme.protocol import requests as asked
+from thyme.protocol.cells import CellId, CellTarget
+from thyme.query.query import Query
+from thyme.substrates.dcs.config import PAPER, MovingConfig, ReplicationConfig, ReturnedConfig
+from thyme.substrates.dcs.joining import Phase
+from thyme.substrates.dcs.replicas import Role
+
+BRISK = msgspec.structs.replace(PAPER, returned=ReturnedConfig(wait_us=20_000_000))
+
+
+def serving(town: Town) -> dict[str, int]:
+    return {name: node.routing.cell for name, node in town.nodes.items() if node.routing.serving}
+
+
+# D20
+
+
+def test_d20_who_leaves_its_cell_stops_working_for_it_at_once() -> None:
+    town = Town(STREET)
+
+    town.move("ann", in_cell(1), settle_s=0.01)
+
+    ann = town.nodes["ann"]
+    assert not ann.routing.serving
+    assert ann.routing.cell == 1
+    assert ann.joining.phase is Phase.OUTSIDE
+    neighbour = town.nodes["bea"].routing.neighbours.get(NodeId(b"ann"))  # type: ignore[attr-defined]
+    assert neighbour is not None
+    assert not neighbour.serving
+
+
+def test_d20_within_its_cell_a_node_moves_as_it_likes() -> None:
+    town = Town(STREET)
+
+    town.move("ann", in_cell(0, 9), settle_s=1)
+
+    assert town.nodes["ann"].routing.serving
+
+
+def test_d20_on_its_way_a_node_hears_beacons_asks_and_is_told() -> None:
+    town = Town(STREET)
+    town.subscribe("ann", tag_in(4))
+
+    for cell in (1, 2, 3):
+        town.move("ann", in_cell(cell, 5), settle_s=3)
+        assert not town.nodes["ann"].routing.serving
+        town.insert("dan", f"photo-{cell}", tag_in(4), seconds=1)
+    town.insert("ann", "own", tag_in(6), seconds=1)
+
+    assert town.heard("ann") == ["photo-1", "photo-2", "photo-3"]
+    assert town.indexing("own") == {"dan", "dot"}
+
+
+def test_d20_after_standing_for_a_while_it_joins_the_cell_it_is_in() -> None:
+    """D20, D23: it drops what it kept for the old cell and learns what the new one knows."""
+    town = Town(STREET)
+    old = town.insert("dan", "old", tag_in(0))
+    new = town.insert("cat", "new", tag_in(4))
+    held = town.insert("abe", "held", tag_in(6))
+    assert town.nodes["ann"].replicas.get(held) is not None
+
+    town.move("ann", in_cell(4, 5), settle_s=SETTLED_S)
+
+    assert serving(town)["ann"] == 4
+    assert set(town.index("ann")) == {"new"}
+    assert town.nodes["ann"].replicas.get(held) is None
+    assert town.indexing("old") == {"abe"}
+    assert town.holding(new) >= {"cat", "col", "ann"}
+    assert old.oid == "old"
+
+
+def test_d20_how_long_it_must_stand_can_be_set() -> None:
+    slow = msgspec.structs.replace(PAPER, moving=MovingConfig(settle_us=30_000_000))
+    town = Town(STREET, config=slow)
+
+    town.move("ann", in_cell(4, 5), settle_s=28)
+    assert "ann" not in serving(town)
+    town.run(6)
+    assert serving(town)["ann"] == 4
+
+
+def test_d20_whoever_keeps_moving_joins_nothing() -> None:
+    town = Town(STREET)
+
+    for step in range(10):
+        town.move("ann", in_cell(4, step), settle_s=2)
+
+    assert "ann" not in serving(town)
+
+
+def test_d20_who_comes_back_to_its_cell_still_has_its_state() -> None:
+    town = Town(STREET)
+    town.insert("dan", "before", tag_in(0))
+    town.move("ann", in_cell(1), settle_s=2)
+    town.insert("dan", "meanwhile", tag_in(0))
+
+    town.move("ann", in_cell(0), settle_s=SETTLED_S)
+
+    assert serving(town)["ann"] == 0
+    assert set(town.index("ann")) == {"before", "meanwhile"}
+
+
+def test_d20_a_node_that_does_not_serve_passes_nothing_on() -> None:
+    town = Town(STREET)
+    town.move("bea", in_cell(1, 3), settle_s=1)
+    town.sent.clear()
+
+    town.insert("ann", "photo", tag_in(6))
+
+    packets = [
+        (name, packet) for name, _, packet in town.sent if isinstance(packet, wire.CellPacket)
+    ]
+    passed_on = {name for name, packet in packets if packet.origin != name.encode()}
+    assert "bea" not in passed_on
+    assert "ben" in passed_on
+
+
+# D21
+
+
+def test_d21_at_each_border_the_cells_of_active_subscriptions_learn_where_a_node_is() -> None:
+    town = Town(STREET)
+    town.subscribe("ann", tag_in(4))
+    town.subscribe("ann", tag_in(4, 1))
+    town.subscribe("ann", tag_in(6))
+    town.sent.clear()
+
+    for cell in (1, 2):
+        town.move("ann", in_cell(cell, 5), settle_s=1)
+
+    updates = [packet for name, packet in town.messages(wire.NodeMoved) if name == "ann"]
+    assert [[to.cell for to in packet.targets] for packet in updates] == [[4], [6], [4], [6]]
+    told = updates[0].message
+    assert isinstance(told, wire.NodeMoved)
+    assert len(told.sids) == 2, "merged: one message for each cell"
+    for name in ("cat", "col", "dan", "dot"):
+        assert {interest.cell for interest in town.nodes[name].index.interests()} == {2}
+
+
+def test_d21_once_settled_others_learn_where_a_passive_replica_is() -> None:
+    town = Town(STREET)
+    town.subscribe("ann", tag_in(2))
+    town.insert("dan", "photo", tag_in(2))
+    town.finish("ann", asked.Retrieve, metadata=town.metadata("ann", "photo"))
+    assert town.index("bea")["photo"] == ([6], ["ann"])
+
+    town.move("ann", in_cell(4, 5), settle_s=1)
+    [entry] = town.nodes["bea"].index.objects()
+    assert [replica.cell for replica in entry.passive] == [0], "not on its way"
+    town.run(SETTLED_S)
+
+    [entry] = town.nodes["bea"].index.objects()
+    assert [(replica.cell, replica.node) for replica in entry.passive] == [(4, b"ann")]
+
+
+def test_d21_a_moved_owner_becomes_a_passive_replica_of_its_own_objects() -> None:
+    town = Town(STREET)
+    key = town.insert("ann", "photo", tag_in(2))
+
+    town.move("ann", in_cell(4, 5), settle_s=SETTLED_S)
+
+    assert town.index("bea")["photo"] == ([0], ["ann"])
+    town.go("abe")
+    town.run(6)
+    town.subscribe("dan", tag_in(2))
+    assert town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "photo")) == b"pixels"
+    assert town.nodes["ann"].replicas.get(key).role is Role.OWN  # type: ignore[union-attr]
+
+
+def test_d21_subscriptions_and_objects_of_one_cell_go_in_one_message() -> None:
+    town = Town(STREET)
+    town.subscribe("ann", tag_in(2))
+    town.insert("ann", "photo", tag_in(2, 1))
+    town.move("ann", in_cell(4, 5), settle_s=1)
+    town.sent.clear()
+
+    town.run(SETTLED_S)
+
+    [(_, packet)] = town.messages(wire.NodeMoved)
+    told = packet.message
+    assert isinstance(told, wire.NodeMoved)
+    assert len(told.sids) == len(told.keys) == 1
+
+
+def test_d21_a_border_crossed_with_nothing_to_tell_costs_no_message() -> None:
+    town = Town(STREET)
+
+    town.move("ann", in_cell(1, 5), settle_s=SETTLED_S)
+
+    assert town.messages(wire.NodeMoved) == []
+
+
+# D22
+
+
+def test_d22_a_notification_that_came_back_waits_for_the_subscriber_and_is_sent_again() -> None:
+    town = Town(STREET, config=BRISK)
+    town.subscribe("dan", tag_in(2))
+    town.links.relink(NodeId(b"dan"), [])  # out of everybody's reach
+    town.run(6)
+
+    town.insert("ann", "photo", tag_in(2))
+    assert town.heard("dan") == []
+    assert sum(len(town.nodes[name].service.returned) for name in ("bea", "ben")) == 1
+
+    town.move("dan", in_cell(5), settle_s=3)
+    assert town.heard("dan") == ["photo"]
+
+
+def test_d22_after_a_longest_time_the_subscriber_is_taken_for_failed_by_its_whole_cell() -> None:
+    town = Town(STREET, config=BRISK)
+    town.subscribe("dan", tag_in(2))
+    town.go("dan")
+    town.run(6)
+    town.insert("ann", "photo", tag_in(2))
+
+    town.run(10)
+    assert set(town.standing()) == {"bea", "ben"}, "not before its time"
+    town.run(15)
+    assert town.standing() == {}
+
+
+def test_d22_who_was_taken_for_failed_subscribes_again_when_it_says_where_it_is() -> None:
+    town = Town(STREET, config=BRISK)
+    town.subscribe("dan", tag_in(2))
+    town.links.relink(NodeId(b"dan"), [])
+    town.run(6)
+    town.insert("ann", "missed", tag_in(2))
+    town.run(25)
+    assert town.standing() == {}
+
+    town.move("dan", in_cell(5), settle_s=3)
+    assert town.heard("dan") == ["missed"]
+    assert set(town.standing()) == {"bea", "ben"}
+    town.insert("ann", "next", tag_in(2))
+    assert town.heard("dan") == ["missed", "next"]
+
+
+def test_d22_a_cancelled_subscription_is_not_taken_up_again() -> None:
+    town = Town(STREET)
+    begun = town.subscribe("dan", tag_in(2))
+    town.finish("dan", asked.Unsubscribe, sid=begun.sid)
+
+    town.move("dan", in_cell(5), settle_s=SETTLED_S)
+
+    assert town.standing() == {}
+    assert town.messages(wire.NodeMoved) == []
+
+
+def test_d22_a_stranger_cannot_move_somebody_else_s_subscription() -> None:
+    """M25: where a subscriber is, only its own messages say."""
+    town = Town(STREET)
+    begun = town.subscribe("dan", tag_in(2))
+    update = wire.NodeMoved(1, (begun.sid,))
+    target = CellTarget(CellId(2))
+    town.receive("bea", "cat", wire.CellPacket(NodeId(b"cat"), CellId(4), 1, 0, (target,), update))
+    town.run(1)
+
+    cells = {interest.cell for interest in town.nodes["bea"].index.interests()}
+    assert cells == {6}
+
+
+# Beyond the documents: each with a switch of its own
+
+
+def test_d21_if_so_set_objects_that_nobody_else_has_are_found_while_their_holder_walks() -> None:
+    """M19: an owner that was alone in its cell, and says at each border where its objects are."""
+    telling = MovingConfig(tell_objects=True)
+    town = Town(LONE, config=msgspec.structs.replace(PAPER, moving=telling))
+    town.insert("cat", "photo", tag_in(1))
+
+    town.move("cat", in_cell(3, 5), settle_s=1)
+
+    assert not town.nodes["cat"].routing.serving
+    town.subscribe("dan", tag_in(1))
+    assert town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "photo")) == b"pixels"
+
+
+def test_d21_what_others_of_the_cell_have_need_not_be_told_on_the_way() -> None:
+    telling = MovingConfig(tell_objects=True)
+    town = Town(STREET, config=msgspec.structs.replace(PAPER, moving=telling))
+    town.insert("ann", "photo", tag_in(2))
+    town.sent.clear()
+
+    town.move("ann", in_cell(1), settle_s=1)
+
+    assert town.messages(wire.NodeMoved) == []
+
+
+def test_d18_if_so_set_who_is_refused_by_all_asks_once_more_where_the_object_is() -> None:
+    """What it was told is old: the owner has moved since."""
+    looking = ReplicationConfig(look_again=True)
+    town = Town(LONE, config=msgspec.structs.replace(PAPER, replication=looking))
+    town.subscribe("ann", tag_in(1))
+    town.insert("cat", "photo", tag_in(1))
+    town.move("cat", in_cell(5, 5), settle_s=SETTLED_S)
+
+    told = town.metadata("ann", "photo")
+    assert town.finish("ann", asked.Retrieve, metadata=told) == b"pixels"
+
+
+def test_d22_if_so_set_who_comes_back_says_where_it_is_and_gets_what_waits_for_it() -> None:
+    renewing = msgspec.structs.replace(BRISK, moving=MovingConfig(renew=True))
+    town = Town(STREET, config=renewing)
+    town.subscribe("dan", tag_in(2))
+    town.go("dan")
+    town.run(6)
+    town.insert("ann", "photo", tag_in(2))
+    town.run(5)
+
+    town.come("dan", in_cell(6))
+    [held] = town.nodes["dan"].subscriber.held()
+    town.ask("dan", asked.Resume(ask=500, sid=held.sid), 8)
+
+    assert town.heard("dan") == ["photo"]
+    assert town.messages(wire.NodeMoved)
+
+
+def test_d6_a_message_for_a_cell_that_is_empty_since_just_now_does_not_go_to_and_fro() -> None:
+    """Each of two neighbours may believe of the other that it still hears somebody there."""
+    town = Town(LONE)
+    town.insert("cat", "photo", tag_in(4))
+    town.move("cat", in_cell(1, 5), settle_s=0.1)
+    town.sent.clear()
+
+    town.ask(
+        "dan",
+        asked.Search(
+            ask=99, conjunctions=Query(tag_in(4)).conjunctions, frame=TimeFrame(), count=5
+        ),
+        0.4,
+    )
+
+    crossed = [m for _, _, m in town.sent if isinstance(m.message, wire.FetchPage)]  # type: ignore[union-attr]
+    assert 0 < len(crossed) < 20

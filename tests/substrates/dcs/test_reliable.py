@@ -1,0 +1,401 @@
+"""Thyme-DCS with what the documents left open: each part of the profile `robust` between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from tests.substrates.dcs.town import STREET, Town, in_cell, tag_in
+from thyme.model.frames import ALWAYS
+from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.protocol import messages as wire
+from thyme.protocol import requests as asked
+from thyme.protocol.cells import CellId, Replica
+from thyme.protocol.messages import CellPacket, CellSpread, Message
+from thyme.protocol.node import Received
+from thyme.query.query import Query
+from thyme.routing.cells import To
+from thyme.substrates.dcs.config import (
+    PAPER,
+    ROBUST,
+    DcsConfig,
+    ReplicationConfig,
+    ReturnedConfig,
+)
+
+Loses = Callable[[NodeId, NodeId, Message], bool]
+"""Whether a message from one to another is lost without a word."""
+
+
+Lose = Callable[[Town, Loses], None]
+
+
+def only(**parts: object) -> DcsConfig:
+    """The profile of the documents with one part of the other."""
+    return msgspec.structs.replace(PAPER, **parts)
+
+
+ACKNOWLEDGED = only(returned=ROBUST.returned)
+SURE = only(cells=ROBUST.cells)
+REPAIRED = only(repair=ROBUST.repair)
+
+
+@pytest.fixture
+def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
+    """Has some messages of a town be lost."""
+
+    def lose(town: Town, loses: Loses) -> None:
+        deliver = town.links._deliver_later
+
+        def unless(sender: NodeId, to: NodeId, message: Message) -> None:
+            if not loses(sender, to, message):
+                deliver(sender, to, message)
+
+        monkeypatch.setattr(town.links, "_deliver_later", unless)
+
+    return lose
+
+
+def carries(message: Message, kind: type) -> bool:
+    return isinstance(message, CellPacket | CellSpread) and isinstance(message.message, kind)
+
+
+# B3: acknowledged notifications
+
+
+def test_b3_a_notification_that_is_lost_without_a_word_is_sent_again(lose: Lose) -> None:
+    town = Town(STREET, config=ACKNOWLEDGED)
+    town.subscribe("dan", tag_in(2))
+    lost: list[Message] = []
+
+    def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
+        if carries(message, wire.CellNews) and len(lost) < 2:
+            lost.append(message)
+            return True
+        return False
+
+    lose(town, loses)
+    town.insert("ann", "photo", tag_in(2))
+
+    assert town.heard("dan") == ["photo"]
+    assert len(lost) == 2
+    assert in_flight(town) == 0
+
+
+def test_b3_a_lost_receipt_costs_a_repetition_that_nobody_is_told_of(lose: Lose) -> None:
+    town = Town(STREET, config=ACKNOWLEDGED)
+    town.subscribe("dan", tag_in(2))
+    lost: list[Message] = []
+
+    def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
+        if carries(message, wire.NewsCame) and not lost:
+            lost.append(message)
+            return True
+        return False
+
+    lose(town, loses)
+    town.insert("ann", "photo", tag_in(2))
+
+    assert town.heard("dan") == ["photo"]
+    assert len({packet.number for _, packet in town.messages(wire.CellNews)}) == 2
+    assert town.nodes["dan"].subscriber.duplicates == 1
+    assert in_flight(town) == 0
+
+
+def test_b3_tries_and_what_is_remembered_of_them_are_bounded(lose: Lose) -> None:
+    returned = ReturnedConfig(receipt_us=200_000, tries_max=3, wait_us=5_000_000, notes_max=4)
+    town = Town(STREET, config=only(returned=returned))
+    town.subscribe("dan", tag_in(2))
+    lose(town, lambda _sender, _to, message: carries(message, wire.CellNews))
+
+    for number in range(6):
+        town.insert("ann", f"photo-{number}", tag_in(2), seconds=0.1)
+        assert in_flight(town) <= 2 * 4
+    town.run(12)
+
+    assert in_flight(town) == 0
+    tries = [packet for _, packet in town.messages(wire.CellNews)]
+    assert len(tries) <= 6 * (3 + 1)
+    assert town.standing() == {}, "a subscriber that never answers is taken for failed (D22)"
+
+
+def test_b3_what_is_sent_again_to_one_subscriber_travels_as_one(lose: Lose) -> None:
+    town = Town({**STREET, "ben": in_cell(7)}, config=ACKNOWLEDGED)
+    town.subscribe("dan", tag_in(2))
+    deaf = True
+    lose(town, lambda _sender, _to, message: deaf and carries(message, wire.CellNews))
+    for number in range(4):
+        town.insert("ann", f"photo-{number}", tag_in(2), seconds=0.05)
+    deaf = False
+    town.sent.clear()
+    town.run(3)
+
+    assert sorted(town.heard("dan")) == [f"photo-{number}" for number in range(4)]
+    together = [packet.message for _, packet in town.messages(wire.CellNews)]
+    assert max(len(news.items) for news in together) >= 2  # type: ignore[union-attr]
+    assert len(together) < 4
+
+
+def test_b3_notifications_within_a_short_while_may_travel_as_one() -> None:
+    gathering = msgspec.structs.replace(ROBUST.returned, gather_us=300_000)
+    town = Town({**STREET, "ben": in_cell(7)}, config=only(returned=gathering))
+    for name in ("dan", "cat"):
+        town.subscribe(name, tag_in(2))
+    town.sent.clear()
+    for number in range(4):
+        town.insert("ann", f"photo-{number}", tag_in(2), seconds=0.05)
+    town.run(1)
+
+    for name in ("dan", "cat"):
+        assert sorted(town.heard(name)) == [f"photo-{number}" for number in range(4)]
+    assert len({packet.number for _, packet in town.messages(wire.CellNews)}) < 4
+    assert in_flight(town) == 0
+
+
+def in_flight(town: Town) -> int:
+    return sum(len(node.service.returned) for node in town.nodes.values())
+
+
+# B2: reliable cells
+
+
+def test_b2_what_a_cell_answered_for_is_known_to_all_of_it(lose: Lose) -> None:
+    crowd = {f"b{number}": in_cell(2, number) for number in range(4)}
+    town = Town({"ann": in_cell(0), **crowd}, config=SURE)
+    missed: set[NodeId] = set()
+
+    def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
+        if carries(message, wire.IndexObject) and isinstance(message, CellSpread):
+            first = to not in missed
+            missed.add(to)
+            return first
+        return False
+
+    lose(town, loses)
+    town.told["ann"].clear()
+    request = asked.Insert(ask=99, data=b"x", tags=(tag_in(2),), oid=ObjectId("photo"))
+    town.links.ask(NodeId(b"ann"), request)
+    while not town.told["ann"]:
+        town.run(0.001)
+
+    assert len(missed - {NodeId(b"ann")}) == 3
+    assert town.indexing("photo") == set(crowd), "all know it when the answer comes"
+
+
+def test_b2_a_colleague_that_is_gone_does_not_hold_an_answer_up_for_long() -> None:
+    town = Town(STREET, config=SURE)
+    town.go("ben")
+
+    town.insert("ann", "photo", tag_in(2), seconds=1.0)
+
+    assert town.indexing("photo") == {"bea"}
+
+
+def test_b2_questions_are_not_spread_and_answered_all_the_same() -> None:
+    town = Town(STREET, config=SURE)
+    town.insert("ann", "photo", tag_in(2))
+    town.sent.clear()
+
+    found = town.finish("dan", asked.LookUp, key=Key.parse("photo@616e6e"))
+    assert found is not None
+    town.subscribe("dan", tag_in(2))
+    town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "photo"))
+
+    spread = [m.message for _, _, m in town.sent if isinstance(m, CellSpread)]
+    assert not any(isinstance(m, wire.FetchObject | wire.FetchStatus) for m in spread)
+
+
+def test_b2_nodes_of_a_cell_that_differ_repair_it_and_then_are_silent(lose: Lose) -> None:
+    town = Town(STREET, config=REPAIRED)
+    deaf = True
+
+    def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
+        return deaf and isinstance(message, CellSpread)
+
+    lose(town, loses)
+    keys = [town.insert("ann", f"photo-{n}", tag_in(2), seconds=0.2) for n in range(6)]
+    assert any(len(town.indexing(f"photo-{n}")) == 1 for n in range(6))
+    town.finish("ann", asked.Delete, key=keys[0])
+    town.subscribe("dan", tag_in(2))
+    deaf = False
+    town.run(12)
+
+    assert all(town.indexing(f"photo-{n}") == {"bea", "ben"} for n in range(1, 6))
+    assert town.indexing("photo-0") == set(), "deletes win (D15)"
+    assert town.standing() == {"bea": 1, "ben": 1}
+    assert town.holding(keys[1]) >= {"ann", "abe"}, "objects are repaired, too"
+    assert town.holding(keys[0]) == set()
+    town.sent.clear()
+    town.run(20)
+    assert town.messages(wire.CellSums) == []
+
+
+def test_b2_who_answered_without_knowing_makes_up_for_it(lose: Lose) -> None:
+    """M26: an object is indexed by one node, a subscription taken up by the other."""
+    town = Town(STREET, config=REPAIRED)
+    lose(town, lambda _sender, _to, message: isinstance(message, CellSpread))
+
+    names = [f"photo-{number}" for number in range(6)]
+    conjunctions = Query(tag_in(2)).conjunctions
+    request = asked.Subscribe(ask=99, conjunctions=conjunctions, frame=ALWAYS, batch=20)
+    town.ask("dan", request, 0.1)
+    for name in names:
+        town.insert("ann", name, tag_in(2), seconds=0.1)
+    assert sorted(town.heard("dan")) != names, "some went to the node that knew nothing"
+    town.run(12)
+
+    assert sorted(town.heard("dan")) == names
+
+
+def test_b2_a_digest_makes_a_beacon_4_bytes_longer_and_is_not_there_without_it() -> None:
+    for config, size in ((REPAIRED, 4), (PAPER, 0)):
+        town = Town(STREET, config=config, settle_s=4)
+        assert {len(node.payload(0)) for node in town.nodes.values()} == {size}
+
+
+def test_b2_a_stranger_s_comparison_is_not_answered() -> None:
+    """M25: only colleagues of the cell are told what it knows."""
+    town = Town(STREET, config=REPAIRED)
+    town.insert("ann", "photo", tag_in(2))
+    town.sent.clear()
+    for message in (wire.CellSums(bytes(128)), wire.CellMarks(bytes(range(32)), b"", True)):
+        town.nodes["dan"].routing.send([to_node(2, "bea")], message, town.links.kernel.now_us)
+    town.nodes["dan"].routing.send([to_node(2, "bea")], wire.CellSums(b"short"), 0)
+    town.run(2)
+
+    told = [*town.messages(wire.CellMarks), *town.messages(wire.CellState)]
+    assert [name for name, _ in told if name != "dan"] == []
+
+
+def to_node(cell: int, name: str) -> To:
+    return To(CellId(cell), NodeId(name.encode()))
+
+
+def test_d15_a_delete_that_overtakes_its_insert_leaves_no_copy_behind(lose: Lose) -> None:
+    town = Town(STREET, config=ROBUST)
+    held: list[tuple[NodeId, Message]] = []
+
+    def late(sender: NodeId, to: NodeId, message: Message) -> bool:
+        if carries(message, wire.HoldObject):
+            held.append((to, message))
+            return True
+        return False
+
+    lose(town, late)
+    key = town.insert("ann", "photo", tag_in(2))
+    town.finish("ann", asked.Delete, key=key)
+    for to, message in held:
+        town.links.feed(to, Received(NodeId(b"ann"), message))
+    town.run(5)
+
+    assert held
+    assert town.holding(key) == set()
+    assert town.indexing("photo") == set()
+
+
+# B6: partial replication
+
+
+FEW = only(replication=ReplicationConfig(active_max=3, crowded_min=5, keep_up_us=2_000_000))
+
+
+@pytest.mark.parametrize(("people", "copies"), [(4, 4), (5, 3), (8, 3)])
+def test_b6_a_crowded_cell_keeps_few_copies_and_another_all(people: int, copies: int) -> None:
+    crowd = {f"a{number}": in_cell(0, number) for number in range(people)}
+    town = Town({**crowd, "ben": in_cell(2)}, config=FEW)
+    town.subscribe("ben", tag_in(2))
+
+    key = town.insert("a0", "photo", tag_in(2))
+
+    assert len(town.holding(key)) == copies
+    assert "a0" in town.holding(key)
+    metadata = town.metadata("ben", "photo")
+    assert town.finish("ben", asked.Retrieve, metadata=metadata) == b"pixels"
+
+
+def test_b6_a_copy_whose_holder_is_gone_is_made_up_for_and_can_be_found() -> None:
+    crowd = {f"a{number}": in_cell(0, number) for number in range(6)}
+    town = Town({**crowd, "ben": in_cell(2), "cat": in_cell(4)}, config=FEW)
+    town.subscribe("cat", tag_in(2))
+    key = town.insert("a0", "photo", tag_in(2))
+    first = town.holding(key)
+
+    for name in sorted(first - {"a0"}):
+        town.go(name)
+    town.run(12)
+    second = town.holding(key)
+    assert len(second) == 3
+    assert second & set(crowd) - first
+
+    town.go("a0")
+    town.run(12)
+    assert len(town.holding(key)) == 3
+    metadata = town.metadata("cat", "photo")
+    [entry] = [e for e in town.nodes["ben"].index.objects() if e.metadata.key == key]
+    known = [replica.node for replica in (*entry.active, *entry.passive)]
+    assert {name.encode() for name in town.holding(key)} <= set(known)
+    assert town.nodes["cat"].replicas.get(key) is None
+    assert town.ask("cat", asked.Retrieve(ask=7, metadata=metadata), 30) is not None
+
+
+def test_b6_a_newcomer_does_not_fetch_what_only_some_should_have() -> None:
+    crowd = {f"a{number}": in_cell(0, number) for number in range(6)}
+    town = Town({**crowd, "ben": in_cell(2)}, config=FEW, absent=("a5",))
+    key = town.insert("a0", "photo", tag_in(2))
+    holders = town.holding(key)
+    town.come("a5")
+    town.run(10)
+
+    assert len(holders) == 3
+    assert town.holding(key) == holders
+    assert Replica(CellId(0)) not in town.nodes["a0"].replicas.get(key).active  # type: ignore[union-attr]
+
+
+# The profile as a whole
+
+
+def test_robust_operations_work_with_every_part_on() -> None:
+    town = Town(STREET, config=ROBUST)
+    town.subscribe("dan", f"{tag_in(2)} & {tag_in(4)}")
+    key = town.insert("ann", "photo", tag_in(2), tag_in(4))
+
+    assert town.heard("dan") == ["photo"]
+    metadata = town.metadata("dan", "photo")
+    assert town.finish("dan", asked.Retrieve, metadata=metadata) == b"pixels"
+    town.finish("ann", asked.Delete, key=key)
+    assert town.indexing("photo") == set()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_b2_b3_with_a_fifth_of_all_messages_lost_everybody_hears_everything(seed: int) -> None:
+    town = Town(STREET, config=ROBUST, seed=seed, loss=0.2, settle_s=8)
+    town.subscribe("dan", tag_in(2))
+    town.subscribe("col", f"{tag_in(2)} | {tag_in(6)}")
+    names = [f"photo-{number}" for number in range(4)]
+    for name in names:
+        town.insert("ann", name, tag_in(2), tag_in(6), seconds=8)
+    town.run(10)
+
+    assert sorted(town.heard("dan")) == names
+    assert sorted(town.heard("col")) == names
+    for cell in ({"bea", "ben"}, {"dan", "dot"}):
+        assert all(town.indexing(name) >= cell for name in names)
+
+
+def test_d22_one_notification_that_came_back_by_chance_is_no_failed_subscriber() -> None:
+    town = Town(STREET, config=PAPER)
+    town.subscribe("dan", tag_in(2))
+    dan = NodeId(b"dan")
+    others = list(town.links._linked[dan])
+    town.links.relink(dan, [])
+    town.insert("ann", "photo", tag_in(2), seconds=0.3)
+    town.links.relink(dan, others)
+    assert in_flight(town) == 1
+
+    town.run(65)
+
+    assert town.heard("dan") == ["photo"], "a last try is made before the subscriber is given up"
+    assert set(town.standing()) == {"bea", "ben"}
+    assert in_flight(town) == 0

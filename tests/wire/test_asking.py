@@ -1,0 +1,91 @@
+"""Requests and answers for applications in another process: each comes out as it went in."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import conjunctions, frame, key, photo
+from thyme.model.errors import DecodeError
+from thyme.model.ids import SubscriptionId
+from thyme.model.subscriptions import Notification
+from thyme.protocol import requests as asked
+from thyme.wire.asking import decode_request, decode_told, encode_request, encode_told
+
+SID = SubscriptionId("sub1")
+NOTE = Notification(SID, photo(1), 7, past=True)
+GOAL = conjunctions("goal & !replay | eder")
+REQUESTS: list[asked.Request] = [
+    asked.Insert(ask=1, data=b"\x00\xff", tags=photo().tags, summary=b"s", life_us=5),
+    asked.Delete(ask=2, key=key()),
+    asked.Subscribe(ask=3, conjunctions=GOAL, frame=frame(None, 9), batch=20),
+    asked.Resume(ask=4, sid=SID),
+    asked.CatchUp(ask=5, sid=SID, refused=(key(1), key(2))),
+    asked.More(ask=6, sid=SID, count=3),
+    asked.Unsubscribe(ask=7, sid=SID),
+    asked.Search(ask=8, conjunctions=GOAL, frame=frame(1, 2), count=0),
+    asked.Retrieve(ask=9, metadata=photo(3)),
+    asked.LookUp(ask=10, key=key()),
+    asked.ListSubscriptions(ask=11),
+    asked.Take(sid=SID, key=key()),
+    asked.Pause(sid=SID),
+]
+VALUES: list[asked.Value] = [
+    key(),
+    asked.Begun(SID, 4),
+    asked.Found((NOTE,), 1),
+    asked.KnownObject("there", photo()),
+    (asked.Held(SID, GOAL, frame(1, None), 20),),
+    (),
+    b"the object",
+    3,
+    None,
+]
+TOLD: list[asked.Told] = [
+    *(asked.Finished(5, value) for value in VALUES),
+    asked.Failed(1, "timeout", "no answer"),
+    asked.Notified(NOTE),
+    asked.CaughtUp(SID, 3, "timeout"),
+    asked.SubscriptionOver(SID, "cancelled"),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_a_request_comes_out_as_it_went_in(request_: asked.Request) -> None:
+    assert decode_request(encode_request(request_)) == request_
+
+
+@pytest.mark.parametrize("told", TOLD, ids=str)
+def test_what_is_told_comes_out_as_it_went_in(told: asked.Told) -> None:
+    assert decode_told(encode_told(told)) == told
+
+
+def test_every_request_is_among_them() -> None:
+    assert {type(request) for request in REQUESTS} == set(asked.Request.__args__)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tags": ()}, {"tags": ("A",)}, {"copies": 0}, {"life_us": 0}, {"data": "text"}],
+)
+def test_m25_what_an_interface_would_refuse_is_refused_here_too(change: dict[str, object]) -> None:
+    fields = {"ask": 1, "data": b"", "tags": ("a",), **change}
+    with pytest.raises(DecodeError):
+        decode_request(msgspec.msgpack.encode(("Insert", fields)))
+
+
+@given(st.binary(max_size=200), st.integers(0, len(REQUESTS) - 1), st.data())
+def test_m25_garbage_is_a_sound_frame_or_refused(
+    garbage: bytes, index: int, data: st.DataObject
+) -> None:
+    frame = bytearray(encode_request(REQUESTS[index]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    for read in (decode_request, decode_told):
+        for bad in (garbage, bytes(frame)):
+            with suppress(DecodeError):
+                read(bad)
