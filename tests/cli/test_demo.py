@@ -1,4 +1,4 @@
-"""thyme demo: the story is told by a real world, so its facts can be held against the model."""
+"""thyme story: the story is told by a real world, so its facts can be held against the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAST = ["g4", "g3", "blurry", "g2-photo", "g2", "g1-photo", "g1"]
 def test_the_story_is_true(thyme: Thyme, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    result = thyme("demo", "--json")
+    result = thyme("story", "--json")
 
     assert (result.status, result.err) == (0, "")
     facts = json.loads(result.out)
@@ -49,7 +49,7 @@ def test_the_story_is_true(thyme: Thyme, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_without_a_terminal_the_story_is_plain_text() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "thyme.cli", "demo"],
+        [sys.executable, "-m", "thyme.cli", "story"],
         capture_output=True,
         env={**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"},
         timeout=30,

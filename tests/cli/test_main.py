@@ -65,7 +65,8 @@ def test_a_command_that_is_none_is_status_2_and_points_to_the_help(
         (["query", "--help"], "goal & (a | b)"),
         (["query", "explain", "--help"], "examples:"),
         (["query", "match", "--help"], "exit status: 0"),
-        (["demo", "--help"], "temporary directory"),
+        (["demo", "--help"], "thyme evaluate --preset quick"),
+        (["story", "--help"], "temporary directory"),
         (["version", "--help"], "--json"),
     ],
 )
@@ -125,7 +126,7 @@ def test_no_color_means_no_escapes() -> None:
     assert b"\x1b" not in result.stdout
 
 
-@pytest.mark.parametrize("argv", [["version"], ["query", "explain", "goal"], ["demo"]])
+@pytest.mark.parametrize("argv", [["version"], ["query", "explain", "goal"], ["story"]])
 def test_a_reader_that_goes_away_ends_it_quietly(argv: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

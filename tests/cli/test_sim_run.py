@@ -64,8 +64,8 @@ def test_the_json_has_the_keys_of_the_documents(thyme: Thyme, trace: Path, subst
     assert result.err == ""
     found = json.loads(result.out)
     assert list(found) == [
-        "scenario", "ops", "notifications", "traffic", "load", "energy_j", "analytical",
-        "wall_s", "events",
+        "scenario", "ops", "notifications", "traffic", "load", "storage", "cells", "energy_j",
+        "analytical", "wall_s", "events",
     ]  # fmt: skip
     assert list(found["ops"]) == ["insert", "delete", "subscribe", "unsubscribe", "retrieve"]
     for operations in found["ops"].values():
@@ -80,6 +80,8 @@ def test_the_json_has_the_keys_of_the_documents(thyme: Thyme, trace: Path, subst
         "control_bytes", "dropped", "by_type",
     }  # fmt: skip
     assert set(found["load"]) == {"max", "gini"}
+    assert set(found["storage"]) == {"objects", "bytes", "metadata", "subscriptions"}
+    assert (found["cells"] is not None) == (substrate == "dcs")
     assert set(found["energy_j"]) == {"mean", "max"}
     assert set(found["analytical"]) == {"formula", "simulated"}
 
@@ -110,6 +112,16 @@ def test_people_see_tables(thyme: Thyme, trace: Path) -> None:
     assert any(row[:4] == ["notification", "2", "2", "100.0%"] for row in rows)
     assert any(row[:1] == ["upkeep"] and row[1] == "-" for row in rows)
     for words in ("0 spurious", "on the air:", "routing control:", "Gini", "J", "events in"):
+        assert words in result.out
+    assert "kept per node:" in result.out
+    assert "hot spot:" not in result.out
+
+
+def test_people_see_how_the_cells_are(thyme: Thyme, trace: Path) -> None:
+    """S14: of dcs alone."""
+    result = run(thyme, "--trace", str(trace), substrate="dcs")
+
+    for words in ("cells: ", "populated: ", "hot spot: cell ", "pairs of nodes differ"):
         assert words in result.out
 
 

@@ -14,7 +14,21 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from thyme.cli import demo, query, sim, version
+from thyme.cli import (
+    client,
+    demo,
+    evaluate,
+    lab,
+    node,
+    oracle,
+    posts,
+    query,
+    report,
+    sim,
+    trace,
+    version,
+)
+from thyme.cli import compile as compiling
 from thyme.model.errors import ThymeError
 
 FAILED = 2
@@ -23,9 +37,12 @@ PIPE_CLOSED = 141  # and of one whose reader went away
 
 EXAMPLES = """\
 examples:
-  thyme demo                                         see Thyme at work
+  thyme demo                                         simulate, measure, report
+  thyme story                                        what an application can do
   thyme query explain 'goal & (eder | ronaldo)'      what a query means
   thyme query match 'goal & !replay' --tags goal,eder && echo hit
+  thyme node --world lisbon --create                 be in a live world
+  thyme subscribe 'goal & !replay' --follow          hear of what others publish there
   thyme sim radio --selftest --quick                 the simulated radio against ns-3
 
 Put queries in single quotes: & | ! ( ) mean something to the shell, too.
@@ -83,7 +100,23 @@ def _parser() -> ArgumentParser:
         "--version", action=version.ShowVersion, nargs=0, help="the same as the command version"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for command in (demo, query, sim, version):
+    for command in (
+        *(
+            demo,
+            node,
+            client,
+            query,
+            lab,
+            sim,
+            posts,
+            trace,
+            oracle,
+            evaluate,
+            report,
+            compiling,
+            version,
+        ),
+    ):
         command.add_to(commands)
     return parser
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from thyme.cli.commands import Commands
+    from thyme.sim.census import CellFigures
     from thyme.sim.outcome import Latency, Outcome
     from thyme.sim.scenario import Scenario
     from thyme.sim.users import Users
@@ -44,9 +45,9 @@ Without --trace, users do what the synthetic football match of the seed says. A 
 of operations, as CSV or Parquet; docs/traces.md describes it. Users retrieve what they are notified
 of with a probability (--retrieve) within some seconds (--within).
 
---out DIR writes the tables (operations, notifications, traffic, energy), summary.json, the
-recording of the run and playback.html, which shows it in a browser. Same scenario, same seed, same
-bytes, but for the wall time in the summary.
+--out DIR writes the tables (operations, notifications, traffic, energy, storage, and the cells of
+dcs), summary.json, the recording of the run and playback.html, which shows it in a browser. Same
+scenario, same seed, same bytes, but for the wall time in the summary.
 
 exit status: 0 all is well, 2 what was asked cannot be done
 
@@ -54,6 +55,7 @@ examples:
   thyme sim run --substrate ls --nodes 16
   thyme sim run --substrate es --nodes 36 --scenario transient --failing 0.4 --seed 3 --json
   thyme sim run --substrate dcs --nodes 36 --scenario crash --failing 0.2
+  thyme sim run --substrate dcs --nodes 36 --scenario mobile --speed 2.5 --profile robust
   thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
 """
 
@@ -265,6 +267,7 @@ def _show(outcome: Outcome) -> None:
 
 def _lines(outcome: Outcome) -> list[str]:
     traffic, load, joules = outcome.traffic, outcome.load, outcome.energy_j
+    kept = outcome.storage
     return [
         f"on the air: {traffic.phy_bytes:,} bytes in {traffic.phy_frames:,} frames; "
         f"{traffic.mac_retransmissions:,} retransmissions, {traffic.mac_exceeded:,} given up",
@@ -272,8 +275,30 @@ def _lines(outcome: Outcome) -> list[str]:
         f"{traffic.control_bytes:,} bytes",
         f"busiest node: {load.max:,.0f} messages; Gini {load.gini:.3f}; "
         f"energy per node: {joules.mean:.0f} J, at most {joules.max:.0f} J",
+        f"kept per node: {kept.objects.mean:.1f} objects ({kept.bytes.mean:,.0f} bytes), at most "
+        f"{kept.objects.max:.0f}; metadata of {kept.metadata.mean:.1f}, at most "
+        f"{kept.metadata.max:.0f}; {kept.subscriptions.mean:.1f} subscriptions, at most "
+        f"{kept.subscriptions.max:.0f}",
+        *([] if outcome.cells is None else _cells(outcome.cells)),
         f"{outcome.events:,} events in {outcome.wall_s:.1f} s\n",
     ]
+
+
+def _cells(cells: CellFigures) -> list[str]:
+    load, hot_spot, differ = cells.load, cells.hot_spot, cells.divergence
+    lines = [
+        f"cells: {cells.cells}, of which populated: {cells.populated_mean:.1f} on average, "
+        f"{cells.populated_end} at the end; messages per cell: {load.mean:,.0f} on average, at "
+        f"most {load.max:,.0f}; Gini {load.gini:.3f}",
+    ]
+    if hot_spot is not None:
+        tags = f" ({', '.join(hot_spot.tags)})" if hot_spot.tags else ""
+        lines.append(f"hot spot: cell {hot_spot.cell}{tags}, {hot_spot.share:.1%} of the load")
+    lines.append(
+        f"agreement within cells: {differ.pairs_differing} of {differ.pairs} pairs of nodes "
+        f"differ, {differ.records_differing} of {differ.records} records are not known to all"
+    )
+    return lines
 
 
 def _messages(outcome: Outcome) -> Any:

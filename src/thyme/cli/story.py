@@ -1,7 +1,7 @@
 """The story of the demo: a football final in Lisbon, told by a world of one.
 
 Every scene does what it tells through the public interface and returns what came of it; the facts
-of all scenes are what the tests look at and what `thyme demo --json` prints.
+of all scenes are what the tests look at and what `thyme story --json` prints.
 Clauses: M13–M20, M27, M32.
 """
 

@@ -1,0 +1,320 @@
+"""thyme publish, subscribe, retrieve, delete, unsubscribe, status: using a node that runs.
+
+Clauses: M13–M20, M27.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thyme.cli.node import need_live, runner
+from thyme.model.errors import InputError, OptionError, shown
+from thyme.model.frames import written_instant
+from thyme.model.subscriptions import Notification
+
+if TYPE_CHECKING:
+    from thyme.app.world import World
+    from thyme.cli.commands import Commands
+    from thyme.live.status import Status
+
+NODE = "http://127.0.0.1:8473"
+WATCH_S = 1.0
+TIMES = """\
+times:
+  2h, 30m, 90s, 1d        so long ago for --since, so long from now for --until
+  2026-07-10T21:00Z       an instant; without a zone it is local time
+"""
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def add_to(commands: Commands) -> None:
+    """Adds the commands to the parser."""
+    publish = _add(commands, "publish", "store a file for others to find", publish_command)
+    publish.add_argument("file", metavar="FILE", type=Path, help="what to publish; - for the input")
+    publish.add_argument("--tags", metavar="A,B", required=True, action="append", help="its tags")
+    publish.add_argument(
+        "--summary", metavar="FILE|TEXT", default="", help="goes with each notification"
+    )
+    publish.add_argument("--oid", metavar="NAME", help="its name among yours; default: drawn")
+    publish.add_argument("--life", metavar="SPAN", help="when it expires, e.g. 2h; default: never")
+
+    subscribe = _add(commands, "subscribe", "be told of what matches a query", subscribe_command)
+    subscribe.formatter_class = RawDescriptionHelpFormatter
+    subscribe.epilog = TIMES
+    subscribe.add_argument("query", metavar="QUERY", nargs="?", help="in single quotes")
+    subscribe.add_argument("--since", metavar="TIME", help="published then or later; default: ever")
+    subscribe.add_argument("--until", metavar="TIME", help="published then or earlier")
+    subscribe.add_argument("--batch", metavar="N", type=int, default=20,
+        help="how many of the past, the most recent ones; default: 20")  # fmt: skip
+    subscribe.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
+    subscribe.add_argument("--keep", action="store_true", help="leave the subscription standing")
+    subscribe.add_argument("--resume", metavar="SID", help="go on with one that was left standing")
+
+    retrieve = _add(commands, "retrieve", "get what was published", retrieve_command)
+    retrieve.add_argument("key", metavar="KEY", help="as a notification names it")
+    retrieve.add_argument(
+        "-o", "--out", metavar="FILE", type=Path, help="default: standard output", required=False
+    )
+    delete = _add(commands, "delete", "remove an object of this node", delete_command)
+    delete.add_argument("key", metavar="KEY")
+    unsubscribe = _add(commands, "unsubscribe", "end a subscription", unsubscribe_command)
+    unsubscribe.add_argument("sid", metavar="SID")
+    status = _add(commands, "status", "how a node is", status_command)
+    status.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
+
+
+def _add(
+    commands: Commands, name: str, purpose: str, run: Callable[[Namespace], int]
+) -> ArgumentParser:
+    words = f"{purpose[0].upper()}{purpose[1:]}."
+    parser: ArgumentParser = commands.add_parser(name, help=purpose, description=words)
+    parser.add_argument("--node", metavar="URL", default=os.environ.get("THYME_NODE", NODE),
+        help=f"which node; default: $THYME_NODE or {NODE}")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def publish_command(args: Namespace) -> int:
+    """thyme publish FILE --tags A,B"""
+    data = _read(args.file)
+    tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
+    summary = _summary(args.summary)
+    life = None if args.life is None else _span(args.life)
+
+    async def publish(world: World) -> None:
+        key = await world.insert(data, tags=tags, summary=summary, oid=args.oid, life=life)
+        print(json.dumps({"key": str(key)}) if args.json else key)
+
+    return _with_world(args, publish)
+
+
+def subscribe_command(args: Namespace) -> int:
+    """thyme subscribe QUERY [--since TIME] [--until TIME] [--follow]"""
+    if (args.query is None) == (args.resume is None):
+        raise OptionError("subscribe to a QUERY, or --resume one that was left standing")
+    start, end = _instant(args.since, past=True), _instant(args.until, past=False)
+
+    async def subscribe(world: World) -> None:
+        if args.resume is None:
+            subscription = await world.subscribe(args.query, start, end, args.batch)
+        else:
+            subscription = await world.resume(args.resume)
+        try:
+            if args.follow:
+                if args.keep:
+                    print(f"thyme: subscription {subscription.sid}", file=sys.stderr)
+                async for note in subscription:
+                    _show(note, args.json)
+                print(f"thyme: the subscription is over: {subscription.over}", file=sys.stderr)
+            else:
+                await subscription.caught_up()
+                for note in subscription.take():
+                    _show(note, args.json)
+        finally:
+            if not (args.keep or args.resume):
+                await subscription.cancel()
+        if args.keep and not args.follow:
+            print(f"thyme: subscription {subscription.sid}", file=sys.stderr)
+
+    return _with_world(args, subscribe)
+
+
+def retrieve_command(args: Namespace) -> int:
+    """thyme retrieve KEY -o FILE"""
+    from thyme.model.ids import Key
+
+    key = Key.parse(args.key)
+
+    async def retrieve() -> None:
+        from thyme.app.remote import fetch
+
+        with _out(args.out) as write:
+            size = await fetch(args.node, f"/v1/objects/{key}", write)
+        if args.json and args.out is not None:
+            print(json.dumps({"key": str(key), "size": size, "file": str(args.out)}))
+
+    need_live()
+    runner()(retrieve())
+    return 0
+
+
+def delete_command(args: Namespace) -> int:
+    """thyme delete KEY"""
+    from thyme.model.ids import Key
+
+    key = Key.parse(args.key)
+    return _with_world(args, lambda world: world.delete(key))
+
+
+def unsubscribe_command(args: Namespace) -> int:
+    """thyme unsubscribe SID"""
+    return _with_world(args, lambda world: world.unsubscribe(args.sid))
+
+
+def status_command(args: Namespace) -> int:
+    """thyme status [--watch]"""
+    need_live()
+    runner()(_status(args))
+    return 0
+
+
+async def _status(args: Namespace) -> None:
+    import asyncio
+
+    import msgspec
+    from aiohttp import ClientSession
+    from rich.live import Live
+
+    from thyme.app.remote import status_of
+    from thyme.cli.terminal import Terminal
+
+    base = args.node.rstrip("/")
+    async with ClientSession() as session:
+        status = await status_of(session, base)
+        if args.json:
+            print(msgspec.json.encode(status).decode(), flush=True)
+            while args.watch:
+                await asyncio.sleep(WATCH_S)
+                print(msgspec.json.encode(await status_of(session, base)).decode(), flush=True)
+        elif not args.watch:
+            Terminal().print(status_table(status))
+        else:
+            with Live(status_table(status), console=Terminal(), screen=True) as view:
+                while True:
+                    await asyncio.sleep(WATCH_S)
+                    view.update(status_table(await status_of(session, base)))
+
+
+def status_table(status: Status) -> Any:
+    """A node's status for people."""
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    world = status.world
+    where = "" if world.area_m is None else f", {world.area_m[0]:g}x{world.area_m[1]:g} m"
+    table.add_row("world", f"{world.name} ({world.substrate}{where}), {world.wid}")
+    table.add_row("node", f"{status.node} at {status.address}")
+    if world.server is not None:
+        table.add_row("server", "this node" if world.server == status.node else world.server)
+    if status.cell is not None:
+        table.add_row("cell", f"{status.cell}{'' if status.serving else ' (joining)'}")
+    table.add_row("up", str(timedelta(seconds=status.up_us // 1_000_000)))
+    table.add_row("neighbours", str(len(status.neighbours)))
+    for neighbour in status.neighbours[:20]:
+        silent_s = neighbour.silent_us / 1e6
+        table.add_row("", f"{neighbour.node} at {neighbour.address}, {silent_s:.1f} s ago")
+    if status.routes is not None:
+        table.add_row("reachable", str(status.routes))
+    kept = status.storage
+    where = f"{kept.file_bytes:,} bytes on the disk" if kept.durable else "in memory"
+    table.add_row("storage", f"{kept.objects} objects, {kept.metadata} known, {where}")
+    own, standing = status.subscriptions_own, status.subscriptions_standing
+    table.add_row("subscriptions", f"{own} own, {standing} matched here")
+    table.add_row("applications", str(status.applications))
+    for cause, count in status.dropped.items():
+        table.add_row("dropped", f"{count} {cause}")
+    return table
+
+
+def _with_world(args: Namespace, act: Callable[[World], Awaitable[object]]) -> int:
+    """Does something in the world of a node that runs."""
+    need_live()
+    from thyme.app.remote import open_remote
+    from thyme.app.world import World
+
+    async def run() -> None:
+        async with World(lambda: open_remote(args.node, None)) as world:
+            await act(world)
+
+    runner()(run())
+    return 0
+
+
+def _show(note: Notification, as_json: bool) -> None:
+    metadata = note.metadata
+    text = note.summary.decode(errors="replace")
+    if as_json:
+        entry = {
+            "key": str(note.key),
+            "tags": note.tags,
+            "summary": text,
+            "published_us": note.published_us,
+            "size": metadata.size,
+            "past": note.past,
+        }
+        print(json.dumps(entry), flush=True)
+        return
+    words = [written_instant(note.published_us), str(note.key), ",".join(note.tags)]
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    print("  ".join([*words, f"{metadata.size} bytes", printable[:80]]).rstrip(), flush=True)
+
+
+# What comes in
+
+
+def _read(file: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+
+
+@contextmanager
+def _out(file: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """Where bytes go. A file is there only once it is whole."""
+    if file is None or str(file) == "-":
+        yield sys.stdout.buffer.write
+        return
+    part = file.with_name(file.name + ".part")
+    try:
+        with part.open("wb") as opened:
+            yield opened.write
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _summary(given: str) -> bytes:
+    """The bytes of a file of this name, or else the text itself."""
+    try:
+        file = Path(given)
+        return file.read_bytes() if given and file.is_file() else given.encode()
+    except (OSError, ValueError):  # no name for a file
+        return given.encode()
+
+
+def _span(text: str) -> timedelta:
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise OptionError(f"a time span is like 90s, 30m, 2h or 1d, not {shown(text)}")
+    try:
+        return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    except OverflowError:
+        raise OptionError(f"{shown(text)} is too long") from None
+
+
+def _instant(text: str | None, *, past: bool) -> datetime | None:
+    if text is None:
+        return None
+    if _SPAN.fullmatch(text):
+        try:
+            return datetime.now(UTC) + (-_span(text) if past else _span(text))
+        except OverflowError:
+            raise OptionError(f"{shown(text)} is too long") from None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"a time is a span like 2h or an instant like 2026-07-10T21:00Z, not {shown(text)}"
+        ) from None
+    return found if found.tzinfo is not None else found.astimezone()

@@ -1,0 +1,253 @@
+"""thyme evaluate: the documents' evaluation, from traces to a report.
+
+Clauses: P5–P7, P10, S16.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thyme.model.errors import OptionError, shown
+
+if TYPE_CHECKING:
+    from thyme.cli.commands import Commands
+    from thyme.pipeline.evaluate import Evaluation
+    from thyme.pipeline.sweep import Progress
+    from thyme.pipeline.warehouse import Stage
+    from thyme.report.report import Report
+
+PRESETS = ("quick", "paper")
+PROFILES = ("paper", "robust", "both")
+SAY_EVERY_S = 15.0
+
+HELP = """\
+presets:
+  quick   three substrates, two small networks: everything once, in two minutes or so
+  paper   the documents' matrix: 16 to 196 nodes, and at 100 nodes the series with crashes, with
+          devices that come and go and with devices that move; 15 runs per point. It takes half
+          a day on two cores, or more; a cluster takes it with --master
+
+What has ended is kept in the folder: the same command after an interruption, however hard, runs
+only what is missing. Runs that fail are listed and tried again next time.
+
+--master is Spark's: local[4], spark://host:7077, and so on; the default is all cores of this
+machine. On a cluster the folder must be one that all machines see (docs/pipeline.md).
+
+exit status: 0 all runs ended, 1 some failed, 2 what was asked cannot be done
+
+examples:
+  thyme evaluate --preset quick --out result
+  thyme evaluate --preset paper --only static --out result --master spark://head:7077
+"""
+
+
+def add_to(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    parser: ArgumentParser = commands.add_parser(
+        "evaluate",
+        help="simulate the documents' evaluation and write a report",
+        description="Simulate the documents' evaluation and write a report.",
+        epilog=HELP,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--preset", metavar="NAME", required=True, help=" or ".join(PRESETS))
+    parser.add_argument("--only", metavar="SERIES", help="of static,crash,transient,mobile")
+    parser.add_argument("--profile", metavar="NAME", default="paper", help="paper, robust or both")
+    parser.add_argument("--posts", metavar="W", type=Path, help="posts of your own, imported there")
+    parser.add_argument("--out", metavar="W", type=Path, required=True, help="where all is kept")
+    parser.add_argument("--master", metavar="M", help="default: local[*]")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=evaluate_command)
+
+
+def evaluate_command(args: Namespace) -> int:
+    """thyme evaluate --preset quick|paper --out W"""
+    for option, known in (("preset", PRESETS), ("profile", PROFILES)):
+        if getattr(args, option) not in known:
+            given = shown(getattr(args, option))
+            raise OptionError(f"--{option} {given} is unknown; there is {', '.join(known)}")
+    found, report = run_evaluation(args)
+    if args.json:
+        import json
+
+        print(json.dumps(as_json(found, report)))
+    else:
+        show(found, report)
+    return 1 if found.swept.failures else 0
+
+
+def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
+    """Everything that the command does, but for what it says in the end."""
+    from thyme.pipeline.evaluate import evaluate
+    from thyme.pipeline.presets import PRESETS as KNOWN
+    from thyme.pipeline.presets import series_named
+    from thyme.pipeline.session import LOCAL, spark_session
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.report.report import make_report
+    from thyme.sim.scenario import Profile
+
+    only = series_named(args.only)
+    profiles = tuple(Profile) if args.profile == "both" else (Profile(args.profile),)
+    quiet = args.json
+    warehouse = Warehouse(args.out)
+    _say("starting Spark", quiet)
+    spark = spark_session(args.master or LOCAL)
+    try:
+        with progress_bar(quiet) as on_progress:
+            found = evaluate(
+                spark,
+                KNOWN[args.preset],
+                warehouse,
+                only=only,
+                profiles=profiles,
+                posts=None if args.posts is None else Warehouse(args.posts),
+                on_progress=on_progress,
+                on_stage=lambda words: _say(words, quiet),
+            )
+    finally:
+        spark.stop()
+    _say("drawing the report", quiet)
+    return found, make_report(args.out)
+
+
+def _say(words: str, quiet: bool) -> None:
+    if not quiet and sys.stderr is not None:
+        print(f"thyme: {words} …", file=sys.stderr, flush=True)
+
+
+# How far it is
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A bar where somebody looks, a line now and then where nobody does."""
+    if quiet or sys.stderr is None:
+        yield None
+    elif sys.stderr.isatty():
+        with _Bar() as bar:
+            yield bar.show
+    else:
+        yield _Lines().show
+
+
+class _Bar:
+    """Done of total, the rate, the time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        self._bars = Bars(
+            TextColumn("simulating"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=Console(stderr=True),
+        )
+        self._task: Any = None
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def show(self, now: Progress) -> None:
+        fields: Any = {"rate": _rate(now), "left": _left(now)}
+        if self._task is None:
+            self._bars.start()
+            self._task = self._bars.add_task("", total=now.total, **fields)
+        self._bars.update(self._task, completed=now.done, **fields)
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._said_s = time.monotonic()
+        self._done = -1
+
+    def show(self, now: Progress) -> None:
+        over = now.done == now.total and self._done != now.total
+        if over or time.monotonic() > self._said_s + SAY_EVERY_S:
+            self._said_s, self._done = time.monotonic(), now.done
+            words = f"{now.done}/{now.total} runs, {_rate(now)}, {_left(now)}"
+            print(f"thyme: {words}", file=sys.stderr, flush=True)
+
+
+def _rate(now: Progress) -> str:
+    failed = f", {now.failed} failed" if now.failed else ""
+    return f"{60 * now.runs_per_s:.1f} per minute{failed}"
+
+
+def _left(now: Progress) -> str:
+    if now.left_s is None:
+        return "time left: not known yet"
+    seconds = round(now.left_s)
+    if seconds < 60:
+        return f"{seconds} s left"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min left"
+    return f"{seconds / 3_600:.1f} h left"
+
+
+# In the end
+
+
+def as_json(found: Evaluation, report: Report) -> dict[str, Any]:
+    """What was written, as plain data."""
+    swept = found.swept
+    return {
+        "runs": {
+            "planned": swept.planned,
+            "found": swept.found,
+            "ran": swept.ran,
+            "failed": [{"run_id": each.run_id, "error": each.error} for each in swept.failures],
+            "wall_s": round(swept.wall_s, 1),
+            "simulating_s": round(swept.simulating_s, 1),
+            "cores": swept.cores,
+            "overhead": None if swept.overhead is None else round(swept.overhead, 3),
+        },
+        "tables": {name: rows for stage in _stages(found) for name, rows in _rows(stage)},
+        "report": report.as_json(),
+    }
+
+
+def show(found: Evaluation, report: Report) -> None:
+    """What was written, for people."""
+    from thyme.cli.report import show_report
+
+    swept = found.swept
+    print(
+        f"runs: {swept.planned} planned, {swept.found} found from before, {swept.ran} run now in "
+        f"{swept.wall_s:.0f} s, {len(swept.failures)} failed"
+    )
+    if swept.overhead is not None:
+        print(
+            f"  {swept.simulating_s:.0f} s of simulation on {swept.cores} cores: "
+            f"{swept.overhead:.0%} more than they alone take"
+        )
+    for failure in swept.failures[:10]:
+        print(f"  failed: {failure.run_id}: {failure.error}")
+    if len(swept.failures) > 10:
+        print(f"  … and {len(swept.failures) - 10} more")
+    for stage in _stages(found):
+        print(f"{stage.folder}/")
+        for name, rows in _rows(stage):
+            print(f"  {name:<14}{rows:>10,} rows")
+    show_report(report)
+
+
+def _stages(found: Evaluation) -> tuple[Stage, ...]:
+    return found.traces, found.metrics
+
+
+def _rows(stage: Stage) -> list[tuple[str, int]]:
+    return [(name, facts.rows) for name, facts in stage.manifest.tables.items()]

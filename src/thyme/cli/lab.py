@@ -1,0 +1,197 @@
+"""thyme lab: many real nodes on one machine, with virtual radios between them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from thyme.model.errors import OptionError, shown
+
+if TYPE_CHECKING:
+    from thyme.cli.commands import Commands
+    from thyme.live.lab_run import LabState
+
+SUBSTRATES = ("dcs", "ls", "es")
+NOTHING, FOUND = 1, 0
+
+HELP = """\
+A lab is real processes, started as a user would start them, each with a virtual radio: datagrams
+reach whoever stands within --range and is not hit by --loss. Without root, all are on loopback and
+the radio is a process in between. With root, --namespaces gives each node a network of its own.
+
+examples:
+  thyme lab up --nodes 12 --area 120x80
+  thyme lab up --nodes 12 --area 120x80 --range 50 --loss 5%     several hops, and some loss
+  sudo thyme lab up --nodes 12 --namespaces
+  thyme lab status
+  thyme lab down
+"""
+
+
+def add_to(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    parser: ArgumentParser = commands.add_parser(
+        "lab",
+        help="many real nodes on this machine, with virtual radios",
+        description="Many real nodes on one machine, with virtual radios between them.",
+        epilog=HELP,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    group = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_up(group)
+    status = group.add_parser("status", help="how the lab is doing")
+    status.add_argument("--json", action="store_true", help="print one JSON object")
+    status.set_defaults(run=status_command)
+    down = group.add_parser("down", help="end the lab and all its processes")
+    down.set_defaults(run=down_command)
+    for command in (status, down):
+        _add_directory(command)
+
+
+def _add_up(group: Commands) -> None:
+    up: ArgumentParser = group.add_parser(
+        "up", help="start a lab", epilog=HELP, formatter_class=RawDescriptionHelpFormatter
+    )
+    up.add_argument("--nodes", metavar="N", type=int, default=12, help="default: 12")
+    up.add_argument("--area", metavar="WxH", default="120x80", help="metres; default: 120x80")
+    up.add_argument("--cell", metavar="M", type=float, default=40.0, help="default: 40")
+    up.add_argument("--substrate", choices=SUBSTRATES, default="dcs", help="default: dcs")
+    up.add_argument(
+        "--range", metavar="M", type=float, default=0.0, help="default: 2.83 cells, as DCS wants"
+    )
+    up.add_argument("--loss", metavar="P", default="0%", help="for each receiver; default: 0%%")
+    up.add_argument("--delay", metavar="MS", type=float, default=0.0, help="default: 0")
+    up.add_argument("--namespaces", action="store_true", help="a network for each node; needs root")
+    up.add_argument("--seed", metavar="N", type=int, default=1, help="of places and losses")
+    up.add_argument("--world", metavar="NAME", default="lab", help="default: lab")
+    up.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_directory(up)
+    up.set_defaults(run=up_command)
+
+
+def _add_directory(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir", metavar="DIR", type=Path, help="where it is kept; default: your state directory"
+    )
+
+
+def up_command(args: Namespace) -> int:
+    """thyme lab up"""
+    from thyme.live.lab import up
+    from thyme.live.lab_plan import LabPlan
+
+    width_m, height_m = as_area(args.area)
+    plan = LabPlan(
+        nodes=args.nodes,
+        width_m=width_m,
+        height_m=height_m,
+        cell_m=args.cell,
+        substrate=args.substrate,
+        range_m=args.range,
+        loss=as_share(args.loss),
+        delay_ms=args.delay,
+        namespaces=args.namespaces,
+        seed=args.seed,
+        world=args.world,
+    )
+    progress = _Progress()
+    state = up(_directory(args), plan, progress.show)
+    progress.end()
+    _print(state, as_json=args.json)
+    return FOUND
+
+
+def status_command(args: Namespace) -> int:
+    """thyme lab status"""
+    from thyme.live.lab import look
+
+    state = look(_directory(args))
+    if state is None:
+        print("no lab is up", file=sys.stderr)
+        return NOTHING
+    _print(state, as_json=args.json)
+    return FOUND
+
+
+def down_command(args: Namespace) -> int:
+    """thyme lab down"""
+    from thyme.live.lab import down
+
+    count = down(_directory(args))
+    print(f"{count} nodes ended" if count else "no lab is up", file=sys.stderr)
+    return FOUND
+
+
+def as_area(text: str) -> tuple[float, float]:
+    """Reads 120x80."""
+    width, by, height = text.partition("x")
+    try:
+        if by:
+            return float(width), float(height)
+    except ValueError:
+        pass
+    raise OptionError(f"an area is written 120x80, in metres, not {shown(text)}")
+
+
+def as_share(text: str) -> float:
+    """Reads 5% or 0.05."""
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise OptionError(f"a loss is written 5% or 0.05, not {shown(text)}") from None
+
+
+def _directory(args: Namespace) -> Path:
+    from thyme.live.lab import usual_directory
+
+    directory: Path = args.dir or usual_directory()
+    return directory.absolute()
+
+
+class _Progress:
+    """How many nodes are there, on one line of a terminal."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+
+    def show(self, state: LabState) -> None:
+        here = sum(node.state == "up" for node in state.nodes)
+        if here != self._shown and sys.stderr.isatty():
+            print(f"\r{here} of {len(state.nodes)} nodes are up", end="", file=sys.stderr)
+            self._shown = here
+
+    def end(self) -> None:
+        if self._shown >= 0:
+            print(file=sys.stderr)
+
+
+def _print(state: LabState, *, as_json: bool) -> None:
+    import msgspec
+
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(state)))
+        return
+    from rich.table import Table
+
+    from thyme.cli.terminal import Terminal
+
+    plan = state.plan
+    table = Table(
+        title=f"{plan.substrate} on {plan.width_m:g} x {plan.height_m:g} m, "
+        f"range {plan.reach_m:.0f} m, loss {plan.loss:.0%}",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+    )
+    for name in ("node", "place", "state", "in reach", "URL", "process"):
+        table.add_column(name, justify="left" if name in ("state", "URL") else "right")
+    for node in state.nodes:
+        place = f"{node.place[0]:g}, {node.place[1]:g}"
+        row = (node.number, place, node.state, len(node.reaches), node.url, node.pid)
+        table.add_row(*map(str, row))
+    terminal = Terminal()
+    terminal.print(table)
+    terminal.print(f"datagrams carried: {state.carried:,}, lost: {state.lost:,}")

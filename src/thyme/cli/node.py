@@ -1,0 +1,213 @@
+"""thyme node, thyme server, thyme worlds: a device in a live world, and which worlds there are.
+
+Clauses: M21, M24, E5.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thyme.model.errors import OptionError, shown
+
+if TYPE_CHECKING:
+    from thyme.cli.commands import Commands
+    from thyme.live.sockets import Place
+    from thyme.live.world import Wanted
+    from thyme.model.worlds import Area
+
+DATA = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "thyme"
+HTTP = "127.0.0.1:8473"
+
+NODE = """\
+Nodes find each other by multicast on one interface, and store what they know in DIR. The node runs
+until Ctrl-C or SIGTERM; started again, it is who it was before. Applications on this machine use it
+at the address given by --http; see docs/live.md.
+
+substrates:
+  dcs   the devices in a place are the store (the default with --area)
+  ls    each device keeps its own (the default without)
+  es    one server keeps everything: start it with thyme server
+
+examples:
+  thyme node --world lisbon --create
+  thyme node --world lisbon
+  thyme node --world lisbon --create --area 400x200 --cell 40 --position 120,80
+"""
+SERVER = """\
+The same as a node of substrate es that makes its world. Others join with thyme node.
+
+example:
+  thyme server --world lisbon
+"""
+
+
+def add_to(commands: Commands) -> None:
+    """Adds the commands to the parser."""
+    node = _parser(commands, "node", "be in a live world", "Run a node in a live world.", NODE)
+    node.add_argument("--substrate", metavar="S", help="dcs, ls or es; default: the world's")
+    node.add_argument("--create", action="store_true", help="make the world, if it is not there")
+    node.add_argument("--area", metavar="WxH", help="of a new world of dcs, in metres")
+    node.add_argument("--cell", metavar="M", type=float, help="how wide a cell is; default: 40")
+    node.add_argument("--position", metavar="X,Y", help="where the device is; default: the middle")
+    node.set_defaults(run=node_command)
+    server = _parser(commands, "server", "serve a world of es", "Serve a world of ES.", SERVER)
+    server.set_defaults(
+        run=node_command, substrate="es", create=True, area=None, cell=None, position=None
+    )
+    worlds = commands.add_parser(
+        "worlds",
+        help="list the live worlds around",
+        description="Listen for nodes in reach, and list their worlds.",
+    )
+    add_network(worlds)
+    worlds.add_argument("--seconds", metavar="S", type=float, default=2.5, help="default: 2.5")
+    worlds.add_argument("--json", action="store_true", help="print one JSON array")
+    worlds.set_defaults(run=worlds_command)
+
+
+def _parser(commands: Commands, name: str, purpose: str, words: str, more: str) -> ArgumentParser:
+    parser: ArgumentParser = commands.add_parser(
+        name,
+        help=purpose,
+        description=words,
+        epilog=more,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--world", metavar="NAME", required=True, help="which world")
+    parser.add_argument("--wid", metavar="ID", help="the identifier of a world to make")
+    parser.add_argument("--data", metavar="DIR", type=Path, default=DATA, help=f"default: {DATA}")
+    parser.add_argument("--memory", action="store_true", help="keep nothing on the disk")
+    add_network(parser)
+    parser.add_argument("--port", metavar="N", type=int, default=0, help="UDP port; default: any")
+    parser.add_argument("--http", metavar="A:PORT", default=HTTP, help=f"default: {HTTP}")
+    parser.add_argument("--patience", metavar="S", type=float, default=10.0,
+        help="how long to look for the world; default: 10")  # fmt: skip
+    parser.add_argument("--log-json", action="store_true", help="log as JSON, one line an event")
+    return parser
+
+
+def add_network(parser: ArgumentParser) -> None:
+    """Adds the options that say which network."""
+    parser.add_argument("--interface", metavar="I", help="its name or IPv4 address; default: found")
+    parser.add_argument("--group", metavar="A:PORT", help="the multicast group that all share")
+
+
+def node_command(args: Namespace) -> int:
+    """thyme node --world NAME"""
+    need_live()
+    from thyme.control import logs
+    from thyme.control.daemon import Running, run
+
+    running = Running(wanted=wanted(args), http=host_and_port(args.http, "--http"))
+    logs.set_up(as_json=args.log_json)
+    runner()(run(running))
+    return 0
+
+
+def worlds_command(args: Namespace) -> int:
+    """thyme worlds"""
+    need_live()
+    import msgspec
+
+    from thyme.control.status import world_of
+    from thyme.live.discovery import hear_worlds
+    from thyme.live.sockets import Sockets
+
+    async def listen() -> Any:
+        sockets = Sockets(network(args))
+        await sockets.open()
+        try:
+            return await hear_worlds(sockets, args.seconds)
+        finally:
+            sockets.close()
+
+    found = [world_of(world) for world in runner()(listen()).values()]
+    found.sort(key=lambda world: (world.name, world.wid))
+    if args.json:
+        print(json.dumps(msgspec.to_builtins(found)))
+        return 0
+    for world in found:
+        print(f"{world.name}  {world.substrate}  {world.wid}")
+    if not found:
+        print("no world was heard")
+    return 0
+
+
+def wanted(args: Namespace) -> Wanted:
+    """What the options of `thyme node` ask for."""
+    from thyme.live.world import Wanted
+
+    area = None if args.area is None else _area(args.area)
+    return Wanted(
+        world=args.world,
+        substrate=args.substrate,
+        create=args.create,
+        area=area,
+        cell_m=args.cell if args.cell is not None or area is None else 40.0,
+        wid=args.wid,
+        at=None if args.position is None else _pair(args.position, ",", "--position X,Y"),
+        data=None if args.memory else args.data,
+        network=network(args),
+        patience_s=args.patience,
+    )
+
+
+def network(args: Namespace) -> Place:
+    """What the options say of the network."""
+    from thyme.live.interfaces import address_of
+    from thyme.live.sockets import GROUP, PORT, Place
+
+    group, group_port = (
+        (GROUP, PORT) if args.group is None else host_and_port(args.group, "--group")
+    )
+    port = getattr(args, "port", 0)
+    if not 0 <= port <= 65_535:
+        raise OptionError(f"a port is a number from 0 to 65535, not {port}")
+    return Place(
+        interface=address_of(args.interface), port=port, group=group, group_port=group_port
+    )
+
+
+def host_and_port(text: str, option: str) -> tuple[str, int]:
+    """What is written 127.0.0.1:8473."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise OptionError(f"{option} is an address and a port, like {HTTP}, not {shown(text)}")
+    return host.strip("[]"), int(port)
+
+
+def _area(text: str) -> Area:
+    from thyme.model.worlds import Area
+
+    return Area(*_pair(text, "x", "--area WxH"))
+
+
+def _pair(text: str, between: str, option: str) -> tuple[float, float]:
+    try:
+        one, other = map(float, text.split(between))
+    except ValueError:
+        raise OptionError(f"{option} takes two numbers, not {shown(text)}") from None
+    return one, other
+
+
+def need_live() -> None:
+    """Says so, where what live nodes need is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("aiohttp") is None:
+        raise OptionError("live nodes need some more packages: pip install 'thyme[live]'")
+
+
+def runner() -> Any:
+    """What runs a coroutine: uvloop where it is there, else asyncio."""
+    try:
+        import uvloop
+    except ImportError:
+        import asyncio
+
+        return asyncio.run
+    return uvloop.run

@@ -1,0 +1,68 @@
+"""thyme trace: from the posts of a warehouse to what users do.
+
+Clauses: P3, P10.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from thyme.cli.spark_stage import add_options, session, show, whole
+
+if TYPE_CHECKING:
+    from thyme.cli.commands import Commands
+
+
+def add_to(commands: Commands) -> None:
+    """Adds the commands to the parser."""
+    group = commands.add_parser(
+        "trace",
+        help="make a trace from posts",
+        description="What users do, from their posts.",
+    ).add_subparsers(metavar="COMMAND", required=True)
+    parser = group.add_parser(
+        "build",
+        help="make the trace of the most active users",
+        description="Make the trace of the most active users of a match, by the documents' rules.",
+    )
+    parser.add_argument(
+        "--posts", metavar="DIR", type=Path, required=True, help="the warehouse with the posts"
+    )
+    whole(parser, "--users", "how many of the most active", 100)
+    whole(parser, "--seed", "what is drawn comes from", 1)
+    parser.add_argument(
+        "--boolean", metavar="SHARE", type=float, default=0.0,
+        help="how many queries are formulas; default: 0",
+    )  # fmt: skip
+    parser.add_argument(
+        "--publishers", metavar="SHARE", type=float,
+        help="how many only publish, the others only subscribe; default: all do both",
+    )  # fmt: skip
+    add_options(parser)
+    parser.set_defaults(run=build_command)
+
+
+def build_command(args: Namespace) -> int:
+    """thyme trace build --posts DIR --users N --seed N --out DIR"""
+    from thyme.pipeline.session import need_spark
+
+    need_spark()
+    from thyme.pipeline.jobs import build_trace
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.traces.rules import Rules
+
+    posts = Warehouse(args.posts).open("posts")
+    rules = Rules(boolean_share=args.boolean)
+    with session(args) as spark:
+        stage = build_trace(
+            spark, Warehouse(args.out), posts, args.users, args.seed, rules, args.publishers
+        )
+    counts = stage.manifest.notes["operations"]
+
+    def lines() -> Iterator[str]:
+        yield ", ".join(f"{count:,} {kind}s" for kind, count in counts.items())
+
+    return show(args, stage, lines)

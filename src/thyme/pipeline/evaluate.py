@@ -1,0 +1,273 @@
+"""The evaluation: traces, sweep and metrics one after the other, kept in a warehouse.
+
+Stage `match` holds the traces, one file each, and what they are made of; `runs/` the results of
+single runs, which outlive changes of the plan; stage `metrics` the tables that a report is made of.
+Clauses: P3, P5, P6, P10, C21.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from thyme.model.errors import ThymeError
+from thyme.pipeline.presets import Preset, scenarios
+from thyme.pipeline.runs import SUFFIX, PlannedRun, digest_of, done_in
+from thyme.pipeline.sweep import Progress, Swept, sweep
+from thyme.pipeline.warehouse import Draft, Stage, Warehouse
+from thyme.sim.scenario import PUBLISHERS_SHARE, Kind, Profile, Scenario
+from thyme.traces.match import Match, MatchConfig
+from thyme.traces.posts import Post
+from thyme.traces.rules import Rules, match_trace
+from thyme.traces.table import write_trace
+from thyme.traces.trace import Trace, kind_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+C21_USERS = 100
+BIN_S = 10
+TRACE_COUNTS = pa.schema(
+    [
+        pa.field("users", pa.int32(), nullable=False),
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("operations", pa.int64(), nullable=False),
+    ]
+)
+TIMELINE = pa.schema(
+    [
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("at_s", pa.int32(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("operations", pa.int64(), nullable=False),
+    ]
+)
+TRACES, RUNS, METRICS = "match", "runs", "metrics"
+
+
+class EvaluationError(ThymeError):
+    """There is nothing to make tables of."""
+
+    code = "no_results"
+
+
+class TraceOf(msgspec.Struct, frozen=True, order=True):
+    """Which trace a run has: so many users of the match of a seed."""
+
+    seed: int
+    users: int
+    split: bool
+    """Whether users are publishers or subscribers, and not both (S7)."""
+    lasts_us: int
+
+    @property
+    def file(self) -> str:
+        """Where it is kept."""
+        roles = "split" if self.split else "both"
+        lasts_s = self.lasts_us // 1_000_000
+        return f"seed-{self.seed}-users-{self.users:03}-{roles}-{lasts_s}s.parquet"
+
+
+def trace_of(scenario: Scenario) -> TraceOf:
+    """The trace of a scenario: the same in every topology and substrate."""
+    lasts_us = scenario.timeline.operations_us
+    return TraceOf(scenario.seed, scenario.nodes, scenario.kind is Kind.CRASH, lasts_us)
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluation came to."""
+
+    traces: Stage
+    swept: Swept
+    metrics: Stage
+
+
+def evaluate(
+    spark: SparkSession,
+    preset: Preset,
+    warehouse: Warehouse,
+    *,
+    only: Sequence[Kind] = tuple(Kind),
+    profiles: Sequence[Profile] = (Profile.PAPER,),
+    posts: Warehouse | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_stage: Callable[[str], None] = lambda words: None,
+) -> Evaluation:
+    """Carries out what is missing of a preset, and makes the tables."""
+    wanted = scenarios(preset, only, profiles)
+    on_stage("making traces")
+    traces = make_traces(warehouse, preset, wanted, spark, posts)
+    runs = plan(wanted, Path(traces.table("traces")))
+    folder = warehouse.path / RUNS
+    on_stage(f"simulating {len(runs)} runs")
+    swept = sweep(spark, runs, folder, on_progress)
+    ended = sorted({run.run_id for run in runs} & done_in(folder))
+    if not ended:
+        raise EvaluationError(
+            f"no run ended well; the first failed with {swept.failures[0].error}"
+            if swept.failures
+            else "there are no runs: nothing of what was asked for can be simulated"
+        )
+    on_stage("measuring")
+    return Evaluation(
+        traces=traces,
+        swept=swept,
+        metrics=_metrics(spark, warehouse, traces, folder, ended, swept, preset),
+    )
+
+
+def plan(wanted: Iterable[Scenario], traces: Path) -> list[PlannedRun]:
+    """The table of runs (P5)."""
+    digests: dict[str, str] = {}
+    runs = []
+    for scenario in wanted:
+        file = traces / trace_of(scenario).file
+        digest = digests.get(file.name)
+        if digest is None:
+            digest = digests[file.name] = digest_of(file)
+        runs.append(
+            PlannedRun(
+                scenario=scenario,
+                trace=str(file.resolve()),
+                trace_digest=digest,
+                version=version("thyme"),
+            )
+        )
+    return runs
+
+
+# Traces
+
+
+Tracer = Callable[[TraceOf], Trace]
+
+
+def _synthetic(posts: int) -> Tracer:
+    """Traces of the synthetic match; the posts of each seed are made once."""
+    made: dict[int, list[Post]] = {}
+
+    def trace(which: TraceOf) -> Trace:
+        if which.seed not in made:
+            made[which.seed] = list(Match(which.seed, MatchConfig(posts=posts)))
+        return match_trace(which.seed, made[which.seed], which.users, *_how(which))
+
+    return trace
+
+
+def _imported(spark: SparkSession, stage: Stage) -> Tracer:
+    """Traces of posts in a warehouse; the seed is for what is drawn besides."""
+    from thyme.pipeline.schemas import POSTS
+    from thyme.pipeline.traces import match_operations
+    from thyme.pipeline.traces import trace_of as trace_in
+
+    def trace(which: TraceOf) -> Trace:
+        posts = spark.read.schema(POSTS).parquet(stage.table("posts"))
+        operations = match_operations(posts, which.users, which.seed, *_how(which))
+        return trace_in(operations, which.users)
+
+    return trace
+
+
+def _how(which: TraceOf) -> tuple[Rules, float | None]:
+    return Rules(lasts_us=which.lasts_us), PUBLISHERS_SHARE if which.split else None
+
+
+def make_traces(
+    warehouse: Warehouse,
+    preset: Preset,
+    wanted: Iterable[Scenario],
+    spark: SparkSession,
+    posts: Warehouse | None,
+) -> Stage:
+    """The traces of all runs, and how the trace of 100 users of the documents' length looks."""
+    which = sorted({trace_of(scenario) for scenario in wanted})
+    seeds = range(1, preset.repetitions + 1)
+    full = [TraceOf(seed, C21_USERS, False, Rules().lasts_us) for seed in seeds]
+    stage = None if posts is None else posts.open("posts")
+
+    def build(draft: Draft) -> None:
+        ours = _synthetic(preset.posts) if stage is None else _imported(spark, stage)
+        whole = _synthetic(MatchConfig().posts) if stage is None else ours
+        for each in which:
+            write_trace(ours(each), draft.path("traces") / each.file)
+        theirs = {each.seed: whole(each) for each in full}
+        counts, bins = trace_counts(theirs), timeline(theirs)
+        pq.write_table(counts, draft.path("trace_counts") / "part-0.parquet")
+        pq.write_table(bins, draft.path("timeline") / "part-0.parquet")
+
+    config = {"posts": preset.posts, "full": list(seeds), "traces": [each.file for each in which]}
+    inputs = {} if stage is None else {"posts": stage.fingerprint}
+    return warehouse.stage(TRACES, config, inputs, build)
+
+
+def trace_counts(traces: dict[int, Trace]) -> pa.Table:
+    """How many operations of each kind there are, by seed (C21)."""
+    rows = [
+        {"users": trace.users, "seed": seed, "kind": kind, "operations": count}
+        for seed, trace in traces.items()
+        for kind, count in trace.counts().items()
+    ]
+    return pa.Table.from_pylist(rows, TRACE_COUNTS)
+
+
+def timeline(traces: dict[int, Trace]) -> pa.Table:
+    """How operations are distributed over time (F, Fig. 9)."""
+    rows = [
+        {"seed": seed, "at_s": at_s, "kind": kind, "operations": count}
+        for seed, trace in traces.items()
+        for (at_s, kind), count in sorted(_binned(trace).items())
+    ]
+    return pa.Table.from_pylist(rows, TIMELINE)
+
+
+def _binned(trace: Trace) -> Counter[tuple[int, str]]:
+    width_us = BIN_S * 1_000_000
+    return Counter((op.at_us // width_us * BIN_S, kind_of(op)) for op in trace.operations)
+
+
+# Metrics
+
+
+def _metrics(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    traces: Stage,
+    folder: Path,
+    ended: Sequence[str],
+    swept: Swept,
+    preset: Preset,
+) -> Stage:
+    """The tables that a report is made of."""
+    from thyme.pipeline import metrics
+
+    def build(draft: Draft) -> None:
+        files = [str(folder / f"{run_id}{SUFFIX}") for run_id in ended]
+        results = metrics.read_results(spark, files)
+        draft.write("runs", metrics.runs(results), files=1)
+        draft.write("measures", metrics.measures(results), files=1)
+        schema = metrics.MEASURES
+        measured = spark.read.schema(schema).parquet(str(draft.path("measures")))
+        draft.write("points", metrics.points(measured, metrics.runs(results)), files=1)
+        draft.write("cell_work", metrics.cell_work(results), files=1)
+        draft.note(**dict(_facts(preset, swept)))
+
+    config = {"preset": preset.name, "failed": [each.run_id for each in swept.failures]}
+    named = blake2b("\n".join(ended).encode(), digest_size=16).hexdigest()
+    inputs = {"traces": traces.fingerprint, "runs": named}
+    return warehouse.stage(METRICS, config, inputs, build)
+
+
+def _facts(preset: Preset, swept: Swept) -> Iterator[tuple[str, Any]]:
+    yield "preset", preset.name
+    yield "planned", swept.planned
+    yield "operations_s", preset.timeline.operations_us // 1_000_000
+    yield "failures", [{"run_id": each.run_id, "error": each.error} for each in swept.failures]

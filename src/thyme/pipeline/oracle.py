@@ -1,0 +1,165 @@
+"""The oracle at scale: the notifications of a perfect execution of a trace, as one join.
+
+Every conjunction of every subscription is filed under its rarest tag, every object under each of
+its tags that a conjunction is filed under; those that meet are compared in full: tags, frame, what
+was deleted, expired or revoked before. An object that satisfies several conjunctions of one
+query counts for the first of them, so each notification comes out once. A tag with much work is
+cut into pieces that any task can take. The result is that of `traces.oracle`.
+Clauses: P4, P8, S15, M10, M11, M14–M16, M18, M29.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from thyme.pipeline.schemas import CONJUNCTIONS, NOTIFICATIONS, shaped
+from thyme.traces.operations import conjunctions_of
+
+ORDER = ("at_us", "user", "sid", "oid")
+"""What notifications are in order of, as in `traces.oracle`."""
+PIECE_OBJECTS = 50_000
+PIECE_PAIRS = 500_000
+"""How many objects, and pairs with subscriptions, a piece of a tag's work has at most."""
+PIECES_MAX = 10_000
+
+
+def expected_notifications(operations: DataFrame) -> DataFrame:
+    """Every notification that is due, in no order, in the columns of NOTIFICATIONS."""
+    objects = _objects(operations)
+    subscriptions = _filed(_subscriptions(operations), objects)
+    keys = _pieces(subscriptions)
+    asked = subscriptions.join(F.broadcast(keys.select("tag", "pieces")), "tag").withColumn(
+        "piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1))
+    )
+    held = (
+        objects.withColumn("tag", F.explode("tags"))
+        # Sent to all, because a join by tag would gather a hot one in one task.
+        .join(F.broadcast(keys.select("tag", "pieces")), "tag")
+        .withColumn("piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int"))
+        .drop("pieces")
+    )
+    due = held.join(asked, ["tag", "piece"]).where(_framed() & _in_time() & _matching())
+    told = due.select(
+        F.greatest("published_us", "asked_us").alias("at_us"),
+        "user",
+        "sid",
+        "oid",
+        "owner",
+        (F.col("object_number") < F.col("number")).alias("past"),
+    )
+    return shaped(told, NOTIFICATIONS)
+
+
+def _objects(operations: DataFrame) -> DataFrame:
+    """The objects of a trace, each with the number of its delete, if there is one."""
+    inserts = operations.where("op = 'insert'").select(
+        F.col("number").alias("object_number"),
+        F.col("at_us").alias("published_us"),
+        F.col("user").alias("owner"),
+        "oid",
+        "tags",
+        "life_us",
+    )
+    deletes = operations.where("op = 'delete'").select("oid", F.col("number").alias("deleted"))
+    return inserts.join(F.broadcast(deletes), "oid", "left")
+
+
+def _subscriptions(operations: DataFrame) -> DataFrame:
+    """The conjunctions of a trace's subscriptions, each with the number of its unsubscribe."""
+    subscribes = operations.where("op = 'subscribe'").select(
+        "number", F.col("at_us").alias("asked_us"), "user", "sid", "query", "start_us", "end_us"
+    )
+    unsubscribes = operations.where("op = 'unsubscribe'")
+    revoked = unsubscribes.select("sid", F.col("number").alias("revoked"))
+    return subscribes.join(revoked, "sid", "left")
+
+
+def _filed(subscriptions: DataFrame, objects: DataFrame) -> DataFrame:
+    """Subscriptions by conjunction, each with its rarest tag and how many objects have that.
+
+    Where a tag is wanted that no object has, the conjunction is left out: nothing satisfies it.
+    """
+    counts = objects.select(F.explode("tags").alias("tag")).groupBy("tag").count()
+    conjunctions = subscriptions.select("query").distinct().mapInArrow(_parsed, CONJUNCTIONS)
+    rarest = (
+        conjunctions.select("query", "place", F.explode("positive").alias("tag"))
+        .join(counts, "tag", "left")
+        .groupBy("query", "place")
+        .agg(F.min(F.struct(F.coalesce("count", F.lit(0)).alias("objects"), "tag")).alias("key"))
+        .where("key.objects > 0")
+        .select("query", "place", "key.tag", "key.objects")
+    )
+    return subscriptions.join(conjunctions.join(rarest, ["query", "place"]), "query").drop(
+        "query", "place"
+    )
+
+
+def _pieces(subscriptions: DataFrame) -> DataFrame:
+    """Into how many pieces the work of each tag is cut."""
+    objects, asking = F.col("objects"), F.col("asking")
+    pieces = F.ceil(F.greatest(objects / PIECE_OBJECTS, objects * asking / PIECE_PAIRS))
+    return (
+        subscriptions.groupBy("tag", "objects")
+        .agg(F.count("*").alias("asking"))
+        .select("tag", F.least(pieces, F.lit(PIECES_MAX)).cast("int").alias("pieces"))
+    )
+
+
+def _framed() -> Column:
+    """The object was published inside the frame; both ends belong to it."""
+    published = F.col("published_us")
+    after = F.col("start_us").isNull() | (F.col("start_us") <= published)
+    return after & (F.col("end_us").isNull() | (published <= F.col("end_us")))
+
+
+def _in_time() -> Column:
+    """What came second found the first still there: the subscription standing, or the object."""
+    inserted, asked = F.col("object_number"), F.col("number")
+    standing = F.col("revoked").isNull() | (F.col("revoked") > inserted)
+    undeleted = F.col("deleted").isNull() | (F.col("deleted") > asked)
+    alive = F.col("life_us").isNull() | (
+        F.col("published_us") + F.col("life_us") > F.col("asked_us")
+    )
+    return F.when(inserted > asked, standing).otherwise(undeleted & alive)
+
+
+def _matching() -> Column:
+    """The object satisfies the conjunction, and none that stands before it in the query."""
+    already = F.exists("earlier", lambda each: _satisfied(each["positive"], each["negative"]))
+    first = (F.size("earlier") == 0) | ~already
+    return _satisfied(F.col("positive"), F.col("negative")) & first
+
+
+def _satisfied(positive: Column, negative: Column) -> Column:
+    wanted = F.size(F.array_except(positive, F.col("tags"))) == 0
+    return wanted & ~F.arrays_overlap(negative, F.col("tags"))
+
+
+def _parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The conjunctions of queries."""
+    words = pa.list_(pa.string())
+    literals = pa.struct([("positive", words), ("negative", words)])
+    schema = pa.schema(
+        [
+            ("query", pa.string()),
+            ("place", pa.int32()),
+            *literals,
+            ("earlier", pa.list_(literals)),
+        ]
+    )
+    for batch in batches:
+        rows = []
+        for query in batch.column("query").to_pylist():
+            parts = [
+                {"positive": list(each.positive), "negative": list(each.negative)}
+                for each in conjunctions_of(query)
+            ]
+            rows += [
+                {"query": query, "place": place, **part, "earlier": parts[:place]}
+                for place, part in enumerate(parts)
+            ]
+        yield from pa.Table.from_pylist(rows, schema=schema).to_batches()

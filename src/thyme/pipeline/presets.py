@@ -1,0 +1,131 @@
+"""Presets: which runs an evaluation has.
+
+`paper` is the documents' matrix: six sizes, and at 100 nodes the series with crashes, with devices
+that come and go, and with devices that move; 15 runs per point. `quick` is a small part of it in a
+shorter match at the same rates, to see everything once.
+Clauses: P5, S6, S7, S11, S12, S16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from thyme.model.errors import OptionError, shown
+from thyme.model.frames import SECOND_US
+from thyme.sim.scenario import Kind, Profile, Scenario, ScenarioError, Substrate, Timeline
+
+POSTS = 20_600
+"""Of the synthetic match; the most active 100 users give about 4,500 of them (C21)."""
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """The points of each series, and how often each is run."""
+
+    name: str
+    sizes: tuple[int, ...]
+    nodes: int
+    """In the series that do not vary the size."""
+    crashing: tuple[float, ...]
+    transient: tuple[float, ...]
+    speeds_m_s: tuple[float, ...]
+    topologies: int
+    repetitions: int
+    timeline: Timeline = Timeline()
+    posts: int = POSTS
+
+
+PAPER = Preset(
+    name="paper",
+    sizes=(16, 36, 64, 100, 144, 196),
+    nodes=100,
+    crashing=(0.05, 0.1, 0.2, 0.4),
+    transient=(0.05, 0.1, 0.2, 0.4),
+    speeds_m_s=(0.6, 1.4, 2.5),
+    topologies=5,
+    repetitions=3,
+)
+QUICK = Preset(
+    name="quick",
+    sizes=(16, 36),
+    nodes=16,
+    crashing=(0.2, 0.8),
+    transient=(0.1, 0.4),
+    speeds_m_s=(0.6, 2.5),
+    topologies=2,
+    repetitions=1,
+    # Long enough for the crashes, which fall between 200 and 300 s.
+    timeline=Timeline(operations_us=300 * SECOND_US, quiet_us=30 * SECOND_US),
+    posts=POSTS // 2,
+)
+PRESETS = {preset.name: preset for preset in (QUICK, PAPER)}
+SERIES = tuple(kind.value for kind in Kind)
+
+
+def scenarios(
+    preset: Preset,
+    only: Sequence[Kind] = tuple(Kind),
+    profiles: Sequence[Profile] = (Profile.PAPER,),
+) -> list[Scenario]:
+    """Every run of a preset that the simulator takes."""
+    return [
+        scenario
+        for kind in Kind
+        if kind in only
+        for settings in _points(preset, kind)
+        for profile in profiles
+        for substrate in Substrate
+        for topology in range(1, preset.topologies + 1)
+        for repetition in range(1, preset.repetitions + 1)
+        if (
+            scenario := possible(
+                kind=kind,
+                profile=profile,
+                substrate=substrate,
+                topology=topology,
+                seed=repetition,
+                timeline=preset.timeline,
+                **settings,
+            )
+        )
+        is not None
+    ]
+
+
+def possible(**settings: Any) -> Scenario | None:
+    """The scenario, unless there is something in it that the simulator refuses."""
+    try:
+        return Scenario(**settings)
+    except ScenarioError:
+        return None
+
+
+def _points(preset: Preset, kind: Kind) -> Iterator[dict[str, Any]]:
+    """What varies in a series."""
+    match kind:
+        case Kind.STATIC:
+            # The point where nothing fails is that of the other series, too.
+            for nodes in sorted({*preset.sizes, preset.nodes}):
+                yield {"nodes": nodes}
+        case Kind.CRASH:
+            for share in preset.crashing:
+                yield {"nodes": preset.nodes, "failing": share}
+        case Kind.TRANSIENT:
+            for share in preset.transient:
+                yield {"nodes": preset.nodes, "failing": share}
+        case Kind.MOBILE:
+            for speed in preset.speeds_m_s:
+                yield {"nodes": preset.nodes, "speed_m_s": speed}
+
+
+def series_named(words: str | None) -> tuple[Kind, ...]:
+    """The series of `--only static,crash`; all without it."""
+    if words is None:
+        return tuple(Kind)
+    asked = [word.strip() for word in words.split(",")]
+    for word in asked:
+        if word not in SERIES:
+            raise OptionError(f"--only {shown(word)} is unknown; there is {', '.join(SERIES)}")
+    return tuple(kind for kind in Kind if kind.value in asked)

@@ -1,0 +1,339 @@
+"""Runs: one simulation of a sweep, from its plan to the row that is kept of it.
+
+A planned run is a scenario and the file of its trace; its name says what it is and ends in a digest
+of everything that its result depends on. `simulate` runs it; the result is one row with the logs
+as nested tables, in a file of its own that appears whole or not at all.
+Clauses: P5, S14–S16, S18.
+"""
+
+from __future__ import annotations
+
+import io
+import traceback
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from thyme.sim.casting import Cast
+from thyme.sim.outcome import Judge, Outcome, outcome_of
+from thyme.sim.run import Run, run
+from thyme.sim.scenario import Kind, Scenario, grid_over
+from thyme.traces.files import write_whole
+from thyme.traces.operations import Insert
+from thyme.traces.table import read_trace
+
+FORMAT = 1
+"""Of the row of a result; another one makes other names, so that old results are not taken."""
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table of runs (P5)."""
+
+    scenario: Scenario
+    trace: str
+    """The file."""
+    trace_digest: str
+    """Of its contents: the file may lie elsewhere tomorrow."""
+    version: str
+    """Thyme's: another one may give other results."""
+
+    @property
+    def run_id(self) -> str:
+        """Equal for equal inputs, wherever they lie."""
+        it = self.scenario
+        inputs = msgspec.json.encode((FORMAT, self.version, it, self.trace_digest))
+        digest = blake2b(inputs, digest_size=5).hexdigest()
+        return (
+            f"{it.kind}-{it.nodes:03}-{it.substrate}-{it.profile}-{self.parameter:g}"
+            f"-t{it.topology}-r{it.seed}-{digest}"
+        )
+
+    @property
+    def parameter(self) -> float:
+        """What varies in its series: nodes, the share that fails, or the speed."""
+        return parameter_of(self.scenario)
+
+
+def parameter_of(scenario: Scenario) -> float:
+    """What varies in the series of a scenario."""
+    match scenario.kind:
+        case Kind.STATIC:
+            return float(scenario.nodes)
+        case Kind.CRASH | Kind.TRANSIENT:
+            return scenario.failing
+        case Kind.MOBILE:
+            return scenario.speed_m_s
+
+
+def digest_of(file: Path) -> str:
+    """Of the contents of a file."""
+    return blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+# What is kept of a run
+
+_OPERATIONS = pa.struct(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("user", pa.int32(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("issued_us", pa.int64(), nullable=False),
+        pa.field("ended_us", pa.int64()),
+        pa.field("code", pa.string(), nullable=False),
+        pa.field("life_us", pa.int64()),
+    ]
+)
+_HEARD = pa.struct(
+    [
+        pa.field("user", pa.int32(), nullable=False),
+        pa.field("sid", pa.string(), nullable=False),
+        pa.field("oid", pa.string(), nullable=False),
+        pa.field("published_us", pa.int64(), nullable=False),
+        pa.field("told_us", pa.int64(), nullable=False),
+        pa.field("right", pa.bool_(), nullable=False),
+    ]
+)
+_EXPECTED = pa.struct(
+    [
+        pa.field("at_us", pa.int64(), nullable=False),
+        pa.field("user", pa.int32(), nullable=False),
+        pa.field("sid", pa.string(), nullable=False),
+        pa.field("oid", pa.string(), nullable=False),
+    ]
+)
+_DOWN = pa.struct(
+    [
+        pa.field("user", pa.int32(), nullable=False),
+        pa.field("since_us", pa.int64(), nullable=False),
+        pa.field("until_us", pa.int64()),
+    ]
+)
+_LOADS = pa.struct(
+    [
+        pa.field("node", pa.int32(), nullable=False),
+        pa.field("type", pa.string(), nullable=False),
+        *(
+            pa.field(name, pa.int64(), nullable=False)
+            for name in (
+                "sent", "sent_bytes", "heard", "heard_bytes", "forwarded", "forwarded_bytes",
+            )
+        ),
+    ]
+)  # fmt: skip
+_NODES = pa.struct(
+    [
+        pa.field("node", pa.int32(), nullable=False),
+        pa.field("server", pa.bool_(), nullable=False),
+        pa.field("cell", pa.int32(), nullable=False),
+        pa.field("frames", pa.int64(), nullable=False),
+        pa.field("frame_bytes", pa.int64(), nullable=False),
+        pa.field("retransmissions", pa.int64(), nullable=False),
+        pa.field("joules", pa.float64(), nullable=False),
+        pa.field("battery_share", pa.float64(), nullable=False),
+        pa.field("objects", pa.int64(), nullable=False),
+        pa.field("object_bytes", pa.int64(), nullable=False),
+        pa.field("metadata", pa.int64(), nullable=False),
+        pa.field("subscriptions", pa.int64(), nullable=False),
+    ]
+)
+_DROPS = pa.struct(
+    [
+        pa.field("cause", pa.string(), nullable=False),
+        pa.field("messages", pa.int64(), nullable=False),
+    ]
+)
+_MODEL = pa.struct(
+    [
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("formula", pa.float64()),
+        pa.field("simulated", pa.float64(), nullable=False),
+    ]
+)
+RESULT = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("series", pa.string(), nullable=False),
+        pa.field("substrate", pa.string(), nullable=False),
+        pa.field("profile", pa.string(), nullable=False),
+        pa.field("nodes", pa.int32(), nullable=False),
+        pa.field("parameter", pa.float64(), nullable=False),
+        pa.field("topology", pa.int64(), nullable=False),
+        pa.field("repetition", pa.int64(), nullable=False),
+        pa.field("origin_us", pa.int64(), nullable=False),
+        pa.field("end_us", pa.int64(), nullable=False),
+        pa.field("events", pa.int64(), nullable=False),
+        pa.field("wall_s", pa.float64(), nullable=False),
+        pa.field("phy_frames", pa.int64(), nullable=False),
+        pa.field("phy_bytes", pa.int64(), nullable=False),
+        pa.field("mac_retransmissions", pa.int64(), nullable=False),
+        pa.field("forwarded_bytes", pa.int64(), nullable=False),
+        pa.field("control_bytes", pa.int64(), nullable=False),
+        pa.field("operations", pa.list_(_OPERATIONS), nullable=False),
+        pa.field("notifications", pa.list_(_HEARD), nullable=False),
+        pa.field("expected", pa.list_(_EXPECTED), nullable=False),
+        pa.field("downtimes", pa.list_(_DOWN), nullable=False),
+        pa.field("loads", pa.list_(_LOADS), nullable=False),
+        pa.field("devices", pa.list_(_NODES), nullable=False),
+        pa.field("drops", pa.list_(_DROPS), nullable=False),
+        pa.field("model", pa.list_(_MODEL), nullable=False),
+    ]
+)
+"""One row per run. Instants are the run's; those of `expected` count from `origin_us`."""
+Row = dict[str, Any]
+
+
+def simulate(planned: PlannedRun) -> Row:
+    """Runs one run: scenario and trace in, the row of its result out."""
+    scenario = planned.scenario
+    found = run(scenario, read_trace(planned.trace, scenario.nodes))
+    outcome = outcome_of(found)
+    return {
+        "run_id": planned.run_id,
+        "series": scenario.kind.value,
+        "substrate": scenario.substrate.value,
+        "profile": scenario.profile.value,
+        "nodes": scenario.nodes,
+        "parameter": planned.parameter,
+        "topology": scenario.topology,
+        "repetition": scenario.seed,
+        "origin_us": scenario.timeline.origin_us,
+        "end_us": scenario.timeline.end_us,
+        "events": found.events,
+        "wall_s": found.wall_s,
+        "phy_frames": outcome.traffic.phy_frames,
+        "phy_bytes": outcome.traffic.phy_bytes,
+        "mac_retransmissions": outcome.traffic.mac_retransmissions,
+        "forwarded_bytes": outcome.traffic.forwarded_bytes,
+        "control_bytes": outcome.traffic.control_bytes,
+        "drops": [
+            {"cause": cause, "messages": count} for cause, count in outcome.traffic.dropped.items()
+        ],
+        "model": list(_model(outcome)),
+        **_logs(found),
+    }
+
+
+def _logs(found: Run) -> Row:
+    judge = Judge(found)
+    lives_us = {op.oid: op.life_us for op in found.trace.operations if isinstance(op, Insert)}
+    return {
+        "operations": [
+            msgspec.to_builtins(attempt) | {"life_us": lives_us.get(attempt.name)}
+            for attempt in found.attempts
+        ],
+        "notifications": [
+            msgspec.to_builtins(heard) | {"right": judge.right(heard)} for heard in found.heard
+        ],
+        "expected": [
+            {"at_us": note.at_us, "user": note.user, "sid": note.sid, "oid": note.oid}
+            for note in found.expected
+        ],
+        "downtimes": [
+            {"user": user, "since_us": since_us, "until_us": until_us}
+            for user, spans in found.downtimes.items()
+            for since_us, until_us in spans
+        ],
+        "loads": [
+            {"node": number, "type": kind} | msgspec.to_builtins(load)
+            for number, node in enumerate(found.measurements.nodes)
+            for kind, load in node.loads.items()
+        ],
+        "devices": list(_devices(found)),
+    }
+
+
+def _devices(found: Run) -> Iterator[Row]:
+    """What each device spent, what it keeps at the end, and the cell in which it started."""
+    grid = grid_over(found.scenario.area)
+    places = Cast(found.scenario, found.trace).places
+    rows = zip(places, found.measurements.nodes, found.census.holdings, strict=True)
+    for number, (place, node, holding) in enumerate(rows):
+        yield {
+            "node": number,
+            "server": number >= found.scenario.nodes,
+            "cell": int(grid.cell_at(place)),
+            "frames": node.frames,
+            "frame_bytes": node.frame_bytes,
+            "retransmissions": node.retransmissions,
+            "joules": node.energy.joules,
+            "battery_share": node.energy.battery_share,
+            "objects": holding.objects,
+            "object_bytes": holding.bytes,
+            "metadata": holding.metadata,
+            "subscriptions": holding.subscriptions,
+        }
+
+
+def _model(outcome: Outcome) -> Iterator[Row]:
+    """Messages by formula and as they were; an acknowledgement has no formula of its own."""
+    formula = msgspec.to_builtins(outcome.analytical.formula)
+    simulated = outcome.analytical.simulated
+    for part in sorted({*formula, *simulated} - {"hot_spot"}):
+        yield {
+            "part": part,
+            "formula": formula.get(part),
+            "simulated": float(simulated.get(part, 0)),
+        }
+    yield {"part": "hot_spot", "formula": formula["hot_spot"], "simulated": outcome.load.max}
+
+
+# Files
+
+SUFFIX, FAILED = ".parquet", ".failed.json"
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that raised instead of ending."""
+
+    run_id: str
+    error: str
+    trace_back: str
+
+
+def run_and_keep(planned: PlannedRun, folder: Path) -> Failure | None:
+    """Runs one run and writes what came of it, its result or its failure, as it ends."""
+    result, failed = folder / f"{planned.run_id}{SUFFIX}", folder / f"{planned.run_id}{FAILED}"
+    try:
+        data = parquet_bytes([simulate(planned)])
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        failure = Failure(
+            run_id=planned.run_id, error=words, trace_back="".join(traceback.format_exc())
+        )
+        write_whole(failed, msgspec.json.encode(failure))
+        return failure
+    write_whole(result, data)
+    failed.unlink(missing_ok=True)
+    return None
+
+
+def parquet_bytes(rows: list[Row]) -> bytes:
+    """Results as a Parquet file."""
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, RESULT), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def done_in(folder: Path) -> set[str]:
+    """The runs whose results are there."""
+    return {file.name.removesuffix(SUFFIX) for file in folder.glob(f"[!.]*{SUFFIX}")}
+
+
+def wall_s_of(run_id: str, folder: Path) -> float:
+    """How long a run took; nothing if it has no result."""
+    file = folder / f"{run_id}{SUFFIX}"
+    if not file.exists():
+        return 0.0
+    wall_s: float = pq.read_table(file, columns=["wall_s"]).column(0)[0].as_py()
+    return wall_s
+
+
+def failures_in(folder: Path) -> list[Failure]:
+    """The runs that failed, in order of their names."""
+    files = sorted(folder.glob(f"[!.]*{FAILED}"))
+    return [msgspec.json.decode(file.read_bytes(), type=Failure) for file in files]

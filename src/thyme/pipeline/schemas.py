@@ -1,0 +1,118 @@
+"""Schemas: the columns of every table, as constants.
+
+Instants are integers, microseconds: of posts since 1970 (UTC), of operations and notifications
+since the operations of the trace began.
+Clauses: P1–P4, S10, S15.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from thyme.traces.rows import COLUMNS
+
+TAGS = ArrayType(StringType(), containsNull=False)
+
+POSTS = (  # one row per post; tags are normalised, sorted, distinct, and may be none
+    StructType()
+    .add("post_id", StringType(), nullable=False)
+    .add("user", StringType(), nullable=False)
+    .add("at_us", LongType(), nullable=False)
+    .add("text", StringType(), nullable=False)
+    .add("tags", TAGS, nullable=False)
+)
+
+QUARANTINE = (  # one row per row of a source that is no post
+    StructType()
+    .add("source", StringType(), nullable=False)
+    .add("reason", StringType(), nullable=False)
+    .add("raw", StringType(), nullable=False)
+)
+
+RAW = (  # one row per row of a source, as it stands
+    StructType().add("source", StringType(), nullable=False).add("raw", StringType())
+)
+
+READ = (  # one row per row of a source: a post if there is no reason against it
+    StructType()
+    .add("source", StringType())
+    .add("raw", StringType())
+    .add("reason", StringType())
+    .add("post_id", StringType())
+    .add("user", StringType())
+    .add("at_us", LongType())
+    .add("text", StringType())
+    .add("tags", TAGS)
+)
+
+_KINDS: dict[type, DataType] = {int: LongType(), str: StringType(), list: TAGS}
+
+
+def _operations() -> StructType:
+    made = StructType().add("number", LongType(), nullable=False)
+    for name, kind in COLUMNS.items():
+        made = made.add(name, _KINDS[kind], nullable=name not in ("at_us", "user", "op"))
+    return made
+
+
+OPERATIONS = _operations()
+"""A trace: `number` is an operation's place in it, from 0; the rest is as in docs/traces.md."""
+
+_LITERALS = StructType().add("positive", TAGS, nullable=False).add("negative", TAGS, nullable=False)
+
+CONJUNCTIONS = (  # one row per conjunction of a query, with those that stand before it in the query
+    StructType()
+    .add("query", StringType(), nullable=False)
+    .add("place", IntegerType(), nullable=False)
+    .add("positive", TAGS, nullable=False)
+    .add("negative", TAGS, nullable=False)
+    .add("earlier", ArrayType(_LITERALS, containsNull=False), nullable=False)
+)
+
+NOTIFICATIONS = (  # one row per notification that a perfect execution gives
+    StructType()
+    .add("at_us", LongType(), nullable=False)
+    .add("user", LongType(), nullable=False)
+    .add("sid", StringType(), nullable=False)
+    .add("oid", StringType(), nullable=False)
+    .add("owner", LongType(), nullable=False)
+    .add("past", BooleanType(), nullable=False)
+)
+
+DRAWN = (  # one row per operation that is drawn for a user, not taken from a post
+    StructType()
+    .add("at_us", LongType(), nullable=False)
+    .add("user", LongType(), nullable=False)
+    .add("op", StringType(), nullable=False)
+    .add("drawn", IntegerType(), nullable=False)
+    .add("oid", StringType())
+    .add("sid", StringType())
+    .add("query", StringType())
+    .add("start_us", LongType())
+    .add("end_us", LongType())
+)
+
+
+def shaped(frame: DataFrame, schema: StructType) -> DataFrame:
+    """A frame with just the columns of a schema, in its order and types.
+
+    Whether a column may be empty is not looked at: Spark knows that of few expressions.
+    """
+    types = dict(frame.dtypes)
+    return frame.select(
+        *(
+            frame[field.name]
+            if types[field.name] == field.dataType.simpleString()
+            else frame[field.name].cast(field.dataType)
+            for field in schema
+        )
+    )

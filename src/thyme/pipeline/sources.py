@@ -1,0 +1,169 @@
+"""Sources: posts as others write them, brought to the one form; what is no post, kept with why.
+
+Every row of a file becomes one line of JSON, which `reading` makes a post of or names the reason
+against it. Rows come in and go out again, all of them: into the posts, or into the quarantine
+with the reason and the raw row.
+Clauses: P1, P2.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from thyme.model.errors import InputError
+from thyme.pipeline.reading import NoPost, Reader, read_post
+from thyme.pipeline.schemas import POSTS, QUARANTINE, RAW, READ, shaped
+from thyme.traces.files import InputFileError
+
+DUPLICATE = "duplicate id"
+_BROKEN = "__broken__"
+_GZIP = b"\x1f\x8b"
+
+
+def files_of(given: Sequence[str]) -> list[str]:
+    """The files that paths, folders and patterns name; addresses with a scheme stand for
+    themselves."""
+    found: list[str] = []
+    for path in given:
+        if "://" in path:
+            found.append(path)
+        elif Path(path).is_dir():
+            inside = (file for file in Path(path).rglob("*") if file.is_file())
+            found += sorted(str(file) for file in inside if not file.name.startswith((".", "_")))
+        elif has_magic(path) and not Path(path).exists():
+            found += sorted(glob(path))
+        else:
+            found.append(path)
+    if not found:
+        raise InputError(f"there is no file {', '.join(given)}")
+    return [path if "://" in path else _checked(path) for path in found]
+
+
+def _checked(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            packed = file.read(2) == _GZIP
+    except OSError as error:
+        raise InputFileError(path, f"cannot be read: {error.strerror or error}") from error
+    if packed and not path.endswith(".gz"):
+        raise InputFileError(path, "is compressed: name it .gz")
+    if path.endswith(".gz") and not packed and os.path.getsize(path):
+        raise InputFileError(path, "is named .gz but is not compressed")
+    return os.path.abspath(path)
+
+
+def raw_rows(spark: SparkSession, files: Sequence[str], reader: Reader) -> DataFrame:
+    """The rows of files as they stand, in the columns of RAW; blank lines are no rows."""
+    if reader.form == "csv":
+        # One by one, because each has a header of its own.
+        rows = reduce(DataFrame.unionByName, [_csv_rows(spark, path, reader) for path in files])
+    elif reader.form == "parquet":
+        rows = reduce(DataFrame.unionByName, [_parquet_rows(spark, path, reader) for path in files])
+    else:
+        lines = spark.read.text(list(files)).where(F.length(F.trim("value")) > 0)
+        rows = lines.select(_source(), F.col("value").alias("raw"))
+    return shaped(rows, RAW)
+
+
+def _source() -> Column:
+    return F.input_file_name().alias("source")
+
+
+def _csv_rows(spark: SparkSession, path: str, reader: Reader) -> DataFrame:
+    options: Mapping[str, Any] = {
+        "header": True,
+        "multiLine": True,
+        "escape": '"',
+        "mode": "PERMISSIVE",
+        "encoding": "UTF-8",
+    }
+    if "://" not in path and not os.path.getsize(path):
+        return spark.createDataFrame([], RAW)
+    names = spark.read.options(**options).csv(path).columns
+    _check_columns(path, names, reader)
+    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in [*names, _BROKEN])
+    table = spark.read.schema(schema).options(columnNameOfCorruptRecord=_BROKEN, **options)
+    rows = table.csv(path)
+    whole = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
+    return rows.select(_source(), F.coalesce(F.col(_BROKEN), whole).alias("raw"))
+
+
+def _parquet_rows(spark: SparkSession, path: str, reader: Reader) -> DataFrame:
+    rows = spark.read.parquet(path)
+    _check_columns(path, rows.columns, reader)
+    options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    whole = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), options)
+    return rows.select(_source(), whole.alias("raw"))
+
+
+def _check_columns(path: str, names: Sequence[str], reader: Reader) -> None:
+    """Refuses a table that lacks a column as a whole: not one of its rows could be a post."""
+    needed = {"user", "time", "text", *reader.columns}
+    lacking = sorted(reader.column(name) for name in needed if reader.column(name) not in names)
+    if lacking:
+        raise InputFileError(
+            path,
+            f"lacks the column {', '.join(lacking)}; it has {', '.join(names)} "
+            "(say which is which: --columns user=…,time=…,text=…)",
+        )
+
+
+def read_rows(raw: DataFrame, reader: Reader) -> DataFrame:
+    """Each row of RAW as a post or with the reason against it, in the columns of READ."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            sources, lines, valid = (
+                batch.column(name).to_pylist() for name in ("source", "raw", "valid")
+            )
+            rows = map(_row, sources, lines, valid, [reader] * len(lines))
+            yield from pa.Table.from_pylist(list(rows), schema=_read_schema()).to_batches()
+
+    valid = F.is_valid_utf8("raw")
+    if reader.form == "csv":
+        # Lines keep their bytes, but the reader of CSV puts a sign in the place of broken letters.
+        valid &= ~F.contains("raw", F.lit("\ufffd"))
+    marked = raw.select("source", F.make_valid_utf8("raw").alias("raw"), valid.alias("valid"))
+    read_all = marked.mapInArrow(read, READ)
+    # Rows without an id are spread by what they hold: one task would get them all.
+    apart = F.when(F.col("reason").isNotNull(), F.xxhash64("raw"))
+    posts = Window.partitionBy("post_id", apart)
+    order = posts.orderBy("at_us", "user", "text", "tags", "raw", "source")
+    again = (F.row_number().over(order) > 1) & F.col("reason").isNull()
+    return read_all.withColumn("reason", F.when(again, F.lit(DUPLICATE)).otherwise(F.col("reason")))
+
+
+def kept_posts(rows: DataFrame) -> DataFrame:
+    """The posts among rows of READ, in the columns of POSTS."""
+    return shaped(rows.where("reason IS NULL"), POSTS)
+
+
+def quarantined(rows: DataFrame) -> DataFrame:
+    """The others, in the columns of QUARANTINE."""
+    return shaped(rows.where("reason IS NOT NULL"), QUARANTINE)
+
+
+def _row(source: str, line: str, valid: bool, reader: Reader) -> dict[str, Any]:
+    row: dict[str, Any] = {"source": source, "raw": line}
+    try:
+        if not valid:
+            raise NoPost("not UTF-8")
+        post = read_post(line, reader)
+    except NoPost as error:
+        return row | {"reason": str(error)}
+    return row | msgspec.structs.asdict(post)
+
+
+def _read_schema() -> pa.Schema:
+    kinds = {"string": pa.string(), "bigint": pa.int64(), "array<string>": pa.list_(pa.string())}
+    return pa.schema([(field.name, kinds[field.dataType.simpleString()]) for field in READ])

@@ -1,0 +1,188 @@
+"""The synthetic match at scale: the posts of `traces.match`, made by Spark in columns.
+
+A post is a function of the seed and its number, so partitions need not know of each other, and a
+row here equals the row of `Match.post`, to the letter. The draws are products and shifts of 64
+bits that wrap around; a wheel is turned by looking its sectors up in an array, first at the place
+where those of a like draw begin, then by comparing. No Python runs per row.
+Clauses: P1, P8.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's own examples do)
+
+from thyme.model.frames import SECOND_US
+from thyme.pipeline.schemas import POSTS, shaped
+from thyme.traces import match
+from thyme.traces.draws import LANES, WHEEL_BITS, Wheel
+from thyme.traces.match import Match, MatchConfig
+from thyme.traces.words import TEXT_WORDS
+
+ROWS_PER_FILE = 250_000
+_STEP = 0x9E3779B97F4A7C15
+_MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_GUIDE_BITS = 14
+_TAG_DRAWS = tuple(f"tag{n}" for n in range(match.TAGS_MAX))
+_DRAWS = {
+    "user": match._USER,
+    "second": match._SECOND,
+    "within": match._WITHIN,
+    "count": match._TAGS,
+    "words": match._WORDS,
+    **{name: match._TAG_FIRST + n for n, name in enumerate(_TAG_DRAWS)},
+    **{f"word{n}": match._WORD_FIRST + n for n in range(match._WORDS_MAX // 8)},
+}
+_WHEEL_OF = {"user": "user", "second": "second", "count": "count"} | dict.fromkeys(
+    _TAG_DRAWS, "tag"
+)
+"""The draws that turn a wheel, and which."""
+
+
+def synthetic_posts(
+    spark: SparkSession, seed: int, config: MatchConfig, partitions: int | None = None
+) -> DataFrame:
+    """The posts of a match, in order of their numbers, in the columns of POSTS."""
+    game = Match(seed, config)
+    wheels = {
+        "user": game.users,
+        "second": game.seconds,
+        "count": game.tag_counts,
+        "tag": game.tags,
+    }
+    pieces = partitions or -(-config.posts // ROWS_PER_FILE)
+    drawn = _drawn(spark.range(0, config.posts, 1, pieces), game.origin)
+    beside = drawn.join(F.broadcast(_tables(spark, game, wheels)))
+    within_us = _below(SECOND_US, F.col("within")) + F.col("second").cast("long") * SECOND_US
+    chosen = _turned(beside, wheels).select(
+        "id",
+        "user",
+        (within_us + config.timetable.starts_us).alias("at_us"),
+        _tags().alias("tags"),
+        _words().alias("words"),
+    )
+    signs = F.array_join(F.transform("tags", lambda tag: F.concat(F.lit("#"), tag)), " ")
+    room = F.lit(match.TEXT_CHARS_MAX - 1) - F.length("signs")
+    made = chosen.withColumn("signs", signs).select(
+        F.col("id").cast("string").alias("post_id"),
+        F.concat(F.lit("fan"), F.col("user") + 1).alias("user"),
+        "at_us",
+        F.concat(F.rtrim(F.substr("words", F.lit(1), room)), F.lit(" "), "signs").alias("text"),
+        "tags",
+    )
+    return shaped(made, POSTS)
+
+
+def _drawn(numbers: DataFrame, origin: int) -> DataFrame:
+    """Each number with its draws, one column for each purpose (`draws.draw`)."""
+    step = F.lit(_signed(_STEP * LANES)) * F.col("id")
+    values = {
+        name: F.lit(_signed(origin + _STEP * (lane + 1))) + step for name, lane in _DRAWS.items()
+    }
+    frame = numbers.withColumns(values)
+    for shift, factor in _MIXERS:
+        frame = frame.withColumns(
+            {name: _folded(name, shift) * F.lit(_signed(factor)) for name in _DRAWS}
+        )
+    return frame.withColumns({name: _folded(name, 31) for name in _DRAWS})
+
+
+def _folded(name: str, shift: int) -> Column:
+    return F.col(name).bitwiseXOR(F.shiftrightunsigned(name, shift))
+
+
+def _signed(value: int) -> int:
+    """64 bits as Java holds them."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _below(most: int, drawn: Column) -> Column:
+    """As `draws.below`."""
+    return F.shiftright(F.shiftrightunsigned(drawn, 32) * most, 32)
+
+
+def _tables(spark: SparkSession, game: Match, wheels: dict[str, Wheel]) -> DataFrame:
+    """One row of arrays to look things up in, which stands beside every post.
+
+    As constants they would be part of the plan, which Spark compares and copies all the time.
+    """
+    columns: dict[str, pa.Array] = {
+        "tag_words": pa.array([game.words], pa.list_(pa.string())),
+        "text_words": pa.array([TEXT_WORDS], pa.list_(pa.string())),
+    }
+    for name, wheel in wheels.items():
+        starts, steps = guide(wheel.ends)
+        # Beyond the last sector there are as many that no draw reaches as a search looks at.
+        beyond = [2**WHEEL_BITS] * (2 * steps[0] if steps else 0)
+        columns[f"{name}_starts"] = pa.array([starts], pa.list_(pa.int32()))
+        columns[f"{name}_ends"] = pa.array([[*wheel.ends, *beyond]], pa.list_(pa.int64()))
+    return spark.createDataFrame(pa.table(columns))
+
+
+def _turned(frame: DataFrame, wheels: dict[str, Wheel]) -> DataFrame:
+    """Draws replaced by the numbers of the sectors that they point to, as by `Wheel.at`.
+
+    Each step of the search is a step of the plan: as one expression it would hold every place
+    several times, and in it every place before.
+    """
+    lots = {f"{name}_lot": F.shiftrightunsigned(name, 64 - WHEEL_BITS) for name in _WHEEL_OF}
+    frame = frame.withColumns(lots).withColumns(
+        {
+            name: F.get(
+                f"{wheel}_starts",
+                F.shiftright(f"{name}_lot", WHEEL_BITS - _GUIDE_BITS).cast("int"),
+            )
+            for name, wheel in _WHEEL_OF.items()
+        }
+    )
+    steps = {name: guide(wheel.ends)[1] for name, wheel in wheels.items()}
+    for step in sorted({step for some in steps.values() for step in some}, reverse=True):
+        frame = frame.withColumns(
+            {
+                name: _advanced(name, wheel, step)
+                for name, wheel in _WHEEL_OF.items()
+                if step in steps[wheel]
+            }
+        )
+    return frame
+
+
+def _advanced(name: str, wheel: str, step: int) -> Column:
+    place = F.col(name)
+    reached = F.get(f"{wheel}_ends", place + (step - 1)) <= F.col(f"{name}_lot")
+    return F.when(reached, place + step).otherwise(place)
+
+
+def guide(ends: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Where the sectors of a wheel begin for each value of a draw's first bits; and the steps, each
+    half of the one before, that a search from there has to take."""
+    width = 1 << (WHEEL_BITS - _GUIDE_BITS)
+    starts = [bisect_right(ends, number * width) for number in range(2**_GUIDE_BITS + 1)]
+    most = max(after - before for before, after in pairwise(starts))
+    return starts[:-1], [1 << bit for bit in reversed(range(most.bit_length()))]
+
+
+def _tags() -> Column:
+    drawn = F.array(*(F.get("tag_words", F.col(name)) for name in _TAG_DRAWS))
+    return F.sort_array(F.array_distinct(F.slice(drawn, F.lit(1), F.col("count") + 1)))
+
+
+def _words() -> Column:
+    span = match._WORDS_MAX - match._WORDS_MIN + 1
+    count = _below(span, F.col("words")) + match._WORDS_MIN
+    drawn = [
+        F.shiftright(_byte(f"word{number // 8}", number % 8) * len(TEXT_WORDS), 8)
+        for number in range(match._WORDS_MAX)
+    ]
+    chosen = F.array(*(F.get("text_words", number.cast("int")) for number in drawn))
+    return F.array_join(F.slice(chosen, F.lit(1), count.cast("int")), " ")
+
+
+def _byte(name: str, number: int) -> Column:
+    """A byte of a draw, the highest first."""
+    return F.shiftrightunsigned(name, 56 - 8 * number).bitwiseAND(F.lit(255).cast("long"))

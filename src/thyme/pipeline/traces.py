@@ -1,0 +1,220 @@
+"""Traces at scale: the posts of the most active users as a table of operations, by Spark.
+
+What `traces.rules.match_trace` does in one process, with the same result for the same posts and
+seed, however the posts are spread. Posts become inserts by Spark's own expressions; what is drawn
+for a user (subscriptions, deletes, unsubscribes) comes from the same rules, user by user. Only
+the names of the users and the candidate tags pass through the driver.
+Clauses: P3, P8, S10, C21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, groupby
+from math import gcd
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.storagelevel import StorageLevel
+
+from thyme.model.errors import InputError
+from thyme.pipeline.schemas import DRAWN, OPERATIONS, shaped
+from thyme.traces.operations import Insert, Operation
+from thyme.traces.posts import candidate_tags, top_users
+from thyme.traces.rows import operation_of, row_of
+from thyme.traces.rules import (
+    F_RULES,
+    Role,
+    Rules,
+    deletes_of,
+    publishes,
+    roles,
+    subscribes_of,
+    unsubscribes_of,
+)
+from thyme.traces.trace import KINDS, Trace
+
+if TYPE_CHECKING:
+    from thyme.model.tags import Tag
+
+BUCKETS = 1_024
+"""Into how many spans of time a trace is cut for numbering it."""
+ROWS_PER_FILE = 250_000
+ROWS_AT_ONCE = 5_000
+_PLACE = ("at_us", "user", "kind", "posted_us", "drawn", "oid")
+"""What operations are in order of: at one instant lower users first, and each user's inserts before
+its deletes, subscriptions and unsubscribes, as the rules draw them."""
+
+
+class Made(NamedTuple):
+    """As much of an insert as the rule for deletes looks at."""
+
+    at_us: int
+    oid: str
+
+
+def match_operations(
+    posts: DataFrame,
+    users: int,
+    seed: int,
+    rules: Rules = F_RULES,
+    publishers_share: float | None = None,
+) -> DataFrame:
+    """The trace of the most active users, in order, in the columns of OPERATIONS."""
+    seen = posts.where(_insertable(rules))
+    names = most_active(seen, users)
+    parts = roles(seed, users, publishers_share)
+    spark = posts.sparkSession
+    published = seen.join(F.broadcast(_publishers(spark, names, parts)), "user").drop("user")
+    candidates = candidate_tags(popularity(published), rules.candidate_share)
+    inserts = published.select(
+        _compressed(rules).alias("at_us"),
+        F.col("number").alias("user"),
+        F.lit("insert").alias("op"),
+        F.col("at_us").alias("posted_us"),
+        F.col("post_id").alias("oid"),
+        "tags",
+        F.octet_length("text").cast("long").alias("size"),
+        F.lit(rules.summary_size).cast("long").alias("summary_size"),
+        F.when(F.col("text") != "", F.col("text")).alias("text"),
+    )
+    deletes = (
+        inserts.select("user", "at_us", "posted_us", "oid")
+        .repartition("user")
+        .sortWithinPartitions("user", "posted_us", "oid")
+        .mapInArrow(_deleting(seed, rules), DRAWN)
+    )
+    subscribers = [user for user, role in enumerate(parts) if role is not Role.PUBLISHER]
+    asking = spark.createDataFrame([(user,) for user in subscribers] or [], "user long")
+    subscriptions = asking.mapInArrow(_subscribing(spark, seed, candidates, rules), DRAWN)
+    # Looked at twice, for the counts and for the rows; and it is little.
+    drawn = deletes.unionByName(subscriptions).persist(StorageLevel.DISK_ONLY)
+    return numbered(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
+
+
+def most_active(posts: DataFrame, users: int) -> list[str]:
+    """The names of the most active users, most active first, equals by name."""
+    counts = posts.groupBy("user").count()
+    first = counts.orderBy(F.desc("count"), "user").limit(max(users, 1)).collect()
+    return top_users({row["user"]: row["count"] for row in first}, users)
+
+
+def popularity(posts: DataFrame) -> dict[Tag, int]:
+    """In how many posts each tag occurs."""
+    counts = posts.select(F.explode("tags").alias("tag")).groupBy("tag").count()
+    return {row["tag"]: row["count"] for row in counts.collect()}
+
+
+def numbered(operations: DataFrame, lasts_us: int) -> DataFrame:
+    """Operations in order, each with its number in the whole trace.
+
+    They are cut into spans of time and numbered span by span, each from where the one before ends.
+    """
+    bucket = F.floor(F.col("at_us") * BUCKETS / lasts_us).cast("int")
+    cut = operations.withColumns(
+        {"bucket": bucket, "kind": F.array_position(_kinds(), F.col("op"))}
+    )
+    counts = {row["bucket"]: row["count"] for row in cut.groupBy("bucket").count().collect()}
+    starts = list(accumulate((counts.get(number, 0) for number in range(BUCKETS)), initial=0))
+    first = F.get(F.split(F.lit(" ".join(map(str, starts))), " ").cast("array<bigint>"), "bucket")
+    # Spans lie in order in the partitions, and the window keeps them there.
+    files = -(-starts[-1] // ROWS_PER_FILE) or 1
+    within = Window.partitionBy("bucket").orderBy(*_PLACE)
+    number = first + F.row_number().over(within) - 1
+    spread = cut.repartitionByRange(files, "bucket").withColumn("number", number)
+    return shaped(spread.withColumn("life_us", F.lit(None)), OPERATIONS)
+
+
+def operations_of(spark: SparkSession, trace: Trace) -> DataFrame:
+    """A trace that is in memory, as a table."""
+    names = OPERATIONS.fieldNames()
+    rows = [{"number": number, **row_of(each)} for number, each in enumerate(trace.operations)]
+    return spark.createDataFrame([tuple(map(row.get, names)) for row in rows], OPERATIONS)
+
+
+def trace_of(operations: DataFrame, users: int) -> Trace:
+    """A table of operations as a trace in memory."""
+    rows = operations.orderBy("number").drop("number").collect()
+    filled = (
+        {name: value for name, value in row.asDict().items() if value is not None} for row in rows
+    )
+    return Trace(users, tuple(operation_of(row) for row in filled))
+
+
+def _insertable(rules: Rules) -> Column:
+    """As `rules.insertable`."""
+    since_us = F.col("at_us") - rules.timetable.starts_us
+    within = (since_us >= 0) & (since_us < rules.timetable.length_us)
+    return (F.size("tags") > 0) & within
+
+
+def _compressed(rules: Rules) -> Column:
+    """As `Rules.compressed_us`, of the instant of a post."""
+    length_us = rules.timetable.length_us
+    common = gcd(rules.lasts_us, length_us)
+    factor, divisor = rules.lasts_us // common, length_us // common
+    if length_us * factor >= 2**63:
+        raise InputError(f"{length_us} µs cannot be compressed into {rules.lasts_us} µs exactly")
+    since_us = F.col("at_us") - rules.timetable.starts_us
+    late_us = since_us * factor
+    return ((late_us - late_us % divisor) / divisor).cast("long")
+
+
+def _publishers(spark: SparkSession, names: Sequence[str], parts: Sequence[Role]) -> DataFrame:
+    rows = [
+        (name, number)
+        for number, (name, role) in enumerate(zip(names, parts, strict=True))
+        if publishes(role)
+    ]
+    return spark.createDataFrame(rows, "user string, number long")
+
+
+def _kinds() -> Column:
+    return F.array(*map(F.lit, KINDS))
+
+
+Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _deleting(seed: int, rules: Rules) -> Step:
+    """What users delete, of all that they insert; the inserts of each come one after the other."""
+
+    def deleted(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
+        for user, rows in groupby(_rows(batches, "user", "at_us", "oid"), itemgetter(0)):
+            made = cast("list[Insert]", [Made(at_us, oid) for _, at_us, oid in rows])
+            yield deletes_of(seed, user, made, rules)
+
+    return lambda batches: _drawn(deleted(batches))
+
+
+def _subscribing(spark: SparkSession, seed: int, candidates: Sequence[Tag], rules: Rules) -> Step:
+    """What users subscribe to and revoke."""
+    shared = spark.sparkContext.broadcast(tuple(candidates))
+
+    def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
+        for (user,) in _rows(batches, "user"):
+            subscribes = subscribes_of(seed, user, shared.value, rules)
+            yield [*subscribes, *unsubscribes_of(seed, user, subscribes, rules)]
+
+    return lambda batches: _drawn(asked(batches))
+
+
+def _rows(batches: Iterator[pa.RecordBatch], *names: str) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _drawn(users: Iterator[Sequence[Operation]]) -> Iterator[pa.RecordBatch]:
+    """The operations of users in the columns of DRAWN, many users at once."""
+    kinds = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
+    schema = pa.schema([(field.name, kinds[field.dataType.simpleString()]) for field in DRAWN])
+    rows: list[dict[str, Any]] = []
+    for operations in users:
+        rows += [{**row_of(each), "drawn": number} for number, each in enumerate(operations)]
+        if len(rows) >= ROWS_AT_ONCE:
+            yield pa.RecordBatch.from_pylist(rows, schema)
+            rows = []
+    yield pa.RecordBatch.from_pylist(rows, schema)

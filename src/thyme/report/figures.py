@@ -1,0 +1,242 @@
+"""Figures: those of the documents, drawn from what was measured.
+
+Each is a panel of one of F's figures under its number; a panel for which nothing was measured is
+left out. Marks are means over the runs of a point, bars one standard deviation to either side.
+Clauses: P7, C1–C16, S16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from thyme.report.scorecard import work_per_node
+from thyme.report.style import LOOKS, Canvas, styled
+from thyme.report.tables import OPERATIONS, SUBSTRATES, Point, Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A figure that was drawn."""
+
+    name: str
+    """Of its file."""
+    number: str
+    """F's."""
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A figure to be drawn: lines of a series over what varies in it."""
+
+    number: str
+    title: str
+    series: str
+    y: str
+    lines: tuple[tuple[str, str, str], ...]
+    """Substrate, measure, and whose look the line has."""
+    scale: float = 1.0
+    log: bool = False
+    share: bool = False
+    """Whether values are parts of one."""
+    calm: bool = False
+    """Whether the point without churn is shown, too."""
+
+
+def _each(measure: str) -> tuple[tuple[str, str, str], ...]:
+    return tuple((name, measure, name) for name in SUBSTRATES)
+
+
+def _kinds(substrate: str, measure: str) -> tuple[tuple[str, str, str], ...]:
+    return tuple((substrate, f"{measure}.{kind}", kind) for kind in (*OPERATIONS, "notification"))
+
+
+MB, S = 1e-6, 1e-3
+PANELS = (
+    Panel(number="10a", title="Transmitted at the PHY", series="static", y="MB",
+          lines=_each("phy_bytes"), scale=MB),
+    Panel(number="10b", title="MAC retransmissions", series="static", y="frames",
+          lines=_each("mac_retransmissions")),
+    Panel(number="10c", title="Over the retry limit", series="static", y="frames",
+          lines=_each("mac_exceeded")),
+    Panel(number="10d", title="Forwarded at the network layer", series="static", y="MB",
+          lines=_each("forwarded_bytes"), scale=MB),
+    Panel(number="10e", title="Routing control", series="static", y="MB (logarithmic)",
+          lines=_each("control_bytes"), scale=MB, log=True),
+    Panel(number="11a", title="Success in ES", series="static", y="succeeded",
+          lines=_kinds("es", "success"), share=True),
+    Panel(number="11b", title="Success in LS", series="static", y="succeeded",
+          lines=_kinds("ls", "success"), share=True),
+    Panel(number="11c", title="Success in DCS", series="static", y="succeeded",
+          lines=_kinds("dcs", "success"), share=True),
+    Panel(number="11d", title="Mean latency in ES", series="static", y="ms",
+          lines=_kinds("es", "latency_ms_mean")),
+    Panel(number="11e", title="Mean latency in LS", series="static", y="ms",
+          lines=_kinds("ls", "latency_ms_mean")),
+    Panel(number="11f", title="Mean latency in DCS", series="static", y="ms",
+          lines=_kinds("dcs", "latency_ms_mean")),
+    Panel(number="12", title="Crashes: notifications", series="crash", y="succeeded",
+          lines=_each("success.notification"), share=True),
+    Panel(number="13a", title="Transient churn: success in LS", series="transient",
+          y="succeeded", share=True,
+          lines=(("ls", "success.retrieve", "retrieve"),
+                 ("ls", "success.notification", "notification"))),
+    Panel(number="13b", title="Transient churn: latency in LS", series="transient", y="s",
+          scale=S, lines=(("ls", "latency_ms_mean.retrieve", "retrieve"),
+                          ("ls", "latency_ms_mean.notification", "notification"))),
+    Panel(number="14a", title="Transient churn: slowest notification", series="transient", y="s",
+          lines=_each("latency_ms_max.notification"), scale=S, calm=True),
+    Panel(number="14b", title="Transient churn: forwarded", series="transient", y="MB",
+          lines=_each("forwarded_bytes"), scale=MB, calm=True),
+    Panel(number="15a", title="Mobility: notifications", series="mobile", y="succeeded",
+          lines=_each("success.notification"), share=True),
+    Panel(number="15b", title="Mobility: latency of retrieves", series="mobile", y="ms",
+          lines=_each("latency_ms_mean.retrieve")),
+)  # fmt: skip
+X_LABELS = {
+    "static": "nodes",
+    "crash": "publishers that crash",
+    "transient": "nodes that come and go",
+    "mobile": "highest speed (m/s)",
+}
+
+
+def drawings(tables: Tables, profile: str) -> Iterator[Drawing]:
+    """Every figure for which there is something, in the documents' order."""
+    with styled():
+        yield from _work(tables, profile)
+        yield from _timeline(tables)
+        for panel in PANELS:
+            lines = list(_lines(tables, profile, panel))
+            if lines:
+                yield _drawing(panel.number, panel.title, _draw(panel, lines))
+
+
+def _drawing(number: str, title: str, canvas: Canvas) -> Drawing:
+    return Drawing(name=f"figure-{number}", number=number, title=title, svg=canvas.svg())
+
+
+Line = tuple[str, list[Point]]
+
+
+def _lines(tables: Tables, profile: str, panel: Panel) -> Iterator[Line]:
+    nodes = float(tables.nodes_of(panel.series) or 0)
+    for substrate, measure, look in panel.lines:
+        points = tables.points(panel.series, profile, substrate, measure)
+        if not points:
+            continue
+        still = tables.at("static", profile, substrate, measure, nodes) if panel.calm else None
+        if still is not None:
+            points = [_moved(still, 0.0), *points]
+        yield look, points
+
+
+def _moved(point: Point, x: float) -> Point:
+    return Point(
+        x=x, mean=point.mean, sd=point.sd, runs=point.runs, least=point.least, most=point.most
+    )
+
+
+def _draw(panel: Panel, lines: Sequence[Line]) -> Canvas:
+    canvas = Canvas()
+    axes = canvas.axes
+    for look, points in lines:
+        axes.errorbar(
+            [point.x for point in points],
+            [point.mean * panel.scale for point in points],
+            yerr=[(point.sd or 0.0) * panel.scale for point in points],
+            elinewidth=1.0,
+            capsize=2.5,
+            **LOOKS[look],
+        )
+    xs = sorted({point.x for _, points in lines for point in points})
+    axes.set_xticks(xs)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(_x_form(panel.series)))
+    axes.set_xlabel(X_LABELS[panel.series])
+    axes.set_ylabel(panel.y)
+    _set_y(canvas, panel, lines)
+    axes.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, handlelength=2.6, columnspacing=1.2
+    )
+    return canvas
+
+
+def _x_form(series: str) -> Callable[[float, int], str]:
+    if series in ("crash", "transient"):
+        return lambda x, _: f"{100 * x:g} %"
+    return lambda x, _: f"{x:g}"
+
+
+def _set_y(canvas: Canvas, panel: Panel, lines: Sequence[Line]) -> None:
+    axes = canvas.axes
+    if panel.log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+    elif panel.share:
+        lowest = min(point.mean - (point.sd or 0.0) for _, points in lines for point in points)
+        bottom = 0.95 if lowest >= 0.955 else max(0.0, lowest - 0.15 * (1 - lowest))
+        axes.set_ylim(bottom, 1 + 0.04 * (1 - bottom))
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.4g} %"))
+    else:
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
+
+
+# Figures of their own kind
+
+
+def _work(tables: Tables, profile: str) -> Iterator[Drawing]:
+    """F, Fig. 8: by formula, and as it was in the static runs of DCS."""
+    found = work_per_node(tables, profile)
+    most = max([10, *(size for size, _ in found)])
+    canvas = Canvas()
+    axes = canvas.axes
+    sizes = range(1, most + 1)
+    axes.plot(
+        sizes,
+        [100 / size for size in sizes],
+        color="#5b6a78",
+        linestyle=(0, (5, 2)),
+        label="by formula: 100 / nodes",
+    )
+    if found:
+        look = LOOKS["dcs"] | {"label": "simulated", "linestyle": "none"}
+        axes.plot([size for size, _ in found], [work for _, work in found], **look)
+    axes.set_xticks(range(1, most + 1))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("nodes in the cell")
+    axes.set_ylabel("messages per node")
+    axes.legend(loc="upper right")
+    yield _drawing("8", "Notification work of a node, for 100 notifications", canvas)
+
+
+def _timeline(tables: Tables) -> Iterator[Drawing]:
+    """F, Fig. 9: what users do when, in the trace of the first seed."""
+    rows = [row for row in tables.rows("timeline") if row["seed"] == 1]
+    if not rows:
+        return
+    canvas = Canvas(width_in=9.0)
+    axes = canvas.axes
+    for kind in ("insert", "subscribe", "delete", "unsubscribe"):
+        some = sorted((row["at_s"], row["operations"]) for row in rows if row["kind"] == kind)
+        look = LOOKS[kind] | {"linestyle": "-" if kind == "insert" else "none"}
+        middles, counts = [at_s + 5 for at_s, _ in some], [count for _, count in some]
+        axes.plot(middles, counts, markersize=4, **look)
+    axes.set_yscale("symlog", linthresh=10)
+    axes.set_ylim(0, 1.3 * max(row["operations"] for row in rows))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(0, 600)
+    axes.set_xlabel("s since the operations began")
+    axes.set_ylabel("operations in 10 s")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+    yield _drawing("9", "Operations over time, 100 users", canvas)

@@ -1,0 +1,214 @@
+"""The page: one HTML file with everything in it, for a screen, a phone and paper.
+
+Nothing is fetched: figures are inside, letters are the reader's own.
+Clause: P7.
+"""
+
+from __future__ import annotations
+
+import html
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from itertools import groupby
+from typing import Any
+
+from thyme.report.figures import Drawing
+from thyme.report.scorecard import NAMES, Line, Verdict
+from thyme.report.tables import SUBSTRATES, Tables
+
+CSS = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+TILES = {
+    Verdict.AGREES: "claims agree",
+    Verdict.DIFFERS: "claims differ",
+    Verdict.NOT_MEASURED: "not measured here",
+}
+GROUPS = (
+    ("8", "The analytical model", "What the formulas of section 8 say, beside what was counted."),
+    ("9", "The trace", "What users do: the synthetic match, or posts of your own."),
+    ("10", "Lower layers, nobody fails", "Traffic and interference as the network grows."),
+    ("11", "Operations, nobody fails", "Success and latency as the network grows; notifications "
+     "are held against a perfect execution."),
+    ("12", "Crashes", "A share of the publishers crashes for good around the middle of the run."),
+    ("13", "Transient churn in LS", "Some nodes are on for 120 s, off for 60 s, and so on."),
+    ("14", "Transient churn", "The point at 0 % is the static run of the same size."),
+    ("15", "Mobility", "60 % of the nodes walk, with pauses of 120 s."),
+)  # fmt: skip
+
+
+def page(tables: Tables, cards: Sequence[list[Line]], drawn: dict[str, list[Drawing]]) -> str:
+    """The whole page; `cards` and `drawn` have one part per profile."""
+    body = "\n".join(_body(tables, cards, drawn))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Thyme: the evaluation</title>\n<style>{CSS}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _body(
+    tables: Tables, cards: Sequence[list[Line]], drawn: dict[str, list[Drawing]]
+) -> Iterator[str]:
+    yield from _head(tables, cards)
+    for lines in cards:
+        profile = lines[0].profile
+        yield f"<h2>Scorecard{_of(profile, cards)}</h2>"
+        yield (
+            "<p>What the documents report, what this sweep measured, and whether the two agree. "
+            "Each verdict is worked out from the tables; a claim about a size that was not "
+            "simulated is not judged.</p>"
+        )
+        yield _scorecard(lines)
+    for profile, drawings in drawn.items():
+        yield from _figures(tables, profile, drawings, _of(profile, cards))
+    yield from _foot(tables)
+
+
+def _of(profile: str, cards: Sequence[list[Line]]) -> str:
+    return f", profile {profile}" if len(cards) > 1 or profile != "paper" else ""
+
+
+def _head(tables: Tables, cards: Sequence[list[Line]]) -> Iterator[str]:
+    notes, runs = tables.notes, tables.tables["runs"].num_rows
+    failed = len(notes["failures"])
+    sizes = sorted({row["nodes"] for row in tables.rows("runs")})
+    yield "<header><h1>Thyme: the evaluation</h1>"
+    yield (
+        f"<p>Preset <code>{_t(notes['preset'])}</code>: networks of {_listed(sizes)} nodes, "
+        f"{notes['operations_s']} s of operations each, on the simulated radio. ES keeps "
+        "everything on one server, LS keeps everything where it was made, DCS makes the devices in "
+        "a place the store.</p></header>"
+    )
+    verdicts = [line.verdict for lines in cards for line in lines]
+    tiles = [(f"{runs:,}", "runs", "")]
+    if failed:
+        tiles.append((f"{failed:,}", "runs failed", "differs"))
+    tiles += [
+        (str(verdicts.count(verdict)), words, verdict.value.split()[0])
+        for verdict, words in TILES.items()
+    ]
+    yield '<div class="tiles">'
+    for value, words, kind in tiles:
+        yield f'<div class="tile {kind}"><b>{value}</b><span>{words}</span></div>'
+    yield "</div>"
+
+
+def _scorecard(lines: Iterable[Line]) -> str:
+    rows = "".join(
+        f'<tr><td class="id">{line.claim}</td>'
+        f"<td>{_t(line.title)}<small>{_t(line.source)}</small></td>"
+        f'<td data-name="the documents">{_t(line.documents)}</td>'
+        f'<td data-name="ours">{_t(line.ours)}</td>'
+        f'<td><span class="badge {line.verdict.value.split()[0]}">{line.verdict}</span></td></tr>'
+        for line in lines
+    )
+    heads = "".join(
+        f"<th>{name}</th>" for name in ("", "about", "the documents", "ours", "verdict")
+    )
+    return (
+        f'<div class="card"><table class="scorecard"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _figures(
+    tables: Tables, profile: str, drawings: Sequence[Drawing], words: str
+) -> Iterator[str]:
+    by_group = {
+        group: list(some)
+        for group, some in groupby(drawings, lambda one: one.number.rstrip("abcdef"))
+    }
+    for group, title, about in GROUPS:
+        if group not in by_group:
+            continue
+        yield f"<h2>{title}{words}</h2><p>{about}</p>"
+        yield '<div class="figures">'
+        for drawing in by_group[group]:
+            wide = ' class="wide"' if group == "9" else ""
+            yield (
+                f"<figure{wide}><figcaption>{_t(drawing.title)} <span>F Fig. {drawing.number}"
+                f'</span></figcaption><img alt="{_t(drawing.title)}" src="{_uri(drawing.svg)}">'
+                "</figure>"
+            )
+        if group == "8":
+            yield f'<figure class="wide">{_table_6(tables, profile)}</figure>'
+        yield "</div>"
+
+
+def _uri(svg: str) -> str:
+    return "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
+
+
+FORMULAS = {
+    "insert": ("2Dᵢ√n", "–", "2Dᵢ√n + 2Dᵢc"),
+    "retrieve": ("2Dᵣ√n", "2Dᵣ√n", "3Dᵣ√n + Dᵣc"),
+    "subscribe": ("2S√n", "Sn", "2S√n + Sc"),
+    "notification": ("Dₛ√n", "Dₛ√n", "Dₛ√n"),
+    "hot_spot": ("Dᵢ + Dᵣ + S + Dₛ", "Dᵣ + S + Dₛ", "Dᵢ + Dᵣ + S + Dₛ"),
+}
+
+
+def _table_6(tables: Tables, profile: str) -> str:
+    """F, Table 6: the formulas, what they give at the largest static size, and what was sent."""
+    sizes = tables.xs("static", profile)
+    if not sizes:
+        return ""
+    size = sizes[-1]
+    rows = []
+    for part, formulas in FORMULAS.items():
+        cells = ""
+        for name, formula in zip(SUBSTRATES, formulas, strict=True):
+            by_formula, simulated = (
+                tables.at("static", profile, name, f"{side}.{part}", size)
+                for side in ("formula", "simulated")
+            )
+            cells += (
+                f"<td class=formula>{formula}</td><td class=num>{_whole(by_formula)}</td>"
+                f"<td class=num>{_whole(simulated)}</td>"
+            )
+        rows.append(f"<tr><td class=id>{part.replace('_', ' ')}</td>{cells}</tr>")
+    heads = "".join(f'<th colspan="3">{NAMES[name]}</th>' for name in SUBSTRATES)
+    below = "<th>formula</th><th class=num>value</th><th class=num>simulated</th>" * 3
+    return (
+        f"<figcaption>Messages, each hop counted, at {size:.0f} nodes <span>F Table 6</span>"
+        '</figcaption><div class="scroll"><table><thead>'
+        f"<tr><th></th>{heads}</tr><tr><th></th>{below}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        '<p class="muted">Dᵢ inserted, Dᵣ retrieved, S subscriptions, Dₛ notifications, n nodes '
+        "(in DCS cells with nodes), c nodes per cell; values take objects with several tags into "
+        "account. The simulated hot spot is what the busiest node sends and hears, routing "
+        "included.</p>"
+    )
+
+
+def _whole(point: Any) -> str:
+    return "–" if point is None else f"{point.mean:,.0f}"
+
+
+def _foot(tables: Tables) -> Iterator[str]:
+    failures = tables.notes["failures"]
+    if failures:
+        yield "<h2>Runs that failed</h2><p>They are tried again by the same command.</p>"
+        rows = "".join(
+            f"<tr><td class=id>{_t(each['run_id'])}</td><td>{_t(each['error'])}</td></tr>"
+            for each in failures
+        )
+        yield f'<div class="card"><table><tbody>{rows}</tbody></table></div>'
+    versions = ", ".join(f"{name} {value}" for name, value in tables.notes["versions"].items())
+    runs = [point["runs"] for point in tables.rows("points")]
+    yield (
+        f"<footer><p>Marks in figures are means over {min(runs)} to {max(runs)} runs, bars one "
+        "standard deviation. F is the first document: “It's about Thyme”, 2021. The numbers behind "
+        "all figures are beside this page in <code>tables/</code>, as CSV and Parquet, the figures "
+        f"in <code>figures/</code>.</p><p>Made with {_t(versions)}.</p></footer>"
+    )
+
+
+def _listed(values: Sequence[int]) -> str:
+    words = [str(value) for value in values]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _t(text: object) -> str:
+    return html.escape(str(text))

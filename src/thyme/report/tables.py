@@ -1,0 +1,118 @@
+"""Tables: what a report is made of, read from a warehouse.
+
+Clauses: P7, P10.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+STAGES = {
+    "metrics": ("runs", "measures", "points", "cell_work"),
+    "match": ("trace_counts", "timeline"),
+}
+SUBSTRATES = ("es", "ls", "dcs")
+OPERATIONS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
+
+
+class NoTablesError(Exception):
+    """A folder in which no evaluation has left its tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A measure at one point: its mean over some runs, and how far they are apart."""
+
+    x: float
+    mean: float
+    sd: float | None
+    runs: int
+    least: float
+    most: float
+
+
+class Tables:
+    """The tables of one evaluation."""
+
+    def __init__(self, tables: dict[str, pa.Table], notes: dict[str, Any]) -> None:
+        self.tables = tables
+        self.notes = notes
+        self._points: dict[tuple[str, ...], list[Point]] = {}
+        self._nodes: dict[str, set[int]] = {}
+        for row in tables["points"].to_pylist():
+            key = row["series"], row["profile"], row["substrate"], row["measure"]
+            self._nodes.setdefault(row["series"], set()).add(row["nodes"])
+            self._points.setdefault(key, []).append(
+                Point(
+                    x=row["parameter"],
+                    mean=row["mean"],
+                    sd=row["sd"],
+                    runs=row["runs"],
+                    least=row["least"],
+                    most=row["most"],
+                )
+            )
+        for points in self._points.values():
+            points.sort(key=lambda point: point.x)
+
+    @property
+    def profiles(self) -> list[str]:
+        """The profiles that were run."""
+        return sorted(set(self.tables["runs"].column("profile").to_pylist()))
+
+    def nodes_of(self, series: str) -> int | None:
+        """How many nodes the networks of a series have, the largest of them."""
+        return max(self._nodes[series]) if series in self._nodes else None
+
+    def points(self, series: str, profile: str, substrate: str, measure: str) -> list[Point]:
+        """A line of a figure, in order of what varies; empty if there is none."""
+        return self._points.get((series, profile, substrate, measure), [])
+
+    def at(self, series: str, profile: str, substrate: str, measure: str, x: float) -> Point | None:
+        """One point of a line."""
+        for point in self.points(series, profile, substrate, measure):
+            if point.x == x:
+                return point
+        return None
+
+    def xs(self, series: str, profile: str) -> list[float]:
+        """What was varied in a series."""
+        return sorted(
+            {
+                point.x
+                for (kind, its_profile, *_), points in self._points.items()
+                if (kind, its_profile) == (series, profile)
+                for point in points
+            }
+        )
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """A whole table."""
+        found: list[dict[str, Any]] = self.tables[name].to_pylist()
+        return found
+
+
+def read_tables(warehouse: Path) -> Tables:
+    """The tables that an evaluation left."""
+    tables: dict[str, pa.Table] = {}
+    for stage, names in STAGES.items():
+        if not (warehouse / stage / "manifest.json").is_file():
+            raise NoTablesError(
+                f"{warehouse} has no finished evaluation: thyme evaluate --out makes one"
+            )
+        for name in names:
+            tables[name] = _read(sorted((warehouse / stage / name).glob("*.parquet")))
+    manifest = json.loads((warehouse / "metrics" / "manifest.json").read_bytes())
+    notes = manifest["notes"] | {"versions": manifest["versions"]}
+    return Tables(tables, notes)
+
+
+def _read(files: Iterable[Path]) -> pa.Table:
+    return pa.concat_tables(pq.read_table(file) for file in files)

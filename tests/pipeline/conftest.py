@@ -1,0 +1,45 @@
+"""One Spark session for all tests of the pipeline, and one worker of xdist to run them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from thyme.pipeline.session import SparkError, java_for_spark, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A second worker would start a second Java (see --dist in pyproject.toml)."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    try:
+        java_for_spark()
+    except SparkError as error:
+        pytest.skip(str(error))
+    settings = {
+        "spark.sql.shuffle.partitions": "3",
+        "spark.default.parallelism": "2",
+        "spark.driver.memory": "1g",
+        # Jobs of a second gain nothing from the compiler that takes its time.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    # What a library does on its way up is its own affair.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = spark_session("local[2]", settings)
+    yield session
+    session.stop()

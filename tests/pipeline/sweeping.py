@@ -1,0 +1,66 @@
+"""A sweep in a process of its own, for tests that kill it or send it to a cluster.
+
+    python -m tests.pipeline.sweeping FOLDER MASTER
+
+sweeps `many` runs on that master into FOLDER/runs, and writes measures to FOLDER/measures.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.pipeline.planned import planned
+from thyme.pipeline import metrics
+from thyme.pipeline.runs import SUFFIX, PlannedRun
+from thyme.pipeline.session import spark_session
+from thyme.pipeline.sweep import sweep
+from thyme.sim.scenario import Substrate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HASTE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java that starts fast, for processes that do not live long."""
+FEW = {
+    "spark.executor.extraJavaOptions": HASTE,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def many(folder: Path) -> list[PlannedRun]:
+    """A dozen short runs, the same in every process."""
+    return [
+        planned(folder / "traces", substrate, topology=topology)
+        for substrate in Substrate
+        for topology in (1, 2, 3, 4)
+    ]
+
+
+def measured(spark: SparkSession, runs: list[PlannedRun], folder: Path) -> list[list[object]]:
+    """Messages by type of all runs, in order: a stage with a shuffle."""
+    files = [str(folder / "runs" / f"{run.run_id}{SUFFIX}") for run in runs]
+    results = metrics.read_results(spark, files)
+    return sorted(list(row) for row in metrics.messages(results).collect())
+
+
+def main(folder: Path, master: str) -> None:
+    """Sweeps and measures."""
+    os.environ["JDK_JAVA_OPTIONS"] = HASTE
+    spark = spark_session(master, FEW)
+    runs = many(folder)
+    sweep(spark, runs, folder / "runs")
+    (folder / "measures.json").write_text(json.dumps(measured(spark, runs, folder)))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,84 @@
+"""P1–P4, P10: from posts to the oracle by commands, one warehouse after the other."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from thyme.cli import main
+from thyme.pipeline.schemas import OPERATIONS
+from thyme.pipeline.traces import trace_of
+from thyme.pipeline.warehouse import Warehouse
+from thyme.traces.match import Match, MatchConfig
+from thyme.traces.oracle import expected_notifications
+from thyme.traces.rules import match_trace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def told(capsys: pytest.CaptureFixture[str], argv: Sequence[object]) -> dict[str, Any]:
+    assert main([*map(str, argv), "--json"]) == 0
+    facts: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return facts
+
+
+def test_posts_become_a_trace_and_the_trace_its_notifications(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    w = tmp_path / "w"
+    synth = ["posts", "synth", "--users", 50, "--posts", 800, "--tags", 90, "--seed", 3, "--out", w]
+    trace = ["trace", "build", "--posts", w, "--users", 10, "--seed", 4, "--out", w]
+    oracle = ["oracle", "--trace", w, "--out", w]
+
+    assert told(capsys, synth)["rows"] == {"posts": 800}
+    operations = told(capsys, trace)["operations"]
+    due = told(capsys, oracle)["rows"]["notifications"]
+
+    pure = match_trace(4, Match(3, MatchConfig(posts=800, users=50, tags=90)), 10)
+    table = spark.read.schema(OPERATIONS).parquet(Warehouse(w).open("trace").table("operations"))
+    assert trace_of(table, 10) == pure
+    assert operations == pure.counts()
+    assert due == len(expected_notifications(pure))
+    assert not any(told(capsys, argv)["made_now"] for argv in (synth, trace, oracle))
+    main(list(map(str, oracle)))
+    assert f"notifications: {due:,} rows in 1 file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["trace", "build", "--posts", "none", "--out", "w"], "none has no finished stage posts"),
+        (["oracle", "--trace", "none", "--out", "w"], "none has no finished stage trace"),
+        (["posts", "import", "none.csv", "--format", "csv", "--out", "w"], "none.csv: cannot be"),
+        (["posts", "import", "x", "--format", "xml", "--out", "w"], "there is no format 'xml'"),
+        (["posts", "import", "x", "--format", "csv", "--columns", "a", "--out", "w"], "--columns"),
+        (["posts", "synth", "--posts", "0", "--out", "w"], "at least one of posts, not 0"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line_before_spark_starts(
+    argv: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("thyme: ")
+    assert problem in err
+
+
+def test_a_file_that_breaks_off_is_named_and_nothing_is_kept(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = gzip.compress(b'{"user": "ana"}\n' * 1000)
+    (tmp_path / "cut.jsonl.gz").write_bytes(whole[:-20])
+
+    argv = ["posts", "import", tmp_path / "cut.jsonl.gz", "--format", "jsonl", "--out", tmp_path]
+    assert main(list(map(str, argv))) == 2
+
+    assert "cut.jsonl.gz" in capsys.readouterr().err
+    assert Warehouse(tmp_path).stages() == []

@@ -1,0 +1,296 @@
+"""P1, P2: posts of every source come to one form, and what is no post is kept with the reason."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from thyme.model.errors import InputError, OptionError
+from thyme.pipeline.jobs import import_posts
+from thyme.pipeline.reading import NoPost, Reader, read_post, tags_of
+from thyme.pipeline.sources import files_of
+from thyme.pipeline.warehouse import Stage, Warehouse
+from thyme.traces.files import InputFileError
+from thyme.traces.posts import Post
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AT_US = 1_468_180_801_000_000  # 2016-07-10 20:00:01 UTC
+NOW_US = AT_US + 1
+JSONL = Reader(form="jsonl", now_us=NOW_US)
+ROW = {"id": "7", "user": "ana", "time": "2016-07-10T20:00:01Z", "text": "Goal! #Eder"}
+POST = Post("7", "ana", AT_US, "Goal! #Eder", ("eder",))  # type: ignore[arg-type]
+
+
+def read(fields: dict[str, Any], reader: Reader = JSONL) -> Post:
+    return read_post(json.dumps(fields), reader)
+
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "twitter-v2": {
+        "data": {
+            "id": "7",
+            "author_id": "ana",
+            "created_at": "2016-07-10T20:00:01.000Z",
+            "text": "Goal! #Eder",
+            "entities": {"hashtags": [{"start": 6, "end": 11, "tag": "Eder"}]},
+        },
+        "includes": {"users": []},
+    },
+    "twitter-v1": {
+        "id": 7,
+        "id_str": "7",
+        "user": {"id_str": "ana", "screen_name": "ana_p"},
+        "created_at": "Sun Jul 10 20:00:01 +0000 2016",
+        "text": "Goal…",
+        "extended_tweet": {
+            "full_text": "Goal! #Eder",
+            "entities": {"hashtags": [{"text": "Eder"}]},
+        },
+    },
+    "mastodon": {
+        "id": "7",
+        "account": {"id": "1", "acct": "ana"},
+        "created_at": "2016-07-10T20:00:01.000Z",
+        "content": '<p>Goal! <a href="x">#<span>Eder</span></a></p>',
+        "tags": [{"name": "eder", "url": "x"}],
+    },
+    "bluesky": {
+        "uri": "at://ana/app.bsky.feed.post/7",
+        "author": {"did": "ana", "handle": "ana.example"},
+        "record": {
+            "text": "Goal! #Eder",
+            "createdAt": "2016-07-10T20:00:01.000Z",
+            "facets": [{"features": [{"$type": "app.bsky.richtext.facet#tag", "tag": "Eder"}]}],
+        },
+    },
+    "jsonl": ROW,
+}
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_every_source_gives_the_same_post(form: str) -> None:
+    post = read(SOURCES[form], Reader(form=form, now_us=NOW_US))
+    wanted = "ana/7" if form == "bluesky" else "7"
+    assert post == Post(wanted, "ana", AT_US, "Goal! #Eder", POST.tags)
+
+
+def test_a_bluesky_commit_and_a_bare_tweet_are_posts_too() -> None:
+    commit = {"did": "ana", "commit": {"rkey": "7", "record": SOURCES["bluesky"]["record"]}}
+    assert read(commit, Reader(form="bluesky")).post_id == "ana/7"
+    assert read(SOURCES["twitter-v2"]["data"], Reader(form="twitter-v2")) == POST
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"user": None}, "no user"),
+        ({"user": ""}, "no user"),
+        ({"time": None}, "no time"),
+        ({"time": "yesterday"}, "bad time"),
+        ({"time": "-5"}, "bad time"),
+        ({"time": True}, "bad time"),
+        ({"time": "2016-07-10T20:00:01"}, "time without a zone"),
+        ({"time": "2016-07-10T20:00:02Z"}, "time in the future"),
+        ({"id": "a b"}, "bad id"),
+        ({"tags": [f"t{n}" for n in range(65)]}, "more than 64 tags"),
+    ],
+)
+def test_a_row_that_is_no_post_has_a_reason(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(NoPost, match=f"^{reason}$"):
+        read({**ROW, **change})
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [('{"id": "7", "us', "not JSON"), ("[" * 100_000, "not JSON"), ("42", "not a post")],
+)
+def test_a_line_that_is_no_object_has_a_reason(line: str, reason: str) -> None:
+    with pytest.raises(NoPost, match=f"^{reason}$"):
+        read_post(line, JSONL)
+
+
+def test_what_a_source_must_have_and_lacks_is_named() -> None:
+    with pytest.raises(NoPost, match=r"^no id$"):
+        read({**SOURCES["mastodon"], "id": None}, Reader(form="mastodon"))
+    with pytest.raises(NoPost, match="a page of posts"):
+        read({"data": [SOURCES["twitter-v2"]["data"]]}, Reader(form="twitter-v2"))
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2016-07-10T21:00:01+01:00",
+        "2016-07-10 13:00:01-07:00",
+        "Sun Jul 10 20:00:01 +0000 2016",
+        AT_US // 1_000_000,
+        AT_US // 1_000,
+        AT_US,
+        str(AT_US // 1_000),
+        "1468180801.0",
+    ],
+)
+def test_times_with_zones_and_numbers_are_instants(time: object) -> None:
+    assert read({**ROW, "time": time}) == POST
+
+
+@pytest.mark.parametrize("zone", ["+01:00", "Europe/Lisbon"])
+def test_a_time_without_a_zone_is_of_the_zone_that_was_given(zone: str) -> None:
+    reader = Reader(form="jsonl", zone=zone, now_us=NOW_US)
+    assert read({**ROW, "time": "2016-07-10 21:00:01"}, reader) == POST
+
+
+def test_a_post_without_tags_is_a_post_and_one_without_an_id_gets_one() -> None:
+    bare = {key: value for key, value in ROW.items() if key != "id"} | {"text": "hello"}
+    post = read(bare)
+    assert post.tags == ()
+    assert post.post_id == read(bare).post_id != read({**bare, "user": "bea"}).post_id
+
+
+def test_words_that_cannot_be_tags_are_left_out() -> None:
+    assert tags_of(["#Goal", "and", "", None, "GOAL", "éder"], "") == ("goal", "éder")
+    assert tags_of("goal, #eder", "") == ("eder", "goal")
+    assert tags_of(None, "#goal and #eder!") == ("eder", "goal")
+
+
+def test_columns_may_have_other_names() -> None:
+    reader = Reader(form="jsonl", columns={"user": "who", "time": "when"})
+    assert read({"who": "ana", "when": ROW["time"], "text": ROW["text"], "id": 7}, reader) == POST
+    with pytest.raises(OptionError, match="a post has no 'color'"):
+        Reader(form="csv", columns={"color": "x"})
+    with pytest.raises(OptionError, match="columns are for csv"):
+        Reader(form="mastodon", columns={"user": "x"})
+    with pytest.raises(OptionError, match="there is no format 'xml'; use twitter-v2"):
+        Reader(form="xml")
+    with pytest.raises(OptionError, match="there is no time zone 'Moon/Base'"):
+        Reader(form="csv", zone="Moon/Base")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["id", "user", "time", "data", "record", "tags", "entities", "commit"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(sorted(SOURCES)), JSON | st.text())
+def test_whatever_a_line_holds_it_is_a_post_or_has_a_reason(form: str, value: object) -> None:
+    line = value if isinstance(value, str) else json.dumps(value)
+    try:
+        post = read_post(line, Reader(form=form))
+    except NoPost:
+        return
+    assert post.user
+    assert post.post_id
+
+
+def test_files_that_are_not_what_they_say_are_named(tmp_path: Path) -> None:
+    (tmp_path / "packed.jsonl").write_bytes(gzip.compress(b"{}"))
+    (tmp_path / "plain.gz").write_bytes(b"{}")
+    for name, problem in {
+        "packed.jsonl": "is compressed: name it .gz",
+        "plain.gz": "is not compressed",
+        "none": "cannot be read: No such file",
+    }.items():
+        with pytest.raises(InputFileError, match=problem):
+            files_of([str(tmp_path / name)])
+    with pytest.raises(InputError, match="there is no file"):
+        files_of([str(tmp_path / "*.csv")])
+
+
+# Whole files, by Spark
+
+
+def imported(spark: SparkSession, folder: Path, reader: Reader, *names: str) -> Stage:
+    files = files_of([str(folder / name) for name in names])
+    return import_posts(spark, Warehouse(folder / "w"), files, reader)
+
+
+def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = parquet.read_table(stage.table(table)).to_pylist()
+    return rows
+
+
+def test_every_row_of_bad_files_is_kept_or_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    """P2: truncated JSON, wrong encoding, gzip, empty files, no user, the future, duplicates."""
+    good = [json.dumps({**ROW, "id": str(number)}) for number in range(5)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*good[:2], good[2][:-9], "", "  ", good[0]]))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(good[3:]).encode() + b"\n"))
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    latin = json.dumps({**ROW, "id": "9", "text": "é"}, ensure_ascii=False).encode("latin-1")
+    more = [{**ROW, "id": "10", "user": ""}, {**ROW, "id": "11", "time": "2016-07-10T20:00:02Z"}]
+    lines = [latin, *(json.dumps(each).encode() for each in more)]
+    (tmp_path / "c.jsonl").write_bytes(b"\r\n".join(lines))
+
+    stage = imported(spark, tmp_path, JSONL, "*.jsonl*")
+
+    assert [row["post_id"] for row in rows_of(stage, "posts")] == ["0", "1", "3", "4"]
+    reasons = {"duplicate id": 1, "no user": 1, "not JSON": 1, "not UTF-8": 1}
+    assert stage.manifest.notes["quarantined"] == {**reasons, "time in the future": 1}
+    assert stage.manifest.notes["rows_in"] == 4 + 5
+    raw = {row["reason"]: row["raw"] for row in rows_of(stage, "quarantine")}
+    assert raw["not JSON"] == good[2][:-9]
+    assert "c.jsonl" in rows_of(stage, "quarantine")[-1]["source"]
+    assert not imported(spark, tmp_path, JSONL, "*.jsonl*").made_now
+
+
+def test_a_csv_file_may_have_lines_in_its_texts_and_names_of_its_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(
+        b"when,body,who\n"
+        b'2016-07-10T20:00:01Z,"two\nlines, ""quoted"" #goal",ana\n'
+        b"2016-07-10T20:00:01Z,no user,\n"
+        b"2016-07-10T20:00:01Z,too,many,words\n"
+        b"2016-07-10T20:00:01Z,\xff\xfe,bea\n"
+    )
+    reader = Reader(form="csv", columns={"user": "who", "time": "when", "text": "body"})
+    stage = imported(spark, tmp_path, reader, "a.csv")
+    [post] = rows_of(stage, "posts")
+    assert post["text"] == 'two\nlines, "quoted" #goal'
+    assert (post["user"], post["at_us"], post["tags"]) == ("ana", AT_US, ["goal"])
+    assert stage.manifest.notes["quarantined"] == {"broken row": 1, "no user": 1, "not UTF-8": 1}
+    with pytest.raises(
+        InputFileError, match=r"lacks the column text, user; it has when, body, who"
+    ):
+        imported(spark, tmp_path, Reader(form="csv", columns={"time": "when"}), "a.csv")
+
+
+def test_a_parquet_file_may_have_typed_columns(spark: SparkSession, tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "id": pa.array([7, 8]),
+            "user": pa.array(["ana", None]),
+            "time": pa.array([AT_US, AT_US], pa.timestamp("us", "UTC")),
+            "text": pa.array(["Goal! #Eder"] * 2),
+            "tags": pa.array([["Eder"]] * 2),
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    stage = imported(spark, tmp_path, Reader(form="parquet"), "a.parquet")
+    [row] = rows_of(stage, "posts")
+    assert Post(*list(row.values())[:4], tuple(row["tags"])) == POST
+    assert stage.manifest.notes["quarantined"] == {"no user": 1}
+
+
+def test_files_without_a_row_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_bytes(b"\n")
+    with pytest.raises(InputError, match="there is no row in"):
+        imported(spark, tmp_path, JSONL, "empty.jsonl")
+    assert Warehouse(tmp_path / "w").stages() == []

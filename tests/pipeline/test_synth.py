@@ -1,0 +1,43 @@
+"""P1: the synthetic match at scale is the synthetic match."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thyme.pipeline.schemas import POSTS
+from thyme.pipeline.synth import guide, synthetic_posts
+from thyme.traces.draws import WHEEL_BITS, Wheel
+from thyme.traces.match import Match, MatchConfig
+from thyme.traces.posts import Post
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIG = MatchConfig(posts=1_000, users=300, tags=2_000)
+
+
+def test_every_post_is_that_of_the_pure_match_whatever_the_partitions(spark: SparkSession) -> None:
+    frame = synthetic_posts(spark, 7, CONFIG, partitions=3)
+
+    assert frame.dtypes == [(field.name, field.dataType.simpleString()) for field in POSTS]
+    rows = [Post(*row[:4], tuple(row["tags"])) for row in frame.collect()]
+    assert rows == list(Match(7, CONFIG))
+
+
+@given(st.lists(st.sampled_from([0.0, 1e-9, 0.3, 1.0, 1e4]), min_size=1).filter(any), st.data())
+def test_the_steps_of_a_search_reach_every_sector_of_a_wheel(
+    weights: list[float], data: st.DataObject
+) -> None:
+    ends = Wheel(weights).ends
+    starts, steps = guide(ends)
+    near = st.sampled_from(ends).flatmap(lambda end: st.integers(end - 2, end + 2))
+    lot = min(max(data.draw(near | st.integers(0, 2**WHEEL_BITS - 1)), 0), 2**WHEEL_BITS - 1)
+    place = starts[lot >> (WHEEL_BITS - (len(starts) - 1).bit_length())]
+    padded = [*ends, *[2**WHEEL_BITS] * 2 * len(weights)]
+    for step in steps:
+        place += step if padded[place + step - 1] <= lot else 0
+    assert place == bisect_right(ends, lot)

@@ -1,0 +1,85 @@
+"""The report: a page that needs nothing else, and the tables behind it (P7)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.report.made_up import tables, written
+from thyme.cli import main
+from thyme.report.report import Report, make_report
+
+FIGURES = 19
+"""All but 13b, for which nothing is made up."""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return make_report(written(tables(), tmp_path_factory.mktemp("warehouse")))
+
+
+def test_p7_the_page_is_whole_and_needs_nothing_from_elsewhere(report: Report) -> None:
+    page = report.page.read_text(encoding="utf-8")
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!["']?data:)""", page)
+    assert "<script" not in page
+    assert "url(" not in page
+    assert page.count('class="badge') == 18
+    for number in ("8", "9", "10a", "10e", "11a", "11f", "12", "13a", "14b", "15b"):
+        assert f"F Fig. {number}<" in page
+    assert "F Table 6" in page
+    assert len(report.figures) == FIGURES
+
+
+def test_same_numbers_same_bytes(report: Report, tmp_path: Path) -> None:
+    again = make_report(written(tables(), tmp_path)).folder
+
+    files = sorted(
+        file.relative_to(report.folder) for file in report.folder.rglob("*") if file.is_file()
+    )
+    assert len(files) == FIGURES + 1 + 2 * len(report.tables)
+    for file in files:
+        assert (report.folder / file).read_bytes() == (again / file).read_bytes(), file
+
+
+def test_tables_come_as_csv_and_parquet(report: Report) -> None:
+    for name, count in report.tables.items():
+        table = pq.read_table(report.folder / "tables" / f"{name}.parquet")
+        with (report.folder / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert table.num_rows == len(rows) == count
+        assert list(rows[0]) == table.column_names
+
+
+def test_what_failed_and_what_was_not_measured_is_said(tmp_path: Path) -> None:
+    failed = {"run_id": "static-196-<b>", "error": "MemoryError: no more"}
+    made = tables(values={("static", "phy_bytes"): lambda name, x: x}, notes={"failures": [failed]})
+
+    report = make_report(written(made, tmp_path))
+
+    page = report.page.read_text(encoding="utf-8")
+    assert "static-196-&lt;b&gt;" in page
+    assert "MemoryError: no more" in page
+    assert report.figures == ["figure-8.svg", "figure-9.svg", "figure-10a.svg"]
+
+
+def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tables(), tmp_path)
+
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tables"]["trace_counts"] == 4
+    assert len(found["scorecard"]) == 18
+    assert main(["report", str(tmp_path)]) == 0
+    assert f"The report: {tmp_path / 'report' / 'index.html'}" in capsys.readouterr().out
+
+
+def test_a_folder_without_an_evaluation_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "has no finished evaluation" in capsys.readouterr().err
