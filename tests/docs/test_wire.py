@@ -15,7 +15,7 @@ from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, describe
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
-from thyme.protocol.cells import CellTarget, Detour, Grave, Indexed, Interest, Replica
+from thyme.protocol.cells import CellTarget, Detour, Grave, Indexed, Interest, Matched, Replica
 from thyme.protocol.messages import Message, Notify
 from thyme.query.cursor import Cursor
 
@@ -33,6 +33,7 @@ RECORDS = (
     Replica,
     Indexed,
     Interest,
+    Matched,
     Grave,
 )
 MESSAGES = get_args(Message)

@@ -21,8 +21,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sim": UNDER_THE_DRIVERS | {"traces"},
     "live": UNDER_THE_DRIVERS,
     "app": {"sim", "live", "substrates", "storage", "wire", "protocol", "query", "model"},
+    "control": {"app", "live", *UNDER_THE_DRIVERS, FRONT_DOOR},
     "pipeline": {"sim", "traces", "query", "model"},
     "report": set(),
+    "compiling": set(),
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, FRONT_DOOR}
 

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from thyme.app.inputs import as_key
-from thyme.app.port import Port, PortMaker
+from thyme.app.port import Parting, Port, PortMaker
 from thyme.model.errors import EndedError, NotFoundError, ThymeError, failure
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
@@ -130,6 +130,15 @@ class Asker:
         if self._ended is None:
             self._end(EndedError("this world has been left"))
         self._port.close()
+
+    async def leave(self) -> None:
+        """The same, with a goodbye where the node has one to say."""
+        if self._ended is None:
+            self._end(EndedError("this world has been left"))
+        if isinstance(self._port, Parting):
+            await self._port.leave()
+        else:
+            self._port.close()
 
     def on_told(self, told: Told) -> None:
         match told:

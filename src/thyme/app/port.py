@@ -1,52 +1,18 @@
-"""Port: how the interface reaches a node, and hears from it.
-
-A port answers two questions (who, what time) and carries requests. Whoever drives the node, an
-ether in virtual time, an ether in step with the clock, or a live host, offers one.
-"""
+"""The port of a node in virtual time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-from thyme.model.errors import EndedError, ThymeError
+from thyme.model.errors import EndedError
 from thyme.model.ids import NodeId
 from thyme.protocol.node import Node
+from thyme.protocol.port import Listener, Parting, Port, PortMaker
 from thyme.protocol.requests import Request, Told
 from thyme.storage.store import Store
 
-
-class Listener(Protocol):
-    """Who hears what a node tells."""
-
-    def on_told(self, told: Told) -> None:
-        """One thing the node tells."""
-        ...
-
-    def on_broken(self, error: ThymeError) -> None:
-        """The node is gone for good; nothing more will be told."""
-        ...
-
-
-class Port(Protocol):
-    """A node, as its application reaches it."""
-
-    @property
-    def node_id(self) -> NodeId:
-        """Who the node is."""
-        ...
-
-    def now_us(self) -> int:
-        """What time it is for the node."""
-        ...
-
-    def ask(self, request: Request) -> None:
-        """Hands a request to the node."""
-        ...
-
-    def close(self) -> None:
-        """Leaves: the node stops."""
-        ...
+__all__ = ["Listener", "Parting", "Port", "PortMaker", "VirtualPort", "VirtualWorld"]
 
 
 class VirtualWorld(Protocol):
@@ -100,7 +66,3 @@ class VirtualPort:
         if self._open:
             self._open = False
             self._world.remove(self._node.node_id)
-
-
-PortMaker = Callable[[Listener], Port]
-"""Brings a node up for a listener."""

@@ -13,7 +13,7 @@ Clauses: M13–M20, M21, M26–M33.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -50,12 +50,14 @@ from thyme.query.query import Formula, as_query, query_of
 
 BUFFER_MAX = 1_000
 """How many untaken notifications a subscription holds unless told otherwise."""
+Opened = tuple[WorldInfo, PortMaker]
+"""A world, and the way to a node in it."""
 
 
 class World:
     """A world that this application has joined, or is about to: use it with `async with`."""
 
-    def __init__(self, open_world: Callable[[], tuple[WorldInfo, PortMaker]]) -> None:
+    def __init__(self, open_world: Callable[[], Opened | Awaitable[Opened]]) -> None:
         self._open = open_world
         self._joined: tuple[WorldInfo, Asker] | None = None
 
@@ -66,7 +68,8 @@ class World:
     async def __aenter__(self) -> Self:
         if self._joined is not None:
             raise EndedError("this world has been joined already; join again for another")
-        info, make_port = self._open()
+        opened = self._open()
+        info, make_port = opened if isinstance(opened, tuple) else await opened
         self._joined = info, Asker(make_port)
         return self
 
@@ -80,7 +83,7 @@ class World:
 
     async def leave(self) -> None:
         """Leaves the world: subscriptions end, and what is stored stays where it is durable."""
-        self._asker.close()
+        await self._asker.leave()
 
     @property
     def info(self) -> WorldInfo:
@@ -179,6 +182,11 @@ class World:
         )
         await self._begin(subscription, lambda ask: Resume(ask=ask, sid=held.sid))
         return subscription
+
+    async def unsubscribe(self, sid: str) -> None:
+        """Ends a subscription of this node by its identifier (M18)."""
+        name = as_subscription_id(sid)
+        await answer(self._asker, lambda ask: Unsubscribe(ask=ask, sid=name))
 
     async def search(
         self,

@@ -8,8 +8,12 @@ import msgspec
 
 from thyme.model.errors import WorldError, shown
 from thyme.model.frames import check_instant_us
+from thyme.model.ids import NodeId, as_node_id
 
 WORLD_NAME_BYTES_MAX = 128
+NAME_LETTERS_MAX = 64
+LIVE_SUBSTRATES = ("dcs", "ls", "es")
+"""The ways in which a world on real sockets may work."""
 
 
 class Area(msgspec.Struct, frozen=True, array_like=True):
@@ -28,7 +32,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     """What tells a world from another: its name for people, its identifier for nodes.
 
     A world has an area and a cell size where cells are places (DCS), a number of cells where they
-    are not (Infra), neither where there are none; and it may have an end.
+    are not (Infra), neither where there are none; and it may have an end. A world on real sockets
+    says by which substrate its nodes work, and which of them is the server (ES).
     """
 
     name: str
@@ -37,6 +42,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     cell_m: float | None = None
     cells: int | None = None
     ends_us: int | None = None
+    substrate: str = ""
+    server: NodeId | None = None
 
     def __post_init__(self) -> None:
         check_world_name(self.name)
@@ -50,6 +57,10 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
             raise WorldError(f"a world has at least one cell, not {self.cells}")
         if self.ends_us is not None:
             check_instant_us(self.ends_us)
+        if len(self.wid) > NAME_LETTERS_MAX or len(self.substrate) > NAME_LETTERS_MAX:
+            raise WorldError("the name of a world's identifier or substrate is too long")
+        if self.server is not None:
+            as_node_id(self.server)
 
 
 def check_world_name(name: object) -> None:

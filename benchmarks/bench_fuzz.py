@@ -1,0 +1,65 @@
+"""Damaged datagrams by the million, through the link and into a node (M25, B5).
+
+usage: python benchmarks/bench_fuzz.py [--frames 1000000] [--seed 1]
+
+Whatever escapes as an exception ends the run with it; the seed and the count say where. Each kind
+of node, in open and in closed worlds, hears its share. The last line of output is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from time import perf_counter
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.live.fuzzing import WORLDS, Victim
+
+AT_ONCE = 20_000
+"""How many one node hears before a new one takes its place."""
+
+
+def main() -> None:
+    """Runs it and prints what became of the datagrams."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    dropped, delivered = Counter[str](), Counter[str]()
+    heard, seed, started = 0, args.seed, perf_counter()
+    kinds = [(substrate, closed) for substrate in WORLDS for closed in (False, True)]
+    while heard < args.frames:
+        substrate, closed = kinds[seed % len(kinds)]
+        victim = Victim(substrate, seed, closed=closed)
+        count = min(AT_ONCE, args.frames - heard)
+        try:
+            victim.hear(count)
+        except Exception:
+            print(f"seed {seed}, {substrate}, closed: {closed}, datagram {victim.heard}")
+            raise
+        dropped += victim.link.dropped
+        delivered += victim.delivered
+        heard += count
+        seed += 1
+        print(f"{heard:,} heard, {dropped.total():,} dropped", file=sys.stderr)
+    print(f"dropped: {dict(dropped.most_common())}")
+    print(f"delivered to nodes: {dict(delivered.most_common())}")
+    print(
+        json.dumps(
+            {
+                "frames": heard,
+                "exceptions": 0,
+                "dropped": dropped.total(),
+                "delivered": delivered.total(),
+                "seconds": round(perf_counter() - started, 1),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Bodies: what is sent and answered as JSON, in the words of the model."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from thyme.app.inputs import BATCH_MAX
+from thyme.model.errors import InputError
+from thyme.model.frames import INSTANT_MAX_US
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Notification
+
+T = TypeVar("T")
+Instant = Annotated[int, Meta(ge=-INSTANT_MAX_US, le=INSTANT_MAX_US)]
+Count = Annotated[int, Meta(ge=0, le=BATCH_MAX)]
+Length = Annotated[float, Meta(ge=-1e9, le=1e9)]
+
+
+class JsonError(InputError):
+    """A body that is not the JSON that is wanted."""
+
+    code = "bad_json"
+
+
+class Object(msgspec.Struct, frozen=True, kw_only=True):
+    """An object's metadata."""
+
+    key: str
+    tags: tuple[str, ...]
+    summary: str
+    """Base64."""
+    summary_text: str | None
+    """The summary, where it is text."""
+    published_us: int
+    size: int
+    owner: str
+    digest: str
+    """SHA-256, in hexadecimal."""
+
+    @classmethod
+    def of(cls, metadata: Metadata) -> Object:
+        """The same of metadata."""
+        return cls(
+            key=str(metadata.key),
+            tags=metadata.tags,
+            summary=b64encode(metadata.summary).decode(),
+            summary_text=_text(metadata.summary),
+            published_us=metadata.published_us,
+            size=metadata.size,
+            owner=metadata.owner.hex(),
+            digest=metadata.digest.hex(),
+        )
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A notification."""
+
+    sid: str
+    object: Object
+    arrived_us: int
+    past: bool
+    """Whether the object was stored before the subscription was made."""
+
+    @classmethod
+    def of(cls, note: Notification) -> Note:
+        """The same of a notification."""
+        return cls(
+            sid=note.sid,
+            object=Object.of(note.metadata),
+            arrived_us=note.arrived_us,
+            past=note.past,
+        )
+
+
+class Inserted(msgspec.Struct, frozen=True, kw_only=True):
+    """An object is stored."""
+
+    key: str
+
+
+class Matches(msgspec.Struct, frozen=True, kw_only=True):
+    """A search's answer: the most recent matches, and how many there are."""
+
+    total: int
+    notes: tuple[Note, ...]
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a key: `there`, `deleted`, `expired`, `evicted` or `unknown`."""
+
+    state: str
+    object: Object | None
+
+
+class Interest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to subscribe to; an end that is not given is open."""
+
+    query: str
+    start_us: Instant | None = None
+    end_us: Instant | None = None
+    batch: Count = 20
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription stands; so many stored objects match, as far as is known yet."""
+
+    sid: str
+    total: int
+
+
+class HeldSubscription(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription of this node."""
+
+    sid: str
+    query: str
+    start_us: int | None
+    end_us: int | None
+    batch: int
+
+
+class MoreBatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many more of the past are wanted."""
+
+    count: Annotated[int, Meta(ge=1, le=BATCH_MAX)]
+
+
+class MoreTold(msgspec.Struct, frozen=True, kw_only=True):
+    """How many came; 0 when there are no more."""
+
+    told: int
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the device is, in metres from the corner of the area."""
+
+    x_m: Length
+    y_m: Length
+
+
+def read_json(body: bytes, kind: type[T]) -> T:
+    """A body of one kind; raises an error that says what is wrong with it."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JsonError(f"the body is not what is wanted here: {error}") from None
+
+
+def _text(summary: bytes) -> str | None:
+    try:
+        return summary.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,102 @@
+"""The daemon: a live node as a process, until it is told to stop.
+
+Comes up with what its store holds, offers its pages, tells the log what happens, and leaves with a
+goodbye on SIGTERM or SIGINT. Killed without warning, it comes up again as it was (M24).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import msgspec
+
+from thyme.control.logs import event, trouble
+from thyme.control.server import HTTP_PORT, application, offer
+from thyme.control.status import world_of
+from thyme.live.host import Host
+from thyme.live.sockets import Place, Sockets
+from thyme.live.switchboard import Switchboard
+from thyme.live.world import LiveNode, Wanted, open_node
+from thyme.model.errors import EndedError
+from thyme.model.ids import NodeId
+
+WATCH_S = 1.0
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """How to run a node."""
+
+    wanted: Wanted
+    http: tuple[str, int] = ("127.0.0.1", HTTP_PORT)
+
+
+async def run(
+    running: Running,
+    on_ready: Callable[[str], None] = lambda url: None,
+    open_sockets: Callable[[Place], Sockets] = Sockets,
+) -> None:
+    """Runs a node until a signal stops it, or its store fails."""
+    live = await open_node(running.wanted, open_sockets)
+    board = Switchboard(live.start)
+    host = board.node
+    assert isinstance(host, Host)
+    try:
+        runner, url = await offer(application(live, board), *running.http)
+    except BaseException:
+        host.close()
+        raise
+    try:
+        world = world_of(live.world)
+        event(
+            "ready",
+            node=host.node_id.hex(),
+            http=url,
+            world=world.name,
+            substrate=world.substrate,
+            wid=world.wid,
+            server=world.server,
+        )
+        on_ready(url)
+        await _until_stopped(live, board)
+    finally:
+        event("leaving", node=host.node_id.hex())
+        await host.leave()
+        board.hang_up(EndedError("the node left its world"))
+        await runner.cleanup()
+        event("left", node=host.node_id.hex())
+    if board.broken is not None:
+        raise board.broken
+
+
+async def _until_stopped(live: LiveNode, board: Switchboard) -> None:
+    """Waits for a signal; meanwhile tells who comes and goes."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    met: list[NodeId] = []
+    worlds: set[str] = {live.world.wid}
+    while not stopped.is_set() and board.broken is None:
+        met = _tell_neighbours(met, live.link.neighbours)
+        for wid, world in live.link.worlds.items():
+            if wid not in worlds:
+                worlds.add(wid)
+                event("world_heard", world=world.name, wid=wid)
+        try:
+            await asyncio.wait_for(stopped.wait(), WATCH_S)
+        except TimeoutError:
+            continue
+    if board.broken is not None:
+        trouble("broken", why=str(board.broken))
+
+
+def _tell_neighbours(before: list[NodeId], now: list[NodeId]) -> list[NodeId]:
+    for node_id in now:
+        if node_id not in before:
+            event("neighbour_came", node=node_id.hex())
+    for node_id in before:
+        if node_id not in now:
+            event("neighbour_gone", node=node_id.hex())
+    return now

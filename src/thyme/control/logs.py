@@ -1,0 +1,61 @@
+"""Logs: what happened to a node, one line an event, for people or for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from thyme.model.errors import shortened
+
+_log = logging.getLogger("thyme")
+
+
+def set_up(*, as_json: bool) -> None:
+    """Sends the log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if as_json else _Readable())
+    _log.handlers[:] = [handler]
+    _log.setLevel(logging.INFO)
+    _log.propagate = False
+
+
+def event(name: str, **facts: Any) -> None:
+    """Something happened; `name` is what programs look for."""
+    _log.info(name, extra={"facts": facts})
+
+
+def trouble(name: str, **facts: Any) -> None:
+    """Something happened that somebody should look at."""
+    _log.warning(name, extra={"facts": facts})
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "at": _instant(record),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            entry["trace"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+class _Readable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        facts = getattr(record, "facts", {})
+        told = {name: value for name, value in facts.items() if value is not None}
+        words = [f"{name}={shortened(str(value))}" for name, value in told.items()]
+        mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        line = " ".join([_instant(record)[11:19], f"{mark}{record.getMessage()}", *words])
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _instant(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,64 @@
+"""Metrics: counters and gauges of a node, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from thyme.live.sockets import Sockets
+from thyme.live.status import Status
+from thyme.live.switchboard import Tally
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def written(status: Status, tally: Tally, sockets: Sockets) -> str:
+    """All metrics, one a line."""
+    return "".join(f"{line}\n" for line in _lines(status, tally, sockets))
+
+
+def _lines(status: Status, tally: Tally, sockets: Sockets) -> Iterator[str]:
+    world = _labels(world=status.world.name, substrate=status.world.substrate)
+    yield from _metric("info", "gauge", "which node this is", {world: 1})
+    yield from _metric("up_seconds", "gauge", "since the node came up", {"": status.up_us / 1e6})
+    for name, words, value in (
+        ("neighbours", "nodes in reach", len(status.neighbours)),
+        ("objects", "objects whose bytes are here", status.storage.objects),
+        ("metadata", "objects known as a broker", status.storage.metadata),
+        ("store_bytes", "size of the store's files", status.storage.file_bytes),
+        ("subscriptions_own", "subscriptions of this node", status.subscriptions_own),
+        ("subscriptions_standing", "subscriptions matched here", status.subscriptions_standing),
+        ("applications", "applications that use this node", status.applications),
+    ):
+        yield from _metric(name, "gauge", words, {"": value})
+    done = {_labels(kind=kind): count for kind, count in sorted(tally.finished.items())}
+    yield from _metric("operations_total", "counter", "operations that succeeded", done)
+    failed = {
+        _labels(kind=kind, code=code): count for (kind, code), count in sorted(tally.failed.items())
+    }
+    yield from _metric("failures_total", "counter", "operations that failed", failed)
+    took = {_labels(kind=kind): us / 1e6 for kind, us in sorted(tally.took_us.items())}
+    yield from _metric("operation_seconds_total", "counter", "time that operations took", took)
+    yield from _metric("notifications_total", "counter", "notifications", {"": tally.notified})
+    for name, counts in (("datagrams", sockets.datagrams), ("datagram_bytes", sockets.bytes)):
+        by_way = {_labels(way=way): counts[way] for way in ("in", "out")}
+        yield from _metric(f"{name}_total", "counter", f"{name.replace('_', ' ')}", by_way)
+    dropped = {_labels(cause=cause): count for cause, count in status.dropped.items()}
+    yield from _metric("dropped_total", "counter", "what came to nothing", dropped)
+    unsent = {_labels(cause=cause): count for cause, count in sorted(sockets.unsent.items())}
+    yield from _metric("unsent_total", "counter", "datagrams that the system refused", unsent)
+
+
+def _metric(name: str, kind: str, words: str, values: Mapping[str, float]) -> Iterator[str]:
+    yield f"# HELP thyme_{name} {words}"
+    yield f"# TYPE thyme_{name} {kind}"
+    for labels, value in values.items():
+        yield f"thyme_{name}{labels} {value:.15g}"
+
+
+def _labels(**labels: str) -> str:
+    pairs = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

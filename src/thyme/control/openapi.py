@@ -1,0 +1,203 @@
+"""OpenAPI: what a node offers over HTTP, described for programs.
+
+The bodies' schemas come from their types; the rest is one line a page.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+import thyme
+from thyme.control import bodies
+from thyme.control.answers import Problem
+from thyme.live.status import Status, World
+
+_BODIES = (
+    *(bodies.Object, bodies.Note, bodies.Inserted, bodies.Matches, bodies.Known, bodies.Interest),
+    *(bodies.Standing, bodies.HeldSubscription, bodies.MoreBatch, bodies.MoreTold, bodies.Position),
+    *(Problem, Status, World),
+)
+Parts = dict[str, Any]
+
+
+@cache
+def document() -> Parts:
+    """The whole description."""
+    _, schemas = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "A node of Thyme",
+            "version": thyme.__version__,
+            "description": "Time-aware reactive storage: insert, subscribe, retrieve. "
+            "Instants are microseconds since 1970. Failures are JSON with a code and words.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": _paths(),
+        "components": {"schemas": schemas},
+    }
+
+
+def _paths() -> Parts:
+    key = _in_path("key", "an object's key: oid@owner, the owner in hexadecimal")
+    sid = _in_path("sid", "a subscription's identifier")
+    return {
+        "/v1/status": {"get": _page("How the node is", _answer("Status"))},
+        "/v1/worlds": {"get": _page("The worlds that were heard of", _list("World"))},
+        "/v1/position": {
+            "put": _page("The device is at another place", _empty(), body="Position", fails=[400])
+        },
+        "/metrics": {"get": _page("Metrics for Prometheus", _raw("text/plain"))},
+        "/openapi.json": {"get": _page("This description", _raw("application/json"))},
+        "/v1/objects": {"get": _search(), "post": _insert()},
+        "/v1/objects/{key}": {
+            "parameters": [key],
+            "get": _page(
+                "An object's bytes, verified (M19)",
+                _raw("application/octet-stream"),
+                fails=[400, 404, 410, 502, 504],
+            ),
+            "delete": _page(
+                "Remove an object of one's own (M14)", _empty(), fails=[400, 403, 404, 410, 504]
+            ),
+        },
+        "/v1/objects/{key}/metadata": {
+            "parameters": [key],
+            "get": _page("What is known of a key (M32)", _answer("Known"), fails=[400, 410, 504]),
+        },
+        "/v1/subscriptions": {
+            "get": _page("The subscriptions of this node", _list("HeldSubscription"), fails=[410]),
+            "post": _page(
+                "Be told of what matches, from the past and from now on (M15)",
+                _answer("Standing", 201),
+                body="Interest",
+                fails=[400, 409, 410, 504],
+            ),
+        },
+        "/v1/subscriptions/{sid}": {
+            "parameters": [sid],
+            "delete": _page("End a subscription (M18)", _empty(), fails=[400, 404, 410, 504]),
+        },
+        "/v1/subscriptions/{sid}/more": {
+            "parameters": [sid],
+            "post": _page(
+                "The next of the past (M17); they come as events",
+                _answer("MoreTold"),
+                body="MoreBatch",
+                fails=[400, 404, 410, 504],
+            ),
+        },
+        "/v1/subscriptions/{sid}/events": {
+            "parameters": [sid],
+            "get": _page(
+                "News as server-sent events: `note` with a Note, `caught_up` when the first batch "
+                "has come, `over` when nothing more will",
+                _raw("text/event-stream"),
+                fails=[400, 404, 409, 410],
+            ),
+        },
+    }
+
+
+def _search() -> Parts:
+    instant = {"type": "integer", "minimum": -(2**62), "maximum": 2**62}
+    count = {"type": "integer", "minimum": 0, "maximum": 100_000}
+    return _page(
+        "The most recent stored objects that match (M20)",
+        _answer("Matches"),
+        parameters=[
+            _option("query", "a formula over tags", {"type": "string"}, required=True),
+            _option("start_us", "published then or later", instant),
+            _option("end_us", "published then or earlier; default: now", instant),
+            _option("limit", "how many at most; default: 20", count),
+        ],
+        fails=[400, 410, 504],
+    )
+
+
+def _insert() -> Parts:
+    binary: Parts = {"type": "string", "contentMediaType": "application/octet-stream"}
+    form = {
+        "type": "object",
+        "properties": {"data": binary, "summary": binary},
+        "required": ["data"],
+    }
+    return _page(
+        "Store an object (M13): its bytes as the body, or as the field `data` of a form",
+        _answer("Inserted", 201),
+        parameters=[
+            _option("tags", "with commas between them", {"type": "string"}, required=True),
+            _option("summary", "text; as the form's field `summary` also bytes"),
+            _option("oid", "its name among one's own; default: drawn"),
+            _option("life_s", "when to expire (M29)", {"type": "number", "exclusiveMinimum": 0}),
+            _option("copies", "a guarantee (M30)", {"type": "integer", "minimum": 1}),
+            _option("durable", "a guarantee (M30)", {"type": "boolean"}),
+        ],
+        content={
+            "application/octet-stream": {"schema": {}},
+            "multipart/form-data": {"schema": form},
+        },
+        fails=[400, 409, 410, 413, 422, 504],
+    )
+
+
+def _page(
+    summary: str,
+    answer: Parts,
+    *,
+    body: str | None = None,
+    content: Parts | None = None,
+    parameters: list[Parts] | None = None,
+    fails: list[int] | None = None,
+) -> Parts:
+    problem = {"application/json": {"schema": _ref("Problem")}}
+    page: Parts = {"summary": summary, "responses": dict(answer)}
+    for status in [*(fails or []), 403, 500, 507]:
+        page["responses"][str(status)] = {"description": "not done", "content": problem}
+    if body is not None:
+        content = {"application/json": {"schema": _ref(body)}}
+    if content is not None:
+        page["requestBody"] = {"required": True, "content": content}
+    if parameters:
+        page["parameters"] = parameters
+    return page
+
+
+def _answer(name: str, status: int = 200) -> Parts:
+    content = {"application/json": {"schema": _ref(name)}}
+    return {str(status): {"description": "done", "content": content}}
+
+
+def _list(name: str) -> Parts:
+    content = {"application/json": {"schema": {"type": "array", "items": _ref(name)}}}
+    return {"200": {"description": "done", "content": content}}
+
+
+def _raw(kind: str) -> Parts:
+    return {"200": {"description": "done", "content": {kind: {}}}}
+
+
+def _empty() -> Parts:
+    return {"204": {"description": "done"}}
+
+
+def _ref(name: str) -> Parts:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _in_path(name: str, words: str) -> Parts:
+    schema = {"type": "string"}
+    return {"name": name, "in": "path", "required": True, "description": words, "schema": schema}
+
+
+def _option(name: str, words: str, schema: Parts | None = None, *, required: bool = False) -> Parts:
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": words,
+        "schema": schema or {"type": "string"},
+    }

@@ -1,0 +1,49 @@
+"""Budgets: how much one neighbour may send, so that others keep their service.
+
+Clauses: B5.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """So many datagrams and bytes in the long run, and in one burst."""
+
+    per_second: float = 20_000.0
+    burst: float = 10_000.0
+    bytes_per_second: float = 25e6
+    bytes_burst: float = 12.5e6
+
+
+class Budget:
+    """What one neighbour has left."""
+
+    __slots__ = ("_at_us", "_bytes", "_count", "_rate")
+
+    def __init__(self, rate: Rate, now_us: int) -> None:
+        self._rate = rate
+        self._count = rate.burst
+        self._bytes = rate.bytes_burst
+        self._at_us = now_us
+
+    def spend(self, size: int, now_us: int) -> bool:
+        """Whether a datagram of this size may pass; if so, it is paid for."""
+        self._earn(now_us)
+        if self._count < 1 or self._bytes < size:
+            return False
+        self._count -= 1
+        self._bytes -= size
+        return True
+
+    def is_full(self, now_us: int) -> bool:
+        """Whether nothing is lost by forgetting it."""
+        self._earn(now_us)
+        return self._count >= self._rate.burst and self._bytes >= self._rate.bytes_burst
+
+    def _earn(self, now_us: int) -> None:
+        rate, passed_s = self._rate, max(0, now_us - self._at_us) / 1e6
+        self._at_us = now_us
+        self._count = min(rate.burst, self._count + rate.per_second * passed_s)
+        self._bytes = min(rate.bytes_burst, self._bytes + rate.bytes_per_second * passed_s)

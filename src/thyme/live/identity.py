@@ -1,0 +1,171 @@
+"""Identity: a node is who holds its key.
+
+A node's identifier is a digest of its public key, so nobody can take another's. The key is kept in
+the node's data directory. A `Passport` introduces the node to its neighbours in one life, and looks
+at theirs; `sign` and `verify` do the same for records that travel further than one hop.
+Clauses: B5.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+from thyme.live.datagrams import Introduction
+from thyme.model.errors import StoreError
+from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.metadata import Metadata
+
+NODE_ID_BYTES = 16
+SEED_BYTES = 32
+SIGNATURE_BYTES = 64
+KEY_FILE = "node.key"
+
+
+class DeleteRecord(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
+    """The owner deletes an object (M14)."""
+
+    key: Key
+
+
+class UnsubscribeRecord(msgspec.Struct, frozen=True, array_like=True, tag="unsubscribe"):
+    """The subscriber ends a subscription (M13)."""
+
+    subscriber: NodeId
+    sid: SubscriptionId
+
+
+class LocationRecord(msgspec.Struct, frozen=True, array_like=True, tag="location"):
+    """A node is in a cell since an instant (D20); of two records, the later counts."""
+
+    node: NodeId
+    cell: int
+    at_us: int
+
+
+class _Published(msgspec.Struct, frozen=True, array_like=True, tag="metadata"):
+    """Metadata as it is signed: told apart from the other records by its tag."""
+
+    metadata: Metadata
+
+
+Record = Metadata | DeleteRecord | UnsubscribeRecord | LocationRecord
+
+
+def author_of(record: Record) -> NodeId:
+    """Whose signature a record needs."""
+    match record:
+        case Metadata():
+            return record.owner
+        case DeleteRecord():
+            return record.key.owner
+        case UnsubscribeRecord():
+            return record.subscriber
+        case LocationRecord():
+            return record.node
+
+
+def node_id_of(public_key: bytes) -> NodeId:
+    """The identifier of the node that holds this key."""
+    return NodeId(sha256(b"thyme node" + public_key).digest()[:NODE_ID_BYTES])
+
+
+class Identity:
+    """A node's key, and who it is by it."""
+
+    def __init__(self, seed: bytes) -> None:
+        """`seed` is 32 random bytes that nobody else may know."""
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public_key = self._key.public_key().public_bytes_raw()
+        self.node_id = node_id_of(self.public_key)
+
+    def sign(self, record: Record, wid: str) -> bytes:
+        """The signature of a record of this node's, in one world."""
+        if author_of(record) != self.node_id:
+            raise ValueError(f"only {author_of(record).hex()} can sign this")
+        return self._key.sign(_text(record, wid))
+
+    def introduce(self, world_tag: bytes, life: bytes, born_us: int) -> Introduction:
+        """Says who this node is in one life."""
+        text = _introduction(world_tag, life, born_us)
+        return Introduction(self.public_key, born_us, self._key.sign(text))
+
+
+def verify(record: Record, wid: str, public_key: bytes, signature: bytes) -> bool:
+    """Whether a record is from the one it says it is from."""
+    if node_id_of(public_key) != author_of(record):
+        return False
+    return _is_signed(public_key, signature, _text(record, wid))
+
+
+class Passport:
+    """Who a node is in one life of its, and whether others are who they say."""
+
+    def __init__(self, identity: Identity, world_tag: bytes, life: bytes, born_us: int) -> None:
+        self.introduction = identity.introduce(world_tag, life, born_us)
+        self._world_tag = world_tag
+
+    def believes(self, node_id: NodeId, life: bytes, introduction: Introduction) -> bool:
+        """Whether an introduction is that of this node, in this life, in our world."""
+        public_key = introduction.public_key
+        if node_id_of(public_key) != node_id:
+            return False
+        text = _introduction(self._world_tag, life, introduction.born_us)
+        return _is_signed(public_key, introduction.signature, text)
+
+
+def keep_identity(directory: Path) -> Identity:
+    """The identity kept in a directory; where there is none, a new one is made and kept."""
+    path = directory / KEY_FILE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            seed = path.read_bytes()
+        except FileNotFoundError:
+            seed = _make(path)
+        if path.stat().st_mode & 0o077:
+            raise StoreError(f"others can read {path}: chmod 600 it, or remove it for a new one")
+    except OSError as error:
+        raise StoreError(f"cannot keep the node's key in {path}: {error.strerror}") from error
+    if len(seed) != SEED_BYTES:
+        raise StoreError(f"{path} is damaged; without it this node is another: remove it for that")
+    return Identity(seed)
+
+
+def _make(path: Path) -> bytes:
+    """A new key, on disk as a whole or not at all, and never readable by others."""
+    seed = os.urandom(SEED_BYTES)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(handle, seed)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(draft, path)
+    return seed
+
+
+def _text(record: Record, wid: str) -> bytes:
+    plain = _Published(record) if isinstance(record, Metadata) else record
+    return b"thyme record 1" + msgspec.msgpack.encode((wid, plain))
+
+
+def _introduction(world_tag: bytes, life: bytes, born_us: int) -> bytes:
+    return b"thyme introduction 1" + msgspec.msgpack.encode((world_tag, life, born_us))
+
+
+def _is_signed(public_key: bytes, signature: bytes, text: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

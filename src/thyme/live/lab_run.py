@@ -1,0 +1,281 @@
+"""The keeper of a lab: one process that is the air, and the parent of all nodes.
+
+Started by `thyme lab up`, ended by `thyme lab down` with a signal; whatever ends it, the nodes end
+with it. It holds a lock on the lab's directory while it lives, and writes there what it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from thyme.live.lab_air import Air, Delay, Tunnels, Voices
+from thyme.live.lab_plan import HTTP_PORT, LabPlan, Point, places_of, waves_of
+from thyme.live.lab_spaces import Doors, Space, die_with_parent
+from thyme.live.link import Address
+from thyme.model.errors import ThymeError
+
+PLAN, STATE, LOCK, LOG = "plan.json", "state.json", "lock", "lab.log"
+START_S_MAX = 60.0
+"""How long a node may take until it answers."""
+STOP_S_MAX = 8.0
+"""How long a node may take to say goodbye."""
+
+
+class LabNode(msgspec.Struct, kw_only=True):
+    """A node of a lab."""
+
+    number: int
+    place: Point
+    url: str
+    log: str
+    pid: int = 0
+    reaches: list[int] = []
+    state: str = "waiting"
+    """waiting, starting, up, or ended."""
+
+
+class LabState(msgspec.Struct, kw_only=True):
+    """What a lab is doing."""
+
+    pid: int
+    plan: LabPlan
+    nodes: list[LabNode]
+    ready: bool = False
+    trouble: str = ""
+    carried: int = 0
+    lost: int = 0
+
+
+def main(directory: Path) -> int:
+    """Keeps a lab until a signal ends it."""
+    lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return 1  # there is another keeper
+    plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=LabPlan)
+    keeper = Keeper(directory, plan)
+    try:
+        asyncio.run(keeper.run())
+    except ThymeError as error:
+        keeper.fail(str(error))
+        return 1
+    return 0
+
+
+class Keeper:
+    """Starts the nodes of a lab, carries for them, and ends them."""
+
+    def __init__(self, directory: Path, plan: LabPlan) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._places = places_of(plan)
+        self._air = Air(self._places, plan.reach_m, plan.loss, Random(plan.seed))
+        self._children: list[subprocess.Popen[bytes] | None] = [None] * plan.nodes
+        self._spaces: list[Space] = []
+        self._voices: list[Address] = []
+        self._ports = free_ports(plan.nodes, socket.SOCK_DGRAM)
+        self._stop = asyncio.Event()
+        self._state = LabState(
+            pid=os.getpid(),
+            plan=plan,
+            nodes=[
+                LabNode(
+                    number=number + 1,
+                    place=place,
+                    url=f"http://127.0.0.1:{port}",
+                    log=str(directory / f"node-{number + 1:02}.log"),
+                    reaches=[other + 1 for other in self._air.reached[number]],
+                )
+                for number, (place, port) in enumerate(
+                    zip(self._places, free_ports(plan.nodes, socket.SOCK_STREAM), strict=True)
+                )
+            ],
+        )
+
+    async def run(self) -> None:
+        """From the first node to the last goodbye."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stop.set)
+        carrier = await self._open_air()
+        starting = asyncio.create_task(self._start_all())
+        try:
+            while not self._stop.is_set():
+                self._look_after()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), 0.5)
+        finally:
+            starting.cancel()
+            await self._end_all()
+            carrier.close()
+
+    def fail(self, trouble: str) -> None:
+        """Writes down why there is no lab."""
+        self._state.trouble = trouble
+        self._write()
+
+    async def _open_air(self) -> Voices | Tunnels:
+        delay = Delay(self._plan.delay_ms / 1e3)
+        if not self._plan.namespaces:
+            voices = Voices(self._air, self._ports, delay)
+            self._voices = voices.addresses
+            voices.open()
+            return voices
+        self._spaces = [Space(number) for number in range(self._plan.nodes)]
+        doors = Doors()
+        for space, node in zip(self._spaces, self._state.nodes, strict=True):
+            await doors.open(space, port_of(node.url), HTTP_PORT)
+        devices = [space.device for space in self._spaces]
+        addresses = [space.address for space in self._spaces]
+        tunnels = Tunnels(self._air, delay, devices, addresses)
+        tunnels.open()
+        return tunnels
+
+    async def _start_all(self) -> None:
+        """Wave by wave, so that each node finds a neighbour that knows the world."""
+        for wave in waves_of(self._places, self._plan.reach_m):
+            for number in wave:
+                self._start(number)
+            self._write()
+            for number in wave:
+                if not await self._is_up(number):
+                    return
+                self._state.nodes[number].state = "up"
+                self._write()
+        self._state.ready = True
+        self._write()
+
+    def _start(self, number: int) -> None:
+        node = self._state.nodes[number]
+        with open(node.log, "ab") as log:
+            if self._spaces:
+                with self._spaces[number].inside():
+                    child = self._spawn(number, log.fileno())
+            else:
+                child = self._spawn(number, log.fileno())
+        self._children[number] = child
+        node.pid, node.state = child.pid, "starting"
+
+    def _spawn(self, number: int, log: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command(number),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def _command(self, number: int) -> list[str]:
+        """What runs a node: the command that a user would type."""
+        plan, (x, y) = self._plan, self._places[number]
+        words = [sys.executable, "-m", "thyme.cli", "node", "--world", plan.world]
+        words += ["--data", str(self._directory / f"node-{number + 1:02}")]
+        if number == 0:
+            words += ["--create", "--substrate", plan.substrate]
+            if plan.substrate == "dcs":
+                words += ["--area", f"{plan.width_m:g}x{plan.height_m:g}"]
+                words += ["--cell", f"{plan.cell_m:g}"]
+        if plan.substrate == "dcs":
+            words += ["--position", f"{x:g},{y:g}"]
+        if self._spaces:
+            http = f"127.0.0.1:{HTTP_PORT}"
+            return [*words, "--interface", self._spaces[number].address, "--http", http]
+        host, port = self._voices[number]
+        words += ["--port", str(self._ports[number]), "--interface", host]
+        words += ["--group", f"{host}:{port}"]
+        return [*words, "--http", self._state.nodes[number].url.removeprefix("http://")]
+
+    async def _is_up(self, number: int) -> bool:
+        """Waits until a node answers, and says whether it does."""
+        child, node = self._children[number], self._state.nodes[number]
+        assert child is not None
+        until = time.monotonic() + START_S_MAX
+        while child.poll() is None:
+            if self._answers(number):
+                return True
+            if time.monotonic() > until:
+                self.fail(f"node {node.number} does not answer after {START_S_MAX:g} s: {node.log}")
+                return False
+            await asyncio.sleep(0.1)
+        self.fail(f"node {node.number} ended: {last_words(Path(node.log))}")
+        return False
+
+    def _answers(self, number: int) -> bool:
+        if self._spaces:
+            with self._spaces[number].inside():
+                caller = socket.socket()
+            address = ("127.0.0.1", HTTP_PORT)
+        else:
+            caller = socket.socket()
+            address = ("127.0.0.1", port_of(self._state.nodes[number].url))
+        with caller:
+            return caller.connect_ex(address) == 0
+
+    def _look_after(self) -> None:
+        """Notes who has ended, and what the air has done."""
+        for child, node in zip(self._children, self._state.nodes, strict=True):
+            if child is not None and child.poll() is not None:
+                node.state = "ended"
+        self._state.carried, self._state.lost = self._air.carried, self._air.lost
+        self._write()
+
+    async def _end_all(self) -> None:
+        """Asks every node to leave, carries their goodbyes, and ends those that stay."""
+        children = [child for child in self._children if child is not None]
+        for child in children:
+            child.terminate()
+        for _ in range(round(STOP_S_MAX / 0.05)):
+            if all(child.poll() is not None for child in children):
+                break
+            await asyncio.sleep(0.05)
+        for child in children:
+            child.kill()
+            child.wait()
+        for space in self._spaces:
+            space.close()
+
+    def _write(self) -> None:
+        draft = self._directory / f"{STATE}.new"
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(self._state)))
+        os.replace(draft, self._directory / STATE)
+
+
+def free_ports(count: int, kind: socket.SocketKind) -> list[int]:
+    """Ports on loopback that nobody uses just now."""
+    taken = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
+    try:
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in taken]
+    finally:
+        for one in taken:
+            one.close()
+
+
+def port_of(url: str) -> int:
+    """The port in a URL."""
+    return int(url.rpartition(":")[2])
+
+
+def last_words(log: Path) -> str:
+    """The last line that a node wrote."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else "it said nothing"
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

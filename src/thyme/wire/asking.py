@@ -1,0 +1,145 @@
+"""Requests and what a node tells ↔ bytes: for applications in another process than their node.
+
+A frame is one MessagePack array: the name of what it is, then its fields. `Finished` says also
+what kind of value it brings. Both readers raise nothing but `DecodeError`, whatever the bytes.
+Clauses: M25.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+
+from thyme.model.errors import DecodeError, InputError
+from thyme.model.ids import Key
+from thyme.model.subscriptions import check_conjunctions
+from thyme.model.tags import check_tags
+from thyme.protocol.requests import (
+    Begun,
+    Finished,
+    Found,
+    Held,
+    Insert,
+    KnownObject,
+    More,
+    Request,
+    Search,
+    Subscribe,
+    Told,
+)
+
+FRAME_BYTES_MAX = 512 * 2**20
+COUNT_MAX = 100_000
+
+_REQUESTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Request)}
+_TOLD: dict[str, Any] = {kind.__name__: kind for kind in get_args(Told) if kind is not Finished}
+_VALUES: dict[str, Any] = {
+    "key": Key,
+    "begun": Begun,
+    "found": Found,
+    "known": KnownObject,
+    "held": tuple[Held, ...],
+    "data": bytes,
+    "count": int,
+    "nothing": None,
+}
+_KINDS = {Key: "key", Begun: "begun", Found: "found", KnownObject: "known", tuple: "held"} | {
+    bytes: "data",
+    int: "count",
+    type(None): "nothing",
+}
+
+
+class _Frame(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    body: msgspec.Raw
+
+
+class _Answer(msgspec.Struct, frozen=True, array_like=True):
+    ask: int
+    kind: str
+    value: msgspec.Raw
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_frames = msgspec.msgpack.Decoder(_Frame)
+_answers = msgspec.msgpack.Decoder(_Answer)
+_decoders = {
+    kind: msgspec.msgpack.Decoder(kind)
+    for kind in [*_REQUESTS.values(), *_TOLD.values(), *_VALUES.values()]
+}
+
+
+def encode_request(request: Request) -> bytes:
+    """The frame of a request."""
+    return _encode((type(request).__name__, request))
+
+
+def decode_request(frame: bytes) -> Request:
+    """The request of a frame."""
+    request: Request = _decoded(_REQUESTS, _read(frame, _frames))
+    try:
+        _check(request)
+    except InputError as error:
+        raise DecodeError("invalid", str(error)) from None
+    return request
+
+
+def encode_told(told: Told) -> bytes:
+    """The frame of something that a node tells."""
+    if isinstance(told, Finished):
+        answer = (told.ask, _KINDS[type(told.value)], told.value)
+        return _encode(("Finished", answer))
+    return _encode((type(told).__name__, told))
+
+
+def decode_told(frame: bytes) -> Told:
+    """What a frame tells."""
+    found = _read(frame, _frames)
+    if found.name != "Finished":
+        told: Told = _decoded(_TOLD, found)
+        return told
+    answer: _Answer = _read(found.body, _answers)
+    kind = _VALUES.get(answer.kind, _VALUES)
+    if kind is _VALUES:
+        raise DecodeError("invalid", f"no value is called {answer.kind[:20]!r}")
+    return Finished(answer.ask, _read(answer.value, _decoders[kind]))
+
+
+def _check(request: Request) -> None:
+    """What an application's own inputs would have refused."""
+    match request:
+        case Insert():
+            check_tags(request.tags)
+            if request.copies < 1 or (request.life_us is not None and request.life_us < 1):
+                raise InputError("an object has a copy and a life")
+        case Subscribe():
+            check_conjunctions(request.conjunctions)
+            _check_count(request.batch)
+        case Search():
+            check_conjunctions(request.conjunctions)
+            _check_count(request.count)
+        case More():
+            _check_count(request.count)
+
+
+def _check_count(count: int) -> None:
+    if not 0 <= count <= COUNT_MAX:
+        raise InputError(f"a count is a whole number from 0 to {COUNT_MAX}, not {count}")
+
+
+def _decoded(kinds: dict[str, Any], frame: _Frame) -> Any:
+    kind = kinds.get(frame.name)
+    if kind is None:
+        raise DecodeError("invalid", f"nothing is called {frame.name[:20]!r}")
+    return _read(frame.body, _decoders[kind])
+
+
+def _read(data: bytes | msgspec.Raw, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise DecodeError("invalid", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError("malformed", str(error)) from None

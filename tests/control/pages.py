@@ -1,0 +1,64 @@
+"""A node with its pages, in this process, and a client that asks them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import ClientSession, web
+
+from tests.live.nodes import free_group
+from thyme.control.server import application, offer
+from thyme.live.host import Host
+from thyme.live.sockets import Place
+from thyme.live.switchboard import Switchboard
+from thyme.live.world import LiveNode, Wanted, open_node
+
+
+def a_place(group: str | None = None) -> Place:
+    """Loopback, with nobody else."""
+    host, port = (group or free_group()).split(":")
+    return Place(group=host, group_port=int(port))
+
+
+class Pages:
+    """What a client sees of a node."""
+
+    def __init__(
+        self,
+        url: str,
+        app: web.Application,
+        session: ClientSession,
+        live: LiveNode,
+        host: Host,
+    ) -> None:
+        self.url = url
+        self.app = app
+        self.session = session
+        self.live = live
+        self.host = host
+
+    async def ask(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
+        """The status of an answer, and what it says."""
+        async with self.session.request(method, self.url + path, **options) as response:
+            if response.content_type == "application/json":
+                return response.status, await response.json()
+            return response.status, await response.read()
+
+
+@asynccontextmanager
+async def a_node(**wanted: Any) -> AsyncIterator[Pages]:
+    """A node of its own world."""
+    options = {"world": "lisbon", "create": True, "wid": "w", "network": a_place(), **wanted}
+    live = await open_node(Wanted(**options))
+    board = Switchboard(live.start)
+    app = application(live, board)
+    runner, url = await offer(app, "127.0.0.1", 0)
+    assert isinstance(board.node, Host)
+    async with ClientSession() as session:
+        try:
+            yield Pages(url, app, session, live, board.node)
+        finally:
+            await runner.cleanup()
+            board.node.close()

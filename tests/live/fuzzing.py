@@ -1,0 +1,158 @@
+"""Damaged datagrams, and a node that hears them: through the link, and what comes out into a node
+of each kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from tests.live.pipe import ALICE, BOB
+from tests.wire.test_schema import GOLDEN
+from thyme.live.datagrams import Cast, Content, Got, Hello, Part, encode, tag_of
+from thyme.live.identity import Identity, Passport
+from thyme.live.link import Came, GaveUp, Link, LinkConfig, Transmit
+from thyme.live.making import make_node
+from thyme.live.seal import Seal
+from thyme.model.ids import NodeId
+from thyme.model.worlds import Area, WorldInfo
+from thyme.protocol.node import Input, Received, SendFailed, Started, TimerFired
+from thyme.storage.store import MemoryStore
+
+WORLDS = {
+    "dcs": WorldInfo("lisbon", "w1", Area(120, 80), 40, substrate="dcs"),
+    "ls": WorldInfo("lisbon", "w1", substrate="ls"),
+    "es": WorldInfo("lisbon", "w1", substrate="es", server=ALICE),
+}
+PACKETS = [bytes.fromhex(golden) for _, golden in GOLDEN]
+SENDERS = [BOB, NodeId(b"carol"), NodeId(b"\x00"), NodeId(b"x" * 32)]
+LIFE = b"12345678"
+CHECK_EVERY = 500
+
+
+def damaged(whole: bytes, other: bytes, rng: Random) -> bytes:
+    """Bytes with a bit flipped, bytes changed, cut, repeated or put in, or spliced with others."""
+    start, end = sorted(rng.randrange(len(whole) + 1) for _ in range(2))
+    at = rng.randrange(len(whole))
+    match rng.randrange(6):
+        case 0:
+            return whole[:at] + bytes([whole[at] ^ 1 << rng.randrange(8)]) + whole[at + 1 :]
+        case 1:
+            return whole[:at] + rng.randbytes(1) + whole[at + 1 :]
+        case 2:
+            return whole[:end]
+        case 3:
+            return whole[:start] + whole[end:]
+        case 4:
+            return whole[:start] + other[min(start, len(other)) :]
+        case _:
+            return whole[:at] + rng.randbytes(1 + rng.randrange(4)) + whole[at:]
+
+
+class Victim:
+    """A node that hears damaged datagrams; counts what becomes of them."""
+
+    def __init__(self, substrate: str, seed: int, *, closed: bool = False) -> None:
+        self._rng = Random(seed)
+        self._world = WORLDS[substrate]
+        self._store = MemoryStore()
+        self._node = make_node(self._world, ALICE, self._store, self._rng, (60.0, 40.0))
+        seals = [Seal(bytes(32), self._world, Random(n).randbytes) for n in (1, 2)]
+        self._stranger = seals[1] if closed else None
+        self.link = Link(
+            ALICE, self._world, b"aliceist", LinkConfig(), seal=seals[0] if closed else None
+        )
+        self._now_us = 10**15
+        self._timers: dict[object, int] = {}
+        self._number = 0
+        self.heard = 0
+        self.delivered: Counter[str] = Counter()
+        """Messages that reached the node, by kind."""
+        self._handle(Started())
+        if closed:
+            self._befriend(seals)
+
+    def hear(self, count: int) -> None:
+        """Hears so many damaged datagrams."""
+        for _ in range(count):
+            self.heard += 1
+            self._now_us += 1_000
+            self.link.hear(self._datagram(), ("10.0.0.1", 7), self._now_us)
+            self._carry_out()
+            if self.heard % CHECK_EVERY == 0:
+                self._pass_time()
+
+    def _datagram(self) -> bytes:
+        rng = self._rng
+        packet, other = rng.choice(PACKETS), rng.choice(PACKETS)
+        inside = rng.random() < 0.6
+        if inside:
+            packet = damaged(packet, other, rng)
+        sender = BOB if rng.random() < 0.9 else rng.choice(SENDERS)
+        whole = encode(tag_of(self._world), LIFE, sender, self._content(packet))
+        if not inside:
+            whole = damaged(whole, encode(tag_of(self._world), LIFE, BOB, Cast(other)), rng)
+        if self._stranger is not None:
+            whole = self._stranger.close(whole)
+            if rng.random() < 0.3:
+                whole = damaged(whole, whole, rng)
+        return whole
+
+    def _content(self, packet: bytes) -> Content:
+        rng = self._rng
+        self._number += 1
+        match rng.randrange(5):
+            case 0:
+                return Cast(packet)
+            case 1:
+                return Got(rng.randrange(50), rng.randrange(5), rng.getrandbits(20))
+            case 2:
+                introduction = Passport(IDENTITY, b"12345678", LIFE, 1).introduction
+                return Hello(self._world, introduction=introduction if rng.random() < 0.5 else None)
+            case _:
+                return Part(
+                    self._number, 0, 1 if rng.random() < 0.9 else rng.randrange(1, 9), packet
+                )
+
+    def _carry_out(self) -> None:
+        for effect in self.link.take():
+            match effect:
+                case Came():
+                    self.delivered[type(effect.message).__name__] += 1
+                    self._handle(Received(effect.sender, effect.message))
+                case GaveUp():
+                    self._handle(SendFailed(effect.to, effect.message))
+                case Transmit():
+                    pass
+
+    def _handle(self, event: Input) -> None:
+        for action in self._node.handle(event, self._now_us):
+            match type(action).__name__:
+                case "SetTimer":
+                    self._timers[action.timer] = action.at_us  # type: ignore[union-attr]
+                case "CancelTimer":
+                    self._timers.pop(action.timer, None)  # type: ignore[union-attr]
+                case "Send":
+                    self.link.send(action.to, action.message, self._now_us)  # type: ignore[union-attr]
+                case "Broadcast":
+                    self.link.broadcast(action.message, self._now_us)  # type: ignore[union-attr]
+
+    def _pass_time(self) -> None:
+        """What the nonsense has set in motion goes on, and the node is still sound."""
+        for timer in [timer for timer, at_us in self._timers.items() if at_us <= self._now_us]:
+            if self._timers.pop(timer, None) is not None:
+                self._handle(TimerFired(timer))
+        self.link.tick(self._now_us)
+        self._carry_out()
+        self._store.commit()
+        self._node.check()
+
+    def _befriend(self, seals: list[Seal]) -> None:
+        """Lets the victim believe that the stranger lives now: a member of the world gone mad."""
+        ours, theirs = seals
+        reply = ours.open(theirs.close(b"")).reply
+        while reply is not None:
+            ours, theirs = theirs, ours
+            reply = ours.open(reply).reply
+
+
+IDENTITY = Identity(bytes(32))

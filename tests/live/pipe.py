@@ -1,0 +1,99 @@
+"""A few links in virtual time, with datagrams that are lost, doubled and late."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from random import Random
+
+from thyme.live.link import Address, Came, GaveUp, Link, LinkConfig, Transmit
+from thyme.model.ids import NodeId
+from thyme.model.worlds import WorldInfo
+from thyme.protocol.messages import Message
+
+WORLD = WorldInfo("lisbon", "w1")
+ALICE, BOB, CAROL = (NodeId(name) for name in (b"alice", b"bob", b"carol"))
+
+
+class Pipe:
+    """Links that all reach each other."""
+
+    def __init__(
+        self,
+        *names: NodeId,
+        seed: int = 1,
+        loss: float = 0.0,
+        doubled: float = 0.0,
+        late_us: int = 0,
+        config: LinkConfig | None = None,
+    ) -> None:
+        self.now_us = 0
+        self._rng = Random(seed)
+        self._loss, self._doubled, self._late_us = loss, doubled, late_us
+        self._config = config or LinkConfig()
+        self._queue: list[tuple[int, int, Address, Address, bytes]] = []
+        self._serial = 0
+        self.links: dict[NodeId, Link] = {}
+        self.came: list[tuple[NodeId, NodeId, Message]] = []
+        """Who got what from whom."""
+        self.given_up: list[tuple[NodeId, NodeId, Message]] = []
+        self.datagrams = 0
+        for name in names:
+            self.add(name)
+
+    def add(self, name: NodeId, world: WorldInfo = WORLD) -> Link:
+        link = self.links[name] = Link(name, world, self._rng.randbytes(8), self._config)
+        return link
+
+    def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
+        self.links[sender].send(to, message, self.now_us)
+        self._carry(sender)
+
+    def broadcast(self, sender: NodeId, message: Message) -> None:
+        self.links[sender].broadcast(message, self.now_us)
+        self._carry(sender)
+
+    def inject(self, to: NodeId, datagram: bytes, address: Address = ("ff", 1)) -> None:
+        self.links[to].hear(datagram, address, self.now_us)
+        self._carry(to)
+
+    def run(self, for_s: float) -> None:
+        until_us = self.now_us + round(1e6 * for_s)
+        while True:
+            at_us = min(link.next_us() for link in self.links.values())
+            if self._queue:
+                at_us = min(at_us, self._queue[0][0])
+            if at_us > until_us:
+                break
+            self.now_us = max(self.now_us, at_us)
+            while self._queue and self._queue[0][0] <= self.now_us:
+                _, _, address, to, datagram = heappop(self._queue)
+                name = NodeId(bytes.fromhex(to[0]))
+                if name in self.links:
+                    self.links[name].hear(datagram, address, self.now_us)
+                    self._carry(name)
+            for name, link in list(self.links.items()):
+                link.tick(self.now_us)
+                self._carry(name)
+        self.now_us = until_us
+
+    def _carry(self, name: NodeId) -> None:
+        for effect in self.links[name].take():
+            match effect:
+                case Transmit():
+                    self._transmit(name, effect)
+                case Came():
+                    self.came.append((name, effect.sender, effect.message))
+                case GaveUp():
+                    self.given_up.append((name, effect.to, effect.message))
+
+    def _transmit(self, sender: NodeId, effect: Transmit) -> None:
+        self.datagrams += 1
+        others = [(name.hex(), 0) for name in self.links if name != sender]
+        for to in others if effect.to is None else [effect.to]:
+            copies = 2 if self._rng.random() < self._doubled else 1
+            for _ in range(copies):
+                if self._rng.random() >= self._loss:
+                    at_us = self.now_us + 200 + self._rng.randint(0, self._late_us)
+                    self._serial += 1
+                    entry = at_us, self._serial, (sender.hex(), 0), to, effect.datagram
+                    heappush(self._queue, entry)

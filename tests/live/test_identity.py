@@ -1,0 +1,164 @@
+"""Identity: nobody can be who it is not (B5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.live.pipe import WORLD, Pipe
+from tests.live.test_link import parcel
+from thyme.live.budget import Rate
+from thyme.live.datagrams import Cast, Content, Hello, encode, tag_of
+from thyme.live.identity import (
+    DeleteRecord,
+    Identity,
+    LocationRecord,
+    Passport,
+    Record,
+    UnsubscribeRecord,
+    keep_identity,
+    node_id_of,
+    verify,
+)
+from thyme.live.link import Link, LinkConfig
+from thyme.model.errors import StoreError
+from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
+from thyme.model.metadata import describe
+
+ALICE, BOB, MALLORY = (Identity(bytes([number]) * 32) for number in (1, 2, 3))
+TAG = tag_of(WORLD)
+LIFE = b"life one"
+A_KEY = Key(ObjectId("o1"), ALICE.node_id)
+RECORDS: list[Record] = [
+    describe(A_KEY, b"data", ["goal"], 1_000_000),
+    DeleteRecord(A_KEY),
+    UnsubscribeRecord(ALICE.node_id, SubscriptionId("s1")),
+    LocationRecord(ALICE.node_id, 7, 1_000_000),
+]
+
+
+def a_pipe(*identities: Identity, config: LinkConfig | None = None) -> Pipe:
+    pipe = Pipe()
+    for identity in identities:
+        passport = Passport(identity, TAG, identity.node_id[:8], born_us=5)
+        pipe.links[identity.node_id] = Link(
+            identity.node_id,
+            WORLD,
+            identity.node_id[:8],
+            config or LinkConfig(),
+            passport=passport,
+        )
+    return pipe
+
+
+def said_by(sender: NodeId, content: Content, life: bytes = LIFE) -> bytes:
+    return encode(TAG, life, sender, content)
+
+
+def hello(identity: Identity, *, life: bytes = LIFE, born_us: int = 10) -> Hello:
+    return Hello(WORLD, introduction=identity.introduce(TAG, life, born_us))
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_is_believed_if_its_author_signed_it(record: Record) -> None:
+    signature = ALICE.sign(record, "w1")
+
+    assert verify(record, "w1", ALICE.public_key, signature)
+    assert not verify(record, "w2", ALICE.public_key, signature), "another world"
+    assert not verify(record, "w1", MALLORY.public_key, signature), "another key"
+    assert not verify(record, "w1", ALICE.public_key, signature[:-1] + b"\x00")
+    assert not verify(record, "w1", ALICE.public_key, b"")
+    assert not verify(record, "w1", b"", signature)
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_nobody_signs_for_another(record: Record) -> None:
+    with pytest.raises(ValueError, match="only"):
+        MALLORY.sign(record, "w1")
+
+
+def test_a_signature_is_good_for_one_record() -> None:
+    changed = describe(A_KEY, b"DATA", ["goal"], 1_000_000)
+
+    assert not verify(changed, "w1", ALICE.public_key, ALICE.sign(RECORDS[0], "w1"))
+    for record in RECORDS:
+        for other in RECORDS:
+            good = verify(other, "w1", ALICE.public_key, ALICE.sign(record, "w1"))
+            assert good == (record is other)
+
+
+def test_the_id_derives_from_the_key() -> None:
+    assert ALICE.node_id == node_id_of(ALICE.public_key)
+    assert len(ALICE.node_id) == 16
+    assert ALICE.node_id != BOB.node_id
+
+
+def test_a_node_stays_who_it_is(tmp_path: Path) -> None:
+    first = keep_identity(tmp_path / "data")
+
+    assert keep_identity(tmp_path / "data").node_id == first.node_id
+    assert keep_identity(tmp_path / "other").node_id != first.node_id
+    assert (tmp_path / "data" / "node.key").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["node.key"]
+
+
+def test_a_key_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    keep_identity(tmp_path)
+    path = tmp_path / "node.key"
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="chmod 600"):
+        keep_identity(tmp_path)
+    path.chmod(0o600)
+    path.write_bytes(b"short")
+    with pytest.raises(StoreError, match="damaged"):
+        keep_identity(tmp_path)
+
+
+def test_neighbours_introduce_themselves_and_talk() -> None:
+    pipe = a_pipe(ALICE, BOB)
+    pipe.run(0.1)
+    pipe.send(ALICE.node_id, BOB.node_id, parcel(1, 5_000))
+    pipe.run(1)
+
+    assert pipe.came == [(BOB.node_id, ALICE.node_id, parcel(1, 5_000))]
+
+
+def test_who_has_not_said_who_it_is_is_not_heard() -> None:
+    pipe = a_pipe(ALICE)
+    pipe.inject(ALICE.node_id, said_by(BOB.node_id, Cast(b"")))
+    pipe.inject(ALICE.node_id, said_by(BOB.node_id, Hello(WORLD)))
+
+    assert pipe.links[ALICE.node_id].dropped == {"not introduced": 2}
+
+
+def test_nobody_takes_anothers_name() -> None:
+    """Neither with its own key, nor with the other's key and no signature, nor in another life."""
+    pipe = a_pipe(ALICE)
+    unsigned = Hello(WORLD, introduction=hello(BOB).introduction)
+    pipe.inject(ALICE.node_id, said_by(BOB.node_id, hello(MALLORY)))
+    pipe.inject(ALICE.node_id, said_by(BOB.node_id, unsigned, life=b"life two"))
+
+    assert pipe.links[ALICE.node_id].dropped == {"forged": 2}
+    assert pipe.links[ALICE.node_id].neighbours == []
+
+
+def test_an_introduction_of_an_earlier_life_ends_no_later_one() -> None:
+    pipe = a_pipe(ALICE)
+    link = pipe.links[ALICE.node_id]
+    for life, born_us in (b"life two", 20), (b"life one", 10), (b"life six", 60):
+        said = said_by(BOB.node_id, hello(BOB, life=life, born_us=born_us), life)
+        pipe.inject(ALICE.node_id, said)
+
+    assert link.dropped == {"old life": 1}
+    assert link._neighbours[BOB.node_id].life == b"life six"
+
+
+def test_a_flood_of_introductions_is_not_looked_at() -> None:
+    config = LinkConfig(introductions=Rate(per_second=1, burst=3))
+    pipe = a_pipe(ALICE, config=config)
+    for number in range(10):
+        life = number.to_bytes(8)
+        pipe.inject(ALICE.node_id, said_by(BOB.node_id, hello(MALLORY), life), ("fe", 1))
+
+    assert pipe.links[ALICE.node_id].dropped == {"forged": 3, "too much": 7}

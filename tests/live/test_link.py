@@ -1,0 +1,243 @@
+"""The link: what is sent to a neighbour arrives once, or the sender hears that it did not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.live.pipe import ALICE, BOB, CAROL, WORLD, Pipe
+from thyme.live.budget import Rate
+from thyme.live.datagrams import BODY_BYTES_MAX, Cast, Content, Got, Part, encode, tag_of
+from thyme.live.incoming import Bounds
+from thyme.live.link import LinkConfig
+from thyme.live.outgoing import Pace
+from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.model.worlds import WorldInfo
+from thyme.protocol.messages import Message, ObjectData
+
+SETTLE_S = 3.0
+
+
+KEY = Key(ObjectId("o"), ALICE)
+
+
+def parcel(number: int, size: int = 10) -> ObjectData:
+    """A message of about so many bytes."""
+    return ObjectData(number, KEY, bytes([number % 251]) * size)
+
+
+def numbers(messages: list[tuple[NodeId, NodeId, Message]]) -> list[int]:
+    return sorted(message.request for _, _, message in messages if isinstance(message, ObjectData))
+
+
+def met(*, seed: int = 1, loss: float = 0.0, doubled: float = 0.0, late_us: int = 0) -> Pipe:
+    """Two neighbours that have had time to hear of each other."""
+    pipe = Pipe(ALICE, BOB, seed=seed, loss=loss, doubled=doubled, late_us=late_us)
+    pipe.run(SETTLE_S)
+    return pipe
+
+
+def test_neighbours_know_of_each_other_once_they_have_said_hello() -> None:
+    """D4."""
+    pipe = Pipe(ALICE, BOB, CAROL)
+    pipe.run(0.1)
+
+    assert set(pipe.links[ALICE].neighbours) == {BOB, CAROL}
+    assert pipe.links[ALICE].worlds == {"w1": WORLD}
+
+
+def test_who_is_silent_is_out_of_reach() -> None:
+    """D4."""
+    pipe = met()
+    del pipe.links[BOB]
+    pipe.run(10)
+
+    assert pipe.links[ALICE].neighbours == []
+
+
+@pytest.mark.parametrize("size", [0, 1, BODY_BYTES_MAX, BODY_BYTES_MAX + 1, 100_000, 2_000_000])
+def test_a_message_of_any_size_arrives(size: int) -> None:
+    pipe = met()
+    pipe.send(ALICE, BOB, parcel(1, size))
+    pipe.run(5)
+
+    assert pipe.came == [(BOB, ALICE, parcel(1, size))]
+    assert pipe.given_up == []
+
+
+def test_a_large_message_takes_little_more_than_its_parts() -> None:
+    pipe = met()
+    before = pipe.datagrams
+    pipe.send(ALICE, BOB, parcel(1, 1_200_000))
+    pipe.run(5)
+
+    parts = 1_200_000 / BODY_BYTES_MAX
+    assert len(pipe.came) == 1
+    assert pipe.datagrams - before < 1.4 * parts  # the parts, and word of every fourth
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.sampled_from([5, 1_000, 5_000, 30_000]), min_size=1, max_size=12),
+    loss=st.sampled_from([0.0, 0.05, 0.3]),
+    doubled=st.sampled_from([0.0, 0.3]),
+    late_us=st.sampled_from([0, 500, 30_000]),
+    seed=st.integers(0, 10**6),
+)
+def test_each_message_arrives_once_or_is_given_up(
+    sizes: list[int], loss: float, doubled: float, late_us: int, seed: int
+) -> None:
+    """M25: whatever is lost, doubled or late. Given up and arrived is possible, when the last word
+    of it was lost; neither is not."""
+    pipe = met(loss=loss, doubled=doubled, late_us=late_us, seed=seed)
+    known = BOB in pipe.links[ALICE].neighbours
+    messages = [parcel(number, size) for number, size in enumerate(sizes)]
+    for message in messages:
+        pipe.send(ALICE, BOB, message)
+    pipe.run(60)
+
+    arrived = [message for _, _, message in pipe.came]
+    given_up = [message for _, _, message in pipe.given_up]
+    for message in messages:
+        assert arrived.count(message) <= 1
+        assert arrived.count(message) + given_up.count(message) >= 1
+    if known and loss < 0.3:
+        assert len(arrived) == len(messages)
+
+
+def test_a_message_to_somebody_unknown_is_given_up_at_once() -> None:
+    pipe = Pipe(ALICE)
+    pipe.send(ALICE, BOB, parcel(1))
+
+    assert pipe.given_up == [(ALICE, BOB, parcel(1))]
+
+
+def test_what_was_on_its_way_to_one_that_vanished_is_given_up_once() -> None:
+    pipe = met()
+    del pipe.links[BOB]
+    for number in range(5):
+        pipe.send(ALICE, BOB, parcel(number, 50_000))
+    pipe.run(20)
+
+    assert numbers(pipe.given_up) == [0, 1, 2, 3, 4]
+
+
+def test_one_that_comes_up_again_begins_anew() -> None:
+    """Its numbers start from nothing, and are not taken for old ones."""
+    pipe = met()
+    pipe.send(ALICE, BOB, parcel(1))
+    pipe.run(1)
+    pipe.add(ALICE)
+    pipe.run(2)
+    pipe.send(ALICE, BOB, parcel(2))
+    pipe.run(1)
+
+    assert [message for _, _, message in pipe.came] == [parcel(1), parcel(2)]
+
+
+def test_a_short_broadcast_is_one_datagram_and_a_long_one_goes_to_each() -> None:
+    pipe = Pipe(ALICE, BOB, CAROL)
+    pipe.run(0.1)
+    before = pipe.datagrams
+    pipe.broadcast(ALICE, parcel(1))
+    assert pipe.datagrams == before + 1
+    pipe.broadcast(ALICE, parcel(2, 40_000))
+    pipe.run(0.5)
+
+    assert {(to, message) for to, _, message in pipe.came} == {
+        (to, message) for to in (BOB, CAROL) for message in (parcel(1), parcel(2, 40_000))
+    }
+
+
+def test_worlds_are_told_apart() -> None:
+    """M21, D26: neighbours of another world are heard of, and nothing else."""
+    pipe = Pipe(ALICE)
+    other = WorldInfo("porto", "w2")
+    pipe.add(BOB, other)
+    pipe.run(2)
+    pipe.broadcast(BOB, parcel(1))
+    pipe.run(1)
+
+    assert pipe.links[ALICE].neighbours == []
+    assert pipe.links[ALICE].worlds == {"w2": other}
+    assert pipe.came == []
+    assert pipe.links[ALICE].dropped["another world"] > 0
+
+
+@given(st.binary(max_size=1_500))
+def test_garbage_is_counted_and_dropped(datagram: bytes) -> None:
+    """M25."""
+    pipe = Pipe(ALICE)
+    pipe.inject(ALICE, datagram)
+
+    assert pipe.came == []
+    assert pipe.links[ALICE].dropped.total() == 1
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_changed_datagrams_do_no_harm(data: st.DataObject) -> None:
+    """M25: bits turned, bytes cut off or put in."""
+    contents: list[Content] = [
+        Cast(b"\x01\x91\x01"), Part(3, 0, 2, b"x" * 20), Part(0, 0, 1, b""), Got(0, 1, 5)
+    ]  # fmt: skip
+    content = data.draw(st.sampled_from(contents))
+    datagram = bytearray(encode(tag_of(WORLD), b"12345678", BOB, content))
+    for _ in range(data.draw(st.integers(1, 5))):
+        place = data.draw(st.integers(0, len(datagram) - 1))
+        match data.draw(st.sampled_from(["turn", "cut", "put"])):
+            case "turn":
+                datagram[place] ^= 1 << data.draw(st.integers(0, 7))
+            case "cut" if len(datagram) > 1:
+                del datagram[place]
+            case _:
+                datagram.insert(place, data.draw(st.integers(0, 255)))
+    pipe = Pipe(ALICE)
+    pipe.inject(ALICE, bytes(datagram))
+    pipe.run(1)
+
+
+def test_who_sends_too_much_is_not_heard_and_others_are() -> None:
+    """B5."""
+    config = LinkConfig(rate=Rate(per_second=100, burst=50))
+    pipe = Pipe(ALICE, BOB, config=config)
+    pipe.run(2)
+    flood = encode(tag_of(WORLD), b"12345678", CAROL, Cast(b"nonsense"))
+    for _ in range(1_000):
+        pipe.inject(ALICE, flood, ("fe", 1))
+    assert pipe.links[ALICE].dropped["too much"] == 950
+
+    pipe.send(BOB, ALICE, parcel(1))
+    pipe.run(1)
+    assert (ALICE, BOB, parcel(1)) in pipe.came
+
+
+def test_what_is_begun_and_never_finished_is_bounded_and_forgotten() -> None:
+    bounds = Bounds(bytes_max=100 * BODY_BYTES_MAX, messages_max=10, idle_us=1_000_000)
+    pipe = Pipe(ALICE, config=LinkConfig(bounds=bounds))
+    for number in range(50):
+        part = Part(number, 0, 5, b"x" * BODY_BYTES_MAX)
+        pipe.inject(ALICE, encode(tag_of(WORLD), b"12345678", BOB, part))
+    assert pipe.links[ALICE]._neighbours[BOB].incoming.refused == 40
+
+    pipe.run(4)
+    part = Part(99, 0, 5, b"x" * BODY_BYTES_MAX)
+    pipe.inject(ALICE, encode(tag_of(WORLD), b"12345678", BOB, part))
+    assert pipe.links[ALICE]._neighbours[BOB].incoming.refused == 40
+
+
+def test_somebody_with_our_name_is_not_us() -> None:
+    pipe = Pipe(ALICE)
+    pipe.inject(ALICE, encode(tag_of(WORLD), b"87654321", ALICE, Cast(b"")))
+
+    assert pipe.links[ALICE].dropped == {"our name": 1}
+
+
+def test_too_many_that_wait_are_given_up() -> None:
+    pipe = Pipe(ALICE, BOB, config=LinkConfig(pace=Pace(waiting_max=3)))
+    pipe.run(1)
+    for number in range(5):
+        pipe.send(ALICE, BOB, parcel(number, 500_000))
+
+    assert numbers(pipe.given_up) == [3, 4]

@@ -1,0 +1,218 @@
+"""Live worlds: found, made, joined and left, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thyme
+from tests.control.pages import a_node, a_place
+from tests.live.nodes import free_group
+from thyme.cli import main
+from thyme.live.discovery import hear_worlds, pick
+from thyme.live.interfaces import address_of
+from thyme.live.making import check_world
+from thyme.live.sockets import NetworkError, Place, Sockets, _words
+from thyme.live.world import Wanted, open_node
+from thyme.model.errors import OptionError, StoreError, WorldError
+from thyme.model.ids import NodeId
+from thyme.model.worlds import Area, WorldInfo
+
+QUICK_S = 1.5
+
+
+def wanted(group: str, **options: Any) -> Wanted:
+    return Wanted(world="lisbon", network=a_place(group), patience_s=QUICK_S, **options)
+
+
+def test_m21_a_world_is_found_by_its_greetings_with_its_server() -> None:
+    """M21, E5: whoever listens hears of the world, its substrate and its server."""
+
+    async def story() -> None:
+        group = free_group()
+        async with a_node(network=a_place(group), substrate="es") as server:
+            sockets = Sockets(a_place(group))
+            await sockets.open()
+            worlds = await hear_worlds(sockets, 5.0, lambda heard: bool(heard))
+            sockets.close()
+            assert worlds == {"w": server.live.world}
+            assert worlds["w"].server == server.host.node_id
+
+            client = await open_node(wanted(group, substrate="es"))
+            assert client.world == server.live.world
+            assert client.home.node_id != server.host.node_id
+            client.sockets.close()
+            with pytest.raises(WorldError, match="one of es, not ls"):
+                await open_node(wanted(group, substrate="ls"))
+            with pytest.raises(WorldError, match="already"):
+                await open_node(wanted(group, create=True))
+
+    asyncio.run(story())
+
+
+def test_m21_a_world_that_is_not_there_is_not_invented() -> None:
+    async def story() -> None:
+        with pytest.raises(WorldError, match="--create makes it"):
+            await open_node(wanted(free_group()))
+
+    asyncio.run(story())
+
+
+def test_m24_who_comes_back_is_who_it_was(tmp_path: Path) -> None:
+    async def story() -> None:
+        group = free_group()
+        one = await open_node(wanted(group, create=True, wid="w", data=tmp_path))
+        with pytest.raises(StoreError, match="in use"):
+            await open_node(wanted(group, data=tmp_path))
+        one.sockets.close()
+        one.store.close()
+        again = await open_node(wanted(group, data=tmp_path))
+        again.sockets.close()
+        again.store.close()
+        assert again.home == one.home
+
+    asyncio.run(story())
+
+
+def test_m21_worlds_of_one_name_are_told_apart_by_their_identifiers() -> None:
+    one, other = (WorldInfo("lisbon", wid, substrate="ls") for wid in ("w1", "w2"))
+    both = {"w1": one, "w2": other}
+
+    assert pick(both, "w2") == other
+    assert pick({"w1": one}, "lisbon") == one
+    assert pick(both, "porto") is None
+    with pytest.raises(WorldError, match="w1 or w2"):
+        pick(both, "lisbon")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"substrate": "solo", "create": True}, "a substrate is one of"),
+        ({"area": Area(1, 1)}, "--create"),
+        ({"create": True, "wid": "w", "substrate": "dcs"}, "an area and a cell size"),
+        (
+            {"create": True, "wid": "w", "substrate": "ls", "area": Area(9, 9), "cell_m": 3.0},
+            "only a world of DCS",
+        ),
+        (
+            {"create": True, "wid": "w", "area": Area(1e9, 1e9), "cell_m": 1.0},
+            "at most",
+        ),
+    ],
+)
+def test_m25_a_world_that_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
+    async def story() -> None:
+        with pytest.raises((OptionError, WorldError), match=words):
+            await open_node(wanted(free_group(), **options))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        WorldInfo("w", "w"),
+        WorldInfo("w", "w", substrate="infra"),
+        WorldInfo("w", "w", substrate="es"),
+        WorldInfo("w", "w", substrate="dcs"),
+    ],
+)
+def test_m25_a_stranger_s_world_that_nobody_can_be_in_is_refused(world: WorldInfo) -> None:
+    with pytest.raises(WorldError):
+        check_world(world)
+
+
+def test_an_application_may_run_its_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M22: `thyme.join` with a live substrate, in two worlds that are one."""
+    place = a_place()
+    monkeypatch.setattr("thyme.live.sockets.Place", lambda interface: place)
+
+    async def story() -> None:
+        async with (
+            thyme.join("lisbon", substrate="ls", create=True, interface="lo") as one,
+            thyme.join("lisbon", substrate="ls", interface="127.0.0.1") as other,
+        ):
+            assert one.info == other.info
+            feed = await other.subscribe("goal")
+            key = await one.insert(b"a photo", tags=["goal"])
+            note = await asyncio.wait_for(anext(feed), 10)
+            assert note.key == key
+            assert await other.retrieve(note) == b"a photo"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"node": "http://127.0.0.1:1", "data": "x"},
+        {"substrate": "solo", "create": True},
+        {"substrate": "ls", "limits": thyme.Limits()},
+        {"substrate": "moon"},
+    ],
+)
+def test_m30_options_that_mean_nothing_together_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        thyme.join("lisbon", **options)
+
+
+# The network
+
+
+COMMAND = ["node", "--world", "x", "--create", "--wid", "w", "--memory"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--interface", "203.0.113.7"], "no interface here has the address 203.0.113.7"),
+        (["--interface", "nosuch0"], "no interface is called 'nosuch0'"),
+        (["--interface", "127.0.0.1", "--http", "0.0.0.0:0"], "stays on loopback"),
+        (["--interface", "127.0.0.1", "--http", "8473"], "--http is an address and a port"),
+        (["--interface", "127.0.0.1", "--port", "70000"], "a port is a number"),
+        (["--interface", "127.0.0.1", "--position", "here"], "two numbers"),
+    ],
+)
+def test_a_network_that_cannot_be_used_gets_clear_words(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*COMMAND, *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_port_in_use_gets_clear_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        udp.bind(("127.0.0.1", 0))
+        here = ["--interface", "127.0.0.1"]
+        http = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main([*COMMAND, *here, "--http", http]) == 2
+        assert "is in use on 127.0.0.1: choose another" in capsys.readouterr().err
+        port = str(udp.getsockname()[1])
+        assert main([*COMMAND, *here, "--http", "127.0.0.1:0", "--port", port]) == 2
+        assert f"port {port} is in use" in capsys.readouterr().err
+
+
+def test_no_permission_and_no_multicast_get_clear_words() -> None:
+    for number, words in ((errno.EACCES, "no permission for port 80"), (errno.ENODEV, "multicast")):
+        assert words in _words(OSError(number, "?"), Place(), 80)
+
+
+def test_an_interface_is_found_by_its_name() -> None:
+    assert address_of("lo") == "127.0.0.1"
+    assert address_of(None)
+    with pytest.raises(NetworkError):
+        address_of("")
+
+
+def test_a_server_s_name_must_be_one() -> None:
+    """M25."""
+    with pytest.raises(thyme.InputError):
+        WorldInfo("lisbon", "w", substrate="es", server=NodeId(b""))
