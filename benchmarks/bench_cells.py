@@ -47,7 +47,7 @@ from thyme.routing.cells import (
     Sighting,
     To,
 )
-from thyme.routing.cells.geographic import BeaconDue
+from thyme.routing.cells.routing import BeaconDue
 from thyme.sim.world import WirelessWorld
 from thyme.storage.store import MemoryStore
 from thyme.wire import encode, size_of

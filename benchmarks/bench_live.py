@@ -40,7 +40,7 @@ from thyme.live.lab_run import free_ports
 
 HERE = Path(__file__).resolve().parent
 GAP_S = 0.005
-ECHO = "bare UDP, round trip"
+ECHO = "UDP there and back"
 BARS = {
     "notify_trips": 3.0,
     "objects_per_core_s": 2_000.0,
@@ -139,8 +139,8 @@ def _pair(system: str, on_disk: bool, *, count: int = 0, seconds: float = 0.0) -
             with _role("subscriber", options) as subscriber:
                 _await_ready(subscriber)
                 with _role("publisher", options) as publisher:
-                    sent = json.loads(publisher.communicate()[0])
-                heard = json.loads(subscriber.communicate()[0])
+                    sent = _told(publisher)
+                heard = _told(subscriber)
         finally:
             if server is not None:
                 server.terminate()
@@ -182,10 +182,19 @@ def _await_ready(process: subprocess.Popen[str]) -> None:
         raise SystemExit(f"a process did not come up: {line!r}")
 
 
+def _told(process: subprocess.Popen[str]) -> Figures:
+    """What a process says at its end."""
+    told = process.communicate()[0]
+    if process.returncode:
+        raise SystemExit(f"a process ended with status {process.returncode}")
+    figures: Figures = json.loads(told)
+    return figures
+
+
 def _print_hops(rows: Figures) -> None:
     table = Table(title="One hop, 300 bytes", title_justify="left", box=None)
     for name in ("", "median us", "p99 us", "bare round trips", "per s", "per s of CPU"):
-        table.add_column(name, justify="left" if not name else "right")
+        table.add_column(name, justify="left" if not name else "right", no_wrap=not name)
     for name, row in rows.items():
         if "missing" in row:
             table.add_row(name, row["missing"])

@@ -26,6 +26,8 @@ from thyme.model.worlds import Area
 SUBSTRATES = ("dcs", "ls", "es")
 IN_FLIGHT = 64
 """How many inserts a publisher has under way when it is in a hurry."""
+SETTLE_S = 5.0
+"""For a node of LS to find that it is alone: while it looks, it tells nobody what it knows."""
 FIRST_S = 30.0
 QUIET_S = 2.0
 """A subscriber to whom nothing comes for so long has heard the last."""
@@ -45,9 +47,11 @@ class Meter:
         self.first_s = self.first_s or self.last_s
 
     async def until_quiet(self) -> None:
-        started = time.monotonic()
-        while time.monotonic() - (self.last_s or started + FIRST_S) < QUIET_S:
+        until_s = time.monotonic() + FIRST_S
+        while True:
             await asyncio.sleep(0.1)
+            if time.monotonic() > (self.last_s + QUIET_S if self.last_s else until_s):
+                return
 
     def report(self) -> dict[str, Any]:
         return {
@@ -86,6 +90,7 @@ async def subscriber(options: dict[str, Any]) -> None:
     meter = Meter()
     if options["system"] in SUBSTRATES:
         world = await a_world(options, serves=True)
+        await asyncio.sleep(SETTLE_S)
         notes = await world.subscribe("goal", buffer=100_000)
 
         async def read() -> None:

@@ -34,7 +34,7 @@ def package(tmp_path: Path) -> Path:
     """Sources of all rooms, with nothing in them."""
     for room in compiling.ROOMS:
         path = tmp_path / f"{room}.py"
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     return tmp_path
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,26 @@ from tests.conformance.stage import Stage
 from tests.conformance.stages import CROWDS, IN_VIRTUAL_TIME, STAGES
 
 
-@pytest.fixture(params=STAGES)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On sockets only the stories of crowds are told, unless all are asked for: -m slow."""
+    if config.option.markexpr or "live" in config.option.keyword:
+        return
+    apart = [item for item in items if "live," in item.name and "crowd" not in _fixtures(item)]
+    config.hook.pytest_deselected(items=apart)
+    items[:] = [item for item in items if item not in apart]
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else []
+
+
+def marked(stages: Iterable[str]) -> list[Any]:
+    """The names of stages; on sockets, time passes as it does for people."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=slow) if "live" in name else name for name in stages]
+
+
+@pytest.fixture(params=marked(STAGES))
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
     """Any world."""
     made = STAGES[request.param](tmp_path)
@@ -27,7 +47,7 @@ def in_virtual_time(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     made.close()
 
 
-@pytest.fixture(params=CROWDS)
+@pytest.fixture(params=marked(CROWDS))
 def crowd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
     """A world with several nodes."""
     made = CROWDS[request.param](tmp_path)

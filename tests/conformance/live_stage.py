@@ -34,7 +34,7 @@ SECOND_US = 1_000_000
 MOMENT_US = 150_000
 SKEW_US = 2 * MOMENT_US
 """As many moments as on the other stages."""
-RETRIES = RetryPolicy(tries_max=6, wait_us=2 * MOMENT_US, backoff=1.5)
+RETRIES = RetryPolicy(tries_max=4, wait_us=2 * MOMENT_US, backoff=1.5)
 SERVER = "server"
 
 

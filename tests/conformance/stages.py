@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from tests.conformance.live_stage import LiveEsStage, LiveLsStage
 from tests.conformance.stage import Stage
 from thyme.app.asker import Asker
 from thyme.app.pacing import PacedPort
@@ -348,6 +349,8 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
     "DCS robust, perfect ether": lambda _: DcsStage(profile=DCS_ROBUST),
     "DCS robust, lossy ether": lambda _: DcsStage(LOSSY, profile=DCS_ROBUST, seed=7),
     "DCS robust, four cells by radio": lambda _: DcsStage(profile=DCS_ROBUST, radio=True),
+    "ES, live, real clock": lambda _: LiveEsStage(),
+    "LS, live, real clock": lambda _: LiveLsStage(),
 }
 IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
 """The stages on which hours pass in no time."""

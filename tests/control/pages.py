@@ -14,6 +14,7 @@ from thyme.live.host import Host
 from thyme.live.sockets import Place
 from thyme.live.switchboard import Switchboard
 from thyme.live.world import LiveNode, Wanted, open_node
+from thyme.model.errors import EndedError
 
 
 def a_place(group: str | None = None) -> Place:
@@ -60,5 +61,6 @@ async def a_node(**wanted: Any) -> AsyncIterator[Pages]:
         try:
             yield Pages(url, app, session, live, board.node)
         finally:
+            board.hang_up(EndedError("the node left its world"))
             await runner.cleanup()
             board.node.close()

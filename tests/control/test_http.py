@@ -23,6 +23,13 @@ from thyme.model.errors import OptionError
 STRANGER = "o@" + "ff" * 16
 
 
+def form(field: str, *, boundary: str = "; boundary=cut", end: str = "--cut--\r\n") -> Any:
+    """A form with one field, as nobody's library would write it."""
+    head = f'--cut\r\nContent-Disposition: form-data; name="{field}"\r\n\r\nx\r\n'
+    headers = {"Content-Type": f"multipart/form-data{boundary}"}
+    return {"data": (head + end).encode(), "headers": headers}
+
+
 async def read_events(response: Any, count: int) -> list[tuple[str, Any]]:
     """The next server-sent events."""
     found: list[tuple[str, Any]] = []
@@ -130,6 +137,10 @@ def test_news_come_as_events_and_a_reader_who_is_cut_off_misses_nothing() -> Non
         ("POST", "/v1/objects?tags=a&copies=2", {"data": b"x"}, 422, "unsupported"),
         ("POST", "/v1/objects?tags=a&durable=true", {"data": b"x"}, 422, "unsupported"),
         ("POST", f"/v1/objects?tags=a&summary={'x' * 7000}", {"data": b"x"}, 201, None),
+        ("POST", "/v1/objects?tags=a", form("nothing"), 400, "bad_option"),
+        ("POST", "/v1/objects?tags=a", form("\x0c4"), 400, "bad_option"),
+        ("POST", "/v1/objects?tags=a", form("data", end=""), 400, "bad_option"),
+        ("POST", "/v1/objects?tags=a", form("data", boundary=""), 400, "bad_option"),
         ("GET", "/v1/objects", {}, 400, "bad_option"),
         ("GET", "/v1/objects?query=a%20%26", {}, 400, "bad_query_syntax"),
         ("GET", "/v1/objects?query=!a", {}, 400, "bad_query"),
@@ -177,9 +188,9 @@ def test_bad_input_gets_words_and_a_code(
 
 @pytest.fixture(scope="module")
 def node() -> Any:
-    """One node for all the bad input."""
+    """One node for all the bad input: a server, which has all answers at hand."""
     loop = asyncio.new_event_loop()
-    opening = a_node()
+    opening = a_node(substrate="es")
     pages = loop.run_until_complete(opening.__aenter__())
     yield loop, pages
     loop.run_until_complete(opening.__aexit__(None, None, None))
@@ -265,7 +276,7 @@ def test_status_and_metrics_count_what_happened(
         _, status = await pages.ask("GET", "/v1/status")
         _, metrics = await pages.ask("GET", "/metrics")
         assert status["node"] == pages.host.node_id.hex()
-        assert status["world"]["substrate"] == "ls"
+        assert status["world"]["substrate"] == "es"
         assert status["storage"]["objects"] >= 1
         lines = metrics.decode().splitlines()
         assert f"thyme_objects {status['storage']['objects']}" in lines

@@ -59,6 +59,9 @@ def test_one_publishes_and_the_other_hears_of_the_past_and_of_the_new(
         assert "no node answers" in capsys.readouterr().err
         assert main(["status", "--node", one.url]) == 0
         assert "lisbon (ls)" in capsys.readouterr().out
+        around = ["--interface", "127.0.0.1", "--group", group, "--seconds", "1.5"]
+        assert main(["worlds", *around]) == 0
+        assert capsys.readouterr().out == "lisbon  ls  w\n"
 
 
 def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import thyme
 from tests.control.pages import a_node, a_place
 from tests.live.nodes import free_group
+from thyme.app.world import Opened, World
 from thyme.cli import main
 from thyme.live.discovery import hear_worlds, pick
 from thyme.live.interfaces import address_of
@@ -38,7 +39,7 @@ def test_m21_a_world_is_found_by_its_greetings_with_its_server() -> None:
         async with a_node(network=a_place(group), substrate="es") as server:
             sockets = Sockets(a_place(group))
             await sockets.open()
-            worlds = await hear_worlds(sockets, 5.0, lambda heard: bool(heard))
+            worlds = (await hear_worlds(sockets, 5.0, lambda heard: heard.is_there("w"))).worlds
             sockets.close()
             assert worlds == {"w": server.live.world}
             assert worlds["w"].server == server.host.node_id
@@ -88,6 +89,50 @@ def test_m21_worlds_of_one_name_are_told_apart_by_their_identifiers() -> None:
     assert pick(both, "porto") is None
     with pytest.raises(WorldError, match="w1 or w2"):
         pick(both, "lisbon")
+
+
+def test_b5_a_closed_world_opens_to_its_secret_only(tmp_path: Path) -> None:
+    secret = "correct horse"
+
+    async def story() -> None:
+        group = free_group()
+        async with a_node(network=a_place(group), secret=secret, data=tmp_path) as first:
+            assert first.live.world.closed
+            with pytest.raises(WorldError, match="it takes a secret"):
+                await open_node(wanted(group))
+            with pytest.raises(WorldError, match="does not open it"):
+                await open_node(wanted(group, secret="wrong horse"))
+            with pytest.raises(WorldError, match="already"):
+                await open_node(wanted(group, create=True))
+            live = await open_node(wanted(group, secret=secret))
+
+            async def opened() -> Opened:
+                return live.world, live.start
+
+            async with World(opened) as other, thyme.join("lisbon", node=first.url) as own:
+                assert other.info == own.info
+                feed = await own.subscribe("goal")
+                key = await other.insert(b"a photo", tags=["goal"])
+                note = await asyncio.wait_for(anext(feed), 10)
+                assert note.key == key
+                assert await own.retrieve(note) == b"a photo"
+        with pytest.raises(WorldError, match="it takes its secret"):
+            await open_node(wanted(group, data=tmp_path))
+
+    asyncio.run(story())
+
+
+def test_b5_a_node_is_who_holds_its_key(tmp_path: Path) -> None:
+    async def story() -> None:
+        group = free_group()
+        one = await open_node(wanted(group, create=True, wid="w", data=tmp_path))
+        one.sockets.close()
+        one.store.close()
+        (tmp_path / "node.key").unlink()
+        with pytest.raises(StoreError, match="the key beside the store"):
+            await open_node(wanted(group, data=tmp_path))
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize(

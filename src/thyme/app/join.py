@@ -42,6 +42,7 @@ def join(
     area: tuple[float, float] | None = None,
     cell_m: float | None = None,
     position: tuple[float, float] | None = None,
+    secret: str | None = None,
     interface: str | None = None,
 ) -> World:
     """The world of this name: `async with thyme.join("lisbon") as world`.
@@ -52,11 +53,11 @@ def join(
 
     With `substrate` "dcs", "ls" or "es" a node runs in this process, on real sockets: it looks for
     the world on `interface`, or makes it if `create` is true, with an `area` and a `cell_m` for DCS
-    (where the device is at `position`). With `node`, the address of a node that runs already, like
-    "http://127.0.0.1:8473", that one is used.
+    (where the device is at `position`); `secret` is that of a closed world. With `node`, the
+    address of a node that runs already, like "http://127.0.0.1:8473", that one is used.
     """
     check_world_name(name)
-    live = (create or None, area, cell_m, position, interface)
+    live = (create or None, area, cell_m, position, secret, interface)
     if node is not None:
         if any(option is not None for option in (*live, data, ends, limits, retention)):
             raise OptionError("a node that runs already has its world, its data and its limits")
@@ -75,6 +76,7 @@ def join(
             "cell_m": cell_m,
             "ends_us": None if ends is None else as_instant_us(ends, time.time_ns() // 1_000),
             "at": position,
+            "secret": secret,
             "data": None if data is None else Path(data),
         }
         return World(lambda: _open_live(interface, options))
@@ -104,11 +106,13 @@ def _open_solo(
 
 
 async def _open_live(interface: str | None, options: dict[str, Any]) -> Opened:
-    # Who lives in a world of one need not load what many need.
-    from thyme.live.interfaces import address_of
-    from thyme.live.sockets import Place
-    from thyme.live.world import Wanted, open_node
-
+    # Who lives in a world of one need not load, nor have, what many need.
+    try:
+        from thyme.live.interfaces import address_of
+        from thyme.live.sockets import Place
+        from thyme.live.world import Wanted, open_node
+    except ImportError as error:
+        raise OptionError("this needs some more packages: pip install 'thyme[live]'") from error
     live = await open_node(Wanted(network=Place(interface=address_of(interface)), **options))
     return live.world, live.start
 

@@ -96,6 +96,7 @@ def _info(status: Status) -> WorldInfo:
         ends_us=world.ends_us,
         substrate=world.substrate,
         server=None if world.server is None else NodeId(bytes.fromhex(world.server)),
+        closed=world.closed,
     )
 
 

@@ -45,7 +45,7 @@ def compile_command(args: Namespace) -> int:
         compiling.remove()
     elif not args.state:
         if not args.json:
-            print("compiling; this takes about half a minute ...", file=sys.stderr)
+            print("compiling; this takes about a minute ...", file=sys.stderr)
         try:
             compiling.compile_rooms()
         except compiling.CompileError as error:

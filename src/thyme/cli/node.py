@@ -79,6 +79,8 @@ def _parser(commands: Commands, name: str, purpose: str, words: str, more: str) 
     )
     parser.add_argument("--world", metavar="NAME", required=True, help="which world")
     parser.add_argument("--wid", metavar="ID", help="the identifier of a world to make")
+    parser.add_argument("--secret-file", metavar="FILE", type=Path,
+        help="with the secret of a closed world; or set THYME_SECRET")  # fmt: skip
     parser.add_argument("--data", metavar="DIR", type=Path, default=DATA, help=f"default: {DATA}")
     parser.add_argument("--memory", action="store_true", help="keep nothing on the disk")
     add_network(parser)
@@ -121,17 +123,18 @@ def worlds_command(args: Namespace) -> int:
         sockets = Sockets(network(args))
         await sockets.open()
         try:
-            return await hear_worlds(sockets, args.seconds)
+            heard = await hear_worlds(sockets, args.seconds)
+            return [*heard.worlds.values(), *heard.closed.values()]
         finally:
             sockets.close()
 
-    found = [world_of(world) for world in runner()(listen()).values()]
+    found = [world_of(world) for world in runner()(listen())]
     found.sort(key=lambda world: (world.name, world.wid))
     if args.json:
         print(json.dumps(msgspec.to_builtins(found)))
         return 0
     for world in found:
-        print(f"{world.name}  {world.substrate}  {world.wid}")
+        print(f"{world.name}  {world.substrate or 'closed'}  {world.wid}")
     if not found:
         print("no world was heard")
     return 0
@@ -150,6 +153,7 @@ def wanted(args: Namespace) -> Wanted:
         cell_m=args.cell if args.cell is not None or area is None else 40.0,
         wid=args.wid,
         at=None if args.position is None else _pair(args.position, ",", "--position X,Y"),
+        secret=_secret(args.secret_file),
         data=None if args.memory else args.data,
         network=network(args),
         patience_s=args.patience,
@@ -180,6 +184,16 @@ def host_and_port(text: str, option: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _secret(file: Path | None) -> str | None:
+    """Not an option itself: everybody on this machine can read command lines."""
+    if file is None:
+        return os.environ.get("THYME_SECRET")
+    try:
+        return file.read_text("utf-8").strip()
+    except UnicodeDecodeError:
+        raise OptionError(f"{file} is not text") from None
+
+
 def _area(text: str) -> Area:
     from thyme.model.worlds import Area
 
@@ -198,7 +212,7 @@ def need_live() -> None:
     """Says so, where what live nodes need is not installed."""
     from importlib.util import find_spec
 
-    if find_spec("aiohttp") is None:
+    if any(find_spec(name) is None for name in ("aiohttp", "cryptography")):
         raise OptionError("live nodes need some more packages: pip install 'thyme[live]'")
 
 

@@ -17,9 +17,11 @@ def set_up(*, as_json: bool) -> None:
     """Sends the log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if as_json else _Readable())
-    _log.handlers[:] = [handler]
+    for name in ("thyme", "aiohttp", "asyncio"):
+        log = logging.getLogger(name)
+        log.handlers[:] = [handler]
+        log.propagate = False
     _log.setLevel(logging.INFO)
-    _log.propagate = False
 
 
 def event(name: str, **facts: Any) -> None:

@@ -10,6 +10,7 @@ import re
 from datetime import timedelta
 
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from thyme.app.asker import Asker
 from thyme.app.inputs import as_count, as_key, insert_request, search_frame
@@ -149,7 +150,7 @@ async def _parts(request: web.Request, summary: bytes | str) -> tuple[bytes, byt
                 summary = await _part(part, _LIMITS.summary_bytes_max)
     except ThymeError:
         raise
-    except (ValueError, RuntimeError, AssertionError) as error:
+    except (ValueError, RuntimeError, AssertionError, HttpProcessingError) as error:
         raise OptionError(f"the form cannot be read: {shown(str(error))}") from error
     if data is None:
         raise OptionError('the form has no field "data"')

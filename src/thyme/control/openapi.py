@@ -21,6 +21,9 @@ _BODIES = (
     *(Problem, Status, World),
 )
 Parts = dict[str, Any]
+NAME_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"
+"""The names that we draw, and some more; others may be written with percent signs."""
+KEY_PATTERN = "^[A-Za-z0-9._~-]{1,64}@([0-9a-f]{2}){1,32}$"
 
 
 @cache
@@ -42,8 +45,8 @@ def document() -> Parts:
 
 
 def _paths() -> Parts:
-    key = _in_path("key", "an object's key: oid@owner, the owner in hexadecimal")
-    sid = _in_path("sid", "a subscription's identifier")
+    key = _in_path("key", "an object's key: oid@owner, the owner in hexadecimal", KEY_PATTERN)
+    sid = _in_path("sid", "a subscription's identifier", NAME_PATTERN)
     return {
         "/v1/status": {"get": _page("How the node is", _answer("Status"))},
         "/v1/worlds": {"get": _page("The worlds that were heard of", _list("World"))},
@@ -188,8 +191,8 @@ def _ref(name: str) -> Parts:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _in_path(name: str, words: str) -> Parts:
-    schema = {"type": "string"}
+def _in_path(name: str, words: str, pattern: str) -> Parts:
+    schema = {"type": "string", "pattern": pattern}
     return {"name": name, "in": "path", "required": True, "description": words, "schema": schema}
 
 

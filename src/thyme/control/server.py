@@ -48,7 +48,9 @@ class Pages:
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def show_worlds(self, request: web.Request) -> web.StreamResponse:
-        heard = sorted(self._live.link.worlds.values(), key=lambda world: (world.name, world.wid))
+        link = self._live.link
+        both = {**link.closed_worlds, **link.worlds}
+        heard = sorted(both.values(), key=lambda world: (world.name, world.wid))
         own = self._live.world
         worlds = [own, *(world for world in heard if world.wid != own.wid)]
         return as_json([world_of(world) for world in worlds])

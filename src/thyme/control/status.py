@@ -27,6 +27,7 @@ def world_of(info: WorldInfo) -> World:
         cell_m=info.cell_m,
         ends_us=info.ends_us,
         server=None if info.server is None else info.server.hex(),
+        closed=info.closed or not info.substrate,
     )
 
 

@@ -16,6 +16,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     ends_us: int | None = None
     server: str | None = None
     """The server's node id, in a world of ES."""
+    closed: bool = False
+    """Whether it takes a secret; of such a world of others only the name is known."""
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):

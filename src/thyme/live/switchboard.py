@@ -1,8 +1,9 @@
 """The switchboard: one node, and all the applications that use it.
 
 Every line is a port of its own. Requests are numbered anew on their way in, so that each answer
-finds the line that asked; news of a subscription goes to the line that began or resumed it last.
-A line that is closed leaves its subscriptions standing, to be resumed (M27).
+finds the line that asked; news of a subscription goes to the line that began or resumed it. A line
+that is closed leaves its subscriptions standing: the node pauses them, and whoever resumes one
+hears what was not taken before (M27).
 Clauses: M13–M20, M27.
 """
 

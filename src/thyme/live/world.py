@@ -8,23 +8,27 @@ Clauses: M21, M24, E5.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import msgspec
 
-from thyme.live.discovery import LISTEN_S, Worlds, hear_worlds, not_found, pick
+from thyme.live.datagrams import LIFE_BYTES, tag_of
+from thyme.live.discovery import LISTEN_S, Heard, hear_worlds, not_found, pick
 from thyme.live.host import Host
+from thyme.live.identity import SEED_BYTES, Identity, Passport, keep_identity
 from thyme.live.link import Link, LinkConfig
 from thyme.live.making import check_world, make_node
+from thyme.live.seal import Seal, world_key
 from thyme.live.sockets import Place, Sockets
-from thyme.model.errors import OptionError, WorldError, shown
+from thyme.model.errors import OptionError, StoreError, WorldError, shown
 from thyme.model.ids import NodeId, draw_name
 from thyme.model.worlds import LIVE_SUBSTRATES, Area, WorldInfo, check_world_name
 from thyme.protocol.node import Node
 from thyme.protocol.port import Listener
-from thyme.storage.home import NODE_ID_BYTES, Home, file_of, keep_home, load_home
+from thyme.storage.home import Home, file_of, keep_home, load_home
 from thyme.storage.sqlite import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.dcs.ground import Point
@@ -49,6 +53,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The identifier of a world to make, where it must be known before; else it is drawn."""
     at: Point | None = None
     """Where the device is, in metres; None for the middle of the area."""
+    secret: str | None = None
+    """What opens a closed world, and closes a new one (B5)."""
     data: Path | None = None
     """The directory to keep everything in; None for memory."""
     network: Place = Place()
@@ -100,16 +106,33 @@ async def open_node(wanted: Wanted, open_sockets: Callable[[Place], Sockets] = S
             file = file_of(wanted.data, wanted.world)
             store = SqliteStore(file)
         await sockets.open()
-        home = load_home(store) or await _new_home(wanted, sockets, rng)
-        _agree(wanted, home.world)
+        identity = _identity(wanted)
+        home = load_home(store) or await _new_home(wanted, identity.node_id, sockets, rng)
+        _agree(wanted, home, identity)
         node = make_node(home.world, home.node_id, store, rng, wanted.at)
         keep_home(store, home)
     except BaseException:
         sockets.close()
         store.close()
         raise
-    link = Link(home.node_id, home.world, rng.randbytes(8), wanted.link)
-    return LiveNode(home, node, store, link, sockets, file)
+    return LiveNode(home, node, store, _link(wanted, home, identity), sockets, file)
+
+
+def _identity(wanted: Wanted) -> Identity:
+    """Who the node is: kept beside its data, or drawn where nothing is kept."""
+    if wanted.data is None:
+        return Identity(secrets.token_bytes(SEED_BYTES))
+    return keep_identity(wanted.data)
+
+
+def _link(wanted: Wanted, home: Home, identity: Identity) -> Link:
+    """The link of a new life."""
+    life = secrets.token_bytes(LIFE_BYTES)
+    seal = None
+    if wanted.secret is not None:
+        seal = Seal(world_key(wanted.secret, home.world), home.world, secrets.token_bytes)
+    passport = Passport(identity, tag_of(home.world), life, time.time_ns() // 1_000)
+    return Link(home.node_id, home.world, life, wanted.link, seal=seal, passport=passport)
 
 
 def _check(wanted: Wanted) -> None:
@@ -122,33 +145,36 @@ def _check(wanted: Wanted) -> None:
         raise OptionError("area, cell, identifier and end are those of a new world: use --create")
 
 
-async def _new_home(wanted: Wanted, sockets: Sockets, rng: Random) -> Home:
+async def _new_home(wanted: Wanted, node_id: NodeId, sockets: Sockets, rng: Random) -> Home:
     """A node that was never here: joins the world, or makes it."""
-    node_id = NodeId(rng.randbytes(NODE_ID_BYTES))
     if not wanted.create:
         return Home(await _find(wanted, sockets), node_id)
     if wanted.wid is None:
-        heard = await hear_worlds(sockets, LISTEN_S, lambda worlds: _is_there(worlds, wanted.world))
-        if _is_there(heard, wanted.world):
+        heard = await hear_worlds(sockets, LISTEN_S, lambda heard: heard.is_there(wanted.world))
+        if heard.is_there(wanted.world):
             raise WorldError(
                 f"there is a world {shown(wanted.world)} here already: join it without --create"
             )
     return Home(_new_world(wanted, node_id, rng), node_id)
 
 
-def _is_there(worlds: Worlds, name: str) -> bool:
-    return any(world.name == name for world in worlds.values())
-
-
 async def _find(wanted: Wanted, sockets: Sockets) -> WorldInfo:
     name = wanted.world
-    # A second world of the same name may greet a moment after the first.
-    worlds = await hear_worlds(
-        sockets, wanted.patience_s, lambda worlds: pick(worlds, name) is not None
+
+    def enough(heard: Heard) -> bool:
+        known = pick(heard.worlds, name) is not None
+        return known or (wanted.secret is None and heard.is_there(name))
+
+    heard = await hear_worlds(
+        sockets,
+        wanted.patience_s,
+        enough,
+        wanted=name,
+        secret=wanted.secret,
     )
-    found = pick(worlds, name)
+    found = pick(heard.worlds, name)
     if found is None:
-        raise not_found(worlds, name)
+        raise not_found(heard, name, secret=wanted.secret is not None)
     return found
 
 
@@ -164,14 +190,21 @@ def _new_world(wanted: Wanted, node_id: NodeId, rng: Random) -> WorldInfo:
         ends_us=wanted.ends_us,
         substrate=substrate,
         server=node_id if substrate == "es" else None,
+        closed=wanted.secret is not None,
     )
     check_world(world)
     return world
 
 
-def _agree(wanted: Wanted, world: WorldInfo) -> None:
+def _agree(wanted: Wanted, home: Home, identity: Identity) -> None:
     """What is asked for and what there is."""
+    world = home.world
     if wanted.substrate not in (None, world.substrate):
         raise WorldError(
             f"the world {shown(world.name)} is one of {world.substrate}, not {wanted.substrate}"
         )
+    if world.closed != (wanted.secret is not None):
+        words = "closed: it takes its secret" if world.closed else "open: it has no secret"
+        raise WorldError(f"the world {shown(world.name)} is {words}")
+    if home.node_id != identity.node_id:
+        raise StoreError("the key beside the store is not that of its node")

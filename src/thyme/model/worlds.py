@@ -44,6 +44,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     ends_us: int | None = None
     substrate: str = ""
     server: NodeId | None = None
+    closed: bool = False
+    """Whether only those who know its secret are in it (B5)."""
 
     def __post_init__(self) -> None:
         check_world_name(self.name)

@@ -17,7 +17,7 @@ from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellPacket, FetchStatus, Message
 from thyme.protocol.node import Broadcast, Outbox, Send
 from thyme.routing.cells import Arrival, CellsConfig, GeographicRouting, Grid, NotThere, Sighting
-from thyme.routing.cells.geographic import BeaconDue
+from thyme.routing.cells.routing import BeaconDue
 
 SECOND_US = 1_000_000
 Place = tuple[float, float]

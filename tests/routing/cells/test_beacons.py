@@ -10,7 +10,7 @@ from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellBeacon
 from thyme.protocol.node import Action, Broadcast, Outbox, SetTimer
 from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, Sighting
-from thyme.routing.cells.geographic import BeaconDue
+from thyme.routing.cells.routing import BeaconDue
 from thyme.wire import encode
 
 GRID = Grid.covering(400.0, 200.0)

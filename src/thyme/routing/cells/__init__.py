@@ -5,9 +5,17 @@ Clauses: D1–D10.
 """
 
 from thyme.routing.cells.config import CellsConfig
-from thyme.routing.cells.geographic import CellTraffic, GeographicRouting
+from thyme.routing.cells.geographic import GeographicRouting
 from thyme.routing.cells.grid import Grid
-from thyme.routing.cells.routing import Arrival, CellRouting, Listener, NotThere, Sighting, To
+from thyme.routing.cells.routing import (
+    Arrival,
+    CellRouting,
+    CellTraffic,
+    Listener,
+    NotThere,
+    Sighting,
+    To,
+)
 
 __all__ = [
     "Arrival",

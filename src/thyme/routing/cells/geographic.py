@@ -8,9 +8,7 @@ Clauses: D4–D10.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from random import Random
 
 import msgspec
@@ -30,28 +28,17 @@ from thyme.routing.cells.config import CellsConfig
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.memory import Memory
 from thyme.routing.cells.neighbours import Neighbour, Neighbours
-from thyme.routing.cells.routing import Arrival, Listener, NotThere, Sighting, To
+from thyme.routing.cells.routing import (
+    Arrival,
+    BeaconDue,
+    CellTraffic,
+    Listener,
+    NotThere,
+    Sighting,
+    To,
+)
 from thyme.routing.cells.spreading import Spreading, SpreadTimer
 from thyme.routing.cells.steps import Arrived, Onward, Step, Steps, Stuck, plain
-
-
-class BeaconDue(msgspec.Struct, frozen=True):
-    """The timer of the next beacon."""
-
-
-@dataclass(slots=True)
-class CellTraffic:
-    """What a node did for others and for itself, in messages."""
-
-    beacons: int = 0
-    sent: int = 0
-    """Copies of own messages that left."""
-    forwarded: int = 0
-    """Copies of the messages of others that were passed on."""
-    rerouted: int = 0
-    """Targets given to another neighbour, since the first did not answer."""
-    dropped: Counter[str] = field(default_factory=Counter)
-    """Targets that were not reached, by cause."""
 
 
 class GeographicRouting:
@@ -76,6 +63,7 @@ class GeographicRouting:
         self._config = config = config or CellsConfig()
         self.neighbours = Neighbours(grid, config)
         self._steps = Steps(grid, loop_always=config.loop_always)
+        self._world = config.world
         self._memory = Memory(config)
         self._passed = Memory(config)
         self.spreading = Spreading(outbox, config)
@@ -161,7 +149,7 @@ class GeographicRouting:
                 0,
                 tuple(wanted),
                 message,
-                self._config.world,
+                self._world,
             )
             self._route(packet, 0, now_us)
         return number
@@ -169,7 +157,7 @@ class GeographicRouting:
     def spread(self, message: Message, now_us: int) -> int:
         """Broadcasts a message to the other nodes of the own cell; returns its number (D7)."""
         number, cell = self._number(), self._cell
-        world = self._config.world
+        world = self._world
         spread = CellSpread(self._node_id, cell, number, 0, cell, cell, message, world)
         self.spreading.start(spread, self.nodes_in(cell), now_us)
         self.traffic.sent += 1
@@ -188,11 +176,12 @@ class GeographicRouting:
 
     def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
         """A message came; returns whether it was one of routing."""
+        if isinstance(message, CellBeacon) and message.world == self._world:
+            self._on_beacon(sender, message, now_us)  # what comes most often
+            return True
         match message:
-            case CellBeacon() | CellPacket() | CellSpread() if message.world != self._config.world:
+            case CellBeacon() | CellPacket() | CellSpread() if message.world != self._world:
                 self.traffic.dropped["another world"] += 1
-            case CellBeacon():
-                self._on_beacon(sender, message, now_us)
             case CellPacket():
                 self._on_packet(sender, message, now_us)
             case CellSpread():
@@ -269,7 +258,7 @@ class GeographicRouting:
             around = self.neighbours.window.packed(known.direct, known.second)
         payload = self._listener.payload(now_us)
         assert len(payload) <= self._config.payload_bytes_max
-        world = self._config.world
+        world = self._world
         self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload, world))
         self.traffic.beacons += 1
         most = round(self._config.beacon_us * self._config.beacon_jitter)

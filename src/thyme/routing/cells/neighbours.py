@@ -9,8 +9,6 @@ Clauses: D4, D5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from thyme.model.ids import NodeId
 from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellBeacon
@@ -19,17 +17,39 @@ from thyme.routing.cells.grid import Grid, Offset
 from thyme.routing.cells.window import Cells, Window
 
 
-@dataclass(slots=True)
 class Neighbour:
     """A node in reach, as its last beacon described it."""
 
-    node_id: NodeId
-    cell: CellId
-    serving: bool
-    heard_us: int
-    direct: Cells
-    second: Cells
-    failures: int = 0
+    __slots__ = ("cell", "direct", "failures", "heard_us", "node_id", "said", "second", "serving",
+                 "view")  # fmt: skip
+
+    def __init__(self, node_id: NodeId) -> None:
+        self.node_id = node_id
+        self.cell = CellId(0)
+        self.serving = False
+        self.heard_us = 0
+        self.direct: Cells = 0
+        self.second: Cells = 0
+        self.failures = 0
+        self.said: bytes | None = None
+        """What it said of the cells around, as it came; None if that is known to be old."""
+        self.view: View | None = None
+        """What that means for the cell from which it was last looked at."""
+
+
+class View:
+    """What a neighbour tells of the cells around the one that this node is in."""
+
+    __slots__ = ("bit", "cell", "checked", "hears")
+
+    def __init__(self, grid: Grid, window: Window, cell: CellId, neighbour: Neighbour) -> None:
+        offset = grid.offset(cell, neighbour.cell)
+        self.cell = cell
+        self.bit: Cells = window.middle if neighbour.cell == cell else window.bit(offset)
+        """Its own cell; none, if it is too far away."""
+        self.hears: Cells = window.moved(neighbour.direct, offset) | self.bit
+        self.checked: Cells = window.moved(window.sure, offset)
+        """The cells that it would hear, if they were populated."""
 
 
 class Around:
@@ -52,18 +72,20 @@ class Around:
         agreed: Cells = 0
         checked: Cells = window.sure
         for neighbour in neighbours.values():
-            offset = grid.offset(cell, neighbour.cell)
-            bit = window.middle if neighbour.cell == cell else window.bit(offset)
-            if not neighbour.serving or not bit:
+            if not neighbour.serving:
+                continue
+            view = neighbour.view
+            if view is None or view.cell != cell:
+                view = neighbour.view = View(grid, window, cell, neighbour)
+            if not view.bit:
                 continue
             if neighbour.cell not in self.nodes:
                 self._meet(neighbour.cell)
             self.nodes[neighbour.cell].append(neighbour)
-            hears = window.moved(neighbour.direct, offset) | bit
-            self._seen.append((neighbour, hears))
-            direct |= bit
-            second |= hears
-            checked |= window.moved(window.sure, offset)
+            self._seen.append((neighbour, view.hears))
+            direct |= view.bit
+            second |= view.hears
+            checked |= view.checked
             if neighbour.cell == cell:
                 agreed |= neighbour.second
         # A beacon may be wrong, or a lie: beyond the grid there is nothing.
@@ -141,25 +163,38 @@ class Neighbours:
 
     def hear(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> bool:
         """Takes a beacon in; returns whether it could be used."""
+        neighbour = self._table.get(sender)
+        if (
+            neighbour is not None
+            and beacon.cell == neighbour.cell
+            and beacon.serving == neighbour.serving
+            and beacon.around == neighbour.said
+        ):  # as before: nearly always
+            neighbour.heard_us = now_us
+            neighbour.failures = 0
+            return True
+        return self._learn(sender, neighbour, beacon, now_us)
+
+    def _learn(
+        self, sender: NodeId, neighbour: Neighbour | None, beacon: CellBeacon, now_us: int
+    ) -> bool:
+        """Takes in a beacon that says something new."""
         if beacon.cell not in self._grid:
             return False
         sets = self.window.unpacked(beacon.around) if beacon.serving else (0, 0)
         if sets is None:
             return False
-        neighbour = self._table.get(sender)
         if neighbour is None:
             if len(self._table) >= self._config.neighbours_max:
                 return False
-            neighbour = Neighbour(sender, beacon.cell, beacon.serving, now_us, *sets)
-            self._table[sender] = neighbour
-            self._around = None
-            return True
+            neighbour = self._table[sender] = Neighbour(sender)
         neighbour.heard_us = now_us
         neighbour.failures = 0
-        said = (beacon.cell, beacon.serving, *sets)
-        if said != (neighbour.cell, neighbour.serving, neighbour.direct, neighbour.second):
-            neighbour.cell, neighbour.serving, neighbour.direct, neighbour.second = said
-            self._around = None
+        neighbour.cell, neighbour.serving = beacon.cell, beacon.serving
+        neighbour.direct, neighbour.second = sets
+        neighbour.said = beacon.around
+        neighbour.view = None
+        self._around = None
         return True
 
     def does_not_hear(self, neighbour: Neighbour, cell: CellId) -> None:
@@ -169,6 +204,7 @@ class Neighbours:
         bit = self.window.bit(self._grid.offset(neighbour.cell, cell))
         if neighbour.direct & bit:
             neighbour.direct &= ~bit
+            neighbour.said = neighbour.view = None
             self._around = None
 
     def fail(self, node_id: NodeId) -> None:

@@ -8,7 +8,9 @@ Clauses: D3, D7, D8, D9.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -17,6 +19,25 @@ from thyme.model.ids import NodeId
 from thyme.protocol.cells import CellId
 from thyme.protocol.messages import Message
 from thyme.protocol.node import Timer
+
+
+class BeaconDue(msgspec.Struct, frozen=True):
+    """The timer of the next beacon."""
+
+
+@dataclass(slots=True)
+class CellTraffic:
+    """What a node did for others and for itself, in messages."""
+
+    beacons: int = 0
+    sent: int = 0
+    """Copies of own messages that left."""
+    forwarded: int = 0
+    """Copies of the messages of others that were passed on."""
+    rerouted: int = 0
+    """Targets given to another neighbour, since the first did not answer."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Targets that were not reached, by cause."""
 
 
 class To(msgspec.Struct, frozen=True):

@@ -12,8 +12,6 @@ from collections import Counter, deque
 from random import Random
 from typing import Any, assert_never
 
-import msgspec
-
 from thyme.model.ids import NodeId
 from thyme.model.tags import Tag
 from thyme.protocol import messages as wire
@@ -41,8 +39,9 @@ from thyme.substrates.dcs.config import DcsConfig, KeyChoice
 from thyme.substrates.dcs.copies import Copies, KeepUpTimer
 from thyme.substrates.dcs.dynamics import Dynamics
 from thyme.substrates.dcs.ground import Ground, cells_named
+from thyme.substrates.dcs.home import HOME, HomeCell, JoinDue
 from thyme.substrates.dcs.index import LISTS, SUBSCRIBER_CELLS, CellIndex
-from thyme.substrates.dcs.joining import Joining, JoinTimer
+from thyme.substrates.dcs.joining import Joining, JoinTimer, Phase
 from thyme.substrates.dcs.keys import Keys
 from thyme.substrates.dcs.learning import Learnt
 from thyme.substrates.dcs.objects import CellObjects
@@ -59,17 +58,6 @@ from thyme.substrates.subscriber import EndOfFrame, Subscriber
 _STRAYS_MAX = 8
 
 
-class JoinDue(msgspec.Struct, frozen=True):
-    """The timer at which a node that was up before joins its cell."""
-
-
-class HomeCell(msgspec.Struct, frozen=True, array_like=True):
-    """The cell that the state in the store belongs to."""
-
-    cell: CellId
-
-
-HOME = Shelf("home cell", HomeCell)
 _CELL_SHELVES: tuple[Shelf[Any], ...] = (OBJECTS, SUBSCRIPTIONS, LISTS, SUBSCRIBER_CELLS, WARDS)
 
 
@@ -190,7 +178,11 @@ class DcsNode:
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Takes one input at its instant; returns the actions to carry out, in order."""
-        self._dispatch(event, now_us)
+        if isinstance(event, Received):
+            if not self.routing.on_received(event.sender, event.message, now_us):
+                self.dropped["not spoken here"] += 1
+        else:
+            self._dispatch(event, now_us)
         # Most inputs are messages for others: what this node keeps is as it was.
         if self._inbox or not isinstance(event, Received | SendFailed):
             self._take_in(now_us)
@@ -212,7 +204,9 @@ class DcsNode:
             part.check()
         assert not self._inbox
 
-    def _dispatch(self, event: Input, now_us: int) -> None:
+    def _dispatch(
+        self, event: Started | Asked | TimerFired | SendFailed | Leaving | Moved, now_us: int
+    ) -> None:
         match event:
             case Started():
                 self.index.broker.expire(now_us)
@@ -232,9 +226,6 @@ class DcsNode:
                     self._popularity.note(event.request.tags)
                 if not self._life_span.refuses(event.request, now_us):
                     self._client.on_asked(event.request, now_us)
-            case Received():
-                if not self.routing.on_received(event.sender, event.message, now_us):
-                    self.dropped["not spoken here"] += 1
             case TimerFired():
                 self._on_timer(event, now_us)
             case SendFailed():
@@ -299,9 +290,11 @@ class DcsNode:
 
     def sighted(self, sighting: Sighting, now_us: int) -> None:
         """A neighbour was heard."""
-        self.joining.on_sighted(sighting, now_us)
+        if self.joining.phase is Phase.LISTENING:
+            self.joining.on_sighted(sighting, now_us)
         self.dynamics.on_sighted(sighting, now_us)
-        self.repair.on_sighted(sighting, now_us)
+        if sighting.cell == self.routing.cell or self.repair.doubts(sighting.node):
+            self.repair.on_sighted(sighting, now_us)
 
     def payload(self, now_us: int) -> bytes:
         """What the next beacon carries: a digest of what this node knows (B2)."""

@@ -117,6 +117,10 @@ class Repair:
             at_us = max(now_us, doubt.not_before_us) + wait_us
             self._outbox.set_timer(RepairTimer(sighting.node), at_us)
 
+    def doubts(self, node_id: NodeId) -> bool:
+        """Whether a node was found to know something else."""
+        return node_id in self._doubts
+
     def _is_colleague(self, sighting: Sighting) -> bool:
         here = self._routing
         both_serve = here.serving and sighting.serving and sighting.cell == here.cell
