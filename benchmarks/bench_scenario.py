@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ns3_dsdv import DUMP_S, DsdvCost, Ns3Dsdv
 from ns3_radio import installed
 
+from thyme import compiling
 from thyme.model.frames import SECOND_US
 from thyme.sim import reference
 from thyme.sim.casting import Cast
@@ -56,6 +57,7 @@ class Row(NamedTuple):
 ROWS = (
     Row(Substrate.ES, 1 / 10),
     Row(Substrate.LS, 1 / 10),
+    Row(Substrate.DCS, 1 / 20, growth_most=2.0),
 )
 
 
@@ -235,7 +237,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.dumps <= SPREAD_PERIODS:
         parser.error(f"--dumps: more than {SPREAD_PERIODS}, by when the first have spread")
-    print(f"Python {platform.python_version()}, {platform.machine()}, seed {args.seed}")
+    rooms = compiling.state().value
+    print(
+        f"Python {platform.python_version()}, {platform.machine()}, inner rooms {rooms}, "
+        f"seed {args.seed}"
+    )
     rows = [row for row in ROWS if args.only in (None, row.substrate)]
     seconds = QUICK_S if args.quick else Timeline().end_us // SECOND_US
     report: dict[str, Any] = {}
@@ -247,7 +253,11 @@ def main() -> None:
         report["ms_per_operation_by_nodes"] = scaling(
             rows, args.sizes or [NODES, 1_000], seconds=seconds, seed=args.seed
         )
-    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "rooms": rooms,
+    }
     print(json.dumps({"benchmark": "scenario", **machine, "seconds": seconds, **report}))
 
 

@@ -13,16 +13,18 @@ from tests.conformance.stages import CROWDS, IN_VIRTUAL_TIME, STAGES
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On sockets only the stories of crowds are told, unless all are asked for: -m slow."""
+    """On sockets only the stories of crowds are told, and none with processes, unless all are
+    asked for: -m slow, or -k live."""
     if config.option.markexpr or "live" in config.option.keyword:
         return
-    apart = [item for item in items if "live," in item.name and "crowd" not in _fixtures(item)]
+    apart = [item for item in items if _takes_long(item)]
     config.hook.pytest_deselected(items=apart)
     items[:] = [item for item in items if item not in apart]
 
 
-def _fixtures(item: pytest.Item) -> list[str]:
-    return item.fixturenames if isinstance(item, pytest.Function) else []
+def _takes_long(item: pytest.Item) -> bool:
+    fixtures = item.fixturenames if isinstance(item, pytest.Function) else []
+    return "live" in item.name and ("processes" in item.name or "crowd" not in fixtures)
 
 
 def marked(stages: Iterable[str]) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from tests.conformance.live_stage import LiveEsStage, LiveLsStage
+from tests.conformance.process_stage import DcsProcesses, EsProcesses, LsProcesses
 from tests.conformance.stage import Stage
 from thyme.app.asker import Asker
 from thyme.app.pacing import PacedPort
@@ -354,5 +355,9 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
 }
 IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
 """The stages on which hours pass in no time."""
-CROWDS = {name: make for name, make in STAGES.items() if "solo" not in name}
+CROWDS = {name: make for name, make in STAGES.items() if "solo" not in name} | {
+    "ES, live processes, real clock": EsProcesses,
+    "LS, live processes, real clock": LsProcesses,
+    "DCS, live processes, real clock": DcsProcesses,
+}
 """The stages where different people are different nodes."""

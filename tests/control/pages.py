@@ -11,10 +11,14 @@ from aiohttp import ClientSession, web
 from tests.live.nodes import free_group
 from thyme.control.server import application, offer
 from thyme.live.host import Host
+from thyme.live.link import LinkConfig
 from thyme.live.sockets import Place
 from thyme.live.switchboard import Switchboard
 from thyme.live.world import LiveNode, Wanted, open_node
 from thyme.model.errors import EndedError
+
+BRISK = LinkConfig(hello_every_us=100_000)
+"""Tests wait for greetings; people do not mind a second."""
 
 
 def a_place(group: str | None = None) -> Place:
@@ -51,7 +55,8 @@ class Pages:
 @asynccontextmanager
 async def a_node(**wanted: Any) -> AsyncIterator[Pages]:
     """A node of its own world."""
-    options = {"world": "lisbon", "create": True, "wid": "w", "network": a_place(), **wanted}
+    options = {"world": "lisbon", "create": True, "wid": "w", "network": a_place(), "link": BRISK}
+    options |= wanted
     live = await open_node(Wanted(**options))
     board = Switchboard(live.start)
     app = application(live, board)

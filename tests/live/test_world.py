@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import thyme
 from tests.control.pages import a_node, a_place
@@ -24,11 +25,11 @@ from thyme.model.errors import OptionError, StoreError, WorldError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo
 
-QUICK_S = 1.5
+QUICK_S = 0.5
 
 
 def wanted(group: str, **options: Any) -> Wanted:
-    return Wanted(world="lisbon", network=a_place(group), patience_s=QUICK_S, **options)
+    return Wanted(**{"patience_s": QUICK_S, **options}, world="lisbon", network=a_place(group))
 
 
 def test_m21_a_world_is_found_by_its_greetings_with_its_server() -> None:
@@ -104,7 +105,7 @@ def test_b5_a_closed_world_opens_to_its_secret_only(tmp_path: Path) -> None:
                 await open_node(wanted(group, secret="wrong horse"))
             with pytest.raises(WorldError, match="already"):
                 await open_node(wanted(group, create=True))
-            live = await open_node(wanted(group, secret=secret))
+            live = await open_node(wanted(group, secret=secret, patience_s=20.0))
 
             async def opened() -> Opened:
                 return live.world, live.start
@@ -173,10 +174,40 @@ def test_m25_a_stranger_s_world_that_nobody_can_be_in_is_refused(world: WorldInf
         check_world(world)
 
 
+def test_where_multicast_does_not_reach_peers_are_named() -> None:
+    """M21: two groups, so neither hears the other but by its address."""
+    ports = [free_port(), free_port()]
+    places = [
+        structs.replace(a_place(), port=own, peers=(("127.0.0.1", peer),))
+        for own, peer in (ports, ports[::-1])
+    ]
+
+    async def story() -> None:
+        async with a_node(network=places[0], substrate="es") as server:
+            live = await open_node(Wanted(world="lisbon", network=places[1]))
+            assert live.world == server.live.world
+
+            async def opened() -> Opened:
+                return live.world, live.start
+
+            async with World(opened) as world:
+                key = await world.insert(b"a photo", tags=["goal"])
+                assert [note.key for note in await world.search("goal")] == [key]
+
+    asyncio.run(story())
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def test_an_application_may_run_its_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """M22: `thyme.join` with a live substrate, in two worlds that are one."""
     place = a_place()
     monkeypatch.setattr("thyme.live.sockets.Place", lambda interface: place)
+    monkeypatch.setattr("thyme.live.world.LISTEN_S", 0.2)
 
     async def story() -> None:
         async with (
@@ -222,6 +253,7 @@ COMMAND = ["node", "--world", "x", "--create", "--wid", "w", "--memory"]
         (["--interface", "127.0.0.1", "--http", "8473"], "--http is an address and a port"),
         (["--interface", "127.0.0.1", "--port", "70000"], "a port is a number"),
         (["--interface", "127.0.0.1", "--position", "here"], "two numbers"),
+        (["--interface", "127.0.0.1", "--peer", "there:1"], "--peer takes an IPv4 address"),
     ],
 )
 def test_a_network_that_cannot_be_used_gets_clear_words(

@@ -73,6 +73,19 @@ def test_r1_a_dump_tells_of_the_node_itself_with_a_new_even_number_each_time() -
         assert action == Broadcast(RouteUpdate(((ME, number, 1),)))
 
 
+def test_r1_a_life_that_begins_soon_after_another_is_believed_at_once() -> None:
+    """Its first number is higher than any of the other's, even one that says it is lost."""
+    config = DsdvConfig(lives_apart_us=1_000)
+    [before] = Node(config, at_us=5 * SECOND_US).fire(DumpDue())
+    [after] = Node(config, at_us=5 * SECOND_US + 3_000).fire(DumpDue())
+
+    assert isinstance(before, Broadcast)
+    assert isinstance(after, Broadcast)
+    assert isinstance(before.message, RouteUpdate)
+    assert isinstance(after.message, RouteUpdate)
+    assert after.message.entries[0][1] > before.message.entries[0][1] + 1
+
+
 def test_r1_dumps_are_a_quarter_of_a_minute_apart_and_a_little_more() -> None:
     node = Node()
     first_us = node.timers[DumpDue()]

@@ -47,9 +47,7 @@ class NoNodeError(InputError):
 
 async def open_remote(url: str, name: str | None) -> Opened:
     """Connects to a running node; `name` is the world that it should be in, if that matters."""
-    if not url.startswith("http://"):
-        raise OptionError(f"a node's address is like http://127.0.0.1:8473, not {shown(url)}")
-    base = url.rstrip("/")
+    base = base_of(url)
     session = ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S))
     try:
         status = await status_of(session, base)
@@ -71,6 +69,13 @@ async def open_remote(url: str, name: str | None) -> Opened:
     return _info(status), lambda listener: RemotePort(base, session, socket, status, listener)
 
 
+def base_of(url: str) -> str:
+    """A node's address, without a slash at its end."""
+    if not url.startswith("http://"):
+        raise OptionError(f"a node's address is like http://127.0.0.1:8473, not {shown(url)}")
+    return url.rstrip("/")
+
+
 async def status_of(session: ClientSession, base: str) -> Status:
     """How a node says it is."""
     try:
@@ -82,8 +87,9 @@ async def status_of(session: ClientSession, base: str) -> Status:
 
 
 def _no_node(base: str, error: Exception) -> NoNodeError:
-    words = str(error) or type(error).__name__
-    return NoNodeError(f"no node answers at {base} ({words}); start one with: thyme node")
+    silent = isinstance(error, aiohttp.ClientConnectorError)
+    words = "" if silent else f" ({str(error) or type(error).__name__})"
+    return NoNodeError(f"no node answers at {base}{words}; start one with: thyme node")
 
 
 def _info(status: Status) -> WorldInfo:
@@ -177,7 +183,7 @@ class RemotePort:
 
 async def fetch(url: str, path: str, write: Callable[[bytes], object]) -> int:
     """Writes what is at a path as it comes; returns how many bytes that were."""
-    base = url.rstrip("/")
+    base = base_of(url)
     size = 0
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
     try:

@@ -78,7 +78,7 @@ def _add(
 ) -> ArgumentParser:
     words = f"{purpose[0].upper()}{purpose[1:]}."
     parser: ArgumentParser = commands.add_parser(name, help=purpose, description=words)
-    parser.add_argument("--node", metavar="URL", default=os.environ.get("THYME_NODE", NODE),
+    parser.add_argument("--node", metavar="URL", default=os.environ.get("THYME_NODE") or NODE,
         help=f"which node; default: $THYME_NODE or {NODE}")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
     parser.set_defaults(run=run)
@@ -176,10 +176,10 @@ async def _status(args: Namespace) -> None:
     from aiohttp import ClientSession
     from rich.live import Live
 
-    from thyme.app.remote import status_of
+    from thyme.app.remote import base_of, status_of
     from thyme.cli.terminal import Terminal
 
-    base = args.node.rstrip("/")
+    base = base_of(args.node)
     async with ClientSession() as session:
         status = await status_of(session, base)
         if args.json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,8 @@ def add_network(parser: ArgumentParser) -> None:
     """Adds the options that say which network."""
     parser.add_argument("--interface", metavar="I", help="its name or IPv4 address; default: found")
     parser.add_argument("--group", metavar="A:PORT", help="the multicast group that all share")
+    parser.add_argument("--peer", metavar="A:PORT", action="append", default=[],
+        help="a node that multicast does not reach; it needs one for this node, too")  # fmt: skip
 
 
 def node_command(args: Namespace) -> int:
@@ -172,7 +175,11 @@ def network(args: Namespace) -> Place:
     if not 0 <= port <= 65_535:
         raise OptionError(f"a port is a number from 0 to 65535, not {port}")
     return Place(
-        interface=address_of(args.interface), port=port, group=group, group_port=group_port
+        interface=address_of(args.interface),
+        port=port,
+        group=group,
+        group_port=group_port,
+        peers=tuple(_peer(peer) for peer in args.peer),
     )
 
 
@@ -182,6 +189,14 @@ def host_and_port(text: str, option: str) -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise OptionError(f"{option} is an address and a port, like {HTTP}, not {shown(text)}")
     return host.strip("[]"), int(port)
+
+
+def _peer(text: str) -> tuple[str, int]:
+    host, port = host_and_port(text, "--peer")
+    try:
+        return str(IPv4Address(host)), port
+    except ValueError:
+        raise OptionError(f"--peer takes an IPv4 address and a port, not {shown(text)}") from None
 
 
 def _secret(file: Path | None) -> str | None:

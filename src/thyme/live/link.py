@@ -271,13 +271,14 @@ class Link:
         self._effects.append(Transmit(to, datagram))
 
     def _greet(self, to: Address | None) -> None:
-        """Says that we are here; of a closed world, others learn the name."""
-        introduction = None if self._passport is None else self._passport.introduction
-        self._transmit(to, Hello(self._world, introduction=introduction))
+        """Says that we are here; of a closed world, others learn the name. That comes first: who
+        knows the secret can then read the rest."""
         if self._seal is not None and to is None:
             notice = Hello(WorldInfo(self._world.name, self._world.wid), closed=True)
             datagram = encode(self._tag, bytes(LIFE_BYTES), NOBODY, notice)
             self._effects.append(Transmit(None, datagram))
+        introduction = None if self._passport is None else self._passport.introduction
+        self._transmit(to, Hello(self._world, introduction=introduction))
 
     def _meet(
         self, envelope: Envelope, known: Neighbour | None, address: Address, now_us: int

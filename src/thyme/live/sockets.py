@@ -41,13 +41,16 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where everybody in reach listens; or, where it is no multicast address, somebody who passes
     on to them what it gets, as the air of a lab does."""
     group_port: int = PORT
+    peers: tuple[Address, ...] = ()
+    """Nodes that are told everything that is for all, where multicast does not reach them; they
+    must do the same."""
 
 
 class Sockets:
     """The two sockets of a node."""
 
     def __init__(self, place: Place) -> None:
-        self._group = place.group, place.group_port
+        self._all = (place.group, place.group_port), *place.peers
         self.on_datagram: Callable[[bytes, Address], None] = lambda datagram, address: None
         self.unsent: Counter[str] = Counter()
         """Datagrams that the system did not take, by cause."""
@@ -74,10 +77,12 @@ class Sockets:
 
     def send(self, datagram: bytes, to: Address | None) -> None:
         """Sends a datagram, to one address or to all in reach."""
-        if self._transports:
+        if not self._transports:
+            return
+        for address in self._all if to is None else (to,):
             self.datagrams["out"] += 1
             self.bytes["out"] += len(datagram)
-            self._transports[0].sendto(datagram, to or self._group)
+            self._transports[0].sendto(datagram, address)
 
     def close(self) -> None:
         """Listens no more."""
