@@ -200,7 +200,6 @@ def _print_hops(rows: Figures) -> None:
         table.add_column(name, justify="left" if not name else "right", no_wrap=not name)
     for name, row in rows.items():
         if "missing" in row:
-            table.add_row(name, row["missing"])
             continue
         table.add_row(
             name,
@@ -213,6 +212,9 @@ def _print_hops(rows: Figures) -> None:
         )
     console = Console()
     console.print(table)
+    for name, row in rows.items():
+        if "missing" in row:
+            console.print(f"{name}: {row['missing']}")
     console.print(
         f"bars: {BARS['notify_trips']:g} bare round trips, {BARS['objects_per_core_s']:,.0f} "
         "objects in a second of a core"

@@ -19,9 +19,9 @@ from lab_live import resident_mb
 from workload_history import objects, queries
 
 from thyme.app.world import World
+from thyme.live.identity import keep_identity
 from thyme.live.sockets import Place
 from thyme.live.world import Wanted, open_node
-from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.storage.home import Home, file_of, keep_home
 from thyme.storage.sqlite import SqliteStore
@@ -33,7 +33,7 @@ NAME = "bench"
 
 def fill(directory: Path, entries: int) -> None:
     """The store of a server that looks after so many objects."""
-    server = NodeId(bytes(range(16)))
+    server = keep_identity(directory).node_id
     store = SqliteStore(file_of(directory, NAME))
     keep_home(store, Home(WorldInfo(NAME, "bench", substrate="es", server=server), server))
     for metadata in objects(entries):
