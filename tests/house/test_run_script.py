@@ -214,7 +214,7 @@ def test_the_first_command_sets_up_and_the_next_repeats_nothing(machine: Machine
 
     second = machine.run("test", cwd=machine.clone)
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
-    assert machine.calls_since_last_asked() == ["3.12 -m pytest"]
+    assert machine.calls_since_last_asked() == ["3.12 -m pytest -n auto"]
 
 
 @pytest.mark.parametrize(
