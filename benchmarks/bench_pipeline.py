@@ -10,6 +10,7 @@ Clauses: P4, P8.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,7 +34,11 @@ TASKS_LEAST, STAGE_MS_LEAST = 4, 2_000
 def main(argv: list[str]) -> int:
     if argv[:1] == ["--one"]:
         return one(int(argv[1]), Path(argv[2]))
-    sizes = [int(word) for word in argv] or list(POSTS)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "posts", type=int, nargs="*", default=POSTS, help="how many; default: a million and ten"
+    )
+    sizes: Sequence[int] = parser.parse_args(argv).posts
     print(f"{TRACE_USERS:,} of {USERS:,} users, {TAGS:,} tags, seed {SEED}, {os.cpu_count()} cores")
     results = [measured(size) for size in sizes]
     for each in results:

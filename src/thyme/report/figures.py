@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from thyme.report.scorecard import work_per_node
+from thyme.report.judges_model import work_per_node
 from thyme.report.style import LOOKS, Canvas, styled
 from thyme.report.tables import OPERATIONS, SUBSTRATES, Point, Tables
 

@@ -14,7 +14,8 @@ from itertools import groupby
 from typing import Any
 
 from thyme.report.figures import Drawing
-from thyme.report.scorecard import NAMES, Line, Verdict
+from thyme.report.findings import NAMES
+from thyme.report.scorecard import Line, Verdict
 from thyme.report.tables import SUBSTRATES, Tables
 
 CSS = files(__package__).joinpath("page.css").read_text(encoding="utf-8")

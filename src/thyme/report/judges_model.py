@@ -1,0 +1,103 @@
+"""Judges of the analytical model and of the trace.
+
+Clauses: C16, C17, C21, S18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log, sqrt
+from statistics import mean
+
+from thyme.report.findings import NOTHING, Finding, View, courses, times
+from thyme.report.tables import OPERATIONS, SUBSTRATES, Tables
+
+# The analytical model
+
+
+def work_per_node(tables: Tables, profile: str) -> list[tuple[int, float]]:
+    """Notification messages started per node, by the nodes of its cell, where the cells of the
+    average run together start 100 per cell that has nodes (F, Fig. 8)."""
+    wanted = {
+        row["run_id"]
+        for row in tables.rows("runs")
+        if row["profile"] == profile and row["series"] == "static"
+    }
+    rows = [row for row in tables.rows("cell_work") if row["run_id"] in wanted]
+    started, cells = sum(row["sent"] for row in rows), sum(row["cells"] for row in rows)
+    if not started:
+        return []
+    found = []
+    for size in sorted({row["cell_nodes"] for row in rows}):
+        some = [row for row in rows if row["cell_nodes"] == size]
+        nodes = size * sum(row["cells"] for row in some)
+        found.append((size, 100 * sum(row["sent"] for row in some) / nodes / (started / cells)))
+    return found
+
+
+def c16(view: View) -> Finding:
+    found = work_per_node(view.tables, view.profile)
+    if len(found) < 2:
+        return NOTHING
+    steepness = slope([(log(size), log(work)) for size, work in found if work > 0])
+    words = ", ".join(f"{work:.0f} with {size}" for size, work in found)
+    return Finding(f"messages per node in a cell of so many: {words}", steepness < -0.3)
+
+
+def slope(pairs: Sequence[tuple[float, float]]) -> float:
+    """Of the straight line through them."""
+    x_mean, y_mean = mean(x for x, _ in pairs), mean(y for _, y in pairs)
+    spread = sum((x - x_mean) ** 2 for x, _ in pairs)
+    return sum((x - x_mean) * (y - y_mean) for x, y in pairs) / spread if spread else 0.0
+
+
+def model_ratios(tables: Tables, profile: str) -> dict[str, list[tuple[float, float]]]:
+    """Simulated messages over those of the formulas, by substrate and size."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    parts = (*OPERATIONS, "notification")
+    for name in SUBSTRATES:
+        for x in tables.xs("static", profile):
+            totals = []
+            for side in ("simulated", "formula"):
+                points = [tables.at("static", profile, name, f"{side}.{part}", x) for part in parts]
+                totals.append(sum(point.mean for point in points if point))
+            done = tables.at("static", profile, name, "simulated.acknowledgement", x)
+            if totals[1]:
+                simulated = totals[0] + (done.mean if done else 0.0)
+                found.setdefault(name, []).append((x, simulated / totals[1]))
+    return found
+
+
+def c17(view: View) -> Finding:
+    found = model_ratios(view.tables, view.profile)
+    if len(found) < 3 or len(found["es"]) < 2:
+        return NOTHING
+    steady = all(
+        max(ratio for _, ratio in line) <= 2 * min(ratio for _, ratio in line)
+        for line in found.values()
+    )
+    lines = {name: [ratio for _, ratio in line] for name, line in found.items()}
+    return Finding(f"simulated/formula {courses(lines, times)}", steady)
+
+
+# Traces
+
+DOCUMENTS_TRACE = {"insert": 4545, "subscribe": 526, "delete": 29, "unsubscribe": 15}
+
+
+def c21(view: View) -> Finding:
+    rows = [row for row in view.tables.rows("trace_counts") if row["users"] == 100]
+    if not rows:
+        return NOTHING
+    ours = {
+        kind: mean(row["operations"] for row in rows if row["kind"] == kind)
+        for kind in DOCUMENTS_TRACE
+    }
+    # Drawn at random: within three standard deviations of a Poisson count, or 10 %.
+    near = all(
+        abs(ours[kind] - count) <= max(3 * sqrt(count), 0.1 * count)
+        for kind, count in DOCUMENTS_TRACE.items()
+    )
+    seeds = len({row["seed"] for row in rows})
+    words = ", ".join(f"{count(count)} {kind}s" for kind, count in ours.items())
+    return Finding(f"{words} (mean of {seeds} traces)" if seeds > 1 else words, near)
