@@ -99,5 +99,5 @@ def c21(view: View) -> Finding:
         for kind, count in DOCUMENTS_TRACE.items()
     )
     seeds = len({row["seed"] for row in rows})
-    words = ", ".join(f"{count(count)} {kind}s" for kind, count in ours.items())
+    words = ", ".join(f"{count(number)} {kind}s" for kind, number in ours.items())
     return Finding(f"{words} (mean of {seeds} traces)" if seeds > 1 else words, near)
