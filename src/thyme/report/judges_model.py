@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import log, sqrt
 from statistics import mean
 
-from thyme.report.findings import NOTHING, Finding, View, courses, times
+from thyme.report.findings import NOTHING, Finding, View, count, courses, times
 from thyme.report.tables import OPERATIONS, SUBSTRATES, Tables
 
 # The analytical model
@@ -95,8 +95,8 @@ def c21(view: View) -> Finding:
     }
     # Drawn at random: within three standard deviations of a Poisson count, or 10 %.
     near = all(
-        abs(ours[kind] - count) <= max(3 * sqrt(count), 0.1 * count)
-        for kind, count in DOCUMENTS_TRACE.items()
+        abs(ours[kind] - number) <= max(3 * sqrt(number), 0.1 * number)
+        for kind, number in DOCUMENTS_TRACE.items()
     )
     seeds = len({row["seed"] for row in rows})
     words = ", ".join(f"{count(number)} {kind}s" for kind, number in ours.items())
