@@ -85,7 +85,6 @@ class Host:
         self._alarm_us = 0
         self._turn: asyncio.Handle | None = None
         self._ended: EndedError | None = None
-        self.mistakes = 0
         """Inputs that showed a mistake of ours."""
         sockets.on_datagram = self._on_datagram
         self._put(Started())
@@ -164,10 +163,15 @@ class Host:
         actions: list[Action] = []
         try:
             for _ in range(min(BATCH_MAX, len(self._inbox))):
-                actions += self._handle(self._inbox.popleft())
+                actions += self._node.handle(self._inbox.popleft(), self.now_us())
             self._store.commit()
         except StoreError as error:
             self._break(error)
+            return
+        except Exception as error:
+            # A mistake of ours: half of an input must neither be stored nor acted upon (M24).
+            _log.exception("an input could not be handled; the node stops")
+            self._break(EndedError(f"a mistake of ours, see the log: {error!r}"))
             return
         for action in actions:
             self._carry_out(action)
@@ -178,17 +182,6 @@ class Host:
         else:
             self._send_all()
         self._wake()
-
-    def _handle(self, event: Input) -> list[Action]:
-        """A mistake of ours costs the input that showed it, not the node."""
-        try:
-            return self._node.handle(event, self.now_us())
-        except StoreError:
-            raise
-        except Exception:
-            self.mistakes += 1
-            _log.exception("an input could not be handled; the node goes on")
-            return []
 
     # Actions
 
@@ -247,7 +240,7 @@ class Host:
         self._alarm_us = at_us
         self._alarm = self._loop.call_later(wait_us / 1e6, self._on_alarm)
 
-    def _break(self, error: StoreError) -> None:
+    def _break(self, error: StoreError | EndedError) -> None:
         self._end(EndedError(f"this world stopped: {error}"))
         self._listener.on_broken(error)
 
