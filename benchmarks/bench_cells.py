@@ -31,13 +31,13 @@ from thyme.protocol.node import (
     Action,
     Broadcast,
     Input,
-    Outbox,
     Received,
     Send,
     SendFailed,
     Started,
     TimerFired,
 )
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (
     Arrival,
     CellsConfig,
@@ -98,6 +98,9 @@ class Station:
 
     def sighted(self, sighting: Sighting, now_us: int) -> None:
         pass
+
+    def cares_for(self, payload: bytes) -> bool:
+        return False
 
     def payload(self, now_us: int) -> bytes:
         return b""

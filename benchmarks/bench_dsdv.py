@@ -19,7 +19,8 @@ from typing import Any
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.streams import stream
 from thyme.protocol.messages import ObjectData, Packet, RouteUpdate
-from thyme.protocol.node import Action, Asked, Input, Outbox, Received, Send
+from thyme.protocol.node import Action, Asked, Input, Received, Send
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import LookUp
 from thyme.routing import Dsdv, DsdvConfig, Relay
 from thyme.sim import reference

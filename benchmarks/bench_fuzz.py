@@ -3,7 +3,8 @@
 usage: python benchmarks/bench_fuzz.py [--frames 1000000] [--seed 1]
 
 Whatever escapes as an exception ends the run with it; the seed and the count say where. Each kind
-of node, in open and in closed worlds, hears its share. The last line of output is JSON.
+of node, in open and in closed worlds, with keys and without, hears its share. The last line of
+output is JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 
@@ -31,15 +33,15 @@ def main() -> None:
     args = parser.parse_args()
     dropped, delivered = Counter[str](), Counter[str]()
     heard, seed, started = 0, args.seed, perf_counter()
-    kinds = [(substrate, closed) for substrate in WORLDS for closed in (False, True)]
+    kinds = [*product(WORLDS, (False, True), (False, True))]
     while heard < args.frames:
-        substrate, closed = kinds[seed % len(kinds)]
-        victim = Victim(substrate, seed, closed=closed)
+        substrate, closed, keys = kinds[seed % len(kinds)]
+        victim = Victim(substrate, seed, closed=closed, keys=keys)
         count = min(AT_ONCE, args.frames - heard)
         try:
             victim.hear(count)
         except Exception:
-            print(f"seed {seed}, {substrate}, closed: {closed}, datagram {victim.heard}")
+            print(f"seed {seed}, {substrate}, closed: {closed}, keys: {keys}, {victim.heard}")
             raise
         dropped += victim.link.dropped
         delivered += victim.delivered

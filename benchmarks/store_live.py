@@ -28,6 +28,7 @@ from thyme.storage.sqlite import SqliteStore
 from thyme.substrates.catalogue import OBJECTS
 
 PAGE = 20
+COMMIT_EVERY = 256
 NAME = "bench"
 
 
@@ -36,8 +37,12 @@ def fill(directory: Path, entries: int) -> None:
     server = keep_identity(directory).node_id
     store = SqliteStore(file_of(directory, NAME))
     keep_home(store, Home(WorldInfo(NAME, "bench", substrate="es", server=server), server))
-    for metadata in objects(entries):
+    history = store.history(OBJECTS)
+    for number, metadata in enumerate(objects(entries)):
         store.put(OBJECTS, str(metadata.key), metadata)
+        history.add(metadata)
+        if not number % COMMIT_EVERY:
+            store.commit()
     store.commit()
     store.close()
 

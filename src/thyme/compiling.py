@@ -22,6 +22,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 NOTE = "compiled.json"
 ROOMS = (
+    "protocol/outbox",
     "routing/cells/faces",
     "routing/cells/geographic",
     "routing/cells/memory",

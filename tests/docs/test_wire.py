@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -14,8 +14,18 @@ from thyme import wire
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, describe
-from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
-from thyme.protocol.cells import CellTarget, Detour, Grave, Indexed, Interest, Matched, Replica
+from thyme.model.subscriptions import Conjunction, SignedTerms, Subscription, SubscriptionKey
+from thyme.protocol.cells import (
+    CellTarget,
+    Detour,
+    Grave,
+    Indexed,
+    Interest,
+    Matched,
+    Place,
+    Proven,
+    Replica,
+)
 from thyme.protocol.messages import Message, Notify
 from thyme.query.cursor import Cursor
 
@@ -25,6 +35,7 @@ RECORDS = (
     Metadata,
     SubscriptionKey,
     Subscription,
+    SignedTerms,
     Conjunction,
     TimeFrame,
     Cursor,
@@ -35,6 +46,8 @@ RECORDS = (
     Interest,
     Matched,
     Grave,
+    Proven,
+    Place,
 )
 MESSAGES = get_args(Message)
 
@@ -70,8 +83,8 @@ def written_type(kind: Any) -> str:
     if kind == Message:
         return "message"
     inner = get_args(kind)
-    if NoneType in inner:
-        return f"{written_type(inner[0])} or nil"
+    if NoneType in inner or get_origin(kind) is UnionType:
+        return " or ".join("nil" if one is NoneType else written_type(one) for one in inner)
     if inner[1:] == (...,):
         return f"[{written_type(inner[0])}]"
     assert get_origin(kind) is tuple, f"no word for {kind}"

@@ -4,6 +4,7 @@ of each kind."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 from tests.live.pipe import ALICE, BOB
@@ -14,6 +15,8 @@ from thyme.live.link import Came, GaveUp, Link, LinkConfig, Transmit
 from thyme.live.making import make_node
 from thyme.live.seal import Seal
 from thyme.model.ids import NodeId
+from thyme.model.metadata import PROOF_BYTES
+from thyme.model.records import Record
 from thyme.model.worlds import Area, WorldInfo
 from thyme.protocol.node import Input, Received, SendFailed, Started, TimerFired
 from thyme.storage.store import MemoryStore
@@ -48,14 +51,35 @@ def damaged(whole: bytes, other: bytes, rng: Random) -> bytes:
             return whole[:at] + rng.randbytes(1 + rng.randrange(4)) + whole[at:]
 
 
+class Whims:
+    """A notary that believes whom it likes: what is left of messages is as odd as they were."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def sign(self, record: Record) -> bytes:
+        return self._rng.randbytes(PROOF_BYTES)
+
+    def sign_all(self, records: Sequence[Record]) -> list[bytes]:
+        return [self.sign(record) for record in records]
+
+    def is_genuine(self, record: Record, proof: bytes) -> bool:
+        return self._rng.random() < 0.8
+
+
 class Victim:
     """A node that hears damaged datagrams; counts what becomes of them."""
 
-    def __init__(self, substrate: str, seed: int, *, closed: bool = False) -> None:
+    def __init__(
+        self, substrate: str, seed: int, *, closed: bool = False, keys: bool = False
+    ) -> None:
         self._rng = Random(seed)
         self._world = WORLDS[substrate]
         self._store = MemoryStore()
-        self._node = make_node(self._world, ALICE, self._store, self._rng, (60.0, 40.0))
+        notary = Whims(self._rng) if keys else None
+        self._node = make_node(
+            self._world, ALICE, self._store, self._rng, (60.0, 40.0), notary=notary
+        )
         seals = [Seal(bytes(32), self._world, Random(n).randbytes) for n in (1, 2)]
         self._stranger = seals[1] if closed else None
         self.link = Link(

@@ -15,7 +15,8 @@ ALICE, BOB, CAROL = (NodeId(name) for name in (b"alice", b"bob", b"carol"))
 
 
 class Pipe:
-    """Links that all reach each other."""
+    """Links that all reach each other, over a medium that they share; it carries so much in a
+    second, and loses what finds its queue full."""
 
     def __init__(
         self,
@@ -24,11 +25,17 @@ class Pipe:
         loss: float = 0.0,
         doubled: float = 0.0,
         late_us: int = 0,
+        delay_us: int = 200,
+        bytes_per_s: float = 0.0,
+        queue_bytes: int = 0,
         config: LinkConfig | None = None,
     ) -> None:
         self.now_us = 0
         self._rng = Random(seed)
         self._loss, self._doubled, self._late_us = loss, doubled, late_us
+        self._bytes_per_s, self._queue_bytes = bytes_per_s, queue_bytes
+        self._busy_until_us = 0.0
+        self._delay_us = delay_us
         self._config = config or LinkConfig()
         self._queue: list[tuple[int, int, Address, Address, bytes]] = []
         self._serial = 0
@@ -92,8 +99,19 @@ class Pipe:
         for to in others if effect.to is None else [effect.to]:
             copies = 2 if self._rng.random() < self._doubled else 1
             for _ in range(copies):
-                if self._rng.random() >= self._loss:
-                    at_us = self.now_us + 200 + self._rng.randint(0, self._late_us)
+                if self._rng.random() >= self._loss and self._fits(len(effect.datagram)):
+                    sent_us = max(self.now_us, round(self._busy_until_us))
+                    at_us = sent_us + self._delay_us + self._rng.randint(0, self._late_us)
                     self._serial += 1
                     entry = at_us, self._serial, (sender.hex(), 0), to, effect.datagram
                     heappush(self._queue, entry)
+
+    def _fits(self, size: int) -> bool:
+        """Queues a datagram, if the medium is not faster than anybody."""
+        if not self._bytes_per_s:
+            return True
+        begin_us = max(self.now_us, self._busy_until_us)
+        if (begin_us - self.now_us) * self._bytes_per_s / 1e6 > self._queue_bytes:
+            return False
+        self._busy_until_us = begin_us + 1e6 * size / self._bytes_per_s
+        return True

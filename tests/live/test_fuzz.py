@@ -10,7 +10,7 @@ from tests.live.fuzzing import Victim
 @pytest.mark.parametrize("substrate", ["dcs", "ls", "es"])
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 def test_m25_damaged_datagrams_are_dropped_and_counted(substrate: str, closed: bool) -> None:
-    victim = Victim(substrate, seed=7, closed=closed)
+    victim = Victim(substrate, seed=7, closed=closed, keys=not closed)
     victim.hear(1_500)
 
     assert victim.heard == 1_500

@@ -5,35 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.live.pipe import WORLD, Pipe
 from tests.live.test_link import parcel
 from thyme.live.budget import Rate
 from thyme.live.datagrams import Cast, Content, Hello, encode, tag_of
-from thyme.live.identity import (
-    DeleteRecord,
-    Identity,
-    LocationRecord,
-    Passport,
-    Record,
-    UnsubscribeRecord,
-    keep_identity,
-    node_id_of,
-    verify,
-)
+from thyme.live.identity import Identity, Passport, keep_identity, node_id_of
 from thyme.live.link import Link, LinkConfig
+from thyme.live.notary import TOGETHER_MAX, KeyNotary
 from thyme.model.errors import StoreError
+from thyme.model.frames import ALWAYS
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import describe
+from thyme.model.records import (
+    DeleteRecord,
+    LocationRecord,
+    Record,
+    SubscribeRecord,
+    UnsubscribeRecord,
+)
+from thyme.model.subscriptions import SubscriptionKey
 
 ALICE, BOB, MALLORY = (Identity(bytes([number]) * 32) for number in (1, 2, 3))
 TAG = tag_of(WORLD)
 LIFE = b"life one"
 A_KEY = Key(ObjectId("o1"), ALICE.node_id)
+A_SUBSCRIPTION = SubscriptionKey(SubscriptionId("s1"), ALICE.node_id)
 RECORDS: list[Record] = [
     describe(A_KEY, b"data", ["goal"], 1_000_000),
     DeleteRecord(A_KEY),
-    UnsubscribeRecord(ALICE.node_id, SubscriptionId("s1")),
+    SubscribeRecord(A_SUBSCRIPTION, ALWAYS, b"marks"),
+    UnsubscribeRecord(A_SUBSCRIPTION),
     LocationRecord(ALICE.node_id, 7, 1_000_000),
 ]
 
@@ -60,32 +64,77 @@ def hello(identity: Identity, *, life: bytes = LIFE, born_us: int = 10) -> Hello
     return Hello(WORLD, introduction=identity.introduce(TAG, life, born_us))
 
 
+def notary(identity: Identity, wid: str = "w1", remembered_max: int = 100) -> KeyNotary:
+    return KeyNotary(identity, wid, remembered_max)
+
+
 @pytest.mark.parametrize("record", RECORDS)
 def test_a_record_is_believed_if_its_author_signed_it(record: Record) -> None:
-    signature = ALICE.sign(record, "w1")
+    proof = notary(ALICE).sign(record)
+    theirs, elsewhere = notary(BOB), notary(BOB, "w2")
 
-    assert verify(record, "w1", ALICE.public_key, signature)
-    assert not verify(record, "w2", ALICE.public_key, signature), "another world"
-    assert not verify(record, "w1", MALLORY.public_key, signature), "another key"
-    assert not verify(record, "w1", ALICE.public_key, signature[:-1] + b"\x00")
-    assert not verify(record, "w1", ALICE.public_key, b"")
-    assert not verify(record, "w1", b"", signature)
+    assert theirs.is_genuine(record, proof)
+    assert theirs.is_genuine(record, proof), "and once more"
+    assert not elsewhere.is_genuine(record, proof), "another world"
+    assert not theirs.is_genuine(record, MALLORY.public_key + proof[32:]), "another key"
+    assert not theirs.is_genuine(record, proof[:-1] + bytes([proof[-1] ^ 1]))
+    assert not theirs.is_genuine(record, proof + b"\x00")
+    assert not theirs.is_genuine(record, b"")
 
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_nobody_signs_for_another(record: Record) -> None:
     with pytest.raises(ValueError, match="only"):
-        MALLORY.sign(record, "w1")
+        notary(MALLORY).sign(record)
 
 
 def test_a_signature_is_good_for_one_record() -> None:
     changed = describe(A_KEY, b"DATA", ["goal"], 1_000_000)
+    theirs = notary(BOB)
 
-    assert not verify(changed, "w1", ALICE.public_key, ALICE.sign(RECORDS[0], "w1"))
+    assert not theirs.is_genuine(changed, notary(ALICE).sign(RECORDS[0]))
     for record in RECORDS:
         for other in RECORDS:
-            good = verify(other, "w1", ALICE.public_key, ALICE.sign(record, "w1"))
+            good = theirs.is_genuine(other, notary(ALICE).sign(record))
             assert good == (record is other)
+
+
+def test_what_was_looked_at_is_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+
+    def is_by(author: NodeId, proof: bytes, text: bytes | None) -> bool:
+        if text is not None:
+            looked_at.append(proof)
+        return True
+
+    monkeypatch.setattr("thyme.live.notary.is_by", is_by)
+    theirs = notary(BOB, remembered_max=2)
+    one, two, three = (bytes([number]) * 96 for number in range(3))
+    for proof in (one, one, two, two, one, three, one):
+        assert theirs.is_genuine(RECORDS[0], proof)
+
+    assert looked_at == [one, two, three, one]
+
+
+@given(st.integers(1, 40), st.data())
+def test_records_that_share_a_signature_are_believed_one_by_one(
+    count: int, data: st.DataObject
+) -> None:
+    records = [DeleteRecord(Key(ObjectId(f"o{number}"), ALICE.node_id)) for number in range(count)]
+    proofs = notary(ALICE).sign_all(records)
+    theirs, at = notary(BOB), data.draw(st.integers(0, count - 1))
+
+    assert all(map(theirs.is_genuine, records, proofs))
+    assert len({proof[:96] for proof in proofs}) == -(-count // TOGETHER_MAX)
+    whose = [theirs.is_genuine(records[at], proof) for proof in proofs]
+    assert [number for number, good in enumerate(whose) if good] == [at]
+    where = data.draw(st.integers(0, len(proofs[at]) - 1))
+    change = data.draw(st.integers(1, 255))
+    wrong = bytearray(proofs[at])
+    wrong[where] ^= change
+    assert not theirs.is_genuine(records[at], bytes(wrong)), "there is one proof, not two"
+    assert not theirs.is_genuine(records[at], proofs[at][:-1])
+    assert not theirs.is_genuine(records[at], proofs[at] + b"\x00")
 
 
 def test_the_id_derives_from_the_key() -> None:

@@ -77,6 +77,43 @@ def test_a_large_message_takes_little_more_than_its_parts() -> None:
     assert pipe.datagrams - before < 1.4 * parts  # the parts, and word of every fourth
 
 
+def seconds_until_all_came(pipe: Pipe, count: int) -> float:
+    started_us = pipe.now_us
+    while len(pipe.came) < count and pipe.now_us < started_us + 120_000_000:
+        pipe.run(0.01)
+    assert pipe.given_up == []
+    return (pipe.now_us - started_us) / 1e6
+
+
+def test_d10_what_is_lost_by_chance_does_not_slow_a_large_message_down() -> None:
+    """One part in twenty is lost, and the round trip is 2 ms: 1,000 parts take 32 round trips if 32
+    are under way, and 200 if halving for each loss leaves 5."""
+    pipe = Pipe(ALICE, BOB, loss=0.05, delay_us=1_000)
+    pipe.run(1.5)
+    pipe.send(ALICE, BOB, parcel(1, 1_200_000))
+
+    assert seconds_until_all_came(pipe, 1) < 0.15
+
+
+@pytest.mark.parametrize("kbit_s", [500, 2_000, 10_000])
+def test_d10_on_a_slow_link_senders_hold_back_and_share_it(kbit_s: int) -> None:
+    """Two send at once over a medium whose queue holds 30 parts. Who kept a window of 32 whatever
+    happens would send everything thrice, and give up."""
+    bytes_per_s, size = kbit_s * 125, kbit_s * 500
+    pipe = Pipe(ALICE, BOB, CAROL, bytes_per_s=bytes_per_s, queue_bytes=30 * BODY_BYTES_MAX)
+    pipe.run(1.5)
+    before = pipe.datagrams
+    pipe.send(ALICE, BOB, parcel(1, size))
+    pipe.send(CAROL, BOB, parcel(2, size))
+    first_s = seconds_until_all_came(pipe, 1)
+    both_s = first_s + seconds_until_all_came(pipe, 2)
+
+    ideal_s = 2 * size / bytes_per_s
+    assert both_s < 1.5 * ideal_s
+    assert first_s > 0.6 * both_s
+    assert pipe.datagrams - before < 2.0 * 2 * size / BODY_BYTES_MAX  # with word of them
+
+
 @settings(max_examples=60)
 @given(
     sizes=st.lists(st.sampled_from([5, 1_000, 5_000, 30_000]), min_size=1, max_size=12),

@@ -181,6 +181,7 @@ def test_a_link_with_another_secret_neither_hears_nor_is_heard() -> None:
     assert pipe.came == []
     assert pipe.links[ALICE].dropped["wrong secret"] >= 3
     assert pipe.links[BOB].dropped["wrong secret"] >= 3
+    assert "is the secret the right one?" in str(pipe.links[ALICE].hint)
 
 
 def test_outsiders_learn_the_name_and_nothing_else() -> None:

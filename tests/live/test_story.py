@@ -116,3 +116,19 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(tmp_path: 
     finally:
         server.stop()
         client.stop()
+
+
+def test_b5_a_node_with_the_wrong_secret_is_told_so_in_words(tmp_path: Path) -> None:
+    """It was here before, so it knows the world; now its user mistypes the secret."""
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse")
+    common = ["--world", "stadium", "--secret-file", secret, "--group", free_group()]
+    with running("node", *common, "--create", "--data", tmp_path / "first") as first:
+        with running("node", *common, "--data", tmp_path / "second"):
+            first.wait_for("neighbour_came")
+        secret.write_text("wrong horse")
+        with running("node", *common, "--data", tmp_path / "second") as second:
+            told = second.wait_for("not_understood")
+
+    assert "is the secret the right one?" in told["why"]
+    assert told["level"] == "warning"

@@ -1,13 +1,12 @@
-"""A sweep in a process of its own, for tests that kill it or send it to a cluster.
+"""A sweep in a process of its own, for the test that kills it.
 
     python -m tests.pipeline.sweeping FOLDER MASTER
 
-sweeps `many` runs on that master into FOLDER/runs, and writes measures to FOLDER/measures.json.
+sweeps `many` runs on that master into FOLDER/runs.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tests.pipeline.planned import planned
 from thyme.pipeline import metrics
+from thyme.pipeline.metrics_devices import messages
 from thyme.pipeline.runs import SUFFIX, PlannedRun
 from thyme.pipeline.session import spark_session
 from thyme.pipeline.sweep import sweep
@@ -49,16 +49,19 @@ def measured(spark: SparkSession, runs: list[PlannedRun], folder: Path) -> list[
     """Messages by type of all runs, in order: a stage with a shuffle."""
     files = [str(folder / "runs" / f"{run.run_id}{SUFFIX}") for run in runs]
     results = metrics.read_results(spark, files)
-    return sorted(list(row) for row in metrics.messages(results).collect())
+    return sorted(list(row) for row in messages(results).collect())
+
+
+def started(master: str) -> SparkSession:
+    """A session for a process that does not live long."""
+    os.environ["JDK_JAVA_OPTIONS"] = HASTE
+    return spark_session(master, FEW)
 
 
 def main(folder: Path, master: str) -> None:
-    """Sweeps and measures."""
-    os.environ["JDK_JAVA_OPTIONS"] = HASTE
-    spark = spark_session(master, FEW)
-    runs = many(folder)
-    sweep(spark, runs, folder / "runs")
-    (folder / "measures.json").write_text(json.dumps(measured(spark, runs, folder)))
+    """Sweeps."""
+    spark = started(master)
+    sweep(spark, many(folder), folder / "runs")
     spark.stop()
 
 

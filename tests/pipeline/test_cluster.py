@@ -11,15 +11,21 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
+from pyarrow import parquet
 
+from tests.pipeline.clustered import CONFIG, POSTS_SEED, RULES, TRACE_SEED, USERS, every_other
 from tests.pipeline.planned import result
-from tests.pipeline.sweeping import HASTE, many, measured
+from tests.pipeline.sweeping import HASTE, measured
 from tests.pipeline.test_sweep import kept
-from thyme.pipeline.sweep import sweep
+from thyme.pipeline.warehouse import Stage, Warehouse
+from thyme.traces.match import Match
+from thyme.traces.oracle import Expected, expected_notifications
+from thyme.traces.rows import operation_of
+from thyme.traces.rules import match_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,27 +34,44 @@ ROOT = Path(__file__).parents[2]
 SPARK_CLASS = Path(pyspark.__path__[0], "bin", "spark-class")
 DEPLOY = "org.apache.spark.deploy"
 PATIENCE_S = 400
-"""Seven Javas on whatever machine this is."""
+"""Six Javas on whatever machine this is."""
 
 
 @pytest.mark.slow
 def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path: Path) -> None:
-    far, near = tmp_path / "far", tmp_path / "near"
+    folder = tmp_path / "w"
     with cluster(tmp_path) as (master, logs):
         subprocess.run(
-            [sys.executable, "-m", "tests.pipeline.sweeping", str(far), master],
+            [sys.executable, "-m", "tests.pipeline.clustered", str(folder), master],
             cwd=ROOT,
+            env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
             check=True,
             timeout=PATIENCE_S,
         )
         executors = [path for path in logs.glob("worker-*/app-*/*") if path.is_dir()]
-    runs = many(near)
-    swept = sweep(spark, runs, near / "runs")
+    told = json.loads((folder / "told.json").read_text())
 
     assert len(executors) == 2
-    assert swept.ran == len(runs)
-    assert [kept(far / "runs", run) for run in runs] == [result(run) for run in runs]
-    assert json.loads((far / "measures.json").read_text()) == measured(spark, runs, near)
+    # Workers had the package from the driver, and not only because it is installed here.
+    assert all("thyme.zip" in place for place in told["places"])
+
+    wanted = match_trace(TRACE_SEED, Match(POSTS_SEED, CONFIG), USERS, RULES)
+    rows = rows_of(Warehouse(folder).open("trace"), "operations")
+    assert [row.pop("number") for row in rows] == list(range(len(rows)))
+    filled = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    assert tuple(map(operation_of, filled)) == wanted.operations
+    notes = [Expected(**row) for row in rows_of(Warehouse(folder).open("oracle"), "notifications")]
+    assert notes == expected_notifications(wanted)
+
+    runs = every_other(folder)
+    assert [kept(folder / "runs", run) for run in runs] == [result(run) for run in runs]
+    assert told["messages"] == measured(spark, runs, folder)
+
+
+def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:
+    """The rows in the order of the files."""
+    files = sorted(Path(stage.table(table)).glob("*.parquet"))
+    return [row for file in files for row in parquet.read_table(file).to_pylist()]
 
 
 @contextmanager

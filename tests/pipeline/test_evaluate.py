@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,9 @@ import pytest
 from tests.pipeline.planned import STORY
 from tests.sim.runs import SHORT
 from thyme.cli import main
+from thyme.cli.evaluate import cores_of
 from thyme.pipeline.evaluate import TraceOf, evaluate, make_traces, plan, timeline, trace_counts
+from thyme.pipeline.planning import plan_evaluation
 from thyme.pipeline.presets import Preset, scenarios
 from thyme.pipeline.schemas import POSTS
 from thyme.pipeline.warehouse import Warehouse
@@ -46,11 +49,13 @@ def test_an_evaluation_leaves_tables_and_a_report_and_is_not_made_twice(
     )
     again = evaluate(spark, TINY, Warehouse(tmp_path), only=[Kind.STATIC, Kind.CRASH])
     report = make_report(tmp_path)
+    planned = plan_evaluation(TINY, Warehouse(tmp_path), 2, only=[Kind.STATIC, Kind.CRASH])
 
     assert stages == ["making traces", "simulating 6 runs", "measuring"]
     assert (found.swept.ran, found.swept.failures, found.metrics.rows("runs")) == (6, [], 6)
     assert found.metrics.made_now
     assert (again.swept.found, again.swept.ran, again.metrics.made_now) == (6, 0, False)
+    assert (planned.runs, planned.done, planned.left_s, planned.calibrated_by) == (6, 6, 0.0, 6)
     lines = {line.claim: line for line in report.lines}
     assert lines["C21"].verdict == "agrees"
     assert report.tables["points"] == found.metrics.rows("points")
@@ -113,3 +118,28 @@ def test_the_command_refuses_what_it_does_not_know(
 ) -> None:
     assert main(["evaluate", *words, "--out", str(tmp_path)]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_the_command_says_how_long_an_evaluation_takes_before_it_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", "--preset", "paper", "--plan", "--out", str(tmp_path / "w")]
+
+    assert main([*words, "--master", "local[4]"]) == 0
+    out = capsys.readouterr().out
+    assert "static      270 runs" in out
+    assert "h on 4 cores" in out
+    assert main([*words, "--only", "crash", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["runs"], found["done"], list(found["series"])) == (180, 0, ["crash"])
+    assert found["left_s"] == found["all_s"] > 0
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("spark://head:7077", 1)],
+)
+def test_a_master_says_how_many_cores_it_has(master: str, cores: int) -> None:
+    assert cores_of(master) == cores
+    assert cores_of(None) == cores_of("local[*]") >= 1

@@ -10,7 +10,10 @@ import pytest
 
 from tests.pipeline.planned import planned
 from thyme.pipeline import metrics
+from thyme.pipeline.metrics_devices import cell_work, energy
+from thyme.pipeline.metrics_users import LATENCIES, due_notifications, operations
 from thyme.pipeline.runs import PlannedRun, Row, parquet_bytes, simulate
+from thyme.pipeline.schemas import MEASURES, RUNS
 from thyme.sim.outcome import Outcome, outcome_of
 from thyme.sim.run import run as run_alone
 from thyme.sim.scenario import Kind, Substrate
@@ -68,7 +71,7 @@ def _latencies(outcome: Outcome) -> dict[str, float | None]:
             numbers |= {f"issued.{kind}": ops.issued, f"success.{kind}": ops.success}
         latencies[kind] = ops.latency_ms
     for kind, latency in latencies.items():
-        for name in metrics.LATENCIES:
+        for name in LATENCIES:
             numbers[f"latency_ms_{name}.{kind}"] = getattr(latency, name)
     return numbers
 
@@ -106,7 +109,7 @@ def test_the_numbers_do_not_depend_on_the_partitions(spark: SparkSession, tmp_pa
 
     def whole(parts: int) -> list[Any]:
         spread = frame.repartition(parts)
-        measured = metrics.energy(spread).unionByName(metrics.operations(spread))
+        measured = energy(spread).unionByName(operations(spread))
         measured = measured.where("value is not null").repartition(parts)
         return sorted(map(tuple, metrics.points(measured, metrics.runs(spread)).collect()))
 
@@ -141,7 +144,7 @@ def test_s15_who_is_down_is_told_when_it_is_back(spark: SparkSession, tmp_path: 
         ],
     }
 
-    due = metrics.due_notifications(results(spark, tmp_path, [row])).collect()
+    due = due_notifications(results(spark, tmp_path, [row])).collect()
 
     assert {each["oid"]: each["due_us"] for each in due} == {
         "o0": 130, "o1": 200, "o2": 200, "o3": 200, "o5": 149, "o7": 999,
@@ -154,8 +157,8 @@ def test_s16_a_point_has_mean_deviation_and_interval(spark: SparkSession) -> Non
     measured = [("r1", "m", 1.0), ("r2", "m", 2.0), ("r3", "m", 6.0), ("r4", "m", 5.0)]
 
     found = metrics.points(
-        spark.createDataFrame(measured, metrics.MEASURES),
-        spark.createDataFrame(runs, metrics.RUNS),
+        spark.createDataFrame(measured, MEASURES),
+        spark.createDataFrame(runs, RUNS),
     ).collect()
 
     by_substrate = {row["substrate"]: row for row in found}
@@ -188,7 +191,7 @@ def test_c16_the_work_of_cells_is_counted_by_their_size(
         ],
     }
 
-    found = metrics.cell_work(results(spark, tmp_path, [row])).collect()
+    found = cell_work(results(spark, tmp_path, [row])).collect()
 
     assert sorted((each["cell_nodes"], each["cells"], each["sent"]) for each in found) == [
         (1, 2, 7), (2, 1, 6),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from thyme.model.errors import InputError, OptionError
-from thyme.pipeline.jobs import import_posts
+from thyme.pipeline.jobs import build_trace, import_posts
 from thyme.pipeline.reading import NoPost, Reader, read_post, tags_of
 from thyme.pipeline.sources import files_of
 from thyme.pipeline.warehouse import Stage, Warehouse
@@ -294,3 +294,24 @@ def test_files_without_a_row_are_refused(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(InputError, match="there is no row in"):
         imported(spark, tmp_path, JSONL, "empty.jsonl")
     assert Warehouse(tmp_path / "w").stages() == []
+
+
+def test_a_user_with_nearly_all_the_rows_is_one_user(spark: SparkSession, tmp_path: Path) -> None:
+    """P2, P3: 50,000 rows of one user become posts and operations, all of them."""
+    rows, others = 50_000, 5
+    with (tmp_path / "loud.jsonl").open("w") as file:
+        for number in range(rows + others):
+            user = "loud" if number < rows else f"u{number}"
+            time = AT_US // 1_000 + number * 200  # the whole within the hours of the match
+            file.write(f'{{"id":{number},"user":"{user}","time":{time},"text":"#t{number % 9}"}}\n')
+        file.write('{"user":"loud"}\n')
+    reader = Reader(form="jsonl", now_us=2 * AT_US)
+    posts = imported(spark, tmp_path, reader, "loud.jsonl")
+    trace = build_trace(spark, Warehouse(tmp_path / "w"), posts, 1 + others, seed=1)
+
+    assert posts.rows("posts") == rows + others
+    assert posts.manifest.notes["quarantined"] == {"no time": 1}
+    operations = trace.manifest.notes["operations"]
+    assert operations["insert"] == rows + others
+    assert trace.rows("operations") == sum(operations.values())
+    assert 0 < operations["subscribe"] < 200

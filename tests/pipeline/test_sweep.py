@@ -11,8 +11,9 @@ import pytest
 from tests.pipeline.planned import STORY, a_few, planned, result, timeless
 from tests.sim.runs import insert, trace
 from thyme.pipeline.presets import PAPER, QUICK, possible, scenarios, series_named
+from thyme.pipeline.progress import Progress
 from thyme.pipeline.runs import FAILED, PlannedRun, Row, done_in
-from thyme.pipeline.sweep import Progress, cost, sweep
+from thyme.pipeline.sweep import sweep
 from thyme.pipeline.warehouse import WarehouseError
 from thyme.sim.scenario import Kind, Substrate
 
@@ -87,13 +88,6 @@ def test_a_name_says_what_the_run_is_and_changes_with_its_inputs(tmp_path: Path)
     assert run.run_id.startswith("static-004-ls-paper-4-t1-r1-")
     assert moved.run_id == run.run_id
     assert other.run_id != run.run_id
-
-
-def test_the_longest_come_first() -> None:
-    few, many = (possible(substrate=Substrate.LS, nodes=nodes) for nodes in (16, 196))
-    assert few is not None
-    assert many is not None
-    assert cost(many) > 10 * cost(few)
 
 
 def test_s16_the_paper_preset_has_270_static_runs_of_15_per_point() -> None:

@@ -7,8 +7,9 @@ from random import Random
 from tests.builders import ALICE, BOB
 from thyme.protocol.letters import Letters, LetterTimer
 from thyme.protocol.messages import Done, Letter, Message, Receipt
-from thyme.protocol.node import Action, CancelTimer, Outbox, Send, SetTimer
+from thyme.protocol.node import Action, CancelTimer, Send, SetTimer
 from thyme.protocol.operations import RetryPolicy
+from thyme.protocol.outbox import Outbox
 
 HELLO = Done(1)
 

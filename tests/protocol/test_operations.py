@@ -6,8 +6,9 @@ from random import Random
 
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.messages import Done, FetchObject, Reply
-from thyme.protocol.node import Action, CancelTimer, Outbox, Send, SetTimer
+from thyme.protocol.node import Action, CancelTimer, Send, SetTimer
 from thyme.protocol.operations import Operations, RetryPolicy, RetryTimer
+from thyme.protocol.outbox import Outbox
 
 SERVER, STRANGER = NodeId(b"server"), NodeId(b"stranger")
 KEY = Key(ObjectId("photo"), NodeId(b"alice"))

@@ -12,7 +12,9 @@ import pytest
 
 from tests.report.made_up import tables, written
 from thyme.cli import main
+from thyme.report.page import page
 from thyme.report.report import Report, make_report
+from thyme.report.scorecard import scorecard
 
 FIGURES = 19
 """All but 13b, for which nothing is made up."""
@@ -24,14 +26,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def test_p7_the_page_is_whole_and_needs_nothing_from_elsewhere(report: Report) -> None:
-    page = report.page.read_text(encoding="utf-8")
-    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!["']?data:)""", page)
-    assert "<script" not in page
-    assert "url(" not in page
-    assert page.count('class="badge') == 18
+    text = report.page.read_text(encoding="utf-8")
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!["']?data:)""", text)
+    assert "<script" not in text
+    assert "url(" not in text
+    assert text.count('class="badge') == 18
     for number in ("8", "9", "10a", "10e", "11a", "11f", "12", "13a", "14b", "15b"):
-        assert f"F Fig. {number}<" in page
-    assert "F Table 6" in page
+        assert f"F Fig. {number}<" in text
+    assert "F Table 6" in text
     assert len(report.figures) == FIGURES
 
 
@@ -61,10 +63,18 @@ def test_what_failed_and_what_was_not_measured_is_said(tmp_path: Path) -> None:
 
     report = make_report(written(made, tmp_path))
 
-    page = report.page.read_text(encoding="utf-8")
-    assert "static-196-&lt;b&gt;" in page
-    assert "MemoryError: no more" in page
+    text = report.page.read_text(encoding="utf-8")
+    assert "static-196-&lt;b&gt;" in text
+    assert "MemoryError: no more" in text
     assert report.figures == ["figure-8.svg", "figure-9.svg", "figure-10a.svg"]
+
+
+def test_the_page_says_that_small_networks_tell_little(report: Report) -> None:
+    small = tables(sizes=(16, 36), churn_nodes=16)
+
+    words = "mobility have 16 nodes here, not the documents' 100"
+    assert words in page(small, [scorecard(small, "paper")], {})
+    assert words not in report.page.read_text(encoding="utf-8")
 
 
 def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.streams import stream
 from thyme.protocol.messages import FetchStatus, Message
-from thyme.protocol.node import Action, Asked, Input, Outbox, Received, Send, SendFailed, Started
+from thyme.protocol.node import Action, Asked, Input, Received, Send, SendFailed, Started
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import LookUp
 from thyme.routing import Dsdv, DsdvConfig, Relay
 from thyme.sim.driver import Driver, Journal

@@ -9,7 +9,8 @@ import pytest
 from tests.routing.graph import SECOND_US, question
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Hearsay, Packet, RouteUpdate
-from thyme.protocol.node import Action, Broadcast, Outbox, Send, SetTimer
+from thyme.protocol.node import Action, Broadcast, Send, SetTimer
+from thyme.protocol.outbox import Outbox
 from thyme.routing.dsdv import Dsdv
 from thyme.routing.dsdv_config import DsdvConfig, DumpDue, NewsDue, SettleDue, WaitingDue
 

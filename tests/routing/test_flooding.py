@@ -18,11 +18,11 @@ from thyme.protocol.node import (
     Asked,
     Broadcast,
     Input,
-    Outbox,
     Received,
     SetTimer,
     TimerFired,
 )
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import ListSubscriptions
 from thyme.routing.flooding import Flooding, FloodingConfig, ForgetFloods, Rebroadcast
 from thyme.wire import decode, encode

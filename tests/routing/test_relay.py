@@ -14,7 +14,6 @@ from thyme.protocol.node import (
     Broadcast,
     CancelTimer,
     Input,
-    Outbox,
     Received,
     Send,
     SendFailed,
@@ -24,6 +23,7 @@ from thyme.protocol.node import (
     Timer,
     TimerFired,
 )
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import Failed, LookUp
 from thyme.routing import Relay, Routing, Traffic
 from thyme.wire import decode, encode, size_of

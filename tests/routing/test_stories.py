@@ -11,7 +11,8 @@ from thyme.model.ids import NodeId, ObjectId
 from thyme.model.streams import stream
 from thyme.model.tags import as_tags
 from thyme.protocol.messages import Packet, RouteUpdate
-from thyme.protocol.node import Action, Broadcast, Input, Outbox, Send
+from thyme.protocol.node import Action, Broadcast, Input, Send
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import (
     Begun,
     CaughtUp,

@@ -13,7 +13,8 @@ from tests.wire.strategies import subscriptions
 from thyme.model.ids import NodeId
 from thyme.model.subscriptions import Subscription
 from thyme.protocol.messages import JoinReply, JoinRequest
-from thyme.protocol.node import Action, Broadcast, Outbox, Send, SetTimer
+from thyme.protocol.node import Action, Broadcast, Send, SetTimer
+from thyme.protocol.outbox import Outbox
 from thyme.substrates.ls.joining import (
     AnswerTimer,
     Joining,
@@ -163,6 +164,20 @@ def test_l5_who_is_joining_itself_has_nothing_to_tell() -> None:
     joiner = Joiner(subscribe(1))
     joiner.start()
     assert joiner.is_asked(JoinRequest(7, 1)) is None
+
+
+def test_l5_of_two_that_come_back_together_each_tells_the_other_what_it_held() -> None:
+    """Both ask, neither answers a question while it has one of its own; nobody waits for ever."""
+    config = JoiningConfig(tries_max=2, answer_later=True, answer_delay_us_max=0)
+    one, other = Joiner(subscribe(1), config=config, seed=1), Joiner(config=config, seed=2)
+    question, answer = other.start(), None
+    one.start()
+    assert one.is_asked(question) is None
+    while one.joining.phase is Phase.JOINING:
+        actions = one.wait(1)
+        answer = next((a.timer for a in actions if isinstance(a, SetTimer)), None)
+
+    assert answer == AnswerTimer(ALICE, question.request)
 
 
 def test_a_question_heard_twice_is_answered_once_at_a_time() -> None:

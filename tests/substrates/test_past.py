@@ -12,7 +12,8 @@ from thyme.model.ids import NodeId, as_node_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
 from thyme.protocol.messages import Page
-from thyme.protocol.node import Outbox, Tell
+from thyme.protocol.node import Tell
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import Notified
 from thyme.query.cursor import cursor_of
 from thyme.query.history import HistoryIndex

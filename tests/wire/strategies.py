@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from thyme.model.errors import KeyFormatError, TagError
 from thyme.model.frames import INSTANT_MAX_US, TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, as_object_id
-from thyme.model.metadata import DIGEST_BYTES, Metadata
-from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
+from thyme.model.metadata import DIGEST_BYTES, PROOF_BYTES, Metadata
+from thyme.model.subscriptions import Conjunction, SignedTerms, Subscription, SubscriptionKey
 from thyme.model.tags import Tag, as_tag, as_tags
 from thyme.protocol.cells import (
     CellId,
@@ -18,6 +18,8 @@ from thyme.protocol.cells import (
     Indexed,
     Interest,
     Matched,
+    Place,
+    Proven,
     Replica,
 )
 from thyme.protocol.messages import (
@@ -44,6 +46,7 @@ from thyme.protocol.messages import (
     HandedOver,
     HandOver,
     HoldObject,
+    IndexAgain,
     IndexObject,
     InsertObject,
     JoinReply,
@@ -59,9 +62,13 @@ from thyme.protocol.messages import (
     OwnerPage,
     Packet,
     Page,
+    PlacedSubscription,
     Receipt,
     Refused,
     RouteUpdate,
+    SignedDelete,
+    SignedMove,
+    SignedStop,
     SpreadHeard,
     StartSubscription,
     StopSubscription,
@@ -125,7 +132,10 @@ def metadatas(draw: st.DrawFn) -> Metadata:
         summary=draw(data),
         published_us=published_us,
         size=draw(numbers),
-        digest=draw(st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),
+        seal=draw(
+            st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)
+            | st.binary(min_size=DIGEST_BYTES + PROOF_BYTES, max_size=DIGEST_BYTES + PROOF_BYTES)
+        ),
         expires_us=later_us if later_us > published_us and draw(st.booleans()) else None,
     )
 
@@ -133,7 +143,10 @@ def metadatas(draw: st.DrawFn) -> Metadata:
 metadata = metadatas()
 disjunctions = st.lists(conjunctions(), min_size=1, max_size=4).map(tuple)
 subscriptions = st.builds(
-    Subscription, st.builds(SubscriptionKey, sids, node_ids), disjunctions, frames()
+    Subscription,
+    st.builds(SubscriptionKey, sids, node_ids),
+    disjunctions | st.builds(SignedTerms, disjunctions, data),
+    frames(),
 )
 
 messages: dict[type[Message], st.SearchStrategy[Message]] = {
@@ -141,6 +154,8 @@ messages: dict[type[Message], st.SearchStrategy[Message]] = {
     DeleteObject: st.builds(DeleteObject, numbers, keys),
     StartSubscription: st.builds(StartSubscription, numbers, subscriptions, counts),
     StopSubscription: st.builds(StopSubscription, numbers, subscriptions.map(lambda sub: sub.key)),
+    SignedDelete: st.builds(SignedDelete, numbers, keys, data),
+    SignedStop: st.builds(SignedStop, numbers, subscriptions.map(lambda sub: sub.key), data),
     FetchPage: st.builds(
         FetchPage,
         numbers,
@@ -194,7 +209,10 @@ messages[CellBeacon] = st.builds(CellBeacon, cells, st.booleans(), data, data, w
 messages[Undelivered] = st.builds(Undelivered, numbers, node_ids, cells)
 replicas = st.lists(st.builds(Replica, cells, st.none() | node_ids), max_size=3).map(tuple)
 indexed = st.builds(Indexed, metadata, replicas, replicas)
-graves = st.lists(st.builds(Grave, st.text(), st.text(), instants), max_size=3).map(tuple)
+proven = st.builds(Proven, instants, data)
+places = st.builds(Place, cells, proven)
+graves = st.lists(st.builds(Grave, st.text(), st.text(), instants | proven), max_size=3).map(tuple)
+messages[PlacedSubscription] = st.builds(PlacedSubscription, numbers, subscriptions, counts, places)
 messages[IndexObject] = st.builds(IndexObject, numbers, indexed)
 messages[AnnounceReplica] = st.builds(AnnounceReplica, keys)
 messages[HoldObject] = st.builds(
@@ -214,7 +232,13 @@ messages[CellState] = st.builds(
     counts,
     st.lists(indexed, max_size=2).map(tuple),
     st.lists(
-        st.builds(Interest, subscriptions, cells, st.lists(cells, max_size=2).map(tuple)),
+        st.builds(
+            Interest,
+            subscriptions,
+            cells,
+            st.lists(cells, max_size=2).map(tuple),
+            st.none() | instants | proven,
+        ),
         max_size=2,
     ).map(tuple),
     graves,
@@ -233,8 +257,10 @@ messages[CellSums] = st.builds(CellSums, data)
 messages[CellMarks] = st.builds(CellMarks, data, data, st.booleans())
 _some_sids = st.lists(sids, max_size=3).map(tuple)
 _some_keys = st.lists(keys, max_size=3).map(tuple)
+messages[IndexAgain] = st.builds(IndexAgain, numbers, st.lists(indexed, max_size=2).map(tuple))
 messages[NodeMoved] = st.builds(NodeMoved, numbers, _some_sids, _some_keys)
-messages[MoveNoted] = st.builds(MoveNoted, numbers, _some_sids)
+messages[SignedMove] = st.builds(SignedMove, numbers, _some_sids, _some_keys, places)
+messages[MoveNoted] = st.builds(MoveNoted, numbers, _some_sids, _some_keys)
 messages[HandOver] = st.builds(HandOver, numbers, cells, messages[CellState])
 messages[HandedOver] = st.builds(
     HandedOver,

@@ -200,7 +200,7 @@ def fields_of(message: Message) -> Any:
 
 def insert(**change: Any) -> list[Any]:
     """An insert whose metadata has some of its fields changed."""
-    names = ["key", "tags", "summary", "published_us", "size", "digest", "expires_us"]
+    names = ["key", "tags", "summary", "published_us", "size", "seal", "expires_us"]
     array: list[Any] = fields_of(InsertObject(1, photo(tags=["a", "b"]), b""))
     for name, value in change.items():
         array[2][names.index(name)] = value
@@ -237,8 +237,8 @@ def start(**change: Any) -> list[Any]:
         (insert(key=["photo", b""]), "a node id"),
         (insert(key=["photo", b"x" * 33]), "a node id"),
         (insert(size=-1), "not negative"),
-        (insert(digest=b""), "a digest has 32 bytes"),
-        (insert(digest=b"x" * 33), "a digest has 32 bytes"),
+        (insert(seal=b""), "a digest has 32 bytes"),
+        (insert(seal=b"x" * 33), "a digest has 32 bytes"),
         (insert(published_us=INSTANT_MAX_US + 1), "out of range"),
         (insert(expires_us=-INSTANT_MAX_US - 1), "out of range"),
         (start(conjunctions=[]), "at least one conjunction"),

@@ -14,7 +14,7 @@ from tests.wire.strategies import messages
 from thyme.model.errors import DecodeError
 from thyme.model.frames import ALWAYS
 from thyme.model.ids import SubscriptionId
-from thyme.model.subscriptions import SubscriptionKey
+from thyme.model.subscriptions import SignedTerms, Subscription, SubscriptionKey
 from thyme.protocol.cells import (
     CellId,
     CellTarget,
@@ -23,6 +23,8 @@ from thyme.protocol.cells import (
     Indexed,
     Interest,
     Matched,
+    Place,
+    Proven,
     Replica,
 )
 from thyme.protocol.messages import (
@@ -49,6 +51,7 @@ from thyme.protocol.messages import (
     HandedOver,
     HandOver,
     HoldObject,
+    IndexAgain,
     IndexObject,
     InsertObject,
     JoinReply,
@@ -64,9 +67,13 @@ from thyme.protocol.messages import (
     OwnerPage,
     Packet,
     Page,
+    PlacedSubscription,
     Receipt,
     Refused,
     RouteUpdate,
+    SignedDelete,
+    SignedMove,
+    SignedStop,
     SpreadHeard,
     StartSubscription,
     StopSubscription,
@@ -86,6 +93,9 @@ PHOTO_HEX = (
 )
 INDEXED = Indexed(PHOTO, (Replica(CellId(9)),), (Replica(CellId(8), ALICE),))
 INDEXED_HEX = f"93 {PHOTO_HEX} 91 92 09 c0 91 92 08 c405 616c696365"
+SIGNED = Subscription(subscribe(1).key, SignedTerms(conjunctions("goal"), b"proof"), ALWAYS)
+PLACE = Place(CellId(7), Proven(5, b"proof"))
+PLACE_HEX = "92 07 92 05 c405 70726f6f66"
 GOLDEN: list[tuple[Message, str]] = [
     (InsertObject(1, PHOTO, b"pixels"), f"01 94 01 01 {PHOTO_HEX} c406 706978656c73"),
     (DeleteObject(2, key(7)), "01 93 02 02 92 a6 70686f746f37 c403 626f62"),
@@ -189,7 +199,7 @@ GOLDEN: list[tuple[Message, str]] = [
         NodeMoved(23, (SubscriptionId("sub1"),), (key(7),)),
         "01 94 5e 17 91 a4 73756231 91 92 a6 70686f746f37 c403 626f62",
     ),
-    (MoveNoted(23, (SubscriptionId("sub1"),)), "01 93 5f 17 91 a4 73756231"),
+    (MoveNoted(23, (SubscriptionId("sub1"),)), "01 94 5f 17 91 a4 73756231 90"),
     (
         HandOver(24, CellId(7), CellState(0, 0, 1, (INDEXED,))),
         f"01 94 60 18 07 99 58 00 00 01 91 {INDEXED_HEX} 90 90 90 90",
@@ -203,6 +213,25 @@ GOLDEN: list[tuple[Message, str]] = [
         "01 95 62 19 07 03 99 58 00 00 01 90 90 90 90 90",
     ),
     (SubscriberGone(BOB, CellId(8)), "01 93 63 c403 626f62 08"),
+    (IndexAgain(30, (INDEXED,)), f"01 93 64 1e 91 {INDEXED_HEX}"),
+    (
+        SignedDelete(26, key(7), b"proof"),
+        "01 94 08 1a 92 a6 70686f746f37 c403 626f62 c405 70726f6f66",
+    ),
+    (
+        SignedStop(27, subscribe(1).key, b"proof"),
+        "01 94 09 1b 92 a4 73756231 c405 616c696365 c405 70726f6f66",
+    ),
+    (
+        PlacedSubscription(28, SIGNED, 20, PLACE),
+        "01 95 0a 1c 93 92 a4 73756231 c405 616c696365"
+        " 82 a1 63 91 92 91 a4 676f616c 90 a1 70 c405 70726f6f66"
+        f" 92 c0 c0 14 {PLACE_HEX}",
+    ),
+    (
+        SignedMove(29, (SubscriptionId("sub1"),), (), PLACE),
+        f"01 95 65 1d 91 a4 73756231 90 {PLACE_HEX}",
+    ),
 ]
 each_golden = pytest.mark.parametrize(
     ("message", "golden"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN]
@@ -267,6 +296,11 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         97: "HandedOver",
         98: "BackUp",
         99: "SubscriberGone",
+        100: "IndexAgain",
+        8: "SignedDelete",
+        9: "SignedStop",
+        10: "PlacedSubscription",
+        101: "SignedMove",
     }
 
 

@@ -14,7 +14,7 @@ from thyme.model.ids import NodeId, ObjectId
 from thyme.model.metadata import Metadata
 from thyme.model.streams import stream
 from thyme.model.tags import as_tags
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import (
     Begun,
     CaughtUp,

@@ -220,12 +220,15 @@ def status_table(status: Status) -> Any:
         table.add_row("reachable", str(status.routes))
     kept = status.storage
     where = f"{kept.file_bytes:,} bytes on the disk" if kept.durable else "in memory"
+    where += ", which is full" if kept.full else ""
     table.add_row("storage", f"{kept.objects} objects, {kept.metadata} known, {where}")
     own, standing = status.subscriptions_own, status.subscriptions_standing
     table.add_row("subscriptions", f"{own} own, {standing} matched here")
     table.add_row("applications", str(status.applications))
     for cause, count in status.dropped.items():
         table.add_row("dropped", f"{count} {cause}")
+    if status.hint is not None:
+        table.add_row("look into", status.hint)
     return table
 
 

@@ -5,6 +5,8 @@ Clauses: P5–P7, P10, S16.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -18,8 +20,10 @@ from thyme.model.errors import OptionError, shown
 if TYPE_CHECKING:
     from thyme.cli.commands import Commands
     from thyme.pipeline.evaluate import Evaluation
-    from thyme.pipeline.sweep import Progress
-    from thyme.pipeline.warehouse import Stage
+    from thyme.pipeline.planning import Plan
+    from thyme.pipeline.presets import Preset
+    from thyme.pipeline.progress import Progress
+    from thyme.pipeline.warehouse import Stage, Warehouse
     from thyme.report.report import Report
 
 PRESETS = ("quick", "paper")
@@ -30,8 +34,8 @@ HELP = """\
 presets:
   quick   three substrates, two small networks: everything once, in two minutes or so
   paper   the documents' matrix: 16 to 196 nodes, and at 100 nodes the series with crashes, with
-          devices that come and go and with devices that move; 15 runs per point. It takes half
-          a day on two cores, or more; a cluster takes it with --master
+          devices that come and go and with devices that move; 15 runs per point. It takes hours:
+          --plan says how many; a cluster takes it with --master
 
 What has ended is kept in the folder: the same command after an interruption, however hard, runs
 only what is missing. Runs that fail are listed and tried again next time.
@@ -43,6 +47,7 @@ exit status: 0 all runs ended, 1 some failed, 2 what was asked cannot be done
 
 examples:
   thyme evaluate --preset quick --out result
+  thyme evaluate --preset paper --plan --out result
   thyme evaluate --preset paper --only static --out result --master spark://head:7077
 """
 
@@ -63,15 +68,16 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--out", metavar="W", type=Path, required=True, help="where all is kept")
     parser.add_argument("--master", metavar="M", help="default: local[*]")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--plan", dest="run", action="store_const", const=plan_command,
+        help="only say how many runs there are and how long they take",
+    )  # fmt: skip
     parser.set_defaults(run=evaluate_command)
 
 
 def evaluate_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --out W"""
-    for option, known in (("preset", PRESETS), ("profile", PROFILES)):
-        if getattr(args, option) not in known:
-            given = shown(getattr(args, option))
-            raise OptionError(f"--{option} {given} is unknown; there is {', '.join(known)}")
+    check_names(args)
     found, report = run_evaluation(args)
     if args.json:
         import json
@@ -82,31 +88,31 @@ def evaluate_command(args: Namespace) -> int:
     return 1 if found.swept.failures else 0
 
 
+def check_names(args: Namespace) -> None:
+    """Refuses a preset or profile that there is not."""
+    for option, known in (("preset", PRESETS), ("profile", PROFILES)):
+        if getattr(args, option) not in known:
+            given = shown(getattr(args, option))
+            raise OptionError(f"--{option} {given} is unknown; there is {', '.join(known)}")
+
+
 def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
     """Everything that the command does, but for what it says in the end."""
     from thyme.pipeline.evaluate import evaluate
-    from thyme.pipeline.presets import PRESETS as KNOWN
-    from thyme.pipeline.presets import series_named
     from thyme.pipeline.session import LOCAL, spark_session
-    from thyme.pipeline.warehouse import Warehouse
     from thyme.report.report import make_report
-    from thyme.sim.scenario import Profile
 
-    only = series_named(args.only)
-    profiles = tuple(Profile) if args.profile == "both" else (Profile(args.profile),)
+    preset, warehouse, choice = _asked(args)
     quiet = args.json
-    warehouse = Warehouse(args.out)
     _say("starting Spark", quiet)
     spark = spark_session(args.master or LOCAL)
     try:
         with progress_bar(quiet) as on_progress:
             found = evaluate(
                 spark,
-                KNOWN[args.preset],
+                preset,
                 warehouse,
-                only=only,
-                profiles=profiles,
-                posts=None if args.posts is None else Warehouse(args.posts),
+                **choice,
                 on_progress=on_progress,
                 on_stage=lambda words: _say(words, quiet),
             )
@@ -116,9 +122,78 @@ def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
     return found, make_report(args.out)
 
 
+def _asked(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:
+    """The preset, where all is kept, and which part of the preset."""
+    from thyme.pipeline.presets import PRESETS as KNOWN
+    from thyme.pipeline.presets import series_named
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.sim.scenario import Profile
+
+    choice = {
+        "only": series_named(args.only),
+        "profiles": tuple(Profile) if args.profile == "both" else (Profile(args.profile),),
+        "posts": None if args.posts is None else Warehouse(args.posts),
+    }
+    return KNOWN[args.preset], Warehouse(args.out), choice
+
+
 def _say(words: str, quiet: bool) -> None:
     if not quiet and sys.stderr is not None:
         print(f"thyme: {words} …", file=sys.stderr, flush=True)
+
+
+# Before
+
+
+def plan_command(args: Namespace) -> int:
+    """thyme evaluate --preset quick|paper --plan --out W"""
+    from thyme.pipeline.planning import plan_evaluation
+
+    check_names(args)
+    preset, warehouse, choice = _asked(args)
+    plan = plan_evaluation(preset, warehouse, cores_of(args.master), **choice)
+    if args.json:
+        import json
+
+        print(json.dumps(plan_as_json(plan)))
+        return 0
+    for name, series in plan.series.items():
+        done = f", {series.done} of them done" if series.done else ""
+        took = duration(series.core_s)
+        print(f"{name:<10}{series.runs:>5} runs{done}: {took} of simulation")
+    cores = "1 core" if plan.cores == 1 else f"{plan.cores} cores"
+    print(f"{'all':<10}{plan.runs:>5} runs: about {duration(plan.all_s)} on {cores}", end="")
+    print(f", {duration(plan.left_s)} of it still to do" if plan.done else "")
+    if plan.calibrated_by:
+        print(f"(estimated from the {plan.calibrated_by} runs in {warehouse.path})")
+    else:
+        print("(estimated from the machine of docs/pipeline.md; the first runs will correct it)")
+    return 0
+
+
+def plan_as_json(plan: Plan) -> dict[str, Any]:
+    """A plan as plain data."""
+    series = {
+        name: {"runs": each.runs, "done": each.done, "core_s": round(each.core_s)}
+        for name, each in plan.series.items()
+    }
+    return {
+        "runs": plan.runs,
+        "done": plan.done,
+        "series": series,
+        "cores": plan.cores,
+        "all_s": round(plan.all_s),
+        "left_s": round(plan.left_s),
+        "calibrated_by": plan.calibrated_by,
+    }
+
+
+def cores_of(master: str | None) -> int:
+    """The cores that a master gives; of a cluster only Spark knows, so it is planned for one."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)[^]]*\])?", master or "local[*]")
+    if found and found[1] == "*":
+        return os.cpu_count() or 1
+    return int(found[1]) if found and found[1] else 1
 
 
 # How far it is
@@ -188,14 +263,16 @@ def _rate(now: Progress) -> str:
 
 
 def _left(now: Progress) -> str:
-    if now.left_s is None:
-        return "time left: not known yet"
-    seconds = round(now.left_s)
+    return f"{duration(now.left_s)} left"
+
+
+def duration(seconds: float) -> str:
+    """As exact as an estimate is worth."""
     if seconds < 60:
-        return f"{seconds} s left"
+        return f"{seconds:.0f} s"
     if seconds < 5_400:
-        return f"{seconds / 60:.0f} min left"
-    return f"{seconds / 3_600:.1f} h left"
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h"
 
 
 # In the end
@@ -212,6 +289,7 @@ def as_json(found: Evaluation, report: Report) -> dict[str, Any]:
             "failed": [{"run_id": each.run_id, "error": each.error} for each in swept.failures],
             "wall_s": round(swept.wall_s, 1),
             "simulating_s": round(swept.simulating_s, 1),
+            "simulating_cpu_s": round(swept.cpu_s, 1),
             "cores": swept.cores,
             "overhead": None if swept.overhead is None else round(swept.overhead, 3),
         },

@@ -1,12 +1,13 @@
 """thyme node, thyme server, thyme worlds: a device in a live world, and which worlds there are.
 
-Clauses: M21, M24, E5.
+Clauses: M21, M24, E5, B5.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from thyme.cli.commands import Commands
     from thyme.live.sockets import Place
     from thyme.live.world import Wanted
-    from thyme.model.worlds import Area
+    from thyme.model.worlds import Area, Origin
+    from thyme.substrates.quotas import Quota
 
 DATA = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "thyme"
 HTTP = "127.0.0.1:8473"
+GPS = "127.0.0.1:2947"
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 NODE = """\
 Nodes find each other by multicast on one interface, and store what they know in DIR. The node runs
@@ -54,11 +58,16 @@ def add_to(commands: Commands) -> None:
     node.add_argument("--area", metavar="WxH", help="of a new world of dcs, in metres")
     node.add_argument("--cell", metavar="M", type=float, help="how wide a cell is; default: 40")
     node.add_argument("--position", metavar="X,Y", help="where the device is; default: the middle")
+    node.add_argument("--gps", metavar="A:PORT", nargs="?", const=GPS,
+        help=f"where the device is, from a gpsd; default: {GPS}")  # fmt: skip
+    node.add_argument("--origin", metavar="LAT,LON",
+        help="where the south-west corner of a new world's area is, in degrees")  # fmt: skip
     node.set_defaults(run=node_command)
     server = _parser(commands, "server", "serve a world of es", "Serve a world of ES.", SERVER)
     server.set_defaults(
-        run=node_command, substrate="es", create=True, area=None, cell=None, position=None
-    )
+        run=node_command, substrate="es", create=True, area=None, cell=None, position=None,
+        gps=None, origin=None,
+    )  # fmt: skip
     worlds = commands.add_parser(
         "worlds",
         help="list the live worlds around",
@@ -89,6 +98,9 @@ def _parser(commands: Commands, name: str, purpose: str, words: str, more: str) 
     parser.add_argument("--http", metavar="A:PORT", default=HTTP, help=f"default: {HTTP}")
     parser.add_argument("--patience", metavar="S", type=float, default=10.0,
         help="how long to look for the world; default: 10")  # fmt: skip
+    parser.add_argument("--quota", metavar="Q",
+        help="what each of the others may have kept here; default: bytes=4G,objects=100000,"
+        "subscriptions=1000")  # fmt: skip
     parser.add_argument("--log-json", action="store_true", help="log as JSON, one line an event")
     return parser
 
@@ -107,7 +119,13 @@ def node_command(args: Namespace) -> int:
     from thyme.control import logs
     from thyme.control.daemon import Running, run
 
-    running = Running(wanted=wanted(args), http=host_and_port(args.http, "--http"))
+    if args.gps is not None and args.position is not None:
+        raise OptionError("where the device is: by --position or by --gps, not both")
+    running = Running(
+        wanted=wanted(args),
+        http=host_and_port(args.http, "--http"),
+        gps=None if args.gps is None else host_and_port(args.gps, "--gps"),
+    )
     logs.set_up(as_json=args.log_json)
     runner()(run(running))
     return 0
@@ -145,6 +163,7 @@ def worlds_command(args: Namespace) -> int:
 
 def wanted(args: Namespace) -> Wanted:
     """What the options of `thyme node` ask for."""
+    from thyme.live.making import QUOTA
     from thyme.live.world import Wanted
 
     area = None if args.area is None else _area(args.area)
@@ -156,10 +175,12 @@ def wanted(args: Namespace) -> Wanted:
         cell_m=args.cell if args.cell is not None or area is None else 40.0,
         wid=args.wid,
         at=None if args.position is None else _pair(args.position, ",", "--position X,Y"),
+        origin=None if args.origin is None else _origin(args.origin),
         secret=_secret(args.secret_file),
         data=None if args.memory else args.data,
         network=network(args),
         patience_s=args.patience,
+        quota=QUOTA if args.quota is None else _quota(args.quota, QUOTA),
     )
 
 
@@ -209,10 +230,33 @@ def _secret(file: Path | None) -> str | None:
         raise OptionError(f"{file} is not text") from None
 
 
+def _quota(text: str, default: Quota) -> Quota:
+    """What is written bytes=100M,objects=1000,subscriptions=none; the others stay as they are."""
+    from msgspec.structs import asdict, replace
+
+    limits: dict[str, int | None] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        found = re.fullmatch(r"(\d{1,15})([KMG]?)", number, re.ASCII)
+        if name not in asdict(default) or (found is None and number != "none"):
+            raise OptionError(
+                "--quota takes bytes, objects and subscriptions, each a number (1000, 100M, 4G) "
+                f"or none: bytes=4G,objects=1000; not {shown(part)}"
+            )
+        limits[name] = None if found is None else int(found[1]) * _UNITS[found[2]]
+    return replace(default, **limits)
+
+
 def _area(text: str) -> Area:
     from thyme.model.worlds import Area
 
     return Area(*_pair(text, "x", "--area WxH"))
+
+
+def _origin(text: str) -> Origin:
+    from thyme.model.worlds import Origin
+
+    return Origin(*_pair(text, ",", "--origin LAT,LON"))
 
 
 def _pair(text: str, between: str, option: str) -> tuple[float, float]:

@@ -18,11 +18,13 @@ from aiohttp import web
 from thyme.model.errors import (
     CorruptError,
     EndedError,
+    FullError,
     InputError,
     NotFoundError,
     NotOwnerError,
     OperationTimeoutError,
     QuerySyntaxError,
+    QuotaError,
     RejectedError,
     StoreError,
     ThymeError,
@@ -39,8 +41,10 @@ STATUSES: dict[type[ThymeError], int] = {
     RejectedError: 409,
     EndedError: 410,
     UnsupportedError: 422,
+    QuotaError: 429,
     CorruptError: 502,
     OperationTimeoutError: 504,
+    FullError: 507,
     StoreError: 507,
 }
 

@@ -9,20 +9,26 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from math import dist
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.control.logs import event, trouble
 from thyme.control.server import HTTP_PORT, application, offer
 from thyme.control.status import world_of
+from thyme.live.gps import AGAIN_S, first_fix, fixes, place_of
 from thyme.live.host import Host
 from thyme.live.sockets import Place, Sockets
 from thyme.live.switchboard import Switchboard
 from thyme.live.world import LiveNode, Wanted, open_node
-from thyme.model.errors import EndedError
+from thyme.model.errors import EndedError, OptionError
 from thyme.model.ids import NodeId
+from thyme.model.worlds import WorldInfo
 
 WATCH_S = 1.0
+MOVE_M_MIN = 1.0
+"""What moves less stays where it is: fixes tremble."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +36,8 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
     wanted: Wanted
     http: tuple[str, int] = ("127.0.0.1", HTTP_PORT)
+    gps: tuple[str, int] | None = None
+    """The gpsd that says where the device is."""
 
 
 async def run(
@@ -38,7 +46,10 @@ async def run(
     open_sockets: Callable[[Place], Sockets] = Sockets,
 ) -> None:
     """Runs a node until a signal stops it, or its store fails."""
-    live = await open_node(running.wanted, open_sockets)
+    wanted = running.wanted
+    if running.gps is not None:
+        wanted = replace(wanted, fix=await first_fix(*running.gps))
+    live = await open_node(wanted, open_sockets)
     board = Switchboard(live.start)
     host = board.node
     assert isinstance(host, Host)
@@ -59,7 +70,14 @@ async def run(
             server=world.server,
         )
         on_ready(url)
-        await _until_stopped(live, board)
+        if running.gps is None:
+            await _until_stopped(live, board)
+        else:
+            following = asyncio.create_task(_follow(live.world, host, running.gps))
+            try:
+                await _until_stopped(live, board)
+            finally:
+                following.cancel()
     finally:
         event("leaving", node=host.node_id.hex())
         await host.leave()
@@ -77,6 +95,8 @@ async def _until_stopped(live: LiveNode, board: Switchboard) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     met: list[NodeId] = []
+    hint: str | None = None
+    full = False
     worlds: set[str] = {live.world.wid}
     while not stopped.is_set() and board.broken is None:
         met = _tell_neighbours(met, live.link.neighbours)
@@ -84,12 +104,36 @@ async def _until_stopped(live: LiveNode, board: Switchboard) -> None:
             if wid not in worlds:
                 worlds.add(wid)
                 event("world_heard", world=world.name, wid=wid)
+        if live.link.hint != hint and (hint := live.link.hint) is not None:
+            trouble("not_understood", why=hint)
+        if full != (full := not live.store.has_room(0)):
+            trouble("disk_full") if full else event("disk_has_room")
         try:
             await asyncio.wait_for(stopped.wait(), WATCH_S)
         except TimeoutError:
             continue
     if board.broken is not None:
         trouble("broken", why=str(board.broken))
+
+
+async def _follow(world: WorldInfo, host: Host, gps: tuple[str, int]) -> None:
+    """Moves the node with the device."""
+    place: tuple[float, float] | None = None
+    lost = False
+    while True:
+        try:
+            async for fix in fixes(*gps):
+                if lost:
+                    event("gps_is_back")
+                lost, moved = False, place_of(world, fix)
+                if place is None or dist(place, moved) >= MOVE_M_MIN:
+                    place = moved
+                    host.move(place)
+        except OptionError as error:
+            if not lost:
+                trouble("gps_lost", why=str(error))
+            lost = True
+        await asyncio.sleep(AGAIN_S)
 
 
 def _tell_neighbours(before: list[NodeId], now: list[NodeId]) -> list[NodeId]:

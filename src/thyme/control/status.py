@@ -57,6 +57,7 @@ def look_at(live: LiveNode, board: Switchboard, started_us: int) -> Status:
         subscriptions_standing=_standing(inner),
         applications=board.lines,
         dropped=dict(sorted((live.link.dropped + inner.dropped).items())),
+        hint=live.link.hint,
     )
 
 
@@ -75,6 +76,7 @@ def _storage(live: LiveNode, inner: EsNode | LsNode | DcsNode) -> Storage:
         metadata=metadata,
         durable=live.store.durable,
         file_bytes=0 if live.file is None else _size(live.file),
+        full=not live.store.has_room(0),
     )
 
 

@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from typing import assert_never
 
 from thyme.live.link import Address, Came, GaveUp, Link, Transmit
+from thyme.live.notary import TOGETHER_MAX
 from thyme.live.sockets import Sockets
 from thyme.model.errors import EndedError, StoreError
 from thyme.model.ids import NodeId
@@ -39,7 +40,7 @@ from thyme.protocol.node import (
     TimerFired,
 )
 from thyme.protocol.port import Listener
-from thyme.protocol.requests import Request
+from thyme.protocol.requests import Insert, Request, Together
 from thyme.storage.store import Store
 
 _log = logging.getLogger("thyme")
@@ -162,8 +163,10 @@ class Host:
         self._turn = None
         actions: list[Action] = []
         try:
-            for _ in range(min(BATCH_MAX, len(self._inbox))):
-                actions += self._node.handle(self._inbox.popleft(), self.now_us())
+            for _ in range(BATCH_MAX):
+                if not self._inbox:
+                    break
+                actions += self._node.handle(self._next_input(), self.now_us())
             self._store.commit()
         except StoreError as error:
             self._break(error)
@@ -182,6 +185,18 @@ class Host:
         else:
             self._send_all()
         self._wake()
+
+    def _next_input(self) -> Input:
+        """What came first; inserts that came one after the other are one input (B5)."""
+        inbox = self._inbox
+        event = inbox.popleft()
+        if (insert := _insert_in(event)) is None or not inbox or _insert_in(inbox[0]) is None:
+            return event
+        inserts = [insert]
+        while inbox and (insert := _insert_in(inbox[0])) and len(inserts) < TOGETHER_MAX:
+            inserts.append(insert)
+            inbox.popleft()
+        return Asked(Together(tuple(inserts)))
 
     # Actions
 
@@ -251,3 +266,8 @@ class Host:
                 handle.cancel()
         self._sockets.close()
         self._store.close()
+
+
+def _insert_in(event: Input) -> Insert | None:
+    request = event.request if isinstance(event, Asked) else None
+    return request if isinstance(request, Insert) else None

@@ -2,7 +2,7 @@
 
 A node's identifier is a digest of its public key, so nobody can take another's. The key is kept in
 the node's data directory. A `Passport` introduces the node to its neighbours in one life, and looks
-at theirs; `sign` and `verify` do the same for records that travel further than one hop.
+at theirs; `sign` and `is_by` do the same for records that travel further (`notary`).
 Clauses: B5.
 """
 
@@ -21,56 +21,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from thyme.live.datagrams import Introduction
 from thyme.model.errors import StoreError
-from thyme.model.ids import Key, NodeId, SubscriptionId
-from thyme.model.metadata import Metadata
+from thyme.model.ids import NodeId
 
 NODE_ID_BYTES = 16
 SEED_BYTES = 32
-SIGNATURE_BYTES = 64
+KEY_BYTES = 32
 KEY_FILE = "node.key"
-
-
-class DeleteRecord(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
-    """The owner deletes an object (M14)."""
-
-    key: Key
-
-
-class UnsubscribeRecord(msgspec.Struct, frozen=True, array_like=True, tag="unsubscribe"):
-    """The subscriber ends a subscription (M13)."""
-
-    subscriber: NodeId
-    sid: SubscriptionId
-
-
-class LocationRecord(msgspec.Struct, frozen=True, array_like=True, tag="location"):
-    """A node is in a cell since an instant (D20); of two records, the later counts."""
-
-    node: NodeId
-    cell: int
-    at_us: int
-
-
-class _Published(msgspec.Struct, frozen=True, array_like=True, tag="metadata"):
-    """Metadata as it is signed: told apart from the other records by its tag."""
-
-    metadata: Metadata
-
-
-Record = Metadata | DeleteRecord | UnsubscribeRecord | LocationRecord
-
-
-def author_of(record: Record) -> NodeId:
-    """Whose signature a record needs."""
-    match record:
-        case Metadata():
-            return record.owner
-        case DeleteRecord():
-            return record.key.owner
-        case UnsubscribeRecord():
-            return record.subscriber
-        case LocationRecord():
-            return record.node
 
 
 def node_id_of(public_key: bytes) -> NodeId:
@@ -87,11 +43,9 @@ class Identity:
         self.public_key = self._key.public_key().public_bytes_raw()
         self.node_id = node_id_of(self.public_key)
 
-    def sign(self, record: Record, wid: str) -> bytes:
-        """The signature of a record of this node's, in one world."""
-        if author_of(record) != self.node_id:
-            raise ValueError(f"only {author_of(record).hex()} can sign this")
-        return self._key.sign(_text(record, wid))
+    def sign(self, text: bytes) -> bytes:
+        """The proof that this node said something."""
+        return self.public_key + self._key.sign(text)
 
     def introduce(self, world_tag: bytes, life: bytes, born_us: int) -> Introduction:
         """Says who this node is in one life."""
@@ -99,11 +53,12 @@ class Identity:
         return Introduction(self.public_key, born_us, self._key.sign(text))
 
 
-def verify(record: Record, wid: str, public_key: bytes, signature: bytes) -> bool:
-    """Whether a record is from the one it says it is from."""
-    if node_id_of(public_key) != author_of(record):
+def is_by(author: NodeId, proof: bytes, text: bytes | None) -> bool:
+    """Whether a proof is by this author, for a text; without one, its key is all that counts."""
+    public_key, signature = proof[:KEY_BYTES], proof[KEY_BYTES:]
+    if node_id_of(public_key) != author:
         return False
-    return _is_signed(public_key, signature, _text(record, wid))
+    return text is None or _is_signed(public_key, signature, text)
 
 
 class Passport:
@@ -152,11 +107,6 @@ def _make(path: Path) -> bytes:
         os.close(handle)
     os.replace(draft, path)
     return seed
-
-
-def _text(record: Record, wid: str) -> bytes:
-    plain = _Published(record) if isinstance(record, Metadata) else record
-    return b"thyme record 1" + msgspec.msgpack.encode((wid, plain))
 
 
 def _introduction(world_tag: bytes, life: bytes, born_us: int) -> bytes:

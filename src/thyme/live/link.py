@@ -137,6 +137,11 @@ class Link:
         """Who is in reach, in order of acquaintance."""
         return list(self._neighbours)
 
+    @property
+    def hint(self) -> str | None:
+        """What the user should know, if nobody can be understood (B5)."""
+        return None if self._seal is None else self._seal.hint
+
     def acquaintances(self) -> list[tuple[NodeId, Address, int]]:
         """Who is in reach, where, and when it was last heard."""
         known = self._neighbours.items()

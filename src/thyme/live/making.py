@@ -2,7 +2,7 @@
 
 Links repeat what is lost, clocks differ a little, and messages are cheap compared with those of a
 simulated crowd: so every substrate runs with its robust profile.
-Clauses: M12, M21, E5, D1.
+Clauses: M12, M21, E5, D1, B5.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from msgspec.structs import replace
 from thyme.model.errors import WorldError, shown
 from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
+from thyme.model.records import Notary
 from thyme.model.worlds import LIVE_SUBSTRATES, WorldInfo
 from thyme.protocol.node import Node
+from thyme.protocol.warden import Warden
 from thyme.routing.cells import Grid
 from thyme.routing.dsdv_config import DsdvConfig
 from thyme.storage.store import Store
@@ -31,11 +33,14 @@ from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsConfig, LsNode
 from thyme.substrates.ls.owners import CollectingConfig
+from thyme.substrates.quotas import Quota
 from thyme.substrates.subscriber import SubscriberConfig
 
 SKEW_US = 5 * SECOND_US
 """How far the clocks of devices may differ."""
-_BROKER = BrokerConfig(skew_us=SKEW_US)
+QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
+"""What a node keeps for each of the others, unless it is told otherwise (B5)."""
+_BROKER = BrokerConfig(skew_us=SKEW_US, quota=QUOTA)
 _SUBSCRIBER = SubscriberConfig(skew_us=SKEW_US)
 DSDV = DsdvConfig(
     dump_every_us=2 * SECOND_US,
@@ -53,17 +58,31 @@ waits for one leaves as soon as there is one."""
 
 
 def make_node(
-    world: WorldInfo, node_id: NodeId, store: Store, rng: Random, place: Point | None
+    world: WorldInfo,
+    node_id: NodeId,
+    store: Store,
+    rng: Random,
+    place: Point | None,
+    *,
+    notary: Notary | None = None,
+    quota: Quota = QUOTA,
 ) -> Node:
-    """The node of a device in a world; raises `WorldError` for a world it cannot be in."""
+    """The node of a device in a world; raises `WorldError` for a world it cannot be in. Without a
+    notary it believes everybody."""
     check_world(world)
+    warden = None if notary is None else Warden(node_id, notary, places=world.substrate == "dcs")
+    broker = replace(_BROKER, quota=quota)
     match world.substrate:
         case "es":
             assert world.server is not None
-            config = es_config(world, durable=node_id == world.server and store.durable)
-            return over_dsdv(EsNode(node_id, world.server, store, rng, config), rng, config=DSDV)
+            durable = node_id == world.server and store.durable
+            es = replace(es_config(world, durable=durable), broker=broker)
+            return over_dsdv(
+                EsNode(node_id, world.server, store, rng, es, warden), rng, config=DSDV
+            )
         case "ls":
-            return over_dsdv(LsNode(node_id, store, rng, ls_config(world)), rng, config=DSDV)
+            ls = replace(ls_config(world), broker=broker)
+            return over_dsdv(LsNode(node_id, store, rng, ls, warden), rng, config=DSDV)
     return dcs_node(
         node_id,
         grid_of(world),
@@ -71,7 +90,8 @@ def make_node(
         store,
         cells_rng=rng,
         rng=rng,
-        config=dcs_config(world),
+        config=replace(dcs_config(world), broker=replace(broker, metadata_only=True)),
+        warden=warden,
     )
 
 

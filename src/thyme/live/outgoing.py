@@ -1,8 +1,10 @@
 """Outgoing: messages on their way to one neighbour, in parts, until it has them.
 
 As many parts are under way as the neighbour and the link take: the number grows while parts come
-through and halves when one is lost. A part of which no word comes is sent again; a message that
-has a part sent too often is given up.
+through and halves when one is lost. While round trips stay short nothing is queueing: what is lost
+then was lost by chance, as on a radio, and the number does not fall below the one that is begun
+with. A part of which no word comes is sent again; a message that has a part sent too often is given
+up.
 Clauses: M25, D10.
 """
 
@@ -23,7 +25,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     window_first: int = 32
     window_min: int = 4
     window_max: int = 512
-    """How many parts may be under way."""
+    """How many parts may be under way; the least where the link is crowded."""
+    queueing_us: int = 10 * MS_US
+    """A link is crowded when a round trip takes so much longer than the shortest: the first window
+    of parts takes about this long at 30 Mbit/s."""
     wait_first_us: int = 100 * MS_US
     wait_min_us: int = 20 * MS_US
     wait_max_us: int = 1_000 * MS_US
@@ -100,6 +105,7 @@ class Outgoing:
         """Whether the window doubles with each round trip: until the first loss."""
         self._calm_until_us = 0
         self._trip_us: float | None = None
+        self._trip_us_least = pace.wait_max_us
         self._swing_us = 0.0
         self._wait_us = pace.wait_first_us
         self._failed: list[object] = []
@@ -223,6 +229,7 @@ class Outgoing:
         if flight.tries > 1:
             return  # which of the tries it was, nobody can tell
         trip_us = now_us - flight.sent_us
+        self._trip_us_least = min(self._trip_us_least, trip_us)
         if self._trip_us is None:
             self._trip_us, self._swing_us = float(trip_us), trip_us / 2
         else:
@@ -235,5 +242,11 @@ class Outgoing:
         """Once for each round trip, however many are lost in it."""
         if now_us >= self._calm_until_us:
             self._steep = False
-            self._window = max(self._pace.window_min, self._window / 2)
+            least = self._pace.window_min if self._crowded() else self._pace.window_first
+            self._window = max(least, self._window / 2)
             self._calm_until_us = now_us + round(self._trip_us or self._wait_us)
+
+    def _crowded(self) -> bool:
+        """Whether what is under way waits in queues; so it seems until a round trip was seen."""
+        trip_us = self._trip_us
+        return trip_us is None or trip_us > self._trip_us_least + self._pace.queueing_us

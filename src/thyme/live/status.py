@@ -38,6 +38,8 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """Objects that this node knows as a broker."""
     durable: bool
     file_bytes: int
+    full: bool = False
+    """Whether new objects are refused because the disk is full."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,3 +64,5 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     applications: int
     dropped: dict[str, int]
     """Datagrams and messages that came to nothing, by cause."""
+    hint: str | None = None
+    """What the user should look into."""

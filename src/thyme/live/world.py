@@ -2,7 +2,7 @@
 
 A node that was in the world before goes on as who it was, with what its store holds. Else it
 listens for a world of this name and joins it, or makes it when asked to.
-Clauses: M21, M24, E5.
+Clauses: M21, M24, E5, B5.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ import msgspec
 
 from thyme.live.datagrams import LIFE_BYTES, tag_of
 from thyme.live.discovery import LISTEN_S, Heard, hear_worlds, not_found, pick
+from thyme.live.gps import place_of
 from thyme.live.host import Host
 from thyme.live.identity import SEED_BYTES, Identity, Passport, keep_identity
 from thyme.live.link import Link, LinkConfig
-from thyme.live.making import check_world, make_node
+from thyme.live.making import QUOTA, check_world, make_node
+from thyme.live.notary import KeyNotary
 from thyme.live.seal import Seal, world_key
 from thyme.live.sockets import Place, Sockets
 from thyme.model.errors import OptionError, StoreError, WorldError, shown
 from thyme.model.ids import NodeId, draw_name
-from thyme.model.worlds import LIVE_SUBSTRATES, Area, WorldInfo, check_world_name
+from thyme.model.worlds import LIVE_SUBSTRATES, Area, Origin, WorldInfo, check_world_name
 from thyme.protocol.node import Node
 from thyme.protocol.port import Listener
 from thyme.storage.home import Home, file_of, keep_home, load_home
 from thyme.storage.sqlite import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.dcs.ground import Point
+from thyme.substrates.quotas import Quota
 
 PATIENCE_S = 10.0
 
@@ -53,6 +56,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The identifier of a world to make, where it must be known before; else it is drawn."""
     at: Point | None = None
     """Where the device is, in metres; None for the middle of the area."""
+    fix: Origin | None = None
+    """Where the device is on the Earth, instead."""
+    origin: Origin | None = None
+    """Where the corner of a new world's area is."""
     secret: str | None = None
     """What opens a closed world, and closes a new one (B5)."""
     data: Path | None = None
@@ -61,6 +68,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     patience_s: float = PATIENCE_S
     """How long to listen for a world to join."""
     link: LinkConfig = LinkConfig()
+    quota: Quota = QUOTA
+    """What the node keeps for each of the others (B5)."""
 
 
 class LiveNode:
@@ -109,7 +118,11 @@ async def open_node(wanted: Wanted, open_sockets: Callable[[Place], Sockets] = S
         identity = _identity(wanted)
         home = load_home(store) or await _new_home(wanted, identity.node_id, sockets, rng)
         _agree(wanted, home, identity)
-        node = make_node(home.world, home.node_id, store, rng, wanted.at)
+        notary = KeyNotary(identity, home.world.wid)
+        at = wanted.at if wanted.fix is None else place_of(home.world, wanted.fix)
+        node = make_node(
+            home.world, home.node_id, store, rng, at, notary=notary, quota=wanted.quota
+        )
         keep_home(store, home)
     except BaseException:
         sockets.close()
@@ -140,9 +153,11 @@ def _check(wanted: Wanted) -> None:
     if wanted.substrate is not None and wanted.substrate not in LIVE_SUBSTRATES:
         known = ", ".join(LIVE_SUBSTRATES)
         raise OptionError(f"a substrate is one of {known}, not {shown(wanted.substrate)}")
-    made = (wanted.area, wanted.cell_m, wanted.wid, wanted.ends_us)
+    made = (wanted.area, wanted.cell_m, wanted.wid, wanted.ends_us, wanted.origin)
     if not wanted.create and any(option is not None for option in made):
-        raise OptionError("area, cell, identifier and end are those of a new world: use --create")
+        raise OptionError(
+            "area, cell, origin, identifier and end are those of a new world: use --create"
+        )
 
 
 async def _new_home(wanted: Wanted, node_id: NodeId, sockets: Sockets, rng: Random) -> Home:
@@ -191,6 +206,7 @@ def _new_world(wanted: Wanted, node_id: NodeId, rng: Random) -> WorldInfo:
         substrate=substrate,
         server=node_id if substrate == "es" else None,
         closed=wanted.secret is not None,
+        origin=wanted.origin,
     )
     check_world(world)
     return world

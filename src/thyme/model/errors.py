@@ -3,7 +3,7 @@
 Two families hang below `ThymeError`. An `InputError` says that what was handed in is wrong, and is
 raised at once where it was handed in. An `OperationError` says how an operation ended when it did
 not succeed; its `code` is the word that travels between nodes.
-Clauses: M9, M25, M30.
+Clauses: M9, M25, M30, B5.
 """
 
 from __future__ import annotations
@@ -130,6 +130,18 @@ class RejectedError(OperationError):
     code = "rejected"
 
 
+class QuotaError(OperationError):
+    """The node that was asked keeps as much for this one as for any other, and no more (B5)."""
+
+    code = "over_quota"
+
+
+class FullError(OperationError):
+    """The node that was asked has no room on its disk; it goes on with what it has (M25)."""
+
+    code = "store_full"
+
+
 class UnsupportedError(OperationError):
     """A guarantee that this substrate cannot give was asked for (M30)."""
 
@@ -149,7 +161,7 @@ class EndedError(OperationError):
 
 
 class StoreError(ThymeError):
-    """The store on disk cannot be used: damaged, foreign, locked or full."""
+    """The store on disk cannot be used: damaged, foreign, locked, or full to the last byte."""
 
     code = "bad_store"
 
@@ -178,6 +190,8 @@ _BY_CODE: dict[str, type[ThymeError]] = {
         NotFoundError,
         NotOwnerError,
         RejectedError,
+        QuotaError,
+        FullError,
         UnsupportedError,
         CorruptError,
         EndedError,

@@ -1,8 +1,8 @@
 """Metadata: what is known of an object without having it.
 
 It is what a notification carries and what a retrieve needs. The digest in it is what makes a
-replica's bytes trustworthy, whoever sent them.
-Clauses: M1, M2, M16, M19, M28, M29.
+replica's bytes trustworthy, whoever sent them; its owner's proof makes the metadata so.
+Clauses: M1, M2, M16, M19, M28, M29, B5.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.tags import Tag, as_tags, check_tags
 
 DIGEST_BYTES = 32
+PROOF_BYTES = 96
+"""Of whoever says something: the public key, 32 bytes, and the signature, 64 (B5)."""
+WAY_BYTES_MAX = 132
+"""Of a proof for up to 16 records at once: what leads from one of them to all."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +39,8 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
     summary: bytes
     published_us: int
     size: int
-    digest: bytes
+    seal: bytes
+    """The object's digest; where nodes have keys, followed by the owner's proof (B5)."""
     expires_us: int | None = None
 
     def __post_init__(self) -> None:
@@ -43,8 +48,12 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
         check_instant_us(self.published_us)
         if self.size < 0:
             raise MetadataError(f"an object's size is not negative: {self.size}")
-        if len(self.digest) != DIGEST_BYTES:
-            raise MetadataError(f"a digest has {DIGEST_BYTES} bytes, not {len(self.digest)}")
+        proof_bytes = len(self.seal) - DIGEST_BYTES
+        if proof_bytes and not PROOF_BYTES <= proof_bytes <= PROOF_BYTES + WAY_BYTES_MAX:
+            raise MetadataError(
+                f"a digest has {DIGEST_BYTES} bytes, {PROOF_BYTES} or some more with a proof, "
+                f"not {len(self.seal)}"
+            )
         if self.expires_us is not None:
             check_instant_us(self.expires_us)
             if self.expires_us <= self.published_us:
@@ -59,6 +68,16 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
     def owner(self) -> NodeId:
         """The node that inserted the object, and may delete it."""
         return self.key.owner
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of the object's bytes."""
+        return self.seal[:DIGEST_BYTES]
+
+    @property
+    def proof(self) -> bytes:
+        """The owner's proof that it published this; empty where nodes have no keys (B5)."""
+        return self.seal[DIGEST_BYTES:]
 
     def expired(self, now_us: int) -> bool:
         """Whether the object's life span is over (M29)."""

@@ -2,7 +2,7 @@
 
 A conjunction is the unit that brokers store and match. The formula that conjunctions come from is
 the business of `thyme.query`.
-Clauses: M7, M10, M11, M16, M28.
+Clauses: M7, M10, M11, M16, M28, B5.
 """
 
 from __future__ import annotations
@@ -72,15 +72,43 @@ class SubscriptionKey(msgspec.Struct, frozen=True, array_like=True, order=True, 
         return f"{self.sid}@{self.subscriber.hex()}"
 
 
+class SignedTerms(msgspec.Struct, frozen=True, rename={"conjunctions": "c", "proof": "p"}):
+    """Conjunctions with the subscriber's proof that it asks for them (B5).
+
+    The proof also has a mark of each conjunction that was signed: some of them may travel, and be
+    kept, without the others.
+    """
+
+    conjunctions: tuple[Conjunction, ...]
+    proof: bytes
+
+
 class Subscription(msgspec.Struct, frozen=True, array_like=True):
     """The tuple ⟨sid, q, ts_s, ts_e, nid⟩, its query as conjunctions (M10)."""
 
     key: SubscriptionKey
-    conjunctions: tuple[Conjunction, ...]
+    terms: tuple[Conjunction, ...] | SignedTerms
     frame: TimeFrame
 
     def __post_init__(self) -> None:
         check_conjunctions(self.conjunctions)
+
+    @property
+    def conjunctions(self) -> tuple[Conjunction, ...]:
+        """The query: any of these."""
+        terms = self.terms
+        return terms if isinstance(terms, tuple) else terms.conjunctions
+
+    @property
+    def proof(self) -> bytes:
+        """The subscriber's proof; empty where nodes have no keys (B5)."""
+        return b"" if isinstance(self.terms, tuple) else self.terms.proof
+
+    def with_conjunctions(self, some: tuple[Conjunction, ...]) -> Subscription:
+        """The same subscription with others of its conjunctions."""
+        if isinstance(self.terms, tuple):
+            return Subscription(self.key, some, self.frame)
+        return Subscription(self.key, SignedTerms(some, self.terms.proof), self.frame)
 
     def wants(self, metadata: Metadata) -> bool:
         """Whether an object matches: its tags the query, its publication the frame (M11)."""

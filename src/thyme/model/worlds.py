@@ -28,6 +28,20 @@ class Area(msgspec.Struct, frozen=True, array_like=True):
                 raise WorldError(f"an area has sides longer than 0 m, not {side}")
 
 
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """A point on the Earth, in degrees."""
+
+    latitude: float
+    longitude: float
+
+    def __post_init__(self) -> None:
+        if not (-90 < self.latitude < 90 and -180 <= self.longitude <= 180):
+            raise WorldError(
+                "a place on the Earth is a latitude from -90 to 90 and a longitude from -180 to "
+                f"180, not {self.latitude},{self.longitude}"
+            )
+
+
 class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     """What tells a world from another: its name for people, its identifier for nodes.
 
@@ -46,6 +60,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     server: NodeId | None = None
     closed: bool = False
     """Whether only those who know its secret are in it (B5)."""
+    origin: Origin | None = None
+    """Where the south-west corner of its area is, if that is known."""
 
     def __post_init__(self) -> None:
         check_world_name(self.name)
@@ -63,6 +79,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
             raise WorldError("the name of a world's identifier or substrate is too long")
         if self.server is not None:
             as_node_id(self.server)
+        if self.origin is not None and self.area is None:
+            raise WorldError("only a world with an area has a place on the Earth")
 
 
 def check_world_name(name: object) -> None:

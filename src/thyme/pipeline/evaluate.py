@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 
 from thyme.model.errors import ThymeError
 from thyme.pipeline.presets import Preset, scenarios
+from thyme.pipeline.progress import Progress
 from thyme.pipeline.runs import SUFFIX, PlannedRun, digest_of, done_in
-from thyme.pipeline.sweep import Progress, Swept, sweep
-from thyme.pipeline.warehouse import Draft, Stage, Warehouse
+from thyme.pipeline.sweep import Swept, sweep, warm_up
+from thyme.pipeline.warehouse import Draft, Stage, Warehouse, fingerprint_of
 from thyme.sim.scenario import PUBLISHERS_SHARE, Kind, Profile, Scenario
 from thyme.traces.match import Match, MatchConfig
 from thyme.traces.posts import Post
@@ -105,6 +106,7 @@ def evaluate(
     """Carries out what is missing of a preset, and makes the tables."""
     wanted = scenarios(preset, only, profiles)
     on_stage("making traces")
+    warm_up(spark)
     traces = make_traces(warehouse, preset, wanted, spark, posts)
     runs = plan(wanted, Path(traces.table("traces")))
     folder = warehouse.path / RUNS
@@ -190,7 +192,7 @@ def make_traces(
 ) -> Stage:
     """The traces of all runs, and how the trace of 100 users of the documents' length looks."""
     which = sorted({trace_of(scenario) for scenario in wanted})
-    seeds = range(1, preset.repetitions + 1)
+    seeds = _seeds(preset)
     full = [TraceOf(seed, C21_USERS, False, Rules().lasts_us) for seed in seeds]
     stage = None if posts is None else posts.open("posts")
 
@@ -204,9 +206,32 @@ def make_traces(
         pq.write_table(counts, draft.path("trace_counts") / "part-0.parquet")
         pq.write_table(bins, draft.path("timeline") / "part-0.parquet")
 
-    config = {"posts": preset.posts, "full": list(seeds), "traces": [each.file for each in which]}
-    inputs = {} if stage is None else {"posts": stage.fingerprint}
-    return warehouse.stage(TRACES, config, inputs, build)
+    return warehouse.stage(TRACES, *_made_from(preset, which, stage), build)
+
+
+def found_traces(
+    warehouse: Warehouse, preset: Preset, wanted: Iterable[Scenario], posts: Warehouse | None
+) -> Stage | None:
+    """The traces of all runs, if they have been made."""
+    which = sorted({trace_of(scenario) for scenario in wanted})
+    made_from = _made_from(preset, which, None if posts is None else posts.open("posts"))
+    if TRACES not in warehouse.stages():
+        return None
+    stage = warehouse.open(TRACES)
+    return stage if stage.fingerprint == fingerprint_of(TRACES, *made_from) else None
+
+
+def _made_from(
+    preset: Preset, which: Sequence[TraceOf], posts: Stage | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Configuration and inputs of the traces."""
+    files = [each.file for each in which]
+    config = {"posts": preset.posts, "full": list(_seeds(preset)), "traces": files}
+    return config, {} if posts is None else {"posts": posts.fingerprint}
+
+
+def _seeds(preset: Preset) -> range:
+    return range(1, preset.repetitions + 1)
 
 
 def trace_counts(traces: dict[int, Trace]) -> pa.Table:
@@ -248,16 +273,17 @@ def _metrics(
 ) -> Stage:
     """The tables that a report is made of."""
     from thyme.pipeline import metrics
+    from thyme.pipeline.metrics_devices import cell_work
+    from thyme.pipeline.schemas import MEASURES
 
     def build(draft: Draft) -> None:
         files = [str(folder / f"{run_id}{SUFFIX}") for run_id in ended]
         results = metrics.read_results(spark, files)
         draft.write("runs", metrics.runs(results), files=1)
         draft.write("measures", metrics.measures(results), files=1)
-        schema = metrics.MEASURES
-        measured = spark.read.schema(schema).parquet(str(draft.path("measures")))
+        measured = spark.read.schema(MEASURES).parquet(str(draft.path("measures")))
         draft.write("points", metrics.points(measured, metrics.runs(results)), files=1)
-        draft.write("cell_work", metrics.cell_work(results), files=1)
+        draft.write("cell_work", cell_work(results), files=1)
         draft.note(**dict(_facts(preset, swept)))
 
     config = {"preset": preset.name, "failed": [each.run_id for each in swept.failures]}

@@ -9,6 +9,7 @@ Clauses: P5, S14–S16, S18.
 from __future__ import annotations
 
 import io
+import time
 import traceback
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -19,15 +20,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from thyme.pipeline.costs import Work
 from thyme.sim.casting import Cast
 from thyme.sim.outcome import Judge, Outcome, outcome_of
 from thyme.sim.run import Run, run
-from thyme.sim.scenario import Kind, Scenario, grid_over
+from thyme.sim.scenario import Kind, Scenario, Substrate, grid_over
 from thyme.traces.files import write_whole
 from thyme.traces.operations import Insert
 from thyme.traces.table import read_trace
 
-FORMAT = 1
+FORMAT = 2
 """Of the row of a result; another one makes other names, so that old results are not taken."""
 
 
@@ -168,6 +170,7 @@ RESULT = pa.schema(
         pa.field("end_us", pa.int64(), nullable=False),
         pa.field("events", pa.int64(), nullable=False),
         pa.field("wall_s", pa.float64(), nullable=False),
+        pa.field("cpu_s", pa.float64(), nullable=False),
         pa.field("phy_frames", pa.int64(), nullable=False),
         pa.field("phy_bytes", pa.int64(), nullable=False),
         pa.field("mac_retransmissions", pa.int64(), nullable=False),
@@ -190,7 +193,10 @@ Row = dict[str, Any]
 def simulate(planned: PlannedRun) -> Row:
     """Runs one run: scenario and trace in, the row of its result out."""
     scenario = planned.scenario
-    found = run(scenario, read_trace(planned.trace, scenario.nodes))
+    trace = read_trace(planned.trace, scenario.nodes)
+    started_s = time.process_time()
+    found = run(scenario, trace)
+    cpu_s = time.process_time() - started_s
     outcome = outcome_of(found)
     return {
         "run_id": planned.run_id,
@@ -205,6 +211,7 @@ def simulate(planned: PlannedRun) -> Row:
         "end_us": scenario.timeline.end_us,
         "events": found.events,
         "wall_s": found.wall_s,
+        "cpu_s": cpu_s,
         "phy_frames": outcome.traffic.phy_frames,
         "phy_bytes": outcome.traffic.phy_bytes,
         "mac_retransmissions": outcome.traffic.mac_retransmissions,
@@ -295,7 +302,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     trace_back: str
 
 
-def run_and_keep(planned: PlannedRun, folder: Path) -> Failure | None:
+def run_and_keep(planned: PlannedRun, folder: Path) -> None:
     """Runs one run and writes what came of it, its result or its failure, as it ends."""
     result, failed = folder / f"{planned.run_id}{SUFFIX}", folder / f"{planned.run_id}{FAILED}"
     try:
@@ -306,10 +313,9 @@ def run_and_keep(planned: PlannedRun, folder: Path) -> Failure | None:
             run_id=planned.run_id, error=words, trace_back="".join(traceback.format_exc())
         )
         write_whole(failed, msgspec.json.encode(failure))
-        return failure
+        return
     write_whole(result, data)
     failed.unlink(missing_ok=True)
-    return None
 
 
 def parquet_bytes(rows: list[Row]) -> bytes:
@@ -324,13 +330,20 @@ def done_in(folder: Path) -> set[str]:
     return {file.name.removesuffix(SUFFIX) for file in folder.glob(f"[!.]*{SUFFIX}")}
 
 
-def wall_s_of(run_id: str, folder: Path) -> float:
-    """How long a run took; nothing if it has no result."""
-    file = folder / f"{run_id}{SUFFIX}"
-    if not file.exists():
-        return 0.0
-    wall_s: float = pq.read_table(file, columns=["wall_s"]).column(0)[0].as_py()
-    return wall_s
+class Took(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run had to do and how long the simulation took, by the clock and by its core."""
+
+    work: Work
+    wall_s: float
+    cpu_s: float
+
+
+def took(file: Path) -> Took:
+    """How long the run of a result took."""
+    columns = ["series", "substrate", "nodes", "end_us", "wall_s", "cpu_s"]
+    [row] = pq.read_table(file, columns=columns).to_pylist()
+    work = Work(Kind(row["series"]), Substrate(row["substrate"]), row["nodes"], row["end_us"])
+    return Took(work=work, wall_s=row["wall_s"], cpu_s=row["cpu_s"])
 
 
 def failures_in(folder: Path) -> list[Failure]:

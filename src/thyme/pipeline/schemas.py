@@ -2,7 +2,7 @@
 
 Instants are integers, microseconds: of posts since 1970 (UTC), of operations and notifications
 since the operations of the trace began.
-Clauses: P1–P4, S10, S15.
+Clauses: P1–P4, P6, S10, S14–S16.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     ArrayType,
     BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -99,6 +100,50 @@ DRAWN = (  # one row per operation that is drawn for a user, not taken from a po
     .add("query", StringType())
     .add("start_us", LongType())
     .add("end_us", LongType())
+)
+
+RUNS = (  # one row per run that ended
+    StructType()
+    .add("run_id", StringType(), nullable=False)
+    .add("series", StringType(), nullable=False)
+    .add("substrate", StringType(), nullable=False)
+    .add("profile", StringType(), nullable=False)
+    .add("nodes", IntegerType(), nullable=False)
+    .add("parameter", DoubleType(), nullable=False)
+    .add("topology", LongType(), nullable=False)
+    .add("repetition", LongType(), nullable=False)
+    .add("events", LongType(), nullable=False)
+)
+
+MEASURES = (  # one row per run and measure that it has
+    StructType()
+    .add("run_id", StringType(), nullable=False)
+    .add("measure", StringType(), nullable=False)
+    .add("value", DoubleType(), nullable=False)
+)
+
+POINTS = (  # one row per point and measure; of one run there is no deviation
+    StructType()
+    .add("series", StringType(), nullable=False)
+    .add("profile", StringType(), nullable=False)
+    .add("substrate", StringType(), nullable=False)
+    .add("nodes", IntegerType(), nullable=False)
+    .add("parameter", DoubleType(), nullable=False)
+    .add("measure", StringType(), nullable=False)
+    .add("runs", LongType(), nullable=False)
+    .add("mean", DoubleType(), nullable=False)
+    .add("sd", DoubleType())
+    .add("ci95", DoubleType())
+    .add("least", DoubleType(), nullable=False)
+    .add("most", DoubleType(), nullable=False)
+)
+
+CELL_WORK = (  # one row per run of DCS and number of nodes that some of its cells have
+    StructType()
+    .add("run_id", StringType(), nullable=False)
+    .add("cell_nodes", LongType(), nullable=False)
+    .add("cells", LongType(), nullable=False)
+    .add("sent", LongType(), nullable=False)
 )
 
 

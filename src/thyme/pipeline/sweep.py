@@ -8,9 +8,9 @@ Clauses: P5, S16.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,27 +18,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from thyme.model.errors import ThymeError
+from thyme.pipeline.costs import work_of
+from thyme.pipeline.progress import Progress, Watch
 from thyme.pipeline.runs import (
     FAILED,
     Failure,
     PlannedRun,
     done_in,
     failures_in,
+    parquet_bytes,
     run_and_keep,
-    wall_s_of,
 )
 from thyme.pipeline.warehouse import WarehouseError
-from thyme.sim.scenario import Scenario, Substrate
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark import InheritableThread
+    from pyspark import RDD, InheritableThread
     from pyspark.sql import SparkSession
 
-ENDED = "run_id string, failed boolean"
 LOOK_EVERY_S = 0.25
-COSTS = {Substrate.ES: (1.0, 2.0), Substrate.LS: (0.53, 2.3), Substrate.DCS: (6.5, 1.7)}
-"""How the time of a run grows with its nodes: a factor and a power, fitted to runs of 16 to 64."""
 GROUP = "thyme-sweep"
 
 
@@ -46,25 +43,6 @@ class SweepError(ThymeError):
     """Spark gave the sweep up; what had ended is kept, and the same command goes on from there."""
 
     code = "sweep_failed"
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a sweep is."""
-
-    total: int
-    found: int
-    """Runs whose results were there before."""
-    done: int
-    """Runs that have a result or a failure, those found among them."""
-    failed: int
-    passed_s: float
-    left_s: float | None
-    """An estimate, once there is something to go by."""
-
-    @property
-    def runs_per_s(self) -> float:
-        """The rate since it began."""
-        return (self.done - self.found) / self.passed_s if self.passed_s else 0.0
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +53,11 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     ran: int
     failures: list[Failure]
     wall_s: float
+    """From when the sweep was asked for to when its last result was there."""
     simulating_s: float
-    """What the runs took that ran now, added up."""
+    """What the simulations took that ran now, each by the clock, added up."""
+    cpu_s: float
+    """What they took of their cores: less, where cores are shared with others."""
     cores: int
 
     @property
@@ -98,14 +79,14 @@ def sweep(
     except OSError as error:
         raise WarehouseError(f"{folder} cannot be written: {error.strerror or error}") from error
     started = time.monotonic()
+    cores = spark.sparkContext.defaultParallelism
     there = done_in(folder)
-    missing = sorted(
-        (run for run in runs if run.run_id not in there), key=lambda run: -cost(run.scenario)
-    )
+    missing = in_order((run for run in runs if run.run_id not in there), known=bool(there))
     _forget_failures(missing, folder)
-    watch = _Watch(runs, missing, folder, on_progress)
+    watch = Watch(len(runs), missing, folder, cores)
     if missing:
-        _carry_out(spark, missing, folder, watch)
+        _carry_out(spark, missing, folder, watch, on_progress)
+    watch.look()
     planned = {run.run_id for run in runs}
     return Swept(
         planned=len(runs),
@@ -113,16 +94,19 @@ def sweep(
         ran=len(missing),
         failures=[failure for failure in failures_in(folder) if failure.run_id in planned],
         wall_s=time.monotonic() - started,
-        simulating_s=sum(wall_s_of(run.run_id, folder) for run in missing),
-        cores=spark.sparkContext.defaultParallelism,
+        simulating_s=sum(each.wall_s for each in watch.ended.values()),
+        cpu_s=sum(each.cpu_s for each in watch.ended.values()),
+        cores=cores,
     )
 
 
-def cost(scenario: Scenario) -> float:
-    """About how long a run takes, in some unit: the longest begin first, so that no core has to
-    wait long for the others at the end."""
-    factor, power = COSTS[scenario.substrate]
-    return factor * math.pow(scenario.nodes, power) * scenario.timeline.end_us
+def in_order(runs: Iterable[PlannedRun], *, known: bool) -> list[PlannedRun]:
+    """The longest first, so that no core has to wait long for the others at the end; but where it
+    is not known how fast this machine is, before them the shortest of each substrate."""
+    ordered = sorted(runs, key=lambda run: -work_of(run.scenario).seconds)
+    shortest = {} if known else {run.scenario.substrate: run for run in ordered}
+    first = list(shortest.values())
+    return first + [run for run in ordered if run not in first]
 
 
 def _forget_failures(missing: Sequence[PlannedRun], folder: Path) -> None:
@@ -132,11 +116,16 @@ def _forget_failures(missing: Sequence[PlannedRun], folder: Path) -> None:
 
 
 def _carry_out(
-    spark: SparkSession, missing: Sequence[PlannedRun], folder: Path, watch: _Watch
+    spark: SparkSession,
+    missing: Sequence[PlannedRun],
+    folder: Path,
+    watch: Watch,
+    on_progress: Callable[[Progress], None] | None,
 ) -> None:
     """Runs the job in a thread of its own and watches meanwhile."""
     from pyspark import InheritableThread
 
+    tell = on_progress or (lambda _: None)
     trouble: list[BaseException] = []
 
     def work() -> None:
@@ -149,9 +138,10 @@ def _carry_out(
     thread: InheritableThread = InheritableThread(target=work, session=spark)
     thread.start()
     try:
+        tell(watch.look())
         while thread.is_alive():
             thread.join(LOOK_EVERY_S)
-            watch.look()
+            tell(watch.look())
     except KeyboardInterrupt:
         spark.sparkContext.cancelJobGroup(GROUP)
         thread.join()
@@ -161,23 +151,33 @@ def _carry_out(
 
 
 def _job(spark: SparkSession, missing: Sequence[PlannedRun], folder: Path) -> None:
-    """One partition per run, in their order: Spark starts them in that order."""
-    size = len(missing)
-    task = partial(_task, runs=tuple(missing), folder=str(folder.resolve()))
-    spark.range(0, size, 1, size).mapInArrow(task, ENDED).collect()
+    """One partition per run, in their order: Spark starts them in that order.
+
+    Not a DataFrame: there are no columns to speak of, and the first task of one starts much later.
+    """
+    task = partial(run_and_keep, folder=folder.resolve())
+    spark.sparkContext.parallelize(missing, len(missing)).foreach(task)
 
 
-def _task(
-    batches: Iterator[pa.RecordBatch], runs: tuple[PlannedRun, ...], folder: str
-) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
+def warm_up(spark: SparkSession) -> None:
+    """Has a Python worker per core import the simulator, while the driver goes on."""
+    from pyspark import InheritableThread
 
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            failure = run_and_keep(runs[number], Path(folder))
-            yield pa.RecordBatch.from_pydict(
-                {"run_id": [runs[number].run_id], "failed": [failure is not None]}
-            )
+    cores = spark.sparkContext.defaultParallelism
+    numbers = spark.sparkContext.parallelize(range(cores), cores)
+    # If it fails, so will the sweep, which says why.
+    InheritableThread(target=lambda: _quietly(numbers), session=spark, daemon=True).start()
+
+
+def _quietly(numbers: RDD[int]) -> None:
+    with suppress(Exception):
+        numbers.foreach(_import_all)
+
+
+def _import_all(_: int) -> None:
+    """A worker that knows this function has imported its module and what that needs; but for
+    what pyarrow imports when it is first used."""
+    parquet_bytes([])
 
 
 def _reason(error: BaseException) -> str:
@@ -185,46 +185,3 @@ def _reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "cannot be written" in line or "Error: " in line]
     return f"the sweep stopped: {(telling or lines or [type(error).__name__])[-1]}"
-
-
-class _Watch:
-    """Counts what has ended and estimates how long the rest takes, by what runs are expected to
-    cost: the first are the longest."""
-
-    def __init__(
-        self,
-        runs: Sequence[PlannedRun],
-        missing: Sequence[PlannedRun],
-        folder: Path,
-        on_progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self._costs = {run.run_id: cost(run.scenario) for run in missing}
-        self._total = len(runs)
-        self._found = len(runs) - len(missing)
-        self._folder = folder
-        self._on_progress = on_progress
-        self._since = time.monotonic()
-
-    def look(self) -> None:
-        if self._on_progress is None:
-            return
-        ended = self._costs.keys() & done_in(self._folder)
-        failed = {
-            name
-            for file in self._folder.glob(f"[!.]*{FAILED}")
-            if (name := file.name.removesuffix(FAILED)) in self._costs
-        }
-        passed_s = time.monotonic() - self._since
-        over = ended | failed
-        spent = sum(cost for name, cost in self._costs.items() if name in over)
-        left = sum(cost for name, cost in self._costs.items() if name not in over)
-        self._on_progress(
-            Progress(
-                total=self._total,
-                found=self._found,
-                done=self._found + len(over),
-                failed=len(failed),
-                passed_s=passed_s,
-                left_s=passed_s * left / spent if spent else None,
-            )
-        )

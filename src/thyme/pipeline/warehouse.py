@@ -135,7 +135,7 @@ class Draft:
             frame = frame.coalesce(files)
         path = self._folder / table
         _check_name(table)
-        with _disk_errors(self._folder, ours=False):
+        with _disk_errors(self._folder.parent, ours=False):
             frame.write.mode("error").parquet(str(path))
 
     def note(self, **facts: Any) -> None:

@@ -1,7 +1,7 @@
 """Cells in messages: their numbers, and the records about them that messages are made of.
 
 What a cell is depends on who makes them (`thyme.routing.cells`); here it is a number.
-Clauses: D5, D9, D12, D15, D16, C22.
+Clauses: D5, D9, D12, D15, D16, C22, B5.
 """
 
 from __future__ import annotations
@@ -75,6 +75,37 @@ class Indexed(msgspec.Struct, frozen=True, array_like=True):
     passive: tuple[Replica, ...] = ()
 
 
+class Proven(msgspec.Struct, frozen=True, array_like=True):
+    """An instant, with the proof of whoever named it (B5)."""
+
+    at_us: int
+    proof: bytes
+
+
+Said = int | Proven
+"""When something was said: by somebody who proves it, or not."""
+
+
+def instant_of(said: Said) -> int:
+    """The instant alone."""
+    return said if isinstance(said, int) else said.at_us
+
+
+def proof_of(said: Said | None) -> bytes:
+    """The proof alone; empty where there is none."""
+    return said.proof if isinstance(said, Proven) else b""
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a node says that it is since an instant, with its proof (D20, B5)."""
+
+    cell: CellId
+    since: Proven
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
 class Interest(msgspec.Struct, frozen=True, array_like=True):
     """A subscription as a cell keeps it: the conjunctions keyed there, and the subscriber's cell
     (D16)."""
@@ -84,13 +115,18 @@ class Interest(msgspec.Struct, frozen=True, array_like=True):
     homes: tuple[CellId, ...] = ()
     """The cells that it is keyed to, of those which are here: one that stands in for empty ones
     keeps theirs, too (D6, D24)."""
-    heard_us: int | None = None
+    heard: Said | None = None
     """When the subscriber itself said where it is: what is older is not believed (D21)."""
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
         for home in self.homes:
             as_cell_id(home)
+
+    @property
+    def heard_us(self) -> int:
+        """When, as a number; 0 for never."""
+        return 0 if self.heard is None else instant_of(self.heard)
 
 
 class Matched(msgspec.Struct, frozen=True, array_like=True):
@@ -106,8 +142,13 @@ class Matched(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Grave(msgspec.Struct, frozen=True, array_like=True):
-    """What left: its written key, why, and when (D15)."""
+    """What left: its written key, why, and when; with the proof of whoever wanted it so (D15)."""
 
     key: str
     why: str
-    at_us: int
+    left: Said
+
+    @property
+    def at_us(self) -> int:
+        """When it left."""
+        return instant_of(self.left)

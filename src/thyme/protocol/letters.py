@@ -16,8 +16,8 @@ import msgspec
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Letter, Message, Receipt
-from thyme.protocol.node import Outbox
 from thyme.protocol.operations import RetryPolicy
+from thyme.protocol.outbox import Outbox
 
 Write = Callable[[int], Message | None]
 """What a letter says at an instant; None where there is nothing to be said any more."""

@@ -3,7 +3,7 @@
 Immutable records; on the wire each is an array that starts with its number (`tag`) and lists its
 fields in the order they stand here (see docs/wire.md). Fields may be added at the end, with a
 default; numbers are never used twice.
-Clauses: M13–M20, M25, E2, R1, D4–D9, D11–D18, D23.
+Clauses: M13–M20, M25, E2, R1, D4–D9, D11–D18, D23, B5.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from thyme.model.subscriptions import (
     SubscriptionKey,
     check_conjunctions,
 )
-from thyme.protocol.cells import CellId, CellTarget, Grave, Indexed, Interest, Matched, as_cell_id
+from thyme.protocol.cells import (
+    CellId,
+    CellTarget,
+    Grave,
+    Indexed,
+    Interest,
+    Matched,
+    Place,
+    as_cell_id,
+)
 from thyme.query.cursor import Cursor
 
 RequestNumber = int
@@ -54,6 +63,24 @@ class StopSubscription(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     request: RequestNumber
     key: SubscriptionKey
+
+
+class SignedDelete(DeleteObject, frozen=True, array_like=True, tag=8):
+    """A `DeleteObject` with the owner's proof (B5)."""
+
+    proof: bytes
+
+
+class SignedStop(StopSubscription, frozen=True, array_like=True, tag=9):
+    """A `StopSubscription` with the subscriber's proof (B5)."""
+
+    proof: bytes
+
+
+class PlacedSubscription(StartSubscription, frozen=True, array_like=True, tag=10):
+    """A `StartSubscription` that proves where the subscriber is (D16, B5)."""
+
+    place: Place
 
 
 class FetchPage(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -441,11 +468,19 @@ class NodeMoved(msgspec.Struct, frozen=True, array_like=True, tag=94):
             as_subscription_id(sid)
 
 
+class SignedMove(NodeMoved, frozen=True, array_like=True, tag=101):
+    """A `NodeMoved` that proves where the node is (D21, B5)."""
+
+    place: Place | None = None
+
+
 class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=95):
-    """The cell knows where you are; but of these subscriptions of yours it knew nothing."""
+    """The cell knows where you are; but of these subscriptions of yours, and of these objects, it
+    knew nothing."""
 
     request: RequestNumber
     missing: tuple[SubscriptionId, ...] = ()
+    unknown: tuple[Key, ...] = ()
 
     def __post_init__(self) -> None:
         for sid in self.missing:
@@ -504,6 +539,14 @@ class SubscriberGone(msgspec.Struct, frozen=True, array_like=True, tag=99):
         as_cell_id(self.cell)
 
 
+class IndexAgain(msgspec.Struct, frozen=True, array_like=True, tag=100):
+    """These objects are of your cell, and you did not know them: index them again (B2). Answered by
+    `Done`."""
+
+    request: RequestNumber
+    objects: tuple[Indexed, ...]
+
+
 def _check_carried(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:
     as_node_id(origin)
     as_cell_id(cell)
@@ -540,7 +583,7 @@ CellAsk = (
     | FetchStatus
 )
 """What cells, and nodes in cells, are asked (D11–D18)."""
-CellChore = NodeMoved | HandOver | BackUp
+CellChore = NodeMoved | IndexAgain | HandOver | BackUp
 """What else cells are asked, by nodes on their own behalf (D21, D24)."""
 CellReply = Done | Refused | CellPage | CellStatus | ObjectData | MoveNoted
 InCells = (
@@ -563,5 +606,15 @@ InCells = (
     | HandedOver
     | BackUp
     | SubscriberGone
+    | IndexAgain
 )
-Message = Ask | Reply | News | Joining | Letter | Receipt | Flooded | Carriage | Cells | InCells
+Signed = SignedDelete | SignedStop | PlacedSubscription | SignedMove
+"""The same, said by those who have keys (B5)."""
+Message = (
+    Ask | Reply | News | Joining | Letter | Receipt | Flooded | Carriage | Cells | InCells | Signed
+)
+
+
+def proof_in(message: DeleteObject | StopSubscription) -> bytes:
+    """Who wants it so proves it with this; empty where nodes have no keys (B5)."""
+    return message.proof if isinstance(message, SignedDelete | SignedStop) else b""

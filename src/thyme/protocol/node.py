@@ -13,7 +13,7 @@ import msgspec
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Message
-from thyme.protocol.requests import Request, Told
+from thyme.protocol.requests import Request, Together, Told
 
 Timer = Hashable
 """A timer's name: a small frozen record of the layer that set it."""
@@ -26,7 +26,7 @@ class Started(msgspec.Struct, frozen=True):
 class Asked(msgspec.Struct, frozen=True):
     """The application wants something."""
 
-    request: Request
+    request: Request | Together
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -117,29 +117,3 @@ class Node(Protocol):
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
         ...
-
-
-class Outbox:
-    """Where the layers of one node put their actions; emptied after each input."""
-
-    def __init__(self) -> None:
-        self._actions: list[Action] = []
-
-    def send(self, to: NodeId, message: Message) -> None:
-        self._actions.append(Send(to, message))
-
-    def broadcast(self, message: Message) -> None:
-        self._actions.append(Broadcast(message))
-
-    def set_timer(self, timer: Timer, at_us: int) -> None:
-        self._actions.append(SetTimer(timer, at_us))
-
-    def cancel_timer(self, timer: Timer) -> None:
-        self._actions.append(CancelTimer(timer))
-
-    def tell(self, told: Told) -> None:
-        self._actions.append(Tell(told))
-
-    def take(self) -> list[Action]:
-        actions, self._actions = self._actions, []
-        return actions

@@ -18,7 +18,7 @@ from thyme.model.errors import OperationTimeoutError, RejectedError
 from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Ask, Reply, RequestNumber
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 Every request carries a number chosen by the asker (`ask`); exactly one `Finished` or `Failed`
 answers it. News of subscriptions comes unasked, as it happens.
-Clauses: M13–M20, M27, M29, M30, M32.
+Clauses: M13–M20, M27, M29, M30, M32, B5.
 """
 
 from __future__ import annotations
@@ -133,6 +133,12 @@ class ListSubscriptions(msgspec.Struct, frozen=True, kw_only=True):
     """The subscriptions this node holds. Finished with a tuple of `Held`."""
 
     ask: int
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Inserts that came at one moment: what they bring is signed at once (B5). Each is answered."""
+
+    inserts: tuple[Insert, ...]
 
 
 Answered = (

@@ -23,13 +23,14 @@ NAMES = {"es": "ES", "ls": "LS", "dcs": "DCS"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found: numbers in words, and whether they agree; None if it cannot be said."""
+    """What was found: numbers in words, and whether they agree; None if these cannot say it."""
 
     ours: str
     agrees: bool | None
+    measured: bool = True
 
 
-NOTHING = Finding("nothing of it is in this sweep", None)
+NOTHING = Finding("nothing of it is in this sweep", None, measured=False)
 
 
 class View:

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from thyme.report.figures import Drawing
-from thyme.report.findings import NAMES
+from thyme.report.findings import CHURN_NODES, NAMES
 from thyme.report.scorecard import Line, Verdict
 from thyme.report.tables import SUBSTRATES, Tables
 
@@ -22,6 +22,7 @@ CSS = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 TILES = {
     Verdict.AGREES: "claims agree",
     Verdict.DIFFERS: "claims differ",
+    Verdict.OTHER_SIZE: "of another size: not judged",
     Verdict.NOT_MEASURED: "not measured here",
 }
 GROUPS = (
@@ -58,7 +59,7 @@ def _body(
         yield (
             "<p>What the documents report, what this sweep measured, and whether the two agree. "
             "Each verdict is worked out from the tables; a claim about a size that was not "
-            "simulated is not judged.</p>"
+            "simulated is shown, but not judged.</p>"
         )
         yield _scorecard(lines)
     for profile, drawings in drawn.items():
@@ -79,7 +80,7 @@ def _head(tables: Tables, cards: Sequence[list[Line]]) -> Iterator[str]:
         f"<p>Preset <code>{_t(notes['preset'])}</code>: networks of {_listed(sizes)} nodes, "
         f"{notes['operations_s']} s of operations each, on the simulated radio. ES keeps "
         "everything on one server, LS keeps everything where it was made, DCS makes the devices in "
-        "a place the store.</p></header>"
+        f"a place the store.</p>{_small(tables)}</header>"
     )
     verdicts = [line.verdict for lines in cards for line in lines]
     tiles = [(f"{runs:,}", "runs", "")]
@@ -88,11 +89,26 @@ def _head(tables: Tables, cards: Sequence[list[Line]]) -> Iterator[str]:
     tiles += [
         (str(verdicts.count(verdict)), words, verdict.value.split()[0])
         for verdict, words in TILES.items()
+        if verdict in verdicts or verdict in (Verdict.AGREES, Verdict.DIFFERS)
     ]
     yield '<div class="tiles">'
     for value, words, kind in tiles:
         yield f'<div class="tile {kind}"><b>{value}</b><span>{words}</span></div>'
     yield "</div>"
+
+
+def _small(tables: Tables) -> str:
+    """Says plainly where networks are too small to tell what the documents report."""
+    found = (tables.nodes_of(series) for series in ("crash", "transient", "mobile"))
+    nodes = sorted({each for each in found if each is not None and each != CHURN_NODES})
+    if not nodes:
+        return ""
+    return (
+        f"<p>The series with crashes, churn and mobility have {_listed(nodes)} nodes here, not the "
+        f"documents' {CHURN_NODES}. In so small a network nearly everybody hears everybody and "
+        "little has to be forwarded: what the documents report of these series is shown beside "
+        "our numbers, but not judged.</p>"
+    )
 
 
 def _scorecard(lines: Iterable[Line]) -> str:

@@ -21,6 +21,8 @@ class Verdict(StrEnum):
 
     AGREES = "agrees"
     DIFFERS = "differs"
+    OTHER_SIZE = "other size"
+    """There are numbers, of networks of another size than the claim's: not judged."""
     NOT_MEASURED = "not measured"
 
 
@@ -54,7 +56,6 @@ def scorecard(tables: Tables, profile: str) -> list[Line]:
     lines = []
     for claim in CLAIMS:
         found = claim.judge(view)
-        verdict = {True: Verdict.AGREES, False: Verdict.DIFFERS, None: Verdict.NOT_MEASURED}
         lines.append(
             Line(
                 claim=claim.id,
@@ -62,11 +63,20 @@ def scorecard(tables: Tables, profile: str) -> list[Line]:
                 title=claim.title,
                 documents=claim.documents,
                 ours=found.ours,
-                verdict=verdict[found.agrees],
+                verdict=verdict_of(found),
                 profile=profile,
             )
         )
     return lines
+
+
+def verdict_of(found: Finding) -> Verdict:
+    """How a claim fares by what was found."""
+    if not found.measured:
+        return Verdict.NOT_MEASURED
+    if found.agrees is None:
+        return Verdict.OTHER_SIZE
+    return Verdict.AGREES if found.agrees else Verdict.DIFFERS
 
 
 CLAIMS = (

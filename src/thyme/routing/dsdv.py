@@ -14,7 +14,8 @@ from random import Random
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Hearsay, Message, Packet, RouteUpdate
-from thyme.protocol.node import Outbox, Timer
+from thyme.protocol.node import Timer
+from thyme.protocol.outbox import Outbox
 from thyme.routing.dsdv_config import DsdvConfig, DumpDue, NewsDue, SettleDue, WaitingDue
 from thyme.routing.news import News, NewsDesk
 from thyme.routing.routing import Traffic

@@ -18,7 +18,7 @@ import msgspec
 from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Flooded, Message
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 
 FloodId = tuple[NodeId, int]
 """Who began a flood, and its number there."""

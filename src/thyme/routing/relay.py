@@ -24,7 +24,6 @@ from thyme.protocol.node import (
     Leaving,
     Moved,
     Node,
-    Outbox,
     Received,
     Send,
     SendFailed,
@@ -33,6 +32,7 @@ from thyme.protocol.node import (
     Tell,
     TimerFired,
 )
+from thyme.protocol.outbox import Outbox
 from thyme.routing.routing import InnerStarts, Routing, Traffic
 
 HOPS_MAX = 64

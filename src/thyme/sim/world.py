@@ -252,8 +252,9 @@ class WirelessWorld:
             return
         self.ledger.drop(parcel.source, how)
         self._record(GaveUp, parcel.serial, how)
-        if parcel.to is not None and how != "off":
-            # Not at once: the node may be in the middle of what made it send.
+        if parcel.to is not None and how == "exceeded":
+            # What never left the queue says nothing of the neighbour. And not at once: the node
+            # may be in the middle of what made it send.
             failed = SendFailed(parcel.to, parcel.message)
             self.kernel.at(self.kernel.now_us, self._fail, (parcel.sender, failed))
 

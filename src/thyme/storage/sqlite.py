@@ -2,37 +2,64 @@
 
 Write-ahead log, one user at a time, one transaction per input, on the disk before it counts as
 committed. Records are MessagePack, as on the wire. The file names its kind and version, so that a
-foreign or damaged file is refused with words, and never written to.
+foreign or damaged file is refused with words, and never written to. A large file is checked for the
+worst at once, and for the rest while it is in use (`checking`).
 Clauses: M24, M25, E5.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
-from zlib import crc32
+from typing import Any, TypeVar
 
 import msgspec
 
 from thyme.model.errors import StoreError
+from thyme.model.metadata import Metadata
+from thyme.storage.archive import CHUNK_SIZE, ArchivedHistory
+from thyme.storage.archive_file import TABLES
+from thyme.storage.checking import Checking, read_ahead
+from thyme.storage.history import History
+from thyme.storage.room import Room
+from thyme.storage.sealing import opened, sealed
 from thyme.storage.store import Shelf
 
 APPLICATION_ID = 0x7479_6D65  # "tyme"
-SCHEMA_VERSION = 1
-_SEAL_BYTES = 4
+SCHEMA_VERSION = 2
 _HEADER_BYTES = 100
+_CHECKED_AT_ONCE_BYTES = 32 * 2**20
+_CHECKED_QUICKLY_BYTES = 512 * 2**20
+_CACHE_KIB = 8 * 2**10
+_LOG_BYTES_MAX = 8 * 2**20
+"""To so much the log is cut back after a large object."""
 R = TypeVar("R")
+
+_RECORDS = """
+CREATE TABLE record (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    shelf TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, UNIQUE (shelf, key));
+"""
 
 _SCHEMA = f"""
 BEGIN;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
-CREATE TABLE record (
-    shelf TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, UNIQUE (shelf, key));
+{_RECORDS}
 CREATE TABLE data (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+{TABLES}
+COMMIT;
+"""
+_FROM_VERSION_1 = f"""
+BEGIN;
+PRAGMA user_version = {SCHEMA_VERSION};
+ALTER TABLE record RENAME TO earlier;
+{_RECORDS}
+INSERT INTO record SELECT rowid, shelf, key, value FROM earlier ORDER BY rowid;
+DROP TABLE earlier;
+{TABLES}
 COMMIT;
 """
 
@@ -42,12 +69,15 @@ class SqliteStore:
 
     durable = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, chunk_size: int = CHUNK_SIZE) -> None:
         self._path = path
+        self._chunk_size = chunk_size
         self._connections: list[sqlite3.Connection] = []
+        self._checking: Checking | None = None
+        self._room = Room(path.parent)
         _make_directory(path.parent)
         try:
-            with self._told():
+            with self.told():
                 self._take_lock()
                 self._open()
         except BaseException:
@@ -55,46 +85,93 @@ class SqliteStore:
             raise
 
     def put(self, shelf: Shelf[R], key: str, record: R) -> None:
-        self._write(
-            "INSERT INTO record VALUES (?, ?, ?) "
+        value = sealed(shelf, key, msgspec.msgpack.encode(record))
+        self._room.take(len(value))
+        self.write(
+            "INSERT INTO record (shelf, key, value) VALUES (?, ?, ?) "
             "ON CONFLICT (shelf, key) DO UPDATE SET value = excluded.value",
-            (shelf.name, key, _sealed(shelf, key, msgspec.msgpack.encode(record))),
+            (shelf.name, key, value),
         )
 
     def remove(self, shelf: Shelf[R], key: str) -> None:
-        self._write("DELETE FROM record WHERE shelf = ? AND key = ?", (shelf.name, key))
+        self.write("DELETE FROM record WHERE shelf = ? AND key = ?", (shelf.name, key))
 
     def load(self, shelf: Shelf[R]) -> Iterator[tuple[str, R]]:
-        with self._told():
+        with self.told():
             yield from _records(self._db, shelf)
 
+    def history(self, shelf: Shelf[Metadata]) -> History:
+        return ArchivedHistory(self, shelf, self._chunk_size)
+
     def put_data(self, key: str, data: bytes) -> None:
-        self._write("INSERT OR REPLACE INTO data VALUES (?, ?)", (key, data))
+        self._room.take(len(data))
+        self.write("INSERT OR REPLACE INTO data VALUES (?, ?)", (key, data))
 
     def data(self, key: str) -> bytes | None:
-        with self._told():
+        with self.told():
             row = self._db.execute("SELECT value FROM data WHERE key = ?", (key,)).fetchone()
             if row is not None and not isinstance(row[0], bytes):
                 raise sqlite3.DatabaseError(f"the bytes of {key} are none")
         return None if row is None else row[0]
 
     def remove_data(self, key: str) -> None:
-        self._write("DELETE FROM data WHERE key = ?", (key,))
+        self.write("DELETE FROM data WHERE key = ?", (key,))
+
+    def has_room(self, octets: int) -> bool:
+        with self.told():
+            return self._room.has(octets, self._reusable_bytes)
 
     def commit(self) -> None:
-        with self._told():
+        self._room.taken()
+        with self.told():
+            if self._checking is not None and self._checking.verdict:
+                raise sqlite3.DatabaseError(self._checking.verdict)
             if self._db.in_transaction:
                 self._db.execute("COMMIT")
 
     def close(self) -> None:
+        if self._checking is not None:
+            self._checking.stop()
         for connection in reversed(self._connections):
             connection.close()
 
-    def _write(self, statement: str, values: tuple[object, ...]) -> None:
-        with self._told():
-            if not self._db.in_transaction:
-                self._db.execute("BEGIN IMMEDIATE")
+    # The tables, for this room
+
+    def read(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self.told():
+            return self._db.execute(statement, values).fetchall()
+
+    def write(self, statement: str, values: Sequence[object] = ()) -> None:
+        with self.told():
+            self._begin()
             self._db.execute(statement, values)
+
+    def write_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        with self.told():
+            self._begin()
+            self._db.executemany(statement, rows)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turns what SQLite or the file system says into one error that names the file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise StoreError(f"{self._path} is in use, here or in another process") from error
+            raise StoreError(f"the store {self._path} cannot be used: {error}") from error
+        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+            raise self._error(str(error)) from error
+
+    def _reusable_bytes(self) -> int:
+        """What was freed inside the file."""
+        pages: int = self._db.execute("PRAGMA freelist_count").fetchone()[0]
+        page_bytes: int = self._db.execute("PRAGMA page_size").fetchone()[0]
+        return pages * page_bytes
+
+    def _begin(self) -> None:
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, isolation_level=None, timeout=0.2)
@@ -118,9 +195,25 @@ class SqliteStore:
             self._db.executescript(_SCHEMA)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        verdict = self._db.execute("PRAGMA integrity_check(record)").fetchone()[0]
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
+        self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        self._db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES_MAX}")
+        if size < _CHECKED_AT_ONCE_BYTES:
+            self._check("integrity_check")
+        elif size < _CHECKED_QUICKLY_BYTES:
+            read_ahead(self._path)
+            self._check("quick_check")
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == 1:
+            self._db.executescript(_FROM_VERSION_1)
+        if size >= _CHECKED_AT_ONCE_BYTES:
+            self._checking = Checking(self._path)
+
+    def _check(self, how: str) -> None:
+        """All but the objects' bytes, which have digests of their own (M19)."""
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'data'"
+        for (table,) in self._db.execute(tables).fetchall():
+            verdict = self._db.execute(f"PRAGMA {how}({table})").fetchone()[0]
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
 
     def _refuse_foreign(self, size: int) -> None:
         """Reads the header by hand: SQLite itself would tidy up somebody else's file."""
@@ -134,24 +227,12 @@ class SqliteStore:
         )
         if application != APPLICATION_ID:
             raise StoreError(f"{self._path} is an SQLite file, but not one of Thyme's")
-        if version != SCHEMA_VERSION:
+        if version not in (1, SCHEMA_VERSION):
             raise StoreError(
                 f"{self._path} has version {version}, this Thyme reads {SCHEMA_VERSION}"
             )
         if size % (page if page > 1 else 65_536):
             raise sqlite3.DatabaseError("the file was cut off")
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turns what SQLite or the file system says into one error that names the file."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise StoreError(f"{self._path} is in use, here or in another process") from error
-            raise StoreError(f"the store {self._path} cannot be used: {error}") from error
-        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
-            raise self._error(str(error)) from error
 
     def _error(self, what: str) -> StoreError:
         return StoreError(
@@ -179,15 +260,7 @@ def _records(db: sqlite3.Connection, shelf: Shelf[R]) -> Iterator[tuple[str, R]]
     decoder = msgspec.msgpack.Decoder(shelf.record)
     query = "SELECT key, value FROM record WHERE shelf = ? ORDER BY rowid"
     for key, value in db.execute(query, (shelf.name,)).fetchall():
-        if not isinstance(value, bytes) or value != _sealed(shelf, key, value[_SEAL_BYTES:]):
-            raise sqlite3.DatabaseError(f"record {key!r} on shelf {shelf.name!r} is damaged")
-        yield key, decoder.decode(value[_SEAL_BYTES:])
-
-
-def _sealed(shelf: Shelf[R], key: str, record: bytes) -> bytes:
-    """A record behind a checksum: SQLite does not notice bytes that changed on the disk."""
-    checksum = crc32(record, crc32(f"{shelf.name}\0{key}".encode()))
-    return checksum.to_bytes(_SEAL_BYTES, "big") + record
+        yield key, decoder.decode(opened(shelf, key, value))
 
 
 def _make_directory(directory: Path) -> None:

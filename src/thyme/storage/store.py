@@ -11,6 +11,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from thyme.model.metadata import Metadata
+from thyme.storage.history import History, MemoryHistory
+
 R = TypeVar("R")
 
 
@@ -41,6 +44,11 @@ class Store(Protocol):
         """All records of a shelf, in the order they were first put."""
         ...
 
+    def history(self, shelf: Shelf[Metadata]) -> History:
+        """The records of a shelf as history. One shelf of a store is used so; its records are put
+        and removed by whoever has this."""
+        ...
+
     def put_data(self, key: str, data: bytes) -> None:
         """Keeps an object's bytes."""
         ...
@@ -51,6 +59,11 @@ class Store(Protocol):
 
     def remove_data(self, key: str) -> None:
         """Frees an object's bytes."""
+        ...
+
+    def has_room(self, octets: int) -> bool:
+        """Whether so many bytes more may be put. Where there is no room, what is small or takes
+        something away may still be put, and nothing else."""
         ...
 
     def commit(self) -> None:
@@ -80,6 +93,9 @@ class MemoryStore:
     def load(self, shelf: Shelf[R]) -> Iterator[tuple[str, R]]:
         yield from list(self._shelves.get(shelf.name, {}).items())
 
+    def history(self, shelf: Shelf[Metadata]) -> History:
+        return MemoryHistory(metadata for _, metadata in self.load(shelf))
+
     def put_data(self, key: str, data: bytes) -> None:
         self._data[key] = data
 
@@ -88,6 +104,9 @@ class MemoryStore:
 
     def remove_data(self, key: str) -> None:
         self._data.pop(key, None)
+
+    def has_room(self, octets: int) -> bool:
+        return True
 
     def commit(self) -> None:
         """Nothing to do: memory is as permanent as it gets here."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 from random import Random
 
 from thyme.model.ids import NodeId
-from thyme.protocol.node import Node, Outbox
+from thyme.protocol.node import Node
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.warden import Warden
 from thyme.routing.cells import Grid
 from thyme.routing.dsdv import Dsdv
 from thyme.routing.dsdv_config import DsdvConfig
@@ -40,7 +42,9 @@ def dcs_node(
     rng: Random,
     config: DcsConfig,
     joins_us: int = 0,
+    warden: Warden | None = None,
 ) -> DcsNode:
     """A node of Thyme-DCS at a place on a grid."""
     ground = Geography(node_id, grid, cells_rng, config.cells)
-    return DcsNode(node_id, grid.cell_at(place), ground, store, rng, config, joins_us=joins_us)
+    cell = grid.cell_at(place)
+    return DcsNode(node_id, cell, ground, store, rng, config, joins_us=joins_us, warden=warden)

@@ -4,7 +4,7 @@ The two triggers of notifications meet here: a new object is matched against the
 subscriptions, a new subscription against history. Both happen at one instant, so nothing slips
 through between them (M26). Which node is a broker for what, and how it is asked, is the substrate's
 business.
-Clauses: M11, M12, M15, M17, M18, M23, M26.
+Clauses: M11, M12, M15, M17, M18, M23, M26, B5.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from thyme.query.standing import StandingIndex
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.catalogue import Catalogue, Retention
 from thyme.substrates.graveyard import Burial, Graveyard, Tombstone, earliest
+from thyme.substrates.quotas import Quota, Shares
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     burial: Burial = Burial()
     metadata_only: bool = False
     """Whether the objects themselves are kept elsewhere (D11)."""
+    quota: Quota = Quota()
+    """What it keeps for one peer (B5)."""
 
 
 class PastPage(msgspec.Struct, frozen=True):
@@ -56,7 +59,10 @@ BURIED_SUBSCRIPTIONS = Shelf("buried subscription", Tombstone)
 class Broker:
     """Objects, standing subscriptions, and their matches."""
 
-    def __init__(self, store: Store, config: BrokerConfig, now_us: int) -> None:
+    def __init__(
+        self, store: Store, config: BrokerConfig, now_us: int, own: NodeId | None = None
+    ) -> None:
+        """`own` is the node itself, for which there is no quota."""
         self._store = store
         self._config = config
         self.catalogue = Catalogue(
@@ -65,7 +71,10 @@ class Broker:
             config.retention,
             config.burial,
             metadata_only=config.metadata_only,
+            quota=config.quota,
+            own=own,
         )
+        self._shares = Shares("subscriptions", config.quota.subscriptions, exempt=own)
         self._graveyard = Graveyard(store, BURIED_SUBSCRIPTIONS, config.burial)
         self._standing: StandingIndex[Subscription] = StandingIndex(tolerance_us=config.skew_us)
         for _, subscription in store.load(SUBSCRIPTIONS):
@@ -91,10 +100,10 @@ class Broker:
             return []
         return self._standing.match(metadata.tags, metadata.published_us)
 
-    def delete(self, key: Key, by: NodeId, now_us: int) -> None:
+    def delete(self, key: Key, by: NodeId, now_us: int, proof: bytes = b"") -> None:
         """Removes an object for its owner."""
         self.expire(now_us)
-        self.catalogue.delete(key, by, now_us)
+        self.catalogue.delete(key, by, now_us, proof)
 
     def held(self) -> Iterator[Subscription]:
         """The subscriptions that stand, in the order they came."""
@@ -108,12 +117,11 @@ class Broker:
         """A subscription that stands here."""
         return self._standing.get(key)
 
-    def bury(self, key: SubscriptionKey, why: str, at_us: int) -> None:
+    def bury(self, key: SubscriptionKey, why: str, at_us: int, proof: bytes = b"") -> None:
         """Forgets a subscription that was cancelled elsewhere (D15)."""
         if not self.cancelled(key):
-            self._standing.remove(key)
-            self._store.remove(SUBSCRIPTIONS, str(key))
-            self._graveyard.bury(str(key), why, at_us)
+            self.forget(key)
+            self._graveyard.bury(str(key), why, at_us, proof)
 
     def matching(self, metadata: Metadata) -> list[Subscription]:
         """The subscriptions that stand here and match an object."""
@@ -121,6 +129,8 @@ class Broker:
 
     def forget(self, key: SubscriptionKey) -> None:
         """Lets go of a subscription that others look after; it may come back (D20, D24)."""
+        if key in self._standing:
+            self._shares.remove(key.subscriber)
         self._standing.remove(key)
         self._store.remove(SUBSCRIPTIONS, str(key))
 
@@ -148,18 +158,19 @@ class Broker:
             raise EndedError(f"subscription {key} was cancelled")
         self.expire(now_us)
         if not subscription.frame.over(now_us - self._config.skew_us):
-            if key not in self._standing and len(self._standing) >= self._config.subscriptions_max:
-                raise RejectedError(f"at most {self._config.subscriptions_max} subscriptions here")
+            if key not in self._standing:
+                self._refuse(key.subscriber)
             self._stand(subscription, now_us)
             self._store.put(SUBSCRIPTIONS, str(key), subscription)
 
-    def unsubscribe(self, key: SubscriptionKey, by: NodeId, now_us: int) -> None:
+    def unsubscribe(
+        self, key: SubscriptionKey, by: NodeId, now_us: int, proof: bytes = b""
+    ) -> None:
         """Forgets a subscription, and remembers that it did, against late messages."""
         if key.subscriber != by:
             raise NotOwnerError(f"subscription {key} belongs to another node")
-        self._standing.remove(key)
-        self._store.remove(SUBSCRIPTIONS, str(key))
-        self._graveyard.bury(str(key), "cancelled", now_us)
+        self.forget(key)
+        self._graveyard.bury(str(key), "cancelled", now_us, proof)
 
     def page(
         self,
@@ -187,6 +198,7 @@ class Broker:
         """Lets go of what is past its time: objects, subscriptions, tombstones."""
         self.catalogue.expire(now_us)
         for subscription in self._standing.expire(now_us):
+            self._shares.remove(subscription.key.subscriber)
             self._store.remove(SUBSCRIPTIONS, str(subscription.key))
         self._graveyard.expire(now_us)
 
@@ -198,7 +210,14 @@ class Broker:
             self._graveyard.next_expiry_us(),
         )
 
+    def _refuse(self, subscriber: NodeId) -> None:
+        if len(self._standing) >= self._config.subscriptions_max:
+            raise RejectedError(f"at most {self._config.subscriptions_max} subscriptions here")
+        self._shares.refuse(subscriber)
+
     def _stand(self, subscription: Subscription, now_us: int) -> None:
+        if subscription.key not in self._standing:
+            self._shares.add(subscription.key.subscriber)
         self._standing.add(
             subscription.key, subscription, subscription.conjunctions, subscription.frame, now_us
         )

@@ -9,18 +9,17 @@ Clauses: M3, M14, M25, M29, D15.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
 
-from thyme.model.errors import NotFoundError, NotOwnerError, RejectedError
+from thyme.model.errors import FullError, NotFoundError, NotOwnerError, RejectedError
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits, Metadata
-from thyme.query.history import HistoryIndex
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.graveyard import Burial, Graveyard, Tombstone, earliest
+from thyme.substrates.quotas import Quota, Shares
 
 THERE, UNKNOWN = "there", "unknown"
 DELETED, EXPIRED, EVICTED = "deleted", "expired", "evicted"
@@ -49,21 +48,28 @@ class Catalogue:
         burial: Burial,
         *,
         metadata_only: bool = False,
+        quota: Quota | None = None,
+        own: NodeId | None = None,
     ) -> None:
+        """`own` is the node itself, for which there is no quota."""
+        quota = quota or Quota()
+        self._shares = Shares("objects", quota.objects, quota.bytes, exempt=own, store=store)
         self._store = store
         self._metadata_only = metadata_only
         self._limits = limits
         self._retention = retention
         self._graveyard = Graveyard(store, BURIED_OBJECTS, burial)
-        self._life_ends: list[tuple[int, Key]] = []
-        self.bytes_held = 0
-        self.history = HistoryIndex()
+        self.history = store.history(OBJECTS)
         self.left: Counter[str] = Counter()
-        for _, metadata in store.load(OBJECTS):
-            self._file(metadata)
 
     def __len__(self) -> int:
         return len(self.history)
+
+    @property
+    def bytes_held(self) -> int:
+        """What counts against the limit of bytes."""
+        objects = 0 if self._metadata_only else self.history.object_bytes
+        return self.history.summary_bytes + objects
 
     def add(self, metadata: Metadata, data: bytes, now_us: int) -> bool:
         """Stores an object; False if it is here already. Refuses what it must not keep. Of
@@ -73,32 +79,36 @@ class Catalogue:
                 raise RejectedError(f"{metadata.key} is taken: an object never changes")
             return False
         self._refuse(metadata, data, now_us)
+        self._shares.refuse(metadata.owner, self._weight(metadata))
+        if not self._store.has_room(self._weight(metadata)):
+            raise FullError(f"the disk is full here: no room for {metadata.key}")
         self._make_room(self._weight(metadata), now_us)
         self._store.put(OBJECTS, str(metadata.key), metadata)
         if not self._metadata_only:
             self._store.put_data(str(metadata.key), data)
-        self._file(metadata)
+        self.history.add(metadata)
+        self._shares.add(metadata.owner, self._weight(metadata))
         return True
 
-    def delete(self, key: Key, by: NodeId, now_us: int) -> None:
+    def delete(self, key: Key, by: NodeId, now_us: int, proof: bytes = b"") -> None:
         """Removes an object for its owner, for good; a repeated delete is as good as the first."""
         if key.owner != by:
             raise NotOwnerError(f"{key} belongs to another node: only its owner may delete it")
         match self.state(key):
             case "there":
-                self._remove(key, DELETED, now_us)
+                self._remove(key, DELETED, now_us, proof)
             case "deleted":
                 return
             case state:
                 raise NotFoundError(f"{key} is not stored here ({state})")
 
-    def bury(self, key: Key, why: str, at_us: int) -> None:
+    def bury(self, key: Key, why: str, at_us: int, proof: bytes = b"") -> None:
         """Removes an object that left elsewhere, and keeps its tombstone, whether it was here or
         not: it may be on its way (D15)."""
         if key in self.history:
-            self._remove(key, why, at_us)
+            self._remove(key, why, at_us, proof)
         elif self._graveyard.why(str(key)) is None:
-            self._graveyard.bury(str(key), why, at_us)
+            self._graveyard.bury(str(key), why, at_us, proof)
 
     def forget(self, key: Key) -> None:
         """Lets go of an object that others look after; it may come back (D20, D24)."""
@@ -122,26 +132,25 @@ class Catalogue:
 
     def expire(self, now_us: int) -> None:
         """Removes what is past its life span or the age limit, and old tombstones."""
-        while self._life_ends and self._life_ends[0][0] <= now_us:
-            ends_us, key = heapq.heappop(self._life_ends)
-            metadata = self.history.get(key)
-            if metadata is not None and metadata.expires_us == ends_us:
+        end_us = self.history.next_end_us()
+        if end_us is not None and end_us <= now_us:
+            for key in self.history.ended(now_us):
                 self._remove(key, EXPIRED, now_us)
         while (ends_us_oldest := self._oldest_ends_us()) is not None and ends_us_oldest <= now_us:
-            self._remove(next(iter(self.history)).key, EXPIRED, now_us)
+            self._remove_oldest(EXPIRED, now_us)
         self._graveyard.expire(now_us)
 
     def next_expiry_us(self) -> int | None:
         """When `expire` next has something to do."""
         return earliest(
-            self._life_ends[0][0] if self._life_ends else None,
+            self.history.next_end_us(),
             self._oldest_ends_us(),
             self._graveyard.next_expiry_us(),
         )
 
     def _oldest_ends_us(self) -> int | None:
         age_us_max = self._retention.age_us_max
-        oldest = next(iter(self.history), None) if age_us_max is not None else None
+        oldest = self.history.oldest() if age_us_max is not None else None
         return None if oldest is None or age_us_max is None else oldest.published_us + age_us_max
 
     def _refuse(self, metadata: Metadata, data: bytes, now_us: int) -> None:
@@ -165,30 +174,25 @@ class Catalogue:
         while len(self.history) >= self._retention.objects_max or (
             bytes_max is not None and self.bytes_held + weight > bytes_max
         ):
-            self._remove(next(iter(self.history)).key, EVICTED, now_us)
+            self._remove_oldest(EVICTED, now_us)
 
-    def _file(self, metadata: Metadata) -> None:
-        self.history.add(metadata)
-        self.bytes_held += self._weight(metadata)
-        if metadata.expires_us is not None:
-            heapq.heappush(self._life_ends, (metadata.expires_us, metadata.key))
+    def _remove_oldest(self, why: str, now_us: int) -> None:
+        oldest = self.history.oldest()
+        assert oldest is not None, "what holds something has an oldest"
+        self._remove(oldest.key, why, now_us)
 
-    def _remove(self, key: Key, why: str, now_us: int) -> None:
+    def _remove(self, key: Key, why: str, now_us: int, proof: bytes = b"") -> None:
         self._take_out(key)
         self.left[why] += 1
-        self._graveyard.bury(str(key), why, now_us)
+        self._graveyard.bury(str(key), why, now_us, proof)
 
     def _take_out(self, key: Key) -> None:
         metadata = self.history.remove(key)
         assert metadata is not None, f"{key} was looked up before it is removed"
-        self.bytes_held -= self._weight(metadata)
+        self._shares.remove(metadata.owner, self._weight(metadata))
         self._store.remove(OBJECTS, str(key))
         if not self._metadata_only:
             self._store.remove_data(str(key))
-        # Removed objects leave their entry here; such entries must not outnumber the living.
-        if len(self._life_ends) > 2 * len(self.history) + 64:
-            self._life_ends = [entry for entry in self._life_ends if entry[1] in self.history]
-            heapq.heapify(self._life_ends)
 
     def _weight(self, metadata: Metadata) -> int:
         return len(metadata.summary) + (0 if self._metadata_only else metadata.size)

@@ -3,7 +3,7 @@
 Turns each request of the application into operations with brokers, and their replies into the
 application's answer. Who the brokers are and how they are reached is the business of `brokers`;
 what the answers mean for subscriptions is kept by `subscriber`; reading the past is done by `past`.
-Clauses: M13–M20, M27, M30.
+Clauses: M13–M20, M27, M30, B5.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from thyme.model.errors import (
     UnsupportedError,
 )
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, draw_name
-from thyme.model.metadata import Limits, describe
+from thyme.model.metadata import Limits, Metadata, describe
+from thyme.model.records import Notary, seal
 from thyme.model.subscriptions import Notification, Subscription, SubscriptionKey
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import Failed, Finished, Value
 from thyme.query.cursor import cursor_of
 from thyme.substrates.brokers import Brokers, Objects, Pages, Source
@@ -55,6 +56,7 @@ class Client:
         rng: Random,
         limits: Limits,
         guarantees: Guarantees,
+        notary: Notary | None = None,
     ) -> None:
         self._node_id = node_id
         self._objects = objects
@@ -65,10 +67,14 @@ class Client:
         self._rng = rng
         self._limits = limits
         self._guarantees = guarantees
+        self._notary = notary
         self._stopping: set[tuple[Source, SubscriptionId]] = set()
 
-    def on_asked(self, request: asked.Request, now_us: int) -> None:
+    def on_asked(self, request: asked.Request | asked.Together, now_us: int) -> None:
         """Takes a request up; one that cannot be carried out fails at once."""
+        if isinstance(request, asked.Together):
+            self._insert_all(request.inserts, now_us)
+            return
         if isinstance(request, asked.Take):
             self._subscriber.take(request.sid, request.key)
             return
@@ -83,7 +89,7 @@ class Client:
     def _take_up(self, request: asked.Answered, now_us: int) -> None:
         match request:
             case asked.Insert():
-                self._insert(request, now_us)
+                self._insert_all((request,), now_us)
             case asked.Delete():
                 self._delete(request, now_us)
             case asked.Subscribe():
@@ -132,10 +138,29 @@ class Client:
 
     # Objects
 
-    def _insert(self, request: asked.Insert, now_us: int) -> None:
+    def _insert_all(self, requests: tuple[asked.Insert, ...], now_us: int) -> None:
+        described: list[tuple[asked.Insert, Metadata]] = []
+        for request in requests:
+            try:
+                described.append((request, self._describe(request, now_us)))
+            except ThymeError as error:
+                self._fail(request.ask, error.code, str(error))
+        seal([metadata for _, metadata in described], self._notary)
+        for request, metadata in described:
+            self._insert(request, metadata, now_us)
+
+    def _insert(self, request: asked.Insert, metadata: Metadata, now_us: int) -> None:
+        self._objects.insert(
+            metadata,
+            request.data,
+            now_us,
+            lambda code, detail, _: self._answer(request.ask, metadata.key, code, detail),
+        )
+
+    def _describe(self, request: asked.Insert, now_us: int) -> Metadata:
         self._refuse_guarantees(request)
         key = Key(request.oid or ObjectId(draw_name(self._rng)), self._node_id)
-        metadata = describe(
+        return describe(
             key,
             request.data,
             request.tags,
@@ -143,12 +168,6 @@ class Client:
             summary=request.summary,
             expires_us=None if request.life_us is None else now_us + request.life_us,
             limits=self._limits,
-        )
-        self._objects.insert(
-            metadata,
-            request.data,
-            now_us,
-            lambda code, detail, _: self._answer(request.ask, key, code, detail),
         )
 
     def _refuse_guarantees(self, request: asked.Insert) -> None:

@@ -17,7 +17,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription
 from thyme.protocol import messages as wire
 from thyme.protocol.letters import Letters
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.substrates.broker import Broker, PastPage
 
 Notifier = Callable[[NodeId, wire.Notify, int], None]
@@ -65,13 +65,13 @@ class Desk:
                 self._tell(request.metadata, matched, now_us)
                 return wire.Done(number)
             case wire.DeleteObject():
-                broker.delete(request.key, sender, now_us)
+                broker.delete(request.key, sender, now_us, wire.proof_in(request))
                 return wire.Done(number)
             case wire.StartSubscription():
                 page = broker.subscribe(request.subscription, sender, request.batch, now_us)
                 return as_reply(number, page)
             case wire.StopSubscription():
-                broker.unsubscribe(request.key, sender, now_us)
+                broker.unsubscribe(request.key, sender, now_us, wire.proof_in(request))
                 return wire.Done(number)
             case wire.FetchPage():
                 return as_reply(number, page_for(broker, request, now_us))

@@ -2,7 +2,7 @@
 
 The server is known to all. Whoever is the server also is a client of its own, its messages to
 itself never leaving the node; so a world of one (`solo`) is an ES node that is its own server.
-Clauses: E1, E2, E4, M21, M24.
+Clauses: E1, E2, E4, M21, M24, B5.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from thyme.protocol.node import (
     Input,
     Leaving,
     Moved,
-    Outbox,
     Received,
     SendFailed,
     Started,
     TimerFired,
 )
 from thyme.protocol.operations import Operations, RetryPolicy, RetryTimer
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.warden import Warden, admitted
 from thyme.storage.store import Store
 from thyme.substrates.broker import Broker, BrokerConfig
 from thyme.substrates.brokers import AtHome, OneBroker
@@ -67,16 +68,24 @@ class EsNode:
     """A client of the server, and the server itself where the two identifiers are equal."""
 
     def __init__(
-        self, node_id: NodeId, server_id: NodeId, store: Store, rng: Random, config: EsConfig
+        self,
+        node_id: NodeId,
+        server_id: NodeId,
+        store: Store,
+        rng: Random,
+        config: EsConfig,
+        warden: Warden | None = None,
     ) -> None:
         self._node_id = node_id
+        self._warden = warden
+        notary = None if warden is None else warden.notary
         self._server_id = server_id
         self._store = store
         self._config = config
         self._outbox = Outbox()
         self._operations = Operations(self._outbox, config.retries, rng)
         self._life_span = LifeSpan(self._outbox, config.world_ends_us)
-        self.subscriber = Subscriber(node_id, self._outbox, store, config.subscriber)
+        self.subscriber = Subscriber(node_id, self._outbox, store, config.subscriber, notary)
         self._client = Client(
             node_id,
             AtHome(lambda _: server_id, self._operations),
@@ -86,10 +95,11 @@ class EsNode:
             rng,
             config.limits,
             config.guarantees,
+            notary,
         )
         self._letters = Letters(self._outbox, config.letters, rng)
         self._desk: Desk | None = None
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter() if warden is None else warden.dropped
 
     @property
     def node_id(self) -> NodeId:
@@ -110,7 +120,8 @@ class EsNode:
         )
         if self._desk is not None:
             self._desk.set_timer()
-        return [*actions, *self._outbox.take()]
+        actions = [*actions, *self._outbox.take()]
+        return actions if self._warden is None else self._warden.signed(actions, now_us)
 
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
@@ -127,7 +138,9 @@ class EsNode:
                 if not self._life_span.refuses(event.request, now_us):
                     self._client.on_asked(event.request, now_us)
             case Received():
-                self._on_message(event.sender, event.message, now_us)
+                message = admitted(self._warden, event.sender, event.message)
+                if message is not None:
+                    self._on_message(event.sender, message, now_us)
             case TimerFired():
                 self._on_timer(event, now_us)
             case SendFailed():
@@ -141,7 +154,7 @@ class EsNode:
 
     def _start(self, now_us: int) -> None:
         if self._node_id == self._server_id:
-            broker = Broker(self._store, self._config.broker, now_us)
+            broker = Broker(self._store, self._config.broker, now_us, self._node_id)
             self._desk = Desk(broker, self._outbox, self._notify)
         self.subscriber.set_timers()
         self._life_span.set_timer()

@@ -1,7 +1,7 @@
 """Graveyard: tombstones, so that a late message cannot bring back what has left.
 
 Bounded in number and in time; the oldest go first.
-Clauses: M14, M18, D15.
+Clauses: M14, M18, D15, B5.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ class Burial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):
-    """Why and when something left."""
+    """Why and when something left; with the proof of whoever wanted it so (B5)."""
 
     why: str
     at_us: int
+    proof: bytes = b""
 
 
 class Graveyard:
@@ -37,10 +38,10 @@ class Graveyard:
         self._burial = burial
         self._graves = dict(store.load(shelf))
 
-    def bury(self, key: str, why: str, now_us: int) -> None:
+    def bury(self, key: str, why: str, now_us: int, proof: bytes = b"") -> None:
         """Remembers that something left."""
         self._graves.pop(key, None)
-        self._graves[key] = Tombstone(why, now_us)
+        self._graves[key] = Tombstone(why, now_us, proof)
         self._store.remove(self._shelf, key)
         self._store.put(self._shelf, key, self._graves[key])
         if len(self._graves) > self._burial.graves_max:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from thyme.model.errors import EndedError
-from thyme.protocol.node import Outbox
-from thyme.protocol.requests import Failed, Pause, Request, Take
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.requests import Failed, Pause, Request, Take, Together
 
 
 class WorldOver(msgspec.Struct, frozen=True):
@@ -25,11 +25,12 @@ class LifeSpan:
         if self._ends_us is not None:
             self._outbox.set_timer(WorldOver(), self._ends_us)
 
-    def refuses(self, request: Request, now_us: int) -> bool:
+    def refuses(self, request: Request | Together, now_us: int) -> bool:
         """Whether a request comes too late; if so, it fails."""
         if self._ends_us is None or now_us < self._ends_us:
             return False
         if not isinstance(request, Take | Pause):
             detail = "the life span of this world is over"
-            self._outbox.tell(Failed(request.ask, EndedError.code, detail))
+            for one in request.inserts if isinstance(request, Together) else (request,):
+                self._outbox.tell(Failed(one.ask, EndedError.code, detail))
         return True

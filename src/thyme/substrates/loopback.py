@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import Message
-from thyme.protocol.node import Action, Outbox, Send
+from thyme.protocol.node import Action, Send
+from thyme.protocol.outbox import Outbox
 
 
 def looped_back(

@@ -15,8 +15,9 @@ import msgspec
 
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
+from thyme.model.records import Notary, vouched
 from thyme.model.subscriptions import Notification, Subscription, SubscriptionKey
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import CaughtUp, Held, Notified, SubscriptionOver
 from thyme.query.cursor import Cursor
 from thyme.storage.store import Shelf, Store
@@ -91,9 +92,15 @@ class Subscriber:
     """The subscriptions of one node, seen from its application's side."""
 
     def __init__(
-        self, node_id: NodeId, outbox: Outbox, store: Store, config: SubscriberConfig
+        self,
+        node_id: NodeId,
+        outbox: Outbox,
+        store: Store,
+        config: SubscriberConfig,
+        notary: Notary | None = None,
     ) -> None:
         self._node_id = node_id
+        self._notary = notary
         self._outbox = outbox
         self._store = store
         self._config = config
@@ -120,7 +127,7 @@ class Subscriber:
 
     def open(self, subscription: Subscription, batch: int) -> Own:
         """Prepares for a subscription that is about to be asked for."""
-        own = Own(subscription, batch, attached=True)
+        own = Own(vouched(subscription, self._notary), batch, attached=True)
         self._own[own.sid] = own
         return own
 
@@ -258,7 +265,7 @@ class Subscriber:
     def _restore(self) -> None:
         for _, held in self._store.load(OWN):
             key = SubscriptionKey(held.sid, self._node_id)
-            subscription = Subscription(key, held.conjunctions, held.frame)
+            subscription = vouched(Subscription(key, held.conjunctions, held.frame), self._notary)
             self._own[held.sid] = Own(subscription, held.batch, attached=False)
         for text, taken in self._store.load(TAKEN):
             own = self._own.get(taken.sid)

@@ -15,7 +15,8 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.streams import stream
 from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellPacket, FetchStatus, Message
-from thyme.protocol.node import Broadcast, Outbox, Send
+from thyme.protocol.node import Broadcast, Send
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, CellsConfig, GeographicRouting, Grid, NotThere, Sighting
 from thyme.routing.cells.routing import BeaconDue
 
@@ -42,6 +43,7 @@ class Ear:
         self.lost: list[NotThere] = []
         self.sightings: list[Sighting] = []
         self.says = b""
+        self.cares: bytes | None = None
 
     def arrived(self, arrival: Arrival, now_us: int) -> None:
         self.arrivals.append(arrival)
@@ -51,6 +53,9 @@ class Ear:
 
     def sighted(self, sighting: Sighting, now_us: int) -> None:
         self.sightings.append(sighting)
+
+    def cares_for(self, payload: bytes) -> bool:
+        return payload == self.cares
 
     def payload(self, now_us: int) -> bytes:
         return self.says

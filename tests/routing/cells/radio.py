@@ -12,13 +12,13 @@ from thyme.protocol.node import (
     Action,
     Broadcast,
     Input,
-    Outbox,
     Received,
     Send,
     SendFailed,
     Started,
     TimerFired,
 )
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, To
 from thyme.sim.radio import RadioConfig
 from thyme.sim.world import WirelessWorld

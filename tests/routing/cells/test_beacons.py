@@ -8,7 +8,8 @@ from tests.routing.cells.field import SECOND_US, Ear, Field, name
 from thyme.model.streams import stream
 from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellBeacon
-from thyme.protocol.node import Action, Broadcast, Outbox, SetTimer
+from thyme.protocol.node import Action, Broadcast, SetTimer
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, Sighting
 from thyme.routing.cells.routing import BeaconDue
 from thyme.wire import encode
@@ -72,6 +73,25 @@ def test_d4_the_layer_above_may_put_something_into_beacons() -> None:
     assert field.ears[name(1)].sightings == [
         Sighting(node=name(0), cell=CellId(0), serving=True, payload=b"digest")
     ]
+
+
+def test_d4_of_a_beacon_like_the_one_before_only_colleagues_and_the_curious_are_told() -> None:
+    node, _, ear = a_node(0)
+    ear.cares = b"unrest"
+
+    def told(beacon: CellBeacon) -> bool:
+        before = len(ear.sightings)
+        assert node.on_received(name(1), beacon, SECOND_US)
+        return len(ear.sightings) > before
+
+    assert told(a_beacon(1))
+    assert not told(a_beacon(1))
+    assert not told(a_beacon(1, payload=b"digest"))
+    assert told(a_beacon(1, payload=b"unrest"))
+    assert told(a_beacon(1, serving=False))
+    assert not told(a_beacon(1, serving=False))
+    assert told(a_beacon(0))
+    assert told(a_beacon(0))
 
 
 def test_d4_too_much_of_it_is_a_mistake() -> None:

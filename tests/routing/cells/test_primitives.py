@@ -11,7 +11,7 @@ from thyme.model.ids import NodeId
 from thyme.model.streams import stream
 from thyme.protocol.cells import CellId, CellTarget, Detour
 from thyme.protocol.messages import CellPacket, CellSpread, Done, Undelivered
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (
     Arrival,
     CellRouting,

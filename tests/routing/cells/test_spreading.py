@@ -14,7 +14,8 @@ from thyme.protocol.messages import (
     Message,
     SpreadHeard,
 )
-from thyme.protocol.node import Action, Broadcast, Outbox, Send
+from thyme.protocol.node import Action, Broadcast, Send
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellsConfig
 from thyme.routing.cells.spreading import Spreading, SpreadTimer
 

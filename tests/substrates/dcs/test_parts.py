@@ -26,8 +26,8 @@ from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, Indexed, Interest, Replica
-from thyme.protocol.node import Outbox
 from thyme.protocol.operations import RetryPolicy
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, Grid, NotThere, To
 from thyme.storage.store import MemoryStore
 from thyme.substrates.broker import BrokerConfig

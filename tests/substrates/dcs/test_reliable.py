@@ -376,7 +376,7 @@ def test_b2_b3_with_a_fifth_of_all_messages_lost_everybody_hears_everything(seed
     names = [f"photo-{number}" for number in range(4)]
     for name in names:
         town.insert("ann", name, tag_in(2), tag_in(6), seconds=8)
-    town.run(10)
+    town.run(40)
 
     assert sorted(town.heard("dan")) == names
     assert sorted(town.heard("col")) == names

@@ -10,6 +10,7 @@ from itertools import combinations
 import msgspec
 
 from tests.links import Links
+from tests.notary import warden
 from thyme.model.frames import ALWAYS, TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
@@ -61,7 +62,10 @@ class Town:
         settle_s: float = 6.0,
         skews_s: Mapping[str, float] | None = None,
         worlds: Mapping[str, int] | None = None,
+        keys: bool = False,
     ) -> None:
+        """With `keys`, nodes sign what they say."""
+        self._keys = keys
         self.grid = grid
         self.places = dict(places)
         self.config = config
@@ -97,7 +101,8 @@ class Town:
         store = self.stores.setdefault(name, MemoryStore())
         cells = msgspec.structs.replace(self.config.cells, world=self._worlds.get(name))
         ground = Geography(node_id, self.grid, rng, cells)
-        node = DcsNode(node_id, cell, ground, store, rng, self.config)
+        guard = warden(node_id, places=True) if self._keys else None
+        node = DcsNode(node_id, cell, ground, store, rng, self.config, warden=guard)
         self.nodes[name] = node
         skew_us = round(1e6 * self._skews_s.get(name, 0.0))
         self.links.add(node, self.told[name].append, skew_us)

@@ -23,7 +23,8 @@ from thyme.protocol.messages import (
     SpreadHeard,
     Undelivered,
 )
-from thyme.protocol.node import Outbox, Timer
+from thyme.protocol.node import Timer
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.config import CellsConfig
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.memory import Memory
@@ -266,9 +267,14 @@ class GeographicRouting:
         self._outbox.set_timer(BeaconDue(), next_us)
 
     def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
-        if sender == self._node_id or not self.neighbours.hear(sender, beacon, now_us):
+        own = sender == self._node_id
+        news = None if own else self.neighbours.hear(sender, beacon, now_us)
+        if news is None:
             self.traffic.dropped["strange beacon"] += 1
             return
+        near = beacon.cell == self._cell
+        if not (news or near or self._listener.cares_for(beacon.payload)):
+            return  # most beacons
         sighting = Sighting(
             node=sender, cell=beacon.cell, serving=beacon.serving, payload=beacon.payload
         )

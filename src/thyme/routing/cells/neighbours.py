@@ -161,8 +161,8 @@ class Neighbours:
         """Everybody in reach, in the order in which they were met."""
         return list(self._table.values())
 
-    def hear(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> bool:
-        """Takes a beacon in; returns whether it could be used."""
+    def hear(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> bool | None:
+        """Takes a beacon in; returns whether it said something new, None if it is of no use."""
         neighbour = self._table.get(sender)
         if (
             neighbour is not None
@@ -172,8 +172,8 @@ class Neighbours:
         ):  # as before: nearly always
             neighbour.heard_us = now_us
             neighbour.failures = 0
-            return True
-        return self._learn(sender, neighbour, beacon, now_us)
+            return False
+        return self._learn(sender, neighbour, beacon, now_us) or None
 
     def _learn(
         self, sender: NodeId, neighbour: Neighbour | None, beacon: CellBeacon, now_us: int

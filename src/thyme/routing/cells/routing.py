@@ -95,7 +95,11 @@ class Listener(Protocol):
         ...
 
     def sighted(self, sighting: Sighting, now_us: int) -> None:
-        """A neighbour said where it is."""
+        """A neighbour said something new of where it is; of the own cell, each time."""
+        ...
+
+    def cares_for(self, payload: bytes) -> bool:
+        """Whether what a beacon carries is news, though it says nothing else that is."""
         ...
 
     def payload(self, now_us: int) -> bytes:

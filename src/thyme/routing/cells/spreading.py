@@ -26,7 +26,7 @@ from thyme.protocol.messages import (
     Message,
     SpreadHeard,
 )
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.config import CellsConfig
 
 _QUESTIONS = FetchObject | FetchPage | FetchStatus

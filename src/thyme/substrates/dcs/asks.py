@@ -3,7 +3,7 @@
 What `thyme.protocol.operations` does for one receiver is done here for many. One number stands for
 the whole operation. Only those who did not answer are asked again; a cell answers by whoever is
 there, so replies name the cell that was asked.
-Clauses: D11, D19.
+Clauses: D11, D19, B5.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from thyme.model.errors import NotFoundError, OperationTimeoutError, RejectedErr
 from thyme.model.ids import NodeId
 from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellAsk, CellChore, CellReply, Refused, RequestNumber
-from thyme.protocol.node import Outbox
 from thyme.protocol.operations import RetryPolicy
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.warden import Warden
 from thyme.routing.cells import CellRouting, NotThere, To
 from thyme.substrates.brokers import OnEnd
 
@@ -52,8 +53,14 @@ class CellAsks:
     """The operations of one node that are under way."""
 
     def __init__(
-        self, routing: CellRouting, outbox: Outbox, policy: RetryPolicy, rng: Random
+        self,
+        routing: CellRouting,
+        outbox: Outbox,
+        policy: RetryPolicy,
+        rng: Random,
+        warden: Warden | None = None,
     ) -> None:
+        self._warden = warden
         self._routing = routing
         self._outbox = outbox
         self._policy = policy
@@ -84,7 +91,7 @@ class CellAsks:
             return
         number = self._next_number
         self._next_number += 1
-        asks = dict(make(number))
+        asks = self._signed(make(number), now_us)
         if not asks:
             on_replies({}, now_us)
             return
@@ -93,6 +100,18 @@ class CellAsks:
         tries_max = tries_max or self._policy.tries_max
         self._pending[number] = _Pending(asks, on_replies, on_failure, wait_us, tries_max)
         self._send(number, now_us)
+
+    def _signed(
+        self, asks: Mapping[To, CellAsk | CellChore], now_us: int
+    ) -> dict[To, CellAsk | CellChore]:
+        """What is asked, in this node's name; what is shared stays so."""
+        if self._warden is None:
+            return dict(asks)
+        signed = {
+            id(message): self._warden.sign(message, now_us, self._routing.cell)
+            for message in asks.values()
+        }
+        return {to: signed[id(message)] for to, message in asks.items()}
 
     def on_cell_reply(self, cell: CellId, reply: CellReply, now_us: int) -> None:
         """Somebody answered for a cell."""

@@ -19,7 +19,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.protocol.cells import CellId, Grave, Indexed, Interest
 from thyme.protocol.messages import BackUp, CellReply, CellState, Done, FromCell, Refused
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, CellRouting, To
 from thyme.substrates.dcs.asks import CellAsks
 from thyme.substrates.dcs.config import BackupConfig

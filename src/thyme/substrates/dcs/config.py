@@ -113,6 +113,21 @@ class BackupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """For how many cells a node keeps it."""
 
 
+class RenewalConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How cells that lost something hear of it again from those who have it (B1, B2)."""
+
+    on: bool = False
+    """Whether beacons tell of unrest, and nodes say afterwards what cells should know of them."""
+    calm_us: int = 15 * SECOND_US
+    """How long after it they begin, or begin again; at most twice as long."""
+    keys_max: int = 16
+    """Of how many objects a node tells at a time."""
+    pace_us: int = 3 * SECOND_US
+    """How long it then waits to tell of others; at most twice as long."""
+    skew_us: int = 5 * SECOND_US
+    """How far ahead clocks may be."""
+
+
 class ReturnedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of notifications that did not find their subscriber (D22)."""
 
@@ -175,6 +190,7 @@ class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
     look_up_cells_max: int = 16
     returned: ReturnedConfig = ReturnedConfig()
     repair: RepairConfig = RepairConfig()
+    renewal: RenewalConfig = RenewalConfig()
     cells: CellsConfig = CellsConfig()
     """Of the routing."""
     seam_us: int = SECOND_US // 2
@@ -200,5 +216,6 @@ ROBUST = DcsConfig(
     cells=CellsConfig(loop_always=False, spread_questions=False, spread_tries_max=5),
     moving=MovingConfig(tell_objects=True, renew=True),
     backup=BackupConfig(nodes_max=1, gather_us=3 * SECOND_US),
+    renewal=RenewalConfig(on=True),
 )
 """With what the documents left open."""

@@ -16,7 +16,7 @@ from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
 from thyme.protocol.cells import Replica
 from thyme.protocol.messages import AnnounceReplica, HoldObject
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, CellRouting, To
 from thyme.substrates.dcs.config import ReplicationConfig
 from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role

@@ -9,23 +9,28 @@ Clauses: D20–D22, D24, D25, B1.
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 from thyme.model.ids import NodeId
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.protocol import messages as wire
-from thyme.protocol.cells import CellId, Replica
-from thyme.protocol.node import Outbox, Timer
+from thyme.protocol.cells import CellId, Replica, Said
+from thyme.protocol.node import Timer
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, CellRouting, Sighting, To
 from thyme.storage.store import Store
 from thyme.substrates.dcs.asks import CellAsks
 from thyme.substrates.dcs.backup import Backups, BackupTimer
 from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.digest import SUM_BYTES
 from thyme.substrates.dcs.handover import HandOvers, KeysTimer, LeaveTimer
 from thyme.substrates.dcs.index import CellIndex
 from thyme.substrates.dcs.joining import Joining
 from thyme.substrates.dcs.keys import Keys
+from thyme.substrates.dcs.location import Location
 from thyme.substrates.dcs.meetings import MatchTimer, Meetings
-from thyme.substrates.dcs.moving import Location, Moving, SettleTimer
+from thyme.substrates.dcs.moving import Moving, SettleTimer
+from thyme.substrates.dcs.renewal import Renewal, RenewTimer
 from thyme.substrates.dcs.replicas import Replicas, Role
 from thyme.substrates.dcs.service import Service
 from thyme.substrates.dcs.wards import Wards
@@ -36,6 +41,7 @@ _CHANGING = (
     wire.DeleteObject,
     wire.StartSubscription,
     wire.StopSubscription,
+    wire.IndexAgain,
 )
 
 
@@ -55,6 +61,7 @@ class Dynamics:
         service: Service,
         keys: Keys,
         subscriber: Subscriber,
+        rng: Random,
         config: DcsConfig,
         on_page: Callable[[CellId, wire.OwnerPage, int], None],
         on_settled: Callable[[bool, int], None],
@@ -110,6 +117,9 @@ class Dynamics:
             on_page,
             tell_objects=config.moving.tell_objects,
         )
+        self.renewal = Renewal(
+            node_id, routing, outbox, replicas, self.location, rng, config.renewal
+        )
         service.returned.on_failed = self._on_failed
 
     # Where the node is
@@ -124,6 +134,7 @@ class Dynamics:
         self.wards.find()
         self.hand_overs.start(now_us)
         self.backups.start(now_us)
+        self.renewal.note(now_us)
         if not self._renewed:
             self._renewed = True
             self.location.tell(now_us, settled=True)
@@ -151,6 +162,7 @@ class Dynamics:
 
     def _stop(self, cell: CellId, now_us: int, *, last: bool, at_once: bool = False) -> None:
         self._was_last = last
+        self.renewal.note(now_us)
         self._service.returned.on_gathered(now_us)
         self.hand_overs.stop()
         self.backups.stop()
@@ -191,12 +203,15 @@ class Dynamics:
                 self.meetings.on_timer(timer, now_us, tell=self._routing.serving)
             case BackupTimer():
                 self.backups.on_timer(now_us)
+            case RenewTimer():
+                self.renewal.on_timer(now_us)
             case _:
                 return False
         return True
 
     def on_sighted(self, sighting: Sighting, now_us: int) -> None:
         """A neighbour said where it is."""
+        self.renewal.on_word(sighting.payload[SUM_BYTES:], now_us)
         if sighting.serving:
             self.hand_overs.on_sighted(sighting.cell, now_us)
 
@@ -214,6 +229,8 @@ class Dynamics:
         match message:
             case wire.NodeMoved():
                 self._on_node_moved(arrival, message, now_us)
+            case wire.IndexAgain():
+                self._on_index_again(arrival, message, now_us)
             case wire.HandOver():
                 self.backups.use(message.cell, now_us, match=arrival.first)
                 self.hand_overs.on_hand_over(arrival, message, now_us)
@@ -231,20 +248,33 @@ class Dynamics:
     def _on_node_moved(self, arrival: Arrival, message: wire.NodeMoved, now_us: int) -> None:
         """A node says where it is now; what waited for it is sent there (D21, D22)."""
         node, cell = arrival.origin, arrival.origin_cell
+        heard: Said = now_us
+        if isinstance(message, wire.SignedMove) and message.place is not None:
+            cell, heard = message.place.cell, message.place.since
         missing = []
         for sid in message.sids:
             key = SubscriptionKey(sid, node)
-            if not self._index.relocate(key, cell, now_us) and not self._index.broker.cancelled(
-                key
-            ):
+            if not self._index.relocate(key, cell, heard) and not self._index.broker.cancelled(key):
                 missing.append(sid)
+        known = self._index
         for object_key in message.keys:
-            self._index.announce(object_key, Replica(cell, node))
+            known.announce(object_key, Replica(cell, node))
+        unknown = tuple(key for key in message.keys if not known.knows(key))
         self._service.returned.on_heard(node, now_us)
         self.backups.touched(now_us)
         if arrival.first:
-            reply = wire.FromCell(arrival.cell, wire.MoveNoted(message.request, tuple(missing)))
-            self._routing.send([To(cell, node)], reply, now_us)
+            noted = wire.MoveNoted(message.request, tuple(missing), unknown)
+            self._routing.send([To(cell, node)], wire.FromCell(arrival.cell, noted), now_us)
+
+    def _on_index_again(self, arrival: Arrival, message: wire.IndexAgain, now_us: int) -> None:
+        """What this cell has forgotten; whoever was not told of it is told now."""
+        for indexed in message.objects:
+            matched = self._index.relearn(indexed, now_us)
+            if arrival.first:
+                self._service.notify(indexed.metadata, matched, now_us)
+        if arrival.first:
+            reply = wire.FromCell(arrival.cell, wire.Done(message.request))
+            self._routing.send([To(arrival.origin_cell, arrival.origin)], reply, now_us)
 
     # Subscribers that are gone
 
@@ -277,12 +307,14 @@ class Dynamics:
 
     def _on_taken(self, home: CellId, source: CellId, state: wire.CellState, now_us: int) -> None:
         self.backups.has(home, source, state)
+        self.renewal.note(now_us)
 
     def _use_backup(
         self, home: CellId, source: CellId, state: wire.CellState, now_us: int, match: bool
     ) -> None:
         self.hand_overs.take_in(home, source, state, now_us, match=match)
         self.backups.touched(now_us)
+        self.renewal.note(now_us)
 
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""

@@ -15,7 +15,7 @@ from typing import Protocol
 from thyme.model.ids import NodeId
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, Indexed
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, CellsConfig, GeographicRouting, Grid, Listener
 
 Point = tuple[float, float]
@@ -71,12 +71,18 @@ def cells_named(message: wire.Message) -> Iterator[CellId]:
             return _replicas(item.indexed for item in message.items)
         case wire.CellPage():
             return _replicas(message.items)
+        case wire.IndexAgain():
+            return _replicas(message.objects)
         case wire.CellState():
             interests = message.interests
             cells = (cell for some in interests for cell in (some.cell, *some.homes))
             return chain(_replicas(message.objects), cells)
         case wire.HandOver() | wire.BackUp():
             return chain([message.cell], cells_named(message.state))
+        case wire.PlacedSubscription():
+            return iter([message.place.cell])
+        case wire.SignedMove() if message.place is not None:
+            return iter([message.place.cell])
         case wire.FromCell():
             return cells_named(message.message)
         case _:

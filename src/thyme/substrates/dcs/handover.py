@@ -27,7 +27,7 @@ from thyme.protocol.messages import (
     HandOver,
     Refused,
 )
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, CellRouting, To
 from thyme.substrates.brokers import OnEnd
 from thyme.substrates.dcs.asks import CellAsks

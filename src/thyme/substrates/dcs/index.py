@@ -17,10 +17,20 @@ from thyme.model.errors import NotOwnerError, OperationError
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
-from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Replica
+from thyme.protocol.cells import (
+    CellId,
+    Grave,
+    Indexed,
+    Interest,
+    Proven,
+    Replica,
+    Said,
+    instant_of,
+    proof_of,
+)
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.broker import Broker, BrokerConfig
-from thyme.substrates.catalogue import DELETED, EVICTED
+from thyme.substrates.catalogue import DELETED, EVICTED, UNKNOWN
 from thyme.substrates.dcs.digest import (
     Sum,
     gone_name,
@@ -28,6 +38,7 @@ from thyme.substrates.dcs.digest import (
     object_name,
     over_name,
 )
+from thyme.substrates.graveyard import Tombstone
 
 
 class ReplicationList(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +55,7 @@ class SubscriberCell(msgspec.Struct, frozen=True, array_like=True):
     key: SubscriptionKey
     cell: CellId
     homes: tuple[CellId, ...] = ()
-    heard_us: int | None = None
+    heard: Said | None = None
 
 
 LISTS = Shelf("replication list", ReplicationList)
@@ -64,7 +75,7 @@ class CellIndex:
         self._lists = {Key.parse(key): listed for key, listed in store.load(LISTS)}
         self._cells = {at.key: at.cell for _, at in store.load(SUBSCRIBER_CELLS)}
         self._homes = {at.key: at.homes for _, at in store.load(SUBSCRIBER_CELLS)}
-        self._heard_us = {at.key: at.heard_us for _, at in store.load(SUBSCRIBER_CELLS)}
+        self._heard = {at.key: at.heard for _, at in store.load(SUBSCRIBER_CELLS)}
         self._burial = config.burial
         self._objects = Sum(object_name(metadata.key) for metadata in self.broker.catalogue.history)
         self._interests = Sum()
@@ -91,17 +102,23 @@ class CellIndex:
         if key not in self.broker.catalogue.history:
             return False
         listed = self._lists.get(key, NOWHERE)
+        if replica in listed.active or Replica(replica.cell) in listed.active:
+            return True
         others = [known for known in listed.passive if known.node != replica.node]
         latest = (replica, *others)[: self._passive_max]
         self._put_list(key, ReplicationList(listed.active, latest))
         return True
 
-    def delete(self, key: Key, by: NodeId, now_us: int) -> None:
+    def knows(self, key: Key) -> bool:
+        """Whether an object is, or was, indexed here."""
+        return self.broker.catalogue.state(key) != UNKNOWN
+
+    def delete(self, key: Key, by: NodeId, now_us: int, proof: bytes = b"") -> None:
         """Removes an object for its owner. One that never came must not come later (D15)."""
         if key.owner != by:
             raise NotOwnerError(f"{key} belongs to another node: only its owner may delete it")
         self.broker.expire(now_us)
-        self.broker.catalogue.bury(key, DELETED, now_us)
+        self.broker.catalogue.bury(key, DELETED, now_us, proof)
         self._drop_list(key)
         self._count_grave(gone_name(str(key)), now_us)
 
@@ -117,39 +134,43 @@ class CellIndex:
         subscription, key = interest.subscription, interest.subscription.key
         if (known := self.broker.standing(key)) is not None:
             both = dict.fromkeys((*known.conjunctions, *subscription.conjunctions))
-            subscription = Subscription(key, tuple(both), subscription.frame)
+            subscription = subscription.with_conjunctions(tuple(both))
         if subscription != known:
             self.broker.take_up(subscription, by, now_us)
         if self.broker.standing(key) is not None:
             self._count_interest(subscription)
             homes = tuple(dict.fromkeys((*self._homes.get(key, ()), *interest.homes)))
-            heard_us = self._heard_us.get(key)
-            cell = interest.cell
-            if key in self._cells and (heard_us or 0) > (interest.heard_us or 0):
+            heard, cell = self._heard.get(key), interest.cell
+            if key in self._cells and instant_of(heard or 0) > interest.heard_us:
                 cell = self._cells[key]
             else:
-                heard_us = interest.heard_us
-            self._put_cell(SubscriberCell(key, cell, homes, heard_us))
+                heard = interest.heard
+            self._put_cell(SubscriberCell(key, cell, homes, heard))
             self._prune_cells()
 
-    def relocate(self, key: SubscriptionKey, cell: CellId, now_us: int) -> bool:
-        """A subscriber is in another cell (D21); False if its subscription does not stand here."""
+    def relocate(self, key: SubscriptionKey, cell: CellId, heard: Said) -> bool:
+        """A subscriber is in another cell (D21); False if its subscription does not stand here.
+        Of two places that it proves, the later counts (B5)."""
         if self.broker.standing(key) is None:
             return False
-        self._put_cell(SubscriberCell(key, cell, self._homes.get(key, ()), now_us))
+        known = self._heard.get(key) or 0
+        if not (isinstance(heard, Proven) and instant_of(known) > heard.at_us):
+            self._put_cell(SubscriberCell(key, cell, self._homes.get(key, ()), heard))
         return True
 
     def _put_cell(self, at: SubscriberCell) -> None:
         key = at.key
-        known = (self._cells.get(key), self._homes.get(key), self._heard_us.get(key))
-        if known != (at.cell, at.homes, at.heard_us):
+        known = (self._cells.get(key), self._homes.get(key), self._heard.get(key))
+        if known != (at.cell, at.homes, at.heard):
             self._cells[key], self._homes[key] = at.cell, at.homes
-            self._heard_us[key] = at.heard_us
+            self._heard[key] = at.heard
             self._store.put(SUBSCRIBER_CELLS, str(key), at)
 
-    def unsubscribe(self, key: SubscriptionKey, by: NodeId, now_us: int) -> None:
+    def unsubscribe(
+        self, key: SubscriptionKey, by: NodeId, now_us: int, proof: bytes = b""
+    ) -> None:
         """Forgets a subscription."""
-        self.broker.unsubscribe(key, by, now_us)
+        self.broker.unsubscribe(key, by, now_us, proof)
         self._drop_cell(key)
         self._count_grave(over_name(str(key)), now_us)
 
@@ -184,17 +205,24 @@ class CellIndex:
 
     def _interest(self, held: Subscription) -> Interest:
         key = held.key
-        homes, heard_us = self._homes.get(key, ()), self._heard_us.get(key)
-        return Interest(held, self._cells[key], homes, heard_us)
+        homes, heard = self._homes.get(key, ()), self._heard.get(key)
+        return Interest(held, self._cells[key], homes, heard)
 
     def buried_objects(self) -> Iterator[Grave]:
         """What was deleted or is past its time; what had no room here may have room elsewhere."""
         graves = self.broker.catalogue.graves()
-        return (Grave(key, grave.why, grave.at_us) for key, grave in graves if grave.why != EVICTED)
+        return (_grave(key, stone) for key, stone in graves if stone.why != EVICTED)
 
     def buried_subscriptions(self) -> Iterator[Grave]:
         """What was cancelled."""
-        return (Grave(key, grave.why, grave.at_us) for key, grave in self.broker.graves())
+        return (_grave(key, stone) for key, stone in self.broker.graves())
+
+    def relearn(self, indexed: Indexed, now_us: int) -> list[Subscription]:
+        """An object that this cell should have known; returns the subscriptions to notify."""
+        try:
+            return self.add(indexed, indexed.metadata.owner, now_us)
+        except OperationError:
+            return []
 
     def learn_object(self, indexed: Indexed, now_us: int) -> bool:
         """An object that another node of the cell knows of; whether it may stay."""
@@ -207,14 +235,14 @@ class CellIndex:
 
     def learn_burial(self, key: Key, grave: Grave) -> None:
         """An object that another node of the cell knows to be gone."""
-        self.broker.catalogue.bury(key, grave.why, grave.at_us)
+        self.broker.catalogue.bury(key, grave.why, grave.at_us, proof_of(grave.left))
         self._drop_list(key)
         if grave.why == DELETED:
             self._count_grave(gone_name(str(key)), grave.at_us)
 
     def learn_cancellation(self, key: SubscriptionKey, grave: Grave) -> None:
         """A subscription that another node of the cell knows to be cancelled."""
-        self.broker.bury(key, grave.why, grave.at_us)
+        self.broker.bury(key, grave.why, grave.at_us, proof_of(grave.left))
         self._drop_cell(key)
         self._count_grave(over_name(str(key)), grave.at_us)
 
@@ -302,7 +330,7 @@ class CellIndex:
     def _drop_cell(self, key: SubscriptionKey) -> None:
         self._uncount_interest(key)
         self._homes.pop(key, None)
-        self._heard_us.pop(key, None)
+        self._heard.pop(key, None)
         if self._cells.pop(key, None) is not None:
             self._store.remove(SUBSCRIBER_CELLS, str(key))
 
@@ -324,6 +352,11 @@ class CellIndex:
         history = self.broker.catalogue.history
         assert all(metadata.key in self._lists for metadata in history)
         assert all(held.key in self._cells for held in self.broker.held())
+
+
+def _grave(key: str, stone: Tombstone) -> Grave:
+    left = Proven(stone.at_us, stone.proof) if stone.proof else stone.at_us
+    return Grave(key, stone.why, left)
 
 
 def _allowed(learn: Callable[[], object]) -> bool:

@@ -27,7 +27,7 @@ from thyme.protocol.messages import (
     ObjectData,
     RequestNumber,
 )
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, CellRouting, Sighting, To
 from thyme.substrates.dcs.asks import CellAsks, Replies
 from thyme.substrates.dcs.config import JoiningConfig

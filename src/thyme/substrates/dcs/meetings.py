@@ -18,7 +18,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
 from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellState
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.substrates.dcs.index import CellIndex
 from thyme.substrates.dcs.learning import learn
 from thyme.substrates.dcs.replicas import Replicas

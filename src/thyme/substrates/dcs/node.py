@@ -12,6 +12,8 @@ from collections import Counter, deque
 from random import Random
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from thyme.model.ids import NodeId
 from thyme.model.tags import Tag
 from thyme.protocol import messages as wire
@@ -22,13 +24,14 @@ from thyme.protocol.node import (
     Input,
     Leaving,
     Moved,
-    Outbox,
     Received,
     SendFailed,
     Started,
     TimerFired,
 )
-from thyme.protocol.requests import Insert
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.requests import Insert, Together
+from thyme.protocol.warden import Warden
 from thyme.routing.cells import Arrival, NotThere, Sighting, To
 from thyme.storage.store import Shelf, Store
 from thyme.substrates.broker import SUBSCRIPTIONS
@@ -37,6 +40,7 @@ from thyme.substrates.client import Client, Guarantees
 from thyme.substrates.dcs.asks import AskTimer, CellAsks
 from thyme.substrates.dcs.config import DcsConfig, KeyChoice
 from thyme.substrates.dcs.copies import Copies, KeepUpTimer
+from thyme.substrates.dcs.digest import SUM_BYTES
 from thyme.substrates.dcs.dynamics import Dynamics
 from thyme.substrates.dcs.ground import Ground, cells_named
 from thyme.substrates.dcs.home import HOME, HomeCell, JoinDue
@@ -53,12 +57,20 @@ from thyme.substrates.dcs.service import CellDue, Service
 from thyme.substrates.dcs.sources import KeyCells, Whereabouts
 from thyme.substrates.dcs.wards import WARDS
 from thyme.substrates.lifespan import LifeSpan, WorldOver
+from thyme.substrates.quotas import SHARES
 from thyme.substrates.subscriber import EndOfFrame, Subscriber
 
 _STRAYS_MAX = 8
 
 
-_CELL_SHELVES: tuple[Shelf[Any], ...] = (OBJECTS, SUBSCRIPTIONS, LISTS, SUBSCRIBER_CELLS, WARDS)
+_CELL_SHELVES: tuple[Shelf[Any], ...] = (
+    OBJECTS,
+    SHARES,
+    SUBSCRIPTIONS,
+    LISTS,
+    SUBSCRIBER_CELLS,
+    WARDS,
+)
 
 
 class DcsNode:
@@ -74,9 +86,12 @@ class DcsNode:
         config: DcsConfig,
         *,
         joins_us: int = 0,
+        warden: Warden | None = None,
     ) -> None:
         """Until `joins_us` the node hears its neighbours and does nothing for them."""
         self._node_id = node_id
+        self._warden = warden
+        notary = None if warden is None else warden.notary
         self._joins_us = joins_us
         self._settle_us = config.moving.settle_us
         self._started_us = 0
@@ -85,8 +100,8 @@ class DcsNode:
         self._inbox: deque[Arrival | NotThere] = deque()
         self._ground = ground
         self.routing = routing = ground.routing(outbox, self)
-        self.asks = asks = CellAsks(routing, outbox, config.retries, rng)
-        self.replicas = Replicas(store, config.retention, config.burial)
+        self.asks = asks = CellAsks(routing, outbox, config.retries, rng, warden)
+        self.replicas = Replicas(store, config.retention, config.burial, config.broker.quota)
         self._settle_in(store)
         # What an earlier life left and is past its time goes when the node starts, and knows it.
         self.index = CellIndex(store, config.broker, config.replication.passive_max)
@@ -102,7 +117,7 @@ class DcsNode:
             config.joining,
             self._on_joined,
         )
-        self.subscriber = Subscriber(node_id, outbox, store, config.subscriber)
+        self.subscriber = Subscriber(node_id, outbox, store, config.subscriber, notary)
         self._life_span = LifeSpan(outbox, config.world_ends_us)
         self._whereabouts = Whereabouts(config.replication.whereabouts_max)
         self._popularity = Popularity()
@@ -127,6 +142,7 @@ class DcsNode:
             rng,
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
+            notary,
         )
         self.dynamics = Dynamics(
             node_id,
@@ -140,6 +156,7 @@ class DcsNode:
             self.service,
             keys,
             self.subscriber,
+            rng,
             config,
             self._client.on_late_page,
             self._on_settled,
@@ -154,7 +171,7 @@ class DcsNode:
             self._on_learnt,
         )
         self.copies = Copies(node_id, routing, outbox, self.replicas, rng, config.replication)
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter() if warden is None else warden.dropped
 
     def _settle_in(self, store: Store) -> None:
         """Another cell's state is of no use here; the own objects, and those retrieved, are."""
@@ -222,8 +239,11 @@ class DcsNode:
                 else:
                     self.joining.start(now_us)
             case Asked():
-                if isinstance(event.request, Insert):
-                    self._popularity.note(event.request.tags)
+                request = event.request
+                inserts = request.inserts if isinstance(request, Together) else (request,)
+                for insert in inserts:
+                    if isinstance(insert, Insert):
+                        self._popularity.note(insert.tags)
                 if not self._life_span.refuses(event.request, now_us):
                     self._client.on_asked(event.request, now_us)
             case TimerFired():
@@ -297,8 +317,15 @@ class DcsNode:
             self.repair.on_sighted(sighting, now_us)
 
     def payload(self, now_us: int) -> bytes:
-        """What the next beacon carries: a digest of what this node knows (B2)."""
-        return self.repair.payload(now_us)
+        """What the next beacon carries: a digest of what this node knows, and word of unrest."""
+        digest, word = self.repair.payload(now_us), self.dynamics.renewal.word
+        if not (word and self.routing.serving):
+            return digest
+        return digest.ljust(SUM_BYTES, b"\0") + word
+
+    def cares_for(self, payload: bytes) -> bool:
+        """Whether a beacon tells of unrest that this node has not heard of."""
+        return len(payload) > SUM_BYTES and payload[SUM_BYTES:] != self.dynamics.renewal.word
 
     def _cost_of_key(self, tag: Tag) -> tuple[float, ...]:
         """What speaks against a literal as the key of a conjunction (B10)."""
@@ -331,6 +358,13 @@ class DcsNode:
         if not all(cell in self._ground for cell in cells_named(message)):
             self.dropped["no such cell"] += 1
             return
+        if self._warden is not None:
+            admitted = self._warden.admit(arrival.origin, message)
+            if admitted is None:
+                return
+            if admitted is not message:
+                arrival = replace(arrival, message=admitted)
+                message = admitted
         if not arrival.personal:
             self.dynamics.before(arrival, now_us)
         match message:

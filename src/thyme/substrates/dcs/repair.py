@@ -17,7 +17,7 @@ import msgspec
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import CellMarks, CellState, CellSums
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, CellRouting, Sighting, To
 from thyme.substrates.catalogue import DELETED
 from thyme.substrates.dcs.config import RepairConfig

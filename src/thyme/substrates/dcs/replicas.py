@@ -3,7 +3,7 @@
 Whoever has an object can give it away; metadata and where it is indexed is the business of cells.
 When there is no room, what was retrieved goes first, then what is held for the cell; what the
 node's own application inserted stays.
-Clauses: D11, D13, D15, M29.
+Clauses: D11, D13, D15, M29, B5.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from thyme.model.errors import NotFoundError, RejectedError
+from thyme.model.errors import FullError, NotFoundError, RejectedError
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.protocol.cells import CellId, Replica
@@ -23,6 +23,7 @@ from thyme.storage.store import Shelf, Store
 from thyme.substrates.catalogue import EVICTED, EXPIRED, UNKNOWN, Retention
 from thyme.substrates.dcs.digest import Sum, held_name
 from thyme.substrates.graveyard import Burial, Graveyard, Tombstone
+from thyme.substrates.quotas import Quota, Shares
 
 
 class Role(Enum):
@@ -54,7 +55,12 @@ BURIED = Shelf("buried replica", Tombstone)
 class Replicas:
     """The objects of one node."""
 
-    def __init__(self, store: Store, retention: Retention, burial: Burial) -> None:
+    def __init__(
+        self, store: Store, retention: Retention, burial: Burial, quota: Quota | None = None
+    ) -> None:
+        """The quota is for what is held on behalf of others, not for what this node wants."""
+        quota = quota or Quota()
+        self._shares = Shares("objects", quota.objects, quota.bytes)
         self._store = store
         self._retention = retention
         self._graveyard = Graveyard(store, BURIED, burial)
@@ -102,6 +108,10 @@ class Replicas:
             raise RejectedError(f"the life span of {metadata.key} is over")
         if not metadata.describes(data):
             raise RejectedError(f"the bytes of {metadata.key} are not those it describes")
+        if held.role is Role.ACTIVE:
+            self._shares.refuse(metadata.owner, metadata.size)
+        if not self._store.has_room(metadata.size):
+            raise FullError(f"the disk is full here: no room for {metadata.key}")
         self._make_room(metadata.size, now_us)
         self._store.put(HELD, str(metadata.key), held)
         self._store.put_data(str(metadata.key), data)
@@ -203,6 +213,7 @@ class Replicas:
         self._held[held.metadata.key] = held
         self._count(held)
         self.bytes_held += held.metadata.size
+        self._shares.add(held.metadata.owner, held.metadata.size)
         if (ends_us := self._ends_us(held.metadata)) is not None:
             heapq.heappush(self._life_ends, (ends_us, held.metadata.key))
 
@@ -216,6 +227,7 @@ class Replicas:
         del self._held[key]
         self.shared.remove(held_name(key))
         self.bytes_held -= held.metadata.size
+        self._shares.remove(held.metadata.owner, held.metadata.size)
         self._store.remove(HELD, str(key))
         self._store.remove_data(str(key))
         # Removed objects leave their entry here; such entries must not outnumber the living.

@@ -47,7 +47,8 @@ class _Retrieval:
     on_data: Callable[[bytes, int], None]
     on_failure: OnEnd
     plan: list[To] = field(default_factory=list)
-    tried: Counter[To] = field(default_factory=Counter)
+    silences: int = 0
+    """How many did not answer in time: the longer, the more patience (D19)."""
     refused: Counter[To] = field(default_factory=Counter)
     looked_again: bool = False
     """Whether it was asked once more where the object is, since it may have moved (D21)."""
@@ -149,8 +150,7 @@ class Retrieving:
     def _try_next(self, retrieval: _Retrieval, now_us: int) -> None:
         target = retrieval.plan.pop(0)
         key, size = retrieval.metadata.key, retrieval.metadata.size
-        patience = self._policy.backoff ** retrieval.tried[target]
-        retrieval.tried[target] += 1
+        patience = self._policy.backoff**retrieval.silences
 
         def on_replies(replies: Replies, now_us: int) -> None:
             [reply] = replies.values()
@@ -162,7 +162,9 @@ class Retrieving:
                 on_failure(CorruptError.code, detail, now_us)
 
         def on_failure(code: str, detail: str, now_us: int) -> None:
-            if code != OperationTimeoutError.code:
+            if code == OperationTimeoutError.code:
+                retrieval.silences += 1
+            else:
                 retrieval.why = (code, detail)
                 retrieval.refused[target] += 1
                 if target.node is not None or retrieval.refused[target] >= _REFUSALS_MAX:
@@ -171,7 +173,7 @@ class Retrieving:
                 self._try_next(retrieval, now_us)
             elif self._config.look_again and not retrieval.looked_again:
                 retrieval.looked_again = True
-                retrieval.tried.clear()
+                retrieval.silences = 0
                 self._locate(retrieval, now_us)
             else:
                 retrieval.on_failure(*(retrieval.why or (code, detail)), now_us)

@@ -18,7 +18,7 @@ from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.protocol.cells import CellId, Matched
 from thyme.protocol.messages import CellNews, CellNotify, NewsCame
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, NotThere, To
 from thyme.substrates.dcs.config import ReturnedConfig
 from thyme.substrates.dcs.index import CellIndex

@@ -18,7 +18,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import Interest, Replica
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Arrival, CellRouting, To
 from thyme.substrates.catalogue import DELETED
 from thyme.substrates.dcs.config import DcsConfig
@@ -109,14 +109,12 @@ class Service:
                 self._delete(ask, origin, now_us)
                 return wire.Done(number)
             case wire.StartSubscription():
-                subscription = ask.subscription
-                interest = Interest(subscription, arrival.origin_cell, (arrival.cell,), now_us)
-                index.take_up(interest, origin, now_us)
-                self._seam.subscribed(subscription.key, now_us)
+                index.take_up(_interest(arrival, ask, now_us), origin, now_us)
+                self._seam.subscribed(ask.subscription.key, now_us)
                 self.returned.on_heard(origin, now_us)
                 return self._page(as_fetch(ask), now_us)
             case wire.StopSubscription():
-                index.unsubscribe(ask.key, origin, now_us)
+                index.unsubscribe(ask.key, origin, now_us, wire.proof_in(ask))
                 return wire.Done(number)
             case wire.FetchPage():
                 return self._page(ask, now_us)
@@ -141,19 +139,17 @@ class Service:
             case wire.DeleteObject():
                 self._delete(ask, origin, now_us)
             case wire.StartSubscription():
-                subscription = ask.subscription
-                interest = Interest(subscription, arrival.origin_cell, (arrival.cell,), now_us)
-                index.take_up(interest, origin, now_us)
+                index.take_up(_interest(arrival, ask, now_us), origin, now_us)
                 self.returned.on_heard(origin, now_us)
             case wire.StopSubscription():
-                index.unsubscribe(ask.key, origin, now_us)
+                index.unsubscribe(ask.key, origin, now_us, wire.proof_in(ask))
             case wire.FetchPage() | wire.FetchObject() | wire.FetchStatus():
                 pass  # one answer is enough
             case _:
                 assert_never(ask)
 
     def _delete(self, ask: wire.DeleteObject, origin: NodeId, now_us: int) -> None:
-        self.index.delete(ask.key, origin, now_us)
+        self.index.delete(ask.key, origin, now_us, wire.proof_in(ask))
         self._replicas.bury(ask.key, DELETED, now_us)
 
     def _page(self, request: wire.FetchPage, now_us: int) -> wire.CellPage:
@@ -195,6 +191,13 @@ class Service:
         if due_us is not None and due_us != self._due_us:
             self._outbox.set_timer(CellDue(), due_us)
         self._due_us = due_us
+
+
+def _interest(arrival: Arrival, ask: wire.StartSubscription, now_us: int) -> Interest:
+    """A subscription, made where the subscriber proves to be; else where it was said (D16)."""
+    if isinstance(ask, wire.PlacedSubscription):
+        return Interest(ask.subscription, ask.place.cell, (arrival.cell,), ask.place.since)
+    return Interest(ask.subscription, arrival.origin_cell, (arrival.cell,), now_us)
 
 
 def as_fetch(ask: wire.StartSubscription) -> wire.FetchPage:

@@ -69,9 +69,7 @@ class KeyCells:
         def make(number: int) -> Mapping[To, StartSubscription]:
             cells = self._keys.of_subscription(subscription)
             return {
-                To(cell): StartSubscription(
-                    number, Subscription(subscription.key, some, subscription.frame), batch
-                )
+                To(cell): StartSubscription(number, subscription.with_conjunctions(some), batch)
                 for cell, some in cells.items()
             }
 

@@ -14,7 +14,7 @@ import msgspec
 
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
-from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
+from thyme.model.subscriptions import Conjunction, SubscriptionKey
 from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Replica
 from thyme.routing.cells import CellRouting
 from thyme.storage.store import Shelf, Store
@@ -150,8 +150,8 @@ class Wards:
         conjunctions = tuple(filter(keyed, whole.conjunctions))
         if not conjunctions:
             return None
-        subscription = Subscription(whole.key, conjunctions, whole.frame)
-        return Interest(subscription, interest.cell, homes, interest.heard_us)
+        subscription = whole.with_conjunctions(conjunctions)
+        return Interest(subscription, interest.cell, homes, interest.heard)
 
     # What belongs elsewhere
 

@@ -20,7 +20,7 @@ from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
 from thyme.model.subscriptions import Subscription
 from thyme.protocol.messages import JoinReply, JoinRequest, RequestNumber
-from thyme.protocol.node import Outbox
+from thyme.protocol.outbox import Outbox
 
 
 class JoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +38,9 @@ class JoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes of subscriptions one message brings; a larger subscription comes alone."""
     again_us: int | None = None
     """How long after joining to ask once more, for what floods did not bring; None for never."""
+    answer_later: bool = False
+    """Whether who is asked while it is joining itself answers when it is done: of two that come
+    back together, each may hold what the other has missed."""
     neighbour_us: int = 300 * SECOND_US
     """For how long one that was heard counts as a neighbour."""
     neighbours_max: int = 1_000
@@ -109,6 +112,7 @@ class Joining:
         self._attempt = 0
         self._parts: dict[NodeId, set[int]] = {}
         self._answering: set[AnswerTimer] = set()
+        self._asked_early: dict[NodeId, JoinRequest] = {}
 
     def start(self, now_us: int) -> None:
         """Begins to ask, in a moment."""
@@ -129,7 +133,10 @@ class Joining:
     def on_request(self, sender: NodeId, request: JoinRequest, now_us: int) -> None:
         """Tosses the coin; if it says so, answers after a random time."""
         if self.phase is Phase.JOINING:
-            return  # it knows no more than the one who asks
+            # It knows no more than the one who asks, as far as it knows.
+            if self._config.answer_later and len(self._asked_early) < self._config.neighbours_max:
+                self._asked_early[sender] = request
+            return
         expected = self._config.answers_expected * max(1, request.attempt)
         if self._rng.random() * max(1, self.neighbours.count(now_us)) >= expected:
             return
@@ -170,11 +177,16 @@ class Joining:
             self._outbox.cancel_timer(JoinTimer())
         else:
             self._wait(self._config.again_us, now_us)
+        early, self._asked_early = self._asked_early, {}
+        if early and any(True for _ in self._held()):
+            for sender, request in early.items():
+                self.on_request(sender, request, now_us)
 
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
         assert len(self._parts) <= self._config.neighbours_max
         assert len(self._answering) <= self._config.neighbours_max
+        assert len(self._asked_early) <= self._config.neighbours_max
 
 
 def bundled(

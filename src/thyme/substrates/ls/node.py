@@ -4,7 +4,7 @@ Inserting and deleting are matters of the node alone (L1). Subscriptions come by
 joining; each is matched against the node's objects when it comes (L3), and every new object against
 all of them. Messages to one node are plain sends: where that node is out of reach, a routing
 wrapped around this one carries them (L4).
-Clauses: L1–L7, M21, M24.
+Clauses: L1–L7, M21, M24, B5.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from thyme.protocol.node import (
     Input,
     Leaving,
     Moved,
-    Outbox,
     Received,
     SendFailed,
     Started,
     TimerFired,
 )
 from thyme.protocol.operations import Operations, RetryPolicy, RetryTimer
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.warden import Warden, admitted
 from thyme.routing.flooding import Flooding, FloodingConfig, ForgetFloods, Rebroadcast
 from thyme.storage.store import Store
 from thyme.substrates.broker import Broker, BrokerConfig
@@ -70,7 +71,7 @@ PAPER = LsConfig()
 ROBUST = LsConfig(
     letters=RetryPolicy(tries_max=8, wait_us=SECOND_US // 4, backoff=1.25),
     flooding=FloodingConfig(repeats=6),
-    joining=JoiningConfig(again_us=30 * SECOND_US),
+    joining=JoiningConfig(again_us=30 * SECOND_US, answer_later=True),
     collecting=CollectingConfig(merge_us=2 * SECOND_US, search_us=2 * SECOND_US),
 )
 """For networks that lose much: floods are repeated, news acknowledged, subscriptions compared."""
@@ -79,8 +80,17 @@ ROBUST = LsConfig(
 class LsNode:
     """One of many equals."""
 
-    def __init__(self, node_id: NodeId, store: Store, rng: Random, config: LsConfig) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        store: Store,
+        rng: Random,
+        config: LsConfig,
+        warden: Warden | None = None,
+    ) -> None:
         self._node_id = node_id
+        self._warden = warden
+        notary = None if warden is None else warden.notary
         self._store = store
         self._rng = rng
         self._config = config
@@ -90,10 +100,10 @@ class LsNode:
         self._life_span = LifeSpan(outbox, config.world_ends_us)
         self.flooding = Flooding(node_id, outbox, rng, config.flooding, self._on_flood)
         # What an earlier life left and is past its time goes when the node starts, and knows it.
-        self.broker = Broker(store, config.broker, now_us=0)
+        self.broker = Broker(store, config.broker, now_us=0, own=node_id)
         self._desk = Desk(self.broker, outbox, self._notify)
         self.joining = Joining(outbox, rng, config.joining, self.broker.held, self._learn)
-        self.subscriber = Subscriber(node_id, outbox, store, config.subscriber)
+        self.subscriber = Subscriber(node_id, outbox, store, config.subscriber, notary)
         self._owners = EveryOwner(
             self._desk, node_id, outbox, self._operations, self.flooding, rng, config.collecting
         )
@@ -106,8 +116,9 @@ class LsNode:
             rng,
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
+            notary,
         )
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter() if warden is None else warden.dropped
 
     @property
     def node_id(self) -> NodeId:
@@ -122,7 +133,8 @@ class LsNode:
             lambda message: self._on_message(self._node_id, message, now_us),
         )
         self._desk.set_timer()
-        return [*actions, *self._outbox.take()]
+        actions = [*actions, *self._outbox.take()]
+        return actions if self._warden is None else self._warden.signed(actions, now_us)
 
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
@@ -140,7 +152,9 @@ class LsNode:
                 if not self._life_span.refuses(event.request, now_us):
                     self._client.on_asked(event.request, now_us)
             case Received():
-                self._on_message(event.sender, event.message, now_us)
+                message = admitted(self._warden, event.sender, event.message)
+                if message is not None:
+                    self._on_message(event.sender, message, now_us)
             case TimerFired():
                 self._on_timer(event, now_us)
             case SendFailed():
@@ -226,7 +240,7 @@ class LsNode:
                     self.broker.take_up(message.subscription, origin, now_us)
                     self._show(message.subscription, message.batch, now_us)
                 case wire.StopSubscription():
-                    self.broker.unsubscribe(message.key, origin, now_us)
+                    self.broker.unsubscribe(message.key, origin, now_us, wire.proof_in(message))
                 case wire.FetchPage():
                     self._letters.post(origin, lambda now_us: self._found(message, now_us), now_us)
                 case _:

@@ -27,8 +27,8 @@ from thyme.protocol.messages import (
     StartSubscription,
     StopSubscription,
 )
-from thyme.protocol.node import Outbox
 from thyme.protocol.operations import Operations
+from thyme.protocol.outbox import Outbox
 from thyme.routing.flooding import Flooding
 from thyme.substrates.brokers import (
     MakePage,

@@ -1,0 +1,119 @@
+"""What it cost: traffic on the air, messages by type and by formula, load, energy and storage.
+
+Clauses: P6, S14, S18.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from thyme.pipeline.measures import columns, long_form, total
+from thyme.pipeline.schemas import CELL_WORK, shaped
+
+TRAFFIC = ("phy_bytes", "phy_frames", "mac_retransmissions", "forwarded_bytes", "control_bytes")
+HELD = ("objects", "object_bytes", "metadata", "subscriptions")
+
+
+def traffic(results: DataFrame) -> DataFrame:
+    """What went over the air (S14)."""
+    exceeded = F.aggregate(
+        "drops",
+        F.lit(0).cast("bigint"),
+        lambda total, drop: (
+            total + F.when(drop["cause"] == "exceeded", drop["messages"]).otherwise(F.lit(0))
+        ),
+    )
+    share = F.col("control_bytes") / F.col("phy_bytes")
+    more = {"mac_exceeded": exceeded, "control_share": share}
+    return long_form(results, columns(TRAFFIC) | more)
+
+
+def messages(results: DataFrame) -> DataFrame:
+    """Messages and bytes sent, by type."""
+    by_type = (
+        results.select("run_id", F.inline("loads"))
+        .groupBy("run_id", "type")
+        .agg(F.sum("sent").alias("sent"), F.sum("sent_bytes").alias("sent_bytes"))
+    )
+    sent = {"messages": F.col("sent"), "bytes": F.col("sent_bytes")}
+    return long_form(by_type, sent, of="type")
+
+
+def model(results: DataFrame) -> DataFrame:
+    """Messages by the formulas of Table 6, and as they were simulated (S18)."""
+    parts = results.select("run_id", F.inline("model"))
+    return long_form(parts, columns(("formula", "simulated")), of="part")
+
+
+def load(results: DataFrame) -> DataFrame:
+    """Messages sent and heard by the busiest node and cell, and how unevenly they are spread."""
+    by_node = (
+        results.select("run_id", F.inline("loads"))
+        .groupBy("run_id", "node")
+        .agg(F.sum(F.col("sent") + F.col("heard")).alias("load"))
+    )
+    devices = results.select("run_id", F.inline("devices")).select("run_id", "node", "cell")
+    loads = devices.join(by_node, ["run_id", "node"], "left").fillna(0, ["load"])
+    by_cell = loads.groupBy("run_id", "cell").agg(F.sum("load").alias("load"))
+    return _spread(loads, "node").unionByName(_spread(by_cell, "cell"))
+
+
+def _spread(loads: DataFrame, over: str) -> DataFrame:
+    """The maximum, and Gini's measure: 0 where all have the same."""
+    rank = F.row_number().over(Window.partitionBy("run_id").orderBy("load", over))
+    size, total = F.count("*"), F.sum("load")
+    gini = 2 * F.sum(F.col("rank") * F.col("load")) / (size * total) - (size + 1) / size
+    found = (
+        loads.withColumn("rank", rank)
+        .groupBy("run_id")
+        .agg(F.max("load").alias("max"), gini.alias("gini"))
+    )
+    return long_form(found, {f"load_max.{over}": F.col("max"), f"load_gini.{over}": F.col("gini")})
+
+
+def energy(results: DataFrame) -> DataFrame:
+    """What the users' devices spent: a server has a socket."""
+    phones = F.filter("devices", lambda device: ~device["server"])
+    joules = F.transform(phones, lambda device: device["joules"])
+    shares = F.transform(phones, lambda device: device["battery_share"])
+    return long_form(
+        results,
+        {
+            "energy_j_mean": total(joules) / F.size(joules),
+            "energy_j_max": F.array_max(joules),
+            "battery_share_max": F.array_max(shares),
+        },
+    )
+
+
+def storage(results: DataFrame) -> DataFrame:
+    """What nodes keep at the end: objects and their bytes, metadata, subscriptions."""
+    found: dict[str, Column] = {}
+    for what in HELD:
+        kept = F.col(f"devices.{what}").cast("array<double>")
+        found[f"storage_mean.{what}"] = total(kept) / F.size(kept)
+        found[f"storage_max.{what}"] = F.array_max(kept)
+    return long_form(results, found)
+
+
+def cell_work(results: DataFrame) -> DataFrame:
+    """Notification messages that the nodes of cells start, by how many nodes a cell has (C16)."""
+    dcs = results.where(F.col("substrate") == "dcs")
+    started = (
+        dcs.select("run_id", F.inline("loads"))
+        .where(F.col("type").rlike("(^|/)(Cell)?Notify$"))
+        .groupBy("run_id", "node")
+        .agg(F.sum(F.col("sent") - F.col("forwarded")).alias("sent"))
+    )
+    devices = dcs.select("run_id", F.inline("devices")).select("run_id", "node", "cell")
+    cells = (
+        devices.join(started, ["run_id", "node"], "left")
+        .groupBy("run_id", "cell")
+        .agg(F.count("*").alias("cell_nodes"), F.sum(F.coalesce("sent", F.lit(0))).alias("sent"))
+    )
+    by_size = cells.groupBy("run_id", "cell_nodes")
+    return shaped(by_size.agg(F.count("*").alias("cells"), F.sum("sent").alias("sent")), CELL_WORK)
+
+
+ALL = (traffic, messages, model, load, energy, storage)

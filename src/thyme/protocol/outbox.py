@@ -1,0 +1,41 @@
+"""The outbox: where the layers of one node put their actions.
+
+A room of its own, since it is asked after every input: see `thyme.compiling`.
+"""
+
+from __future__ import annotations
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages import Message
+from thyme.protocol.node import Action, Broadcast, CancelTimer, Send, SetTimer, Tell, Timer
+from thyme.protocol.requests import Told
+
+
+class Outbox:
+    """Where the layers of one node put their actions; emptied after each input."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+
+    def send(self, to: NodeId, message: Message) -> None:
+        self._actions.append(Send(to, message))
+
+    def broadcast(self, message: Message) -> None:
+        self._actions.append(Broadcast(message))
+
+    def set_timer(self, timer: Timer, at_us: int) -> None:
+        self._actions.append(SetTimer(timer, at_us))
+
+    def cancel_timer(self, timer: Timer) -> None:
+        self._actions.append(CancelTimer(timer))
+
+    def tell(self, told: Told) -> None:
+        self._actions.append(Tell(told))
+
+    def take(self) -> list[Action]:
+        """All of them, in order."""
+        actions = self._actions
+        if actions:
+            self._actions = []
+            return actions
+        return []

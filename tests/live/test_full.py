@@ -1,0 +1,154 @@
+"""A full disk: what needs it is refused, everything else goes on, nothing is lost (M24, M25)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.builders import BOB, conjunctions, key, photo, subscribe
+from thyme.model.errors import FullError
+from thyme.model.frames import ALWAYS
+from thyme.protocol import messages as wire
+from thyme.protocol.node import Send
+from thyme.protocol.outbox import Outbox
+from thyme.storage.room import Room
+from thyme.storage.store import MemoryStore
+from thyme.substrates.broker import Broker, BrokerConfig
+from thyme.substrates.catalogue import Retention
+from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
+from thyme.substrates.desk import Desk
+from thyme.substrates.graveyard import Burial
+
+MIB = 2**20
+
+
+class SmallStore(MemoryStore):
+    """A store on a disk of which a test says how much is free."""
+
+    room_bytes = 10
+
+    def has_room(self, octets: int) -> bool:
+        return octets <= self.room_bytes
+
+
+def replies(desk: Desk, outbox: Outbox, *requests: wire.Ask) -> list[object]:
+    for request in requests:
+        desk.serve(BOB, request, 0)
+    return [action.message for action in outbox.take() if isinstance(action, Send)]
+
+
+def test_m25_a_broker_with_a_full_disk_refuses_objects_and_goes_on() -> None:
+    store, outbox = SmallStore(), Outbox()
+    desk = Desk(Broker(store, BrokerConfig(), 0), outbox, lambda *_: None)
+    small, large = photo(1, data=b"0123456789"), photo(2, data=b"0123456789a")
+
+    told = replies(
+        desk,
+        outbox,
+        wire.InsertObject(1, small, b"0123456789"),
+        wire.InsertObject(2, large, b"0123456789a"),
+        wire.StartSubscription(3, subscribe(by=BOB), 9),
+        wire.FetchObject(4, small.key),
+        wire.DeleteObject(5, small.key),
+    )
+    store.room_bytes = 11
+    told += replies(desk, outbox, wire.InsertObject(6, large, b"0123456789a"))
+
+    words = f"the disk is full here: no room for {large.key}"
+    assert told == [
+        wire.Done(1),
+        wire.Refused(2, "store_full", words),
+        wire.Page(3, 1, (small,), False),
+        wire.ObjectData(4, small.key, b"0123456789"),
+        wire.Done(5),
+        wire.Done(6),
+    ]
+
+
+def test_m25_an_object_that_was_refused_leaves_no_trace() -> None:
+    store = SmallStore()
+    broker = Broker(store, BrokerConfig(), 0)
+    with pytest.raises(FullError):
+        broker.insert(photo(data=b"0123456789a"), BOB, b"0123456789a", 0)
+
+    assert len(broker.catalogue) == 0
+    assert broker.catalogue.state(key()) == "unknown"
+    assert broker.page(conjunctions("goal"), ALWAYS, 9, None, 0).total == 0
+
+
+def test_m25_a_replica_for_which_there_is_no_room_is_refused() -> None:
+    replicas = Replicas(SmallStore(), Retention(), Burial())
+
+    with pytest.raises(FullError):
+        replicas.hold(HeldObject(photo(data=b"x" * 11), Role.ACTIVE), b"x" * 11, 0)
+
+    assert len(replicas) == 0
+
+
+def a_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, reserve_bytes: int
+) -> Room:
+    disk = SimpleNamespace(f_bavail=free_bytes // 4_096, f_frsize=4_096)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    return Room(tmp_path, reserve_bytes)
+
+
+@pytest.mark.parametrize(
+    ("size", "freed", "has"),
+    [
+        (1 * MIB, 0, True),
+        (4 * MIB, 0, False),  # twice that, in the log and in the file, and the reserve is less
+        (4 * MIB, 5 * MIB, True),  # where something was freed, only the log must grow
+        (13 * MIB, 99 * MIB, False),  # and that must not fill the disk either
+    ],
+)
+def test_m25_objects_leave_a_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, freed: int, has: bool
+) -> None:
+    room = a_room(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
+
+    assert room.has(size, lambda: freed) is has
+
+
+def test_m25_what_shares_a_commit_shares_the_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = a_room(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
+    room.take(MIB)
+
+    assert not room.has(MIB, lambda: 0)
+    room.taken()
+    assert room.has(MIB, lambda: 0)
+
+
+def test_m25_a_live_node_on_a_full_disk_goes_on_and_takes_more_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    """A file system of 96 MiB, filled for real."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a file system of its own needs root and unshare")
+    mount = f"mount -t tmpfs -o size=96m tmpfs {tmp_path}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    program = Path(__file__).with_name("full_disk.py")
+    run = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f"{mount} && exec '{sys.executable}' {program} {tmp_path}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    told = json.loads(run.stdout)
+
+    assert "the disk is full" in told["words"]
+    assert told["first"] >= 8
+    assert told["after deletes"] >= 3
+    assert told["after others made room"] >= 16
+    assert [told[name] for name in ("readable", "past", "intact", "sound")] == [True] * 4

@@ -1,0 +1,65 @@
+"""A disk that is full: said in a line, and nothing half-written is left (P5, P10)."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.planned import planned
+from thyme.pipeline.jobs import synthesise_posts
+from thyme.pipeline.runs import done_in
+from thyme.pipeline.sweep import SweepError, sweep
+from thyme.pipeline.warehouse import Warehouse, WarehouseError
+from thyme.traces.match import MatchConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SIZE = 256 * 1024
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own with a few blocks left, where this process may mount one."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
+    try:
+        made = subprocess.run(mount, capture_output=True, text=True)
+    except OSError as error:
+        pytest.skip(f"there is no mount here: {error}")
+    if made.returncode:
+        pytest.skip(f"no small disk can be mounted here: {made.stderr.strip()}")
+    try:
+        (folder / "much").write_bytes(bytes(SIZE - 16 * 1024))
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_stage_that_does_not_fit_is_not_there(spark: SparkSession, full: Path) -> None:
+    with pytest.raises(WarehouseError, match=r"full cannot be written: No space left on device$"):
+        synthesise_posts(spark, Warehouse(full), 1, MatchConfig(posts=5_000))
+
+    assert Warehouse(full).stages() == []
+    assert {path.name for path in full.iterdir()} == {"much", ".posts.lock"}
+    (full / "much").unlink()
+    assert synthesise_posts(spark, Warehouse(full), 1, MatchConfig(posts=50)).rows("posts") == 50
+
+
+def test_a_sweep_stops_and_goes_on_when_there_is_room(
+    spark: SparkSession, full: Path, tmp_path: Path
+) -> None:
+    run = planned(tmp_path / "traces")
+
+    with pytest.raises(SweepError, match="cannot be written: No space left on device"):
+        sweep(spark, [run], full)
+    assert done_in(full) == set()
+
+    (full / "much").unlink()
+    assert sweep(spark, [run], full).failures == []
+    assert done_in(full) == {run.run_id}

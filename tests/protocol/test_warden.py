@@ -1,0 +1,279 @@
+"""The warden: what is not by its author is not believed, whichever message brings it (B5)."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import ALICE, BOB, CAROL, conjunctions, frame, key, photo, subscribe
+from tests.notary import Stamps, signed, vouched_for, warden
+from tests.wire.strategies import disjunctions, frames, metadata, subscriptions
+from thyme.model.ids import NodeId
+from thyme.model.metadata import Metadata
+from thyme.model.records import (
+    DeleteRecord,
+    LocationRecord,
+    UnsubscribeRecord,
+    is_vouched,
+    vouched,
+)
+from thyme.model.subscriptions import SignedTerms, Subscription
+from thyme.protocol import messages as wire
+from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Matched, Place, Proven
+from thyme.protocol.node import Broadcast, Send
+from thyme.protocol.warden import Warden
+
+MALLORY = NodeId(b"mallory")
+CELL = CellId(7)
+RECORDS = (Metadata, Subscription, Indexed, Interest, Matched, Grave, wire.CellState)
+ROUTING = (wire.Packet, wire.CellPacket, wire.CellSpread)
+"""Opened by routing, which hands in what they bring."""
+
+
+def a_place(by: NodeId, says: NodeId | None = None) -> Place:
+    proof = Stamps(by).sign(LocationRecord(says or by, CELL, 5))
+    return Place(CELL, Proven(5, proof))
+
+
+def a_grave(by: NodeId, *, subscription: bool = False) -> Grave:
+    sub_key = subscribe(1, by=ALICE).key
+    record = UnsubscribeRecord(sub_key) if subscription else DeleteRecord(key(1, ALICE))
+    written = str(sub_key if subscription else key(1, ALICE))
+    return Grave(written, "deleted", Proven(5, Stamps(by).sign(record)))
+
+
+def an_interest(by: NodeId, at: NodeId | None = None) -> Interest:
+    place = a_place(at or by, ALICE)
+    return Interest(vouched_for(subscribe(1, by=ALICE), by), CELL, (), place.since)
+
+
+def a_photo(by: NodeId) -> Metadata:
+    return signed(photo(1, by=ALICE), by)
+
+
+def whole(by: NodeId) -> list[wire.Message]:
+    """Messages that are nothing without their one record, which is of Alice."""
+    listed = Indexed(a_photo(by), ())
+    stop = UnsubscribeRecord(subscribe(1, by=ALICE).key)
+    start = wire.PlacedSubscription(1, vouched_for(subscribe(1, by=ALICE), by), 20, a_place(ALICE))
+    return [
+        wire.InsertObject(1, a_photo(by), b""),
+        wire.HoldObject(a_photo(by), b""),
+        wire.Notify(a_photo(by), ()),
+        wire.IndexObject(1, listed),
+        wire.CellNotify(listed, ()),
+        wire.ObjectStatus(1, "there", a_photo(by)),
+        wire.CellStatus(1, "there", listed),
+        wire.SignedDelete(1, key(1, ALICE), Stamps(by).sign(DeleteRecord(key(1, ALICE)))),
+        wire.SignedStop(1, stop.key, Stamps(by).sign(stop)),
+        start,
+        wire.PlacedSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20, a_place(by, ALICE)),
+        wire.SignedMove(1, (), (), a_place(by, ALICE)),
+        wire.Letter(1, wire.Notify(a_photo(by), ())),
+        wire.Flooded(ALICE, 1, 0, start),
+        wire.FromCell(CELL, wire.CellStatus(1, "there", listed)),
+    ]
+
+
+def many(by: NodeId) -> list[tuple[wire.Message, Callable[[Any], Any]]]:
+    """Messages with a list, in which one record, of Alice, is as this one signs it."""
+    listed = Indexed(a_photo(by), ())
+    state = wire.CellState(0, 0, 1)
+    return [
+        (wire.Page(1, 1, (a_photo(by),), False), lambda m: m.items),
+        (wire.OwnerPage(subscribe(1).key.sid, 1, (a_photo(by),), False), lambda m: m.items),
+        (wire.CellPage(1, 1, (listed,), False), lambda m: m.items),
+        (wire.CellNews((Matched(listed, ()),)), lambda m: m.items),
+        (wire.IndexAgain(1, (listed,)), lambda m: m.objects),
+        (wire.JoinReply(1, 0, 1, (vouched_for(subscribe(1), by),)), lambda m: m.subscriptions),
+        *(
+            (make(msgspec.structs.replace(state, **{field: (record,)})), found)
+            for field, record in (
+                ("objects", listed),
+                ("interests", an_interest(by)),
+                ("interests", an_interest(ALICE, at=by)),
+                ("buried_objects", a_grave(by)),
+                ("buried_subscriptions", a_grave(by, subscription=True)),
+                ("held", a_photo(by)),
+            )
+            for make, found in (
+                (lambda state: state, lambda m, field=field: getattr(m, field)),
+                (
+                    lambda state: wire.HandOver(1, CELL, state),
+                    lambda m, field=field: getattr(m.state, field),
+                ),
+                (
+                    lambda state: wire.BackUp(1, CELL, 1, state),
+                    lambda m, field=field: getattr(m.state, field),
+                ),
+            )
+        ),
+    ]
+
+
+@pytest.mark.parametrize("at", range(len(whole(ALICE))))
+def test_b5_a_message_about_one_thing_passes_or_not_at_all(at: int) -> None:
+    ours = warden(BOB, places=True)
+
+    assert ours.admit(ALICE, whole(ALICE)[at]) is not None
+    assert not ours.dropped
+    assert ours.admit(ALICE, whole(MALLORY)[at]) is None
+    assert sum(ours.dropped.values()) == 1
+
+
+@pytest.mark.parametrize("at", range(len(many(ALICE))))
+def test_b5_what_is_forged_is_left_out_of_a_list(at: int) -> None:
+    ours = warden(BOB, places=True)
+    genuine, _ = many(ALICE)[at]
+    forged, found = many(MALLORY)[at]
+
+    assert ours.admit(CAROL, genuine) is genuine, "whoever says so"
+    assert not ours.dropped
+    admitted = ours.admit(ALICE, forged)
+    assert admitted is not None
+    assert found(admitted) == ()
+    assert len(found(forged)) == 1
+    assert sum(ours.dropped.values()) == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        wire.InsertObject(1, photo(1, by=ALICE), b""),
+        wire.DeleteObject(1, key(1, ALICE)),
+        wire.StopSubscription(1, subscribe(1, by=ALICE).key),
+        wire.StartSubscription(1, subscribe(1, by=ALICE), 20),
+        wire.StartSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20),
+        wire.NodeMoved(1),
+        wire.SignedMove(1),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_b5_what_nobody_signed_is_not_believed(message: wire.Message) -> None:
+    ours = warden(BOB, places=True)
+
+    assert ours.admit(ALICE, message) is None
+    assert sum(ours.dropped.values()) == 1
+
+
+def test_b5_where_there_are_no_cells_a_subscriber_need_not_say_where_it_is() -> None:
+    start = wire.StartSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20)
+
+    assert warden(BOB).admit(ALICE, start) is start
+
+
+def test_b5_graves_that_nobody_signed_are_passed_over() -> None:
+    ours = warden(BOB, places=True)
+    left = (Grave(str(key(1)), "deleted", 5), Grave(str(key(2)), "expired", 5))
+    nonsense = (Grave("nobody's", "cancelled", Proven(5, b"")),)
+    state = wire.CellState(0, 0, 1, buried_objects=left, buried_subscriptions=nonsense)
+
+    assert ours.admit(ALICE, state) == wire.CellState(0, 0, 1)
+    assert ours.dropped == {"not genuine: delete": 1, "not genuine: unsubscribe": 1}
+
+
+def test_b5_every_message_that_brings_records_is_looked_at() -> None:
+    def brings(kind: Any) -> bool:
+        if isinstance(kind, type) and issubclass(kind, RECORDS):
+            return True
+        return kind == wire.Message or any(map(brings, typing.get_args(kind)))
+
+    own = (wire.DeleteObject, wire.StopSubscription, wire.NodeMoved)
+    bringing = {
+        kind
+        for kind in typing.get_args(wire.Message)
+        if issubclass(kind, own) or any(brings(f.type) for f in msgspec.structs.fields(kind))
+    }
+
+    assert bringing - set(ROUTING) == set(Warden._looks)
+
+
+def test_b5_a_node_signs_what_it_says_in_its_own_name() -> None:
+    mine, theirs = warden(ALICE, places=True), warden(BOB, places=True)
+    subscription = vouched_for(subscribe(1, by=ALICE))
+    for said in (
+        wire.DeleteObject(1, key(1, ALICE)),
+        wire.StopSubscription(1, subscription.key),
+        wire.StartSubscription(1, subscription, 20),
+        wire.NodeMoved(1, (subscription.key.sid,)),
+    ):
+        assert theirs.admit(ALICE, mine.sign(said, 5, CELL)) is not None, said
+    assert not theirs.dropped
+
+
+def test_b5_a_node_signs_nothing_for_others() -> None:
+    mine = warden(BOB, places=True)
+    for said in (
+        wire.DeleteObject(1, key(1, ALICE)),
+        wire.StopSubscription(1, subscribe(1, by=ALICE).key),
+        wire.StartSubscription(1, subscribe(1, by=ALICE), 20),
+        wire.Flooded(ALICE, 1, 0, wire.DeleteObject(1, key(1, BOB))),
+        wire.Done(1),
+    ):
+        assert mine.sign(said, 5, CELL) is said
+
+
+def test_b5_what_is_sent_is_signed_alone_and_in_a_flood() -> None:
+    stop = wire.StopSubscription(1, subscribe(1, by=ALICE).key)
+    proof = Stamps(ALICE).sign(UnsubscribeRecord(stop.key))
+    signed_stop = wire.SignedStop(1, stop.key, proof)
+    flood = wire.Flooded(ALICE, 1, 0, stop)
+    said = [Send(BOB, stop), Broadcast(flood), Send(BOB, wire.Done(1))]
+
+    assert warden(ALICE).signed(said, 5) == [
+        Send(BOB, signed_stop),
+        Broadcast(wire.Flooded(ALICE, 1, 0, signed_stop)),
+        Send(BOB, wire.Done(1)),
+    ]
+
+
+def test_b5_a_part_of_a_subscription_is_believed_and_nothing_else() -> None:
+    asked = vouched_for(subscribe(1, "goal | save & !replay", frame(0, 10), by=ALICE))
+    part = asked.with_conjunctions(conjunctions("goal"))
+    wider = asked.with_conjunctions(conjunctions("save"))
+    longer = Subscription(asked.key, asked.terms, frame(0, 11))
+    another = Subscription(subscribe(2, by=ALICE).key, asked.terms, asked.frame)
+
+    stamps = Stamps(BOB)
+    assert is_vouched(asked, stamps)
+    assert is_vouched(part, stamps)
+    for forged in (wider, longer, another):
+        assert not is_vouched(forged, stamps)
+
+
+@given(metadata, metadata)
+def test_b5_a_seal_is_good_for_all_of_the_metadata(one: Metadata, other: Metadata) -> None:
+    sealed = signed(one)
+    stamps = Stamps(BOB)
+
+    assert stamps.is_genuine(sealed, sealed.proof)
+    assert sealed.digest == one.digest
+    changed = msgspec.structs.replace(other, seal=other.digest + sealed.proof)
+    assert stamps.is_genuine(changed, changed.proof) == (
+        msgspec.structs.replace(other, seal=other.digest)
+        == msgspec.structs.replace(one, seal=one.digest)
+    )
+
+
+@given(subscriptions, disjunctions, frames(), st.data())
+def test_b5_whatever_part_of_whatever_subscription(
+    whole: Subscription, others: Any, span: Any, data: st.DataObject
+) -> None:
+    asked = vouched(whole, Stamps(whole.key.subscriber))
+    some = tuple(data.draw(st.lists(st.sampled_from(whole.conjunctions), min_size=1)))
+    stamps = Stamps(BOB)
+
+    assert is_vouched(asked.with_conjunctions(some), stamps)
+    assert is_vouched(asked.with_conjunctions(others), stamps) == (
+        set(others) <= set(whole.conjunctions)
+    )
+    moved = Subscription(asked.key, asked.terms, span)
+    assert is_vouched(moved, stamps) == (span == whole.frame)
+    assert isinstance(asked.terms, SignedTerms)
+    assert not is_vouched(whole.with_conjunctions(some), stamps) or whole.proof == asked.proof

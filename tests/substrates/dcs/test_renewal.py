@@ -1,0 +1,155 @@
+"""Renewal: cells that have lost something are told of it again, and only then (B1, B2)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.substrates.dcs.town import STREET, Town, tag_in
+from thyme.model.frames import SECOND_US
+from thyme.protocol import requests as asked
+from thyme.protocol.cells import CellId
+from thyme.protocol.messages import IndexAgain, NodeMoved
+from thyme.routing.cells import To
+from thyme.substrates.dcs.config import PAPER, RenewalConfig
+
+RENEWING = msgspec.structs.replace(PAPER, renewal=RenewalConfig(on=True))
+"""The documents' profile, and this part."""
+RENEWED_S = 60.0
+"""After this time everybody has said everything again, once."""
+
+
+def lose_a_cell(town: Town) -> None:
+    """All nodes of cell 2 lose their memory at once, and come back."""
+    for name in ("bea", "ben"):
+        town.go(name)
+        del town.stores[name]
+    town.run(6)
+    for name in ("bea", "ben"):
+        town.come(name)
+
+
+def test_b1_a_cell_that_lost_its_memory_hears_of_objects_from_their_owner() -> None:
+    town = Town(STREET, config=RENEWING)
+    town.insert("ann", "photo", tag_in(2))
+    lose_a_cell(town)
+    town.run(6)
+    assert town.indexing("photo") == set()
+
+    town.run(RENEWED_S)
+
+    assert town.indexing("photo") == {"bea", "ben"}
+    assert town.found("dan", tag_in(2)) == {"photo"}
+
+
+def test_b1_when_the_owner_is_gone_one_who_holds_it_for_the_owner_tells() -> None:
+    town = Town(STREET, config=RENEWING)
+    key = town.insert("ann", "photo", tag_in(2))
+    town.go("ann")
+    lose_a_cell(town)
+    town.run(RENEWED_S)
+
+    assert town.found("dan", tag_in(2)) == {"photo"}
+    [found] = town.nodes["bea"].index.objects()
+    data = town.finish("dan", asked.Retrieve, metadata=found.metadata)
+    assert data == b"pixels"
+    assert town.holding(key) >= {"abe", "dan"}
+
+
+def test_b2_a_subscription_that_its_cell_lost_stands_again_and_misses_nothing() -> None:
+    town = Town(STREET, config=RENEWING)
+    town.subscribe("dan", tag_in(2))
+    lose_a_cell(town)
+    town.run(6)
+    town.insert("ann", "meanwhile", tag_in(2))
+    assert town.heard("dan") == []
+
+    town.run(RENEWED_S)
+    town.insert("ann", "later", tag_in(2))
+
+    assert sorted(town.heard("dan")) == ["later", "meanwhile"]
+
+
+def test_b2_an_object_indexed_again_is_told_to_those_who_subscribed_meanwhile() -> None:
+    town = Town(STREET, config=RENEWING)
+    town.insert("ann", "photo", tag_in(2))
+    lose_a_cell(town)
+    town.run(6)
+    town.subscribe("dan", tag_in(2))
+    assert town.heard("dan") == []
+
+    town.run(RENEWED_S)
+
+    assert town.heard("dan") == ["photo"]
+
+
+def test_d15_who_retrieved_an_object_does_not_bring_it_back_after_its_owner_deleted_it() -> None:
+    town = Town(STREET, config=RENEWING)
+    town.subscribe("dan", tag_in(2))
+    key = town.insert("ann", "photo", tag_in(2))
+    town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "photo"))
+    town.finish("ann", asked.Delete, key=key)
+    assert "dan" in town.holding(key)
+
+    lose_a_cell(town)
+    town.run(RENEWED_S)
+
+    assert town.messages(NodeMoved)
+    assert town.indexing("photo") == set()
+
+
+def test_while_nothing_happens_nothing_is_said() -> None:
+    town = Town(STREET, config=RENEWING)
+    town.run(RENEWED_S)
+    town.subscribe("dan", tag_in(2))
+    town.insert("ann", "photo", tag_in(2))
+    town.run(300)
+
+    assert town.messages(NodeMoved) == []
+
+
+def test_word_of_unrest_gets_everywhere_and_each_says_everything_once() -> None:
+    town = Town(STREET, config=RENEWING)
+    town.run(RENEWED_S)
+    for number in range(40):
+        town.insert("dan", f"photo-{number}", tag_in(2))
+    town.sent.clear()
+
+    town.go("ann")
+    town.run(10)
+    town.come("ann")
+    town.run(2 * RENEWED_S)
+
+    told = [packet.message.keys for name, packet in town.messages(NodeMoved) if name == "dan"]
+    assert sorted(key.oid for keys in told for key in keys) == sorted(
+        f"photo-{number}" for number in range(40)
+    )
+    assert max(map(len, told)) <= RENEWING.renewal.keys_max
+    assert town.messages(IndexAgain) == []
+
+
+def test_word_from_the_future_is_not_believed() -> None:
+    renewal = Town(STREET, config=RENEWING).nodes["ann"].dynamics.renewal
+    before = renewal.word
+
+    renewal.on_word((10**6).to_bytes(4, "big"), 60 * SECOND_US)
+    for odd in (b"", b"\xff" * 3, b"\xff" * 5, b"\xff" * 4):
+        renewal.on_word(odd, 60 * SECOND_US)
+    assert renewal.word == before
+
+    renewal.on_word((59).to_bytes(4, "big"), 60 * SECOND_US)
+    assert renewal.word == (59).to_bytes(4, "big")
+
+
+def test_a_stranger_cannot_have_a_cell_index_what_it_knows_to_be_deleted() -> None:
+    """D15: a grave stands against `IndexAgain`, whoever sends it."""
+    town = Town(STREET, config=RENEWING)
+    key = town.insert("ann", "photo", tag_in(2))
+    [entry] = town.nodes["bea"].index.objects()
+    town.finish("ann", asked.Delete, key=key)
+
+    dan = town.nodes["dan"]
+    dan.routing.send([To(CellId(2))], IndexAgain(7, (entry,)), 0)
+    town.ask("dan", asked.LookUp(ask=1, key=key))
+
+    assert town.messages(IndexAgain)
+    assert town.indexing("photo") == set()
