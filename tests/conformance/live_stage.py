@@ -117,7 +117,7 @@ class LiveEsStage(LiveStage):
 
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> EsNode:
         config = replace(
-            es_config(self._world, durable=False),
+            es_config(self._world),
             retries=RETRIES,
             broker=BrokerConfig(skew_us=SKEW_US),
             subscriber=SubscriberConfig(skew_us=SKEW_US),

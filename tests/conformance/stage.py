@@ -80,6 +80,8 @@ class Stage(ABC):
     """A world of some substrate, and the passing of time in it."""
 
     moment_us: int
+    lag = 1
+    """How many moments a notification may take to come."""
     reliable = True
     """Whether every notification arrives; else what arrives must still be right."""
     durable = False

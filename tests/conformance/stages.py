@@ -163,6 +163,7 @@ class CrowdStage(Stage, Generic[N]):
     ) -> None:
         super().__init__()
         self.reliable = conditions == PERFECT
+        self.lag = 1 if conditions == PERFECT else 5  # what is lost is sent again
         self._ether = (
             WirelessWorld(self.places, seed=seed, start_us=START_US)
             if radio
@@ -352,12 +353,11 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
     "DCS robust, four cells by radio": lambda _: DcsStage(profile=DCS_ROBUST, radio=True),
     "ES, live, real clock": lambda _: LiveEsStage(),
     "LS, live, real clock": lambda _: LiveLsStage(),
-}
-IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
-"""The stages on which hours pass in no time."""
-CROWDS = {name: make for name, make in STAGES.items() if "solo" not in name} | {
     "ES, live processes, real clock": EsProcesses,
     "LS, live processes, real clock": LsProcesses,
     "DCS, live processes, real clock": DcsProcesses,
 }
+IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
+"""The stages on which hours pass in no time."""
+CROWDS = {name: make for name, make in STAGES.items() if "solo" not in name}
 """The stages where different people are different nodes."""

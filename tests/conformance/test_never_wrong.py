@@ -104,7 +104,10 @@ def missing(
         key
         for key, metadata in everything.items()
         if key not in afternoon.deleted_us
-        and (until_us is None or metadata.published_us < until_us - afternoon.stage.us(1))
+        and (
+            until_us is None
+            or metadata.published_us < until_us - afternoon.stage.us(afternoon.stage.lag)
+        )
         and following.frame.contains(metadata.published_us)
         and Query(following.query).matches(metadata.tags)
         and key.oid not in following.heard

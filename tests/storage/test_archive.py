@@ -162,6 +162,23 @@ def test_m14_chunks_that_are_mostly_gone_are_put_together(tmp_path: Path) -> Non
     store.close()
 
 
+def test_m24_what_comes_after_everything_left_is_not_taken_for_archived(tmp_path: Path) -> None:
+    """Numbers of records must not be given again, even if the highest are free."""
+    store = SqliteStore(tmp_path / "s.thyme", chunk_size=CHUNK)
+    catalogue = filled(store, photos(8))
+    for number in range(8):
+        catalogue.forget(key(number))
+    catalogue.add(photo(9), b"", 0)
+    marks = store.read("SELECT * FROM archived")
+    store.commit()
+    store.close()
+
+    store = SqliteStore(tmp_path / "s.thyme", chunk_size=CHUNK)
+    assert list(store.history(OBJECTS)) == [photo(9)]
+    assert store.read("SELECT * FROM archived") == marks != [], "nothing had to be made anew"
+    store.close()
+
+
 def test_m29_life_spans_end_for_what_is_archived_too(tmp_path: Path) -> None:
     many = [photo(n, at_us=n, expires_us=100 + n) for n in range(20)]
     store = SqliteStore(tmp_path / "s.thyme", chunk_size=CHUNK)

@@ -75,8 +75,7 @@ def make_node(
     match world.substrate:
         case "es":
             assert world.server is not None
-            durable = node_id == world.server and store.durable
-            es = replace(es_config(world, durable=durable), broker=broker)
+            es = replace(es_config(world), broker=broker)
             return over_dsdv(
                 EsNode(node_id, world.server, store, rng, es, warden), rng, config=DSDV
             )
@@ -125,13 +124,13 @@ def middle_of(world: WorldInfo) -> Point:
     return world.area.width_m / 2, world.area.height_m / 2
 
 
-def es_config(world: WorldInfo, *, durable: bool) -> EsConfig:
-    """The settings of a node of ES; `durable` says whether it is a server with a disk."""
+def es_config(world: WorldInfo) -> EsConfig:
+    """The settings of a node of ES."""
     return replace(
         ES_ROBUST,
         broker=_BROKER,
         subscriber=_SUBSCRIBER,
-        guarantees=Guarantees(copies_max=1, durable=durable),
+        guarantees=Guarantees(copies_max=1, durable=world.durable),
         world_ends_us=world.ends_us,
     )
 

@@ -207,6 +207,7 @@ def _new_world(wanted: Wanted, node_id: NodeId, rng: Random) -> WorldInfo:
         server=node_id if substrate == "es" else None,
         closed=wanted.secret is not None,
         origin=wanted.origin,
+        durable=substrate == "es" and wanted.data is not None,
     )
     check_world(world)
     return world

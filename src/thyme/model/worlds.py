@@ -62,6 +62,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     """Whether only those who know its secret are in it (B5)."""
     origin: Origin | None = None
     """Where the south-west corner of its area is, if that is known."""
+    durable: bool = False
+    """Whether what its server acknowledges is on a disk (M30)."""
 
     def __post_init__(self) -> None:
         check_world_name(self.name)

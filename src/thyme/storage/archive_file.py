@@ -193,6 +193,9 @@ class ArchiveFile:
     def write_marks(self, last_record: int, chunks_made: int) -> None:
         """See `marks`."""
         self._tables.write("REPLACE INTO archived VALUES (0, ?, ?)", (last_record, chunks_made))
+        # SQLite numbers a record by the highest number there is: this one keeps later ones above
+        # the last that was archived, even if all others go.
+        self._tables.write("REPLACE INTO record (shelf, key, value) VALUES ('archived', '', x'')")
 
     def drop(self, chunk: Outline) -> None:
         """Forgets a chunk; the records stay."""

@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 _RECORDS = """
 CREATE TABLE record (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     shelf TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, UNIQUE (shelf, key));
 """
 
