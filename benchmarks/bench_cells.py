@@ -25,8 +25,9 @@ from typing import Any
 
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.streams import stream
+from thyme.protocol.cell_messages import CellBeacon
 from thyme.protocol.cells import CellId, CellTarget, Detour
-from thyme.protocol.messages import CellBeacon, CellPacket, FetchStatus
+from thyme.protocol.messages import CellPacket, FetchStatus
 from thyme.protocol.node import (
     Action,
     Broadcast,

@@ -27,6 +27,7 @@ ROOMS = (
     "routing/cells/geographic",
     "routing/cells/memory",
     "routing/cells/neighbours",
+    "routing/cells/presence",
     "routing/cells/window",
     "routing/dsdv",
     "routing/news",

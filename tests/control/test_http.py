@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from tests.control.pages import Pages, a_node
-from thyme.control import openapi
+from thyme.control import logs, openapi
 from thyme.control.server import offer
+from thyme.control.status import inner_of
 from thyme.model.errors import OptionError
+from thyme.model.worlds import Area
+from thyme.substrates.dcs.node import DcsNode
 
 STRANGER = "o@" + "ff" * 16
 
@@ -286,6 +289,19 @@ def test_status_and_metrics_count_what_happened(
     loop.run_until_complete(story())
 
 
+def test_b5_status_counts_what_a_node_of_a_cell_leaves_out() -> None:
+    async def story() -> None:
+        async with a_node(area=Area(400, 200), cell_m=40.0) as pages:
+            inner = inner_of(pages.live.node)
+            assert isinstance(inner, DcsNode)
+            inner.dropped["no such cell"] += 1
+            inner.service.dropped["over_quota"] += 2
+            _, status = await pages.ask("GET", "/v1/status")
+            assert status["dropped"] == {"no such cell": 1, "over_quota": 2}
+
+    asyncio.run(story())
+
+
 def test_what_is_offered_is_described_and_what_is_described_is_offered(
     node: tuple[asyncio.AbstractEventLoop, Pages],
 ) -> None:
@@ -320,3 +336,20 @@ def test_the_control_interface_stays_on_loopback() -> None:
                 await offer(pages.app, host, 0)
 
     asyncio.run(story("0.0.0.0"))
+
+
+def test_m25_what_is_no_http_is_refused_and_not_a_mistake_of_ours(
+    node: tuple[asyncio.AbstractEventLoop, Pages], caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, pages = node
+    host, port = pages.url.removeprefix("http://").split(":")
+
+    async def story() -> bytes:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX-Odd: \x00\r\n\r\n")
+        answer = await reader.readline()
+        writer.close()
+        return answer
+
+    assert b" 400 " in loop.run_until_complete(story())
+    assert [logs.is_ours(record) for record in caplog.records] == [False], "not for the log"

@@ -8,10 +8,21 @@ from hypothesis import strategies as st
 
 from tests.live.pipe import ALICE, BOB, CAROL, WORLD, Pipe
 from thyme.live.budget import Rate
-from thyme.live.datagrams import BODY_BYTES_MAX, Cast, Content, Got, Part, encode, tag_of
+from thyme.live.datagrams import (
+    BODY_BYTES_MAX,
+    DATAGRAM_BYTES_MAX,
+    Cast,
+    Content,
+    Got,
+    Part,
+    decode,
+    encode,
+    tag_of,
+)
 from thyme.live.incoming import Bounds
 from thyme.live.link import LinkConfig
 from thyme.live.outgoing import Pace
+from thyme.model.errors import DecodeError
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.messages import Message, ObjectData
@@ -210,6 +221,21 @@ def test_garbage_is_counted_and_dropped(datagram: bytes) -> None:
 
     assert pipe.came == []
     assert pipe.links[ALICE].dropped.total() == 1
+
+
+@pytest.mark.parametrize("over", [1, 100_000])
+def test_what_is_larger_than_a_datagram_may_be_is_counted_and_dropped(over: int) -> None:
+    """M25: it is a good one otherwise."""
+    pipe = met()
+    fits = encode(tag_of(WORLD), b"12345678", CAROL, Cast(b""))
+    large = encode(tag_of(WORLD), b"12345678", CAROL, Cast(bytes(DATAGRAM_BYTES_MAX + over)))
+    before = pipe.links[ALICE].dropped.copy()
+    pipe.inject(ALICE, large)
+
+    assert (pipe.links[ALICE].dropped - before).total() == 1
+    with pytest.raises(DecodeError):
+        decode(large)
+    decode(fits)
 
 
 @settings(max_examples=200)

@@ -13,7 +13,7 @@ from tests.live.test_link import parcel
 from thyme.live import seal as seals
 from thyme.live.datagrams import Cast, decode, encode, tag_of
 from thyme.live.link import Link, LinkConfig
-from thyme.live.seal import WINDOW, Opened, Seal, Window, world_key
+from thyme.live.seal import WINDOW, Opened, Seal, Window, check_secret, world_key
 from thyme.model.errors import DecodeError, OptionError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo
@@ -122,7 +122,7 @@ def test_the_same_secret_makes_another_key_in_another_world() -> None:
 
 def test_a_secret_that_is_guessed_at_once_is_refused() -> None:
     with pytest.raises(OptionError, match="8 letters"):
-        world_key("short", WORLD)
+        check_secret("short")
 
 
 def test_no_nonce_is_used_twice_and_nothing_shows() -> None:

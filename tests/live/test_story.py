@@ -7,19 +7,23 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from signal import SIGTERM
+from urllib.request import urlopen
 
+import aiohttp
 import pytest
 
 import thyme
 from tests.live.nodes import NodeProcess, free_group, running
-from thyme.cli import main
+from thyme.app.remote import NoNodeError, status_of
+from thyme.cli import client, main
 
 THYME = [sys.executable, "-m", "thyme.cli"]
 PHOTO = b"\xff\xd8 a photo " + bytes(range(256)) * 40
 
 
 def test_one_publishes_and_the_other_hears_of_the_past_and_of_the_new(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M13, M15, M19, M21: the story of the README, with LS."""
     photo, copy, group = tmp_path / "photo.jpg", tmp_path / "copy.jpg", free_group()
@@ -44,7 +48,10 @@ def test_one_publishes_and_the_other_hears_of_the_past_and_of_the_new(
             first = json.loads(terminal.stdout.readline())
             assert main([*publish, "--tags", "late"]) == 0
             second = json.loads(terminal.stdout.readline())
+            assert json.loads(urlopen(f"{other.url}/v1/status").read())["subscriptions_own"] == 1
             terminal.terminate()
+            assert terminal.wait() == 128 + SIGTERM
+        assert json.loads(urlopen(f"{other.url}/v1/status").read())["subscriptions_own"] == 0
         new = capsys.readouterr().out.strip()
 
         assert (first["key"], first["past"], first["summary"]) == (past, True, "79' Éder!")
@@ -54,7 +61,9 @@ def test_one_publishes_and_the_other_hears_of_the_past_and_of_the_new(
 
         assert main(["delete", past, "--node", other.url]) == 2
         assert "only" in capsys.readouterr().err
-        assert main(["delete", past, "--node", one.url]) == 0
+        assert main(["delete", past, "--node", one.url, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"key": past}
+        monkeypatch.setattr(client, "PATIENCE_S", 0.1)
         assert main(["retrieve", new, "--node", "http://127.0.0.1:1"]) == 2
         assert "no node answers" in capsys.readouterr().err
         assert main(["status", "--node", one.url]) == 0
@@ -62,6 +71,28 @@ def test_one_publishes_and_the_other_hears_of_the_past_and_of_the_new(
         around = ["--interface", "127.0.0.1", "--group", group, "--seconds", "1.5"]
         assert main(["worlds", *around]) == 0
         assert capsys.readouterr().out == "lisbon  ls  w\n"
+
+
+def test_a_command_waits_for_a_node_that_is_coming_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Both lines of a terminal may be pasted at once."""
+    tries = []
+
+    async def ask() -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            async with aiohttp.ClientSession() as session:
+                await status_of(session, "http://127.0.0.1:1")
+        return "here"
+
+    async def ask_another() -> str:
+        raise NoNodeError("that is no node")
+
+    assert asyncio.run(client.patiently(ask)) == "here"
+    assert capsys.readouterr().err == "thyme: waiting for a node, 10 s at most\n"
+    with pytest.raises(NoNodeError, match="that is no node"):
+        asyncio.run(client.patiently(ask_another))
 
 
 def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(tmp_path: Path) -> None:

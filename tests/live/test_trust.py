@@ -31,6 +31,7 @@ from thyme.model.records import DeleteRecord, UnsubscribeRecord, text_of
 from thyme.model.subscriptions import Subscription, SubscriptionKey
 from thyme.model.tags import Tag
 from thyme.model.worlds import Area
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, CellTarget, Indexed, Replica
 from thyme.protocol.node import Action, Asked, Input, Started, Tell
@@ -149,7 +150,7 @@ def test_b5_nobody_is_believed_in_anothers_name(substrate: str) -> None:
                 lies = forged(alice.node_id, key.oid, feed.sid)
                 if substrate == "dcs":
                     listed = Indexed(a_lie(alice.node_id), (Replica(HERE),))
-                    lies += [wire.IndexObject(6, listed), wire.NodeMoved(7, (feed.sid,))]
+                    lies += [cell_wire.IndexObject(6, listed), cell_wire.NodeMoved(7, (feed.sid,))]
                 else:
                     lies.append(wire.Letter(6, wire.Notify(a_lie(alice.node_id), ())))
                 to, port = first.host.node_id, mallory._asker._port

@@ -16,6 +16,7 @@ from tests.control.pages import a_node, a_place
 from tests.live.nodes import free_group
 from thyme.app.world import Opened, World
 from thyme.cli import main
+from thyme.control import server
 from thyme.live.discovery import hear_worlds, pick
 from thyme.live.interfaces import address_of
 from thyme.live.making import check_world
@@ -141,6 +142,7 @@ def test_b5_a_node_is_who_holds_its_key(tmp_path: Path) -> None:
     [
         ({"substrate": "solo", "create": True}, "a substrate is one of"),
         ({"area": Area(1, 1)}, "--create"),
+        ({"secret": "short"}, "at least 8 letters"),
         ({"create": True, "wid": "w", "substrate": "dcs"}, "an area and a cell size"),
         (
             {"create": True, "wid": "w", "substrate": "ls", "area": Area(9, 9), "cell_m": 3.0},
@@ -280,6 +282,8 @@ def test_a_port_in_use_gets_clear_words(capsys: pytest.CaptureFixture[str]) -> N
 def test_no_permission_and_no_multicast_get_clear_words() -> None:
     for number, words in ((errno.EACCES, "no permission for port 80"), (errno.ENODEV, "multicast")):
         assert words in _words(OSError(number, "?"), Place(), 80)
+    http = server._words(OSError(errno.EACCES, "?"), "127.0.0.1", 80)
+    assert http == "no permission for port 80: choose one above 1023"
 
 
 def test_an_interface_is_found_by_its_name() -> None:

@@ -24,6 +24,7 @@ from thyme.model.records import (
     vouched,
 )
 from thyme.model.subscriptions import SignedTerms, Subscription
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Matched, Place, Proven
 from thyme.protocol.node import Broadcast, Send
@@ -31,7 +32,7 @@ from thyme.protocol.warden import Warden
 
 MALLORY = NodeId(b"mallory")
 CELL = CellId(7)
-RECORDS = (Metadata, Subscription, Indexed, Interest, Matched, Grave, wire.CellState)
+RECORDS = (Metadata, Subscription, Indexed, Interest, Matched, Grave, cell_wire.CellState)
 ROUTING = (wire.Packet, wire.CellPacket, wire.CellSpread)
 """Opened by routing, which hands in what they bring."""
 
@@ -64,33 +65,33 @@ def whole(by: NodeId) -> list[wire.Message]:
     start = wire.PlacedSubscription(1, vouched_for(subscribe(1, by=ALICE), by), 20, a_place(ALICE))
     return [
         wire.InsertObject(1, a_photo(by), b""),
-        wire.HoldObject(a_photo(by), b""),
+        cell_wire.HoldObject(a_photo(by), b""),
         wire.Notify(a_photo(by), ()),
-        wire.IndexObject(1, listed),
-        wire.CellNotify(listed, ()),
+        cell_wire.IndexObject(1, listed),
+        cell_wire.CellNotify(listed, ()),
         wire.ObjectStatus(1, "there", a_photo(by)),
-        wire.CellStatus(1, "there", listed),
+        cell_wire.CellStatus(1, "there", listed),
         wire.SignedDelete(1, key(1, ALICE), Stamps(by).sign(DeleteRecord(key(1, ALICE)))),
         wire.SignedStop(1, stop.key, Stamps(by).sign(stop)),
         start,
         wire.PlacedSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20, a_place(by, ALICE)),
-        wire.SignedMove(1, (), (), a_place(by, ALICE)),
+        cell_wire.SignedMove(1, (), (), a_place(by, ALICE)),
         wire.Letter(1, wire.Notify(a_photo(by), ())),
         wire.Flooded(ALICE, 1, 0, start),
-        wire.FromCell(CELL, wire.CellStatus(1, "there", listed)),
+        wire.FromCell(CELL, cell_wire.CellStatus(1, "there", listed)),
     ]
 
 
 def many(by: NodeId) -> list[tuple[wire.Message, Callable[[Any], Any]]]:
     """Messages with a list, in which one record, of Alice, is as this one signs it."""
     listed = Indexed(a_photo(by), ())
-    state = wire.CellState(0, 0, 1)
+    state = cell_wire.CellState(0, 0, 1)
     return [
         (wire.Page(1, 1, (a_photo(by),), False), lambda m: m.items),
         (wire.OwnerPage(subscribe(1).key.sid, 1, (a_photo(by),), False), lambda m: m.items),
-        (wire.CellPage(1, 1, (listed,), False), lambda m: m.items),
-        (wire.CellNews((Matched(listed, ()),)), lambda m: m.items),
-        (wire.IndexAgain(1, (listed,)), lambda m: m.objects),
+        (cell_wire.CellPage(1, 1, (listed,), False), lambda m: m.items),
+        (cell_wire.CellNews((Matched(listed, ()),)), lambda m: m.items),
+        (cell_wire.IndexAgain(1, (listed,)), lambda m: m.objects),
         (wire.JoinReply(1, 0, 1, (vouched_for(subscribe(1), by),)), lambda m: m.subscriptions),
         *(
             (make(msgspec.structs.replace(state, **{field: (record,)})), found)
@@ -105,11 +106,11 @@ def many(by: NodeId) -> list[tuple[wire.Message, Callable[[Any], Any]]]:
             for make, found in (
                 (lambda state: state, lambda m, field=field: getattr(m, field)),
                 (
-                    lambda state: wire.HandOver(1, CELL, state),
+                    lambda state: cell_wire.HandOver(1, CELL, state),
                     lambda m, field=field: getattr(m.state, field),
                 ),
                 (
-                    lambda state: wire.BackUp(1, CELL, 1, state),
+                    lambda state: cell_wire.BackUp(1, CELL, 1, state),
                     lambda m, field=field: getattr(m.state, field),
                 ),
             )
@@ -150,8 +151,8 @@ def test_b5_what_is_forged_is_left_out_of_a_list(at: int) -> None:
         wire.StopSubscription(1, subscribe(1, by=ALICE).key),
         wire.StartSubscription(1, subscribe(1, by=ALICE), 20),
         wire.StartSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20),
-        wire.NodeMoved(1),
-        wire.SignedMove(1),
+        cell_wire.NodeMoved(1),
+        cell_wire.SignedMove(1),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -172,9 +173,9 @@ def test_b5_graves_that_nobody_signed_are_passed_over() -> None:
     ours = warden(BOB, places=True)
     left = (Grave(str(key(1)), "deleted", 5), Grave(str(key(2)), "expired", 5))
     nonsense = (Grave("nobody's", "cancelled", Proven(5, b"")),)
-    state = wire.CellState(0, 0, 1, buried_objects=left, buried_subscriptions=nonsense)
+    state = cell_wire.CellState(0, 0, 1, buried_objects=left, buried_subscriptions=nonsense)
 
-    assert ours.admit(ALICE, state) == wire.CellState(0, 0, 1)
+    assert ours.admit(ALICE, state) == cell_wire.CellState(0, 0, 1)
     assert ours.dropped == {"not genuine: delete": 1, "not genuine: unsubscribe": 1}
 
 
@@ -184,7 +185,7 @@ def test_b5_every_message_that_brings_records_is_looked_at() -> None:
             return True
         return kind == wire.Message or any(map(brings, typing.get_args(kind)))
 
-    own = (wire.DeleteObject, wire.StopSubscription, wire.NodeMoved)
+    own = (wire.DeleteObject, wire.StopSubscription, cell_wire.NodeMoved)
     bringing = {
         kind
         for kind in typing.get_args(wire.Message)
@@ -201,7 +202,7 @@ def test_b5_a_node_signs_what_it_says_in_its_own_name() -> None:
         wire.DeleteObject(1, key(1, ALICE)),
         wire.StopSubscription(1, subscription.key),
         wire.StartSubscription(1, subscription, 20),
-        wire.NodeMoved(1, (subscription.key.sid,)),
+        cell_wire.NodeMoved(1, (subscription.key.sid,)),
     ):
         assert theirs.admit(ALICE, mine.sign(said, 5, CELL)) is not None, said
     assert not theirs.dropped

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from random import Random
@@ -16,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.builders import conjunctions, frame, key, photo
+from tests.hashing import printed
 from tests.query.twin_history import HistoryTwin
 from thyme.model.frames import ALWAYS, INSTANT_MAX_US, TimeFrame
 from thyme.model.metadata import Metadata
@@ -351,16 +349,7 @@ for query in ("a", "a & (b | c) & !d", "a & !b | c & d"):
     print(index.total(wanted, ALWAYS), [str(m.key) for m in index.latest(wanted, ALWAYS, 50)])
 print([(chunk.number, chunk.live) for chunk in index._chunks])
 """
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "2")
-    }
-    assert len(printed) == 1
+    assert len(printed(program, hash_seeds="012")) == 1
 
 
 # --- The twin ---------------------------------------------------------------------------------

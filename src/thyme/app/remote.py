@@ -43,6 +43,8 @@ class NoNodeError(InputError):
     """Where a node should be, there is none."""
 
     code = "no_node"
+    silent = False
+    """Whether nobody listens there at all; a node may be about to."""
 
 
 async def open_remote(url: str, name: str | None) -> Opened:
@@ -89,7 +91,9 @@ async def status_of(session: ClientSession, base: str) -> Status:
 def _no_node(base: str, error: Exception) -> NoNodeError:
     silent = isinstance(error, aiohttp.ClientConnectorError)
     words = "" if silent else f" ({str(error) or type(error).__name__})"
-    return NoNodeError(f"no node answers at {base}{words}; start one with: thyme node")
+    found = NoNodeError(f"no node answers at {base}{words}; start one with: thyme node")
+    found.silent = silent
+    return found
 
 
 def _info(status: Status) -> WorldInfo:

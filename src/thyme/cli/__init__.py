@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         _give_up_output()
-        return _complain(str(error))
+        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     return status
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
+import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from thyme.cli.node import need_live, runner
 from thyme.model.errors import InputError, OptionError, shown
@@ -26,8 +28,12 @@ if TYPE_CHECKING:
     from thyme.cli.commands import Commands
     from thyme.live.status import Status
 
+T = TypeVar("T")
 NODE = "http://127.0.0.1:8473"
 WATCH_S = 1.0
+PATIENCE_S = 10.0
+"""How long to wait for a node that may have been started just now."""
+AGAIN_S = 0.2
 TIMES = """\
 times:
   2h, 30m, 90s, 1d        so long ago for --since, so long from now for --until
@@ -110,6 +116,7 @@ def subscribe_command(args: Namespace) -> int:
             subscription = await world.subscribe(args.query, start, end, args.batch)
         else:
             subscription = await world.resume(args.resume)
+        _end_on_signals()
         try:
             if args.follow:
                 if args.keep:
@@ -130,6 +137,16 @@ def subscribe_command(args: Namespace) -> int:
     return _with_world(args, subscribe)
 
 
+def _end_on_signals() -> None:
+    """Whoever closes the terminal wants no more of it, as with Ctrl-C."""
+    import asyncio
+
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel, number)
+
+
 def retrieve_command(args: Namespace) -> int:
     """thyme retrieve KEY -o FILE"""
     from thyme.model.ids import Key
@@ -140,7 +157,8 @@ def retrieve_command(args: Namespace) -> int:
         from thyme.app.remote import fetch
 
         with _out(args.out) as write:
-            size = await fetch(args.node, f"/v1/objects/{key}", write)
+            page = f"/v1/objects/{key}"
+            size = await patiently(lambda: fetch(args.node, page, write))
         if args.json and args.out is not None:
             print(json.dumps({"key": str(key), "size": size, "file": str(args.out)}))
 
@@ -154,12 +172,24 @@ def delete_command(args: Namespace) -> int:
     from thyme.model.ids import Key
 
     key = Key.parse(args.key)
-    return _with_world(args, lambda world: world.delete(key))
+
+    async def delete(world: World) -> None:
+        await world.delete(key)
+        if args.json:
+            print(json.dumps({"key": str(key)}))
+
+    return _with_world(args, delete)
 
 
 def unsubscribe_command(args: Namespace) -> int:
     """thyme unsubscribe SID"""
-    return _with_world(args, lambda world: world.unsubscribe(args.sid))
+
+    async def unsubscribe(world: World) -> None:
+        await world.unsubscribe(args.sid)
+        if args.json:
+            print(json.dumps({"sid": args.sid}))
+
+    return _with_world(args, unsubscribe)
 
 
 def status_command(args: Namespace) -> int:
@@ -179,18 +209,21 @@ async def _status(args: Namespace) -> None:
     from thyme.app.remote import base_of, status_of
     from thyme.cli.terminal import Terminal
 
-    base = base_of(args.node)
+    base, terminal = base_of(args.node), Terminal()
     async with ClientSession() as session:
-        status = await status_of(session, base)
+        status = await patiently(lambda: status_of(session, base))
         if args.json:
             print(msgspec.json.encode(status).decode(), flush=True)
             while args.watch:
                 await asyncio.sleep(WATCH_S)
                 print(msgspec.json.encode(await status_of(session, base)).decode(), flush=True)
-        elif not args.watch:
-            Terminal().print(status_table(status))
+        elif not (args.watch and terminal.is_terminal):
+            terminal.print(status_table(status))
+            while args.watch:
+                await asyncio.sleep(WATCH_S)
+                terminal.print(status_table(await status_of(session, base)))
         else:
-            with Live(status_table(status), console=Terminal(), screen=True) as view:
+            with Live(status_table(status), console=terminal, screen=True) as view:
                 while True:
                     await asyncio.sleep(WATCH_S)
                     view.update(status_table(await status_of(session, base)))
@@ -239,11 +272,36 @@ def _with_world(args: Namespace, act: Callable[[World], Awaitable[object]]) -> i
     from thyme.app.world import World
 
     async def run() -> None:
-        async with World(lambda: open_remote(args.node, None)) as world:
+        async with World(lambda: patiently(lambda: open_remote(args.node, None))) as world:
             await act(world)
 
-    runner()(run())
+    from asyncio import CancelledError
+
+    try:
+        runner()(run())
+    except CancelledError as stopped:
+        return 128 + int(stopped.args[0])
     return 0
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Asks a node; where nobody listens, waits for a while for one that is coming up."""
+    import asyncio
+
+    from thyme.app.remote import NoNodeError
+
+    end_s = time.monotonic() + PATIENCE_S
+    said = False
+    while True:
+        try:
+            return await ask()
+        except NoNodeError as error:
+            if not error.silent or time.monotonic() >= end_s:
+                raise
+        if not said:
+            said = True
+            print(f"thyme: waiting for a node, {PATIENCE_S:g} s at most", file=sys.stderr)
+        await asyncio.sleep(AGAIN_S)
 
 
 def _show(note: Notification, as_json: bool) -> None:

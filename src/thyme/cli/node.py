@@ -54,7 +54,9 @@ def add_to(commands: Commands) -> None:
     """Adds the commands to the parser."""
     node = _parser(commands, "node", "be in a live world", "Run a node in a live world.", NODE)
     node.add_argument("--substrate", metavar="S", help="dcs, ls or es; default: the world's")
-    node.add_argument("--create", action="store_true", help="make the world, if it is not there")
+    node.add_argument(
+        "--create", action="store_true", help="make the world; an error if it is there"
+    )
     node.add_argument("--area", metavar="WxH", help="of a new world of dcs, in metres")
     node.add_argument("--cell", metavar="M", type=float, help="how wide a cell is; default: 40")
     node.add_argument("--position", metavar="X,Y", help="where the device is; default: the middle")

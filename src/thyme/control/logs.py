@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from aiohttp.http_exceptions import HttpProcessingError
+
 from thyme.model.errors import shortened
 
 _log = logging.getLogger("thyme")
@@ -22,6 +24,12 @@ def set_up(*, as_json: bool) -> None:
         log.handlers[:] = [handler]
         log.propagate = False
     _log.setLevel(logging.INFO)
+    logging.getLogger("aiohttp.server").addFilter(is_ours)
+
+
+def is_ours(record: logging.LogRecord) -> bool:
+    """Who sends what is no HTTP is told so; the log is not for the mistakes of others."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def event(name: str, **facts: Any) -> None:

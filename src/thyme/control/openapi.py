@@ -25,6 +25,10 @@ NAME_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"
 """The names that we draw, and some more; others may be written with percent signs."""
 KEY_PATTERN = "^[A-Za-z0-9._~-]{1,64}@([0-9a-f]{2}){1,32}$"
 
+_ASKED = [400, 409, 410, 504]
+"""How whatever a node is asked may fail: wrongly asked, too much at once, too late, or slow."""
+_WORDS = {"type": "string", "minLength": 1}
+
 
 @cache
 def document() -> Parts:
@@ -61,15 +65,17 @@ def _paths() -> Parts:
             "get": _page(
                 "An object's bytes, verified (M19)",
                 _raw("application/octet-stream"),
-                fails=[400, 404, 410, 502, 504],
+                fails=[400, 404, 409, 410, 502, 504],
             ),
             "delete": _page(
-                "Remove an object of one's own (M14)", _empty(), fails=[400, 403, 404, 410, 504]
+                "Remove an object of one's own (M14)",
+                _empty(),
+                fails=[400, 403, 404, 409, 410, 504],
             ),
         },
         "/v1/objects/{key}/metadata": {
             "parameters": [key],
-            "get": _page("What is known of a key (M32)", _answer("Known"), fails=[400, 410, 504]),
+            "get": _page("What is known of a key (M32)", _answer("Known"), fails=_ASKED),
         },
         "/v1/subscriptions": {
             "get": _page("The subscriptions of this node", _list("HeldSubscription"), fails=[410]),
@@ -77,12 +83,12 @@ def _paths() -> Parts:
                 "Be told of what matches, from the past and from now on (M15)",
                 _answer("Standing", 201),
                 body="Interest",
-                fails=[400, 409, 410, 504],
+                fails=[400, 409, 410, 429, 504],
             ),
         },
         "/v1/subscriptions/{sid}": {
             "parameters": [sid],
-            "delete": _page("End a subscription (M18)", _empty(), fails=[400, 404, 410, 504]),
+            "delete": _page("End a subscription (M18)", _empty(), fails=[404, *_ASKED]),
         },
         "/v1/subscriptions/{sid}/more": {
             "parameters": [sid],
@@ -90,7 +96,7 @@ def _paths() -> Parts:
                 "The next of the past (M17); they come as events",
                 _answer("MoreTold"),
                 body="MoreBatch",
-                fails=[400, 404, 410, 504],
+                fails=[404, *_ASKED],
             ),
         },
         "/v1/subscriptions/{sid}/events": {
@@ -112,12 +118,12 @@ def _search() -> Parts:
         "The most recent stored objects that match (M20)",
         _answer("Matches"),
         parameters=[
-            _option("query", "a formula over tags", {"type": "string"}, required=True),
+            _option("query", "a formula over tags", _WORDS, required=True),
             _option("start_us", "published then or later", instant),
             _option("end_us", "published then or earlier; default: now", instant),
             _option("limit", "how many at most; default: 20", count),
         ],
-        fails=[400, 410, 504],
+        fails=_ASKED,
     )
 
 
@@ -132,9 +138,9 @@ def _insert() -> Parts:
         "Store an object (M13): its bytes as the body, or as the field `data` of a form",
         _answer("Inserted", 201),
         parameters=[
-            _option("tags", "with commas between them", {"type": "string"}, required=True),
+            _option("tags", "with commas between them", _WORDS, required=True),
             _option("summary", "text; as the form's field `summary` also bytes"),
-            _option("oid", "its name among one's own; default: drawn"),
+            _option("oid", "its name among one's own; default: drawn", _WORDS),
             _option("life_s", "when to expire (M29)", {"type": "number", "exclusiveMinimum": 0}),
             _option("copies", "a guarantee (M30)", {"type": "integer", "minimum": 1}),
             _option("durable", "a guarantee (M30)", {"type": "boolean"}),
@@ -143,7 +149,7 @@ def _insert() -> Parts:
             "application/octet-stream": {"schema": {}},
             "multipart/form-data": {"schema": form},
         },
-        fails=[400, 409, 410, 413, 422, 504],
+        fails=[400, 409, 410, 413, 422, 429, 504],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import thyme
@@ -56,7 +57,7 @@ def look_at(live: LiveNode, board: Switchboard, started_us: int) -> Status:
         subscriptions_own=len(inner.subscriber),
         subscriptions_standing=_standing(inner),
         applications=board.lines,
-        dropped=dict(sorted((live.link.dropped + inner.dropped).items())),
+        dropped=dict(sorted((live.link.dropped + _left_out(inner)).items())),
         hint=live.link.hint,
     )
 
@@ -66,6 +67,11 @@ def inner_of(node: Node) -> EsNode | LsNode | DcsNode:
     inner = node.inner if isinstance(node, Relay) else node
     assert isinstance(inner, EsNode | LsNode | DcsNode)
     return inner
+
+
+def _left_out(inner: EsNode | LsNode | DcsNode) -> Counter[str]:
+    """What came to nothing; in a cell, also what others keep and this node did not (B5)."""
+    return inner.dropped + inner.service.dropped if isinstance(inner, DcsNode) else inner.dropped
 
 
 def _storage(live: LiveNode, inner: EsNode | LsNode | DcsNode) -> Storage:

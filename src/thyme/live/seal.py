@@ -39,10 +39,14 @@ _ALL = (1 << WINDOW) - 1
 _DATAGRAM, _HAIL = b"\x00", b"\x01"
 
 
-def world_key(secret: str, world: WorldInfo) -> bytes:
-    """The key of a world, from its secret; takes a moment, so that guessing takes long."""
+def check_secret(secret: str) -> None:
+    """Raises an error that says why a secret is none."""
     if len(secret) < SECRET_LETTERS_MIN:
         raise OptionError(f"a world's secret has at least {SECRET_LETTERS_MIN} letters")
+
+
+def world_key(secret: str, world: WorldInfo) -> bytes:
+    """The key of a world, from its secret; takes a moment, so that guessing takes long."""
     kdf = Scrypt(salt=b"thyme world " + world.wid.encode(), length=KEY_BYTES, n=2**14, r=8, p=1)
     return kdf.derive(secret.encode())
 

@@ -23,7 +23,7 @@ from thyme.live.identity import SEED_BYTES, Identity, Passport, keep_identity
 from thyme.live.link import Link, LinkConfig
 from thyme.live.making import QUOTA, check_world, make_node
 from thyme.live.notary import KeyNotary
-from thyme.live.seal import Seal, world_key
+from thyme.live.seal import Seal, check_secret, world_key
 from thyme.live.sockets import Place, Sockets
 from thyme.model.errors import OptionError, StoreError, WorldError, shown
 from thyme.model.ids import NodeId, draw_name
@@ -153,6 +153,8 @@ def _check(wanted: Wanted) -> None:
     if wanted.substrate is not None and wanted.substrate not in LIVE_SUBSTRATES:
         known = ", ".join(LIVE_SUBSTRATES)
         raise OptionError(f"a substrate is one of {known}, not {shown(wanted.substrate)}")
+    if wanted.secret is not None:
+        check_secret(wanted.secret)
     made = (wanted.area, wanted.cell_m, wanted.wid, wanted.ends_us, wanted.origin)
     if not wanted.create and any(option is not None for option in made):
         raise OptionError(

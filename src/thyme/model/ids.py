@@ -17,6 +17,8 @@ from thyme.model.errors import KeyFormatError, shown
 NodeId = NewType("NodeId", bytes)
 ObjectId = NewType("ObjectId", str)
 SubscriptionId = NewType("SubscriptionId", str)
+RequestNumber = int
+"""Chosen by the sender of a request, repeated by its retransmissions and its reply."""
 
 NODE_ID_BYTES_MAX = 32
 NAME_BYTES_MAX = 64

@@ -16,8 +16,8 @@ import msgspec
 
 from thyme.model.errors import OperationTimeoutError, RejectedError
 from thyme.model.frames import SECOND_US
-from thyme.model.ids import NodeId
-from thyme.protocol.messages import Ask, Reply, RequestNumber
+from thyme.model.ids import NodeId, RequestNumber
+from thyme.protocol.messages import Ask, Reply
 from thyme.protocol.outbox import Outbox
 
 

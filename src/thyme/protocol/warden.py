@@ -26,6 +26,7 @@ from thyme.model.records import (
     is_vouched,
 )
 from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Matched, Place, Proven
 from thyme.protocol.node import Action, Broadcast, Send
@@ -90,12 +91,12 @@ class Warden:
         return wire.PlacedSubscription(message.request, subscription, message.batch, place)
 
     def _sign_move(
-        self, message: wire.NodeMoved, now_us: int, cell: CellId | None
-    ) -> wire.NodeMoved:
+        self, message: cell_wire.NodeMoved, now_us: int, cell: CellId | None
+    ) -> cell_wire.NodeMoved:
         if cell is None:
             return message
         place = self._place(cell, now_us)
-        return wire.SignedMove(message.request, message.sids, message.keys, place)
+        return cell_wire.SignedMove(message.request, message.sids, message.keys, place)
 
     def _place(self, cell: CellId, now_us: int) -> Place:
         proof = self.notary.sign(LocationRecord(self._node_id, cell, now_us))
@@ -105,7 +106,7 @@ class Warden:
         wire.DeleteObject: _sign_delete,
         wire.StopSubscription: _sign_stop,
         wire.StartSubscription: _sign_start,
-        wire.NodeMoved: _sign_move,
+        cell_wire.NodeMoved: _sign_move,
         wire.Flooded: _sign_flood,
     }
 
@@ -137,20 +138,20 @@ class Warden:
         metadata = message.metadata
         return message if metadata is None or self._metadata(metadata) else None
 
-    def _cell_status(self, _: NodeId, message: wire.CellStatus) -> wire.Message | None:
+    def _cell_status(self, _: NodeId, message: cell_wire.CellStatus) -> wire.Message | None:
         indexed = message.indexed
         return message if indexed is None or self._indexed(indexed) else None
 
     def _page(self, _: NodeId, message: wire.Page | wire.OwnerPage) -> wire.Message | None:
         return _with(message, items=_those(message.items, self._metadata))
 
-    def _cell_page(self, _: NodeId, message: wire.CellPage) -> wire.Message | None:
+    def _cell_page(self, _: NodeId, message: cell_wire.CellPage) -> wire.Message | None:
         return _with(message, items=_those(message.items, self._indexed))
 
-    def _cell_news(self, _: NodeId, message: wire.CellNews) -> wire.Message | None:
+    def _cell_news(self, _: NodeId, message: cell_wire.CellNews) -> wire.Message | None:
         return _with(message, items=_those(message.items, self._matched))
 
-    def _again(self, _: NodeId, message: wire.IndexAgain) -> wire.Message | None:
+    def _again(self, _: NodeId, message: cell_wire.IndexAgain) -> wire.Message | None:
         return _with(message, objects=_those(message.objects, self._indexed))
 
     def _delete(self, _: NodeId, message: wire.DeleteObject) -> wire.Message | None:
@@ -170,14 +171,14 @@ class Warden:
         place = message.place if isinstance(message, wire.PlacedSubscription) else None
         return message if self._is_at(subscriber, place) else None
 
-    def _move(self, origin: NodeId, message: wire.NodeMoved) -> wire.Message | None:
-        place = message.place if isinstance(message, wire.SignedMove) else None
+    def _move(self, origin: NodeId, message: cell_wire.NodeMoved) -> wire.Message | None:
+        place = message.place if isinstance(message, cell_wire.SignedMove) else None
         return message if self._is_at(origin, place) else None
 
     def _join(self, _: NodeId, message: wire.JoinReply) -> wire.Message | None:
         return _with(message, subscriptions=_those(message.subscriptions, self._subscription))
 
-    def _state(self, _: NodeId, message: wire.CellState) -> wire.CellState:
+    def _state(self, _: NodeId, message: cell_wire.CellState) -> cell_wire.CellState:
         return _with(
             message,
             objects=_those(message.objects, self._indexed),
@@ -188,27 +189,27 @@ class Warden:
         )
 
     def _with_state(
-        self, origin: NodeId, message: wire.HandOver | wire.BackUp
+        self, origin: NodeId, message: cell_wire.HandOver | cell_wire.BackUp
     ) -> wire.Message | None:
         return _with(message, state=self._state(origin, message.state))
 
     _looks: ClassVar[dict[type, Callable[..., Any]]] = {
         **dict.fromkeys((wire.Letter, wire.Flooded, wire.FromCell), _carrier),
-        **dict.fromkeys((wire.InsertObject, wire.HoldObject, wire.Notify), _one_object),
-        **dict.fromkeys((wire.IndexObject, wire.CellNotify), _one_indexed),
+        **dict.fromkeys((wire.InsertObject, cell_wire.HoldObject, wire.Notify), _one_object),
+        **dict.fromkeys((cell_wire.IndexObject, cell_wire.CellNotify), _one_indexed),
         wire.ObjectStatus: _status,
-        wire.CellStatus: _cell_status,
+        cell_wire.CellStatus: _cell_status,
         **dict.fromkeys((wire.Page, wire.OwnerPage), _page),
-        wire.CellPage: _cell_page,
-        wire.CellNews: _cell_news,
-        wire.IndexAgain: _again,
+        cell_wire.CellPage: _cell_page,
+        cell_wire.CellNews: _cell_news,
+        cell_wire.IndexAgain: _again,
         **dict.fromkeys((wire.DeleteObject, wire.SignedDelete), _delete),
         **dict.fromkeys((wire.StopSubscription, wire.SignedStop), _stop),
         **dict.fromkeys((wire.StartSubscription, wire.PlacedSubscription), _start),
-        **dict.fromkeys((wire.NodeMoved, wire.SignedMove), _move),
+        **dict.fromkeys((cell_wire.NodeMoved, cell_wire.SignedMove), _move),
         wire.JoinReply: _join,
-        wire.CellState: _state,
-        **dict.fromkeys((wire.HandOver, wire.BackUp), _with_state),
+        cell_wire.CellState: _state,
+        **dict.fromkeys((cell_wire.HandOver, cell_wire.BackUp), _with_state),
     }
     """Every message that brings records, and how they are found in it."""
 

@@ -114,6 +114,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             if not getattr(self, field) >= 0:
                 raise InputError(f"{field} is not negative, but {getattr(self, field)}")
 
+    @property
+    def everything(self) -> float:
+        """All operations and notifications."""
+        stored = self.inserts + self.deletes + self.retrieves
+        return stored + self.subscribes + self.unsubscribes + self.notifications
+
 
 def workload_of(
     trace: Trace, notifications: Sequence[Expected], retrieve_probability: float = 0.0
@@ -197,12 +203,7 @@ def _es(work: Workload, route: float) -> Messages:
         subscribe=2 * work.subscribes * route,
         unsubscribe=2 * work.unsubscribes * route,
         notification=work.notifications * route,
-        hot_spot=work.inserts
-        + work.deletes
-        + work.retrieves
-        + work.subscribes
-        + work.unsubscribes
-        + work.notifications,
+        hot_spot=work.everything,
     )
 
 
@@ -236,12 +237,7 @@ def _dcs(work: Workload, route: float, cell: float) -> Messages:
         subscribe=work.subscribes * asking,
         unsubscribe=work.unsubscribes * asking,
         notification=work.notifications * route,
-        hot_spot=work.inserts
-        + work.deletes
-        + work.retrieves
-        + work.subscribes
-        + work.unsubscribes
-        + work.notifications,
+        hot_spot=work.everything,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from thyme.model.ids import Key, NodeId
+from thyme.model.ids import Key, NodeId, RequestNumber
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
 from thyme.protocol.cells import CellId
@@ -28,7 +28,6 @@ from thyme.protocol.messages import (
     Page,
     Refused,
     Reply,
-    RequestNumber,
     StartSubscription,
     StopSubscription,
 )

@@ -12,7 +12,7 @@ from typing import assert_never
 import msgspec
 
 from thyme.model.errors import OperationError
-from thyme.model.ids import NodeId, SubscriptionId
+from thyme.model.ids import NodeId, RequestNumber, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription
 from thyme.protocol import messages as wire
@@ -98,7 +98,7 @@ def page_for(broker: Broker, request: wire.FetchPage, now_us: int) -> PastPage:
     return broker.page(request.conjunctions, request.frame, request.count, request.before, now_us)
 
 
-def as_reply(number: wire.RequestNumber, page: PastPage) -> wire.Page:
+def as_reply(number: RequestNumber, page: PastPage) -> wire.Page:
     """A page as it travels."""
     return wire.Page(number, page.total, page.items, page.more)
 

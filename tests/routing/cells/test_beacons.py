@@ -6,8 +6,8 @@ import pytest
 
 from tests.routing.cells.field import SECOND_US, Ear, Field, name
 from thyme.model.streams import stream
+from thyme.protocol.cell_messages import CellBeacon
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import CellBeacon
 from thyme.protocol.node import Action, Broadcast, SetTimer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, Sighting

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.routing.cells.field import Field, name, question
+from thyme.protocol.cell_messages import CellBeacon
 from thyme.protocol.cells import CellId, CellTarget
-from thyme.protocol.messages import CellBeacon, CellPacket
+from thyme.protocol.messages import CellPacket
 from thyme.routing.cells import Grid, To
 
 STREET = Grid(columns=8, rows=1)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from tests.routing.cells.field import Field, name, question
 from thyme.model.ids import NodeId
+from thyme.protocol.cell_messages import CellBeacon
 from thyme.protocol.cells import CellId, CellTarget, Detour
-from thyme.protocol.messages import CellBeacon, CellPacket, CellSpread, Message
+from thyme.protocol.messages import CellPacket, CellSpread, Message
 from thyme.routing.cells import CellsConfig, Grid
 
 GRID = Grid.covering(160.0, 120.0)

@@ -9,8 +9,9 @@ import pytest
 from tests.routing.cells.field import Field, Place, name, question
 from thyme.model.ids import NodeId
 from thyme.model.streams import stream
+from thyme.protocol.cell_messages import Undelivered
 from thyme.protocol.cells import CellId, CellTarget, Detour
-from thyme.protocol.messages import CellPacket, CellSpread, Done, Undelivered
+from thyme.protocol.messages import CellPacket, CellSpread, Done
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (
     Arrival,

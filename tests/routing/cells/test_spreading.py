@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from tests.builders import ALICE, BOB, CAROL, key, photo
 from thyme.model.ids import NodeId
+from thyme.protocol.cell_messages import AnnounceReplica, HoldObject, SpreadHeard
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import (
-    AnnounceReplica,
-    CellSpread,
-    DeleteObject,
-    FetchObject,
-    HoldObject,
-    Message,
-    SpreadHeard,
-)
+from thyme.protocol.messages import CellSpread, DeleteObject, FetchObject, Message
 from thyme.protocol.node import Action, Broadcast, Send
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellsConfig

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.substrates.dcs.town import LONE, SETTLED_S, STREET, Town, in_cell, tag_in
-from thyme.protocol import messages as wire
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import requests as asked
 from thyme.protocol.cells import CellId
 from thyme.substrates.dcs.config import PAPER, BackupConfig
@@ -89,7 +89,7 @@ def test_b1_whoever_got_it_back_may_die_at_once_and_nothing_is_lost() -> None:
     town.run(5)
     assert set(town.index("eve")) == {"photo"}
 
-    backups = [packet.message for name, packet in town.messages(wire.BackUp) if name == "eve"]
+    backups = [packet.message for name, packet in town.messages(cell_wire.BackUp) if name == "eve"]
     assert all(not backup.state.objects for backup in backups)  # type: ignore[union-attr]
     town.go("eve")
     town.run(8)
@@ -103,7 +103,7 @@ def test_b1_changes_are_merged_over_a_short_time() -> None:
         town.insert("dan", f"photo-{number}", tag_in(4), seconds=0.05)
     town.run(2)
 
-    backups = [packet.message for name, packet in town.messages(wire.BackUp) if name == "cat"]
+    backups = [packet.message for name, packet in town.messages(cell_wire.BackUp) if name == "cat"]
     assert [len(backup.state.objects) for backup in backups] == [5]  # type: ignore[union-attr]
 
 
@@ -111,13 +111,15 @@ def test_b1_a_cell_with_enough_nodes_needs_none() -> None:
     town = Town(STREET, config=SAFE)
     town.insert("dan", "photo", tag_in(4))
     town.run(3)
-    assert town.messages(wire.BackUp) == []
+    assert town.messages(cell_wire.BackUp) == []
 
     town = Town(STREET, config=SAFER)
     town.insert("dan", "photo", tag_in(4))
     town.run(3)
-    assert {name for name, _ in town.messages(wire.BackUp)} >= {"cat"}
-    assert "col" not in {name for name, _ in town.messages(wire.BackUp)}, "one of them is enough"
+    assert {name for name, _ in town.messages(cell_wire.BackUp)} >= {"cat"}
+    assert "col" not in {name for name, _ in town.messages(cell_wire.BackUp)}, (
+        "one of them is enough"
+    )
 
 
 def test_b1_when_a_cell_shrinks_all_of_it_is_kept_elsewhere() -> None:
@@ -185,7 +187,7 @@ def test_b1_a_backup_is_bounded() -> None:
     town = Town(LONE, config=msgspec.structs.replace(PAPER, backup=few))
     backups = town.nodes["bea"].dynamics.backups
     for cell in range(8):
-        backups.keep(CellId(cell), CellId(1), wire.CellState(0, 0, 1), 10_000_000)
+        backups.keep(CellId(cell), CellId(1), cell_wire.CellState(0, 0, 1), 10_000_000)
     backups.check()
 
     assert [CellId(cell) in backups for cell in (5, 6, 7)] == [False, True, True]

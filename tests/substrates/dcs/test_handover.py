@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.substrates.dcs.town import LONE, SETTLED_S, STREET, Town, in_cell, tag_in
 from thyme.model.ids import NodeId
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
 from thyme.protocol.cells import CellId, CellTarget
@@ -69,9 +70,9 @@ def test_d24_only_one_of_the_proxy_hands_over_and_it_is_not_matched_again() -> N
     town.come("eve")
     town.run(15)
 
-    givers = {name for name, _ in town.messages(wire.HandOver)}
+    givers = {name for name, _ in town.messages(cell_wire.HandOver)}
     assert givers == {"bea"}
-    assert town.messages(wire.CellNotify) == []
+    assert town.messages(cell_wire.CellNotify) == []
 
 
 def test_d24_an_object_published_before_the_keys_are_there_is_matched_when_they_come() -> None:
@@ -135,7 +136,7 @@ def test_d24_who_is_not_the_last_hands_nothing_over() -> None:
 
     town.move("cat", in_cell(5), settle_s=SETTLED_S)
 
-    assert town.messages(wire.HandOver) == []
+    assert town.messages(cell_wire.HandOver) == []
 
 
 def test_d24_the_wards_of_a_cell_that_becomes_empty_go_to_their_own_proxies() -> None:
@@ -224,7 +225,7 @@ def test_d15_old_state_that_is_handed_over_does_not_bring_back_what_was_deleted(
     [old] = town.nodes["cat"].index.objects()
     town.finish("dan", asked.Delete, key=gone)
 
-    late = wire.HandOver(7, CellId(4), wire.CellState(0, 0, 1, objects=(old,)))
+    late = cell_wire.HandOver(7, CellId(4), cell_wire.CellState(0, 0, 1, objects=(old,)))
     packet = wire.CellPacket(NodeId(b"old"), CellId(3), 1, 0, (CellTarget(CellId(4)),), late)
     town.receive("cat", "bea", packet)
     town.run(2)
@@ -243,7 +244,7 @@ def test_a_stranger_who_claims_a_cell_in_its_beacon_cannot_make_keys_vanish() ->
 
     for _ in range(10):
         for name in ("bea", "ben", "cat", "col"):
-            beacon = wire.CellBeacon(CellId(3), True, bytes(12), b"")
+            beacon = cell_wire.CellBeacon(CellId(3), True, bytes(12), b"")
             town.receive(name, "mal", beacon)
         town.run(2)
 
@@ -256,7 +257,7 @@ def test_a_stranger_who_claims_a_cell_in_its_beacon_cannot_make_keys_vanish() ->
 def test_a_stranger_cannot_have_a_cell_forget_by_saying_that_all_is_handed_over() -> None:
     town = Town({**STREET, "eve": in_cell(3)}, absent=("eve",))
     key = town.insert("dan", "photo", tag_in(3))
-    lie = wire.HandedOver(CellId(3), (key,))
+    lie = cell_wire.HandedOver(CellId(3), (key,))
     spread = wire.CellSpread(NodeId(b"ben"), CellId(2), 99, 0, CellId(2), CellId(2), lie)
 
     town.receive("bea", "ben", spread)

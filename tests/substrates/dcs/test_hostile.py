@@ -11,6 +11,7 @@ from tests.substrates.dcs.town import ROW, STREET, Town, in_cell, tag_in
 from tests.wire.strategies import any_message
 from thyme.model.ids import NodeId
 from thyme.model.streams import stream
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
 from thyme.protocol.cells import CellId, CellTarget, Indexed, Interest, Replica
@@ -33,7 +34,7 @@ def a_node() -> DcsNode:
     node.handle(Started(), 0)
     node.handle(TimerFired(JoinTimer()), 3_000_000)
     assert node.routing.serving
-    node.handle(Received(BEA, wire.CellBeacon(CellId(3), True, bytes(12), b"")), 3_000_001)
+    node.handle(Received(BEA, cell_wire.CellBeacon(CellId(3), True, bytes(12), b"")), 3_000_001)
     return node
 
 
@@ -62,12 +63,12 @@ NOWHERE = CellId(40_000)
 @pytest.mark.parametrize(
     "message",
     [
-        wire.IndexObject(1, Indexed(photo(1, by=ALICE), (Replica(NOWHERE),))),
-        wire.CellNotify(Indexed(photo(1), (), (Replica(NOWHERE, ALICE),)), ()),
+        cell_wire.IndexObject(1, Indexed(photo(1, by=ALICE), (Replica(NOWHERE),))),
+        cell_wire.CellNotify(Indexed(photo(1), (), (Replica(NOWHERE, ALICE),)), ()),
         wire.FromCell(
-            CellId(1), wire.CellPage(1, 1, (Indexed(photo(1), (Replica(NOWHERE),)),), False)
+            CellId(1), cell_wire.CellPage(1, 1, (Indexed(photo(1), (Replica(NOWHERE),)),), False)
         ),
-        wire.CellState(1, 0, 1, interests=(Interest(subscribe(1), NOWHERE),)),
+        cell_wire.CellState(1, 0, 1, interests=(Interest(subscribe(1), NOWHERE),)),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -88,7 +89,9 @@ def test_a_node_that_claims_another_s_name_cannot_make_it_lose_what_it_holds() -
     """The bytes in a `HoldObject` must be those that its metadata describes (M19)."""
     town = Town(STREET)
     key = town.insert("ann", "photo", tag_in(2))
-    forged = wire.HoldObject(town.nodes["bea"].index.broker.catalogue.history.get(key), b"forged")  # type: ignore[arg-type]
+    metadata = town.nodes["bea"].index.broker.catalogue.history.get(key)
+    assert metadata is not None
+    forged = cell_wire.HoldObject(metadata, b"forged")
     dan = town.nodes["dan"]
     dan.routing.send([To(CellId(0))], forged, town.links.kernel.now_us)
     town.finish("dan", asked.ListSubscriptions)

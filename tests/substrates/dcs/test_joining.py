@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from tests.builders import photo
 from tests.substrates.dcs.town import STREET, Town, in_cell, tag_in
 from thyme.model.ids import NodeId
-from thyme.protocol import messages as wire
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import requests as asked
+from thyme.protocol.cells import CellId, Indexed, Replica
 from thyme.substrates.dcs.config import PAPER, JoiningConfig
 from thyme.substrates.dcs.joining import Phase
 from thyme.substrates.dcs.replicas import Role
@@ -48,7 +50,7 @@ def test_d23_a_node_that_hears_nobody_in_its_cell_is_alone_and_starts() -> None:
 
     assert [node.joining.phase for node in town.nodes.values()] == [Phase.ALONE] * 2
     assert all(node.routing.serving for node in town.nodes.values())
-    assert town.messages(wire.FetchCellState) == []
+    assert town.messages(cell_wire.FetchCellState) == []
 
 
 def test_d23_state_comes_in_parts_of_bounded_size() -> None:
@@ -61,7 +63,7 @@ def test_d23_state_comes_in_parts_of_bounded_size() -> None:
     town.come("abe")
     town.run(6)
 
-    parts = [packet.message for _, packet in town.messages(wire.CellState)]
+    parts = [packet.message for _, packet in town.messages(cell_wire.CellState)]
     assert len(parts) > 5
     assert all(size_of(part) < 400 + 150 for part in parts)
     assert {part.part for part in parts} == set(range(len(parts)))  # type: ignore[union-attr]
@@ -77,22 +79,31 @@ def test_d23_an_answer_that_does_not_come_is_asked_for_again_then_the_node_is_al
     abe = town.come("abe")
     town.run(20)
 
-    asks = {packet.number for _, packet in town.messages(wire.FetchCellState)}
+    asks = {packet.number for _, packet in town.messages(cell_wire.FetchCellState)}
     assert len(asks) == PAPER.joining.tries_max
     assert abe.joining.phase is Phase.ALONE
     assert abe.routing.serving
 
 
-def test_d23_what_a_neighbour_of_another_cell_tells_is_not_state() -> None:
-    town = Town(STREET)
-    strange = wire.CellState(0, 0, 1, held=())
-    ann = town.nodes["ann"]
-    before = list(ann.index.objects())
+def test_d23_only_what_the_entry_point_tells_is_state() -> None:
+    town = Town(STREET, absent=("abe",))
+    town.nodes["ann"].joining.on_request = lambda *_: None  # type: ignore[method-assign]
+    abe = town.come("abe")
+    while abe.joining.phase is not Phase.ASKING:
+        town.run(0.1)
+    request = town.messages(cell_wire.FetchCellState)[-1][1].message
+    assert isinstance(request, cell_wire.FetchCellState)
+    true = Indexed(photo(1, tags=[tag_in(0)]), (Replica(CellId(4)),))
+    state = cell_wire.CellState(request.request, 0, 1, (true,))
 
-    ann.joining.on_state(NodeId(b"bea"), strange, town.links.kernel.now_us)
+    abe.joining.on_state(NodeId(b"bea"), state, town.links.kernel.now_us)
+    assert (list(abe.index.objects()), abe.joining.phase) == ([], Phase.ASKING)
+    other = msgspec.structs.replace(state, request=request.request + 1)
+    abe.joining.on_state(NodeId(b"ann"), other, town.links.kernel.now_us)
+    assert (list(abe.index.objects()), abe.joining.phase) == ([], Phase.ASKING)
 
-    assert list(ann.index.objects()) == before
-    assert ann.joining.phase in (Phase.ALONE, Phase.JOINED)
+    abe.joining.on_state(NodeId(b"ann"), state, town.links.kernel.now_us)
+    assert (list(abe.index.objects()), abe.joining.phase) == ([true], Phase.JOINED)
 
 
 def test_d23_d15_who_was_away_learns_what_was_deleted_and_cancelled_meanwhile() -> None:

@@ -7,6 +7,7 @@ import msgspec
 from tests.substrates.dcs.town import LONE, SETTLED_S, STREET, Town, in_cell, tag_in
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import NodeId
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
 from thyme.protocol.cells import CellId, CellTarget
@@ -138,10 +139,10 @@ def test_d21_at_each_border_the_cells_of_active_subscriptions_learn_where_a_node
     for cell in (1, 2):
         town.move("ann", in_cell(cell, 5), settle_s=1)
 
-    updates = [packet for name, packet in town.messages(wire.NodeMoved) if name == "ann"]
+    updates = [packet for name, packet in town.messages(cell_wire.NodeMoved) if name == "ann"]
     assert [[to.cell for to in packet.targets] for packet in updates] == [[4], [6], [4], [6]]
     told = updates[0].message
-    assert isinstance(told, wire.NodeMoved)
+    assert isinstance(told, cell_wire.NodeMoved)
     assert len(told.sids) == 2, "merged: one message for each cell"
     for name in ("cat", "col", "dan", "dot"):
         assert {interest.cell for interest in town.nodes[name].index.interests()} == {2}
@@ -186,9 +187,9 @@ def test_d21_subscriptions_and_objects_of_one_cell_go_in_one_message() -> None:
 
     town.run(SETTLED_S)
 
-    [(_, packet)] = town.messages(wire.NodeMoved)
+    [(_, packet)] = town.messages(cell_wire.NodeMoved)
     told = packet.message
-    assert isinstance(told, wire.NodeMoved)
+    assert isinstance(told, cell_wire.NodeMoved)
     assert len(told.sids) == len(told.keys) == 1
 
 
@@ -197,7 +198,7 @@ def test_d21_a_border_crossed_with_nothing_to_tell_costs_no_message() -> None:
 
     town.move("ann", in_cell(1, 5), settle_s=SETTLED_S)
 
-    assert town.messages(wire.NodeMoved) == []
+    assert town.messages(cell_wire.NodeMoved) == []
 
 
 # D22
@@ -254,14 +255,48 @@ def test_d22_a_cancelled_subscription_is_not_taken_up_again() -> None:
     town.move("dan", in_cell(5), settle_s=SETTLED_S)
 
     assert town.standing() == {}
-    assert town.messages(wire.NodeMoved) == []
+    assert town.messages(cell_wire.NodeMoved) == []
+
+
+def test_d22_who_is_said_to_have_failed_and_has_not_keeps_its_subscriptions() -> None:
+    """B5: a colleague who says so is not believed; each node sees for itself."""
+    town = Town(STREET)
+    town.subscribe("dan", tag_in(2))
+    gone = cell_wire.SubscriberGone(NodeId(b"dan"), CellId(6))
+    two = CellId(2)
+    town.receive("bea", "ben", wire.CellSpread(NodeId(b"ben"), two, 99, 0, two, two, gone))
+
+    town.run(10)
+
+    assert set(town.standing()) == {"bea", "ben"}
+    assert len(town.messages(cell_wire.CellNews)) == 1, "one question, one answer"
+    assert len(town.nodes["bea"].service.returned) == 0
+    town.insert("ann", "photo", tag_in(2))
+    assert town.heard("dan") == ["photo"]
+
+
+def test_d22_who_is_said_to_have_failed_is_asked_some_times_before_it_is_believed() -> None:
+    town = Town(STREET)
+    town.subscribe("dan", tag_in(2))
+    town.go("dan")
+    gone = cell_wire.SubscriberGone(NodeId(b"dan"), CellId(6))
+    two = CellId(2)
+    for number in (98, 99):
+        town.receive("bea", "ben", wire.CellSpread(NodeId(b"ben"), two, number, 0, two, two, gone))
+    town.run(2)
+    assert set(town.standing()) == {"bea", "ben"}
+
+    town.run(3)
+
+    assert set(town.standing()) == {"ben"}, "only bea was told"
+    assert len({packet.number for _, packet in town.messages(cell_wire.CellNews)}) == 3
 
 
 def test_d22_a_stranger_cannot_move_somebody_else_s_subscription() -> None:
     """M25: where a subscriber is, only its own messages say."""
     town = Town(STREET)
     begun = town.subscribe("dan", tag_in(2))
-    update = wire.NodeMoved(1, (begun.sid,))
+    update = cell_wire.NodeMoved(1, (begun.sid,))
     target = CellTarget(CellId(2))
     town.receive("bea", "cat", wire.CellPacket(NodeId(b"cat"), CellId(4), 1, 0, (target,), update))
     town.run(1)
@@ -294,7 +329,7 @@ def test_d21_what_others_of_the_cell_have_need_not_be_told_on_the_way() -> None:
 
     town.move("ann", in_cell(1), settle_s=1)
 
-    assert town.messages(wire.NodeMoved) == []
+    assert town.messages(cell_wire.NodeMoved) == []
 
 
 def test_d18_if_so_set_who_is_refused_by_all_asks_once_more_where_the_object_is() -> None:
@@ -323,7 +358,7 @@ def test_d22_if_so_set_who_comes_back_says_where_it_is_and_gets_what_waits_for_i
     town.ask("dan", asked.Resume(ask=500, sid=held.sid), 8)
 
     assert town.heard("dan") == ["photo"]
-    assert town.messages(wire.NodeMoved)
+    assert town.messages(cell_wire.NodeMoved)
 
 
 def test_d6_a_message_for_a_cell_that_is_empty_since_just_now_does_not_go_to_and_fro() -> None:

@@ -10,6 +10,7 @@ from tests.substrates.dcs.town import HASTY, STREET, Town, in_cell, tag_in
 from thyme.model.errors import NotFoundError, OperationTimeoutError
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, ObjectId
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
 from thyme.protocol.cells import CellId
@@ -54,7 +55,7 @@ def test_d11_only_cells_that_did_not_answer_are_asked_again_then_it_times_out() 
     request = asked.Insert(ask=99, data=b"x", tags=(tag_in(2), tag_in(6)), oid=ObjectId("photo"))
     told = town.ask("ann", request, 3)
 
-    asks = [packet.targets for _, packet in town.messages(wire.IndexObject)]
+    asks = [packet.targets for _, packet in town.messages(cell_wire.IndexObject)]
     assert {target.cell for target in asks[0]} == {2, 6}
     assert all([target.cell for target in targets] == [6] for targets in asks[1:])
     assert len(asks) >= HASTY.retries.tries_max
@@ -108,7 +109,7 @@ def test_d13_without_passive_replication_nobody_keeps_what_it_retrieves() -> Non
     town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "photo"))
 
     assert town.holding(key) == {"ann", "abe"}
-    assert town.messages(wire.AnnounceReplica) == []
+    assert town.messages(cell_wire.AnnounceReplica) == []
 
 
 @pytest.mark.parametrize(("active_max", "copies"), [(1, 1), (2, 2), (3, 3), (9, 4), (None, 4)])
@@ -145,16 +146,35 @@ def test_d15_a_delete_empties_the_tag_cells_and_the_active_replicas() -> None:
     assert known == KnownObject("deleted")
 
 
+def test_d15_passive_replicas_go_when_they_learn_of_it_and_are_found_by_nobody() -> None:
+    town = Town(STREET)
+    for name in ("bea", "dan"):
+        town.subscribe(name, tag_in(2))
+    key = town.insert("ann", "photo", tag_in(2))
+    for name in ("bea", "dan"):
+        town.finish(name, asked.Retrieve, metadata=town.metadata(name, "photo"))
+    assert town.holding(key) == {"ann", "abe", "bea", "dan"}
+
+    town.finish("ann", asked.Delete, key=key)
+
+    assert town.holding(key) == {"dan"}, "who works for the tag's cell has learnt of it"
+    town.sent.clear()
+    assert town.found("col", tag_in(2)) == set()
+    town.subscribe("col", tag_in(2))
+    assert town.heard("col") == []
+    assert town.finish("col", asked.LookUp, key=key) == KnownObject("deleted")
+
+
 def test_d15_a_late_copy_does_not_bring_a_deleted_object_back() -> None:
     town = Town(STREET)
     key = town.insert("ann", "photo", tag_in(2))
-    [(_, insert)] = town.messages(wire.IndexObject)
+    [(_, insert)] = town.messages(cell_wire.IndexObject)
     town.finish("ann", asked.Delete, key=key)
     ann = town.nodes["ann"]
 
     ann.routing.send([To(CellId(2))], insert.message, town.links.kernel.now_us)
     ann.routing.spread(
-        wire.HoldObject(insert.message.indexed.metadata, b"pixels"),  # type: ignore[union-attr]
+        cell_wire.HoldObject(insert.message.indexed.metadata, b"pixels"),  # type: ignore[union-attr]
         town.links.kernel.now_us,
     )
     town.finish("ann", asked.ListSubscriptions)  # carries the two out
@@ -258,7 +278,7 @@ def test_d17_exactly_one_node_of_the_cell_notifies() -> None:
         town.insert("ann", f"photo-{number}", tag_in(2))
 
     assert town.heard("cat") == [f"photo-{number}" for number in range(5)]
-    assert len(town.messages(wire.CellNotify)) == 5
+    assert len(town.messages(cell_wire.CellNotify)) == 5
     assert town.nodes["cat"].subscriber.duplicates == 0
 
 
@@ -270,7 +290,7 @@ def test_d9_one_notification_goes_to_all_subscribers_and_parts_on_the_way() -> N
 
     town.insert("ann", "photo", tag_in(0))
 
-    notes = town.messages(wire.CellNotify)
+    notes = town.messages(cell_wire.CellNotify)
     named = [
         target.node.decode() for _, packet in notes for target in packet.targets if target.node
     ]
@@ -288,7 +308,7 @@ def test_d9_many_subscribers_are_told_in_several_messages() -> None:
 
     town.insert("ann", "photo", tag_in(0))
 
-    assert len({packet.number for _, packet in town.messages(wire.CellNotify)}) == 2
+    assert len({packet.number for _, packet in town.messages(cell_wire.CellNotify)}) == 2
     assert all(town.heard(name) == ["photo"] for name in ("bea", "cat", "dot"))
 
 
@@ -354,10 +374,11 @@ def test_d18_tries_are_bounded() -> None:
     town.run(6)
     town.sent.clear()
 
-    town.fail("dot", asked.Retrieve, metadata=town.metadata("dot", "photo"))
+    code = town.fail("dot", asked.Retrieve, metadata=town.metadata("dot", "photo"))
 
     asks = {packet.number for _, packet in town.messages(wire.FetchObject)}
-    assert len(asks) <= PAPER.replication.retrieve_tries_max
+    assert 1 < len(asks) <= PAPER.replication.retrieve_tries_max
+    assert code == NotFoundError.code, "who stands in for the owner's cell has no copy"
 
 
 def test_d18_a_later_life_asks_a_tag_cell_where_the_object_is() -> None:
@@ -409,7 +430,7 @@ def test_d22_a_notification_that_came_back_waits_for_its_subscriber() -> None:
 
     assert waiting(town) == 0
     assert town.heard("dan") == ["photo"]
-    [(_, packet)] = town.messages(wire.CellNotify)
+    [(_, packet)] = town.messages(cell_wire.CellNotify)
     assert packet.message.indexed.metadata.oid == "photo"  # type: ignore[union-attr]
 
 
@@ -435,7 +456,7 @@ def test_b3_a_notification_that_came_back_may_be_tried_again() -> None:
     town.run(6)
     town.insert("ann", "photo", tag_in(2))
     town.run(20)
-    tries = [packet for _, packet in town.messages(wire.CellNotify)]
+    tries = [packet for _, packet in town.messages(cell_wire.CellNotify)]
 
     assert len(tries) == returned.tries_max
     assert waiting(town) == 1

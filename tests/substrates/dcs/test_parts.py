@@ -24,6 +24,7 @@ from tests.builders import (
 from thyme.model.errors import NotFoundError, NotOwnerError, RejectedError
 from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, Indexed, Interest, Replica
 from thyme.protocol.operations import RetryPolicy
@@ -469,7 +470,7 @@ class Counter:
 
 
 SUBSCRIPTION = wire.StartSubscription(1, subscribe(1), 20)
-INSERT = wire.IndexObject(2, indexed())
+INSERT = cell_wire.IndexObject(2, indexed())
 
 
 def test_d7_d17_the_first_answers_and_notifies_and_the_others_keep_it_silently() -> None:
@@ -508,7 +509,7 @@ def test_d6_a_reply_names_the_cell_that_was_asked() -> None:
     counter.service.on_ask(arrival(ask, ALICE, first=True, cell=CellId(42)), ask, 10)
     [(targets, reply)] = counter.routing.sent
     assert targets == [To(CellId(7), ALICE)]
-    assert reply == wire.FromCell(CellId(42), wire.CellStatus(3, "unknown", None))
+    assert reply == wire.FromCell(CellId(42), cell_wire.CellStatus(3, "unknown", None))
 
 
 def test_m25_what_must_not_be_done_is_refused_by_the_first_and_counted_by_the_others() -> None:

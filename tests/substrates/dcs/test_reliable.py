@@ -10,6 +10,7 @@ import pytest
 from tests.substrates.dcs.town import STREET, Town, in_cell, tag_in
 from thyme.model.frames import ALWAYS
 from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
 from thyme.protocol.cells import CellId, Replica
@@ -21,9 +22,11 @@ from thyme.substrates.dcs.config import (
     PAPER,
     ROBUST,
     DcsConfig,
+    KeyChoice,
     ReplicationConfig,
     ReturnedConfig,
 )
+from thyme.substrates.dcs.returned import ASKS_MAX
 
 Loses = Callable[[NodeId, NodeId, Message], bool]
 """Whether a message from one to another is lost without a word."""
@@ -62,6 +65,18 @@ def carries(message: Message, kind: type) -> bool:
     return isinstance(message, CellPacket | CellSpread) and isinstance(message.message, kind)
 
 
+def the_first(count: int, kind: type, lost: list[Message]) -> Loses:
+    """Loses so many messages of a kind, and keeps them here."""
+
+    def loses(_sender: NodeId, _to: NodeId, message: Message) -> bool:
+        if not carries(message, kind) or len(lost) == count:
+            return False
+        lost.append(message)
+        return True
+
+    return loses
+
+
 # B3: acknowledged notifications
 
 
@@ -69,14 +84,7 @@ def test_b3_a_notification_that_is_lost_without_a_word_is_sent_again(lose: Lose)
     town = Town(STREET, config=ACKNOWLEDGED)
     town.subscribe("dan", tag_in(2))
     lost: list[Message] = []
-
-    def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
-        if carries(message, wire.CellNews) and len(lost) < 2:
-            lost.append(message)
-            return True
-        return False
-
-    lose(town, loses)
+    lose(town, the_first(2, cell_wire.CellNews, lost))
     town.insert("ann", "photo", tag_in(2))
 
     assert town.heard("dan") == ["photo"]
@@ -87,19 +95,11 @@ def test_b3_a_notification_that_is_lost_without_a_word_is_sent_again(lose: Lose)
 def test_b3_a_lost_receipt_costs_a_repetition_that_nobody_is_told_of(lose: Lose) -> None:
     town = Town(STREET, config=ACKNOWLEDGED)
     town.subscribe("dan", tag_in(2))
-    lost: list[Message] = []
-
-    def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
-        if carries(message, wire.NewsCame) and not lost:
-            lost.append(message)
-            return True
-        return False
-
-    lose(town, loses)
+    lose(town, the_first(1, cell_wire.NewsCame, []))
     town.insert("ann", "photo", tag_in(2))
 
     assert town.heard("dan") == ["photo"]
-    assert len({packet.number for _, packet in town.messages(wire.CellNews)}) == 2
+    assert len({packet.number for _, packet in town.messages(cell_wire.CellNews)}) == 2
     assert town.nodes["dan"].subscriber.duplicates == 1
     assert in_flight(town) == 0
 
@@ -108,7 +108,7 @@ def test_b3_tries_and_what_is_remembered_of_them_are_bounded(lose: Lose) -> None
     returned = ReturnedConfig(receipt_us=200_000, tries_max=3, wait_us=5_000_000, notes_max=4)
     town = Town(STREET, config=only(returned=returned))
     town.subscribe("dan", tag_in(2))
-    lose(town, lambda _sender, _to, message: carries(message, wire.CellNews))
+    lose(town, lambda _sender, _to, message: carries(message, cell_wire.CellNews))
 
     for number in range(6):
         town.insert("ann", f"photo-{number}", tag_in(2), seconds=0.1)
@@ -116,16 +116,32 @@ def test_b3_tries_and_what_is_remembered_of_them_are_bounded(lose: Lose) -> None
     town.run(12)
 
     assert in_flight(town) == 0
-    tries = [packet for _, packet in town.messages(wire.CellNews)]
-    assert len(tries) <= 6 * (3 + 1)
+    sent = [packet.message for _, packet in town.messages(cell_wire.CellNews)]
+    asks = sent.count(cell_wire.CellNews(()))
+    assert len(sent) - asks <= 6 * (3 + 1)
+    assert asks <= 2 * ASKS_MAX, "at the end each asks whether it is there"
     assert town.standing() == {}, "a subscriber that never answers is taken for failed (D22)"
+
+
+def test_d22_who_is_taken_for_failed_is_forgotten_by_all_for_good() -> None:
+    """B2: nobody has it from a colleague again."""
+    brisk = msgspec.structs.replace(ROBUST.returned, wait_us=5_000_000)
+    town = Town(STREET, config=msgspec.structs.replace(ROBUST, returned=brisk))
+    town.subscribe("dan", tag_in(2))
+    town.go("dan")
+    town.run(6)
+    town.insert("ann", "photo", tag_in(2))
+
+    town.run(20)
+
+    assert town.standing() == {}
 
 
 def test_b3_what_is_sent_again_to_one_subscriber_travels_as_one(lose: Lose) -> None:
     town = Town({**STREET, "ben": in_cell(7)}, config=ACKNOWLEDGED)
     town.subscribe("dan", tag_in(2))
     deaf = True
-    lose(town, lambda _sender, _to, message: deaf and carries(message, wire.CellNews))
+    lose(town, lambda _sender, _to, message: deaf and carries(message, cell_wire.CellNews))
     for number in range(4):
         town.insert("ann", f"photo-{number}", tag_in(2), seconds=0.05)
     deaf = False
@@ -133,7 +149,7 @@ def test_b3_what_is_sent_again_to_one_subscriber_travels_as_one(lose: Lose) -> N
     town.run(3)
 
     assert sorted(town.heard("dan")) == [f"photo-{number}" for number in range(4)]
-    together = [packet.message for _, packet in town.messages(wire.CellNews)]
+    together = [packet.message for _, packet in town.messages(cell_wire.CellNews)]
     assert max(len(news.items) for news in together) >= 2  # type: ignore[union-attr]
     assert len(together) < 4
 
@@ -150,7 +166,7 @@ def test_b3_notifications_within_a_short_while_may_travel_as_one() -> None:
 
     for name in ("dan", "cat"):
         assert sorted(town.heard(name)) == [f"photo-{number}" for number in range(4)]
-    assert len({packet.number for _, packet in town.messages(wire.CellNews)}) < 4
+    assert len({packet.number for _, packet in town.messages(cell_wire.CellNews)}) < 4
     assert in_flight(town) == 0
 
 
@@ -167,7 +183,7 @@ def test_b2_what_a_cell_answered_for_is_known_to_all_of_it(lose: Lose) -> None:
     missed: set[NodeId] = set()
 
     def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
-        if carries(message, wire.IndexObject) and isinstance(message, CellSpread):
+        if carries(message, cell_wire.IndexObject) and isinstance(message, CellSpread):
             first = to not in missed
             missed.add(to)
             return first
@@ -229,7 +245,7 @@ def test_b2_nodes_of_a_cell_that_differ_repair_it_and_then_are_silent(lose: Lose
     assert town.holding(keys[0]) == set()
     town.sent.clear()
     town.run(20)
-    assert town.messages(wire.CellSums) == []
+    assert town.messages(cell_wire.CellSums) == []
 
 
 def test_b2_who_answered_without_knowing_makes_up_for_it(lose: Lose) -> None:
@@ -260,12 +276,15 @@ def test_b2_a_stranger_s_comparison_is_not_answered() -> None:
     town = Town(STREET, config=REPAIRED)
     town.insert("ann", "photo", tag_in(2))
     town.sent.clear()
-    for message in (wire.CellSums(bytes(128)), wire.CellMarks(bytes(range(32)), b"", True)):
+    for message in (
+        cell_wire.CellSums(bytes(128)),
+        cell_wire.CellMarks(bytes(range(32)), b"", True),
+    ):
         town.nodes["dan"].routing.send([to_node(2, "bea")], message, town.links.kernel.now_us)
-    town.nodes["dan"].routing.send([to_node(2, "bea")], wire.CellSums(b"short"), 0)
+    town.nodes["dan"].routing.send([to_node(2, "bea")], cell_wire.CellSums(b"short"), 0)
     town.run(2)
 
-    told = [*town.messages(wire.CellMarks), *town.messages(wire.CellState)]
+    told = [*town.messages(cell_wire.CellMarks), *town.messages(cell_wire.CellState)]
     assert [name for name, _ in told if name != "dan"] == []
 
 
@@ -278,7 +297,7 @@ def test_d15_a_delete_that_overtakes_its_insert_leaves_no_copy_behind(lose: Lose
     held: list[tuple[NodeId, Message]] = []
 
     def late(sender: NodeId, to: NodeId, message: Message) -> bool:
-        if carries(message, wire.HoldObject):
+        if carries(message, cell_wire.HoldObject):
             held.append((to, message))
             return True
         return False
@@ -298,7 +317,11 @@ def test_d15_a_delete_that_overtakes_its_insert_leaves_no_copy_behind(lose: Lose
 # B6: partial replication
 
 
-FEW = only(replication=ReplicationConfig(active_max=3, crowded_min=5, keep_up_us=2_000_000))
+FEW = only(
+    replication=ReplicationConfig(
+        active_max=3, crowded_min=5, keep_up_us=2_000_000, look_again=True
+    )
+)
 
 
 @pytest.mark.parametrize(("people", "copies"), [(4, 4), (5, 3), (8, 3)])
@@ -337,7 +360,8 @@ def test_b6_a_copy_whose_holder_is_gone_is_made_up_for_and_can_be_found() -> Non
     known = [replica.node for replica in (*entry.active, *entry.passive)]
     assert {name.encode() for name in town.holding(key)} <= set(known)
     assert town.nodes["cat"].replicas.get(key) is None
-    assert town.ask("cat", asked.Retrieve(ask=7, metadata=metadata), 30) is not None
+    told = town.ask("cat", asked.Retrieve(ask=7, metadata=metadata), 30)
+    assert told == asked.Finished(7, b"pixels")
 
 
 def test_b6_a_newcomer_does_not_fetch_what_only_some_should_have() -> None:
@@ -351,6 +375,28 @@ def test_b6_a_newcomer_does_not_fetch_what_only_some_should_have() -> None:
     assert len(holders) == 3
     assert town.holding(key) == holders
     assert Replica(CellId(0)) not in town.nodes["a0"].replicas.get(key).active  # type: ignore[union-attr]
+
+
+# B10: the key of a conjunction
+
+
+@pytest.mark.parametrize(
+    ("choice", "cell"),
+    [(KeyChoice.FIRST, 0), (KeyChoice.NEAREST, 4), (KeyChoice.RAREST, 6)],
+)
+def test_b10_a_subscription_goes_where_the_chosen_literal_is_looked_after(
+    choice: KeyChoice, cell: int
+) -> None:
+    """What a node has published, or holds for others, tells it what is common."""
+    first, near, rare = tag_in(0), tag_in(4), tag_in(6)
+    town = Town(STREET, config=only(key_choice=choice))
+    for number in range(4):
+        town.insert("col", f"photo-{number}", first, near, *([rare] if number == 0 else []))
+
+    town.subscribe("cat", f"{first} & {near} & {rare}")
+
+    assert {town.grid.cell_at(town.places[name]) for name in town.standing()} == {cell}
+    assert town.heard("cat") == ["photo-0"], "whichever it is, the answer is the same"
 
 
 # The profile as a whole

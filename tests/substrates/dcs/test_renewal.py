@@ -7,8 +7,8 @@ import msgspec
 from tests.substrates.dcs.town import STREET, Town, tag_in
 from thyme.model.frames import SECOND_US
 from thyme.protocol import requests as asked
+from thyme.protocol.cell_messages import IndexAgain, NodeMoved
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import IndexAgain, NodeMoved
 from thyme.routing.cells import To
 from thyme.substrates.dcs.config import PAPER, RenewalConfig
 

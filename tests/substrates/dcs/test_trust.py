@@ -11,6 +11,7 @@ from tests.substrates.dcs.town import SETTLED_S, STREET, Town, in_cell, tag_in
 from thyme.model.ids import Key, NodeId
 from thyme.model.records import DeleteRecord, LocationRecord, UnsubscribeRecord
 from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol import requests as asked
 from thyme.protocol.cells import (
@@ -71,7 +72,7 @@ def test_b5_nodes_with_keys_understand_each_other() -> None:
 
     assert town.heard("ann") == ["photo1", "photo2"]
     assert town.messages(wire.PlacedSubscription)
-    assert town.messages(wire.SignedMove)
+    assert town.messages(cell_wire.SignedMove)
     assert town.finish("ann", asked.Retrieve, metadata=town.metadata("ann", "photo1")) == b"pixels"
     town.finish("dan", asked.Delete, key=first)
     town.finish("ann", asked.Unsubscribe, sid=begun.sid)
@@ -107,19 +108,22 @@ def test_b5_nobody_publishes_in_anothers_name() -> None:
     plain = photo(1, tags=[TAG], by=ANN)
     active = (Replica(HERE),)
     for metadata in (plain, signed(plain, by=MALLORY)):
-        say(town, wire.IndexObject(1, Indexed(metadata, active)))
-        say(town, wire.HoldObject(metadata, b""))
-        say(town, wire.CellState(0, 0, 1, (Indexed(metadata, active),)), to="cat")
+        say(town, cell_wire.IndexObject(1, Indexed(metadata, active)))
+        say(town, cell_wire.HoldObject(metadata, b""))
+        say(town, cell_wire.CellState(0, 0, 1, (Indexed(metadata, active),)), to="cat")
         say(
-            town, wire.HandOver(1, CellId(4), wire.CellState(0, 0, 1, (Indexed(metadata, active),)))
+            town,
+            cell_wire.HandOver(
+                1, CellId(4), cell_wire.CellState(0, 0, 1, (Indexed(metadata, active),))
+            ),
         )
-        say(town, wire.IndexAgain(1, (Indexed(metadata, active),)))
+        say(town, cell_wire.IndexAgain(1, (Indexed(metadata, active),)))
 
     assert town.indexing("photo1") == set()
     assert town.holding(plain.key) == set()
     assert town.heard("dan") == []
     assert not_believed(town, "object") >= 10
-    say(town, wire.IndexObject(1, Indexed(signed(plain), active)))
+    say(town, cell_wire.IndexObject(1, Indexed(signed(plain), active)))
     assert town.heard("dan") == ["photo1"], "what she said herself is believed"
 
 
@@ -148,7 +152,7 @@ def test_b5_a_forged_grave_buries_nothing() -> None:
         proofs = [b"" if by is None else Stamps(by).sign(DeleteRecord(key))]
         proofs.append(b"" if by is None else Stamps(by).sign(UnsubscribeRecord(sub_key)))
         objects, subscriptions = (Proven(10**9, proof) if proof else 10**9 for proof in proofs)
-        state = wire.CellState(
+        state = cell_wire.CellState(
             0,
             0,
             1,
@@ -157,8 +161,8 @@ def test_b5_a_forged_grave_buries_nothing() -> None:
         )
         for name in ("cat", "col"):
             say(town, state, to=name, origin=NodeId(b"col" if name == "cat" else b"cat"))
-        say(town, wire.HandOver(1, CellId(4), state))
-        say(town, wire.BackUp(1, CellId(6), 0, state))
+        say(town, cell_wire.HandOver(1, CellId(4), state))
+        say(town, cell_wire.BackUp(1, CellId(6), 0, state))
     town.run(10)
 
     assert town.indexing("photo1") >= {"cat", "col"}
@@ -202,18 +206,18 @@ def test_b5_nobody_says_where_another_is() -> None:
     elsewhere = CellId(6)
     held = own_subscription(town)
     late_us = 10**9
-    say(town, wire.NodeMoved(1, sids))
-    say(town, wire.SignedMove(1, sids, (), a_place(MALLORY, elsewhere, late_us)))
+    say(town, cell_wire.NodeMoved(1, sids))
+    say(town, cell_wire.SignedMove(1, sids, (), a_place(MALLORY, elsewhere, late_us)))
     theirs = a_place(MALLORY, elsewhere, late_us, of=MALLORY)
-    say(town, wire.SignedMove(1, sids, (), theirs))
+    say(town, cell_wire.SignedMove(1, sids, (), theirs))
     say(town, wire.PlacedSubscription(1, held, 20, theirs))
     for heard in (late_us, theirs.since, a_place(MALLORY, elsewhere, late_us).since):
-        state = wire.CellState(0, 0, 1, interests=(Interest(held, elsewhere, (), heard),))
-        say(town, wire.HandOver(1, CellId(4), state))
+        state = cell_wire.CellState(0, 0, 1, interests=(Interest(held, elsewhere, (), heard),))
+        say(town, cell_wire.HandOver(1, CellId(4), state))
 
     assert where(town) == {HERE}
     assert not_believed(town, "location") >= 7
-    say(town, wire.SignedMove(1, sids, (), a_place(ANN, elsewhere, late_us)))
+    say(town, cell_wire.SignedMove(1, sids, (), a_place(ANN, elsewhere, late_us)))
     assert where(town) == {elsewhere}, "her own word counts"
 
 
@@ -228,9 +232,9 @@ def test_b5_an_old_place_is_not_believed_again() -> None:
     assert where(town) == {1}
 
     sids = (interest.subscription.key.sid,)
-    say(town, wire.SignedMove(1, sids, (), old))
+    say(town, cell_wire.SignedMove(1, sids, (), old))
     say(town, wire.PlacedSubscription(1, interest.subscription, 20, old))
-    say(town, wire.HandOver(1, CellId(4), wire.CellState(0, 0, 1, interests=(interest,))))
+    say(town, cell_wire.HandOver(1, CellId(4), cell_wire.CellState(0, 0, 1, interests=(interest,))))
     assert where(town) == {1}
     town.insert("dan", "photo1", TAG)
     assert town.heard("ann") == ["photo1"]
@@ -245,12 +249,12 @@ def test_b5_what_was_deleted_or_cancelled_does_not_come_back_by_being_said_again
     town.finish("ann", asked.Delete, key=key)
     town.finish("ann", asked.Unsubscribe, sid=begun.sid)
 
-    say(town, wire.IndexObject(1, indexed))
+    say(town, cell_wire.IndexObject(1, indexed))
     assert isinstance(interest.heard, Proven)
     start = wire.PlacedSubscription(1, interest.subscription, 20, Place(HERE, interest.heard))
     say(town, start)
-    state = wire.CellState(0, 0, 1, (indexed,), (interest,))
-    say(town, wire.HandOver(1, CellId(4), state))
+    state = cell_wire.CellState(0, 0, 1, (indexed,), (interest,))
+    say(town, cell_wire.HandOver(1, CellId(4), state))
     assert town.indexing("photo1") == set()
     assert not standing(town)
 
@@ -258,7 +262,7 @@ def test_b5_what_was_deleted_or_cancelled_does_not_come_back_by_being_said_again
 def test_b5_a_place_that_is_on_no_map_is_not_taken_in() -> None:
     town = a_town()
     sids = (town.subscribe("ann", TAG).sid,)
-    say(town, wire.SignedMove(1, sids, (), a_place(ANN, CellId(999), 10**9)))
+    say(town, cell_wire.SignedMove(1, sids, (), a_place(ANN, CellId(999), 10**9)))
 
     assert where(town) == {HERE}
     assert town.nodes["cat"].dropped["no such cell"] == 1

@@ -1,9 +1,9 @@
 """Geographic routing: messages find cells by where these lie.
 
 Composed by a node of Thyme-DCS, which brings it inputs and shares its outbox. Beacons tell who is
-where (`neighbours`), each message goes step by step (`steps`); here it is split where its targets
+where (`presence`), each message goes step by step (`steps`); here it is split where its targets
 part, handed to the listener where it arrives, and spread within the cell.
-Clauses: D4–D10.
+Clauses: D5–D10.
 """
 
 from __future__ import annotations
@@ -14,35 +14,28 @@ from random import Random
 import msgspec
 
 from thyme.model.ids import NodeId
+from thyme.protocol.cell_messages import CellBeacon, SpreadHeard, Undelivered
 from thyme.protocol.cells import CellId, CellTarget
-from thyme.protocol.messages import (
-    CellBeacon,
-    CellPacket,
-    CellSpread,
-    Message,
-    SpreadHeard,
-    Undelivered,
-)
+from thyme.protocol.messages import CellPacket, CellSpread, Message
 from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.config import CellsConfig
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.memory import Memory
-from thyme.routing.cells.neighbours import Neighbour, Neighbours
+from thyme.routing.cells.neighbours import Neighbour
+from thyme.routing.cells.presence import Presence
 from thyme.routing.cells.routing import (
     Arrival,
     BeaconDue,
-    CellTraffic,
     Listener,
     NotThere,
-    Sighting,
     To,
 )
 from thyme.routing.cells.spreading import Spreading, SpreadTimer
 from thyme.routing.cells.steps import Arrived, Onward, Step, Steps, Stuck, plain
 
 
-class GeographicRouting:
+class GeographicRouting(Presence):
     """The routing of one node; a `CellRouting`."""
 
     timers = (BeaconDue, SpreadTimer)
@@ -56,75 +49,14 @@ class GeographicRouting:
         listener: Listener,
         config: CellsConfig | None = None,
     ) -> None:
-        self._node_id = node_id
-        self.grid = grid
-        self._outbox = outbox
-        self._rng = rng
-        self._listener = listener
-        self._config = config = config or CellsConfig()
-        self.neighbours = Neighbours(grid, config)
+        config = config or CellsConfig()
+        super().__init__(node_id, grid, outbox, rng, listener, config)
         self._steps = Steps(grid, loop_always=config.loop_always)
-        self._world = config.world
         self._memory = Memory(config)
         self._passed = Memory(config)
         self.spreading = Spreading(outbox, config)
         # A node that lost its memory must not number its messages as in its earlier life.
         self._next_number = rng.getrandbits(32)
-        self._cell = CellId(0)
-        self._serving = False
-        self.traffic = CellTraffic()
-
-    # Where this node is
-
-    @property
-    def cell(self) -> CellId:
-        return self._cell
-
-    @property
-    def serving(self) -> bool:
-        return self._serving
-
-    def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
-        """The node came up in a cell."""
-        self._be(cell, serving)
-        first_us = self._rng.randint(0, self._config.beacon_first_us_max)
-        self._outbox.set_timer(BeaconDue(), now_us + first_us)
-
-    def set_cell(self, cell: CellId, now_us: int, *, serving: bool) -> None:
-        """The node is in another cell, or began or ceased to serve; says so at once (D20)."""
-        if (cell, serving) != (self._cell, self._serving):
-            self._be(cell, serving)
-            self._beacon(now_us)
-
-    def _be(self, cell: CellId, serving: bool) -> None:
-        if cell not in self.grid:
-            raise ValueError(f"the grid has no cell {cell}")
-        self._cell = cell
-        self._serving = serving
-
-    def cell_of_key(self, key: str) -> CellId:
-        """The cell that looks after a key (D3)."""
-        return self.grid.cell_of_key(key)
-
-    def distance(self, one: CellId, other: CellId) -> float:
-        """How far apart two cells are, in metres."""
-        return self.grid.distance_m(one, other)
-
-    def nodes_in(self, cell: CellId) -> list[NodeId]:
-        """The serving nodes of a cell that this node hears; not itself."""
-        nodes = self.neighbours.around(self._cell).nodes.get(cell, ())
-        return [neighbour.node_id for neighbour in nodes]
-
-    def populated(self) -> tuple[CellId, ...]:
-        """The other cells in which this node knows somebody to serve, in their order."""
-        return self.neighbours.around(self._cell).populated
-
-    def keeper(self, cell: CellId, *, without_own: bool = False) -> CellId | None:
-        """The populated cell closest to one, as far as this node knows (D6)."""
-        cells = self.populated()
-        if self._serving and not without_own:
-            cells = (self._cell, *cells)
-        return min(cells, key=lambda other: self.grid.rank(other, cell), default=None)
 
     def surely_keeps(self, cell: CellId) -> bool:
         """Whether the own cell is the closest, and no other that is out of sight can be."""
@@ -249,36 +181,6 @@ class GeographicRouting:
         assert self._cell in self.grid
         assert self._node_id not in (other.node_id for other in self.neighbours.all())
         assert max(len(self._memory), len(self._passed)) <= self._config.memory_max
-
-    # Beacons
-
-    def _beacon(self, now_us: int) -> None:
-        around = b""
-        if self._serving:
-            known = self.neighbours.around(self._cell)
-            around = self.neighbours.window.packed(known.direct, known.second)
-        payload = self._listener.payload(now_us)
-        assert len(payload) <= self._config.payload_bytes_max
-        world = self._world
-        self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload, world))
-        self.traffic.beacons += 1
-        most = round(self._config.beacon_us * self._config.beacon_jitter)
-        next_us = now_us + self._config.beacon_us + self._rng.randint(-most, most)
-        self._outbox.set_timer(BeaconDue(), next_us)
-
-    def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
-        own = sender == self._node_id
-        news = None if own else self.neighbours.hear(sender, beacon, now_us)
-        if news is None:
-            self.traffic.dropped["strange beacon"] += 1
-            return
-        near = beacon.cell == self._cell
-        if not (news or near or self._listener.cares_for(beacon.payload)):
-            return  # most beacons
-        sighting = Sighting(
-            node=sender, cell=beacon.cell, serving=beacon.serving, payload=beacon.payload
-        )
-        self._listener.sighted(sighting, now_us)
 
     # Packets
 

@@ -10,8 +10,8 @@ Clauses: D4, D5.
 from __future__ import annotations
 
 from thyme.model.ids import NodeId
+from thyme.protocol.cell_messages import CellBeacon
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import CellBeacon
 from thyme.routing.cells.config import CellsConfig
 from thyme.routing.cells.grid import Grid, Offset
 from thyme.routing.cells.window import Cells, Window

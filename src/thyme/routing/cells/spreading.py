@@ -14,18 +14,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thyme.model.ids import NodeId
+from thyme.protocol.cell_messages import AnnounceReplica, BackUp, HoldObject, SpreadHeard
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import (
-    AnnounceReplica,
-    BackUp,
-    CellSpread,
-    FetchObject,
-    FetchPage,
-    FetchStatus,
-    HoldObject,
-    Message,
-    SpreadHeard,
-)
+from thyme.protocol.messages import CellSpread, FetchObject, FetchPage, FetchStatus, Message
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.config import CellsConfig
 

@@ -15,9 +15,10 @@ from random import Random
 import msgspec
 
 from thyme.model.errors import NotFoundError, OperationTimeoutError, RejectedError
-from thyme.model.ids import NodeId
+from thyme.model.ids import NodeId, RequestNumber
+from thyme.protocol.cell_messages import CellChore
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import CellAsk, CellChore, CellReply, Refused, RequestNumber
+from thyme.protocol.messages import CellAsk, CellReply, Refused
 from thyme.protocol.operations import RetryPolicy
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.warden import Warden

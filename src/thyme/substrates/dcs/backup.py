@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thyme.model.errors import NotFoundError
-from thyme.model.ids import Key, NodeId
+from thyme.model.ids import Key
 from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol.cell_messages import BackUp, CellState
 from thyme.protocol.cells import CellId, Grave, Indexed, Interest
-from thyme.protocol.messages import BackUp, CellReply, CellState, Done, FromCell, Refused
-from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import Arrival, CellRouting, To
-from thyme.substrates.dcs.asks import CellAsks
-from thyme.substrates.dcs.config import BackupConfig
+from thyme.protocol.messages import CellReply, Done, Refused
+from thyme.routing.cells import Arrival, To
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.learning import Records, in_parts, object_key, subscription_key
 from thyme.substrates.dcs.wards import Wards
 
@@ -87,24 +86,15 @@ class _Kept:
 class Backups:
     """What a node has others keep for its cell, and what its cell keeps for others."""
 
-    def __init__(
-        self,
-        node_id: NodeId,
-        routing: CellRouting,
-        outbox: Outbox,
-        asks: CellAsks,
-        wards: Wards,
-        config: BackupConfig,
-        part_bytes_max: int,
-        take_in: TakeIn,
-    ) -> None:
-        self._node_id = node_id
-        self._routing = routing
-        self._outbox = outbox
-        self._asks = asks
+    def __init__(self, floor: Floor, wards: Wards, take_in: TakeIn) -> None:
+        self._node_id = floor.node_id
+        self._reply = floor.reply
+        self._routing = floor.routing
+        self._outbox = floor.outbox
+        self._asks = floor.asks
         self._wards = wards
-        self._config = config
-        self._part_bytes_max = part_bytes_max
+        self._config = floor.config.backup
+        self._part_bytes_max = floor.config.joining.part_bytes_max
         self._take_in = take_in
         self._given: dict[CellId, _Given] = {}
         self._sending: set[CellId] = set()
@@ -220,14 +210,12 @@ class Backups:
         """Another cell wants something kept, in case that it is gone."""
         if message.cell != self._routing.cell:
             self.keep(message.cell, arrival.origin_cell, message.state, now_us)
-        if arrival.first:
-            kept = self._kept.get(message.cell)
-            reply: CellReply = Done(message.request)
-            if kept is not None and len(kept.objects) + len(kept.interests) < message.total:
-                detail = f"of cell {message.cell} there is more than we know"
-                reply = Refused(message.request, NotFoundError.code, detail)
-            target = To(arrival.origin_cell, arrival.origin)
-            self._routing.send([target], FromCell(arrival.cell, reply), now_us)
+        kept = self._kept.get(message.cell)
+        reply: CellReply = Done(message.request)
+        if kept is not None and len(kept.objects) + len(kept.interests) < message.total:
+            detail = f"of cell {message.cell} there is more than we know"
+            reply = Refused(message.request, NotFoundError.code, detail)
+        self._reply(arrival, reply, now_us)
 
     def keep(self, home: CellId, source: CellId, state: CellState, now_us: int) -> None:
         """Keeps aside what another cell looks after."""

@@ -8,18 +8,15 @@ Clauses: D13, D14, B6.
 
 from __future__ import annotations
 
-from random import Random
-
 import msgspec
 
 from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
+from thyme.protocol.cell_messages import AnnounceReplica, HoldObject
 from thyme.protocol.cells import Replica
-from thyme.protocol.messages import AnnounceReplica, HoldObject
-from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import Arrival, CellRouting, To
-from thyme.substrates.dcs.config import ReplicationConfig
-from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
+from thyme.routing.cells import Arrival, To
+from thyme.substrates.dcs.floor import Floor
+from thyme.substrates.dcs.replicas import HeldObject, Role
 
 _AT_ONCE_MAX = 16
 """How many objects are copied each time, lest the radio be full of them."""
@@ -32,21 +29,13 @@ class KeepUpTimer(msgspec.Struct, frozen=True):
 class Copies:
     """The objects of which a node holds one of few copies."""
 
-    def __init__(
-        self,
-        node_id: NodeId,
-        routing: CellRouting,
-        outbox: Outbox,
-        replicas: Replicas,
-        rng: Random,
-        config: ReplicationConfig,
-    ) -> None:
-        self._node_id = node_id
-        self._routing = routing
-        self._outbox = outbox
-        self._replicas = replicas
-        self._rng = rng
-        self._config = config
+    def __init__(self, floor: Floor) -> None:
+        self._node_id = floor.node_id
+        self._routing = floor.routing
+        self._outbox = floor.outbox
+        self._replicas = floor.replicas
+        self._rng = floor.rng
+        self._config = floor.config.replication
         self.made = 0
         self.refused = 0
 

@@ -8,40 +8,36 @@ Clauses: D20–D22, D24, D25, B1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from random import Random
+from collections.abc import Callable, Iterator
 
 from thyme.model.ids import NodeId
 from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, Replica, Said
 from thyme.protocol.node import Timer
-from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import Arrival, CellRouting, Sighting, To
-from thyme.storage.store import Store
-from thyme.substrates.dcs.asks import CellAsks
+from thyme.routing.cells import Arrival, Sighting, To
 from thyme.substrates.dcs.backup import Backups, BackupTimer
-from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.digest import SUM_BYTES
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.handover import HandOvers, KeysTimer, LeaveTimer
-from thyme.substrates.dcs.index import CellIndex
 from thyme.substrates.dcs.joining import Joining
 from thyme.substrates.dcs.keys import Keys
 from thyme.substrates.dcs.location import Location
 from thyme.substrates.dcs.meetings import MatchTimer, Meetings
 from thyme.substrates.dcs.moving import Moving, SettleTimer
 from thyme.substrates.dcs.renewal import Renewal, RenewTimer
-from thyme.substrates.dcs.replicas import Replicas, Role
+from thyme.substrates.dcs.replicas import Role
 from thyme.substrates.dcs.service import Service
 from thyme.substrates.dcs.wards import Wards
 from thyme.substrates.subscriber import Subscriber
 
 _CHANGING = (
-    wire.IndexObject,
+    cell_wire.IndexObject,
     wire.DeleteObject,
     wire.StartSubscription,
     wire.StopSubscription,
-    wire.IndexAgain,
+    cell_wire.IndexAgain,
 )
 
 
@@ -50,77 +46,37 @@ class Dynamics:
 
     def __init__(
         self,
-        node_id: NodeId,
-        routing: CellRouting,
-        outbox: Outbox,
-        asks: CellAsks,
-        store: Store,
-        index: CellIndex,
-        replicas: Replicas,
+        floor: Floor,
         joining: Joining,
         service: Service,
         keys: Keys,
         subscriber: Subscriber,
-        rng: Random,
-        config: DcsConfig,
         on_page: Callable[[CellId, wire.OwnerPage, int], None],
         on_settled: Callable[[bool, int], None],
     ) -> None:
         """`on_settled` is told whether the node is in another cell than it worked for."""
-        self._node_id = node_id
-        self._routing = routing
-        self._index = index
-        self._replicas = replicas
+        self._reply = floor.reply
+        self._routing = floor.routing
+        self._index = floor.index
+        self._replicas = floor.replicas
         self._joining = joining
         self._service = service
-        self._config = config
         self._on_settled = on_settled
         self._home: CellId | None = None
         """The cell whose state is here."""
         self._was_last = False
-        self._renewed = not config.moving.renew
-        part_bytes_max = config.joining.part_bytes_max
-        self.wards = Wards(routing, index, replicas, store, config.hand_over.graves_us)
-        self.meetings = Meetings(outbox, index, replicas, config.hand_over.match_us, service.notify)
+        self._renewed = not floor.config.moving.renew
+        self.wards = Wards(floor)
+        self.meetings = Meetings(floor, service.notify)
         self.hand_overs = HandOvers(
-            node_id,
-            routing,
-            outbox,
-            asks,
-            replicas,
-            self.wards,
-            self.meetings,
-            config.hand_over,
-            part_bytes_max,
-            joining.fetch,
-            self._on_given,
-            self._on_taken,
+            floor, self.wards, self.meetings, joining.fetch, self._on_given, self._on_taken
         )
-        self.backups = Backups(
-            node_id,
-            routing,
-            outbox,
-            asks,
-            self.wards,
-            config.backup,
-            part_bytes_max,
-            self._use_backup,
-        )
-        self.moving = Moving(routing, outbox, config.moving, self._settle)
-        self.location = Location(
-            node_id,
-            routing,
-            asks,
-            keys,
-            subscriber,
-            replicas,
-            on_page,
-            tell_objects=config.moving.tell_objects,
-        )
-        self.renewal = Renewal(
-            node_id, routing, outbox, replicas, self.location, rng, config.renewal
-        )
+        self.backups = Backups(floor, self.wards, self._use_backup)
+        self.moving = Moving(floor, self._settle)
+        self.location = Location(floor, keys, subscriber, on_page)
+        self.renewal = Renewal(floor, self.location)
         service.returned.on_failed = self._on_failed
+        service.returned.on_absent = self._forget
 
     # Where the node is
 
@@ -227,29 +183,29 @@ class Dynamics:
         """A message came for the cell; returns whether it was one for these parts."""
         message = arrival.message
         match message:
-            case wire.NodeMoved():
+            case cell_wire.NodeMoved():
                 self._on_node_moved(arrival, message, now_us)
-            case wire.IndexAgain():
+            case cell_wire.IndexAgain():
                 self._on_index_again(arrival, message, now_us)
-            case wire.HandOver():
+            case cell_wire.HandOver():
                 self.backups.use(message.cell, now_us, match=arrival.first)
                 self.hand_overs.on_hand_over(arrival, message, now_us)
                 self.backups.touched(now_us)
-            case wire.HandedOver() if arrival.origin_cell == self._routing.cell:
+            case cell_wire.HandedOver() if arrival.origin_cell == self._routing.cell:
                 self.hand_overs.on_handed_over(message, now_us)
-            case wire.BackUp():
+            case cell_wire.BackUp():
                 self.backups.on_back_up(arrival, message, now_us)
-            case wire.SubscriberGone() if arrival.origin_cell == self._routing.cell:
-                self._forget(message)
+            case cell_wire.SubscriberGone() if arrival.origin_cell == self._routing.cell:
+                self._doubt(message, now_us)
             case _:
                 return False
         return True
 
-    def _on_node_moved(self, arrival: Arrival, message: wire.NodeMoved, now_us: int) -> None:
+    def _on_node_moved(self, arrival: Arrival, message: cell_wire.NodeMoved, now_us: int) -> None:
         """A node says where it is now; what waited for it is sent there (D21, D22)."""
         node, cell = arrival.origin, arrival.origin_cell
         heard: Said = now_us
-        if isinstance(message, wire.SignedMove) and message.place is not None:
+        if isinstance(message, cell_wire.SignedMove) and message.place is not None:
             cell, heard = message.place.cell, message.place.since
         missing = []
         for sid in message.sids:
@@ -263,54 +219,64 @@ class Dynamics:
         self._service.returned.on_heard(node, now_us)
         self.backups.touched(now_us)
         if arrival.first:
-            noted = wire.MoveNoted(message.request, tuple(missing), unknown)
+            noted = cell_wire.MoveNoted(message.request, tuple(missing), unknown)
             self._routing.send([To(cell, node)], wire.FromCell(arrival.cell, noted), now_us)
 
-    def _on_index_again(self, arrival: Arrival, message: wire.IndexAgain, now_us: int) -> None:
+    def _on_index_again(self, arrival: Arrival, message: cell_wire.IndexAgain, now_us: int) -> None:
         """What this cell has forgotten; whoever was not told of it is told now."""
         for indexed in message.objects:
             matched = self._index.relearn(indexed, now_us)
             if arrival.first:
                 self._service.notify(indexed.metadata, matched, now_us)
-        if arrival.first:
-            reply = wire.FromCell(arrival.cell, wire.Done(message.request))
-            self._routing.send([To(arrival.origin_cell, arrival.origin)], reply, now_us)
+        self._reply(arrival, wire.Done(message.request), now_us)
 
     # Subscribers that are gone
 
     def _on_failed(self, subscriber: NodeId, now_us: int) -> None:
-        """Nothing was heard of a subscriber for too long: it is taken for failed (D22)."""
+        """Nothing was heard of a subscriber for too long: it is taken for failed by all who do
+        not find it either, at the same time (D22). Nobody has to be believed (B5)."""
         if not self._routing.serving:
             return
         interests = self._index.interests()
         theirs = [some for some in interests if some.subscription.key.subscriber == subscriber]
         for cell in dict.fromkeys(interest.cell for interest in theirs):
-            gone = wire.SubscriberGone(subscriber, cell)
+            gone = cell_wire.SubscriberGone(subscriber, cell)
             if self._routing.nodes_in(self._routing.cell):
                 self._routing.spread(gone, now_us)
-            self._forget(gone)
+            self._doubt(gone, now_us)
 
-    def _forget(self, gone: wire.SubscriberGone) -> None:
+    def _doubt(self, gone: cell_wire.SubscriberGone, now_us: int) -> None:
+        if any(self._subscriptions(gone.subscriber, gone.cell)):
+            self._service.returned.ask(gone.subscriber, gone.cell, now_us)
+
+    def _forget(self, subscriber: NodeId, cell: CellId) -> None:
         """Drops its subscriptions, unless it was heard elsewhere since."""
-        for interest in list(self._index.interests()):
+        for key in list(self._subscriptions(subscriber, cell)):
+            self._index.forget_interest(key)
+
+    def _subscriptions(self, subscriber: NodeId, cell: CellId) -> Iterator[SubscriptionKey]:
+        """Those of a subscriber that was last heard in a cell."""
+        for interest in self._index.interests():
             key = interest.subscription.key
-            if key.subscriber == gone.subscriber and interest.cell == gone.cell:
-                self._index.forget_interest(key)
+            if key.subscriber == subscriber and interest.cell == cell:
+                yield key
 
     # Between the parts
 
-    def _on_given(self, home: CellId, state: wire.CellState, now_us: int) -> None:
+    def _on_given(self, home: CellId, state: cell_wire.CellState, now_us: int) -> None:
         """What was handed over is kept aside: who has it now may be alone."""
         keeper = self._routing.keeper(home)
         if keeper is not None and keeper != self._routing.cell:
             self.backups.keep(home, keeper, state, now_us)
 
-    def _on_taken(self, home: CellId, source: CellId, state: wire.CellState, now_us: int) -> None:
+    def _on_taken(
+        self, home: CellId, source: CellId, state: cell_wire.CellState, now_us: int
+    ) -> None:
         self.backups.has(home, source, state)
         self.renewal.note(now_us)
 
     def _use_backup(
-        self, home: CellId, source: CellId, state: wire.CellState, now_us: int, match: bool
+        self, home: CellId, source: CellId, state: cell_wire.CellState, now_us: int, match: bool
     ) -> None:
         self.hand_overs.take_in(home, source, state, now_us, match=match)
         self.backups.touched(now_us)

@@ -13,6 +13,7 @@ from random import Random
 from typing import Protocol
 
 from thyme.model.ids import NodeId
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, Indexed
 from thyme.protocol.outbox import Outbox
@@ -63,25 +64,25 @@ class Geography:
 def cells_named(message: wire.Message) -> Iterator[CellId]:
     """The cells where others would be sent if this were believed."""
     match message:
-        case wire.IndexObject() | wire.CellNotify():
+        case cell_wire.IndexObject() | cell_wire.CellNotify():
             return _replicas([message.indexed])
-        case wire.CellStatus() if message.indexed is not None:
+        case cell_wire.CellStatus() if message.indexed is not None:
             return _replicas([message.indexed])
-        case wire.CellNews():
+        case cell_wire.CellNews():
             return _replicas(item.indexed for item in message.items)
-        case wire.CellPage():
+        case cell_wire.CellPage():
             return _replicas(message.items)
-        case wire.IndexAgain():
+        case cell_wire.IndexAgain():
             return _replicas(message.objects)
-        case wire.CellState():
+        case cell_wire.CellState():
             interests = message.interests
             cells = (cell for some in interests for cell in (some.cell, *some.homes))
             return chain(_replicas(message.objects), cells)
-        case wire.HandOver() | wire.BackUp():
+        case cell_wire.HandOver() | cell_wire.BackUp():
             return chain([message.cell], cells_named(message.state))
         case wire.PlacedSubscription():
             return iter([message.place.cell])
-        case wire.SignedMove() if message.place is not None:
+        case cell_wire.SignedMove() if message.place is not None:
             return iter([message.place.cell])
         case wire.FromCell():
             return cells_named(message.message)

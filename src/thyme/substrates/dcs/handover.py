@@ -15,26 +15,15 @@ from collections.abc import Callable
 import msgspec
 
 from thyme.model.errors import RejectedError
-from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
+from thyme.protocol.cell_messages import CellState, HandedOver, HandOver
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import (
-    CellReply,
-    CellState,
-    Done,
-    FromCell,
-    HandedOver,
-    HandOver,
-    Refused,
-)
-from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import Arrival, CellRouting, To
+from thyme.protocol.messages import Done, Refused
+from thyme.routing.cells import Arrival, To
 from thyme.substrates.brokers import OnEnd
-from thyme.substrates.dcs.asks import CellAsks
-from thyme.substrates.dcs.config import HandOverConfig
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.learning import in_parts
 from thyme.substrates.dcs.meetings import Meetings
-from thyme.substrates.dcs.replicas import Replicas
 from thyme.substrates.dcs.wards import Wards
 
 _WORD_US = 20_000
@@ -57,30 +46,25 @@ class HandOvers:
 
     def __init__(
         self,
-        node_id: NodeId,
-        routing: CellRouting,
-        outbox: Outbox,
-        asks: CellAsks,
-        replicas: Replicas,
+        floor: Floor,
         wards: Wards,
         meetings: Meetings,
-        config: HandOverConfig,
-        part_bytes_max: int,
         fetch: Callable[[To, Metadata, int, CellId], None],
         on_given: Callable[[CellId, CellState, int], None],
         on_taken: Callable[[CellId, CellId, CellState, int], None],
     ) -> None:
         """`on_given` is told what another cell looks after from now on, `on_taken` what another
         gave to this one."""
-        self._node_id = node_id
-        self._routing = routing
-        self._outbox = outbox
-        self._asks = asks
-        self._replicas = replicas
+        self._node_id = floor.node_id
+        self._reply = floor.reply
+        self._routing = floor.routing
+        self._outbox = floor.outbox
+        self._asks = floor.asks
+        self._replicas = floor.replicas
         self.wards = wards
         self.meetings = meetings
-        self._config = config
-        self._part_bytes_max = part_bytes_max
+        self._config = floor.config.hand_over
+        self._part_bytes_max = floor.config.joining.part_bytes_max
         self._fetch = fetch
         self._on_given = on_given
         self._on_taken = on_taken
@@ -282,11 +266,6 @@ class HandOvers:
             if self._replicas.get(metadata.key) is None:
                 self._fetch(source, metadata, now_us, message.cell)
         self._reply(arrival, Done(message.request), now_us)
-
-    def _reply(self, arrival: Arrival, reply: CellReply, now_us: int) -> None:
-        if arrival.first:
-            target = To(arrival.origin_cell, arrival.origin)
-            self._routing.send([target], FromCell(arrival.cell, reply), now_us)
 
     def take_in(
         self,

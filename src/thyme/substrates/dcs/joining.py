@@ -12,28 +12,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from random import Random
 
 import msgspec
 
 from thyme.model.errors import OperationError
-from thyme.model.ids import NodeId
+from thyme.model.ids import NodeId, RequestNumber
 from thyme.model.metadata import Metadata
+from thyme.protocol.cell_messages import CellState, FetchCellState
 from thyme.protocol.cells import CellId, Replica
-from thyme.protocol.messages import (
-    CellState,
-    FetchCellState,
-    FetchObject,
-    ObjectData,
-    RequestNumber,
-)
-from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import Arrival, CellRouting, Sighting, To
-from thyme.substrates.dcs.asks import CellAsks, Replies
-from thyme.substrates.dcs.config import JoiningConfig
-from thyme.substrates.dcs.index import CellIndex
+from thyme.protocol.messages import FetchObject, ObjectData
+from thyme.routing.cells import Arrival, Sighting, To
+from thyme.substrates.dcs.asks import Replies
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.learning import in_parts, learn
-from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
+from thyme.substrates.dcs.replicas import HeldObject, Role
 
 
 class Phase(Enum):
@@ -53,27 +45,17 @@ class JoinTimer(msgspec.Struct, frozen=True):
 class Joining:
     """Both sides of joining a cell."""
 
-    def __init__(
-        self,
-        routing: CellRouting,
-        outbox: Outbox,
-        asks: CellAsks,
-        index: CellIndex,
-        replicas: Replicas,
-        rng: Random,
-        config: JoiningConfig,
-        on_joined: Callable[[int], None],
-    ) -> None:
-        self._routing = routing
-        self._outbox = outbox
-        self._asks = asks
-        self._index = index
-        self._replicas = replicas
-        self._config = config
+    def __init__(self, floor: Floor, on_joined: Callable[[int], None]) -> None:
+        self._routing = floor.routing
+        self._outbox = floor.outbox
+        self._asks = floor.asks
+        self._index = floor.index
+        self._replicas = floor.replicas
+        self._config = floor.config.joining
         self._on_joined = on_joined
-        self._rng = rng
+        self._rng = floor.rng
         self.phase = Phase.OUTSIDE
-        self._request: RequestNumber = rng.getrandbits(32)
+        self._request: RequestNumber = floor.rng.getrandbits(32)
         self._tries = 0
         self._entry: NodeId | None = None
         self._parts: set[int] = set()

@@ -15,8 +15,8 @@ import msgspec
 from thyme.model.errors import ThymeError
 from thyme.model.ids import Key, SubscriptionId
 from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol.cell_messages import CellState
 from thyme.protocol.cells import Grave
-from thyme.protocol.messages import CellState
 from thyme.substrates.catalogue import DELETED
 from thyme.substrates.dcs.index import CellIndex
 from thyme.substrates.dcs.replicas import Replicas

@@ -10,22 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.ids import Key, RequestNumber, SubscriptionId
 from thyme.model.metadata import Metadata
+from thyme.protocol.cell_messages import CellPage, IndexAgain, MoveNoted, NodeMoved
 from thyme.protocol.cells import CellId, Indexed, Replica
-from thyme.protocol.messages import (
-    CellPage,
-    IndexAgain,
-    MoveNoted,
-    NodeMoved,
-    OwnerPage,
-    RequestNumber,
-    StartSubscription,
-)
-from thyme.routing.cells import CellRouting, To
-from thyme.substrates.dcs.asks import CellAsks, Replies
+from thyme.protocol.messages import OwnerPage, StartSubscription
+from thyme.routing.cells import To
+from thyme.substrates.dcs.asks import Replies
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.keys import Keys
-from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
+from thyme.substrates.dcs.replicas import HeldObject, Role
 from thyme.substrates.subscriber import Subscriber
 
 
@@ -34,23 +28,18 @@ class Location:
 
     def __init__(
         self,
-        node_id: NodeId,
-        routing: CellRouting,
-        asks: CellAsks,
+        floor: Floor,
         keys: Keys,
         subscriber: Subscriber,
-        replicas: Replicas,
         on_page: Callable[[CellId, OwnerPage, int], None],
-        *,
-        tell_objects: bool,
     ) -> None:
-        self._node_id = node_id
-        self._tell_objects = tell_objects
-        self._routing = routing
-        self._asks = asks
+        self._node_id = floor.node_id
+        self._tell_objects = floor.config.moving.tell_objects
+        self._routing = floor.routing
+        self._asks = floor.asks
         self._keys = keys
         self._subscriber = subscriber
-        self._replicas = replicas
+        self._replicas = floor.replicas
         self._on_page = on_page
         self.told = 0
 

@@ -16,12 +16,10 @@ import msgspec
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.protocol.cell_messages import CellState
 from thyme.protocol.cells import CellId
-from thyme.protocol.messages import CellState
-from thyme.protocol.outbox import Outbox
-from thyme.substrates.dcs.index import CellIndex
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.learning import learn
-from thyme.substrates.dcs.replicas import Replicas
 
 _NEWS_MAX = 1_000
 """How much of the past a subscription that comes from elsewhere is told of."""
@@ -49,13 +47,11 @@ class _Meeting:
 class Meetings:
     """What one node takes in for its cell from others."""
 
-    def __init__(
-        self, outbox: Outbox, index: CellIndex, replicas: Replicas, match_us: int, notify: Notify
-    ) -> None:
-        self._outbox = outbox
-        self._index = index
-        self._replicas = replicas
-        self._match_us = match_us
+    def __init__(self, floor: Floor, notify: Notify) -> None:
+        self._outbox = floor.outbox
+        self._index = floor.index
+        self._replicas = floor.replicas
+        self._match_us = floor.config.hand_over.match_us
         self._notify = notify
         self._meetings: dict[MatchTimer, _Meeting] = {}
         self.unlearnt = 0

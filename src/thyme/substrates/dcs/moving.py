@@ -12,9 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from thyme.protocol.cells import CellId
-from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import CellRouting
-from thyme.substrates.dcs.config import MovingConfig
+from thyme.substrates.dcs.floor import Floor
 
 
 class SettleTimer(msgspec.Struct, frozen=True):
@@ -24,16 +22,10 @@ class SettleTimer(msgspec.Struct, frozen=True):
 class Moving:
     """Where a node is, and who has to know."""
 
-    def __init__(
-        self,
-        routing: CellRouting,
-        outbox: Outbox,
-        config: MovingConfig,
-        on_settled: Callable[[int], None],
-    ) -> None:
-        self._routing = routing
-        self._outbox = outbox
-        self._config = config
+    def __init__(self, floor: Floor, on_settled: Callable[[int], None]) -> None:
+        self._routing = floor.routing
+        self._outbox = floor.outbox
+        self._config = floor.config.moving
         self._on_settled = on_settled
         self.moving = False
         self.crossings = 0

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from thyme.model.ids import NodeId
 from thyme.model.tags import Tag
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import CellId, Matched
 from thyme.protocol.node import (
@@ -42,6 +43,7 @@ from thyme.substrates.dcs.config import DcsConfig, KeyChoice
 from thyme.substrates.dcs.copies import Copies, KeepUpTimer
 from thyme.substrates.dcs.digest import SUM_BYTES
 from thyme.substrates.dcs.dynamics import Dynamics
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.ground import Ground, cells_named
 from thyme.substrates.dcs.home import HOME, HomeCell, JoinDue
 from thyme.substrates.dcs.index import LISTS, SUBSCRIBER_CELLS, CellIndex
@@ -90,88 +92,76 @@ class DcsNode:
     ) -> None:
         """Until `joins_us` the node hears its neighbours and does nothing for them."""
         self._node_id = node_id
+        self._cell = cell
+        self._ground = ground
+        self._store = store
         self._warden = warden
-        notary = None if warden is None else warden.notary
         self._joins_us = joins_us
         self._settle_us = config.moving.settle_us
         self._started_us = 0
-        self._cell = cell
         self._outbox = outbox = Outbox()
         self._inbox: deque[Arrival | NotThere] = deque()
-        self._ground = ground
         self.routing = routing = ground.routing(outbox, self)
         self.asks = asks = CellAsks(routing, outbox, config.retries, rng, warden)
         self.replicas = Replicas(store, config.retention, config.burial, config.broker.quota)
         self._settle_in(store)
         # What an earlier life left and is past its time goes when the node starts, and knows it.
         self.index = CellIndex(store, config.broker, config.replication.passive_max)
-        self._store = store
-        self.service = Service(routing, outbox, self.index, self.replicas, config)
-        self.joining = Joining(
-            routing,
-            outbox,
-            asks,
-            self.index,
-            self.replicas,
-            rng,
-            config.joining,
-            self._on_joined,
+        floor = Floor(
+            node_id=node_id,
+            routing=routing,
+            outbox=outbox,
+            asks=asks,
+            store=store,
+            index=self.index,
+            replicas=self.replicas,
+            rng=rng,
+            config=config,
         )
-        self.subscriber = Subscriber(node_id, outbox, store, config.subscriber, notary)
+        self.service = Service(routing, outbox, self.index, self.replicas, config)
+        self.joining = Joining(floor, self._on_joined)
         self._life_span = LifeSpan(outbox, config.world_ends_us)
+        self._compose_client(floor)
+        self.dynamics = Dynamics(
+            floor,
+            self.joining,
+            self.service,
+            self._keys,
+            self.subscriber,
+            self._client.on_late_page,
+            self._on_settled,
+        )
+        self.repair = Repair(floor, self._on_learnt)
+        self.copies = Copies(floor)
+        self.dropped: Counter[str] = Counter() if warden is None else warden.dropped
+
+    def _compose_client(self, floor: Floor) -> None:
+        """What asks on behalf of the application."""
+        node_id, store, rng, config = floor.node_id, floor.store, floor.rng, floor.config
+        notary = None if self._warden is None else self._warden.notary
+        self.subscriber = Subscriber(node_id, floor.outbox, store, config.subscriber, notary)
         self._whereabouts = Whereabouts(config.replication.whereabouts_max)
         self._popularity = Popularity()
         self._key_choice = config.key_choice
-        keys = Keys(
+        self._keys = Keys(
             store,
             rng,
             config.key_choice,
             config.keys_max,
-            routing.cell_of_key,
+            self.routing.cell_of_key,
             self._cost_of_key,
-        )
-        objects = CellObjects(
-            node_id, routing, asks, keys, self.replicas, self._whereabouts, rng, config
         )
         self._client = Client(
             node_id,
-            objects,
-            KeyCells(asks, keys, self._whereabouts, self.subscriber),
-            outbox,
+            CellObjects(floor, self._keys, self._whereabouts),
+            KeyCells(self.asks, self._keys, self._whereabouts, self.subscriber),
+            floor.outbox,
             self.subscriber,
             rng,
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
             notary,
         )
-        self.dynamics = Dynamics(
-            node_id,
-            routing,
-            outbox,
-            asks,
-            store,
-            self.index,
-            self.replicas,
-            self.joining,
-            self.service,
-            keys,
-            self.subscriber,
-            rng,
-            config,
-            self._client.on_late_page,
-            self._on_settled,
-        )
-        self.repair = Repair(
-            routing,
-            outbox,
-            self.index,
-            self.replicas,
-            rng,
-            config.repair,
-            self._on_learnt,
-        )
-        self.copies = Copies(node_id, routing, outbox, self.replicas, rng, config.replication)
-        self.dropped: Counter[str] = Counter() if warden is None else warden.dropped
 
     def _settle_in(self, store: Store) -> None:
         """Another cell's state is of no use here; the own objects, and those retrieved, are."""
@@ -338,7 +328,7 @@ class DcsNode:
         return (self._popularity.of(tag), distance)
 
     def _on_learnt(
-        self, sender: NodeId, state: wire.CellState, learnt: Learnt, now_us: int
+        self, sender: NodeId, state: cell_wire.CellState, learnt: Learnt, now_us: int
     ) -> None:
         """A colleague knew more than this node (B2)."""
         self.service.on_learnt(learnt, now_us)
@@ -370,7 +360,7 @@ class DcsNode:
         match message:
             case wire.FetchObject():
                 self.service.on_ask(arrival, message, now_us)
-            case wire.HoldObject():
+            case cell_wire.HoldObject():
                 self._popularity.note(message.metadata.tags)
                 if message.holders:
                     self.copies.on_hold(arrival, message, now_us)
@@ -381,7 +371,7 @@ class DcsNode:
             case _ if self.dynamics.on_message(arrival, now_us):
                 pass
             case (
-                wire.IndexObject()
+                cell_wire.IndexObject()
                 | wire.DeleteObject()
                 | wire.StartSubscription()
                 | wire.StopSubscription()
@@ -389,7 +379,7 @@ class DcsNode:
                 | wire.FetchStatus()
             ):
                 self.service.on_ask(arrival, message, now_us)
-            case wire.AnnounceReplica():
+            case cell_wire.AnnounceReplica():
                 self.service.on_announce(arrival, message)
             case _:
                 self.dropped["not for a cell"] += 1
@@ -401,24 +391,24 @@ class DcsNode:
                 self.asks.on_cell_reply(cell, reply, now_us)
             case wire.ObjectData() | wire.Refused():
                 self.asks.on_reply(arrival.origin, message, now_us)
-            case wire.CellNotify(indexed=indexed, sids=sids):
+            case cell_wire.CellNotify(indexed=indexed, sids=sids):
                 self._on_notify(arrival, Matched(indexed, sids), now_us)
-            case wire.CellNews():
-                came = wire.NewsCame((arrival.number,))
+            case cell_wire.CellNews():
+                came = cell_wire.NewsCame((arrival.number,))
                 self.routing.send([To(arrival.origin_cell, arrival.origin)], came, now_us)
                 for note in message.items:
                     self._on_notify(arrival, note, now_us)
-            case wire.NewsCame():
+            case cell_wire.NewsCame():
                 self.service.returned.on_came(arrival.origin, message)
-            case wire.FetchCellState():
+            case cell_wire.FetchCellState():
                 self.joining.on_request(arrival, message, now_us)
-            case wire.CellState() if self.routing.serving:
+            case cell_wire.CellState() if self.routing.serving:
                 self.repair.on_state(arrival, message, now_us)
-            case wire.CellState():
+            case cell_wire.CellState():
                 self.joining.on_state(arrival.origin, message, now_us)
-            case wire.CellSums():
+            case cell_wire.CellSums():
                 self.repair.on_sums(arrival, message, now_us)
-            case wire.CellMarks():
+            case cell_wire.CellMarks():
                 self.repair.on_marks(arrival, message, now_us)
             case _:
                 self.dropped["not for a node"] += 1

@@ -8,21 +8,21 @@ Clauses: D11, D12, D14, D15, D18, M14, M32.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from random import Random
 
 from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
-from thyme.model.ids import Key, NodeId
+from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
+from thyme.protocol.cell_messages import CellStatus, HoldObject, IndexObject
 from thyme.protocol.cells import CellId, Indexed, Replica
-from thyme.protocol.messages import CellStatus, DeleteObject, FetchStatus, HoldObject, IndexObject
+from thyme.protocol.messages import DeleteObject, FetchStatus
 from thyme.protocol.requests import KnownObject
-from thyme.routing.cells import CellRouting, To
+from thyme.routing.cells import To
 from thyme.substrates.brokers import OnEnd
 from thyme.substrates.catalogue import DELETED, EVICTED, EXPIRED, THERE, UNKNOWN
-from thyme.substrates.dcs.asks import CellAsks, Replies
-from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.asks import Replies
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.keys import Keys
-from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
+from thyme.substrates.dcs.replicas import HeldObject, Role
 from thyme.substrates.dcs.retrieving import Retrieving
 from thyme.substrates.dcs.sources import Whereabouts
 
@@ -37,25 +37,26 @@ class CellObjects:
 
     def __init__(
         self,
-        node_id: NodeId,
-        routing: CellRouting,
-        asks: CellAsks,
+        floor: Floor,
         keys: Keys,
-        replicas: Replicas,
         whereabouts: Whereabouts,
-        rng: Random,
-        config: DcsConfig,
     ) -> None:
-        self._node_id = node_id
-        self._routing = routing
-        self._asks = asks
+        self._node_id = floor.node_id
+        self._routing = floor.routing
+        self._asks = floor.asks
         self._keys = keys
-        self._replicas = replicas
+        self._replicas = floor.replicas
         self._whereabouts = whereabouts
-        self._rng = rng
-        self._config = config
+        self._rng = floor.rng
+        self._config = floor.config
         self._retrieving = Retrieving(
-            node_id, routing, asks, replicas, whereabouts, config.retries, config.replication
+            floor.node_id,
+            floor.routing,
+            floor.asks,
+            floor.replicas,
+            whereabouts,
+            floor.config.retries,
+            floor.config.replication,
         )
         self._deleting: dict[Key, HeldObject] = {}
 

@@ -11,18 +11,15 @@ Clauses: B1, B2.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from random import Random
 
 import msgspec
 
 from thyme.model.frames import SECOND_US
-from thyme.model.ids import Key, NodeId
+from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
-from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import CellRouting
-from thyme.substrates.dcs.config import RenewalConfig
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.location import Location
-from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
+from thyme.substrates.dcs.replicas import HeldObject, Role
 
 _WORD_BYTES = 4
 
@@ -34,23 +31,14 @@ class RenewTimer(msgspec.Struct, frozen=True):
 class Renewal:
     """What one node knows of unrest, and does about it."""
 
-    def __init__(
-        self,
-        node_id: NodeId,
-        routing: CellRouting,
-        outbox: Outbox,
-        replicas: Replicas,
-        location: Location,
-        rng: Random,
-        config: RenewalConfig,
-    ) -> None:
-        self._node_id = node_id
-        self._routing = routing
-        self._outbox = outbox
-        self._replicas = replicas
+    def __init__(self, floor: Floor, location: Location) -> None:
+        self._node_id = floor.node_id
+        self._routing = floor.routing
+        self._outbox = floor.outbox
+        self._replicas = floor.replicas
         self._location = location
-        self._rng = rng
-        self._config = config
+        self._rng = floor.rng
+        self._config = floor.config.renewal
         self._latest_s = 0
         """When the latest unrest was; 0 if there was none."""
         self._done_s = 0

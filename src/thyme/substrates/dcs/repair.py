@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from random import Random
 
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import CellMarks, CellState, CellSums
-from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import Arrival, CellRouting, Sighting, To
+from thyme.protocol.cell_messages import CellMarks, CellState, CellSums
+from thyme.routing.cells import Arrival, Sighting, To
 from thyme.substrates.catalogue import DELETED
-from thyme.substrates.dcs.config import RepairConfig
 from thyme.substrates.dcs.digest import (
     BUCKETS,
     SUM_BYTES,
@@ -38,9 +35,8 @@ from thyme.substrates.dcs.digest import (
     total_of,
     unpacked,
 )
-from thyme.substrates.dcs.index import CellIndex
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.learning import Learnt, in_parts, learn
-from thyme.substrates.dcs.replicas import Replicas
 
 
 class RepairTimer(msgspec.Struct, frozen=True):
@@ -64,20 +60,15 @@ class Repair:
 
     def __init__(
         self,
-        routing: CellRouting,
-        outbox: Outbox,
-        index: CellIndex,
-        replicas: Replicas,
-        rng: Random,
-        config: RepairConfig,
+        floor: Floor,
         on_learnt: Callable[[NodeId, CellState, Learnt, int], None],
     ) -> None:
-        self._routing = routing
-        self._outbox = outbox
-        self._index = index
-        self._replicas = replicas
-        self._rng = rng
-        self._config = config
+        self._routing = floor.routing
+        self._outbox = floor.outbox
+        self._index = floor.index
+        self._replicas = floor.replicas
+        self._rng = floor.rng
+        self._config = floor.config.repair
         self._on_learnt = on_learnt
         self._doubts: dict[NodeId, _Doubt] = {}
         self.started = 0

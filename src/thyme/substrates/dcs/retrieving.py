@@ -21,14 +21,9 @@ from thyme.model.errors import (
 )
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
+from thyme.protocol.cell_messages import AnnounceReplica, CellStatus
 from thyme.protocol.cells import Indexed, Replica
-from thyme.protocol.messages import (
-    AnnounceReplica,
-    CellStatus,
-    FetchObject,
-    FetchStatus,
-    ObjectData,
-)
+from thyme.protocol.messages import FetchObject, FetchStatus, ObjectData
 from thyme.protocol.operations import RetryPolicy
 from thyme.routing.cells import CellRouting, To
 from thyme.substrates.brokers import OnEnd

@@ -4,8 +4,9 @@ Routing says so when a node is not in its cell. Such a notification waits until 
 heard of again and is then sent to where it is; or, if so set, is tried again after a while, since
 the radio may have been to blame. Where notifications are acknowledged, silence is as bad an answer,
 and what is sent again to one subscriber travels as one. After a longest time and a last try it is
-given up, and its subscriber with it.
-Clauses: D8, D9, D22, B3.
+given up, and its subscriber with it. Before a subscriber is taken for failed, each node of the cell
+asks it whether it is there, and believes what it finds itself.
+Clauses: D8, D9, D22, B3, B5.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from thyme.model.frames import SECOND_US
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol.cell_messages import CellNews, CellNotify, NewsCame
 from thyme.protocol.cells import CellId, Matched
-from thyme.protocol.messages import CellNews, CellNotify, NewsCame
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, NotThere, To
 from thyme.substrates.dcs.config import ReturnedConfig
 from thyme.substrates.dcs.index import CellIndex
+
+ASK_WAIT_US = SECOND_US
+ASKS_MAX = 3
+"""So often a subscriber is asked whether it is there before it is taken for failed."""
 
 Audience = Mapping[tuple[CellId, NodeId], list[SubscriptionId]]
 """Who is to be notified, where, and for which subscriptions."""
@@ -40,7 +46,8 @@ class GatherTimer(msgspec.Struct, frozen=True):
 class Note(msgspec.Struct, frozen=True):
     """A notification for one subscriber: of which object, for which subscriptions."""
 
-    key: Key
+    key: Key | None
+    """None in a question whether the subscriber is there."""
     sids: tuple[SubscriptionId, ...]
     first_us: int
     due_us: int
@@ -50,6 +57,8 @@ class Note(msgspec.Struct, frozen=True):
     """Whether it did not arrive, as far as is known."""
     last: bool = False
     """Whether this was the last try, after which the subscriber is taken for failed (D22)."""
+    at: CellId | None = None
+    """Where the subscriber is asked whether it is there."""
 
 
 class Returned:
@@ -63,10 +72,12 @@ class Returned:
         self._index = index
         self._config = config
         self._sent: dict[int, tuple[Note, ...]] = {}
-        self._waiting: dict[NodeId, dict[Key, Note]] = {}
+        self._waiting: dict[NodeId, dict[Key | None, Note]] = {}
         self._gathered: dict[tuple[To, ...], dict[Key, tuple[SubscriptionId, ...]]] = {}
         self.on_failed: Callable[[NodeId, int], None] | None = None
         """Told of a subscriber that was not found for the longest time (D22)."""
+        self.on_absent: Callable[[NodeId, CellId], None] | None = None
+        """Told of one that was asked whether it is in a cell, and did not say so."""
         self.returned = 0
         self.resent = 0
         self.given_up = 0
@@ -100,7 +111,7 @@ class Returned:
 
     def _send(self, targets: tuple[To, ...], notes: list[Note], now_us: int) -> None:
         history = self._index.broker.catalogue.history
-        known = [(note, history.get(note.key)) for note in notes]
+        known = [(note, history.get(note.key)) for note in notes if note.key is not None]
         items = [
             (note, Matched(self._index.indexed(metadata), note.sids))
             for note, metadata in known
@@ -145,6 +156,27 @@ class Returned:
         if not waiting:
             self._forget(subscriber)
 
+    # Whether one is there
+
+    def ask(self, subscriber: NodeId, cell: CellId, now_us: int) -> None:
+        """Asks a subscriber whether it is there, unless that is being done."""
+        if None not in self._waiting.get(subscriber, {}):
+            self._ask(subscriber, cell, 1, now_us)
+
+    def _ask(self, subscriber: NodeId, cell: CellId, tries: int, now_us: int) -> None:
+        """With no news, of which it says that they came."""
+        question = Note(None, (), now_us, now_us, tries, at=cell)
+        number = self._routing.send((To(cell, subscriber),), CellNews(()), now_us)
+        self._remember(number, (question,))
+        self._await(subscriber, (question,), now_us + ASK_WAIT_US)
+
+    def _unanswered(self, subscriber: NodeId, question: Note, now_us: int) -> None:
+        assert question.at is not None
+        if question.tries < ASKS_MAX:
+            self._ask(subscriber, question.at, question.tries + 1, now_us)
+        elif self.on_absent is not None:
+            self.on_absent(subscriber, question.at)
+
     # Back
 
     def on_not_there(self, failure: NotThere, now_us: int) -> bool:
@@ -153,7 +185,8 @@ class Returned:
         if notes is None:
             return False
         for note in notes:
-            self._came_back(subscriber, note, now_us)
+            if note.key is not None:  # a question waits for its time: the subscriber may be moving
+                self._came_back(subscriber, note, now_us)
         self._set_timer(subscriber)
         if any(note.last for note in notes):
             self._failed(subscriber, now_us)
@@ -185,7 +218,10 @@ class Returned:
         until_us = now_us + (self._config.receipt_us or 0) // 2
         for note in [note for note in waiting.values() if note.due_us <= until_us]:
             end_us = note.first_us + self._config.wait_us
-            if note.last:
+            if note.key is None:
+                del waiting[None]
+                self._unanswered(timer.subscriber, note, now_us)
+            elif note.last:
                 del waiting[note.key]
                 self.given_up += 1
                 failed = True
@@ -208,6 +244,7 @@ class Returned:
         waiting = self._waiting.get(subscriber)
         if waiting is None:
             return
+        waiting.pop(None, None)
         back = [note for note in waiting.values() if note.back]
         for note in back:
             del waiting[note.key]

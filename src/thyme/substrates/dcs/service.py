@@ -16,6 +16,7 @@ from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription
+from thyme.protocol import cell_messages as cell_wire
 from thyme.protocol import messages as wire
 from thyme.protocol.cells import Interest, Replica
 from thyme.protocol.outbox import Outbox
@@ -81,13 +82,13 @@ class Service:
 
         self._routing.when_heard(arrival, tell, now_us)
 
-    def on_announce(self, arrival: Arrival, message: wire.AnnounceReplica) -> None:
+    def on_announce(self, arrival: Arrival, message: cell_wire.AnnounceReplica) -> None:
         """One more node has an object (D13)."""
         replica = Replica(arrival.origin_cell, arrival.origin)
         if not self.index.announce(message.key, replica):
             self.dropped["replica of nothing"] += 1
 
-    def on_hold(self, arrival: Arrival, message: wire.HoldObject, now_us: int) -> None:
+    def on_hold(self, arrival: Arrival, message: cell_wire.HoldObject, now_us: int) -> None:
         """Keeps an object for the cell (D11), or for an empty one that it stands in for (D24)."""
         stands_in = not arrival.personal and arrival.cell != self._routing.cell
         active = (Replica(arrival.cell),) if stands_in else ()
@@ -100,7 +101,7 @@ class Service:
     def _answer(self, arrival: Arrival, ask: wire.CellAsk, now_us: int) -> wire.CellReply:
         index, number, origin = self.index, ask.request, arrival.origin
         match ask:
-            case wire.IndexObject():
+            case cell_wire.IndexObject():
                 matched = index.add(ask.indexed, origin, now_us)
                 self._seam.indexed(ask.indexed.metadata.key, now_us)
                 self.notify(ask.indexed.metadata, matched, now_us)
@@ -125,7 +126,7 @@ class Service:
                 known = index.broker.known(ask.key, now_us)
                 metadata = known.metadata
                 indexed = None if metadata is None else index.indexed(metadata)
-                return wire.CellStatus(number, known.state, indexed)
+                return cell_wire.CellStatus(number, known.state, indexed)
             case _:
                 assert_never(ask)
 
@@ -133,7 +134,7 @@ class Service:
         """Keeps what another node of the cell does for all of it (D7)."""
         index, origin = self.index, arrival.origin
         match ask:
-            case wire.IndexObject():
+            case cell_wire.IndexObject():
                 matched = index.add(ask.indexed, origin, now_us)
                 self.notify(ask.indexed.metadata, self._seam.fresh(matched, now_us), now_us)
             case wire.DeleteObject():
@@ -152,10 +153,10 @@ class Service:
         self.index.delete(ask.key, origin, now_us, wire.proof_in(ask))
         self._replicas.bury(ask.key, DELETED, now_us)
 
-    def _page(self, request: wire.FetchPage, now_us: int) -> wire.CellPage:
+    def _page(self, request: wire.FetchPage, now_us: int) -> cell_wire.CellPage:
         page = page_for(self.index.broker, request, now_us)
         items = tuple(map(self.index.indexed, page.items))
-        return wire.CellPage(request.request, page.total, items, page.more)
+        return cell_wire.CellPage(request.request, page.total, items, page.more)
 
     # Notifications
 

@@ -14,8 +14,9 @@ import msgspec
 
 from thyme.model.ids import Key
 from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
+from thyme.protocol.cell_messages import CellPage
 from thyme.protocol.cells import CellId, Indexed, as_cell_id
-from thyme.protocol.messages import CellPage, FetchPage, Page, StartSubscription, StopSubscription
+from thyme.protocol.messages import FetchPage, Page, StartSubscription, StopSubscription
 from thyme.routing.cells import To
 from thyme.substrates.brokers import MakePage, OnEnd, OnPages, Pages, Source
 from thyme.substrates.dcs.asks import CellAsks, Replies

@@ -16,11 +16,10 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction, SubscriptionKey
 from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Replica
-from thyme.routing.cells import CellRouting
-from thyme.storage.store import Shelf, Store
-from thyme.substrates.dcs.index import CellIndex
+from thyme.storage.store import Shelf
+from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.learning import Records
-from thyme.substrates.dcs.replicas import Replicas, Role
+from thyme.substrates.dcs.replicas import Role
 
 _TAGS_MAX = 10_000
 
@@ -37,20 +36,13 @@ WARDS = Shelf("ward", Ward)
 class Wards:
     """The empty cells that one node looks after, with its colleagues."""
 
-    def __init__(
-        self,
-        routing: CellRouting,
-        index: CellIndex,
-        replicas: Replicas,
-        store: Store,
-        graves_us: int,
-    ) -> None:
-        self._routing = routing
-        self._index = index
-        self._replicas = replicas
-        self._store = store
-        self._graves_us = graves_us
-        self._cells = {ward.cell: None for _, ward in store.load(WARDS)}
+    def __init__(self, floor: Floor) -> None:
+        self._routing = floor.routing
+        self._index = floor.index
+        self._replicas = floor.replicas
+        self._store = floor.store
+        self._graves_us = floor.config.hand_over.graves_us
+        self._cells = {ward.cell: None for _, ward in floor.store.load(WARDS)}
         self._tag_cells: dict[str, CellId] = {}
 
     def __iter__(self) -> Iterator[CellId]:

@@ -17,9 +17,9 @@ from random import Random
 import msgspec
 
 from thyme.model.frames import SECOND_US
-from thyme.model.ids import NodeId
+from thyme.model.ids import NodeId, RequestNumber
 from thyme.model.subscriptions import Subscription
-from thyme.protocol.messages import JoinReply, JoinRequest, RequestNumber
+from thyme.protocol.messages import JoinReply, JoinRequest
 from thyme.protocol.outbox import Outbox
 
 

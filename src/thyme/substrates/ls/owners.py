@@ -17,16 +17,9 @@ import msgspec
 
 from thyme.model.errors import OperationError, OperationTimeoutError, RejectedError
 from thyme.model.frames import SECOND_US
-from thyme.model.ids import NodeId, SubscriptionId, as_node_id
+from thyme.model.ids import NodeId, RequestNumber, SubscriptionId, as_node_id
 from thyme.model.subscriptions import Subscription, SubscriptionKey
-from thyme.protocol.messages import (
-    OwnerPage,
-    Page,
-    Reply,
-    RequestNumber,
-    StartSubscription,
-    StopSubscription,
-)
+from thyme.protocol.messages import OwnerPage, Page, Reply, StartSubscription, StopSubscription
 from thyme.protocol.operations import Operations
 from thyme.protocol.outbox import Outbox
 from thyme.routing.flooding import Flooding

@@ -1,0 +1,123 @@
+"""Presence: in which cell a node is, who else is around, and the beacons that tell.
+
+The part of a cell routing that carries nothing; what does is built on it (`geographic`).
+Clauses: D4, D6, D20.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from thyme.model.ids import NodeId
+from thyme.protocol.cell_messages import CellBeacon
+from thyme.protocol.cells import CellId
+from thyme.protocol.outbox import Outbox
+from thyme.routing.cells.config import CellsConfig
+from thyme.routing.cells.grid import Grid
+from thyme.routing.cells.neighbours import Neighbours
+from thyme.routing.cells.routing import BeaconDue, CellTraffic, Listener, Sighting
+
+
+class Presence:
+    """Where one node is, and whom it hears there."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        grid: Grid,
+        outbox: Outbox,
+        rng: Random,
+        listener: Listener,
+        config: CellsConfig,
+    ) -> None:
+        self._node_id = node_id
+        self.grid = grid
+        self._outbox = outbox
+        self._rng = rng
+        self._listener = listener
+        self._config = config
+        self._world = config.world
+        self.neighbours = Neighbours(grid, config)
+        self._cell = CellId(0)
+        self._serving = False
+        self.traffic = CellTraffic()
+
+    @property
+    def cell(self) -> CellId:
+        return self._cell
+
+    @property
+    def serving(self) -> bool:
+        return self._serving
+
+    def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
+        """The node came up in a cell."""
+        self._be(cell, serving)
+        first_us = self._rng.randint(0, self._config.beacon_first_us_max)
+        self._outbox.set_timer(BeaconDue(), now_us + first_us)
+
+    def set_cell(self, cell: CellId, now_us: int, *, serving: bool) -> None:
+        """The node is in another cell, or began or ceased to serve; says so at once (D20)."""
+        if (cell, serving) != (self._cell, self._serving):
+            self._be(cell, serving)
+            self._beacon(now_us)
+
+    def _be(self, cell: CellId, serving: bool) -> None:
+        if cell not in self.grid:
+            raise ValueError(f"the grid has no cell {cell}")
+        self._cell = cell
+        self._serving = serving
+
+    def cell_of_key(self, key: str) -> CellId:
+        """The cell that looks after a key (D3)."""
+        return self.grid.cell_of_key(key)
+
+    def distance(self, one: CellId, other: CellId) -> float:
+        """How far apart two cells are, in metres."""
+        return self.grid.distance_m(one, other)
+
+    def nodes_in(self, cell: CellId) -> list[NodeId]:
+        """The serving nodes of a cell that this node hears; not itself."""
+        nodes = self.neighbours.around(self._cell).nodes.get(cell, ())
+        return [neighbour.node_id for neighbour in nodes]
+
+    def populated(self) -> tuple[CellId, ...]:
+        """The other cells in which this node knows somebody to serve, in their order."""
+        return self.neighbours.around(self._cell).populated
+
+    def keeper(self, cell: CellId, *, without_own: bool = False) -> CellId | None:
+        """The populated cell closest to one, as far as this node knows (D6)."""
+        cells = self.populated()
+        if self._serving and not without_own:
+            cells = (self._cell, *cells)
+        return min(cells, key=lambda other: self.grid.rank(other, cell), default=None)
+
+    # Saying so, and hearing it of others
+
+    def _beacon(self, now_us: int) -> None:
+        around = b""
+        if self._serving:
+            known = self.neighbours.around(self._cell)
+            around = self.neighbours.window.packed(known.direct, known.second)
+        payload = self._listener.payload(now_us)
+        assert len(payload) <= self._config.payload_bytes_max
+        world = self._world
+        self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload, world))
+        self.traffic.beacons += 1
+        most = round(self._config.beacon_us * self._config.beacon_jitter)
+        next_us = now_us + self._config.beacon_us + self._rng.randint(-most, most)
+        self._outbox.set_timer(BeaconDue(), next_us)
+
+    def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
+        own = sender == self._node_id
+        news = None if own else self.neighbours.hear(sender, beacon, now_us)
+        if news is None:
+            self.traffic.dropped["strange beacon"] += 1
+            return
+        near = beacon.cell == self._cell
+        if not (news or near or self._listener.cares_for(beacon.payload)):
+            return  # most beacons
+        sighting = Sighting(
+            node=sender, cell=beacon.cell, serving=beacon.serving, payload=beacon.payload
+        )
+        self._listener.sighted(sighting, now_us)
