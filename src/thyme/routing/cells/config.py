@@ -22,7 +22,11 @@ class CellsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A neighbour that was not heard for so long is gone."""
     neighbours_max: int = 1_000
     failures_max: int = 3
-    """So is one that did not acknowledge so many messages in a row, until it is heard again."""
+    """So is one that did not acknowledge so many messages, until it is heard again."""
+    grudge_us: int = 4 * SECOND_US
+    """For how long a message that a neighbour did not acknowledge counts against it. A question is
+    asked again within this time; if a link carries beacons and nothing else, it must find another
+    way before it is given up."""
     payload_bytes_max: int = 128
     """How much the layer above may put into a beacon."""
     hops_max: int = 255

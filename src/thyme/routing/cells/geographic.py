@@ -129,7 +129,7 @@ class GeographicRouting(Presence):
         """A timer fired; returns whether it was one of routing."""
         if isinstance(timer, SpreadTimer):
             for silent in self.spreading.on_timer(timer, now_us):
-                self.neighbours.fail(silent)
+                self.neighbours.fail(silent, now_us)
             return True
         if not isinstance(timer, BeaconDue):
             return False
@@ -142,7 +142,7 @@ class GeographicRouting(Presence):
     def on_send_failed(self, to: NodeId, message: Message, now_us: int) -> bool:
         """A neighbour did not acknowledge a message; returns whether it was one of routing."""
         if isinstance(message, CellSpread):
-            self.neighbours.fail(to)
+            self.neighbours.fail(to, now_us)
             self.spreading.on_send_failed(to, message, now_us)
         if not isinstance(message, CellPacket):
             return isinstance(message, CellSpread | SpreadHeard)
@@ -151,9 +151,10 @@ class GeographicRouting(Presence):
         if personal:
             self.neighbours.forget(to)
         else:
-            self.neighbours.fail(to)
-        # The last hop may have been too far; somebody in the target's cell is closer.
-        around = [target for target in personal if self._is_reached_by_another(target)]
+            self.neighbours.fail(to, now_us)
+        # The last hop may have been too far: whether the node is there is decided in its cell (D8).
+        outside = self._config.reroute
+        around = [target for target in personal if outside and target.cell != self._cell]
         for target in personal:
             if target not in around:
                 self._undelivered(message, target, now_us)
@@ -169,10 +170,6 @@ class GeographicRouting(Presence):
         else:
             self.traffic.dropped["not acknowledged"] += len(others)
         return True
-
-    def _is_reached_by_another(self, target: CellTarget) -> bool:
-        elsewhere = target.cell != self._cell
-        return self._config.reroute and elsewhere and bool(self.nodes_in(target.cell))
 
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""

@@ -20,8 +20,8 @@ from thyme.routing.cells.window import Cells, Window
 class Neighbour:
     """A node in reach, as its last beacon described it."""
 
-    __slots__ = ("cell", "direct", "failures", "heard_us", "node_id", "said", "second", "serving",
-                 "view")  # fmt: skip
+    __slots__ = ("cell", "direct", "failed_us", "failures", "heard_us", "node_id", "said",
+                 "second", "serving", "view")  # fmt: skip
 
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
@@ -31,6 +31,8 @@ class Neighbour:
         self.direct: Cells = 0
         self.second: Cells = 0
         self.failures = 0
+        self.failed_us = 0
+        """When it last did not acknowledge a message."""
         self.said: bytes | None = None
         """What it said of the cells around, as it came; None if that is known to be old."""
         self.view: View | None = None
@@ -171,7 +173,8 @@ class Neighbours:
             and beacon.around == neighbour.said
         ):  # as before: nearly always
             neighbour.heard_us = now_us
-            neighbour.failures = 0
+            if neighbour.failures:
+                self._forgive(neighbour, now_us)
             return False
         return self._learn(sender, neighbour, beacon, now_us) or None
 
@@ -189,7 +192,7 @@ class Neighbours:
                 return False
             neighbour = self._table[sender] = Neighbour(sender)
         neighbour.heard_us = now_us
-        neighbour.failures = 0
+        self._forgive(neighbour, now_us)
         neighbour.cell, neighbour.serving = beacon.cell, beacon.serving
         neighbour.direct, neighbour.second = sets
         neighbour.said = beacon.around
@@ -207,11 +210,17 @@ class Neighbours:
             neighbour.said = neighbour.view = None
             self._around = None
 
-    def fail(self, node_id: NodeId) -> None:
+    def _forgive(self, neighbour: Neighbour, now_us: int) -> None:
+        """Whoever can be heard need not hear: beacons carry further than other messages."""
+        if now_us - neighbour.failed_us >= self._config.grudge_us:
+            neighbour.failures = 0
+
+    def fail(self, node_id: NodeId, now_us: int) -> None:
         """A neighbour did not acknowledge a message."""
         neighbour = self._table.get(node_id)
         if neighbour is not None:
             neighbour.failures += 1
+            neighbour.failed_us = now_us
             if neighbour.failures >= self._config.failures_max:
                 self.forget(node_id)
 
