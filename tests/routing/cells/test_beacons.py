@@ -7,10 +7,11 @@ import pytest
 from tests.routing.cells.field import SECOND_US, Ear, Field, name
 from thyme.model.streams import stream
 from thyme.protocol.cell_messages import CellBeacon
-from thyme.protocol.cells import CellId
-from thyme.protocol.node import Action, Broadcast, SetTimer
+from thyme.protocol.cells import CellId, CellTarget
+from thyme.protocol.messages import CellPacket, Done
+from thyme.protocol.node import Action, Broadcast, Send, SetTimer
 from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, Sighting
+from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, Sighting, To
 from thyme.routing.cells.routing import BeaconDue
 from thyme.wire import encode
 
@@ -190,3 +191,42 @@ def test_d4_the_table_is_bounded() -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError):
         CellsConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_d10_a_link_that_carries_beacons_and_nothing_else_is_given_up() -> None:
+    """Being heard again forgives a neighbour only after a while: questions are asked again
+    meanwhile, and must find another way."""
+    node, _, _ = a_node(0)
+    for failure in range(3):
+        now_us = failure * SECOND_US
+        node.on_received(name(1), a_beacon(1), now_us)
+        assert node.neighbours.get(name(1)) is not None
+        node.neighbours.fail(name(1), now_us)
+    assert node.neighbours.get(name(1)) is None
+
+    for failure in range(3):
+        now_us = 10 * SECOND_US + failure * 5 * SECOND_US
+        node.on_received(name(1), a_beacon(1), now_us)
+        node.neighbours.fail(name(1), now_us)
+    assert node.neighbours.get(name(1)) is not None
+
+
+def test_d8_a_last_hop_that_was_too_far_is_made_from_closer_by() -> None:
+    """Whether a node is there is decided in its cell, not by one who could not reach it."""
+    node, outbox, ear = a_node(0)
+    node.on_received(name(1), a_beacon(1), 0)
+    node.on_received(name(2), a_beacon(2), 0)
+    outbox.take()
+    node.send([To(CellId(2), name(2))], Done(7), SECOND_US)
+    [direct] = outbox.take()
+    assert isinstance(direct, Send)
+    assert direct.to == name(2)
+
+    assert node.on_send_failed(direct.to, direct.message, SECOND_US)
+
+    [again] = outbox.take()
+    assert isinstance(again, Send)
+    assert again.to == name(1)
+    assert isinstance(again.message, CellPacket)
+    assert again.message.targets == (CellTarget(CellId(2), name(2)),)
+    assert ear.lost == []
