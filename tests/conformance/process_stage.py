@@ -34,6 +34,7 @@ class ProcessStage(Stage):
     """Devices on loopback, with real disks and a real clock."""
 
     moment_us = SECOND_US // 2
+    skew = 10
     many = True
     durable = True
 

@@ -80,6 +80,8 @@ class Stage(ABC):
     """A world of some substrate, and the passing of time in it."""
 
     moment_us: int
+    skew = 2
+    """How many moments clocks may differ, as the nodes believe."""
     lag = 1
     """How many moments a notification may take to come."""
     reliable = True

@@ -133,7 +133,7 @@ def test_m18_a_subscription_past_its_end_ends_by_itself_and_frees_its_state(
     bob = stage.person("bob")
     news = bob.subscribe("goal", None, bob.now_us() + stage.us(10))
     assert stage.standing() == 1
-    stage.elapse(13)
+    stage.elapse(10 + stage.skew + 1)
     assert news.over == "its frame is over"
     assert stage.standing() == 0
     assert bob.subscriptions() == ()

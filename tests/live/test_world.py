@@ -149,6 +149,10 @@ def test_b5_a_node_is_who_holds_its_key(tmp_path: Path) -> None:
             "only a world of DCS",
         ),
         (
+            {"create": True, "wid": "w", "area": Area(80, 40), "cell_m": 40.0, "at": (81.0, 5.0)},
+            "81,5 is not in this world, which is 80 by 40 m",
+        ),
+        (
             {"create": True, "wid": "w", "area": Area(1e9, 1e9), "cell_m": 1.0},
             "at most",
         ),

@@ -225,5 +225,13 @@ def _agree(wanted: Wanted, home: Home, identity: Identity) -> None:
     if world.closed != (wanted.secret is not None):
         words = "closed: it takes its secret" if world.closed else "open: it has no secret"
         raise WorldError(f"the world {shown(world.name)} is {words}")
+    if wanted.at is not None and world.area is not None:
+        x_m, y_m = wanted.at
+        width_m, height_m = world.area.width_m, world.area.height_m
+        if not (0 <= x_m <= width_m and 0 <= y_m <= height_m):
+            raise OptionError(
+                f"the position {x_m:g},{y_m:g} is not in this world, which is "
+                f"{width_m:g} by {height_m:g} m"
+            )
     if home.node_id != identity.node_id:
         raise StoreError("the key beside the store is not that of its node")
