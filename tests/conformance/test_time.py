@@ -26,6 +26,7 @@ def test_m10_a_search_of_the_past_hears_nothing_of_what_follows(stage: Stage) ->
     stage.elapse(1)
     publish_one_each(stage, alice, ["after"])
     stage.hears(news, ["before"])
+    stage.elapse(stage.skew)
     assert news.over is not None
 
 
@@ -57,6 +58,7 @@ def test_m10_a_frame_that_lies_wholly_in_the_future_opens_and_closes(stage: Stag
     stage.elapse(5)
     publish_one_each(stage, alice, ["too-late"])
     stage.hears(news, ["inside"])
+    stage.elapse(stage.skew)
     assert news.over == "its frame is over"
 
 
