@@ -86,7 +86,6 @@ class Host:
         self._alarm_us = 0
         self._turn: asyncio.Handle | None = None
         self._ended: EndedError | None = None
-        """Inputs that showed a mistake of ours."""
         sockets.on_datagram = self._on_datagram
         self._put(Started())
 
