@@ -273,7 +273,7 @@ def need_live() -> None:
     """Says so, where what live nodes need is not installed."""
     from importlib.util import find_spec
 
-    if any(find_spec(name) is None for name in ("aiohttp", "cryptography")):
+    if any(find_spec(name) is None for name in ("aiohttp", "nacl")):
         raise OptionError("live nodes need some more packages: pip install 'thyme[live]'")
 
 

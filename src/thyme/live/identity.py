@@ -13,11 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
+from nacl.exceptions import CryptoError
+from nacl.signing import SigningKey, VerifyKey
 
 from thyme.live.datagrams import Introduction
 from thyme.model.errors import StoreError
@@ -39,18 +36,18 @@ class Identity:
 
     def __init__(self, seed: bytes) -> None:
         """`seed` is 32 random bytes that nobody else may know."""
-        self._key = Ed25519PrivateKey.from_private_bytes(seed)
-        self.public_key = self._key.public_key().public_bytes_raw()
+        self._key = SigningKey(seed)
+        self.public_key = bytes(self._key.verify_key)
         self.node_id = node_id_of(self.public_key)
 
     def sign(self, text: bytes) -> bytes:
         """The proof that this node said something."""
-        return self.public_key + self._key.sign(text)
+        return self.public_key + self._key.sign(text).signature
 
     def introduce(self, world_tag: bytes, life: bytes, born_us: int) -> Introduction:
         """Says who this node is in one life."""
         text = _introduction(world_tag, life, born_us)
-        return Introduction(self.public_key, born_us, self._key.sign(text))
+        return Introduction(self.public_key, born_us, self._key.sign(text).signature)
 
 
 def is_by(author: NodeId, proof: bytes, text: bytes | None) -> bool:
@@ -115,7 +112,7 @@ def _introduction(world_tag: bytes, life: bytes, born_us: int) -> bytes:
 
 def _is_signed(public_key: bytes, signature: bytes, text: bytes) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, text)
-    except (InvalidSignature, ValueError):
+        VerifyKey(public_key).verify(text, signature)
+    except (CryptoError, ValueError):
         return False
     return True

@@ -11,13 +11,17 @@ Clauses: B5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b, scrypt
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from nacl.bindings import (
+    crypto_aead_chacha20poly1305_ietf_ABYTES as TAG_BYTES,
+)
+from nacl.bindings import (
+    crypto_aead_chacha20poly1305_ietf_decrypt,
+    crypto_aead_chacha20poly1305_ietf_encrypt,
+)
+from nacl.exceptions import CryptoError
 
 from thyme.live.datagrams import DATAGRAM_BYTES_MAX, SEALED_MAGIC, WORLD_TAG_BYTES, tag_of
 from thyme.model.errors import DecodeError, OptionError
@@ -47,8 +51,8 @@ def check_secret(secret: str) -> None:
 
 def world_key(secret: str, world: WorldInfo) -> bytes:
     """The key of a world, from its secret; takes a moment, so that guessing takes long."""
-    kdf = Scrypt(salt=b"thyme world " + world.wid.encode(), length=KEY_BYTES, n=2**14, r=8, p=1)
-    return kdf.derive(secret.encode())
+    salt = b"thyme world " + world.wid.encode()
+    return scrypt(secret.encode(), salt=salt, n=2**14, r=8, p=1, dklen=KEY_BYTES)
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -84,10 +88,10 @@ class Window:
 class _Stream:
     """A neighbour's stream."""
 
-    __slots__ = ("cipher", "held", "proven", "window")
+    __slots__ = ("held", "key", "proven", "window")
 
-    def __init__(self, cipher: ChaCha20Poly1305) -> None:
-        self.cipher = cipher
+    def __init__(self, key: bytes) -> None:
+        self.key = key
         self.window = Window()
         self.proven = False
         """Whether its sender lives now."""
@@ -116,7 +120,7 @@ class Seal:
         self._papers = SEALED_MAGIC + tag_of(world)
         self._draw = draw
         self._stream = draw(STREAM_BYTES)
-        self._cipher = self._cipher_of(self._stream)
+        self._stream_key = self._key_of(self._stream)
         self._token = draw(TOKEN_BYTES)
         self._number = 0
         self._streams: dict[bytes, _Stream] = {}
@@ -135,12 +139,12 @@ class Seal:
             raise DecodeError("oversized", f"{len(sealed)} bytes")
         if not sealed.startswith(self._papers):
             raise DecodeError("another world", "sealed, and not of this world")
-        if len(sealed) <= _HEAD_BYTES:
+        if len(sealed) <= _HEAD_BYTES + TAG_BYTES:
             raise DecodeError("malformed", "cut off")
         name = sealed[_PAPERS_BYTES : _PAPERS_BYTES + STREAM_BYTES]
         if name == self._stream:
             return Opened()  # our own voice
-        stream = self._streams.get(name) or _Stream(self._cipher_of(name))
+        stream = self._streams.get(name) or _Stream(self._key_of(name))
         text = self._text(sealed, stream)
         self._keep(name, stream)
         if not stream.window.takes(int.from_bytes(sealed[_NUMBER])):
@@ -187,13 +191,17 @@ class Seal:
         number = self._number.to_bytes(NUMBER_BYTES)
         self._number += 1
         head = self._papers + self._stream + number
-        return head + self._cipher.encrypt(_nonce(number), text, head)
+        return head + crypto_aead_chacha20poly1305_ietf_encrypt(
+            text, head, _nonce(number), self._stream_key
+        )
 
     def _text(self, sealed: bytes, stream: _Stream) -> bytes:
         head = sealed[:_HEAD_BYTES]
         try:
-            text = stream.cipher.decrypt(_nonce(sealed[_NUMBER]), sealed[_HEAD_BYTES:], head)
-        except InvalidTag:
+            text = crypto_aead_chacha20poly1305_ietf_decrypt(
+                sealed[_HEAD_BYTES:], head, _nonce(sealed[_NUMBER]), stream.key
+            )
+        except CryptoError:
             self.refused += 1
             raise DecodeError("wrong secret", "sealed with another secret, or changed") from None
         self.opened += 1
@@ -212,9 +220,8 @@ class Seal:
                 self._token = self._draw(TOKEN_BYTES)
             del self._streams[oldest]
 
-    def _cipher_of(self, stream: bytes) -> ChaCha20Poly1305:
-        kdf = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=stream, info=self._papers)
-        return ChaCha20Poly1305(kdf.derive(self._key))
+    def _key_of(self, stream: bytes) -> bytes:
+        return blake2b(self._papers + stream, digest_size=KEY_BYTES, key=self._key).digest()
 
 
 def _nonce(number: bytes) -> bytes:

@@ -109,8 +109,9 @@ def test_while_nothing_happens_nothing_is_said() -> None:
 
 def test_word_of_unrest_gets_everywhere_and_each_says_everything_once() -> None:
     town = Town(STREET, config=RENEWING)
+    many = RENEWING.renewal.keys_max + 6
     town.run(RENEWED_S)
-    for number in range(40):
+    for number in range(many):
         town.insert("dan", f"photo-{number}", tag_in(2))
     town.sent.clear()
 
@@ -121,10 +122,39 @@ def test_word_of_unrest_gets_everywhere_and_each_says_everything_once() -> None:
 
     told = [packet.message.keys for name, packet in town.messages(NodeMoved) if name == "dan"]
     assert sorted(key.oid for keys in told for key in keys) == sorted(
-        f"photo-{number}" for number in range(40)
+        f"photo-{number}" for number in range(many)
     )
-    assert max(map(len, told)) <= RENEWING.renewal.keys_max
+    assert max(map(len, told)) == RENEWING.renewal.keys_max
     assert town.messages(IndexAgain) == []
+
+
+def test_while_it_does_not_get_calm_a_node_tells_now_and_then_and_of_the_most_needed() -> None:
+    town = Town(STREET, config=RENEWING)
+    town.subscribe("dan", tag_in(2))
+    town.insert("ann", "theirs", tag_in(2))
+    town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "theirs"))
+    town.insert("dan", "mine", tag_in(2))
+    town.run(2 * RENEWED_S)
+    town.sent.clear()
+
+    def told() -> list[str]:
+        return [
+            key.oid
+            for name, packet in town.messages(NodeMoved)
+            for key in packet.message.keys
+            if name == "dan"
+        ]
+
+    restless_s = 2.5 * RENEWING.renewal.wait_us / SECOND_US
+    for _ in range(int(restless_s / 10)):
+        town.go("abe")
+        town.run(5)
+        town.come("abe")
+        town.run(5)
+    assert told() == ["mine"] * 2
+
+    town.run(RENEWED_S)
+    assert sorted(told()[2:]) == ["mine", "theirs"]
 
 
 def test_word_from_the_future_is_not_believed() -> None:

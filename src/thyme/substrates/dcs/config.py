@@ -119,8 +119,10 @@ class RenewalConfig(msgspec.Struct, frozen=True, kw_only=True):
     on: bool = False
     """Whether beacons tell of unrest, and nodes say afterwards what cells should know of them."""
     calm_us: int = 15 * SECOND_US
-    """How long after it they begin, or begin again; at most twice as long."""
-    keys_max: int = 16
+    """For how long nothing must have happened until they begin; at most twice as long."""
+    wait_us: int = 240 * SECOND_US
+    """How long they wait for that."""
+    keys_max: int = 64
     """Of how many objects a node tells at a time."""
     pace_us: int = 3 * SECOND_US
     """How long it then waits to tell of others; at most twice as long."""

@@ -2,9 +2,9 @@
 
 Whenever a node begins or ceases to work for a cell, or keys change hands, something may get lost
 that nobody notices. Beacons carry the instant of the latest such unrest, so that word of it gets
-everywhere at no cost; and when it has, each node says again, some at a time, which objects it has
-and which subscriptions (`location`). Cells that have lost something are told again. While nothing
-happens, nothing is said.
+everywhere at no cost; and when it is calm again, each node says again, some at a time, which
+objects it has and which subscriptions (`location`). Where it never gets calm, it says so now and
+then. Cells that have lost something are told again. While nothing happens, nothing is said.
 Clauses: B1, B2.
 """
 
@@ -41,8 +41,8 @@ class Renewal:
         self._config = floor.config.renewal
         self._latest_s = 0
         """When the latest unrest was; 0 if there was none."""
-        self._done_s = 0
-        """The unrest after which this node said everything again, or does."""
+        self._since_us: int | None = None
+        """When this node first heard of unrest after which it has not said everything again."""
         self._turn: list[Key] = []
         """What is still to be told, last first."""
         self._due = False
@@ -71,6 +71,8 @@ class Renewal:
     def _learn(self, at_s: int, now_us: int) -> None:
         if self._config.on and 0 <= at_s < 256**_WORD_BYTES and at_s > self._latest_s:
             self._latest_s = at_s
+            if self._since_us is None:
+                self._since_us = now_us
             if not self._due:
                 self._wake(self._config.calm_us, now_us)
 
@@ -88,9 +90,13 @@ class Renewal:
             return  # to be told when this node has joined a cell, which is unrest, too
         first = not self._turn
         if first:
+            calm = now_us - self._latest_s * SECOND_US >= self._config.calm_us
+            if not calm and self._can_wait(now_us):
+                self._wake(self._config.calm_us, now_us)
+                return
             self.rounds += 1
-            self._done_s = self._latest_s
-            self._turn = [held.metadata.key for held in self._mine()]
+            self._since_us = None
+            self._turn = [held.metadata.key for held in self._mine(retrieved=calm)]
         some: list[Metadata] = []
         while self._turn and len(some) < self._config.keys_max:
             held = self._replicas.get(self._turn.pop())
@@ -99,15 +105,21 @@ class Renewal:
         self._location.say(some, now_us, subscriptions=first)
         if self._turn:
             self._wake(self._config.pace_us, now_us)
-        elif self._latest_s > self._done_s:
+        elif self._since_us is not None:
             self._wake(self._config.calm_us, now_us)
 
-    def _mine(self) -> Iterable[HeldObject]:
-        """The objects of which it is on this node to tell: its own, those it retrieved, and what
-        the cell holds for an owner that is not there, if this is the first who does."""
+    def _can_wait(self, now_us: int) -> bool:
+        """Whether there is time yet for it to get calm: else all is to be said again soon."""
+        return self._since_us is not None and now_us - self._since_us < self._config.wait_us
+
+    def _mine(self, *, retrieved: bool) -> Iterable[HeldObject]:
+        """The objects of which it is on this node to tell: its own, what the cell holds for an
+        owner that is not there, if this is the first who does, and those it retrieved: of these it
+        has many, they are there for convenience, and can wait until it is calm."""
         colleagues = self._routing.nodes_in(self._routing.cell)
         first = not any(node < self._node_id for node in colleagues)
-        yield from self._replicas.of_role(Role.PASSIVE)
+        if retrieved:
+            yield from self._replicas.of_role(Role.PASSIVE)
         for held in self._replicas.of_role(Role.ACTIVE):
             named = any(at.node is not None for at in held.active)
             if held.metadata.owner not in colleagues and (first or named):
