@@ -9,9 +9,9 @@ from random import Random
 
 from tests.live.pipe import ALICE, BOB
 from tests.wire.test_schema import GOLDEN
-from thyme.live.datagrams import Cast, Content, Got, Hello, Part, encode, tag_of
+from thyme.live.datagrams import Cast, Content, Got, Hello, Part, Sheaf, encode, tag_of
 from thyme.live.identity import Identity, Passport
-from thyme.live.link import Came, GaveUp, Link, LinkConfig, Transmit
+from thyme.live.link import Came, GaveUp, Link, LinkConfig
 from thyme.live.making import make_node
 from thyme.live.seal import Seal
 from thyme.model.ids import NodeId
@@ -123,15 +123,23 @@ class Victim:
 
     def _content(self, packet: bytes) -> Content:
         rng = self._rng
+        match rng.randrange(6):
+            case 0:
+                introduction = Passport(IDENTITY, b"12345678", LIFE, 1).introduction
+                return Hello(self._world, introduction=introduction if rng.random() < 0.5 else None)
+            case 1:
+                return Sheaf(tuple(self._item(packet) for _ in range(rng.randrange(4))))
+            case _:
+                return self._item(packet)
+
+    def _item(self, packet: bytes) -> Cast | Part | Got:
+        rng = self._rng
         self._number += 1
-        match rng.randrange(5):
+        match rng.randrange(4):
             case 0:
                 return Cast(packet)
             case 1:
                 return Got(rng.randrange(50), rng.randrange(5), rng.getrandbits(20))
-            case 2:
-                introduction = Passport(IDENTITY, b"12345678", LIFE, 1).introduction
-                return Hello(self._world, introduction=introduction if rng.random() < 0.5 else None)
             case _:
                 return Part(
                     self._number, 0, 1 if rng.random() < 0.9 else rng.randrange(1, 9), packet
@@ -145,8 +153,7 @@ class Victim:
                     self._handle(Received(effect.sender, effect.message))
                 case GaveUp():
                     self._handle(SendFailed(effect.to, effect.message))
-                case Transmit():
-                    pass
+        self.link.transmits()
 
     def _handle(self, event: Input) -> None:
         for action in self._node.handle(event, self._now_us):

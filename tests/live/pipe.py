@@ -86,12 +86,12 @@ class Pipe:
     def _carry(self, name: NodeId) -> None:
         for effect in self.links[name].take():
             match effect:
-                case Transmit():
-                    self._transmit(name, effect)
                 case Came():
                     self.came.append((name, effect.sender, effect.message))
                 case GaveUp():
                     self.given_up.append((name, effect.to, effect.message))
+        for transmit in self.links[name].transmits():
+            self._transmit(name, transmit)
 
     def _transmit(self, sender: NodeId, effect: Transmit) -> None:
         self.datagrams += 1

@@ -218,7 +218,7 @@ def test_in_a_closed_world_nothing_is_taken_that_is_not_sealed() -> None:
 def test_the_names_of_members_do_not_show() -> None:
     link = Link(ALICE, WORLD, b"a" * 8, LinkConfig(), seal=a_seal(1))
     link.tick(0)
-    notice, sealed = (effect.datagram for effect in link.take())  # type: ignore[union-attr]
+    notice, sealed = (transmit.datagram for transmit in link.transmits())
 
     assert ALICE not in sealed
     assert ALICE not in notice

@@ -2,13 +2,15 @@
 
 A datagram is an envelope (which world, who sent it, in which life) around one of four things: a
 greeting, a short message for everybody in reach, a part of a message for one node, or word of the
-parts that came. `decode` is the only way in; whatever the bytes, it returns a valid datagram or
-raises `DecodeError`.
+parts that came; or around several of them, a sheaf: on most machines a datagram costs more than
+what is done with it. `decode` is the only way in; whatever the bytes, it returns a valid datagram
+or raises `DecodeError`.
 Clauses: M21, M25.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 import msgspec
@@ -22,6 +24,9 @@ DATAGRAM_BYTES_MAX = 1_400
 """What crosses an Ethernet or a Wi-Fi in one piece, with room for a tunnel's headers."""
 BODY_BYTES_MAX = 1_200
 """How much of a message one datagram carries."""
+SHEAF_BYTES_MAX = BODY_BYTES_MAX + 50
+SHEAF_MAX = 64
+"""How much, and how many, travel as one: a whole part and word of others, or many short ones."""
 PARTS_MAX = 2**20
 MORE_BITS = 64
 """How far beyond the first missing part a `Got` can see."""
@@ -32,6 +37,8 @@ SEALED_MAGIC = b"Tc" + bytes([VERSION])
 """What the datagrams of closed worlds begin with."""
 NOBODY = NodeId(b"\x00")
 """Who says that there is a closed world."""
+_SMALL_BYTES = 20
+"""What a part, or word of one, takes beside its body."""
 _FIXED_BYTES = len(_MAGIC) + WORLD_TAG_BYTES + LIFE_BYTES + 1
 
 
@@ -85,7 +92,17 @@ class Got(msgspec.Struct, frozen=True, array_like=True, tag=4):
             raise ValueError("nothing is counted below 0")
 
 
-Content = Hello | Cast | Part | Got
+class Sheaf(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Several at once."""
+
+    items: tuple[Cast | Part | Got, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.items) > SHEAF_MAX:
+            raise ValueError("too many at once")
+
+
+Content = Hello | Cast | Part | Got | Sheaf
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -111,6 +128,28 @@ def encode(world_tag: bytes, life: bytes, sender: NodeId, content: Content) -> b
     """The bytes of a datagram."""
     head = _MAGIC + world_tag + life + bytes([len(sender)]) + sender
     return head + _encoder.encode(content)
+
+
+def bound(contents: Iterable[Content]) -> Iterator[Content]:
+    """The same in as few datagrams as it fits, in order."""
+    sheaf: list[Cast | Part | Got] = []
+    room = SHEAF_BYTES_MAX
+    for content in contents:
+        if isinstance(content, Hello | Sheaf):
+            yield content
+            continue
+        size = _SMALL_BYTES if isinstance(content, Got) else _SMALL_BYTES + len(content.body)
+        if sheaf and (size > room or len(sheaf) == SHEAF_MAX):
+            yield _as_one(sheaf)
+            sheaf, room = [], SHEAF_BYTES_MAX
+        sheaf.append(content)
+        room -= size
+    if sheaf:
+        yield _as_one(sheaf)
+
+
+def _as_one(items: list[Cast | Part | Got]) -> Content:
+    return items[0] if len(items) == 1 else Sheaf(tuple(items))
 
 
 def decode(datagram: bytes) -> Envelope:

@@ -16,7 +16,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import assert_never
 
-from thyme.live.link import Address, Came, GaveUp, Link, Transmit
+from thyme.live.link import Address, Came, GaveUp, Link
 from thyme.live.notary import TOGETHER_MAX
 from thyme.live.sockets import Sockets
 from thyme.model.errors import EndedError, StoreError
@@ -78,7 +78,7 @@ class Host:
         self._sockets = sockets
         self._listener = listener
         self._inbox: deque[Input] = deque()
-        self._outbox: list[Transmit] = []
+        self._sending: asyncio.Handle | None = None
         self._timers: dict[Timer, int] = {}
         self._heap: list[tuple[int, int, Timer]] = []
         self._serial = 0
@@ -142,7 +142,7 @@ class Host:
             self._carry_out_effects()
             self._set_alarm()
             if not self._inbox:
-                self._send_all()
+                self._send_soon()
 
     def _on_alarm(self) -> None:
         self._alarm = None
@@ -180,7 +180,7 @@ class Host:
         self._carry_out_effects()
         self._set_alarm()
         if any(isinstance(action, Tell) for action in actions):
-            self._loop.call_soon(self._send_all)
+            self._send_soon()
         else:
             self._send_all()
         self._wake()
@@ -219,8 +219,6 @@ class Host:
     def _carry_out_effects(self) -> None:
         for effect in self._link.take():
             match effect:
-                case Transmit():
-                    self._outbox.append(effect)
                 case Came():
                     self._put(Received(effect.sender, effect.message))
                 case GaveUp():
@@ -228,12 +226,18 @@ class Host:
                 case _:
                     assert_never(effect)
 
+    def _send_soon(self) -> None:
+        """After all that came was handled, and who waits for it was woken: more then travels as
+        one, and on a busy machine sending hands the processor to whoever gets it."""
+        if self._sending is None:
+            self._sending = self._loop.call_soon(self._send_all)
+
     def _send_all(self) -> None:
-        """After what came was handled, and who waits for it was woken: on a busy machine, sending
-        hands the processor to whoever gets it."""
-        outbox, self._outbox = self._outbox, []
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
         if self._ended is None:
-            for transmit in outbox:
+            for transmit in self._link.transmits():
                 self._sockets.send(transmit.datagram, transmit.to)
 
     def _set_alarm(self) -> None:
@@ -260,7 +264,7 @@ class Host:
 
     def _end(self, error: EndedError) -> None:
         self._ended = error
-        for handle in (self._alarm, self._turn):
+        for handle in (self._alarm, self._turn, self._sending):
             if handle is not None:
                 handle.cancel()
         self._sockets.close()

@@ -13,8 +13,14 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
+from nacl.bindings import (
+    crypto_sign,
+    crypto_sign_BYTES,
+    crypto_sign_open,
+    crypto_sign_PUBLICKEYBYTES,
+    crypto_sign_seed_keypair,
+)
 from nacl.exceptions import CryptoError
-from nacl.signing import SigningKey, VerifyKey
 
 from thyme.live.datagrams import Introduction
 from thyme.model.errors import StoreError
@@ -22,7 +28,7 @@ from thyme.model.ids import NodeId
 
 NODE_ID_BYTES = 16
 SEED_BYTES = 32
-KEY_BYTES = 32
+KEY_BYTES = crypto_sign_PUBLICKEYBYTES
 KEY_FILE = "node.key"
 
 
@@ -36,18 +42,20 @@ class Identity:
 
     def __init__(self, seed: bytes) -> None:
         """`seed` is 32 random bytes that nobody else may know."""
-        self._key = SigningKey(seed)
-        self.public_key = bytes(self._key.verify_key)
+        self.public_key, self._key = crypto_sign_seed_keypair(seed)
         self.node_id = node_id_of(self.public_key)
 
     def sign(self, text: bytes) -> bytes:
         """The proof that this node said something."""
-        return self.public_key + self._key.sign(text).signature
+        return self.public_key + self._sign(text)
 
     def introduce(self, world_tag: bytes, life: bytes, born_us: int) -> Introduction:
         """Says who this node is in one life."""
         text = _introduction(world_tag, life, born_us)
-        return Introduction(self.public_key, born_us, self._key.sign(text).signature)
+        return Introduction(self.public_key, born_us, self._sign(text))
+
+    def _sign(self, text: bytes) -> bytes:
+        return crypto_sign(text, self._key)[:crypto_sign_BYTES]
 
 
 def is_by(author: NodeId, proof: bytes, text: bytes | None) -> bool:
@@ -111,8 +119,10 @@ def _introduction(world_tag: bytes, life: bytes, born_us: int) -> bytes:
 
 
 def _is_signed(public_key: bytes, signature: bytes, text: bytes) -> bool:
+    if len(public_key) != KEY_BYTES or len(signature) != crypto_sign_BYTES:
+        return False
     try:
-        VerifyKey(public_key).verify(text, signature)
-    except (CryptoError, ValueError):
+        crypto_sign_open(signature + text, public_key)
+    except CryptoError:
         return False
     return True

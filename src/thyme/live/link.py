@@ -27,6 +27,8 @@ from thyme.live.datagrams import (
     Hello,
     Introduction,
     Part,
+    Sheaf,
+    bound,
     decode,
     encode,
     tag_of,
@@ -83,7 +85,7 @@ class GaveUp(msgspec.Struct, frozen=True):
     message: Message
 
 
-Effect = Transmit | Came | GaveUp
+Effect = Came | GaveUp
 
 
 class Neighbour:
@@ -124,6 +126,8 @@ class Link:
         self._budgets: dict[Address, Budget] = {}
         self._introductions: dict[Address, Budget] = {}
         self._effects: list[Effect] = []
+        self._ready: list[Transmit] = []
+        self._unsent: dict[Address | None, list[Content]] = {}
         self._hello_us = 0
         self.worlds: dict[str, WorldInfo] = {}
         """The worlds that were heard of, by identifier."""
@@ -153,9 +157,17 @@ class Link:
         return any(neighbour.outgoing.busy for neighbour in self._neighbours.values())
 
     def take(self) -> list[Effect]:
-        """What is to be carried out, in order."""
+        """What came, and what did not reach a neighbour, in order."""
         effects, self._effects = self._effects, []
         return effects
+
+    def transmits(self) -> list[Transmit]:
+        """What is to be sent; the later this is asked, the more travels as one."""
+        ready, self._ready = self._ready, []
+        unsent, self._unsent = self._unsent, {}
+        for to, contents in unsent.items():
+            ready += [Transmit(to, self._datagram(content)) for content in bound(contents)]
+        return ready
 
     def send(self, to: NodeId, message: Message, now_us: int) -> None:
         """Sends a message to a neighbour."""
@@ -211,7 +223,7 @@ class Link:
         else:
             opened = self._seal.open(datagram)
             if opened.reply is not None:
-                self._effects.append(Transmit(address, opened.reply))
+                self._ready.append(Transmit(address, opened.reply))
             for plain in opened.datagrams:
                 self._take_in(decode(plain), address, now_us, sealed=True)
 
@@ -235,9 +247,17 @@ class Link:
             neighbour = self._meet(envelope, neighbour, address, now_us)
         neighbour.address = address
         neighbour.heard_us = now_us
-        self._hear(sender, neighbour, content, now_us)
+        if not isinstance(content, Sheaf):
+            self._hear(sender, neighbour, content, now_us)
+            return
+        for item in content.items:
+            if not self._within(self._budgets, self._config.rate, address, 0, now_us):
+                raise DecodeError("too much", "in one datagram")
+            self._hear(sender, neighbour, item, now_us)
 
-    def _hear(self, sender: NodeId, neighbour: Neighbour, content: Content, now_us: int) -> None:
+    def _hear(
+        self, sender: NodeId, neighbour: Neighbour, content: Hello | Cast | Part | Got, now_us: int
+    ) -> None:
         match content:
             case Hello():
                 self._note_world(content)
@@ -270,10 +290,16 @@ class Link:
                 self._effects.append(GaveUp(node_id, token))
 
     def _transmit(self, to: Address | None, content: Content) -> None:
+        unsent = self._unsent.setdefault(to, [])
+        if isinstance(content, Got) and unsent:
+            earlier = unsent[-1]
+            if isinstance(earlier, Got) and earlier.number == content.number:
+                unsent.pop()  # the later one says all that it says
+        unsent.append(content)
+
+    def _datagram(self, content: Content) -> bytes:
         datagram = encode(self._tag, self._life, self._node_id, content)
-        if self._seal is not None:
-            datagram = self._seal.close(datagram)
-        self._effects.append(Transmit(to, datagram))
+        return datagram if self._seal is None else self._seal.close(datagram)
 
     def _greet(self, to: Address | None) -> None:
         """Says that we are here; of a closed world, others learn the name. That comes first: who
@@ -281,7 +307,7 @@ class Link:
         if self._seal is not None and to is None:
             notice = Hello(WorldInfo(self._world.name, self._world.wid), closed=True)
             datagram = encode(self._tag, bytes(LIFE_BYTES), NOBODY, notice)
-            self._effects.append(Transmit(None, datagram))
+            self._ready.append(Transmit(None, datagram))
         introduction = None if self._passport is None else self._passport.introduction
         self._transmit(to, Hello(self._world, introduction=introduction))
 

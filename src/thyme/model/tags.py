@@ -71,8 +71,13 @@ def as_words(words: object) -> Iterable[str]:
 
 def check_tags(tags: tuple[Tag, ...]) -> None:
     """Refuses a tuple that `as_tags` would not have made (used on what arrives from elsewhere)."""
-    if as_tags(tags) != tags:
+    if not _are_tags(tags):
         raise TagError(f"tags must be normalised, sorted and distinct: {shown(tags)}")
+
+
+@lru_cache(maxsize=4_096)
+def _are_tags(tags: tuple[str, ...]) -> bool:
+    return as_tags(tags) == tags
 
 
 def _fold(text: str) -> str:

@@ -78,16 +78,17 @@ class Catalogue:
             if known != metadata:
                 raise RejectedError(f"{metadata.key} is taken: an object never changes")
             return False
-        self._refuse(metadata, data, now_us)
-        self._shares.refuse(metadata.owner, self._weight(metadata))
-        if not self._store.has_room(self._weight(metadata)):
-            raise FullError(f"the disk is full here: no room for {metadata.key}")
-        self._make_room(self._weight(metadata), now_us)
-        self._store.put(OBJECTS, str(metadata.key), metadata)
+        name, weight = str(metadata.key), self._weight(metadata)
+        self._refuse(metadata, name, data, now_us)
+        self._shares.refuse(metadata.owner, weight)
+        if not self._store.has_room(weight):
+            raise FullError(f"the disk is full here: no room for {name}")
+        self._make_room(weight, now_us)
+        self._store.put(OBJECTS, name, metadata)
         if not self._metadata_only:
-            self._store.put_data(str(metadata.key), data)
+            self._store.put_data(name, data)
         self.history.add(metadata)
-        self._shares.add(metadata.owner, self._weight(metadata))
+        self._shares.add(metadata.owner, weight)
         return True
 
     def delete(self, key: Key, by: NodeId, now_us: int, proof: bytes = b"") -> None:
@@ -153,14 +154,13 @@ class Catalogue:
         oldest = self.history.oldest() if age_us_max is not None else None
         return None if oldest is None or age_us_max is None else oldest.published_us + age_us_max
 
-    def _refuse(self, metadata: Metadata, data: bytes, now_us: int) -> None:
-        key = metadata.key
-        if (why := self._graveyard.why(str(key))) is not None:
-            raise RejectedError(f"{key} was here and is {why}: its key cannot be used again")
+    def _refuse(self, metadata: Metadata, name: str, data: bytes, now_us: int) -> None:
+        if (why := self._graveyard.why(name)) is not None:
+            raise RejectedError(f"{name} was here and is {why}: its key cannot be used again")
         if metadata.expired(now_us):
-            raise RejectedError(f"the life span of {key} is over")
+            raise RejectedError(f"the life span of {name} is over")
         if not (self._metadata_only or metadata.describes(data)):
-            raise RejectedError(f"the bytes of {key} are not those its metadata describes")
+            raise RejectedError(f"the bytes of {name} are not those its metadata describes")
         if metadata.size > self._limits.data_bytes_max:
             raise RejectedError(f"at most {self._limits.data_bytes_max} bytes per object here")
         if len(metadata.summary) > self._limits.summary_bytes_max:
