@@ -22,6 +22,12 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 NOTE = "compiled.json"
 ROOMS = (
+    "live/budget",
+    "live/host",
+    "live/incoming",
+    "live/link",
+    "live/notary",
+    "live/outgoing",
     "protocol/outbox",
     "routing/cells/faces",
     "routing/cells/geographic",

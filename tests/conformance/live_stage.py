@@ -14,9 +14,10 @@ from tests.conformance.stage import Stage
 from tests.live.nodes import free_group
 from thyme.app.asker import Asker
 from thyme.live.host import Host
-from thyme.live.link import Link, LinkConfig
+from thyme.live.link import Link
 from thyme.live.making import DSDV, es_config, ls_config
 from thyme.live.sockets import Place, Sockets
+from thyme.live.terms import LinkConfig
 from thyme.model.ids import Key, NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.node import Node

@@ -11,9 +11,9 @@ from aiohttp import ClientSession, web
 from tests.live.nodes import free_group
 from thyme.control.server import application, offer
 from thyme.live.host import Host
-from thyme.live.link import LinkConfig
 from thyme.live.sockets import Place
 from thyme.live.switchboard import Switchboard
+from thyme.live.terms import LinkConfig
 from thyme.live.world import LiveNode, Wanted, open_node
 from thyme.model.errors import EndedError
 

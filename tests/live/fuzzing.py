@@ -11,9 +11,10 @@ from tests.live.pipe import ALICE, BOB
 from tests.wire.test_schema import GOLDEN
 from thyme.live.datagrams import Cast, Content, Got, Hello, Part, Sheaf, encode, tag_of
 from thyme.live.identity import Identity, Passport
-from thyme.live.link import Came, GaveUp, Link, LinkConfig
+from thyme.live.link import Link
 from thyme.live.making import make_node
 from thyme.live.seal import Seal
+from thyme.live.terms import Came, GaveUp, LinkConfig
 from thyme.model.ids import NodeId
 from thyme.model.metadata import PROOF_BYTES
 from thyme.model.records import Record

@@ -5,7 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from random import Random
 
-from thyme.live.link import Address, Came, GaveUp, Link, LinkConfig, Transmit
+from thyme.live.link import Link
+from thyme.live.terms import Address, Came, GaveUp, LinkConfig, Transmit
 from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.messages import Message

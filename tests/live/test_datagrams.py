@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.live.pipe import ALICE, BOB, WORLD, Pipe
 from tests.live.test_link import numbers, parcel
-from thyme.live.budget import Rate
 from thyme.live.datagrams import (
     BODY_BYTES_MAX,
     DATAGRAM_BYTES_MAX,
@@ -28,8 +27,8 @@ from thyme.live.datagrams import (
     encode,
     tag_of,
 )
-from thyme.live.link import LinkConfig
 from thyme.live.seal import Seal, world_key
+from thyme.live.terms import LinkConfig, Rate
 from thyme.model.errors import DecodeError
 from thyme.model.ids import NODE_ID_BYTES_MAX, NodeId
 

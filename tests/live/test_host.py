@@ -10,8 +10,9 @@ import pytest
 
 from tests.live.pipe import ALICE, WORLD
 from thyme.live.host import Host
-from thyme.live.link import Link, LinkConfig
+from thyme.live.link import Link
 from thyme.live.sockets import Place, Sockets
+from thyme.live.terms import LinkConfig
 from thyme.model.errors import EndedError, ThymeError
 from thyme.model.ids import NodeId
 from thyme.protocol.node import Action, Input, Moved

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.live.pipe import WORLD, Pipe
 from tests.live.test_link import parcel
-from thyme.live.budget import Rate
 from thyme.live.datagrams import Cast, Content, Hello, encode, tag_of
 from thyme.live.identity import Identity, Passport, keep_identity, node_id_of
-from thyme.live.link import Link, LinkConfig
+from thyme.live.link import Link
 from thyme.live.notary import TOGETHER_MAX, KeyNotary
+from thyme.live.terms import LinkConfig, Rate
 from thyme.model.errors import StoreError
 from thyme.model.frames import ALWAYS
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId

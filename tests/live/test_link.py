@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.live.pipe import ALICE, BOB, CAROL, WORLD, Pipe
-from thyme.live.budget import Rate
 from thyme.live.datagrams import (
     BODY_BYTES_MAX,
     DATAGRAM_BYTES_MAX,
@@ -19,9 +18,7 @@ from thyme.live.datagrams import (
     encode,
     tag_of,
 )
-from thyme.live.incoming import Bounds
-from thyme.live.link import LinkConfig
-from thyme.live.outgoing import Pace
+from thyme.live.terms import Bounds, LinkConfig, Pace, Rate
 from thyme.model.errors import DecodeError
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.worlds import WorldInfo

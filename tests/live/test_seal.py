@@ -12,8 +12,9 @@ from tests.live.pipe import ALICE, BOB, CAROL, WORLD, Pipe
 from tests.live.test_link import parcel
 from thyme.live import seal as seals
 from thyme.live.datagrams import Cast, decode, encode, tag_of
-from thyme.live.link import Link, LinkConfig
+from thyme.live.link import Link
 from thyme.live.seal import WINDOW, Opened, Seal, Window, check_secret, world_key
+from thyme.live.terms import LinkConfig
 from thyme.model.errors import DecodeError, OptionError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo

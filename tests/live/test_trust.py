@@ -18,10 +18,11 @@ from thyme.app.world import Opened, World
 from thyme.cli.node import _quota
 from thyme.live.host import Host
 from thyme.live.identity import Identity
-from thyme.live.link import Link, LinkConfig
+from thyme.live.link import Link
 from thyme.live.making import QUOTA
 from thyme.live.notary import KeyNotary
 from thyme.live.sockets import Sockets
+from thyme.live.terms import LinkConfig
 from thyme.live.world import LiveNode, Wanted, open_node
 from thyme.model.errors import OptionError, QuotaError, ThymeError
 from thyme.model.frames import ALWAYS

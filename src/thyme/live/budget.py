@@ -5,16 +5,7 @@ Clauses: B5.
 
 from __future__ import annotations
 
-import msgspec
-
-
-class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """So many datagrams and bytes in the long run, and in one burst."""
-
-    per_second: float = 20_000.0
-    burst: float = 10_000.0
-    bytes_per_second: float = 25e6
-    bytes_burst: float = 12.5e6
+from thyme.live.terms import Rate
 
 
 class Budget:

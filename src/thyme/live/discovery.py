@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable
 
 from thyme.live.datagrams import SEALED_MAGIC, Hello, decode
-from thyme.live.link import Address
 from thyme.live.seal import Seal, world_key
 from thyme.live.sockets import Sockets
+from thyme.live.terms import Address
 from thyme.model.errors import DecodeError, WorldError, shown
 from thyme.model.worlds import WorldInfo
 

@@ -16,9 +16,10 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import assert_never
 
-from thyme.live.link import Address, Came, GaveUp, Link
+from thyme.live.link import Link
 from thyme.live.notary import TOGETHER_MAX
 from thyme.live.sockets import Sockets
+from thyme.live.terms import Address, Came, GaveUp
 from thyme.model.errors import EndedError, StoreError
 from thyme.model.ids import NodeId
 from thyme.protocol.node import (

@@ -7,23 +7,8 @@ Clauses: M25.
 
 from __future__ import annotations
 
-import msgspec
-
 from thyme.live.datagrams import BODY_BYTES_MAX, MORE_BITS, Got, Part
-
-SECOND_US = 1_000_000
-
-
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of one neighbour's is kept while it is not complete."""
-
-    bytes_max: int = 256 * 2**20
-    messages_max: int = 1_000
-    idle_us: int = 30 * SECOND_US
-    remembered_max: int = 4_096
-    """How many complete messages are remembered, so that none comes twice."""
-    word_every: int = 4
-    """Word is given of every so manieth part, of what comes out of order, and of the last."""
+from thyme.live.terms import Bounds
 
 
 class _Pile:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import Random
 
 from thyme.live.lab_plan import Point
-from thyme.live.link import Address
+from thyme.live.terms import Address
 
 BUFFER_BYTES = 4 * 2**20
 PACKET_BYTES_MAX = 65_536

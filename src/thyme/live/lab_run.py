@@ -23,7 +23,7 @@ import msgspec
 from thyme.live.lab_air import Air, Delay, Tunnels, Voices
 from thyme.live.lab_plan import HTTP_PORT, LabPlan, Point, places_of, waves_of
 from thyme.live.lab_spaces import Doors, Space, die_with_parent
-from thyme.live.link import Address
+from thyme.live.terms import Address
 from thyme.model.errors import ThymeError
 
 PLAN, STATE, LOCK, LOG = "plan.json", "state.json", "lock", "lab.log"

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from thyme import wire
-from thyme.live.budget import Budget, Rate
+from thyme.live.budget import Budget
 from thyme.live.datagrams import (
     BODY_BYTES_MAX,
     LIFE_BYTES,
@@ -33,8 +31,9 @@ from thyme.live.datagrams import (
     encode,
     tag_of,
 )
-from thyme.live.incoming import Bounds, Incoming
-from thyme.live.outgoing import Outgoing, Pace
+from thyme.live.incoming import Incoming
+from thyme.live.outgoing import Outgoing
+from thyme.live.terms import Address, Came, Effect, GaveUp, LinkConfig, Rate, Transmit
 from thyme.model.errors import DecodeError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
@@ -43,49 +42,6 @@ from thyme.protocol.messages import Message
 if TYPE_CHECKING:  # an open world of nodes without keys needs neither
     from thyme.live.identity import Passport
     from thyme.live.seal import Seal
-
-Address = tuple[str, int]
-SECOND_US = 1_000_000
-
-
-class LinkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a link."""
-
-    hello_every_us: int = SECOND_US
-    silent_us_max: int = 5 * SECOND_US
-    """A neighbour that is silent for longer is out of reach."""
-    neighbours_max: int = 1_000
-    worlds_max: int = 1_000
-    pace: Pace = Pace()
-    bounds: Bounds = Bounds()
-    rate: Rate = Rate()
-    """What one neighbour may send."""
-    introductions: Rate = Rate(per_second=20, burst=100)
-    """How many introductions from one address are looked at."""
-
-
-class Transmit(msgspec.Struct, frozen=True):
-    """A datagram is to be sent, to an address or to everybody in reach."""
-
-    to: Address | None
-    datagram: bytes
-
-
-class Came(msgspec.Struct, frozen=True):
-    """A message came from a neighbour."""
-
-    sender: NodeId
-    message: Message
-
-
-class GaveUp(msgspec.Struct, frozen=True):
-    """A message did not reach a neighbour."""
-
-    to: NodeId
-    message: Message
-
-
-Effect = Came | GaveUp
 
 
 class Neighbour:

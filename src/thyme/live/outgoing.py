@@ -12,32 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 
-import msgspec
-
 from thyme.live.datagrams import BODY_BYTES_MAX, MORE_BITS, Got, Part
-
-MS_US = 1_000
-
-
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast parts are sent, and how long word of them is awaited."""
-
-    window_first: int = 32
-    window_min: int = 4
-    window_max: int = 512
-    """How many parts may be under way; the least where the link is crowded."""
-    queueing_us: int = 10 * MS_US
-    """A link is crowded when a round trip takes so much longer than the shortest: the first window
-    of parts takes about this long at 30 Mbit/s."""
-    wait_first_us: int = 100 * MS_US
-    wait_min_us: int = 20 * MS_US
-    wait_max_us: int = 1_000 * MS_US
-    """How long until a part is sent again; the round trips seen tell, within these."""
-    tries_max: int = 8
-    skipped_max: int = 3
-    """A part is lost when so many that were sent later have come."""
-    waiting_max: int = 1_000
-    """How many messages may wait for their turn."""
+from thyme.live.terms import Pace
 
 
 class _Letter:

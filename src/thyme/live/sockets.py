@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from thyme.live.link import Address
+from thyme.live.terms import Address
 from thyme.model.errors import InputError
 
 GROUP = "239.84.72.89"

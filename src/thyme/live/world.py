@@ -20,11 +20,12 @@ from thyme.live.discovery import LISTEN_S, Heard, hear_worlds, not_found, pick
 from thyme.live.gps import place_of
 from thyme.live.host import Host
 from thyme.live.identity import SEED_BYTES, Identity, Passport, keep_identity
-from thyme.live.link import Link, LinkConfig
+from thyme.live.link import Link
 from thyme.live.making import QUOTA, check_world, make_node
 from thyme.live.notary import KeyNotary
 from thyme.live.seal import Seal, check_secret, world_key
 from thyme.live.sockets import Place, Sockets
+from thyme.live.terms import LinkConfig
 from thyme.model.errors import OptionError, StoreError, WorldError, shown
 from thyme.model.ids import NodeId, draw_name
 from thyme.model.worlds import LIVE_SUBSTRATES, Area, Origin, WorldInfo, check_world_name
