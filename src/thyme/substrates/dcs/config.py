@@ -126,6 +126,9 @@ class RenewalConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Of how many objects a node tells at a time."""
     pace_us: int = 3 * SECOND_US
     """How long it then waits to tell of others; at most twice as long."""
+    deletions_max: int = 64
+    deletions_us: int = 900 * SECOND_US
+    """How many deletions of its own a node says again, and for how long."""
     skew_us: int = 5 * SECOND_US
     """How far ahead clocks may be."""
 

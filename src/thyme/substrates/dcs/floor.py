@@ -12,6 +12,7 @@ from thyme.routing.cells import Arrival, CellRouting, To
 from thyme.storage.store import Store
 from thyme.substrates.dcs.asks import CellAsks
 from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.deletions import Deletions
 from thyme.substrates.dcs.index import CellIndex
 from thyme.substrates.dcs.replicas import Replicas
 
@@ -27,6 +28,7 @@ class Floor:
     store: Store
     index: CellIndex
     replicas: Replicas
+    deletions: Deletions
     rng: Random
     config: DcsConfig
 

@@ -41,6 +41,7 @@ from thyme.substrates.client import Client, Guarantees
 from thyme.substrates.dcs.asks import AskTimer, CellAsks
 from thyme.substrates.dcs.config import DcsConfig, KeyChoice
 from thyme.substrates.dcs.copies import Copies, KeepUpTimer
+from thyme.substrates.dcs.deletions import Deletions
 from thyme.substrates.dcs.digest import SUM_BYTES
 from thyme.substrates.dcs.dynamics import Dynamics
 from thyme.substrates.dcs.floor import Floor
@@ -115,6 +116,7 @@ class DcsNode:
             store=store,
             index=self.index,
             replicas=self.replicas,
+            deletions=Deletions(store, asks, config.renewal),
             rng=rng,
             config=config,
         )

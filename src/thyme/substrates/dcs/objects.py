@@ -58,6 +58,7 @@ class CellObjects:
             floor.config.retries,
             floor.config.replication,
         )
+        self._deletions = floor.deletions
         self._deleting: dict[Key, HeldObject] = {}
 
     def insert(self, metadata: Metadata, data: bytes, now_us: int, on_end: OnEnd) -> None:
@@ -126,6 +127,7 @@ class CellObjects:
 
         def on_deleted(_replies: Replies, now_us: int) -> None:
             self._deleting.pop(key, None)
+            self._deletions.note(key, cells, now_us)
             self._replicas.bury(key, DELETED, now_us)
             on_end("", "", now_us)
 

@@ -3,8 +3,9 @@
 Whenever a node begins or ceases to work for a cell, or keys change hands, something may get lost
 that nobody notices. Beacons carry the instant of the latest such unrest, so that word of it gets
 everywhere at no cost; and when it is calm again, each node says again, some at a time, which
-objects it has and which subscriptions (`location`). Where it never gets calm, it says so now and
-then. Cells that have lost something are told again. While nothing happens, nothing is said.
+objects it has, which subscriptions (`location`), and what it deleted (`deletions`). Where it never
+gets calm, it says so now and then. Cells that have lost something are told again. While nothing
+happens, nothing is said.
 Clauses: B1, B2.
 """
 
@@ -37,6 +38,7 @@ class Renewal:
         self._outbox = floor.outbox
         self._replicas = floor.replicas
         self._location = location
+        self._deletions = floor.deletions
         self._rng = floor.rng
         self._config = floor.config.renewal
         self._latest_s = 0
@@ -103,6 +105,8 @@ class Renewal:
             if held is not None:
                 some.append(held.metadata)
         self._location.say(some, now_us, subscriptions=first)
+        if first:
+            self._deletions.tell(now_us)
         if self._turn:
             self._wake(self._config.pace_us, now_us)
         elif self._since_us is not None:

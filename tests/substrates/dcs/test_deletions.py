@@ -1,0 +1,63 @@
+"""Deletions: a cell that did not hear that something was deleted is told again (D15, B1, B2)."""
+
+from __future__ import annotations
+
+from tests.substrates.dcs.test_renewal import RENEWED_S, RENEWING
+from tests.substrates.dcs.town import STREET, Town, tag_in
+from thyme.model.frames import SECOND_US
+from thyme.protocol import requests as asked
+from thyme.protocol.messages import DeleteObject
+
+
+def test_d15_a_cell_that_was_away_while_its_stand_in_was_told_learns_of_it() -> None:
+    town = Town(STREET, config=RENEWING)
+    key = town.insert("ann", "photo", tag_in(4))
+    for name in ("cat", "col"):
+        town.go(name)
+    town.run(6)
+    town.finish("ann", asked.Delete, key=key)
+    for name in ("bea", "ben", "dan", "dot"):  # whoever stood in for the cell
+        town.go(name)
+        del town.stores[name]
+    for name in ("bea", "ben", "cat", "col", "dan", "dot"):
+        town.come(name)
+    town.run(10)
+    assert town.indexing("photo") == {"cat", "col"}
+
+    town.run(RENEWED_S)
+
+    assert town.indexing("photo") == set()
+    assert town.found("dan", tag_in(4)) == set()
+
+
+def test_what_was_deleted_long_ago_is_not_said_again() -> None:
+    town = Town(STREET, config=RENEWING)
+    key = town.insert("ann", "photo", tag_in(2))
+    town.finish("ann", asked.Delete, key=key)
+    town.run(RENEWED_S)
+    town.sent.clear()
+
+    def told_after_unrest() -> int:
+        town.sent.clear()
+        town.go("abe")
+        town.run(10)
+        town.come("abe")
+        town.run(RENEWED_S)
+        return len([name for name, _ in town.messages(DeleteObject) if name == "ann"])
+
+    assert told_after_unrest() > 0
+    town.run(RENEWING.renewal.deletions_us / SECOND_US)
+    assert told_after_unrest() == 0
+
+
+def test_what_was_deleted_survives_a_restart() -> None:
+    town = Town(STREET, config=RENEWING)
+    key = town.insert("ann", "photo", tag_in(2))
+    town.finish("ann", asked.Delete, key=key)
+    town.go("ann")
+    town.run(10)
+    town.sent.clear()
+    town.come("ann")
+    town.run(RENEWED_S)
+
+    assert [packet.message.key for name, packet in town.messages(DeleteObject) if name == "ann"]
