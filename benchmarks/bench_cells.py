@@ -27,7 +27,7 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.streams import stream
 from thyme.protocol.cell_messages import CellBeacon
 from thyme.protocol.cells import CellId, CellTarget, Detour
-from thyme.protocol.messages import CellPacket, FetchStatus
+from thyme.protocol.messages import CellPacket, FetchStatus, Message
 from thyme.protocol.node import (
     Action,
     Broadcast,
@@ -99,6 +99,9 @@ class Station:
 
     def sighted(self, sighting: Sighting, now_us: int) -> None:
         pass
+
+    def knows(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
+        return False
 
     def cares_for(self, payload: bytes) -> bool:
         return False

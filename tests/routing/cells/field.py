@@ -54,6 +54,9 @@ class Ear:
     def sighted(self, sighting: Sighting, now_us: int) -> None:
         self.sightings.append(sighting)
 
+    def knows(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
+        return False
+
     def cares_for(self, payload: bytes) -> bool:
         return payload == self.cares
 

@@ -44,12 +44,18 @@ class CellsConfig(msgspec.Struct, frozen=True, kw_only=True):
     spread_questions: bool = True
     """Whether a question to a cell is told to all of its nodes (D7), though only the first that
     gets it answers."""
+    spread_known: bool = True
+    """Whether nodes of the own cell are told what the one that got it knows already (D7), such as
+    what is asked again because the answer was slow."""
     spread_tries_max: int = 1
     """How often nodes of the own cell are told what concerns all, until they say that they heard.
     Once is a broadcast that nobody answers (D7); with more, a message for the cell is taken up
     when all have heard it (B2)."""
     spread_wait_us: int = SECOND_US // 20
     """How long to wait for them at first; twice as long each time."""
+    spread_hold_tries: int = 2
+    """After how many tries what was asked is answered, though some may not have heard of it: where
+    the air is full, who waits for an answer asks again, and makes it fuller."""
     spreads_max: int = 1_000
     memory_us: int = 60 * SECOND_US
     """How long a node remembers what it was told, so as not to be told twice."""

@@ -302,10 +302,19 @@ class GeographicRouting(Presence):
             self._tell(packet, target.cell, hops, personal=True, first=True, now_us=now_us)
             return
         others = self.nodes_in(self._cell)
-        if others and self.spreading.concerns_all(packet.message):
+        if others and self._is_for_all(packet):
             self._count(hops)
             self.spreading.start(self._copy(packet, target.cell, hops), others, now_us)
         self._tell(packet, target.cell, hops, personal=False, first=True, now_us=now_us)
+
+    def _is_for_all(self, packet: CellPacket) -> bool:
+        """Whether the others of the cell should hear of a message."""
+        if not self.spreading.concerns_all(packet.message):
+            return False
+        spread_known = self.spreading.config.spread_known
+        return spread_known or not self._listener.knows(
+            packet.origin, packet.origin_cell, packet.message
+        )
 
     def _copy(self, packet: CellPacket, cell: CellId, hops: int) -> CellSpread:
         return CellSpread(

@@ -102,6 +102,10 @@ class Listener(Protocol):
         """Whether what a beacon carries is news, though it says nothing else that is."""
         ...
 
+    def knows(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
+        """Whether a message says nothing that this node does not know."""
+        ...
+
     def payload(self, now_us: int) -> bytes:
         """What the next beacon should carry."""
         ...

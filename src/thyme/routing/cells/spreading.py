@@ -45,7 +45,7 @@ class Spreading:
 
     def __init__(self, outbox: Outbox, config: CellsConfig) -> None:
         self._outbox = outbox
-        self._config = config
+        self.config = config
         self._under_way: dict[SpreadTimer, _Spread] = {}
         self.repeated = 0
         self.unheard = 0
@@ -55,27 +55,27 @@ class Spreading:
 
     def concerns_all(self, message: Message) -> bool:
         """Whether all nodes of a cell should hear a message; of a question, one is enough."""
-        return self._config.spread_questions or not isinstance(message, _QUESTIONS)
+        return self.config.spread_questions or not isinstance(message, _QUESTIONS)
 
     def is_sure(self, message: Message) -> bool:
         """Whether nodes say that they heard a message; not of copies, which are many, and of which
         it is enough that most have them."""
-        return self._config.spread_tries_max > 1 and not isinstance(message, _COPIES | _QUESTIONS)
+        return self.config.spread_tries_max > 1 and not isinstance(message, _COPIES | _QUESTIONS)
 
     def start(self, spread: CellSpread, others: Iterable[NodeId], now_us: int) -> None:
         """Broadcasts a message to these nodes of the cell."""
         self._outbox.broadcast(spread)
         missing = dict.fromkeys(others)
-        full = len(self._under_way) >= self._config.spreads_max
+        full = len(self._under_way) >= self.config.spreads_max
         if missing and not full and self.is_sure(spread.message):
             timer = SpreadTimer(spread.origin, spread.number, spread.cell)
             self._under_way[timer] = _Spread(spread, missing)
-            self._outbox.set_timer(timer, now_us + self._config.spread_wait_us)
+            self._outbox.set_timer(timer, now_us + self.config.spread_wait_us)
 
     def when_heard(
         self, origin: NodeId, number: int, cell: CellId, then: Callable[[int], None], now_us: int
     ) -> None:
-        """Calls a function when all have heard a message, or did not answer."""
+        """Calls a function when all have heard a message, or did not answer for a while."""
         spread = self._under_way.get(SpreadTimer(origin, number, cell))
         if spread is None:
             then(now_us)
@@ -105,11 +105,13 @@ class Spreading:
         spread = self._under_way.get(timer)
         if spread is None:
             return []
-        if spread.tries >= self._config.spread_tries_max:
+        if spread.tries >= self.config.spread_tries_max:
             self.unheard += len(spread.missing)
             self._end(timer, now_us)
             return list(spread.missing)
-        wait_us = self._config.spread_wait_us << spread.tries
+        if spread.tries >= self.config.spread_hold_tries:
+            self._answer(spread, now_us)
+        wait_us = self.config.spread_wait_us << spread.tries
         spread.tries += 1
         self.repeated += len(spread.missing)
         for node in spread.missing:
@@ -120,10 +122,14 @@ class Spreading:
     def _end(self, timer: SpreadTimer, now_us: int) -> None:
         spread = self._under_way.pop(timer)
         self._outbox.cancel_timer(timer)
-        for then in spread.then:
+        self._answer(spread, now_us)
+
+    def _answer(self, spread: _Spread, now_us: int) -> None:
+        held_back, spread.then = spread.then, []
+        for then in held_back:
             then(now_us)
 
     def check(self) -> None:
         """Asserts what must hold between any two inputs."""
-        assert len(self._under_way) <= self._config.spreads_max
+        assert len(self._under_way) <= self.config.spreads_max
         assert all(spread.missing for spread in self._under_way.values())

@@ -218,7 +218,9 @@ ROBUST = DcsConfig(
     key_choice=KeyChoice.RAREST,
     returned=ReturnedConfig(retry_us=SECOND_US, receipt_us=SECOND_US // 2, tries_max=8),
     repair=RepairConfig(digests=True),
-    cells=CellsConfig(loop_always=False, spread_questions=False, spread_tries_max=5),
+    cells=CellsConfig(
+        loop_always=False, spread_questions=False, spread_known=False, spread_tries_max=5
+    ),
     moving=MovingConfig(tell_objects=True, renew=True),
     backup=BackupConfig(nodes_max=1, gather_us=3 * SECOND_US),
     renewal=RenewalConfig(on=True),

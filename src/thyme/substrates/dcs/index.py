@@ -109,6 +109,14 @@ class CellIndex:
         self._put_list(key, ReplicationList(listed.active, latest))
         return True
 
+    def is_active(self, key: Key, replica: Replica) -> bool:
+        """Whether this is one of the active replicas of an object; so it is where nothing is known
+        of the object."""
+        if key not in self.broker.catalogue.history:
+            return True
+        active = self._lists.get(key, NOWHERE).active
+        return replica in active or Replica(replica.cell) in active
+
     def knows(self, key: Key) -> bool:
         """Whether an object is, or was, indexed here."""
         return self.broker.catalogue.state(key) != UNKNOWN

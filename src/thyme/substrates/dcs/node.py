@@ -50,6 +50,7 @@ from thyme.substrates.dcs.home import HOME, HomeCell, JoinDue
 from thyme.substrates.dcs.index import LISTS, SUBSCRIBER_CELLS, CellIndex
 from thyme.substrates.dcs.joining import Joining, JoinTimer, Phase
 from thyme.substrates.dcs.keys import Keys
+from thyme.substrates.dcs.known import is_known
 from thyme.substrates.dcs.learning import Learnt
 from thyme.substrates.dcs.objects import CellObjects
 from thyme.substrates.dcs.popularity import Popularity
@@ -314,6 +315,10 @@ class DcsNode:
         if not (word and self.routing.serving):
             return digest
         return digest.ljust(SUM_BYTES, b"\0") + word
+
+    def knows(self, origin: NodeId, origin_cell: CellId, message: wire.Message) -> bool:
+        """Whether a message to the cell says nothing new."""
+        return is_known(self.index, origin, origin_cell, message)
 
     def cares_for(self, payload: bytes) -> bool:
         """Whether a beacon tells of unrest that this node has not heard of."""
