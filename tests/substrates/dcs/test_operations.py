@@ -118,12 +118,14 @@ def test_d14_an_object_has_as_many_active_replicas_as_the_strategy_says(
 ) -> None:
     crowd = {f"a{number}": in_cell(0, number) for number in range(4)}
     config = msgspec.structs.replace(PAPER, replication=ReplicationConfig(active_max=active_max))
-    town = Town({**crowd, "ben": in_cell(2)}, config=config)
+    town = Town({**crowd, "ben": in_cell(2), "bob": in_cell(2, 1)}, config=config)
     town.subscribe("ben", tag_in(2))
 
     key = town.insert("a0", "photo", tag_in(2))
 
     assert len(town.holding(key)) == copies
+    assert town.indexing("photo") == {"ben", "bob"}, "metadata is kept by all, whatever is set"
+    assert town.standing() == {"ben": 1, "bob": 1}, "and so are subscriptions"
     assert "a0" in town.holding(key)
     note = town.metadata("ben", "photo")
     assert town.finish("ben", asked.Retrieve, metadata=note) == b"pixels"
@@ -409,7 +411,13 @@ def test_d19_operations_are_repeated_until_answered_and_do_no_harm_twice(seed: i
     retransmitted = sum(node.asks.retransmissions for node in town.nodes.values())
 
     assert retransmitted > 0
+    assert town.heard("dan")
     assert len(town.heard("dan")) == len(set(town.heard("dan")))
+    kept, deleted = {key.oid for key in keys[4:]}, {key.oid for key in keys[:4]}
+    for one, other in (("bea", "ben"), ("cat", "col")):
+        known = town.index(one).keys(), town.index(other).keys()
+        assert kept <= known[0] | known[1], "whoever answered for an insert has it"
+        assert not deleted & known[0] & known[1], "and who answered for a delete has it no more"
     assert all(count == 1 for count in town.standing().values())
 
 
