@@ -69,6 +69,22 @@ def test_b2_who_never_answers_or_is_not_there_holds_nothing_up_for_ever() -> Non
     assert spreader.spreading.on_timer(TIMER, 250) == []
 
 
+def test_b2_an_answer_waits_for_two_tries_and_those_who_did_not_hear_are_told_on() -> None:
+    spreader = Spreader(tries=5)
+    spreader.start(DELETE, BOB)
+    spreader.spreading.on_timer(TIMER, 50)
+    assert spreader.heard_us == []
+
+    spreader.spreading.on_timer(TIMER, 150)
+    spreader.spreading.on_timer(TIMER, 350)
+    assert spreader.heard_us == [150]
+    assert sent(spreader.outbox.take()) == [BOB] * 3
+
+    spreader.spreading.on_heard(BOB, HEARD, 360)
+    assert spreader.heard_us == [150], "once"
+    assert len(spreader.spreading) == 0
+
+
 def test_d7_replicas_are_spread_once_and_where_nothing_is_sure_so_is_the_rest() -> None:
     for tries, message in (
         (3, AnnounceReplica(key(1))),

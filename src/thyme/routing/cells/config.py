@@ -49,8 +49,8 @@ class CellsConfig(msgspec.Struct, frozen=True, kw_only=True):
     what is asked again because the answer was slow."""
     spread_tries_max: int = 1
     """How often nodes of the own cell are told what concerns all, until they say that they heard.
-    Once is a broadcast that nobody answers (D7); with more, a message for the cell is taken up
-    when all have heard it (B2)."""
+    Once is a broadcast that nobody answers (D7); with more, a message for the cell is answered
+    when all have heard it (B2), or after some tries."""
     spread_wait_us: int = SECOND_US // 20
     """How long to wait for them at first; twice as long each time."""
     spread_hold_tries: int = 2
