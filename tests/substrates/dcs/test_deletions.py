@@ -21,9 +21,6 @@ def test_d15_a_cell_that_was_away_while_its_stand_in_was_told_learns_of_it() -> 
         del town.stores[name]
     for name in ("bea", "ben", "cat", "col", "dan", "dot"):
         town.come(name)
-    town.run(10)
-    assert town.indexing("photo") == {"cat", "col"}
-
     town.run(RENEWED_S)
 
     assert town.indexing("photo") == set()
@@ -48,6 +45,27 @@ def test_what_was_deleted_long_ago_is_not_said_again() -> None:
     assert told_after_unrest() > 0
     town.run(RENEWING.renewal.deletions_us / SECOND_US)
     assert told_after_unrest() == 0
+
+
+def test_what_was_just_deleted_is_said_again_while_it_is_not_calm_but_not_for_long() -> None:
+    town = Town(STREET, config=RENEWING)
+    key = town.insert("ann", "photo", tag_in(2))
+    town.run(2 * RENEWED_S)
+
+    def told_in(seconds: float) -> int:
+        """Amid unrest."""
+        town.sent.clear()
+        for _ in range(round(seconds / 10)):
+            town.go("abe")
+            town.run(5)
+            town.come("abe")
+            town.run(5)
+        return len([name for name, _ in town.messages(DeleteObject) if name == "ann"])
+
+    told_in(20)
+    town.finish("ann", asked.Delete, key=key)
+    assert told_in(RENEWING.renewal.deletions_new_us / SECOND_US) > 0
+    assert told_in(60) == 0
 
 
 def test_what_was_deleted_survives_a_restart() -> None:

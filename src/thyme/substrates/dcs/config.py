@@ -129,6 +129,8 @@ class RenewalConfig(msgspec.Struct, frozen=True, kw_only=True):
     deletions_max: int = 64
     deletions_us: int = 900 * SECOND_US
     """How many deletions of its own a node says again, and for how long."""
+    deletions_new_us: int = 60 * SECOND_US
+    """For how long it says so while it is not calm, too."""
     skew_us: int = 5 * SECOND_US
     """How far ahead clocks may be."""
 

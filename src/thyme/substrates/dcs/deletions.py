@@ -47,11 +47,13 @@ class Deletions:
             self._store.put(DELETIONS, str(key), deletion)
             self._forget(now_us)
 
-    def tell(self, now_us: int) -> None:
-        """Says all of it again."""
+    def tell(self, now_us: int, *, calm: bool) -> None:
+        """Says again what was deleted just before, and once it is calm, all of it."""
         self._forget(now_us)
+        since_us = now_us - self._config.deletions_new_us
         for key, deletion in self._lately.items():
-            self._tell(key, deletion.cells, now_us)
+            if calm or deletion.at_us >= since_us:
+                self._tell(key, deletion.cells, now_us)
 
     def _tell(self, key: Key, cells: Iterable[CellId], now_us: int) -> None:
         def make(number: RequestNumber) -> Mapping[To, DeleteObject]:

@@ -93,6 +93,7 @@ class Renewal:
         first = not self._turn
         if first:
             calm = now_us - self._latest_s * SECOND_US >= self._config.calm_us
+            self._deletions.tell(now_us, calm=calm)
             if not calm and self._can_wait(now_us):
                 self._wake(self._config.calm_us, now_us)
                 return
@@ -105,8 +106,6 @@ class Renewal:
             if held is not None:
                 some.append(held.metadata)
         self._location.say(some, now_us, subscriptions=first)
-        if first:
-            self._deletions.tell(now_us)
         if self._turn:
             self._wake(self._config.pace_us, now_us)
         elif self._since_us is not None:
