@@ -445,3 +445,26 @@ def test_d22_one_notification_that_came_back_by_chance_is_no_failed_subscriber()
     assert town.heard("dan") == ["photo"], "a last try is made before the subscriber is given up"
     assert set(town.standing()) == {"bea", "ben"}
     assert in_flight(town) == 0
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_d18_who_is_refused_by_a_cell_asks_the_owner_in_it_if_so_set(asks: bool) -> None:
+    """B2: a node of the owner's cell missed the broadcast of the object, and answers for it."""
+    replication = ReplicationConfig(ask_owner=asks)
+    asked_then: set[NodeId | None] = set()
+    for seed in range(12):
+        town = Town(
+            {"ann": in_cell(0), "abe": in_cell(0, 1), "bea": in_cell(2)},
+            config=msgspec.structs.replace(PAPER, replication=replication),
+            seed=seed,
+        )
+        town.subscribe("bea", tag_in(2))
+        key = town.insert("ann", "photo", tag_in(2))
+        town.nodes["abe"].replicas.forget(key)
+        note = town.metadata("bea", "photo")
+        assert town.finish("bea", asked.Retrieve, metadata=note) == b"pixels"
+        asks_made = [packet.targets[0].node for _, packet in town.messages(wire.FetchObject)]
+        assert asks_made[0] is None
+        asked_then |= set(asks_made[1:])
+
+    assert asked_then == {NodeId(b"ann") if asks else None}

@@ -50,6 +50,8 @@ class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How many passive replicas a replication list names, the most recent ones (D12)."""
     look_again: bool = False
     """Whether one who was refused by all asks once more where an object is: it may have moved."""
+    ask_owner: bool = False
+    """Whether one who was refused by a cell asks the owner in it."""
     retrieve_tries_max: int = 5
     """How often an object is asked for, whomever (D18)."""
     whereabouts_max: int = 10_000
@@ -215,7 +217,7 @@ PAPER = DcsConfig()
 
 ROBUST = DcsConfig(
     replication=ReplicationConfig(
-        active_max=3, crowded_min=5, keep_up_us=10 * SECOND_US, look_again=True
+        active_max=3, crowded_min=5, keep_up_us=10 * SECOND_US, look_again=True, ask_owner=True
     ),
     key_choice=KeyChoice.RAREST,
     returned=ReturnedConfig(retry_us=SECOND_US, receipt_us=SECOND_US // 2, tries_max=8),

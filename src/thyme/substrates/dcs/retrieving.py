@@ -22,7 +22,7 @@ from thyme.model.errors import (
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.protocol.cell_messages import AnnounceReplica, CellStatus
-from thyme.protocol.cells import Indexed, Replica
+from thyme.protocol.cells import CellId, Indexed, Replica
 from thyme.protocol.messages import FetchObject, FetchStatus, ObjectData
 from thyme.protocol.operations import RetryPolicy
 from thyme.routing.cells import CellRouting, To
@@ -164,6 +164,8 @@ class Retrieving:
                 retrieval.refused[target] += 1
                 if target.node is not None or retrieval.refused[target] >= _REFUSALS_MAX:
                     retrieval.plan = [to for to in retrieval.plan if to != target]
+                if target.node is None and self._config.ask_owner:
+                    self._then_owner(retrieval, target.cell)
             if retrieval.plan:
                 self._try_next(retrieval, now_us)
             elif self._config.look_again and not retrieval.looked_again:
@@ -182,6 +184,13 @@ class Retrieving:
             tries_max=1,
             patience=patience,
         )
+
+    def _then_owner(self, retrieval: _Retrieval, cell: CellId) -> None:
+        """Who answered for the cell may have missed the broadcast by which it got the object: the
+        owner has it."""
+        owner = To(cell, retrieval.metadata.owner)
+        if not retrieval.refused[owner] and owner not in retrieval.plan:
+            retrieval.plan.insert(0, owner)
 
     def _keep(self, metadata: Metadata, source: To, data: bytes, now_us: int) -> None:
         """Becomes a replica: a passive one that says so (D13), or one that its cell should have
