@@ -89,7 +89,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 def proof(record: DeleteRecord | UnsubscribeRecord) -> bytes:
     """What Mallory can sign: with her key, whatever she likes."""
-    return MALLORY.public_key + MALLORY._key.sign(text_of(record, "w"))
+    return MALLORY.sign(text_of(record, "w"))
 
 
 def forged(alice: NodeId, oid: str, sid: str) -> list[wire.Message]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.builders import ALICE, BOB, CAROL, key, photo
 from thyme.model.ids import NodeId
-from thyme.protocol.cell_messages import AnnounceReplica, HoldObject, SpreadHeard
-from thyme.protocol.cells import CellId
+from thyme.protocol.cell_messages import AnnounceReplica, HoldObject, IndexObject, SpreadHeard
+from thyme.protocol.cells import CellId, Indexed
 from thyme.protocol.messages import CellSpread, DeleteObject, FetchObject, Message
 from thyme.protocol.node import Action, Broadcast, Send
 from thyme.protocol.outbox import Outbox
@@ -69,9 +69,9 @@ def test_b2_who_never_answers_or_is_not_there_holds_nothing_up_for_ever() -> Non
     assert spreader.spreading.on_timer(TIMER, 250) == []
 
 
-def test_b2_an_answer_waits_for_two_tries_and_those_who_did_not_hear_are_told_on() -> None:
+def test_b2_an_insert_is_answered_after_two_tries_and_those_who_did_not_hear_are_told_on() -> None:
     spreader = Spreader(tries=5)
-    spreader.start(DELETE, BOB)
+    spreader.start(IndexObject(1, Indexed(photo(1), ())), BOB)
     spreader.spreading.on_timer(TIMER, 50)
     assert spreader.heard_us == []
 

@@ -54,8 +54,9 @@ class CellsConfig(msgspec.Struct, frozen=True, kw_only=True):
     spread_wait_us: int = SECOND_US // 20
     """How long to wait for them at first; twice as long each time."""
     spread_hold_tries: int = 2
-    """After how many tries what was asked is answered, though some may not have heard of it: where
-    the air is full, who waits for an answer asks again, and makes it fuller."""
+    """After how many tries an insert is answered, though some may not have heard of it: where the
+    air is full, who waits for an answer asks again, and makes it fuller. Whoever gets the insert
+    must know all subscriptions: these are answered when all have heard them."""
     spreads_max: int = 1_000
     memory_us: int = 60 * SECOND_US
     """How long a node remembers what it was told, so as not to be told twice."""

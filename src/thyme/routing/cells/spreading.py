@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.cell_messages import AnnounceReplica, BackUp, HoldObject, SpreadHeard
+from thyme.protocol.cell_messages import (
+    AnnounceReplica,
+    BackUp,
+    HoldObject,
+    IndexObject,
+    SpreadHeard,
+)
 from thyme.protocol.cells import CellId
 from thyme.protocol.messages import CellSpread, FetchObject, FetchPage, FetchStatus, Message
 from thyme.protocol.outbox import Outbox
@@ -109,7 +115,8 @@ class Spreading:
             self.unheard += len(spread.missing)
             self._end(timer, now_us)
             return list(spread.missing)
-        if spread.tries >= self.config.spread_hold_tries:
+        many = isinstance(spread.message.message, IndexObject)
+        if many and spread.tries >= self.config.spread_hold_tries:
             self._answer(spread, now_us)
         wait_us = self.config.spread_wait_us << spread.tries
         spread.tries += 1
