@@ -105,7 +105,7 @@ def test_m25_an_object_is_published_at_an_instant(at_us: Any) -> None:
 
 @pytest.mark.parametrize("expires_us", [9, 10])
 def test_m29_a_life_span_ends_after_publication(expires_us: int) -> None:
-    with pytest.raises(MetadataError, match="life span ends after its publication"):
+    with pytest.raises(MetadataError, match="must expire after its publication"):
         photo(at_us=10, expires_us=expires_us)
 
 

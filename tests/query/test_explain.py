@@ -70,9 +70,9 @@ def test_m32_formula_and_frame_are_told_apart_when_both_fail() -> None:
     ("state", "words"),
     [
         ("deleted", "object: deleted by its owner"),
-        ("expired", "object: gone, its life span or the node's age limit is over"),
-        ("evicted", "object: gone, evicted to make room"),
-        ("unknown", "object: not there: never arrived, or forgotten"),
+        ("expired", "object: expired: its lifetime or the node's age limit has passed"),
+        ("evicted", "object: evicted to free space"),
+        ("unknown", "object: unknown: never received, or no longer recorded"),
     ],
 )
 def test_m32_an_object_that_is_not_there_says_why(state: str, words: str) -> None:

@@ -239,7 +239,7 @@ def a_relay_start(inner_starts_us: int) -> list[SetTimer]:
 def test_m25_a_packet_in_a_packet_is_refused_however_deep() -> None:
     inside = Packet(ANN, BEN, 0, question(1, BEN))
 
-    with pytest.raises(ValueError, match="holds no packet"):
+    with pytest.raises(ValueError, match="cannot contain another Packet"):
         Packet(ANN, BEN, 0, inside)
     nested = encode(inside)[1:]
     for _ in range(3):

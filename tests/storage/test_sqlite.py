@@ -254,13 +254,13 @@ def test_m25_a_file_that_is_no_database_is_refused_and_left_alone(
     path = tmp_path / "s.thyme"
     path.write_bytes(content)
 
-    assert "cannot be used" in str(refusal(path)) or "not one of Thyme's" in str(refusal(path))
+    assert "cannot be used" in str(refusal(path)) or "not a store of Thyme" in str(refusal(path))
 
 
 def test_m25_a_foreign_sqlite_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = with_sql(tmp_path / "s.thyme", "CREATE TABLE notes (text)")
 
-    assert "is an SQLite file, but not one of Thyme's" in str(refusal(path))
+    assert "is an SQLite file, but not a store of Thyme" in str(refusal(path))
 
 
 def test_m25_an_empty_sqlite_file_of_another_application_is_refused_and_left_alone(
@@ -268,7 +268,7 @@ def test_m25_an_empty_sqlite_file_of_another_application_is_refused_and_left_alo
 ) -> None:
     path = with_sql(tmp_path / "s.thyme", "PRAGMA application_id = 7")
 
-    assert "is an SQLite file, but not one of Thyme's" in str(refusal(path))
+    assert "is an SQLite file, but not a store of Thyme" in str(refusal(path))
 
 
 def test_m25_a_foreign_file_whose_process_died_keeps_its_log(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_m25_a_foreign_file_whose_process_died_keeps_its_log(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", DIE_WITH_A_LOG, path], check=True)
     assert path.with_name("s.thyme-wal").stat().st_size > 0
 
-    assert "not one of Thyme's" in str(refusal(path))
+    assert "not a store of Thyme" in str(refusal(path))
 
 
 @pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 99, 0])

@@ -391,6 +391,6 @@ def test_a_number_that_means_nothing_yet_is_refused(number: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 2, 127, 255])
 def test_a_version_we_do_not_speak_is_refused_by_its_number(version: int) -> None:
-    with pytest.raises(DecodeError, match=f"we speak 1, this is {version}") as caught:
+    with pytest.raises(DecodeError, match=f"expected version 1, got {version}") as caught:
         decode(bytes([version]) + encode(Done(1))[1:])
     assert caught.value.reason == "version"

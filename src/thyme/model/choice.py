@@ -1,7 +1,8 @@
-"""Choices: which nodes are the mobile ones, the crashing ones, the publishers, the good students.
+"""Sampling: selects a random share of the nodes, e.g. the mobile, crashing or publishing ones.
 
-Each node draws its own lot, so a choice hardly moves when a node is added, and the choice of a
-larger share contains that of a smaller one: a sweep over shares compares like with like.
+Entry point: `sample_nodes`. Each node gets a random rank from its own generator. Adding a node
+therefore changes a sample little, and the sample of a larger share contains that of a smaller one,
+which keeps the points of a sweep over shares comparable.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from thyme.model.streams import stream
 
 
 def choose(seed: int, purpose: str, nodes: Iterable[int], share: float) -> list[int]:
-    """A share of the nodes, chosen at random, in order of their numbers.
+    """Selects a random share of the nodes and returns them in ascending order.
 
-    The share is kept as exactly as whole nodes allow; a half node counts as one.
+    The number of nodes is rounded to the nearest integer, half up.
     """
     check_share(share, "a share of the nodes")
     lots = sorted((stream(seed, purpose, "choice", node).random(), node) for node in set(nodes))
@@ -24,6 +25,6 @@ def choose(seed: int, purpose: str, nodes: Iterable[int], share: float) -> list[
 
 
 def check_share(value: float, what: str) -> None:
-    """Refuses what is not between 0 and 1, both included."""
+    """Raises `InputError` unless a value is between 0 and 1, both included."""
     if not 0.0 <= value <= 1.0:
         raise InputError(f"{what} is between 0 and 1, not {value}")

@@ -1,8 +1,8 @@
-"""Errors: every way an input or an operation can fail, each with a name of its own.
+"""Errors: one class for each way in which an input or an operation can fail.
 
-Two families hang below `ThymeError`. An `InputError` says that what was handed in is wrong, and is
-raised at once where it was handed in. An `OperationError` says how an operation ended when it did
-not succeed; its `code` is the word that travels between nodes.
+`ThymeError` has two main subclasses. An `InputError` reports an invalid argument and is raised by
+the call that received the argument. An `OperationError` reports the failure of an operation; its
+`code` is the identifier sent between nodes, and `error_for_code` turns it back into an error.
 Clauses: M9, M25, M30, B5.
 """
 
@@ -12,21 +12,21 @@ from typing import ClassVar, Self
 
 
 class ThymeError(Exception):
-    """Whatever Thyme raises on purpose."""
+    """Base class of all errors that Thyme raises."""
 
     code: ClassVar[str] = "error"
 
 
 class InputError(ThymeError, ValueError):
-    """What was handed in cannot be used; the message says why and what would do."""
+    """An argument is invalid; the message names the problem and a valid alternative."""
 
     code = "bad_input"
 
 
 class TagError(InputError):
-    """A word that cannot be a tag, or a set of tags that cannot describe an object (M4).
+    """A text that is not a valid tag, or an invalid set of tags of an object (M4).
 
-    `position` is where in the word the trouble is, if it is in one place.
+    `position` is the index of the first invalid character, if there is one.
     """
 
     code = "bad_tag"
@@ -34,49 +34,49 @@ class TagError(InputError):
 
 
 class KeyFormatError(InputError):
-    """An identifier or a key that is not one (M3)."""
+    """An identifier or a key is malformed (M3)."""
 
     code = "bad_key"
 
 
 class MetadataError(InputError):
-    """Metadata that contradicts itself or breaks a limit: summary, size, digest (M2)."""
+    """Metadata is inconsistent or exceeds a limit: summary, size, digest (M2)."""
 
     code = "bad_metadata"
 
 
 class InstantError(InputError):
-    """A value that does not name one instant: a naive datetime, a float, a NaN (M10)."""
+    """A value does not identify one instant: a naive datetime, a float, a NaN (M10)."""
 
     code = "bad_instant"
 
 
 class FrameError(InputError):
-    """A time frame that starts after it ends (M11)."""
+    """A time frame starts after its end (M11)."""
 
     code = "bad_frame"
 
 
 class WorldError(InputError):
-    """A description of a world that cannot be: no name, an area without a size (M21)."""
+    """A description of a world is invalid: no name, an area without a size (M21)."""
 
     code = "bad_world"
 
 
 class OptionError(InputError):
-    """A setting of an operation that has no meaning: a batch of −1, an unknown policy."""
+    """An option of an operation is invalid: a batch of −1, an unknown policy."""
 
     code = "bad_option"
 
 
 class QueryError(InputError):
-    """A formula that cannot be a query (M7)."""
+    """A formula is not a valid query (M7)."""
 
     code = "bad_query"
 
 
 class QuerySyntaxError(QueryError):
-    """Text that is not a formula; points at the character (M9)."""
+    """A text is not a formula; the error points at the first invalid character (M9)."""
 
     code = "bad_query_syntax"
 
@@ -95,79 +95,79 @@ class QuerySyntaxError(QueryError):
 
 
 class QueryTooLargeError(QueryError):
-    """A formula over one of the bounds on length, depth, literals or conjunctions (M8)."""
+    """A formula exceeds a limit on length, depth, literals or conjunctions (M8)."""
 
     code = "query_too_large"
 
 
 class OperationError(ThymeError):
-    """An operation that ended in a named failure."""
+    """An operation failed; `code` names the failure."""
 
     code = "failed"
 
 
 class OperationTimeoutError(OperationError, TimeoutError):
-    """No answer after the last try."""
+    """The operation got no reply after the last try."""
 
     code = "timeout"
 
 
 class NotFoundError(OperationError):
-    """The object or subscription is not there: never was, deleted, or expired."""
+    """The object or subscription does not exist: never existed, was deleted, or expired."""
 
     code = "not_found"
 
 
 class NotOwnerError(OperationError):
-    """Only the owner may do this (M14)."""
+    """The operation is allowed to the owner only (M14)."""
 
     code = "not_owner"
 
 
 class RejectedError(OperationError):
-    """The node that was asked refused: the key is taken by other content, a limit is reached."""
+    """The responding node refused: the key belongs to other content, or a limit is reached."""
 
     code = "rejected"
 
 
 class QuotaError(OperationError):
-    """The node that was asked keeps as much for this one as for any other, and no more (B5)."""
+    """The responding node stores no more for this peer: its quota is used up (B5)."""
 
     code = "over_quota"
 
 
 class FullError(OperationError):
-    """The node that was asked has no room on its disk; it goes on with what it has (M25)."""
+    """The responding node has no free disk space; it continues to serve stored objects (M25)."""
 
     code = "store_full"
 
 
 class UnsupportedError(OperationError):
-    """A guarantee that this substrate cannot give was asked for (M30)."""
+    """The request demands a guarantee that this substrate does not offer (M30)."""
 
     code = "unsupported"
 
 
 class CorruptError(OperationError):
-    """What arrived is not what its metadata says: the digest differs (M19)."""
+    """Received object data does not match the digest in its metadata (M19)."""
 
     code = "corrupt"
 
 
 class EndedError(OperationError):
-    """The world was left or the subscription is over: nothing more can be asked of it."""
+    """The world was left or the subscription has ended; it accepts no more requests."""
 
     code = "ended"
 
 
 class StoreError(ThymeError):
-    """The store on disk cannot be used: damaged, foreign, locked, or full to the last byte."""
+    """The store on disk is unusable: damaged, not a Thyme store, locked, or the disk is full."""
 
     code = "bad_store"
 
 
 class DecodeError(ThymeError):
-    """Bytes that are not a message of a version we speak; `reason` is the counter they go to."""
+    """Bytes are not a message of a supported version; `reason` is the name of a counter."""
 
     code = "undecodable"
 
@@ -200,24 +200,24 @@ _BY_CODE: dict[str, type[ThymeError]] = {
 
 
 def failure(code: str, detail: str) -> ThymeError:
-    """The error that a failure's code stands for; an unknown code gives a plain one."""
+    """Returns the error for a failure code; an unknown code gives an `OperationError`."""
     return _BY_CODE.get(code, OperationError)(detail or code)
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """Text for an error message, cut where it grows too long."""
+    """Shortens a text for an error message."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def shown(value: object, most: int = 80) -> str:
-    """A value for an error message: as Python writes it, and short however long it is."""
+    """Returns the `repr` of a value for an error message, shortened."""
     if isinstance(value, str | bytes | tuple | list):
         value = value[: most + 1]
     return shortened(repr(value), most)
 
 
 def _pointer(text: str, position: int, reach: int = 30) -> str:
-    """Two lines: the text around a position, and a caret below it."""
+    """Returns two lines: the text around a position, and a caret below the position."""
     start = max(0, position - reach)
     end = min(len(text), position + reach)
     before = ("…" if start else "") + _printable(text[start:position])

@@ -1,8 +1,8 @@
-"""Time: instants and the frames of subscriptions.
+"""Time frames: instants, and the time frames of subscriptions.
 
-Instants are integers, microseconds since 1970 (UTC). An application may also hand in an aware
-`datetime`, or a `timedelta` that counts from now; nothing else, because a float or a naive datetime
-does not say which instant is meant.
+Entry points: `TimeFrame`, `as_instant_us`. Instants are integers, microseconds since 1970 (UTC). An
+application may also pass an aware `datetime`, or a `timedelta` relative to now. A float or a naive
+datetime is rejected because it does not identify one instant.
 Clauses: M10, M11.
 """
 
@@ -21,16 +21,16 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def as_instant_us(value: int | datetime | timedelta, now_us: int) -> int:
-    """The instant that an application's value names, in microseconds."""
+    """Converts a value given by an application to microseconds since 1970."""
     match value:
         case bool():
-            raise InstantError(f"an instant is not a truth value: {value!r}")
+            raise InstantError(f"an instant cannot be a boolean: {value!r}")
         case int():
             instant_us = value
         case datetime():
             if value.utcoffset() is None:
                 raise InstantError(
-                    f"{value!r} has no time zone, so it names no instant; "
+                    f"{value!r} has no time zone, so the instant is unknown; "
                     "use e.g. datetime.now(timezone.utc) or .astimezone()"
                 )
             instant_us = (value - _EPOCH) // _MICROSECOND
@@ -46,13 +46,13 @@ def as_instant_us(value: int | datetime | timedelta, now_us: int) -> int:
 
 
 def check_instant_us(instant_us: int) -> None:
-    """Refuses instants that no clock of ours will ever show."""
+    """Raises `InstantError` for an instant outside the supported range."""
     if not -INSTANT_MAX_US <= instant_us <= INSTANT_MAX_US:
         raise InstantError(f"instant out of range: {instant_us} µs")
 
 
 class TimeFrame(msgspec.Struct, frozen=True, array_like=True):
-    """A closed span of publication time; None at an end leaves it open (M10, M11)."""
+    """A closed interval of publication time; None leaves an end open (M10, M11)."""
 
     start_us: int | None = None
     end_us: int | None = None
@@ -65,12 +65,12 @@ class TimeFrame(msgspec.Struct, frozen=True, array_like=True):
             raise FrameError(f"frame starts ({self.start_us} µs) after it ends ({self.end_us} µs)")
 
     def contains(self, at_us: int) -> bool:
-        """Whether an object published at this instant lies inside; both ends belong to it."""
+        """Whether an object published at this instant is inside; both ends are included."""
         after = self.start_us is None or self.start_us <= at_us
         return after and (self.end_us is None or at_us <= self.end_us)
 
     def over(self, now_us: int) -> bool:
-        """Whether the frame's end has passed."""
+        """Whether the end of the frame has passed."""
         return self.end_us is not None and self.end_us < now_us
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ ALWAYS = TimeFrame()
 def as_frame(
     start: int | datetime | timedelta | None, end: int | datetime | timedelta | None, now_us: int
 ) -> TimeFrame:
-    """The frame between two instants as an application gives them."""
+    """Makes a frame from two instants given by an application."""
     return TimeFrame(
         None if start is None else as_instant_us(start, now_us),
         None if end is None else as_instant_us(end, now_us),
@@ -91,7 +91,7 @@ def as_frame(
 
 
 def written_instant(instant_us: int) -> str:
-    """An instant for people: ISO 8601 in UTC where the calendar reaches, else microseconds."""
+    """Formats an instant as ISO 8601 in UTC, or as microseconds beyond the calendar's range."""
     try:
         return (_EPOCH + instant_us * _MICROSECOND).isoformat().replace("+00:00", "Z")
     except OverflowError:

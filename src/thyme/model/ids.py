@@ -1,7 +1,7 @@
-"""Identifiers: of nodes, objects, subscriptions; and the key of an object.
+"""Identifiers of nodes, objects, subscriptions and requests; the key of an object.
 
-An object's key is the pair of its identifier and its owner's (M3): two owners may use the same
-object identifier. `str(key)` and `Key.parse` are the written form, for people and command lines.
+An object's key is the pair of the object's identifier and its owner's identifier (M3): two owners
+may use the same object identifier. `str(key)` and `Key.parse` convert to and from text.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ NodeId = NewType("NodeId", bytes)
 ObjectId = NewType("ObjectId", str)
 SubscriptionId = NewType("SubscriptionId", str)
 RequestNumber = int
-"""Chosen by the sender of a request, repeated by its retransmissions and its reply."""
+"""The sender of a request chooses it; retransmissions and the reply repeat it."""
 
 NODE_ID_BYTES_MAX = 32
 NAME_BYTES_MAX = 64
 _HEXADECIMAL = re.compile(r"([0-9a-fA-F]{2})+")
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: nothing to mistake
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no look-alikes
 
 
 def as_node_id(value: object) -> NodeId:
-    """A node's identifier: 1 to 32 bytes."""
+    """Checks a node identifier: 1 to 32 bytes."""
     if not isinstance(value, bytes) or not 1 <= len(value) <= NODE_ID_BYTES_MAX:
         raise KeyFormatError(f"a node id is 1 to {NODE_ID_BYTES_MAX} bytes, not {shown(value)}")
     return NodeId(value)
 
 
 def as_object_id(value: str) -> ObjectId:
-    """An object's identifier: 1 to 64 bytes of printable text without white space or `@`."""
+    """Checks an object identifier: 1 to 64 bytes, printable, no white space, no `@`."""
     return ObjectId(_name(value, "an object id"))
 
 
 def as_subscription_id(value: str) -> SubscriptionId:
-    """A subscription's identifier: written like an object's."""
+    """Checks a subscription identifier, which has the form of an object identifier."""
     return SubscriptionId(_name(value, "a subscription id"))
 
 
 def draw_name(rng: Random, bits: int = 65) -> str:
-    """A fresh name that nobody else draws: `bits` random bits, 5 to a letter."""
+    """Returns a random identifier of `bits` bits, 5 bits per character."""
     return "".join(_ALPHABET[rng.getrandbits(5)] for _ in range(-(-bits // 5)))
 
 
@@ -66,7 +66,7 @@ class Key(msgspec.Struct, frozen=True, array_like=True, order=True, cache_hash=T
 
     @classmethod
     def parse(cls, text: object) -> Key:
-        """Reads `oid@owner`, the owner in hexadecimal."""
+        """Parses `oid@owner`, the owner in hexadecimal."""
         oid, _, owner = text.rpartition("@") if isinstance(text, str) else ("", "", "")
         if not _HEXADECIMAL.fullmatch(owner):
             raise KeyFormatError(

@@ -1,7 +1,7 @@
-"""Metadata: what is known of an object without having it.
+"""Metadata: the description of an object, carried by notifications and needed to retrieve it.
 
-It is what a notification carries and what a retrieve needs. The digest in it is what makes a
-replica's bytes trustworthy, whoever sent them; its owner's proof makes the metadata so.
+Entry points: `Metadata`, `make_metadata`. The digest authenticates the bytes received from any
+replica; the owner's proof authenticates the metadata (`signed_records`).
 Clauses: M1, M2, M16, M19, M28, M29, B5.
 """
 
@@ -19,20 +19,20 @@ from thyme.model.tags import Tag, as_tags, check_tags
 
 DIGEST_BYTES = 32
 PROOF_BYTES = 96
-"""Of whoever says something: the public key, 32 bytes, and the signature, 64 (B5)."""
+"""Size of an author's proof: the public key, 32 bytes, and the signature, 64 bytes (B5)."""
 WAY_BYTES_MAX = 132
-"""Of a proof for up to 16 records at once: what leads from one of them to all."""
+"""Size limit of the Merkle path in a proof; one signature covers up to 16 records."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How large what an application inserts may be (M1, M2); a node's setting."""
+    """Size limits of inserted objects and summaries (M1, M2); a setting of a node."""
 
     data_bytes_max: int = 256 * 2**20
     summary_bytes_max: int = 64 * 2**10
 
 
 class Metadata(msgspec.Struct, frozen=True, array_like=True):
-    """The tuple ⟨oid, T, s, ts_pub, nid⟩ with the object's size, digest and life span (M2)."""
+    """The tuple ⟨oid, T, s, ts_pub, nid⟩ with the object's size, digest and expiry (M2)."""
 
     key: Key
     tags: tuple[Tag, ...]
@@ -40,7 +40,7 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
     published_us: int
     size: int
     seal: bytes
-    """The object's digest; where nodes have keys, followed by the owner's proof (B5)."""
+    """The object's digest, followed by the owner's proof in worlds with node keys (B5)."""
     expires_us: int | None = None
 
     def __post_init__(self) -> None:
@@ -51,22 +51,22 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
         proof_bytes = len(self.seal) - DIGEST_BYTES
         if proof_bytes and not PROOF_BYTES <= proof_bytes <= PROOF_BYTES + WAY_BYTES_MAX:
             raise MetadataError(
-                f"a digest has {DIGEST_BYTES} bytes, {PROOF_BYTES} or some more with a proof, "
-                f"not {len(self.seal)}"
+                f"a digest has {DIGEST_BYTES} bytes, with a proof at least "
+                f"{DIGEST_BYTES + PROOF_BYTES}, not {len(self.seal)}"
             )
         if self.expires_us is not None:
             check_instant_us(self.expires_us)
             if self.expires_us <= self.published_us:
-                raise MetadataError("an object's life span ends after its publication")
+                raise MetadataError("an object must expire after its publication")
 
     @property
     def oid(self) -> ObjectId:
-        """The object's identifier, unique with its owner."""
+        """The object's identifier, unique among the objects of its owner."""
         return self.key.oid
 
     @property
     def owner(self) -> NodeId:
-        """The node that inserted the object, and may delete it."""
+        """The node that inserted the object; only this node may delete the object."""
         return self.key.owner
 
     @property
@@ -76,15 +76,15 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def proof(self) -> bytes:
-        """The owner's proof that it published this; empty where nodes have no keys (B5)."""
+        """The owner's proof of authorship; empty in worlds without node keys (B5)."""
         return self.seal[DIGEST_BYTES:]
 
     def expired(self, now_us: int) -> bool:
-        """Whether the object's life span is over (M29)."""
+        """Whether the object has expired (M29)."""
         return self.expires_us is not None and self.expires_us <= now_us
 
     def describes(self, data: bytes) -> bool:
-        """Whether these bytes are the object (M19)."""
+        """Whether size and digest of these bytes are those of the object (M19)."""
         return len(data) == self.size and sha256(data).digest() == self.digest
 
 
@@ -98,7 +98,7 @@ def describe(
     expires_us: int | None = None,
     limits: Limits | None = None,
 ) -> Metadata:
-    """The metadata of a new object; refuses what is over the limits."""
+    """Makes the metadata of a new object; raises `MetadataError` beyond the limits."""
     limits = limits or Limits()
     for what, given, most in (
         ("an object", data, limits.data_bytes_max),

@@ -1,7 +1,9 @@
-"""Records: what nodes say of themselves and of what is theirs, so that others can hold them to it.
+"""Signed records: statements of a node about its objects, subscriptions and location.
 
-A record is signed by its author and looked at by whoever hears of it, however it came there. What
-is signed is the record in a world, not a message: so it can be passed on, kept and shown again.
+The author signs a record and every receiver verifies it. The signature covers the record and the
+world, not the message, so that other nodes can store and forward the record with its proof.
+Entry points: `attach_proofs`, `sign_subscription`, `verify_subscription`. Signatures are made by a
+`RecordSigner` of a driver; records inside messages are handled by `protocol.message_auth`.
 Clauses: B5.
 """
 
@@ -28,12 +30,12 @@ class DeleteRecord(msgspec.Struct, frozen=True, array_like=True, tag="delete"):
 
 
 class SubscribeRecord(msgspec.Struct, frozen=True, array_like=True, tag="subscribe"):
-    """The subscriber asks for what matches some conjunctions (M15)."""
+    """The subscriber subscribes to some conjunctions (M15)."""
 
     key: SubscriptionKey
     frame: TimeFrame
     marks: bytes
-    """A mark for each conjunction, see `marks_of`."""
+    """The digests of all conjunctions, see the function `conjunction_digests`."""
 
 
 class UnsubscribeRecord(msgspec.Struct, frozen=True, array_like=True, tag="unsubscribe"):
@@ -43,7 +45,7 @@ class UnsubscribeRecord(msgspec.Struct, frozen=True, array_like=True, tag="unsub
 
 
 class LocationRecord(msgspec.Struct, frozen=True, array_like=True, tag="location"):
-    """A node is in a cell since an instant (D20); of two records, the later counts."""
+    """A node is in a cell since an instant (D20); a later record replaces an earlier one."""
 
     node: NodeId
     cell: int
@@ -56,23 +58,23 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Notary(Protocol):
-    """Who signs in a node's name, and knows what others have signed."""
+    """Signs records with a node's key and verifies records of other nodes."""
 
     def sign(self, record: Record) -> bytes:
-        """The proof that this node is the author of a record."""
+        """Returns the proof that this node is the author of a record."""
         ...
 
     def sign_all(self, records: Sequence[Record]) -> list[bytes]:
-        """The proof for each of several records, for little more than that for one."""
+        """Returns a proof for each record; several records share one signature."""
         ...
 
     def is_genuine(self, record: Record, proof: bytes) -> bool:
-        """Whether a record is from the one it says it is from."""
+        """Whether the proof shows that a record is by its stated author."""
         ...
 
 
 def author_of(record: Record) -> NodeId:
-    """Whose signature a record needs."""
+    """Returns the node that must have signed a record."""
     match record:
         case Metadata():
             return record.owner
@@ -85,7 +87,7 @@ def author_of(record: Record) -> NodeId:
 
 
 def text_of(record: Record, wid: str) -> bytes:
-    """What is signed: the record, and in which world."""
+    """Returns the bytes to sign: the world and the record."""
     plain: object = record
     if isinstance(record, Metadata):
         m = record
@@ -95,15 +97,15 @@ def text_of(record: Record, wid: str) -> bytes:
 
 
 def seal(new: Sequence[Metadata], notary: Notary | None) -> None:
-    """Puts the owner's proof into metadata that was just made, and of which nobody knows yet."""
+    """Adds the owner's proofs to new metadata, in place, before the metadata is shared."""
     if notary is not None:
         for metadata, proof in zip(new, notary.sign_all(new), strict=True):
-            # Made anew with another seal, all of it would be checked once more.
+            # A new record would be validated a second time.
             msgspec.structs.force_setattr(metadata, "seal", metadata.digest + proof)
 
 
 def vouched(subscription: Subscription, notary: Notary | None) -> Subscription:
-    """A whole subscription with its subscriber's proof."""
+    """Returns a complete subscription with its subscriber's proof."""
     if notary is None:
         return subscription
     conjunctions = subscription.conjunctions
@@ -114,7 +116,7 @@ def vouched(subscription: Subscription, notary: Notary | None) -> Subscription:
 
 
 def is_vouched(subscription: Subscription, notary: Notary) -> bool:
-    """Whether a subscription, or a part of it, is what its subscriber asks for."""
+    """Whether the subscriber signed all conjunctions of a subscription or of a part of it."""
     proof, marks = subscription.proof[:PROOF_BYTES], subscription.proof[PROOF_BYTES:]
     ends = range(MARK_BYTES, len(marks) + 1, MARK_BYTES)
     signed = {marks[end - MARK_BYTES : end] for end in ends}
@@ -125,7 +127,7 @@ def is_vouched(subscription: Subscription, notary: Notary) -> bool:
 
 
 def marks_of(conjunctions: Iterable[Conjunction]) -> bytes:
-    """What stands for conjunctions in a record: digests, so that each can be shown alone."""
+    """Returns the digests of conjunctions; with them each conjunction can be verified alone."""
     return b"".join(map(_mark, conjunctions))
 
 

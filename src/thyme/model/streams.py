@@ -1,4 +1,7 @@
-"""Streams: randomness handed out by purpose, so that a new draw in one place moves no other."""
+"""Random generators: one independent generator for each purpose, derived from one seed.
+
+A new draw for one purpose changes no other purpose's numbers. Entry point: `derive_rng`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from random import Random
 
 
 def stream(seed: int, *purpose: str | int | bytes) -> Random:
-    """A generator for one purpose, equal in every process: stream(seed, "radio", node_id)."""
+    """Returns the generator for a purpose, equal in every process: `(seed, "radio", node_id)`."""
     label = "/".join(part.hex() if isinstance(part, bytes) else str(part) for part in purpose)
     digest = blake2b(f"{seed}/{label}".encode(), digest_size=16).digest()
     return Random(int.from_bytes(digest, "big"))

@@ -1,7 +1,7 @@
-"""Subscriptions and what they bring: conjunctions, the subscription itself, notifications.
+"""Subscriptions: conjunctions, subscriptions and notifications.
 
-A conjunction is the unit that brokers store and match. The formula that conjunctions come from is
-the business of `thyme.query`.
+A conjunction is the unit that brokers store and match. `thyme.query` turns formulas into
+conjunctions.
 Clauses: M7, M10, M11, M16, M28, B5.
 """
 
@@ -19,11 +19,11 @@ from thyme.model.tags import Tag, as_tag
 
 LITERALS_MAX = 256
 CONJUNCTIONS_MAX_ANYWHERE = 1_024
-"""What no node accepts from another; what a node makes itself is bounded more tightly (M8)."""
+"""Limit for queries received from other nodes; a node's own queries have a lower limit (M8)."""
 
 
 class Conjunction(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """Tags that must be there and tags that must not; at least one of the first (M7)."""
+    """Required tags, at least one, and excluded tags (M7)."""
 
     positive: tuple[Tag, ...]
     negative: tuple[Tag, ...] = ()
@@ -50,7 +50,7 @@ class Conjunction(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 def check_conjunctions(conjunctions: tuple[Conjunction, ...]) -> None:
-    """Refuses a query without conjunctions, or with more than anybody should have to match."""
+    """Raises `QueryError` for a query with no or with too many conjunctions."""
     if not 1 <= len(conjunctions) <= CONJUNCTIONS_MAX_ANYWHERE:
         raise QueryError(
             f"a query has at least one conjunction and at most {CONJUNCTIONS_MAX_ANYWHERE}, "
@@ -73,10 +73,10 @@ class SubscriptionKey(msgspec.Struct, frozen=True, array_like=True, order=True, 
 
 
 class SignedTerms(msgspec.Struct, frozen=True, rename={"conjunctions": "c", "proof": "p"}):
-    """Conjunctions with the subscriber's proof that it asks for them (B5).
+    """Conjunctions with the subscriber's proof (B5).
 
-    The proof also has a mark of each conjunction that was signed: some of them may travel, and be
-    kept, without the others.
+    The proof contains the digest of every signed conjunction, so that a node can verify some
+    conjunctions without the others.
     """
 
     conjunctions: tuple[Conjunction, ...]
@@ -95,33 +95,33 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def conjunctions(self) -> tuple[Conjunction, ...]:
-        """The query: any of these."""
+        """The conjunctions of the query; an object matches if it satisfies any of them."""
         terms = self.terms
         return terms if isinstance(terms, tuple) else terms.conjunctions
 
     @property
     def proof(self) -> bytes:
-        """The subscriber's proof; empty where nodes have no keys (B5)."""
+        """The subscriber's proof; empty in worlds without node keys (B5)."""
         return b"" if isinstance(self.terms, tuple) else self.terms.proof
 
     def with_conjunctions(self, some: tuple[Conjunction, ...]) -> Subscription:
-        """The same subscription with others of its conjunctions."""
+        """Returns the subscription reduced to some of its conjunctions."""
         if isinstance(self.terms, tuple):
             return Subscription(self.key, some, self.frame)
         return Subscription(self.key, SignedTerms(some, self.terms.proof), self.frame)
 
     def wants(self, metadata: Metadata) -> bool:
-        """Whether an object matches: its tags the query, its publication the frame (M11)."""
+        """Whether tags and publication time of an object match query and time frame (M11)."""
         return self.frame.contains(metadata.published_us) and any(
             conjunction.matches(metadata.tags) for conjunction in self.conjunctions
         )
 
 
-class Notification(msgspec.Struct, frozen=True):
-    """A subscriber's news of one matching object: its metadata, never the object (M16).
+class Notification(msgspec.Struct, frozen=True, rename={"from_history": "past"}):
+    """The metadata of one object that matches a subscription, without the object's bytes (M16).
 
-    `published_us` inside the metadata is the publisher's stamp; `arrived_us` is when this node
-    heard of it, kept apart for measurement (M28). `past` tells a stored object from a new one.
+    `published_us` in the metadata is the publisher's time stamp; `arrived_us` is the time at which
+    the notification reached this node (M28). `from_history` marks objects published earlier.
     """
 
     sid: SubscriptionId
@@ -131,7 +131,7 @@ class Notification(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """The key of the object this is about."""
+        """The key of the object."""
         return self.metadata.key
 
     @property
@@ -146,5 +146,5 @@ class Notification(msgspec.Struct, frozen=True):
 
     @property
     def published_us(self) -> int:
-        """The publisher's stamp."""
+        """The publisher's time stamp."""
         return self.metadata.published_us

@@ -1,8 +1,8 @@
-"""Tags: the words objects are found by.
+"""Tags: the keywords of objects, by which queries find them.
 
-A tag is kept in one form only (NFC, case-folded), so that equal words are equal strings everywhere.
-`as_tag` is the only door; a `Tag` that exists is valid.
-Clause: M4.
+A tag has one normal form (NFC, case-folded), so that equal tags are equal strings. Entry point:
+`as_tag`, the only function that makes a `Tag`; every `Tag` is valid.
+Clauses: M4.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Tag = NewType("Tag", str)
 
 TAG_BYTES_MAX = 128
 TAGS_PER_OBJECT_MAX = 64
-# Composing and folding shorten a word; what is longer than this cannot end up short enough.
+# Composing and folding can shorten a text; a longer one cannot become a valid tag.
 _UNFOLDED_CHARS_MAX = 8 * TAG_BYTES_MAX
 OPERATORS = "&|!(),"
 OPERATOR_WORDS = frozenset({"and", "or", "not"})
 
 
 def as_tag(text: str) -> Tag:
-    """The tag that a word stands for, or a `TagError` that says what is wrong with it."""
+    """Normalises a text to a tag; raises `TagError` for an invalid one."""
     if not isinstance(text, str):
         raise TagError(f"a tag is text, not {type(text).__name__}: {shown(text)}")
     if not text:
@@ -38,7 +38,7 @@ def as_tag(text: str) -> Tag:
 @lru_cache(maxsize=65_536)
 def _folded(text: str) -> Tag:
     _refuse_characters(text)
-    # Folding can leave NFC and composing can enable a fold, so both run until nothing moves.
+    # Folding can leave NFC and composing can enable a fold: repeat both until nothing changes.
     folded = text
     while (again := _fold(folded)) != folded:
         folded = again
@@ -50,7 +50,7 @@ def _folded(text: str) -> Tag:
 
 
 def as_tags(words: Iterable[str]) -> tuple[Tag, ...]:
-    """The set of an object's tags: sorted, each once, at least one."""
+    """Normalises the tags of an object: sorted, distinct, at least one."""
     tags = tuple(sorted({as_tag(word) for word in as_words(words)}))
     if not tags:
         raise TagError("an object needs at least one tag")
@@ -62,15 +62,15 @@ def as_tags(words: Iterable[str]) -> tuple[Tag, ...]:
 
 
 def as_words(words: object) -> Iterable[str]:
-    """A list of words as it was given; refuses one text, which Python would take letter by letter,
-    and what is no list at all."""
+    """Returns a list of texts unchanged; raises `TagError` for a single text, which Python would
+    iterate by characters, and for anything that is not iterable."""
     if isinstance(words, str | bytes) or not isinstance(words, Iterable):
         raise TagError(f"tags are a list of words, not {type(words).__name__}: {shown(words)}")
     return words
 
 
 def check_tags(tags: tuple[Tag, ...]) -> None:
-    """Refuses a tuple that `as_tags` would not have made (used on what arrives from elsewhere)."""
+    """Raises `TagError` for received tags that are not the output of `as_tags`."""
     if not _are_tags(tags):
         raise TagError(f"tags must be normalised, sorted and distinct: {shown(tags)}")
 

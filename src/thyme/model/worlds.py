@@ -1,4 +1,8 @@
-"""Worlds: independent instances of Thyme that may share a place (M21)."""
+"""Worlds: descriptions of independent instances of Thyme, which may overlap in space.
+
+Entry point: `WorldInfo`.
+Clauses: M21.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from thyme.model.ids import NodeId, as_node_id
 WORLD_NAME_BYTES_MAX = 128
 NAME_LETTERS_MAX = 64
 LIVE_SUBSTRATES = ("dcs", "ls", "es")
-"""The ways in which a world on real sockets may work."""
+"""The substrates available to worlds on real sockets."""
 
 
 class Area(msgspec.Struct, frozen=True, array_like=True):
@@ -29,7 +33,7 @@ class Area(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):
-    """A point on the Earth, in degrees."""
+    """A point on the Earth: latitude and longitude in degrees."""
 
     latitude: float
     longitude: float
@@ -37,17 +41,17 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
     def __post_init__(self) -> None:
         if not (-90 < self.latitude < 90 and -180 <= self.longitude <= 180):
             raise WorldError(
-                "a place on the Earth is a latitude from -90 to 90 and a longitude from -180 to "
-                f"180, not {self.latitude},{self.longitude}"
+                "a geographic position has a latitude between -90 and 90 and a longitude from -180 "
+                f"to 180, not {self.latitude},{self.longitude}"
             )
 
 
 class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
-    """What tells a world from another: its name for people, its identifier for nodes.
+    """The description of a world: its name for users, its identifier for nodes, its settings.
 
-    A world has an area and a cell size where cells are places (DCS), a number of cells where they
-    are not (Infra), neither where there are none; and it may have an end. A world on real sockets
-    says by which substrate its nodes work, and which of them is the server (ES).
+    A world has an area and a cell size if its cells are geographic (DCS), a number of cells if they
+    are logical (Infra), and neither without cells. It may have an end. A world on real sockets also
+    names its substrate and, for ES, the server.
     """
 
     name: str
@@ -59,11 +63,11 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     substrate: str = ""
     server: NodeId | None = None
     closed: bool = False
-    """Whether only those who know its secret are in it (B5)."""
+    """Whether only nodes that know the world's secret can take part (B5)."""
     origin: Origin | None = None
-    """Where the south-west corner of its area is, if that is known."""
+    """The position of the south-west corner of the area, if known."""
     durable: bool = False
-    """Whether what its server acknowledges is on a disk (M30)."""
+    """Whether the server writes data to disk before it acknowledges them (M30)."""
 
     def __post_init__(self) -> None:
         check_world_name(self.name)
@@ -78,15 +82,17 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
         if self.ends_us is not None:
             check_instant_us(self.ends_us)
         if len(self.wid) > NAME_LETTERS_MAX or len(self.substrate) > NAME_LETTERS_MAX:
-            raise WorldError("the name of a world's identifier or substrate is too long")
+            raise WorldError(
+                f"a world's identifier and substrate have at most {NAME_LETTERS_MAX} characters"
+            )
         if self.server is not None:
             as_node_id(self.server)
         if self.origin is not None and self.area is None:
-            raise WorldError("only a world with an area has a place on the Earth")
+            raise WorldError("an origin needs an area")
 
 
 def check_world_name(name: object) -> None:
-    """Refuses what cannot name a world: it must fit a line, a file name and a datagram."""
+    """Raises `WorldError` for a name that does not fit a line, a file name or a datagram."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise WorldError(f"a world's name is printable text, not {shown(name)}")
     if len(name.encode()) > WORLD_NAME_BYTES_MAX:

@@ -1,5 +1,5 @@
-"""What all substrates share: inputs, actions, messages, requests, operations with retries.
+"""Protocol: the parts shared by all substrates: inputs, actions, messages, requests and retries.
 
-A node has one door. An input at an instant goes in; the actions it asks its driver to carry out
-come back. See `node.Node`.
+Entry point: `node.Node`, which takes one input at an instant and returns the actions for its
+driver. The substrates (`thyme.substrates`) implement it.
 """

@@ -1,6 +1,7 @@
-"""What only the cells of Thyme-DCS say: to each other, to their nodes, and nodes to them.
+"""Messages of Thyme-DCS: between cells, between the nodes of a cell, and from nodes to cells.
 
-Declared as in `messages`, where those are that hold another message, and the union of all.
+Declared by the rules of `messages.common`, which also has the messages that contain another message
+and the union of all messages.
 Clauses: D4, D8, D9, D11–D18, D20–D24, D26, B1–B3, B5, B6.
 """
 
@@ -22,24 +23,25 @@ from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Matched, Plac
 
 
 class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
-    """I am here, in this cell (D4)."""
+    """The sender is in this cell (D4)."""
 
     cell: CellId
     serving: bool
-    """Whether the sender is part of the hash table: forwards, and works for its cell (D20)."""
+    """Whether the sender serves its cell: forwards packets and answers requests (D20)."""
     around: bytes
-    """The populated cells around, see `thyme.routing.cells.window`; empty from who serves not."""
+    """Bitmap of the populated cells around the sender, see `thyme.routing.cells.cell_bitmap`;
+    empty if the sender does not serve."""
     payload: bytes
-    """What the layer above has to say."""
+    """Data of the layer above cell routing."""
     world: int | None = None
-    """Of which world this is, where there are several (D26)."""
+    """The number of the world, if there are several worlds (D26)."""
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
 
 
 class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """The node was not in the cell: what you sent it under this number did not arrive (D8)."""
+    """A packet did not arrive because the node was not in the cell (D8)."""
 
     number: int
     node: NodeId
@@ -51,25 +53,25 @@ class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
 
 
 class IndexObject(msgspec.Struct, frozen=True, array_like=True, tag=80):
-    """Keep this metadata and notify whom it concerns (D11). Answered by `Done` or `Refused`."""
+    """Index this metadata and notify subscribers (D11). Answered by `Done` or `Refused`."""
 
     request: RequestNumber
     indexed: Indexed
 
 
 class AnnounceReplica(msgspec.Struct, frozen=True, array_like=True, tag=81):
-    """The sender has this object, too (D13). Not answered."""
+    """The sender is a passive replica of an object (D13). Not answered."""
 
     key: Key
 
 
 class HoldObject(msgspec.Struct, frozen=True, array_like=True, tag=82):
-    """Be an active replica of this object (D11, D14). Not answered."""
+    """Store this object as an active replica (D11, D14). Not answered."""
 
     metadata: Metadata
     data: bytes
     holders: tuple[NodeId, ...] = ()
-    """Who is one of the few that keep it; nobody in particular where all do (B6)."""
+    """The nodes that store the object; empty if all nodes of the cell do (B6)."""
 
     def __post_init__(self) -> None:
         for node_id in self.holders:
@@ -77,11 +79,11 @@ class HoldObject(msgspec.Struct, frozen=True, array_like=True, tag=82):
 
 
 class CellNotify(msgspec.Struct, frozen=True, array_like=True, tag=83):
-    """One object that matches subscriptions of the receivers (D9, D17). Not answered."""
+    """One object matches subscriptions of the receivers (D9, D17). Not answered."""
 
     indexed: Indexed
     sids: tuple[SubscriptionId, ...]
-    """Of all receivers: each knows its own."""
+    """The matching subscriptions of all receivers; each receiver knows its own."""
 
     def __post_init__(self) -> None:
         for sid in self.sids:
@@ -89,7 +91,7 @@ class CellNotify(msgspec.Struct, frozen=True, array_like=True, tag=83):
 
 
 class CellPage(msgspec.Struct, frozen=True, array_like=True, tag=84):
-    """A `Page` of a cell, with replication lists."""
+    """A `Page` of past matches at a cell, with replication lists."""
 
     request: RequestNumber
     total: int
@@ -98,7 +100,7 @@ class CellPage(msgspec.Struct, frozen=True, array_like=True, tag=84):
 
 
 class CellStatus(msgspec.Struct, frozen=True, array_like=True, tag=85):
-    """What a cell knows of a key: an `ObjectStatus` with the replication list."""
+    """The status of an object at a cell: an `ObjectStatus` with the replication list."""
 
     request: RequestNumber
     state: str
@@ -106,13 +108,13 @@ class CellStatus(msgspec.Struct, frozen=True, array_like=True, tag=85):
 
 
 class FetchCellState(msgspec.Struct, frozen=True, array_like=True, tag=87):
-    """What does our cell know (D23)? Answered by all parts of `CellState`."""
+    """Return the state of our cell (D23). Answered by all parts of `CellState`."""
 
     request: RequestNumber
 
 
 class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
-    """Some of what a cell knows: part `part` of `parts`, counted from 0 (D23)."""
+    """Records of a cell: part `part` of `parts`, counted from 0 (D23)."""
 
     request: RequestNumber
     part: int
@@ -122,23 +124,23 @@ class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
     buried_objects: tuple[Grave, ...] = ()
     buried_subscriptions: tuple[Grave, ...] = ()
     held: tuple[Metadata, ...] = ()
-    """The objects of which the nodes of the cell are active replicas."""
+    """The objects whose active replicas are the nodes of the cell."""
 
 
 class CellNews(msgspec.Struct, frozen=True, array_like=True, tag=89):
-    """Objects that match subscriptions of the receivers; each says that they came (B3)."""
+    """Objects match subscriptions of the receivers. Answered by `NotifyAck` (B3)."""
 
     items: tuple[Matched, ...]
 
 
 class NewsCame(msgspec.Struct, frozen=True, array_like=True, tag=90):
-    """What you sent under these numbers came."""
+    """The `CellNotifyBatch` packets with these numbers arrived."""
 
     numbers: tuple[int, ...]
 
 
 class SpreadHeard(msgspec.Struct, frozen=True, array_like=True, tag=91):
-    """The sender heard this message for its cell, which the receiver spread (B2)."""
+    """The sender received a `CellBroadcast` of the receiver (B2)."""
 
     origin: NodeId
     number: int
@@ -150,25 +152,25 @@ class SpreadHeard(msgspec.Struct, frozen=True, array_like=True, tag=91):
 
 
 class CellSums(msgspec.Struct, frozen=True, array_like=True, tag=92):
-    """What the sender knows for our cell, summed up by buckets, 4 bytes each (B2). Answered by
-    `CellMarks` where the receiver's sums differ."""
+    """Digests of the sender's records of our cell, by bucket, 4 bytes each (B2). Answered by
+    `CellRecordHashes` if the receiver's digests differ."""
 
     sums: bytes
 
 
 class CellMarks(msgspec.Struct, frozen=True, array_like=True, tag=93):
-    """The marks of all that the sender knows in some buckets, 8 bytes each (B2). Answered with what
-    is not among them, as `CellState`; and with the receiver's own marks, if they are wanted."""
+    """Hashes of the sender's records in some buckets, 8 bytes each (B2). Answered by a `CellState`
+    with the records not among them and, on request, by the receiver's own hashes."""
 
     buckets: bytes
-    """A byte for each."""
+    """The bucket numbers, one byte each."""
     marks: bytes
     wanted: bool
 
 
 class NodeMoved(msgspec.Struct, frozen=True, array_like=True, tag=94):
-    """The origin of the packet is where the packet comes from now: notify it there of these
-    subscriptions, and let others ask it there for these objects (D21). Answered by `MoveNoted`."""
+    """The origin of the packet is now in the packet's origin cell: send notifications of these
+    subscriptions and retrieves of these objects there (D21). Answered by `LocationUpdateReply`."""
 
     request: RequestNumber
     sids: tuple[SubscriptionId, ...] = ()
@@ -180,14 +182,13 @@ class NodeMoved(msgspec.Struct, frozen=True, array_like=True, tag=94):
 
 
 class SignedMove(NodeMoved, frozen=True, array_like=True, tag=101):
-    """A `NodeMoved` that proves where the node is (D21, B5)."""
+    """A `LocationUpdate` with the node's signed location (D21, B5)."""
 
     place: Place | None = None
 
 
 class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=95):
-    """The cell knows where you are; but of these subscriptions of yours, and of these objects, it
-    knew nothing."""
+    """The cell recorded the location, but does not know these subscriptions and objects."""
 
     request: RequestNumber
     missing: tuple[SubscriptionId, ...] = ()
@@ -199,12 +200,12 @@ class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=95):
 
 
 class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=96):
-    """Keep this from now on: it belongs to your cell, or to one for which that stands in (D24).
+    """Take over this state: it belongs to your cell, or to a cell that yours is proxy of (D24).
     Answered by `Done`."""
 
     request: RequestNumber
     cell: CellId
-    """Whose state it is."""
+    """The cell to which the state belongs."""
     state: CellState
 
     def __post_init__(self) -> None:
@@ -212,8 +213,8 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=96):
 
 
 class HandedOver(msgspec.Struct, frozen=True, array_like=True, tag=97):
-    """What we kept for this cell is where it belongs: these objects, these subscriptions (D24).
-    From one node of a cell to the others; not answered."""
+    """These objects and subscriptions of another cell were transferred to it (D24). Sent by a node
+    to the others of its cell; not answered."""
 
     cell: CellId
     keys: tuple[Key, ...] = ()
@@ -224,14 +225,14 @@ class HandedOver(msgspec.Struct, frozen=True, array_like=True, tag=97):
 
 
 class BackUp(msgspec.Struct, frozen=True, array_like=True, tag=98):
-    """Keep this aside, in case that we who look after a cell are gone all at once (B1). Answered by
-    `Done`; by `Refused` from who has less than it should."""
+    """Store this backup of a cell, in case all nodes responsible for the cell fail (B1). Answered
+    by `Done`, or by `Refused` if the receiver has fewer records than `expected_total`."""
 
     request: RequestNumber
     cell: CellId
-    """Whose state it is."""
+    """The cell to which the state belongs."""
     total: int
-    """How many objects and subscriptions there should be with these."""
+    """The number of objects and subscriptions in the backup after this message."""
     state: CellState
 
     def __post_init__(self) -> None:
@@ -239,8 +240,8 @@ class BackUp(msgspec.Struct, frozen=True, array_like=True, tag=98):
 
 
 class SubscriberGone(msgspec.Struct, frozen=True, array_like=True, tag=99):
-    """A subscriber was not in this cell for too long and was not heard of: ask it, and if it is not
-    there, forget its subscriptions (D22). From one node of a cell to the others; not answered."""
+    """A subscriber has been absent from this cell for too long: probe it and, if it is not there,
+    remove its subscriptions (D22). Sent by a node to the others of its cell; not answered."""
 
     subscriber: NodeId
     cell: CellId
@@ -251,17 +252,16 @@ class SubscriberGone(msgspec.Struct, frozen=True, array_like=True, tag=99):
 
 
 class IndexAgain(msgspec.Struct, frozen=True, array_like=True, tag=100):
-    """These objects are of your cell, and you did not know them: index them again (B2). Answered by
-    `Done`."""
+    """Index these objects of your cell again, which you did not know (B2). Answered by `Done`."""
 
     request: RequestNumber
     objects: tuple[Indexed, ...]
 
 
 CellChore = NodeMoved | IndexAgain | HandOver | BackUp
-"""What else cells are asked, by nodes on their own behalf (D21, D24)."""
+"""Requests of nodes to cells that no application request causes (D21, D24)."""
 CellTalk = IndexObject | AnnounceReplica | HoldObject | CellNotify | CellPage | CellStatus
-"""Of objects and subscriptions (D9–D18)."""
+"""Messages about objects and subscriptions (D9–D18)."""
 CellUpkeep = (
     FetchCellState
     | CellState
@@ -277,4 +277,5 @@ CellUpkeep = (
     | SubscriberGone
     | IndexAgain
 )
-"""How cells keep what they know, where it belongs, and get the news through (D21–D24, B1–B3)."""
+"""Messages that keep the state of cells complete and in the right cell, and that deliver
+notifications reliably (D21–D24, B1–B3)."""

@@ -1,6 +1,6 @@
-"""Cells in messages: their numbers, and the records about them that messages are made of.
+"""Cell records: cell numbers, and the records that the messages of Thyme-DCS contain.
 
-What a cell is depends on who makes them (`thyme.routing.cells`); here it is a number.
+Here a cell is only a number; `thyme.routing.cells` defines the geometry.
 Clauses: D5, D9, D12, D15, D16, C22, B5.
 """
 
@@ -15,25 +15,25 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Subscription
 
 CellId = NewType("CellId", int)
-"""A cell of a grid, or a logical one: 0 to 65,535, so that it takes 3 bytes at most (C22)."""
+"""Number of a grid cell or a logical cell: 0 to 65,535, at most 3 bytes on the wire (C22)."""
 
 CELLS_MAX = 2**16
 
 
 def as_cell_id(value: int) -> CellId:
-    """A cell's number."""
+    """Checks a cell number."""
     if not 0 <= value < CELLS_MAX:
-        raise ValueError(f"a cell is a number from 0 to {CELLS_MAX - 1}, not {value}")
+        raise ValueError(f"a cell number is from 0 to {CELLS_MAX - 1}, not {value}")
     return CellId(value)
 
 
 class Detour(msgspec.Struct, frozen=True, array_like=True):
-    """Where a message stands on its way around a void (D5)."""
+    """The state of a packet that is routed around a void (D5)."""
 
     entry: CellId
-    """The cell that knew no closer one."""
+    """The cell where greedy routing ended: it knew no closer cell."""
     first: CellId
-    """Where the way around it began; to go there again is to have made the loop."""
+    """The first cell of the detour; reaching it again in the same direction closes the loop."""
     behind: CellId
     ahead: CellId
 
@@ -43,7 +43,7 @@ class Detour(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CellTarget(msgspec.Struct, frozen=True, array_like=True):
-    """Where a message should go: a cell, or a node in it."""
+    """The destination of a message: a cell, or a node in a cell."""
 
     cell: CellId
     node: NodeId | None = None
@@ -56,7 +56,7 @@ class CellTarget(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True):
-    """Where an object can be had: from any node of a cell, or from one in it (D12)."""
+    """A location of an object: any node of a cell, or one node in it (D12)."""
 
     cell: CellId
     node: NodeId | None = None
@@ -68,7 +68,7 @@ class Replica(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Indexed(msgspec.Struct, frozen=True, array_like=True):
-    """Metadata as a cell keeps it: with its replication list, the active replicas first (D12)."""
+    """Metadata as a cell stores it: with its replication list, active replicas first (D12)."""
 
     metadata: Metadata
     active: tuple[Replica, ...]
@@ -76,28 +76,28 @@ class Indexed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Proven(msgspec.Struct, frozen=True, array_like=True):
-    """An instant, with the proof of whoever named it (B5)."""
+    """An instant with its author's proof (B5)."""
 
     at_us: int
     proof: bytes
 
 
 Said = int | Proven
-"""When something was said: by somebody who proves it, or not."""
+"""An instant claimed by a node, with or without a proof."""
 
 
 def instant_of(said: Said) -> int:
-    """The instant alone."""
+    """Returns the instant of a claim."""
     return said if isinstance(said, int) else said.at_us
 
 
 def proof_of(said: Said | None) -> bytes:
-    """The proof alone; empty where there is none."""
+    """Returns the proof of a claim; empty if there is none."""
     return said.proof if isinstance(said, Proven) else b""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where a node says that it is since an instant, with its proof (D20, B5)."""
+    """The cell of a node since an instant, with the node's proof (D20, B5)."""
 
     cell: CellId
     since: Proven
@@ -107,16 +107,16 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Interest(msgspec.Struct, frozen=True, array_like=True):
-    """A subscription as a cell keeps it: the conjunctions keyed there, and the subscriber's cell
-    (D16)."""
+    """A subscription as a cell stores it: the conjunctions keyed to the cell, and the subscriber's
+    cell (D16)."""
 
     subscription: Subscription
     cell: CellId
     homes: tuple[CellId, ...] = ()
-    """The cells that it is keyed to, of those which are here: one that stands in for empty ones
-    keeps theirs, too (D6, D24)."""
+    """The key cells of the subscription among the cells stored here: the node's own cell and the
+    cells it is proxy of (D6, D24)."""
     heard: Said | None = None
-    """When the subscriber itself said where it is: what is older is not believed (D21)."""
+    """When the subscriber last announced its location; older claims are ignored (D21)."""
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
@@ -125,16 +125,16 @@ class Interest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def heard_us(self) -> int:
-        """When, as a number; 0 for never."""
+        """The instant of the subscriber's last location claim; 0 if there is none."""
         return 0 if self.heard is None else instant_of(self.heard)
 
 
 class Matched(msgspec.Struct, frozen=True, array_like=True):
-    """One object that matches subscriptions of those who are told (D17)."""
+    """One object and the matching subscriptions of the receivers (D17)."""
 
     indexed: Indexed
     sids: tuple[SubscriptionId, ...]
-    """Of all receivers: each knows its own."""
+    """The matching subscriptions of all receivers; each receiver knows its own."""
 
     def __post_init__(self) -> None:
         for sid in self.sids:
@@ -142,7 +142,7 @@ class Matched(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Grave(msgspec.Struct, frozen=True, array_like=True):
-    """What left: its written key, why, and when; with the proof of whoever wanted it so (D15)."""
+    """A tombstone: key as text, reason and time of a removal, with its author's proof (D15)."""
 
     key: str
     why: str
@@ -150,5 +150,5 @@ class Grave(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def at_us(self) -> int:
-        """When it left."""
+        """The instant of the removal."""
         return instant_of(self.left)

@@ -1,8 +1,9 @@
-"""Letters: one-way messages, sent once, or until their receiver says that they came.
+"""Reliable send: one-way messages that are repeated until the receiver acknowledges them.
 
-With a single try a message goes as it is, and it is up to the link whether it arrives. With more it
-goes inside a `Letter`, which the receiver answers with a `Receipt`; what a letter says is written
-anew for each try, since it may no longer be true.
+Entry point: `ReliableSender.send`. If the policy allows one try only, the message is sent plainly.
+Otherwise it is sent inside a `ReliableMessage`, which the receiver answers with a `ReliableAck`.
+The content is made anew for each try because it may be out of date. Requests with a reply are sent
+by `request_tracker`.
 Clauses: L4, M23.
 """
 
@@ -20,11 +21,11 @@ from thyme.protocol.operations import RetryPolicy
 from thyme.protocol.outbox import Outbox
 
 Write = Callable[[int], Message | None]
-"""What a letter says at an instant; None where there is nothing to be said any more."""
+"""Returns the content of a message at an instant; None if it is no longer needed."""
 
 
 class LetterTimer(msgspec.Struct, frozen=True):
-    """Time to send a letter again."""
+    """Time to send a message again."""
 
     number: int
 
@@ -38,7 +39,7 @@ class _Posted:
 
 
 class Letters:
-    """The letters of one node that are under way."""
+    """The unacknowledged messages of one node."""
 
     def __init__(self, outbox: Outbox, policy: RetryPolicy, rng: Random) -> None:
         self._outbox = outbox
@@ -52,7 +53,7 @@ class Letters:
         return len(self._posted)
 
     def post(self, to: NodeId, write: Write, now_us: int) -> None:
-        """Sends a message to one node."""
+        """Sends a message to one node, repeatedly if the policy says so."""
         if self._policy.tries_max == 1 or len(self._posted) >= self._policy.under_way_max:
             if (message := write(now_us)) is not None:
                 self._outbox.send(to, message)
@@ -63,19 +64,19 @@ class Letters:
         self._send(number, now_us)
 
     def on_letter(self, sender: NodeId, letter: Letter) -> Message:
-        """Says that a letter came; returns what it says."""
+        """Acknowledges a received message; returns its content."""
         self._outbox.send(sender, Receipt(letter.number))
         return letter.message
 
     def on_receipt(self, sender: NodeId, receipt: Receipt) -> None:
-        """The letter came: no need to send it again."""
+        """Stops repeating the message that the receiver acknowledged."""
         posted = self._posted.get(receipt.number)
         if posted is not None and posted.to == sender:
             del self._posted[receipt.number]
             self._outbox.cancel_timer(LetterTimer(receipt.number))
 
     def on_timer(self, timer: LetterTimer, now_us: int) -> None:
-        """Sends again, more patiently; or gives up."""
+        """Sends a message again with a longer wait, or gives up after the last try."""
         posted = self._posted.get(timer.number)
         if posted is None:
             return
@@ -98,5 +99,5 @@ class Letters:
         self._outbox.set_timer(LetterTimer(number), now_us + posted.wait_us)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between two inputs."""
         assert len(self._posted) <= self._policy.under_way_max

@@ -1,9 +1,9 @@
-"""Messages: what nodes say to each other, each declared once.
+"""Messages between nodes: those shared by the substrates, message carriers, and the unions.
 
-Immutable records; on the wire each is an array that starts with its number (`tag`) and lists its
-fields in the order they stand here (see docs/wire.md). Fields may be added at the end, with a
-default; numbers are never used twice. What only cells say to each other is in `cell_messages`, but
-for what holds another message: that has to know them all.
+Immutable records. On the wire each is an array of its number (`tag`) and its fields in the order
+of declaration (docs/wire.md). New fields are added at the end, with a default; a number is never
+reused. The messages of DCS only are in `messages.cells`, except those that contain any other
+message: these need the union of all messages, `Message`, and are declared here.
 Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, B5.
 """
 
@@ -44,7 +44,7 @@ from thyme.query.cursor import Cursor
 
 
 class InsertObject(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Store this object and notify whom it concerns. Answered by `Done` or `Refused`."""
+    """Store this object and notify its subscribers. Answered by `Done` or `Refused`."""
 
     request: RequestNumber
     metadata: Metadata
@@ -52,14 +52,14 @@ class InsertObject(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class DeleteObject(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Remove an object; only from its owner. Answered by `Done` or `Refused`."""
+    """Delete an object; sent by its owner only. Answered by `Done` or `Refused`."""
 
     request: RequestNumber
     key: Key
 
 
 class StartSubscription(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Match this from now on, and answer with a `Page` of the past."""
+    """Activate a subscription. Answered by a `Page` of past matches."""
 
     request: RequestNumber
     subscription: Subscription
@@ -67,7 +67,7 @@ class StartSubscription(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class StopSubscription(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Forget a subscription; only from its subscriber. Answered by `Done`."""
+    """Remove a subscription; sent by its subscriber only. Answered by `Done`."""
 
     request: RequestNumber
     key: SubscriptionKey
@@ -86,13 +86,13 @@ class SignedStop(StopSubscription, frozen=True, array_like=True, tag=9):
 
 
 class PlacedSubscription(StartSubscription, frozen=True, array_like=True, tag=10):
-    """A `StartSubscription` that proves where the subscriber is (D16, B5)."""
+    """A `StartSubscription` with the subscriber's signed location (D16, B5)."""
 
     place: Place
 
 
 class FetchPage(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The most recent matches before a cursor. Answered by `Page`; nothing is remembered."""
+    """Return the most recent matches before a cursor. Answered by `Page`; changes no state."""
 
     request: RequestNumber
     conjunctions: tuple[Conjunction, ...]
@@ -105,27 +105,27 @@ class FetchPage(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class FetchObject(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The bytes of an object. Answered by `ObjectData` or `Refused`."""
+    """Return the bytes of an object. Answered by `ObjectData` or `Refused`."""
 
     request: RequestNumber
     key: Key
 
 
 class FetchStatus(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """What is known of a key. Answered by `ObjectStatus`."""
+    """Return the status of an object. Answered by `ObjectStatus`."""
 
     request: RequestNumber
     key: Key
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """The request was carried out."""
+    """The request succeeded."""
 
     request: RequestNumber
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """The request failed for good: a code of `thyme.model.errors` and words for people."""
+    """The request failed: a code of `thyme.model.errors` and an explanation."""
 
     request: RequestNumber
     code: str
@@ -133,7 +133,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """Some of the past, newest first; how much there is in all; whether there are older ones."""
+    """Past matches, newest first, with the total number; `has_more` if older ones remain."""
 
     request: RequestNumber
     total: int
@@ -142,7 +142,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class ObjectData(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """An object."""
+    """The bytes of an object."""
 
     request: RequestNumber
     key: Key
@@ -150,7 +150,7 @@ class ObjectData(msgspec.Struct, frozen=True, array_like=True, tag=19):
 
 
 class ObjectStatus(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """What a broker knows of a key, see `KnownObject`."""
+    """The status of an object at a broker, see `LookupResult`."""
 
     request: RequestNumber
     state: str
@@ -158,7 +158,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 class Notify(msgspec.Struct, frozen=True, array_like=True, tag=32):
-    """One object that matches one or more subscriptions of the receiver. Not answered."""
+    """One object matches one or more subscriptions of the receiver. Not answered."""
 
     metadata: Metadata
     sids: tuple[SubscriptionId, ...]
@@ -169,34 +169,34 @@ class Notify(msgspec.Struct, frozen=True, array_like=True, tag=32):
 
 
 class Packet(msgspec.Struct, frozen=True, array_like=True, tag=48):
-    """A message on its way over several hops, see `thyme.routing`."""
+    """A message routed over several hops, see `thyme.routing`."""
 
     origin: NodeId
     destination: NodeId
     hops: int
-    """How many links it has crossed before this one."""
+    """The number of links crossed before this one."""
     message: Message
 
     def __post_init__(self) -> None:
         as_node_id(self.origin)
         as_node_id(self.destination)
         if self.hops < 0:
-            raise ValueError("a packet has crossed no fewer than 0 links")
+            raise ValueError("the hops of a Packet must be 0 or more")
         inner: Message | None = self.message
         while inner is not None:
             if isinstance(inner, Packet):
-                raise ValueError("a packet holds no packet")
+                raise ValueError("a Packet cannot contain another Packet")
             inner = getattr(inner, "message", None)
 
 
 Hearsay = tuple[NodeId, int, int]
-"""A destination, its sequence number, and the hops to it over the one who says so. A plain tuple:
-thousands are passed over each second by nodes that know as much."""
+"""A destination, its sequence number, and the number of hops to it via the sender. A plain tuple,
+because nodes skip thousands of known entries per second."""
 
 
 class RouteUpdate(msgspec.Struct, frozen=True, array_like=True, tag=49):
-    """What a node knows of the ways to others, itself among them; an odd sequence number tells
-    of a way that is lost (R1)."""
+    """The sender's routes, including the route to itself; an odd sequence number marks a lost
+    route (R1)."""
 
     entries: tuple[Hearsay, ...]
 
@@ -204,11 +204,11 @@ class RouteUpdate(msgspec.Struct, frozen=True, array_like=True, tag=49):
         for destination, sequence, hops in self.entries:
             as_node_id(destination)
             if not (0 <= sequence < 2**62 and 0 < hops < 2**16):
-                raise ValueError(f"no way is {hops} hops long and has the number {sequence}")
+                raise ValueError(f"invalid route entry: hops={hops}, sequence={sequence}")
 
 
 class OwnerPage(msgspec.Struct, frozen=True, array_like=True, tag=33):
-    """What the sender has for a subscription of the receiver: a `Page` that nobody need ask for."""
+    """Past matches at the sender for a subscription of the receiver: an unsolicited `Page`."""
 
     sid: SubscriptionId
     total: int
@@ -220,14 +220,14 @@ class OwnerPage(msgspec.Struct, frozen=True, array_like=True, tag=33):
 
 
 class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=34):
-    """Which subscriptions do you hold? Some who hear it answer with `JoinReply`."""
+    """Return the subscriptions you store. Some receivers answer with `JoinReply`."""
 
     request: RequestNumber
     attempt: int
 
 
 class JoinReply(msgspec.Struct, frozen=True, array_like=True, tag=35):
-    """Some of the subscriptions the sender holds: part `part` of `parts`, counted from 0."""
+    """Some subscriptions stored by the sender: part `part` of `parts`, counted from 0."""
 
     request: RequestNumber
     part: int
@@ -236,46 +236,46 @@ class JoinReply(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
 
 class Letter(msgspec.Struct, frozen=True, array_like=True, tag=36):
-    """A message that is sent until its receiver says that it came."""
+    """A message that is repeated until the receiver answers with `ReliableAck`."""
 
     number: int
     message: Message
 
     def __post_init__(self) -> None:
         if isinstance(self.message, Letter):
-            raise ValueError("a letter holds no letter")
+            raise ValueError("a ReliableMessage cannot contain another ReliableMessage")
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True, tag=37):
-    """The letter of this number came."""
+    """The `ReliableMessage` with this number arrived."""
 
     number: int
 
 
 class Flooded(msgspec.Struct, frozen=True, array_like=True, tag=50):
-    """A message for everybody: whoever sees it for the first time broadcasts it again."""
+    """A message for all nodes: each node broadcasts it once more when it first receives it."""
 
     origin: NodeId
     number: int
     hops: int
-    """How many links it has crossed before this one."""
+    """The number of links crossed before this one."""
     message: Message
 
     def __post_init__(self) -> None:
         as_node_id(self.origin)
         if self.hops < 0 or isinstance(self.message, Flooded):
-            raise ValueError("a flood has crossed no fewer than 0 links and holds no flood")
+            raise ValueError("a Flooded needs hops of 0 or more and cannot contain another Flooded")
 
 
 class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
-    """A message on its way to cells, or to nodes in cells (D5–D9)."""
+    """A message routed to cells, or to nodes in cells (D5–D9)."""
 
     origin: NodeId
     origin_cell: CellId
     number: int
-    """Chosen by the origin, anew for each message."""
+    """Chosen by the origin, different for each message."""
     hops: int
-    """How many links it has crossed before this one."""
+    """The number of links crossed before this one."""
     targets: tuple[CellTarget, ...]
     message: Message
     world: int | None = None
@@ -283,20 +283,20 @@ class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
     def __post_init__(self) -> None:
         _check_carried(self.origin, self.origin_cell, self.hops, self.message)
         if not self.targets:
-            raise ValueError("a cell packet goes somewhere")
+            raise ValueError("a CellPacket needs at least one target")
 
 
 class CellSpread(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """A message for all nodes of a cell, from one of them; others pass it over (D7)."""
+    """A message from one node of a cell to all others; nodes of other cells ignore it (D7)."""
 
     origin: NodeId
     origin_cell: CellId
     number: int
     hops: int
     within: CellId
-    """Whose nodes it is for."""
+    """The cell whose nodes receive the message."""
     cell: CellId
-    """Where it was addressed to: the same cell, or an empty one that it stands in for (D6)."""
+    """The cell that was addressed: the receiving cell, or an empty one it is proxy of (D6)."""
     message: Message
     world: int | None = None
 
@@ -307,7 +307,7 @@ class CellSpread(msgspec.Struct, frozen=True, array_like=True, tag=66):
 
 
 class FromCell(msgspec.Struct, frozen=True, array_like=True, tag=86):
-    """A reply in the name of a cell: the one that was asked, whoever answers for it (D6, D11)."""
+    """A reply on behalf of the cell that was addressed, perhaps sent by its proxy (D6, D11)."""
 
     cell: CellId
     message: Message
@@ -315,23 +315,23 @@ class FromCell(msgspec.Struct, frozen=True, array_like=True, tag=86):
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
         if isinstance(self.message, FromCell):
-            raise ValueError("a reply in the name of a cell holds no other")
+            raise ValueError("a ReplyFromCell cannot contain another ReplyFromCell")
 
 
 def _check_carried(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:
     as_node_id(origin)
     as_cell_id(cell)
     if hops < 0:
-        raise ValueError("a message has crossed no fewer than 0 links")
+        raise ValueError("the hops of a message must be 0 or more")
     inner: Message | None = message
     while inner is not None:
         if isinstance(inner, CellPacket | CellSpread):
-            raise ValueError("what is carried to cells holds nothing else that is")
+            raise ValueError("a CellPacket or CellBroadcast cannot contain another one")
         inner = getattr(inner, "message", None)
 
 
 AnyAsk = DeleteObject | StartSubscription | StopSubscription | FetchPage | FetchObject | FetchStatus
-"""What brokers and cells are asked alike."""
+"""Requests that both brokers and cells answer."""
 Ask = InsertObject | AnyAsk
 Reply = Done | Refused | Page | ObjectData | ObjectStatus
 Carriage = Flooded | Packet | RouteUpdate
@@ -341,13 +341,13 @@ Letters = Letter | Receipt
 Cells = CellBeacon | CellPacket | CellSpread | Undelivered | SpreadHeard
 InCells = CellTalk | FromCell | CellUpkeep
 CellAsk = IndexObject | AnyAsk
-"""What cells, and nodes in cells, are asked (D11–D18)."""
+"""Requests to cells and to nodes in cells (D11–D18)."""
 CellReply = Done | Refused | CellPage | CellStatus | ObjectData | MoveNoted
 Signed = SignedDelete | SignedStop | PlacedSubscription | SignedMove
-"""The same, said by those who have keys (B5)."""
+"""Signed variants of messages, used in worlds with node keys (B5)."""
 Message = Ask | Reply | News | Joining | Letters | Carriage | Cells | InCells | Signed
 
 
 def proof_in(message: DeleteObject | StopSubscription) -> bytes:
-    """Who wants it so proves it with this; empty where nodes have no keys (B5)."""
+    """Returns the proof of a signed request; empty for an unsigned one (B5)."""
     return message.proof if isinstance(message, SignedDelete | SignedStop) else b""

@@ -1,7 +1,8 @@
-"""The one door of a node: inputs are facts in the past tense, actions are requests to the driver.
+"""Node interface: inputs are facts in the past tense, actions are requests to the driver.
 
-Nothing behind this door knows sockets, clocks, files or chance; a driver (the simulator, the live
-host, an ether) brings the inputs and carries out the actions in the order they were returned.
+Entry point: `Node.handle`. A node uses no sockets, clocks, files or global random numbers. A driver
+(the simulator, the ideal network, the live host) supplies the inputs and carries out the actions in
+the order in which they were returned.
 """
 
 from __future__ import annotations
@@ -16,50 +17,53 @@ from thyme.protocol.messages import Message
 from thyme.protocol.requests import Request, Together, Told
 
 Timer = Hashable
-"""A timer's name: a small frozen record of the layer that set it."""
+"""Identifies a timer: a small frozen record of the layer that set it."""
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The node came up; its store may hold what an earlier life left."""
+    """The node started; its store may contain the state of an earlier incarnation."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The application wants something."""
+    """The application made a request."""
 
     request: Request | Together
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A message came in."""
+    """A message arrived from a neighbour."""
 
     sender: NodeId
     message: Message
 
 
 class TimerFired(msgspec.Struct, frozen=True):
-    """The instant asked for by `SetTimer` is here."""
+    """The instant given to `SetTimer` has come."""
 
     timer: Timer
 
 
 class SendFailed(msgspec.Struct, frozen=True):
-    """The link gave up on a message: the neighbour did not acknowledge it."""
+    """The link stopped sending a message because the neighbour did not acknowledge it."""
 
     to: NodeId
     message: Message
 
 
 class Leaving(msgspec.Struct, frozen=True):
-    """The node is about to go for a while or for good: now it can say goodbye (S7).
+    """The node is about to leave, temporarily or permanently (S7).
 
-    It stays up for a moment, long enough for its last words and their answers. A node with nothing
-    to say ignores this.
+    The driver keeps the node running for a short time, so that the node can send its last messages
+    and receive the replies. A node without last messages ignores this input.
     """
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """The device is at another place than before, in metres; told now and then while it moves, and
-    no more once it stands (D20). A node to which places mean nothing ignores this."""
+    """The device has a new position, in metres (D20).
+
+    The driver repeats this input while the device moves. A node that does not use positions ignores
+    it.
+    """
 
     place: tuple[float, float]
 
@@ -68,33 +72,33 @@ Input = Started | Asked | Received | TimerFired | SendFailed | Leaving | Moved
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Asks for a message to be carried to one node in reach."""
+    """Send a message to one neighbour."""
 
     to: NodeId
     message: Message
 
 
 class Broadcast(msgspec.Struct, frozen=True):
-    """Asks for a message to be carried to every node in reach."""
+    """Send a message to all neighbours."""
 
     message: Message
 
 
 class SetTimer(msgspec.Struct, frozen=True):
-    """Asks for `TimerFired(timer)` at `at_us`. An equal timer already set moves there."""
+    """Deliver `TimerFired(timer)` at `at_us`; replaces an equal timer that is already set."""
 
     timer: Timer
     at_us: int
 
 
 class CancelTimer(msgspec.Struct, frozen=True):
-    """Asks that a timer not fire; one that is not set is no error."""
+    """Cancel a timer; no effect if the timer is not set."""
 
     timer: Timer
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Asks that the application be told something."""
+    """Pass an event to the application."""
 
     told: Told
 
@@ -103,17 +107,17 @@ Action = Send | Broadcast | SetTimer | CancelTimer | Tell
 
 
 class Node(Protocol):
-    """What a driver drives."""
+    """A node, as its driver uses it."""
 
     @property
     def node_id(self) -> NodeId:
-        """Who this node is."""
+        """The identifier of this node."""
         ...
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
-        """Takes one input at its instant; returns the actions to carry out, in order."""
+        """Processes one input at its instant; returns the actions to carry out, in order."""
         ...
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between two inputs."""
         ...

@@ -1,8 +1,8 @@
-"""Operations: requests that are sent until they are answered or out of tries.
+"""Request tracker: sends requests to other nodes and repeats them until a reply or a timeout.
 
-One `Operations` per node keeps what is under way. A request has a number that its
-retransmissions repeat, so that the receiver's answer is recognised whichever try it answers;
-receivers do the same thing again without harm (idempotence is theirs).
+Entry point: `RequestTracker.send_request`. All transmissions of a request carry the same request
+id, so that a reply to any of them completes the request. Receivers must be idempotent. One-way
+messages are sent by `reliable_send`.
 Clauses: E4, D19.
 """
 
@@ -22,18 +22,18 @@ from thyme.protocol.outbox import Outbox
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait for an answer, and how often to ask."""
+    """How long to wait for a reply, and how often to send."""
 
     tries_max: int = 5
     wait_us: int = SECOND_US // 2
     wait_us_per_kib: int = 4_000
-    """More patience for large objects, whose way takes time: as at 2 Mb/s."""
+    """Additional wait for large objects: their transfer time at 2 Mb/s."""
     backoff: float = 2.0
     under_way_max: int = 100_000
 
 
 class RetryTimer(msgspec.Struct, frozen=True):
-    """Time to ask again."""
+    """Time to send a request again."""
 
     request: RequestNumber
 
@@ -49,12 +49,12 @@ class _Pending:
 
 
 class Operations:
-    """The requests under way."""
+    """The pending requests of one node."""
 
     def __init__(self, outbox: Outbox, policy: RetryPolicy, rng: Random) -> None:
         self._outbox = outbox
         self._policy = policy
-        # A node that lost its memory must not take an answer to its earlier life for its own.
+        # A restarted node must not accept a reply to a request of its earlier incarnation.
         self._next_number = rng.getrandbits(48)
         self._pending: dict[RequestNumber, _Pending] = {}
         self.retransmissions = 0
@@ -72,9 +72,9 @@ class Operations:
         on_failure: Callable[[str, str, int], None],
         data_bytes: int = 0,
     ) -> None:
-        """Sends a request; one of the two functions will be called, once.
+        """Sends a request and calls exactly one of `on_reply` and `on_failure`, once.
 
-        `data_bytes` says how much travels with the request or its reply.
+        `data_bytes` is the size of the object that travels with the request or its reply.
         """
         if len(self._pending) >= self._policy.under_way_max:
             detail = "too many operations under way; wait for some to end"
@@ -89,7 +89,7 @@ class Operations:
         self._outbox.set_timer(RetryTimer(number), now_us + wait_us)
 
     def on_reply(self, sender: NodeId, reply: Reply, now_us: int) -> None:
-        """Ends the request that a reply answers; a late or foreign reply is counted."""
+        """Completes the request of a reply; counts a reply without a pending request."""
         pending = self._pending.get(reply.request)
         if pending is None or pending.to != sender:
             self.stray_replies += 1
@@ -99,7 +99,7 @@ class Operations:
         pending.on_reply(reply, now_us)
 
     def on_timer(self, timer: RetryTimer, now_us: int) -> None:
-        """Asks again, more patiently; or gives up."""
+        """Sends a request again with a longer wait, or fails it after the last try."""
         pending = self._pending.get(timer.request)
         if pending is None:
             return

@@ -1,6 +1,7 @@
-"""The outbox: where the layers of one node put their actions.
+"""Outbox: collects the actions of the layers of one node.
 
-A room of its own, since it is asked after every input: see `thyme.compiling`.
+Entry point: `Outbox`. This module is compiled; it is separate from `node` because mypyc cannot
+compile the records defined there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from thyme.protocol.requests import Told
 
 
 class Outbox:
-    """Where the layers of one node put their actions; emptied after each input."""
+    """The actions of one node since its last input."""
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
@@ -33,7 +34,7 @@ class Outbox:
         self._actions.append(Tell(told))
 
     def take(self) -> list[Action]:
-        """All of them, in order."""
+        """Removes and returns all actions, in order."""
         actions = self._actions
         if actions:
             self._actions = []

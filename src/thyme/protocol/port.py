@@ -1,7 +1,7 @@
-"""Port: how an application reaches a node, and hears from it.
+"""Port: the interface between an application and the driver of its node.
 
-A port answers two questions (who, what time) and carries requests. Whoever drives the node, an
-ether in virtual time, an ether in step with the clock, or a live host, offers one.
+A `NodePort` passes requests to the node; a `NodeListener` receives the node's events. Every driver
+offers a port: the ideal network in virtual or real time, and the live host.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from thyme.protocol.requests import Request, Told
 
 
 class Listener(Protocol):
-    """Who hears what a node tells."""
+    """Receives the events of a node."""
 
     def on_told(self, told: Told) -> None:
-        """One thing the node tells."""
+        """Receives one event."""
         ...
 
     def on_broken(self, error: ThymeError) -> None:
-        """The node is gone for good; nothing more will be told."""
+        """The node has failed or stopped; no more events follow."""
         ...
 
 
 class Port(Protocol):
-    """A node, as its application reaches it."""
+    """A node, as its application uses it."""
 
     @property
     def node_id(self) -> NodeId:
-        """Who the node is."""
+        """The identifier of the node."""
         ...
 
     def now_us(self) -> int:
-        """What time it is for the node."""
+        """The current time of the node."""
         ...
 
     def ask(self, request: Request) -> None:
-        """Hands a request to the node."""
+        """Passes a request to the node."""
         ...
 
     def close(self) -> None:
-        """Leaves at once: the node stops."""
+        """Stops the node at once."""
         ...
 
 
 @runtime_checkable
 class Parting(Protocol):
-    """A port of a node that has something to say when it leaves."""
+    """A port of a node that can leave gracefully."""
 
     async def leave(self) -> None:
-        """Says goodbye, waits until it is heard, and leaves."""
+        """Lets the node send its last messages and receive the replies, then stops it."""
         ...
 
 
 PortMaker = Callable[[Listener], Port]
-"""Brings a node up for a listener."""
+"""Starts a node for a listener."""

@@ -1,7 +1,8 @@
-"""What an application asks of its node, and what the node tells it.
+"""Application interface: the requests of an application to its node, and the node's events.
 
-Every request carries a number chosen by the asker (`ask`); exactly one `Finished` or `Failed`
-answers it. News of subscriptions comes unasked, as it happens.
+The application chooses the `request_id` of a request; exactly one `Finished` or `Failed` answers
+it. Events of subscriptions come unsolicited. `thyme.wire.app_rpc` carries both between processes
+under the names in `_RPC_NAMES`.
 Clauses: M13–M20, M27, M29, M30, M32, B5.
 """
 
@@ -17,12 +18,20 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction, Notification
 from thyme.model.tags import Tag
 
+_RPC_NAMES = {
+    "notification": "note",
+    "notifications": "notes",
+    "request_id": "ask",
+    "ttl_us": "life_us",
+}
+"""Field names in the frames of `thyme.wire.app_rpc`, where they differ from the names here."""
 
-class Insert(msgspec.Struct, frozen=True, kw_only=True):
-    """Store an object and tell whom it concerns (M13). Finished with its `Key`.
 
-    `copies` and `durable` are guarantees: a substrate that cannot give them fails the request with
-    `unsupported` rather than accept it (M30).
+class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Store an object and notify its subscribers (M13). Finished with its `Key`.
+
+    `copies` and `durable` are guarantees: a substrate that does not offer them fails the request
+    with `unsupported` (M30).
     """
 
     ask: int
@@ -35,15 +44,15 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = False
 
 
-class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove an object of one's own (M14). Finished with None."""
+class Delete(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Delete an object of this node (M14). Finished with None."""
 
     ask: int
     key: Key
 
 
-class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
-    """Be told of what matches, from the past and from now on (M15). Finished with `Begun`."""
+class Subscribe(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Subscribe to past and future matches (M15). Finished with `SubscriptionStarted`."""
 
     ask: int
     conjunctions: tuple[Conjunction, ...]
@@ -51,10 +60,10 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
 
 
-class Resume(msgspec.Struct, frozen=True, kw_only=True):
-    """Go on with a subscription that this node holds from before (M27). Finished with `Begun`.
+class Resume(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Continue a stored subscription (M27). Finished with `SubscriptionStarted`.
 
-    What was published since the subscriber last took a notification comes first.
+    Objects published since the last consumed notification come first.
     """
 
     ask: int
@@ -62,18 +71,18 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """The application has no room: tell nothing more of this subscription for now (M33).
+    """Emit no notifications of a subscription, because the application's buffer is full (M33).
 
-    Not answered; `CatchUp` ends it.
+    Not answered; `CatchUp` ends the pause.
     """
 
     sid: SubscriptionId
 
 
-class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
-    """There is room again: tell what was held back during a pause (M33). Finished with None.
+class CatchUp(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Emit the notifications held back during a pause (M33). Finished with None.
 
-    `refused` are those told before the pause took effect.
+    `refused` are the keys of notifications that the application rejected before the pause began.
     """
 
     ask: int
@@ -81,23 +90,23 @@ class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[Key, ...]
 
 
-class More(msgspec.Struct, frozen=True, kw_only=True):
-    """The next batch of the past (M17). Finished with the number of notifications told."""
+class More(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Emit the next page of past matches (M17). Finished with the number of notifications."""
 
     ask: int
     sid: SubscriptionId
     count: int
 
 
-class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
-    """End a subscription before its time (M18). Finished with None."""
+class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """End a subscription before its end time (M18). Finished with None."""
 
     ask: int
     sid: SubscriptionId
 
 
 class Take(msgspec.Struct, frozen=True, kw_only=True):
-    """The application took a notification: a resumed subscription will not repeat it (M27).
+    """Mark a notification as consumed: a resumed subscription does not repeat it (M27).
 
     Not answered.
     """
@@ -106,8 +115,8 @@ class Take(msgspec.Struct, frozen=True, kw_only=True):
     key: Key
 
 
-class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """Read the catalogue once (M20). Finished with `Found`."""
+class Search(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Search the catalogue once (M20). Finished with `SearchResult`."""
 
     ask: int
     conjunctions: tuple[Conjunction, ...]
@@ -115,28 +124,28 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Retrieve(msgspec.Struct, frozen=True, kw_only=True):
-    """Get an object whose metadata was notified (M19). Finished with its bytes."""
+class Retrieve(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Retrieve an object by its metadata (M19). Finished with its bytes."""
 
     ask: int
     metadata: Metadata
 
 
-class LookUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a key (M32). Finished with `KnownObject`."""
+class LookUp(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Return the status of an object (M32). Finished with `LookupResult`."""
 
     ask: int
     key: Key
 
 
-class ListSubscriptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The subscriptions this node holds. Finished with a tuple of `Held`."""
+class ListSubscriptions(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """List the subscriptions of this node. Finished with a tuple of `SubscriptionInfo`."""
 
     ask: int
 
 
 class Together(msgspec.Struct, frozen=True):
-    """Inserts that came at one moment: what they bring is signed at once (B5). Each is answered."""
+    """Inserts made at the same time; one signature covers all (B5). Each is answered."""
 
     inserts: tuple[Insert, ...]
 
@@ -158,17 +167,18 @@ Request = Answered | Take | Pause
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A subscription stands: its identifier and how many stored objects match (the x of M17).
+    """A subscription is active: its identifier and the number of past matches (the x of M17).
 
-    Where that is not known yet, `total` counts those of this node; `CaughtUp` brings all (L7).
+    If that number is not known yet, `total` counts the matches at this node, and `CaughtUp` has the
+    final number (L7).
     """
 
     sid: SubscriptionId
     total: int
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A search's answer: the most recent matches, newest first, and how many there are."""
+class Found(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
+    """The result of a search: the most recent matches, newest first, and the total number."""
 
     notes: tuple[Notification, ...]
     total: int
@@ -181,15 +191,14 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class KnownObject(msgspec.Struct, frozen=True):
-    """What a broker knows of a key: `there`, `deleted`, `expired`, `evicted`
-    or `unknown`."""
+    """The state of an object at a broker: `there`, `deleted`, `expired`, `evicted`, `unknown`."""
 
     state: str
     metadata: Metadata | None = None
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A subscription of this node, as listed."""
+    """A subscription of this node, as `ListSubscriptions` returns it."""
 
     sid: SubscriptionId
     conjunctions: tuple[Conjunction, ...]
@@ -207,24 +216,24 @@ class Finished(msgspec.Struct, frozen=True):
     value: Value
 
 
-class Failed(msgspec.Struct, frozen=True):
-    """A request ended in a named failure."""
+class Failed(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
+    """A request failed; `code` names the failure."""
 
     ask: int
     code: str
     detail: str
 
 
-class Notified(msgspec.Struct, frozen=True):
-    """A matching object: new, or stored before the subscription (M15)."""
+class Notified(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
+    """An object matches a subscription: a new one, or one from history (M15)."""
 
     note: Notification
 
 
 class CaughtUp(msgspec.Struct, frozen=True):
-    """The first batch of the past has been told, and all that was missed while away (M27).
+    """The first page of past matches, or all matches missed while away, were emitted (M27).
 
-    `code` names the failure where some of it could not be had.
+    `code` names the failure if some matches could not be fetched.
     """
 
     sid: SubscriptionId
@@ -233,7 +242,7 @@ class CaughtUp(msgspec.Struct, frozen=True):
 
 
 class SubscriptionOver(msgspec.Struct, frozen=True):
-    """Nothing new will come for this subscription: its frame ended or it was cancelled (M18)."""
+    """The subscription has ended: its time frame ended or it was cancelled (M18)."""
 
     sid: SubscriptionId
     reason: str

@@ -1,9 +1,8 @@
-"""The warden: what a node says is signed, and what it hears is looked at before it is believed.
+"""Message authentication: signs the records in sent messages and verifies those in received ones.
 
-Messages are made of records (`thyme.model.records`). On the way out, what a node says in its own
-name is signed. On the way in, every record in a message is looked at, wherever it comes from: one
-that is not by its author is left out, and a message that is nothing without it is dropped. What
-was looked at once is trusted from then on; nothing else in a node asks who said what.
+Entry points: `MessageAuthenticator.sign_message` and `verify_message`. Every signed record
+(`thyme.model.signed_records`) in a received message is verified. Invalid records are removed; a
+message that consists of one invalid record is dropped. All other code trusts verified records.
 Clauses: B5, D15, D16, D20.
 """
 
@@ -36,25 +35,25 @@ R = TypeVar("R")
 
 
 class Warden:
-    """Stands between one node and all others."""
+    """Signs and verifies the messages of one node."""
 
     def __init__(self, node_id: NodeId, notary: Notary, *, places: bool = False) -> None:
-        """`places`: whether it matters in which cell a node is."""
+        """`check_locations`: whether subscriptions need a signed location."""
         self._node_id = node_id
         self.notary = notary
         self._places = places
         self.dropped: Counter[str] = Counter()
-        """Records that were not believed, by kind."""
+        """The number of invalid records, by kind."""
 
-    # On the way out
+    # Signing
 
     def sign(self, message: M, now_us: int, cell: CellId | None = None) -> M:
-        """The message as others will believe it; most are returned as they are."""
+        """Returns the signed variant of a message; most messages are returned unchanged."""
         make = self._makers.get(type(message))
         return message if make is None else make(self, message, now_us, cell)
 
     def signed(self, actions: list[Action], now_us: int) -> list[Action]:
-        """The same for what a node is about to send; changes the list."""
+        """Replaces the messages in a list of actions by their signed variants, in place."""
         for at, action in enumerate(actions):
             if isinstance(action, Send | Broadcast) and type(action.message) in self._makers:
                 said = self.sign(action.message, now_us)
@@ -110,10 +109,10 @@ class Warden:
         wire.Flooded: _sign_flood,
     }
 
-    # On the way in
+    # Verifying messages
 
     def admit(self, origin: NodeId, message: wire.Message) -> wire.Message | None:
-        """What of a message can be believed; None if there is nothing left of it."""
+        """Returns a message without its invalid records; None if nothing remains."""
         look = self._looks.get(type(message))
         if look is None:
             return message
@@ -211,9 +210,9 @@ class Warden:
         cell_wire.CellState: _state,
         **dict.fromkeys((cell_wire.HandOver, cell_wire.BackUp), _with_state),
     }
-    """Every message that brings records, and how they are found in it."""
+    """The verification method of every message type that contains records."""
 
-    # Records
+    # Verifying records
 
     def _metadata(self, metadata: Metadata) -> bool:
         return self._counted("object", self.notary.is_genuine(metadata, metadata.proof))
@@ -247,7 +246,7 @@ class Warden:
         return self._counted("unsubscribe", self.notary.is_genuine(UnsubscribeRecord(key), proof))
 
     def _object_grave(self, grave: Grave) -> bool:
-        """Nobody signs that an object is past its time: its metadata says so to everybody."""
+        """Only a delete is signed; an expiry follows from the object's own metadata."""
         if not isinstance(grave.left, Proven):
             return self._counted("delete", genuine=False) if grave.why == "deleted" else False
         key = _written(grave)
@@ -267,18 +266,18 @@ class Warden:
 
 
 def admitted(warden: Warden | None, origin: NodeId, message: wire.Message) -> wire.Message | None:
-    """What of a message can be believed; where nodes have no keys, all of it."""
+    """Verifies a message; without an authenticator (no node keys), returns it unchanged."""
     return message if warden is None else warden.admit(origin, message)
 
 
 def _those(some: tuple[R, ...], genuine: Callable[[R], bool]) -> tuple[R, ...]:
-    """The genuine ones; the very same where all are."""
+    """Returns the valid records; the same tuple if all are valid."""
     found = tuple(filter(genuine, some))
     return some if len(found) == len(some) else found
 
 
 def _with(message: M, /, **fields: object) -> M:
-    """A message with other parts; the very same where they are."""
+    """Returns a message with other field values; the same message if none differs."""
     if all(getattr(message, name) is value for name, value in fields.items()):
         return message
     return msgspec.structs.replace(message, **fields)

@@ -1,6 +1,6 @@
-"""Queries and the two indexes under every broker.
+"""Queries, and the two indexes of every broker.
 
-`query` turns formulas into conjunctions; `standing` finds the subscriptions that a new object
-matches; `history` finds the stored objects that a new subscription matches.
+`query` turns formulas into conjunctions; `subscription_index` finds the active subscriptions that a
+new object matches; `history_index` finds the stored objects that a new subscription matches.
 Clauses: M5–M11, M15, M17, M31.
 """

@@ -1,11 +1,10 @@
-"""Chunks: some thousands of consecutive objects of history, in the order they arrived.
+"""Chunks of history: some thousands of consecutive objects, stored in order of arrival.
 
-An object has a slot in its chunk, handed out on arrival. As long as objects arrive in the order of
-history, slots are in that order too, and the most recent of some objects are the highest bits of
-an integer in which bit n stands for slot n. Objects that arrive late are marked in one more such
-integer, and put in their place in each answer until that has cost as much as putting the whole
-chunk in order. Which slots a query asks for is told by `postings`, which chunk an object belongs
-to by `history`.
+Each object gets a slot on arrival. While objects arrive in the order of history, slots are in that
+order, too, and the most recent of some objects are the highest bits of an integer in which bit n
+stands for slot n. Late objects are marked in a second such integer and sorted into each answer,
+until this has cost as much as sorting the whole chunk. `postings` finds the slots for a query;
+`index` finds the chunk of an object.
 Clauses: M11, M14, M17.
 """
 
@@ -21,33 +20,34 @@ from thyme.model.metadata import Metadata
 from thyme.query.postings import SLOTS_MAX
 
 Bound = tuple[int | Key, ...]
-"""A point in the order of history: (time, key) is an object's own, (time,) lies before all objects
-of that instant, () before everything."""
+"""A sort key in the order of history: (time, key) is an object's own, (time,) sorts before all
+objects of that instant, () before all objects."""
 
 _PIECE_BITS = 2048
 _MANY = 256
 
 
 def position(metadata: Metadata) -> Bound:
-    """Where an object stands in history."""
+    """Returns the sort key of an object in history: publication time, then key."""
     return (metadata.published_us, metadata.key)
 
 
 class Chunk:
-    """The objects of one stretch of history.
+    """Consecutive objects of history.
 
-    `number` is its name; `objects` has an entry per slot, None where one was removed; `live` says
-    how many are there; `untidy`, that late ones have cost as much as putting all in order would.
+    `number` identifies the chunk; `objects` has an entry per slot, None for a removed object;
+    `live_count` is the number of objects; `needs_reorder` is set when late objects have cost as
+    much as sorting the whole chunk.
     """
 
     __slots__ = ("_debt", "_head", "_late", "_times", "_top", "live", "number", "objects", "untidy")
 
     def __init__(self, number: int, objects: Sequence[Metadata] = ()) -> None:
-        """Starts with objects that are in order already."""
+        """`objects` must be in the order of history."""
         self.number = number
         self.live = len(objects)
         self.objects: list[Metadata | None] = list(objects)
-        # The latest stamp up to each slot: the object's own unless it is late, and always sorted.
+        # The latest time stamp up to each slot: the object's own unless it is late; always sorted.
         self._times = array("q", [metadata.published_us for metadata in objects])
         self._top: Bound = position(objects[-1]) if objects else ()
         self._head = 0
@@ -56,11 +56,11 @@ class Chunk:
         self.untidy = False
 
     def precedes(self, place: Bound) -> bool:
-        """Whether an object at this place would not be late."""
+        """Whether an object with this sort key would not be late."""
         return self._top <= place
 
     def add(self, metadata: Metadata) -> int:
-        """Takes one more object, in order or late; returns its slot."""
+        """Adds an object, in order or late; returns its slot."""
         slot = len(self.objects)
         place = position(metadata)
         if self._top <= place:
@@ -74,17 +74,17 @@ class Chunk:
         return slot
 
     def remove(self, slot: int) -> None:
-        """Forgets an object; its slot stays as a hole."""
+        """Removes an object; its slot remains empty."""
         self.objects[slot] = None
         if self._late:
             self._late &= ~(1 << slot)
         self.live -= 1
-        # History is forgotten from its old end first: whoever asks for the oldest finds it here.
+        # The oldest objects are removed first, so remember where to find the oldest one.
         while self._head < len(self.objects) and self.objects[self._head] is None:
             self._head += 1
 
     def slot_in_order(self, metadata: Metadata) -> int | None:
-        """The slot of an object that is here, unless it came late."""
+        """Returns the slot of an object of this chunk; None if the object was late."""
         low = bisect_left(self._times, metadata.published_us)
         high = bisect_right(self._times, metadata.published_us, low)
         for slot in range(low, high):
@@ -93,7 +93,7 @@ class Chunk:
         return None
 
     def slot_among(self, bits: int, metadata: Metadata) -> int:
-        """The slot of an object that came late, given bits that it is among."""
+        """Returns the slot of a late object; `bits` are the candidate slots."""
         late = _slots(bits & self._late)
         return next(slot for slot in late if self.objects[slot] is metadata)
 
@@ -109,7 +109,7 @@ class Chunk:
                     yield metadata
 
     def before(self, bits: int, bound: Bound) -> int:
-        """Those of the slots whose objects stand before the bound."""
+        """Returns the slots, of those in `bits`, whose objects sort before the bound."""
         late = bits & self._late
         inside = bits & (1 << self._slots_before(bound)) - 1
         if late:
@@ -120,7 +120,7 @@ class Chunk:
         return inside
 
     def newest(self, bits: int, count: int) -> list[Metadata]:
-        """The most recent `count` of the objects in these slots, newest first."""
+        """Returns the `count` most recent objects in these slots, newest first."""
         late = bits & self._late if self._late else 0
         if not late:
             objects = self.objects
@@ -139,13 +139,13 @@ class Chunk:
         self.untidy = self._debt > len(self.objects)
 
     def _slots_before(self, bound: Bound) -> int:
-        """How many slots come before a bound, going by the objects that are not late."""
+        """Returns the number of slots before a bound, ignoring late objects."""
         if not bound:
             return 0
         slot = bisect_left(self._times, bound[0])
         if len(bound) == 1:
             return slot
-        # Objects of one instant are told apart by key, as far as they are there and of it.
+        # Objects of one instant are ordered by key; skip empty slots and late objects.
         while slot < len(self._times) and self._times[slot] == bound[0]:
             metadata = self.objects[slot]
             if metadata and metadata.published_us == bound[0] and position(metadata) >= bound:
@@ -155,15 +155,15 @@ class Chunk:
 
     def _position(self, slot: int) -> Bound:
         metadata = self.objects[slot]
-        assert metadata is not None, "the bits of what was removed are cleared"
+        assert metadata is not None, "the bits of removed objects are cleared"
         return position(metadata)
 
 
 def _slots(bits: int, count: int = SLOTS_MAX) -> list[int]:
-    """The numbers of the bits that are set, of at most the `count` highest, highest first."""
+    """Returns the numbers of the `count` highest set bits, highest first."""
     if count > _MANY:
         return _many_slots(bits, count)
-    # Every step copies what it works on: where bits are dense the highest few will do.
+    # Each step copies the integer: if bits are dense, use its highest part only.
     base = bits.bit_length() - _PIECE_BITS
     if base > 0 and (piece := bits >> base).bit_count() >= count:
         bits = piece
@@ -180,7 +180,7 @@ def _slots(bits: int, count: int = SLOTS_MAX) -> list[int]:
 
 
 def _many_slots(bits: int, count: int) -> list[int]:
-    """The same by way of the binary digits: no faster for the first, much faster for the rest."""
+    """`_highest_slots` by way of the binary digits: much faster for a large `count`."""
     zeros_before_each = f"{bits:b}".split("1", count)[:-1]
     top = bits.bit_length() - 1
     zeros_passed = accumulate(map(len, zeros_before_each))

@@ -1,4 +1,7 @@
-"""Cursor: a place in history, ordered by time then key, from which to read on (M17)."""
+"""Cursor: a read position in history, ordered by time, then key.
+
+Clauses: M17.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from thyme.model.metadata import Metadata
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """The place of one object in history; stable whatever is inserted or deleted around it."""
+    """The read position of one object in history; inserts and deletes do not change it."""
 
     published_us: int
     key: Key
@@ -20,5 +23,5 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 def cursor_of(metadata: Metadata) -> Cursor:
-    """The place of an object."""
+    """Returns the read position of an object."""
     return Cursor(metadata.published_us, metadata.key)

@@ -1,8 +1,8 @@
-"""Disjunctive normal form: what a formula means, as conjunctions of literals.
+"""Disjunctive normal form: converts a formula into conjunctions of literals.
 
-Three passes over the reverse Polish form, none recursive: negations move down to the tags; the
-conjunctions are multiplied out as pairs of bit masks; contradictions and absorbed conjunctions go.
-The work is bounded: a formula that would explode is refused early (M8).
+Entry point: `normal_form`. Three passes over the reverse Polish form, none recursive: negations are
+moved down to the tags; conjunctions are multiplied out as pairs of bit masks; contradictions and
+absorbed conjunctions are removed. The work is bounded: too large formulas are rejected early (M8).
 Clauses: M6, M7, M8.
 """
 
@@ -16,21 +16,21 @@ from thyme.model.tags import Tag
 from thyme.query.formula import Operator, Symbol
 
 CONJUNCTIONS_MAX = 64
-# Intermediate results may be larger than the final one, which contradictions and absorption
-# shrink; these bound the memory and the time spent on hoping for it.
+# Intermediate results may be larger than the final one, because contradictions and absorption
+# remove conjunctions; these constants bound the memory and the time spent on them.
 _TERMS_PER_CONJUNCTION = 4
 _TERMS_LEAST = 256
 _STEPS_MAX = 400_000
 
 Term = tuple[int, int]
-"""A conjunction as two masks over the formula's tags: those wanted, those unwanted."""
+"""A conjunction as two masks over the formula's tags: positive tags, negative tags."""
 
 Literals = tuple[tuple[Tag, ...], tuple[Tag, ...]]
-"""A conjunction in words: its positive and its negative tags, each sorted."""
+"""A conjunction as tags: its positive and its negative tags, each sorted."""
 
 
 def normal_form(formula: Iterable[Symbol], conjunctions_max: int) -> tuple[Literals, ...]:
-    """The conjunctions of a formula, simplified and in order; none for a contradiction."""
+    """Returns the conjunctions of a formula, simplified and sorted; none for a contradiction."""
     symbols = list(formula)
     tags = sorted({symbol for symbol in symbols if not isinstance(symbol, Operator)})
     if len(tags) > LITERALS_MAX:
@@ -50,7 +50,7 @@ Step = Operator | tuple[Tag, bool]
 
 
 def _negations_at_tags(symbols: list[Symbol]) -> list[Step]:
-    """Reads the formula from its root down, so each symbol knows whether it stands negated."""
+    """Moves negations down to the tags, reading the formula from its root."""
     steps: list[Step] = []
     negated = [False]
     for symbol in reversed(symbols):
@@ -69,7 +69,7 @@ def _negations_at_tags(symbols: list[Symbol]) -> list[Step]:
 
 
 class _Expansion:
-    """Multiplies a negation-free formula out, counting its work."""
+    """Multiplies out a formula whose negations are at its tags, with a limit on the work."""
 
     def __init__(self, conjunctions_max: int) -> None:
         self._conjunctions_max = conjunctions_max
@@ -90,7 +90,7 @@ class _Expansion:
         return stack.pop()
 
     def _either(self, left: list[Term], right: list[Term]) -> list[Term]:
-        """Both sides are simple already, so only terms of different sides can absorb each other."""
+        """Both sides are simplified, so only terms of different sides can absorb each other."""
         self._spend(len(left) * len(right))
         kept = [term for term in left if not _absorbed(term, right)]
         kept += [term for term in right if not _absorbed(term, kept) and term not in kept]
@@ -108,7 +108,7 @@ class _Expansion:
         return self._simplified(products)
 
     def _simplified(self, terms: set[Term]) -> list[Term]:
-        """Keeps the terms that no other, weaker term absorbs (a | a & b is a)."""
+        """Returns the terms that no weaker term absorbs (a | a & b is a)."""
         kept: list[Term] = []
         for wanted, unwanted in sorted(terms, key=_literal_count):
             self._spend(len(kept))
@@ -128,7 +128,7 @@ class _Expansion:
 
 
 def _absorbed(term: Term, others: list[Term]) -> bool:
-    """Whether another, weaker term makes this one superfluous."""
+    """Whether a weaker term makes this one redundant."""
     wanted, unwanted = term
     return any(w & wanted == w and u & unwanted == u for w, u in others)
 

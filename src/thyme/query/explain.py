@@ -1,4 +1,8 @@
-"""Explanations: why an object does or does not match a subscription (M32)."""
+"""Explanations: why an object does or does not match a subscription.
+
+Entry point: `explain`.
+Clauses: M32.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from thyme.model.subscriptions import Conjunction
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The verdict and its reasons, in words; `formula` and `frame` are None where unknown."""
+    """The result of a match and its reasons; `formula` and `frame` are None if unknown."""
 
     matches: bool
     state: str
@@ -27,7 +31,7 @@ class Explanation(msgspec.Struct, frozen=True):
 def explain(
     state: str, metadata: Metadata | None, conjunctions: Sequence[Conjunction], frame: TimeFrame
 ) -> Explanation:
-    """Holds an object against a query and a frame; `state` is what the broker knows of it."""
+    """Compares an object with a query and a frame; `state` is its state at the broker."""
     reasons = [f"object: {_STATES.get(state, state)}"]
     if metadata is None:
         return Explanation(False, state, None, None, tuple(reasons))
@@ -52,7 +56,7 @@ def _unmet(conjunction: Conjunction, metadata: Metadata) -> str:
 _STATES = {
     "there": "stored",
     "deleted": "deleted by its owner",
-    "expired": "gone, its life span or the node's age limit is over",
-    "evicted": "gone, evicted to make room",
-    "unknown": "not there: never arrived, or forgotten",
+    "expired": "expired: its lifetime or the node's age limit has passed",
+    "evicted": "evicted to free space",
+    "unknown": "unknown: never received, or no longer recorded",
 }

@@ -1,7 +1,7 @@
-"""Formulas: text or Python expressions → reverse Polish form.
+"""Formulas: parses text into reverse Polish form.
 
-Reads the text in one pass with an explicit stack, so that neither depth nor length of the text can
-exhaust anything. What the formula means (its disjunctive normal form) is made by `dnf`.
+Entry point: `parse`, which reads the text in one pass with an explicit stack and bounds depth and
+length. `dnf` converts the result to disjunctive normal form.
 Clauses: M5, M8, M9, M31.
 """
 
@@ -21,7 +21,7 @@ SYMBOLS_MAX = 100_000
 
 
 class Operator(Enum):
-    """A connective; its value is its precedence: not before and before or."""
+    """A logical operator; its value is its precedence."""
 
     OR = 1
     AND = 2
@@ -40,7 +40,7 @@ _WANTS_OPERATOR = "'&', '|', ',' or "
 
 
 def check_length(text: str) -> None:
-    """Refuses a formula that takes too long to write down."""
+    """Raises `QueryTooLargeError` for a text that is too long."""
     if len(text) > TEXT_CHARS_MAX:
         raise QueryTooLargeError(
             f"a query has at most {TEXT_CHARS_MAX} characters, this one has {len(text)}"
@@ -48,13 +48,13 @@ def check_length(text: str) -> None:
 
 
 def parse(text: str) -> tuple[Symbol, ...]:
-    """The formula that a text writes down; a `QuerySyntaxError` points at what is wrong."""
+    """Parses a text; a `QuerySyntaxError` points at the first invalid character."""
     check_length(text)
     return _Reader(text).read()
 
 
 class _Reader:
-    """Shunting-yard: operands go out at once, operators wait for those that bind tighter."""
+    """Shunting-yard parser: operands are output at once, operators by precedence."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -115,7 +115,7 @@ class _Reader:
         self._operand_next = True
 
     def _release(self, precedence: int) -> None:
-        """Lets out the waiting operators that bind at least as tightly."""
+        """Outputs the stacked operators that bind at least as tightly."""
         while self._waiting:
             operator = self._waiting[-1][0]
             if not isinstance(operator, Operator) or operator.value < precedence:

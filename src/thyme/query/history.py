@@ -1,9 +1,9 @@
-"""The index of history: the stored metadata that a subscription into the past asks for.
+"""History index: finds the stored metadata that match a query and a time frame.
 
-Tells for a query and a time frame how many objects match, and which are the most recent before a
-cursor, without walking them all. History is ordered by time of publication, then key, and cut into
-chunks of consecutive objects: `chunk` keeps one in order, `postings` knows the tags. A cursor is a
-place in that order, so pages neither repeat nor skip an object while others come and go.
+Entry point: `HistoryIndex`. It returns the number of matches and the most recent ones before a
+cursor without visiting all objects. History is ordered by publication time, then key, and divided
+into chunks of consecutive objects (`chunk`); `postings` indexes the tags. A cursor is a position in
+that order, so pages neither repeat nor skip an object while others are added or removed.
 Clauses: M11, M14, M17.
 """
 
@@ -25,22 +25,22 @@ _END: Bound = (INSTANT_MAX_US + 1,)
 
 
 class HistoryIndex:
-    """Stored metadata in the order of history, found by key, or by tags and time."""
+    """Stored metadata in the order of history, indexed by key, tags and time."""
 
     def __init__(self, chunk_size: int = SLOTS_MAX) -> None:
         assert 2 <= chunk_size <= SLOTS_MAX, f"a chunk has 2 to {SLOTS_MAX} slots, not {chunk_size}"
         self._chunk_size = chunk_size
-        # What comes at the end begins a new chunk a little earlier, to leave room for late objects.
+        # Appending stops before a chunk is full, to leave free slots for late objects.
         self._room_at_end = chunk_size * 4 // 5
         self._by_key: dict[Key, Metadata] = {}
         self._postings = Postings()
         self._chunks_made = 0
-        # The nth chunk holds what lies from the nth start up to the next; there is always a first.
+        # The nth chunk contains the objects from the nth start up to the next start.
         self._chunks = [self._chunk_of([])]
         self._starts: list[Bound] = [_BEGINNING]
 
     def add(self, metadata: Metadata) -> bool:
-        """Takes an object in; False, and nothing changes, if its key is there already."""
+        """Adds an object; returns False, without a change, if its key exists."""
         if metadata.key in self._by_key:
             return False
         self._by_key[metadata.key] = metadata
@@ -49,7 +49,7 @@ class HistoryIndex:
         return True
 
     def remove(self, key: Key) -> Metadata | None:
-        """Forgets an object, so that no later answer holds it (M14); None if it is not there."""
+        """Removes and returns an object (M14); None if the key is unknown."""
         metadata = self._by_key.pop(key, None)
         if metadata is not None:
             at = self._index_of(position(metadata))
@@ -65,7 +65,7 @@ class HistoryIndex:
         return metadata
 
     def get(self, key: Key) -> Metadata | None:
-        """The object with this key, if it is there."""
+        """Returns the object with this key, or None."""
         return self._by_key.get(key)
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class HistoryIndex:
             yield from self._tidied(at) if chunk.untidy else chunk
 
     def total(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
-        """How many objects inside the frame satisfy at least one conjunction: the x of M17."""
+        """Counts the objects inside the frame that satisfy any conjunction: the x of M17."""
         low, high = _bounds(frame)
         return sum(bits.bit_count() for _, bits in self._found(conjunctions, low, high))
 
@@ -91,7 +91,7 @@ class HistoryIndex:
         count: int,
         before: Cursor | None = None,
     ) -> list[Metadata]:
-        """The `count` most recent matches that stand before the cursor, newest first (M17)."""
+        """Returns the `count` most recent matches before the cursor, newest first (M17)."""
         low, high = _bounds(frame)
         if before is not None:
             high = min(high, (before.published_us, before.key))
@@ -106,7 +106,7 @@ class HistoryIndex:
     def _found(
         self, conjunctions: Sequence[Conjunction], low: Bound, high: Bound
     ) -> Iterator[tuple[Chunk, int]]:
-        """The chunks with matches from `low` up to `high`, newest first, and the matches' slots."""
+        """Yields the chunks with matches from `low` to `high`, newest first, with the slots."""
         terms = self._postings.terms(conjunctions)
         if not terms:
             return
@@ -130,7 +130,7 @@ class HistoryIndex:
         return bisect_right(self._starts, place) - 1
 
     def _chunk_for(self, place: Bound) -> Chunk:
-        """The chunk that an object at this place belongs to, with room for it."""
+        """Returns the chunk for an object with this sort key, with a free slot."""
         at = self._index_of(place)
         chunk = self._chunks[at]
         if at == len(self._chunks) - 1 and chunk.precedes(place):
@@ -145,7 +145,7 @@ class HistoryIndex:
         return chunk
 
     def _split(self, at: int) -> None:
-        """Makes room in a full chunk: by filling its holes, or by cutting it in two."""
+        """Frees slots in a full chunk: removes empty slots, or divides the chunk in two."""
         objects = list(self._chunks[at])
         if 2 * len(objects) <= self._chunk_size:
             self._rebuild(at, at + 1, objects)
@@ -156,11 +156,11 @@ class HistoryIndex:
             self._starts.insert(at + 1, position(objects[half]))
 
     def _shrink(self, at: int) -> None:
-        """Rebuilds a chunk that is mostly holes, together with a neighbour if half a chunk will do
-        for both."""
+        """Rebuilds a chunk of mostly empty slots; merges it with a neighbour if both together fill
+        at most half a chunk."""
         if not self._chunks[at].live and len(self._chunks) > 1:
             del self._chunks[at]
-            del self._starts[max(at, 1)]  # whichever comes first starts at the beginning
+            del self._starts[max(at, 1)]  # the first chunk always starts at the beginning
             return
         for low in (at - 1, at):
             pair = self._chunks[max(low, 0) : low + 2]
@@ -173,8 +173,8 @@ class HistoryIndex:
         return self._rebuild(at, at + 1, list(self._chunks[at]))
 
     def _rebuild(self, low: int, high: int, objects: Sequence[Metadata]) -> Chunk:
-        """Puts one chunk with these objects in the place of others."""
-        # The new comes before the old goes: a query under way holds on to the columns of its tags.
+        """Replaces some chunks by one chunk with these objects."""
+        # Add before removing: a running query keeps references to the postings of its tags.
         rebuilt = self._chunk_of(objects)
         for chunk in self._chunks[low:high]:
             self._postings.forget(chunk, chunk.number)
@@ -190,6 +190,6 @@ class HistoryIndex:
 
 
 def _bounds(frame: TimeFrame) -> tuple[Bound, Bound]:
-    """A frame as places in history: both its ends belong to it (M11)."""
+    """Returns the sort keys that bound a frame, both ends included (M11)."""
     low = _BEGINNING if frame.start_us is None else (frame.start_us,)
     return low, _END if frame.end_us is None else (frame.end_us + 1,)

@@ -1,10 +1,11 @@
-"""Postings: for every tag, the slots of the objects that carry it, chunk by chunk.
+"""Posting lists: for each tag, the slots of the objects that have the tag, by chunk.
 
-Where a tag is common its posting is an integer whose bit n stands for slot n: a query takes a few
-`&` and `|`, and counting is `bit_count`. Where it is rare its posting is a text: per object one
-character for the slot and then one for each of the object's tags, so that `rfind` finds those that
-carry a second tag, too, without a look at the objects. Both are small, and the postings of one tag
-lie together, because what a query costs in a large history is the memory it touches.
+Entry points: `Postings` and `matching_slots`. The posting list of a frequent tag is an integer
+whose bit n stands for slot n: a query takes a few `&` and `|`, and counting is `bit_count`. The
+posting list of a rare tag is a text: per object one character for the slot and one for each of the
+object's tags, so that `rfind` finds the objects with a second tag without reading the objects. Both
+are small, and the lists of one tag are stored together, because memory access dominates the cost of
+a query in a large history.
 Clauses: M7, M17.
 """
 
@@ -19,10 +20,10 @@ from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 
 SLOTS_MAX = 16_384
-# From about twenty-five objects of three or four tags on, bits take less time.
+# From about 25 objects of three or four tags on, bits are faster.
 _TEXT_CHARS_MAX = 96
-# The characters below stand for slots, those from here on for tags. When they run out they are
-# handed out again: a tag's sign in a text is a hint, the object's own tags decide.
+# Characters below this one stand for slots, the others for tags. Characters of tags are reused when
+# they run out: a tag's character in a text is a hint, and the object's tags decide.
 _FIRST_SIGN = chr(SLOTS_MAX)
 _SIGNS = 0x110000 - SLOTS_MAX
 
@@ -30,7 +31,7 @@ Posting = int | str
 
 
 class Column:
-    """The postings of one tag, by chunk, and the character that stands for the tag in texts."""
+    """The posting lists of one tag, by chunk, and the tag's character in texts."""
 
     __slots__ = ("postings", "sign")
 
@@ -40,20 +41,19 @@ class Column:
 
 
 Term = tuple[Sequence[Conjunction], list[Column], list[Column], list[Column]]
-"""Conjunctions to look up together, and where: in all columns of the first list, in one of the
-second unless it is empty, in none of the third. `a & b & !d | a & c & !d` is one term, for it says
-`a & (b | c) & !d`."""
+"""Conjunctions to look up together, and their tags: all of the first list, any of the second unless
+it is empty, none of the third. `a & b & !d | a & c & !d` is one lookup: `a & (b | c) & !d`."""
 
 
 class Postings:
-    """Where each tag occurs."""
+    """The posting lists of all tags."""
 
     def __init__(self) -> None:
         self._columns: dict[Tag, Column] = {}
         self._signs_given = 0
 
     def add(self, tags: Iterable[Tag], chunk: int, slot: int) -> None:
-        """Enters an object under its tags."""
+        """Adds an object to the posting lists of its tags."""
         columns = [self._columns.get(tag) or self._new_column(tag) for tag in tags]
         record = chr(slot) + "".join([column.sign for column in columns])
         for column in columns:
@@ -67,7 +67,7 @@ class Postings:
                 postings[chunk] = _bits(_slots_in(posting)) | 1 << slot
 
     def fill(self, objects: Sequence[Metadata], chunk: int) -> None:
-        """Enters all objects of a chunk at once, in the slots from 0 on."""
+        """Adds all objects of a new chunk, in slots from 0."""
         slots_by_tag: dict[Tag, list[int]] = {}
         for slot, metadata in enumerate(objects):
             for tag in metadata.tags:
@@ -87,7 +87,7 @@ class Postings:
             columns[tag].postings[chunk] = _many_bits(slots) if dense else text
 
     def remove(self, tags: Sequence[Tag], chunk: int, slot: int) -> None:
-        """Takes an object out again."""
+        """Removes an object from the posting lists of its tags."""
         for tag in tags:
             postings = self._columns[tag].postings
             posting = postings[chunk]
@@ -102,17 +102,17 @@ class Postings:
                 self._drop(tag, chunk)
 
     def forget(self, objects: Iterable[Metadata], chunk: int) -> None:
-        """Drops all postings of a chunk that holds these objects."""
+        """Removes all posting lists of a chunk with these objects."""
         for tag in dict.fromkeys(tag for metadata in objects for tag in metadata.tags):
             self._drop(tag, chunk)
 
     def meeting(self, tags: Iterable[Tag], chunk: int) -> int:
-        """The slots of a chunk in which all these tags meet, as bits; all must be known there."""
+        """Returns the slots of a chunk that have all these tags, as bits; all must occur there."""
         postings = (self._columns[tag].postings[chunk] for tag in tags)
         return reduce(and_, (p if isinstance(p, int) else _bits(_slots_in(p)) for p in postings))
 
     def terms(self, conjunctions: Sequence[Conjunction]) -> list[Term]:
-        """What to look up to find the objects that satisfy one of the conjunctions."""
+        """Plans the lookups that find the objects satisfying any of the conjunctions."""
         common = _common(conjunctions)
         if not common:
             each = [self._term((one,), one.positive, one.negative) for one in conjunctions]
@@ -129,7 +129,7 @@ class Postings:
     def _term(
         self, conjunctions: Sequence[Conjunction], positive: Sequence[Tag], negative: Sequence[Tag]
     ) -> Term | None:
-        """All that must and must not be looked up, unless a tag is needed that nobody has."""
+        """Returns the lookup for required and excluded tags; None if a required tag is unknown."""
         columns = self._columns
         all_of: list[Column] = []
         for tag in positive:
@@ -155,7 +155,7 @@ class Postings:
 
 
 def matches(terms: Sequence[Term], chunk: int, objects: Sequence[Metadata | None]) -> int:
-    """The slots of a chunk's objects that satisfy at least one term, as bits."""
+    """Returns the slots of a chunk's objects that satisfy any lookup, as bits."""
     found = 0
     for conjunctions, all_of, any_of, none_of in terms:
         bits = -1
@@ -172,7 +172,7 @@ def matches(terms: Sequence[Term], chunk: int, objects: Sequence[Metadata | None
                 bits = posting if bits < 0 else bits & posting
         else:
             if text:
-                # Of a rare tag's objects, those with another that they must or may have.
+                # Of a rare tag's objects, those with a second required or alternative tag.
                 for column in _beside(driver, all_of, any_of):
                     if column.sign in text:
                         found |= _hits(text, column.sign, conjunctions, objects)
@@ -207,11 +207,11 @@ def _beside(driver: Column | None, all_of: list[Column], any_of: list[Column]) -
 def _hits(
     text: str, sign: str, conjunctions: Sequence[Conjunction], objects: Sequence[Metadata | None]
 ) -> int:
-    """The slots in a text that have the sign beside them and satisfy a conjunction, as bits."""
+    """Returns the slots in a text with a tag's character that satisfy a conjunction, as bits."""
     bits = 0
     for slot in _slots_beside(text, sign):
         metadata = objects[slot]
-        assert metadata is not None, "what was removed is in no posting"
+        assert metadata is not None, "removed objects are in no posting list"
         if _satisfies(metadata.tags, conjunctions):
             bits |= 1 << slot
     return bits
@@ -229,7 +229,7 @@ def _slots_beside(text: str, sign: str) -> list[int]:
 
 
 def _satisfies(tags: Sequence[Tag], conjunctions: Sequence[Conjunction]) -> bool:
-    """`Conjunction.matches` of any, written out: the inner loop of queries for rare tags."""
+    """Whether tags match any conjunction; inlined, as the inner loop of rare-tag queries."""
     for conjunction in conjunctions:
         for tag in conjunction.positive:
             if tag not in tags:
@@ -244,7 +244,7 @@ def _satisfies(tags: Sequence[Tag], conjunctions: Sequence[Conjunction]) -> bool
 
 
 def _common(conjunctions: Sequence[Conjunction]) -> Sequence[Tag]:
-    """The positive tags that all share, if each has just one more and the same negative ones."""
+    """Returns the positive tags shared by all, if each has one more and equal negative tags."""
     if len(conjunctions) < 2:
         return ()
     negative = conjunctions[0].negative
@@ -275,8 +275,8 @@ def _bits(slots: Sequence[int]) -> int:
 
 
 def _many_bits(slots: Sequence[int]) -> int:
-    """The same for hundreds of slots in ascending order."""
-    octets = bytearray(slots[-1] // 8 + 1)
+    """`_bits` for hundreds of slots in ascending order."""
+    bitmap = bytearray(slots[-1] // 8 + 1)
     for slot in slots:
-        octets[slot >> 3] |= 1 << (slot & 7)
-    return int.from_bytes(octets, "little")
+        bitmap[slot >> 3] |= 1 << (slot & 7)
+    return int.from_bytes(bitmap, "little")

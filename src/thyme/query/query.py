@@ -1,7 +1,8 @@
-"""Queries: propositional formulas over tags, in the one form that brokers understand.
+"""Queries: propositional formulas over tags, in disjunctive normal form.
 
-`Query("goal & (eder | ronaldo) & !replay")` reads text; `tag("goal") & ~tag("replay")` builds the
-same in Python. Either way equal formulas are equal values, printed alike.
+Entry points: `Query("goal & (eder | ronaldo) & !replay")` parses text;
+`tag("goal") & ~tag("replay")` builds a formula in Python. Formulas with the same normal form are
+equal values and print alike. `formula` parses, `dnf` normalises.
 Clauses: M5–M9, M31.
 """
 
@@ -19,10 +20,10 @@ from thyme.query.formula import SYMBOLS_MAX, Operator, Symbol, check_length, par
 
 
 class Formula:
-    """An expression over tags while it is being built; `Query(formula)` makes it a query.
+    """An expression over tags; `Query(formula)` makes a query of it.
 
-    A formula may be what a query may not, e.g. a lone negation: `~tag("replay")` becomes useful
-    only beside a positive tag. Text beside a formula is read as one: `tag("goal") & "eder | nani"`.
+    A formula may be invalid as a query, e.g. the negation `~tag("replay")` without a positive tag.
+    Text combined with a formula is parsed: `tag("goal") & "eder | nani"`.
     """
 
     def __init__(self, symbols: tuple[Symbol, ...]) -> None:
@@ -75,8 +76,8 @@ class Formula:
 
 
 class Query(Formula):
-    """A formula that can be subscribed to: neither always true nor always false, and every
-    conjunction with a positive tag, which is what brokers find it by (M7)."""
+    """A formula for subscriptions and searches: neither tautology nor contradiction, and with a
+    positive tag in every conjunction, by which brokers find the conjunction (M7)."""
 
     def __init__(self, formula: str | Formula, *, conjunctions_max: int = CONJUNCTIONS_MAX) -> None:
         if isinstance(formula, str):
@@ -103,22 +104,22 @@ class Query(Formula):
 
     @property
     def tags(self) -> tuple[Tag, ...]:
-        """Every tag that matters to the query, in order."""
+        """All tags of the query's normal form, sorted."""
         return tuple(sorted({tag for pair in self._literals for side in pair for tag in side}))
 
 
 def tag(word: str) -> Formula:
-    """The formula that asks for one tag: `tag("goal") & ~tag("replay")` (M31)."""
+    """Makes the formula of one tag: `tag("goal") & ~tag("replay")` (M31)."""
     return Formula((as_tag(word),))
 
 
 def as_query(formula: str | Formula) -> Query:
-    """A query from whatever an application hands in."""
+    """Converts an application's text or formula to a query."""
     return formula if isinstance(formula, Query) else Query(formula)
 
 
 def query_of(conjunctions: Iterable[Conjunction]) -> Query:
-    """The query that stored conjunctions came from."""
+    """Rebuilds a query from stored conjunctions."""
     symbols: list[Symbol] = []
     for number, conjunction in enumerate(conjunctions):
         symbols += _symbols_of(conjunction)
@@ -151,7 +152,7 @@ def _refuse_unkeyed(literals: tuple[Literals, ...]) -> None:
 
 
 def _always_true(literals: tuple[Literals, ...], tags_max: int = 10) -> bool:
-    """By truth table; formulas too large for one are refused for the conjunction they name."""
+    """Whether a truth table shows a tautology; False for formulas with too many tags."""
     tags = sorted({tag for pair in literals for side in pair for tag in side})
     if len(tags) > tags_max:
         return False

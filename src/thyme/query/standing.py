@@ -1,8 +1,8 @@
-"""The index of standing subscriptions: which of them does a new object match?
+"""Subscription index: finds the active subscriptions that a new object matches.
 
-Subscriptions come and go; `match` gives each that matches once, in an order that follows from what
-was added and removed, never from hashing. The time it takes grows with the matches, not with the
-subscriptions. The walk by tags is `standing_tree`'s; this module adds keys, frames and their end.
+Entry point: `SubscriptionIndex.match`. It returns each matching subscription once, in an order that
+depends on the additions and removals, never on hashing. Its time grows with the number of matches,
+not of subscriptions. `trie` searches by tags; this module adds keys, time frames and expiry.
 Clauses: M10, M11, M12, M15, M18.
 """
 
@@ -23,21 +23,21 @@ from thyme.query.standing_tree import Tree
 S = TypeVar("S")
 
 SETTLE_US = 60 * SECOND_US
-# A plan compares conjunctions pair by pair; subscriptions of more do without one.
+# Making conjunctions disjoint compares all pairs; larger subscriptions are left as they are.
 PLANNED_MAX = 8
-# The tree is asked for every two tags of an object. With so many tags it pays to leave out first
-# those that no subscription names.
+# The trie is searched for every pair of an object's tags. From this number of tags on, removing
+# the tags that no subscription uses is faster.
 _TAGS_MANY = 8
 _FROM_EVER_US = -INSTANT_MAX_US
 _FOR_EVER_US = INSTANT_MAX_US
 
 
 class StandingIndex(Generic[S]):
-    """Standing subscriptions by key; `S` is what the broker wants back of each.
+    """Active subscriptions by key; `S` is the value returned for each.
 
-    Two trees. In the careful one each subscription that matches has its frame looked at. Those
-    without an end move on to the quick one when they have `settled`: begun so long ago that hardly
-    an object still arrives from before. There the frames are looked at for such objects only.
+    There are two tries. In the unsettled one the time frame of each matching subscription is
+    checked. A subscription without an end moves to the settled one some time after its start, when
+    objects published before the start are rare; only for these objects its frame is checked there.
     """
 
     def __init__(self, *, tolerance_us: int = 0, settle_us: int = SETTLE_US) -> None:
@@ -58,7 +58,7 @@ class StandingIndex(Generic[S]):
         return key in self._quick or key in self._careful
 
     def get(self, key: Hashable) -> S | None:
-        """What was added under a key, if it still stands."""
+        """Returns the value added under a key; None if the subscription is not active."""
         standing = self._quick.get(key) or self._careful.get(key)
         return None if standing is None else standing.value
 
@@ -70,7 +70,7 @@ class StandingIndex(Generic[S]):
         frame: TimeFrame,
         now_us: int,
     ) -> None:
-        """Lets a subscription stand; one of the same key makes way for it."""
+        """Adds a subscription; replaces one with the same key."""
         if not conjunctions:
             raise QueryError("a subscription needs at least one conjunction")
         self.remove(key)
@@ -91,7 +91,7 @@ class StandingIndex(Generic[S]):
             self._ending.put(end_us, key, standing)
 
     def remove(self, key: Hashable) -> bool:
-        """Takes a subscription out before its end; whether there was one (M18)."""
+        """Removes a subscription; returns whether it existed (M18)."""
         if key in self._careful:
             self._drop_careful(key)
         elif key in self._quick:
@@ -101,11 +101,11 @@ class StandingIndex(Generic[S]):
         return True
 
     def match(self, tags: Collection[Tag], published_us: int) -> list[S]:
-        """The subscriptions that an object with these tags, published then, matches (M11)."""
+        """Returns the subscriptions that match tags and publication time of an object (M11)."""
         present = frozenset(tags)
         if len(present) > _TAGS_MANY:
             present = frozenset(filter(self._words.words.__contains__, present))
-        # Metadata has its tags in order already, which makes sorting them again quick.
+        # The tags of metadata are sorted, which makes sorting them again fast.
         ordered = sorted(tags if len(tags) == len(present) else present)
         found: list[S] = []
         if published_us >= self._quick_since_us:
@@ -117,7 +117,7 @@ class StandingIndex(Generic[S]):
         return found
 
     def expire(self, now_us: int) -> list[S]:
-        """Drops and returns those whose end, and the tolerance after it, are over (M12, M18)."""
+        """Removes and returns the subscriptions whose end and tolerance have passed (M12, M18)."""
         self._settle(now_us)
         expired: list[S] = []
         while due := self._ending.take(now_us):
@@ -127,11 +127,11 @@ class StandingIndex(Generic[S]):
         return expired
 
     def next_expiry_us(self) -> int | None:
-        """The first instant at which `expire` will drop something."""
+        """Returns the first instant at which `expire` removes a subscription."""
         return self._ending.next_us()
 
     def _settle(self, now_us: int) -> None:
-        """Moves those that have settled to the quick tree."""
+        """Moves the subscriptions that have settled to the settled trie."""
         while due := self._settling.take(now_us):
             key, standing = due
             rows = [Row(e.positive, e.negative) for e in standing.entries()]
@@ -167,7 +167,7 @@ class StandingIndex(Generic[S]):
 def _look(
     tree: Tree[S], tags: Sequence[Tag], present: frozenset[Tag], published_us: int
 ) -> list[S]:
-    """What matches in a tree when frames and doubles have to be looked at."""
+    """Returns the matches in a trie, with a check of frames and without duplicates."""
     entries: list[Entry[S]] = []
     tree.gather(tags, present, entries, True)
     return [

@@ -1,8 +1,8 @@
-"""What becomes due when, for subscriptions that may be gone by then.
+"""Due queue: a heap of subscriptions by the time at which an action on them is due.
 
-A heap whose items are not taken out when their subscription leaves: they are passed over when they
-come up, and swept out once they are the larger part, so the heap stays in proportion.
-Clause: M18.
+Entry point: `DueQueue`. Deletion is lazy: items of removed subscriptions are skipped when they
+reach the top, and removed together once they are the majority.
+Clauses: M18.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 
 class Agenda(Generic[S]):
-    """Subscriptions by an instant; some time after it something is due. Ties go as they came."""
+    """Subscriptions ordered by instant plus a fixed delay, then by order of addition."""
 
     def __init__(self, standing: Mapping[Hashable, Standing[S]], *, delay_us: int) -> None:
         self._standing = standing
@@ -30,11 +30,11 @@ class Agenda(Generic[S]):
         return len(self._items)
 
     def put(self, instant_us: int, key: Hashable, standing: Standing[S]) -> None:
-        """Notes a subscription, for as long as it stands."""
+        """Adds a subscription, for as long as it is active."""
         heappush(self._items, (instant_us, next(self._numbers), key, standing))
 
     def take(self, now_us: int) -> tuple[Hashable, Standing[S]] | None:
-        """Takes the next that is due by now."""
+        """Removes and returns the next due subscription; None if none is due."""
         at_us = self.next_us()
         if at_us is None or at_us > now_us:
             return None
@@ -42,7 +42,7 @@ class Agenda(Generic[S]):
         return key, standing
 
     def next_us(self) -> int | None:
-        """When the next is due."""
+        """Returns when the next subscription is due."""
         while self._items:
             instant_us, _, key, standing = self._items[0]
             if self._standing.get(key) is standing:
@@ -51,7 +51,7 @@ class Agenda(Generic[S]):
         return None
 
     def sweep(self) -> None:
-        """Sweeps out what has left, if that is more than what stands."""
+        """Removes the items of removed subscriptions if they are the majority."""
         if len(self._items) > 2 * len(self._standing):
             self._items = [item for item in self._items if self._standing.get(item[2]) is item[3]]
             heapify(self._items)

@@ -1,6 +1,6 @@
-"""What is filed in the tree of standing subscriptions: the subscription, entry by entry.
+"""Entries of the subscription trie: a subscription and its conjunctions.
 
-There are a few of these for every subscription, so they are as small as Python makes them.
+A subscription has a few of these objects, so they are small (`__slots__`).
 Clauses: M7, M10, M15.
 """
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 Tags = tuple[Tag, ...]
 Step = Tag | tuple[Tag, Tag]
-"""What leads from one place in the tree to the next: a tag, or at first two in order."""
+"""The label of an edge of the trie: a tag, or two sorted tags at the root."""
 
 
 class Standing(Generic[S]):
-    """One standing subscription: what the broker wants back, and from when to when."""
+    """One active subscription: the value to return, and its time frame."""
 
     __slots__ = ("end_us", "last", "start_us", "value")
 
@@ -31,7 +31,7 @@ class Standing(Generic[S]):
         self.last: Entry[S] | None = None
 
     def entries(self) -> list[Entry[S]]:
-        """Its conjunctions as filed, the last first."""
+        """Returns the entries of the subscription, the last one first."""
         found = []
         entry = self.last
         while entry is not None:
@@ -41,11 +41,12 @@ class Standing(Generic[S]):
 
 
 class Entry(Generic[S]):
-    """One conjunction of a subscription as it is filed, after the `earlier` ones.
+    """One conjunction of a subscription in the trie, linked to the `previous` entry.
 
-    `head` and then `more` are the steps to it: its positive tags. A tag of `negative` bars it. With
-    a tag of `doubts`, an earlier entry of the subscription may hold too, and then goes first.
-    If its steps end at a node, `place` is where it stands among the entries of that `node`.
+    `root_edge` and `more_tags` are the path to it: its positive tags. A tag of `negative` excludes
+    it. For an object with a tag of `overlap_tags`, a previous entry of the subscription may match
+    as well and takes precedence. If its path ends at a node, `index` is its index in the entries of
+    `node`.
     """
 
     __slots__ = ("doubts", "earlier", "head", "more", "negative", "node", "place", "standing")
@@ -65,11 +66,11 @@ class Entry(Generic[S]):
 
     @property
     def positive(self) -> Tags:
-        """The tags it asks for."""
+        """The positive tags of the conjunction."""
         return ((self.head,) if isinstance(self.head, str) else self.head) + self.more
 
     def step(self, depth: int) -> Step | None:
-        """The step from a place of this depth; None at the end."""
+        """Returns the edge from a node of this depth; None at the end of the path."""
         if depth == 0:
             return self.head
         return self.more[depth - 1] if depth <= len(self.more) else None
@@ -79,7 +80,7 @@ class Entry(Generic[S]):
         return present.issuperset(self.positive) and present.isdisjoint(self.negative)
 
     def first(self, present: frozenset[Tag]) -> bool:
-        """Whether no earlier entry of the subscription holds."""
+        """Whether no previous entry of the subscription matches an object with these tags."""
         entry = self.earlier
         while entry is not None:
             if entry.holds(present):

@@ -1,9 +1,9 @@
-"""How the conjunctions of one subscription are laid out, so that at most one of them brings it.
+"""Disjoint conjunctions: rewrites the conjunctions of a subscription so that at most one matches.
 
-The conjunctions of a formula may match the same object. Rather than look for doubles among the
-results, the plan puts the conjunctions in a row and bars each by what lets an earlier one match:
-`a | b & c` is filed as `a` and `b & c & !a`. Where that would take many pieces, the plan names a
-tag without which the earlier one cannot match; only an object with it needs a second look.
+Entry point: `make_disjoint`. Several conjunctions of a formula may match the same object. Instead
+of removing duplicates from the results, each conjunction excludes the earlier ones: `a | b & c`
+becomes `a` and `b & c & !a`. Where that would take many conjunctions, an overlap tag is noted,
+without which the earlier conjunction cannot match; only objects with this tag are checked.
 Clauses: M7, M15.
 """
 
@@ -20,7 +20,7 @@ Tags = tuple[Tag, ...]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A conjunction to be filed: its path, the tags that bar it, the tags that cast doubt on it."""
+    """A conjunction to be indexed: positive tags, negative tags, overlap tags."""
 
     positive: Tags
     negative: Tags
@@ -28,7 +28,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Vocabulary:
-    """The tags in use: how often each is, and one copy of it for all."""
+    """The tags in use: the number of uses, and one shared copy of each."""
 
     def __init__(self) -> None:
         self.words: dict[Tag, _Word] = {}
@@ -37,11 +37,11 @@ class Vocabulary:
         return len(self.words)
 
     def rarest_first(self, tags: Tags) -> Tags:
-        """The tags by how often they are in use, then by spelling."""
+        """Sorts tags by number of uses, then alphabetically."""
         return tuple(sorted(tags, key=self._rank)) if len(tags) > 1 else tags
 
     def take(self, tags: Tags) -> Tags:
-        """Counts one more use of each tag; returns them in the copies to keep."""
+        """Counts one more use of each tag; returns the shared copies."""
         if not tags:
             return ()
         words = [self.words.get(tag) or self.words.setdefault(tag, _Word(tag)) for tag in tags]
@@ -50,7 +50,7 @@ class Vocabulary:
         return words[0].alone if len(words) == 1 else tuple([word.alone[0] for word in words])
 
     def release(self, tags: Tags) -> None:
-        """Counts one use less of each; a tag out of use is forgotten."""
+        """Counts one use less of each tag; removes unused tags."""
         for tag in tags:
             word = self.words[tag]
             word.uses -= 1
@@ -63,7 +63,7 @@ class Vocabulary:
 
 
 class _Word:
-    """A tag in use. Most entries hold it alone in a tuple: one such tuple serves them all."""
+    """A tag in use, in a one-element tuple that most entries share."""
 
     __slots__ = ("alone", "uses")
 
@@ -73,15 +73,15 @@ class _Word:
 
 
 def rows_of(conjunctions: Sequence[Conjunction], words: Vocabulary) -> list[Row]:
-    """The conjunctions as they are, to be filed under their rarest tags."""
+    """Returns the conjunctions with their positive tags sorted, rarest first."""
     return [Row(words.rarest_first(c.positive), c.negative) for c in conjunctions]
 
 
 def planned(rows: list[Row]) -> list[Row]:
-    """The rows such that an object that any of them matches is brought by exactly one."""
+    """Returns conjunctions of which exactly one matches each object that any matched before."""
     if len(rows) == 1:
         return rows
-    # Short ones first: the fewer literals a row has, the fewer it takes to tell another apart.
+    # Short conjunctions first: excluding one with few literals takes few literals.
     rows = sorted(rows, key=_length)
     plan: list[Row] = []
     for number, row in enumerate(rows):
@@ -93,7 +93,7 @@ def planned(rows: list[Row]) -> list[Row]:
 
 
 def _without(row: Row, other: Row) -> tuple[Row, ...]:
-    """What of a row another leaves to it, as rows of which an object matches at most one."""
+    """Returns a conjunction minus another one, as disjoint conjunctions."""
     positive, negative = row.positive, row.negative
     wanted = [tag for tag in other.positive if tag not in positive]
     unwanted = [tag for tag in other.negative if tag not in negative]

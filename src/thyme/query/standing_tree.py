@@ -1,11 +1,10 @@
-"""The tree under the index of standing subscriptions: conjunctions filed by their tags.
+"""Conjunction trie: stores the conjunctions of subscriptions by their tags.
 
-A conjunction is filed under its positive tags, the two rarest together as the first step, so a new
-object walks only the paths that its own tags spell. Where many conjunctions end at one place, what
-they bring lies in one list and is copied whole: with a million subscriptions matching costs what
-touching memory costs, and copying a list touches each result once, where a set or a loop would do
-so several times. Copying whole brings no subscription twice, because of how `standing_plan` lays
-out conjunctions.
+Entry point: `ConjunctionTrie`. The path of a conjunction consists of its positive tags; the first
+edge is the pair of the two rarest ones. A new object visits only paths made of its own tags. The
+values of the conjunctions that end at one node are in one list, which is copied as a whole: with a
+million subscriptions, memory access dominates the cost of matching, and copying a list accesses
+each result once. No subscription is copied twice, because `disjoint` makes conjunctions disjoint.
 Clauses: M11, M15.
 """
 
@@ -23,26 +22,26 @@ S = TypeVar("S")
 # Measured with benchmarks/bench_matching.py; half or twice as many change little.
 FEW_MAX = 8
 CROWD_MAX = 64
-# Guards stand inside guards; this bounds how deep a walk recurses for them.
+# Nodes for absent tags can nest; this bounds the depth of the recursion.
 GUARDS_MAX = 8
 
 
-# There are many nodes, and few need all they may have: these stand in until they do, never changed.
+# Most nodes need few of their containers: these shared empty ones are never changed.
 _NO_LIST: list[Any] = []
 _NO_DICT: dict[Any, Any] = {}
 
-# A lone entry needs no container, and most are alone; several fit into the smallest one.
+# Most buckets have one entry, which needs no container.
 Few: TypeAlias = Entry[S] | tuple[Entry[S], ...]
 Crowds: TypeAlias = dict[Tag, Few[S] | dict[Entry[S], None]]
 
 
 class Node(Generic[S]):
-    """A place in the tree, reached when the literals on the way to it hold.
+    """A node of the trie, reached by objects that satisfy the literals on the path to it.
 
-    `entries` end here, and `values` in step with them is what they bring. `barred` and `doubted`
-    find among them those that a tag speaks against. A crowd barred by the same tag stands apart,
-    in a node under `guarded`. `branches` leads to entries with more positive tags: few in a bucket
-    where each is asked, many in a node.
+    `entries` end here; `values` are their values, at the same index. `by_negative_tag` and
+    `by_overlap_tag` find the entries that a tag may exclude. Many entries excluded by the same tag
+    are moved to a node in `children_if_absent`. `children` leads to entries with more positive
+    tags: a few entries in a bucket, of which each is checked, or many in a node.
     """
 
     __slots__ = (
@@ -68,13 +67,13 @@ class Node(Generic[S]):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left here or further on."""
+        """Whether the node has no entries and no children."""
         return not (self.entries or self.branches or self.guarded)
 
     def gather(
         self, tags: Sequence[Tag], present: frozenset[Tag], out: list[Any], whole: bool
     ) -> None:
-        """Appends to `out` what an object with these tags matches here and further on."""
+        """Appends to `out` the matches of an object at this node and below."""
         if self.entries:
             base = len(out)
             out += self.entries if whole else self.values
@@ -98,7 +97,7 @@ class Node(Generic[S]):
         out: list[Any],
         whole: bool,
     ) -> None:
-        """Appends to `out` what an object with these tags matches where the steps lead."""
+        """Appends to `out` the matches of an object along these edges."""
         branches = self.branches
         for step in steps:
             branch = branches.get(step)
@@ -118,7 +117,7 @@ class Node(Generic[S]):
     def _strike(
         self, tags: Sequence[Tag], present: frozenset[Tag], out: list[Any], base: int
     ) -> None:
-        """Takes back from the end of `out` those of this place that a tag speaks against."""
+        """Removes from the end of `out` the entries of this node that a tag excludes."""
         struck: list[int] = []
         barred, doubted = self.barred, self.doubted
         for tag in tags:
@@ -129,14 +128,14 @@ class Node(Generic[S]):
                 struck += [entry.place for entry in crowd]
             if tag in doubted:
                 struck += [e.place for e in _each(doubted[tag]) if not e.first(present)]
-        # The last place goes first: what then moves into a gap is never itself to be struck.
+        # Highest index first: the element moved into a gap is never one to be removed.
         for place in sorted(set(struck), reverse=True) if len(struck) > 1 else struck:
             last = out.pop()
             if base + place < len(out):
                 out[base + place] = last
 
     def file(self, entry: Entry[S]) -> None:
-        """Puts an entry where its steps lead."""
+        """Adds an entry at the end of its path."""
         waiting = [(self, entry)]
         while waiting:
             node, entry = waiting.pop()
@@ -154,7 +153,7 @@ class Node(Generic[S]):
                 node.branches[step] = entry
                 continue
             bucket = (*_each(branch), entry)
-            entry.head = bucket[0].head  # One copy serves all.
+            entry.head = bucket[0].head  # Share one copy.
             if len(bucket) <= FEW_MAX:
                 node.branches[step] = bucket
             else:
@@ -163,7 +162,7 @@ class Node(Generic[S]):
                 waiting += [(child, moved) for moved in reversed(bucket)]
 
     def _end(self, entry: Entry[S]) -> None:
-        """Takes an entry whose steps end here."""
+        """Adds an entry whose path ends here."""
         node = self
         while node.guarded:
             tag = next(filter(node.guarded.__contains__, entry.negative), None)
@@ -184,7 +183,7 @@ class Node(Generic[S]):
             node._part(bars)
 
     def _part(self, tags: Tags) -> None:
-        """Moves a crowd that one of the tags bars to a node of its own, to be passed by whole."""
+        """Moves many entries excluded by the same tag to a node of their own."""
         for tag in tags:
             crowd = self.barred[tag]
             if isinstance(crowd, Entry) or len(crowd) <= CROWD_MAX:
@@ -200,13 +199,13 @@ class Node(Generic[S]):
             return
 
     def _bars(self, entry: Entry[S]) -> Tags:
-        """The tags that bar an entry and are not known to be absent here."""
+        """Returns the negative tags of an entry that are not known to be absent here."""
         if not self.guards:
             return entry.negative
         return tuple([tag for tag in entry.negative if tag not in self.guards])
 
     def remove(self, entry: Entry[S]) -> None:
-        """Takes out an entry, and the places that it leaves empty."""
+        """Removes an entry, and the nodes that become empty."""
         way: list[tuple[Node[S], Step]] = []
         node = self
         while (step := entry.step(node.depth)) is not None:
@@ -229,10 +228,10 @@ class Node(Generic[S]):
             return
         del self.branches[step]
         if not self.branches:
-            self.branches = _NO_DICT  # An emptied dictionary would keep its size.
+            self.branches = _NO_DICT  # An emptied dictionary would keep its memory.
 
     def _let_go(self, entry: Entry[S]) -> None:
-        """Takes out an entry that ends here, perhaps in a crowd apart."""
+        """Removes an entry that ends here or in a node of `children_if_absent`."""
         home = entry.node
         assert home is not None
         home._unend(entry)
@@ -253,21 +252,21 @@ class Node(Generic[S]):
 
 
 class Tree(Generic[S]):
-    """Entries by their tags, from two tops: for those of one positive tag, and those of more."""
+    """Entries by tags, with two roots: for entries of one positive tag, and of more."""
 
     __slots__ = ("ones", "twos")
 
     def __init__(self) -> None:
-        # Apart, because the first stays small and close at hand where the second grows large.
+        # Separate, because the first stays small and in the cache while the second grows large.
         self.ones: Node[S] = Node()
         self.twos: Node[S] = Node()
 
     def gather(
         self, tags: Sequence[Tag], present: frozenset[Tag], out: list[Any], whole: bool
     ) -> None:
-        """Appends to `out` what an object with these tags, in order, matches.
+        """Appends to `out` the matches of an object with these tags, which are sorted.
 
-        That is the values of subscriptions, each once; or all entries that hold, if `whole`.
+        The matches are the values of subscriptions, each once, or with `as_entries` all entries.
         """
         if self.ones.branches:
             self.ones.follow(tags, tags, present, out, whole)
@@ -275,11 +274,11 @@ class Tree(Generic[S]):
             self.twos.follow(combinations(tags, 2), tags, present, out, whole)
 
     def file(self, entry: Entry[S]) -> None:
-        """Puts an entry where its steps lead."""
+        """Adds an entry at the end of its path."""
         self._top(entry).file(entry)
 
     def remove(self, entry: Entry[S]) -> None:
-        """Takes out an entry, and the places that it leaves empty."""
+        """Removes an entry, and the nodes that become empty."""
         self._top(entry).remove(entry)
 
     def _top(self, entry: Entry[S]) -> Node[S]:
@@ -291,13 +290,13 @@ def _each(some: Entry[S] | Iterable[Entry[S]]) -> Iterable[Entry[S]]:
 
 
 def _rest(few: Few[S], entry: Entry[S]) -> Few[S]:
-    """What an entry leaves when it goes: nothing, one, or several."""
+    """Returns a bucket without an entry: empty, one entry, or several."""
     rest = tuple([other for other in _each(few) if other is not entry])
     return rest[0] if len(rest) == 1 else rest
 
 
 def _joined(crowds: Crowds[S], tags: Tags, entry: Entry[S]) -> Crowds[S]:
-    """The crowds, with an entry in those of the tags."""
+    """Adds an entry to the buckets of these tags; returns the buckets."""
     if tags and not crowds:
         crowds = {}
     for tag in tags:
@@ -313,7 +312,7 @@ def _joined(crowds: Crowds[S], tags: Tags, entry: Entry[S]) -> Crowds[S]:
 
 
 def _leave(crowds: Crowds[S], tags: Tags, entry: Entry[S]) -> None:
-    """Takes an entry out of the crowds of the tags."""
+    """Removes an entry from the buckets of these tags."""
     for tag in tags:
         crowd = crowds[tag]
         if isinstance(crowd, dict):

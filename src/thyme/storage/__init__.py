@@ -1,5 +1,6 @@
-"""Where a node's state is kept: in memory, or in an SQLite file that survives kill -9.
+"""Storage: keeps a node's state in memory, or in an SQLite file that survives kill -9.
 
-Substrates see a `Store`: shelves of records and a place for the objects' bytes. The driver commits
-after each input and before it carries out the actions, so what is acknowledged is kept (M24).
+Entry point: `store.Store`, which substrates use: tables of records, and the objects' bytes. The
+driver commits after each input and before it carries out the actions, so that acknowledged data are
+stored (M24).
 """

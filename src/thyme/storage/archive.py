@@ -1,13 +1,13 @@
-"""The archive: history in the file of an SQLite store, so that a node starts at once and stays
-small however much it looks after.
+"""History archive: history in the file of an SQLite store, for a fast start and bounded memory.
 
-What came last is indexed in memory. When that is enough for two chunks, the first half of it is
-written down as a chunk of the archive: slots and postings beside the records, which stay where they
-are. A chunk of which more than half has left is written anew, with a neighbour if there is room.
-All of it happens in the transaction of the input that causes it, so after kill -9 the archive is
-what the records are. It can always be made again from them, and is, if their number differs: then
-somebody else has changed the shelf.
-Chunks follow each other in time as objects arrive in time; where they overlap, answers are merged.
+Entry point: `ArchivedHistory`. The most recently arrived objects are indexed in memory. When they
+would fill two chunks, the first half of them is written as a chunk of the archive: its slots and
+postings; the records stay where they are. A chunk that lost more than half of its objects is
+rewritten, merged with a neighbour if both are small. All changes are part of the transaction of the
+input that causes them, so after kill -9 the archive agrees with the records. It is rebuilt from the
+records if their number differs, i.e. if another program changed the table. Chunks are in order of
+time as far as objects arrive in order; the results of overlapping chunks are merged.
+`history_chunk` encodes the chunks, `history_tables` reads and writes them.
 Clauses: M11, M14, M17, M24, M25, M29.
 """
 
@@ -34,7 +34,7 @@ Found = list[tuple[Outline, int]]
 
 
 class ArchivedHistory:
-    """A history of which the most recent arrivals are in memory."""
+    """A history with the most recently arrived objects in memory and the others in the file."""
 
     def __init__(
         self, tables: Tables, shelf: Shelf[Metadata], chunk_size: int = CHUNK_SIZE
@@ -44,7 +44,7 @@ class ArchivedHistory:
         self._chunk_size = chunk_size
         self._oldest: Metadata | None = None
         self._answered: tuple[tuple[Sequence[Conjunction], TimeFrame], Found] | None = None
-        """What was asked last, and found."""
+        """The last query and its matches."""
         self._begin()
         if len(self) != self._file.count():
             self._file.clear()
@@ -96,7 +96,7 @@ class ArchivedHistory:
         return metadata
 
     def __iter__(self) -> Iterator[Metadata]:
-        """Chunk by chunk; those that overlap are read side by side."""
+        """Yields all objects, oldest first; overlapping chunks are merged."""
         if not self._chunks:
             yield from self._recent
             return
@@ -129,7 +129,7 @@ class ArchivedHistory:
             self._oldest = best
         return self._oldest
 
-    # Questions
+    # Queries
 
     def total(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
         found = self._found(conjunctions, frame)
@@ -161,7 +161,7 @@ class ArchivedHistory:
                 times.append(held.times[slot])
                 places.append((held.times[slot], held.records[slot]))
         if places:
-            # Of what was published at the instant where the page ends, all; keys decide then.
+            # All objects published at the instant where the page ends; their keys decide then.
             least_us = sorted(times, reverse=True)[:count][-1]
             records = [record for at_us, record in places if at_us >= least_us]
             page += (metadata for _, metadata in self._file.objects(records))
@@ -181,7 +181,7 @@ class ArchivedHistory:
         return [key for _, key in sorted(found)]
 
     def _found(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> Found:
-        """The chunks with matches inside the frame, and the slots of these."""
+        """Returns the chunks with matches inside the frame, and the slots of the matches."""
         asked = (conjunctions, frame)
         if self._answered is None or self._answered[0] != asked:
             self._answered = (asked, list(self._search(conjunctions, frame)))
@@ -217,7 +217,7 @@ class ArchivedHistory:
                 yield chunk, bits
 
     def _before(self, chunk: Outline, bits: int, before: Cursor) -> int:
-        """Those of the slots that stand before a cursor."""
+        """Returns the slots, of those in `bits`, that are before a cursor."""
         if chunk.high_us < before.published_us:
             return bits
         held = self._file.slots(chunk)
@@ -232,7 +232,7 @@ class ArchivedHistory:
     # Reading
 
     def _begin(self) -> None:
-        """Reads what there is: outlines of chunks, and the records that are in none."""
+        """Loads the summaries of all chunks, and the records that are in no chunk."""
         self._recent = MemoryHistory()
         self._oldest = None
         self._answered = None
@@ -256,7 +256,7 @@ class ArchivedHistory:
     # Writing
 
     def _archive_some(self) -> None:
-        """Moves the first half of what is in memory to a chunk of its own."""
+        """Moves the first half of the objects in memory to a new chunk."""
         numbers = self._file.numbers(self._last_record, self._chunk_size)
         objects = list(self._recent)
         chunk = [(numbers[one.key], one) for one in objects if one.key in numbers]
@@ -283,7 +283,7 @@ class ArchivedHistory:
         self._object_bytes += sign * chunk.object_bytes
 
     def _take_out(self, number: int, metadata: Metadata) -> None:
-        """Marks an archived object as gone."""
+        """Marks an archived object as removed."""
         chunk, slot = self._place_of(number, metadata.published_us)
         self._count_chunk(chunk, -1)
         chunk.bury(slot, metadata)
@@ -305,11 +305,11 @@ class ArchivedHistory:
                 for slot in held.at(published_us):
                     if held.records[slot] == number:
                         return chunk, slot
-        raise AssertionError(f"record {number} is archived, but in no chunk")
+        raise AssertionError(f"record {number} is archived but in no chunk")
 
     def _shrink(self, chunk: Outline) -> None:
-        """Writes a chunk that is mostly gone anew, together with a neighbour if half a chunk will
-        do for both."""
+        """Rewrites a chunk of mostly removed objects; merges it with a neighbour if both together
+        fill at most half a chunk."""
         old = [chunk]
         ordered = sorted(self._chunks, key=lambda chunk: (chunk.low_us, chunk.number))
         at = ordered.index(chunk)

@@ -1,9 +1,9 @@
-"""Archived chunks: a few thousand objects of history in the file, as slots and postings.
+"""History chunks: the encoding of some thousands of archived objects as slots and postings.
 
-The objects of a chunk stand in its slots in the order of history. Of each slot the file has the
-time of publication and the number of the record; of each tag the slots that carry it, as a list
-where they are few and as bits where they are many. Nothing of this changes but the mark of those
-that left. Which chunks there are is the business of `archive`.
+The objects of a chunk are in its slots in the order of history. For each slot the file stores the
+publication time and the record number; for each tag the slots of its objects, as a list if they are
+few and as bits if they are many. Only the bitmap of removed objects ever changes. `history_archive`
+manages the chunks.
 Clauses: M11, M14, M17.
 """
 
@@ -21,14 +21,14 @@ from thyme.model.tags import Tag
 
 _LIST, _BITS = b"l", b"b"
 _LIST_MAX = 32
-"""Up to so many slots, a list is smaller and about as fast."""
+"""Up to this number of slots, a list is smaller than bits and about as fast."""
 
 Column = Mapping[int, int]
-"""The postings of a tag: for each chunk that has it, its slots as bits."""
+"""The postings of a tag: for each chunk in which the tag occurs, its slots as bits."""
 
 
 class Outline(msgspec.Struct, array_like=True):
-    """What is kept in memory of a chunk; `dead` are the slots of those that left, as bits."""
+    """The part of a chunk that is kept in memory; `removed_bits` are the removed slots."""
 
     number: int
     low_us: int
@@ -44,7 +44,7 @@ class Outline(msgspec.Struct, array_like=True):
         return int.from_bytes(self.dead_bytes, "little")
 
     def bury(self, slot: int, metadata: Metadata) -> None:
-        """Marks a slot whose object left."""
+        """Marks the object in a slot as removed."""
         dead = self.dead | 1 << slot
         self.dead_bytes = dead.to_bytes((dead.bit_length() + 7) // 8, "little")
         self.live -= 1
@@ -53,23 +53,23 @@ class Outline(msgspec.Struct, array_like=True):
 
 
 class Slots(msgspec.Struct, array_like=True):
-    """When the objects of a chunk were published, where their records are, and all their tags."""
+    """The publication times, record numbers and tags of a chunk's objects, as stored."""
 
     times: bytes
     records: bytes
     tags: bytes
 
     def read(self) -> OpenSlots:
-        """To look things up in."""
+        """Decodes times and record numbers."""
         return OpenSlots(array("q", self.times), array("q", self.records))
 
     def all_tags(self) -> list[str]:
-        """The tags that its objects have, or had."""
+        """Returns the tags of all objects, including removed ones."""
         return msgspec.msgpack.decode(self.tags, type=list[str])
 
 
 class OpenSlots:
-    """The slots of a chunk, to look things up in."""
+    """The decoded slots of a chunk: publication times and record numbers."""
 
     __slots__ = ("records", "times")
 
@@ -78,20 +78,20 @@ class OpenSlots:
         self.records = records
 
     def before(self, at_us: int) -> int:
-        """The slots of what was published before an instant, as bits."""
+        """Returns the slots of the objects published before an instant, as bits."""
         return (1 << bisect_left(self.times, at_us)) - 1
 
     def at(self, at_us: int) -> range:
-        """The slots of what was published at an instant."""
+        """Returns the slots of the objects published at an instant."""
         return range(bisect_left(self.times, at_us), bisect_left(self.times, at_us + 1))
 
 
 Numbered = tuple[int, Metadata]
-"""An object, after the number of its record."""
+"""A record number and its object."""
 
 
 def outline(number: int, objects: Sequence[Numbered]) -> Outline:
-    """The outline of a chunk of these objects, which are in the order of history."""
+    """Makes the summary of a chunk; `objects` must be in the order of history."""
     return Outline(
         number,
         objects[0][1].published_us,
@@ -104,7 +104,7 @@ def outline(number: int, objects: Sequence[Numbered]) -> Outline:
 
 
 def postings(objects: Sequence[Numbered]) -> dict[Tag, bytes]:
-    """For each tag, its slots as they are written."""
+    """Encodes the postings of each tag."""
     slots_by_tag: dict[Tag, list[int]] = {}
     for slot, (_, metadata) in enumerate(objects):
         for tag in metadata.tags:
@@ -113,7 +113,7 @@ def postings(objects: Sequence[Numbered]) -> dict[Tag, bytes]:
 
 
 def slots(objects: Sequence[Numbered], tags: Sequence[Tag]) -> Slots:
-    """The slots as they are written."""
+    """Encodes the slots of a chunk."""
     times = array("q", [metadata.published_us for _, metadata in objects])
     records = array("q", [number for number, _ in objects])
     return Slots(times.tobytes(), records.tobytes(), msgspec.msgpack.encode(tags))
@@ -122,14 +122,14 @@ def slots(objects: Sequence[Numbered], tags: Sequence[Tag]) -> Slots:
 def _written(slots: Sequence[int]) -> bytes:
     if len(slots) <= _LIST_MAX:
         return _LIST + array("H", slots).tobytes()
-    octets = bytearray(slots[-1] // 8 + 1)
+    bitmap = bytearray(slots[-1] // 8 + 1)
     for slot in slots:
-        octets[slot >> 3] |= 1 << (slot & 7)
-    return _BITS + octets
+        bitmap[slot >> 3] |= 1 << (slot & 7)
+    return _BITS + bitmap
 
 
 def bits_of(posting: bytes) -> int:
-    """The slots of a posting, as bits."""
+    """Decodes the slots of a posting, as bits."""
     if posting[:1] == _BITS:
         return int.from_bytes(posting[1:], "little")
     bits = 0
@@ -139,7 +139,7 @@ def bits_of(posting: bytes) -> int:
 
 
 def matches(conjunctions: Sequence[Conjunction], columns: Mapping[Tag, Column], number: int) -> int:
-    """The slots of a chunk that satisfy at least one conjunction, as bits."""
+    """Returns the slots of a chunk that satisfy any conjunction, as bits."""
     found = 0
     for conjunction in conjunctions:
         bits = -1
@@ -155,7 +155,7 @@ def matches(conjunctions: Sequence[Conjunction], columns: Mapping[Tag, Column], 
 
 
 def highest(bits: int, count: int) -> Iterator[int]:
-    """The numbers of the `count` highest bits, highest first."""
+    """Yields the numbers of the `count` highest set bits, highest first."""
     while bits and count > 0:
         top = bits.bit_length() - 1
         yield top

@@ -1,7 +1,7 @@
-"""The tables of the archive in an SQLite file: chunks are written, read and dropped here.
+"""History tables: reads and writes the chunks of the history archive in an SQLite file.
 
-Every value has a checksum, as records have. Which chunks there are, and what is in them, is the
-business of `archive`.
+Entry point: `HistoryTables`. Every value has a checksum, as records have. `history_archive` decides
+which objects are in which chunk.
 Clauses: M24, M25.
 """
 
@@ -33,7 +33,7 @@ from thyme.storage.sealing import opened, sealed
 from thyme.storage.store import Shelf
 
 SLOTS_KEPT = 32
-"""Of how many chunks the slots stay in memory: those looked at last."""
+"""The number of chunks whose slots are cached, least recently used first out."""
 _READ_MAX = 256
 
 TABLES = """
@@ -53,27 +53,27 @@ _POSTINGS = Shelf("posting", bytes)
 
 
 class Tables(Protocol):
-    """The file, as the archive uses it."""
+    """The SQLite file, as the archive uses it."""
 
     def read(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows of an answer."""
+        """Returns all rows of a query."""
         ...
 
     def write(self, statement: str, values: Sequence[object] = ()) -> None:
-        """Changes something in the transaction that is going on."""
+        """Executes a statement in the current transaction."""
         ...
 
     def write_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
-        """The same for many rows."""
+        """Executes a statement for many rows in the current transaction."""
         ...
 
     def told(self) -> AbstractContextManager[None]:
-        """Inside, what shows that the file is damaged becomes an error that names it."""
+        """Converts database errors inside the context to a `StoreError` that names the file."""
         ...
 
 
 class ArchiveFile:
-    """The archive's side of the file, and the records of its shelf."""
+    """The tables of the archive, and the records of the archived table."""
 
     def __init__(self, tables: Tables, shelf: Shelf[Metadata]) -> None:
         self._tables = tables
@@ -84,26 +84,26 @@ class ArchiveFile:
     # Records
 
     def count(self) -> int:
-        """How many records there are."""
+        """Returns the number of records."""
         query = "SELECT count(*) FROM record WHERE shelf = ?"
         count: int = self._tables.read(query, (self._shelf.name,))[0][0]
         return count
 
     def records(self, after: int, count: int) -> list[Numbered]:
-        """The records that follow a number."""
+        """Returns the `count` records that follow a record number."""
         query = "SELECT id, key, value FROM record WHERE +shelf = ? AND id > ? ORDER BY id LIMIT ?"
         with self._tables.told():
             rows = self._tables.read(query, (self._shelf.name, after, count))
             return [(number, self._decoded(key, value)) for number, key, value in rows]
 
     def numbers(self, after: int, count: int) -> dict[Key, int]:
-        """The same by key, without reading them."""
+        """Returns the numbers, by key, of the `count` records that follow a record number."""
         query = "SELECT id, key FROM record WHERE +shelf = ? AND id > ? ORDER BY id LIMIT ?"
         rows = self._tables.read(query, (self._shelf.name, after, count))
         return {Key.parse(key): number for number, key in rows}
 
     def look_up(self, key: Key, last: int) -> Numbered | None:
-        """The object with this key, if its record has a number up to the last."""
+        """Returns the object with this key if its record number is at most `last`."""
         query = "SELECT id, value FROM record WHERE shelf = ? AND key = ? AND id <= ?"
         name = str(key)
         for number, value in self._tables.read(query, (self._shelf.name, name, last)):
@@ -112,21 +112,21 @@ class ArchiveFile:
         return None
 
     def objects(self, numbers: Sequence[int]) -> list[Numbered]:
-        """The objects of some records, in the same order."""
+        """Loads the objects of some records, in the same order."""
         found: dict[int, Metadata] = {}
         for start in range(0, len(numbers), _READ_MAX):
             some = numbers[start : start + _READ_MAX]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT id, key, value FROM record WHERE id IN ({marks})"
+            placeholders = ",".join("?" * len(some))
+            query = f"SELECT id, key, value FROM record WHERE id IN ({placeholders})"
             with self._tables.told():
                 for number, key, value in self._tables.read(query, some):
                     found[number] = self._decoded(key, value)
                 if missing := [number for number in some if number not in found]:
-                    raise sqlite3.DatabaseError(f"record {missing[0]} is archived, but not there")
+                    raise sqlite3.DatabaseError(f"record {missing[0]} is archived but missing")
         return [(number, found[number]) for number in numbers]
 
     def objects_of(self, chunk: Outline, at_once: int = _READ_MAX) -> Iterator[Numbered]:
-        """The objects of a chunk, oldest first."""
+        """Yields the objects of a chunk, oldest first."""
         dead, records = chunk.dead, self.slots(chunk).records
         first = (~dead & dead + 1).bit_length() - 1
         living = (records[slot] for slot in range(first, chunk.size) if not dead >> slot & 1)
@@ -139,12 +139,12 @@ class ArchiveFile:
     # Chunks
 
     def marks(self) -> tuple[int, int]:
-        """The number of the last record that was archived, and how many chunks were made."""
+        """Returns the number of the last archived record, and of chunks ever written."""
         rows = self._tables.read("SELECT record, chunks_made FROM archived")
         return rows[0] if rows else (0, 0)
 
     def outlines(self) -> list[Outline]:
-        """All chunks, in the order they were made."""
+        """Loads the summaries of all chunks, in order of creation."""
         with self._tables.told():
             return [
                 msgspec.msgpack.decode(opened(_OUTLINES, str(number), value), type=Outline)
@@ -152,7 +152,7 @@ class ArchiveFile:
             ]
 
     def column(self, tag: Tag, first: int, last: int) -> Column:
-        """The postings of a tag in some chunks."""
+        """Loads the postings of a tag in a range of chunks."""
         query = "SELECT chunk, value FROM posting WHERE tag = ? AND chunk BETWEEN ? AND ?"
         with self._tables.told():
             return {
@@ -161,7 +161,7 @@ class ArchiveFile:
             }
 
     def slots(self, chunk: Outline) -> OpenSlots:
-        """The slots of a chunk."""
+        """Returns the decoded slots of a chunk, from the cache or the file."""
         held = self._open_slots.get(chunk.number)
         if held is None:
             held = self._open_slots[chunk.number] = self._written_slots(chunk).read()
@@ -172,7 +172,7 @@ class ArchiveFile:
         return held
 
     def write_chunk(self, chunk: Outline, objects: Sequence[Numbered]) -> None:
-        """Writes a chunk of these objects, which are in the order of history."""
+        """Writes a chunk; `objects` must be in the order of history."""
         number = chunk.number
         written = postings(objects)
         rows = (
@@ -186,19 +186,19 @@ class ArchiveFile:
         self.write_outline(chunk)
 
     def write_outline(self, chunk: Outline) -> None:
-        """Notes what is left of a chunk."""
+        """Writes the summary of a chunk."""
         value = sealed(_OUTLINES, str(chunk.number), msgspec.msgpack.encode(chunk))
         self._tables.write("REPLACE INTO chunk VALUES (?, ?)", (chunk.number, value))
 
     def write_marks(self, last_record: int, chunks_made: int) -> None:
-        """See `marks`."""
+        """Writes the number of the last archived record, and of chunks ever written."""
         self._tables.write("REPLACE INTO archived VALUES (0, ?, ?)", (last_record, chunks_made))
-        # SQLite numbers a record by the highest number there is: this one keeps later ones above
-        # the last that was archived, even if all others go.
+        # SQLite numbers a new record after the highest existing one. This record keeps new numbers
+        # above the last archived one, even if all other records are removed.
         self._tables.write("REPLACE INTO record (shelf, key, value) VALUES ('archived', '', x'')")
 
     def drop(self, chunk: Outline) -> None:
-        """Forgets a chunk; the records stay."""
+        """Deletes a chunk; its records remain."""
         rows = ((tag, chunk.number) for tag in self._written_slots(chunk).all_tags())
         self._tables.write_many("DELETE FROM posting WHERE tag = ? AND chunk = ?", rows)
         for table in ("slots", "chunk"):
@@ -206,7 +206,7 @@ class ArchiveFile:
         self._open_slots.pop(chunk.number, None)
 
     def clear(self) -> None:
-        """Forgets the whole archive; the records stay."""
+        """Deletes the whole archive; the records remain."""
         for name in NAMES:
             self._tables.write(f"DELETE FROM {name}")
         self._open_slots.clear()
@@ -218,23 +218,23 @@ class ArchiveFile:
             value = values[0] if values else None
             return msgspec.msgpack.decode(opened(_SLOTS, str(chunk.number), value), type=Slots)
 
-    # Life spans
+    # Expiry
 
     def first_end_us(self) -> int | None:
-        """When the first life span of an archived object ends."""
+        """Returns when the next archived object expires."""
         end_us: int | None = self._tables.read("SELECT min(at_us) FROM life_end")[0][0]
         return end_us
 
     def ended(self, now_us: int) -> list[Metadata]:
-        """The archived objects whose life span is over."""
+        """Returns the archived objects that have expired."""
         rows = self._tables.read("SELECT record FROM life_end WHERE at_us <= ?", (now_us,))
         return [metadata for _, metadata in self.objects([number for (number,) in rows])]
 
     def add_ends(self, ends: Iterable[tuple[int, int]]) -> None:
-        """When life spans end, and of which records."""
+        """Adds pairs of an expiry time and a record number."""
         self._tables.write_many("INSERT INTO life_end VALUES (?, ?)", ends)
 
     def remove_end(self, at_us: int, number: int) -> None:
-        """One that need not be waited for."""
+        """Removes the expiry time of a record."""
         query = "DELETE FROM life_end WHERE at_us = ? AND record = ?"
         self._tables.write(query, (at_us, number))

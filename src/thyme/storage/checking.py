@@ -1,10 +1,9 @@
-"""Checking: the thorough check of a large file, beside its use.
+"""Integrity check: checks a large store file in the background while the node uses it.
 
-To compare every index with its table takes seconds for a million records, which a node that starts
-need not wait for: that the pages hang together was checked before, unless there are too many, and
-records have checksums.
-What is found is told at the next commit.
-Clause: M25.
+Entry point: `IntegrityCheck`. Comparing every index with its table takes seconds for a million
+records. A starting node need not wait for it: the page structure was checked at the start, unless
+the file is very large, and records have checksums. The store raises the result at its next commit.
+Clauses: M25.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ _PIECE_BYTES = 2**20
 
 
 def read_ahead(path: Path) -> None:
-    """Brings a file into memory from its beginning to its end, which a disk does ten times faster
-    than page by page in the order in which they are checked."""
+    """Loads a file into the page cache by sequential reading, ten times faster than in the order of
+    the check."""
     with path.open("rb", buffering=0) as file:
         while file.read(_PIECE_BYTES):
             pass
 
 
 class Checking:
-    """A check that goes on; `verdict` says what is wrong, once that is known."""
+    """A running check; `problem` describes the damage once it is found."""
 
     def __init__(self, path: Path) -> None:
         self.verdict = ""
@@ -38,7 +37,7 @@ class Checking:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it, done or not."""
+        """Stops the check, finished or not."""
         self._stopped = True
         while self._thread.is_alive():
             if self._connection is not None:
@@ -47,7 +46,7 @@ class Checking:
             self._thread.join(0.05)
 
     def _run(self) -> None:
-        with suppress(OSError, AttributeError):  # whoever uses the file goes first
+        with suppress(OSError, AttributeError):  # the node has priority
             os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
         uri = f"{self._path.resolve().as_uri()}?mode=ro"
         try:

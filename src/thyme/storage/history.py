@@ -1,8 +1,8 @@
-"""History as a store keeps it: what a broker looks after, found by key, by tags and time, by age.
+"""History: the metadata stored by a broker, indexed by key, by tags and time, and by expiry.
 
-`Store.history` gives the one that suits the store: all of it in memory, or most of it in the file
-(`archive`). Both answer alike. They index the records of one shelf; putting a record on the shelf,
-and taking it off, is left to the catalogue, in the same commit.
+Entry points: the interface `History` and its in-memory implementation `MemoryHistory`; the one of
+the SQLite store is `sqlite.history_archive`. `Store.open_history` returns the store's. A history
+indexes the records of one table; the catalogue puts and removes the records, in the same commit.
 Clauses: M11, M14, M17, M29.
 """
 
@@ -21,28 +21,28 @@ from thyme.query.history import HistoryIndex
 
 
 class History(Protocol):
-    """What every history does."""
+    """The interface of every history."""
 
     @property
     def summary_bytes(self) -> int:
-        """How much the summaries of all objects take."""
+        """The total size of the summaries of all objects."""
         ...
 
     @property
     def object_bytes(self) -> int:
-        """How much the objects themselves take."""
+        """The total size of all objects."""
         ...
 
     def add(self, metadata: Metadata) -> bool:
-        """Takes a new object in, whose record was put just now."""
+        """Adds a new object, whose record was just put; returns False if its key exists."""
         ...
 
     def remove(self, key: Key) -> Metadata | None:
-        """Forgets an object, whose record is removed next (M14); None if it is not there."""
+        """Removes and returns an object, before its record is removed (M14); None if unknown."""
         ...
 
     def get(self, key: Key) -> Metadata | None:
-        """The object with this key, if it is there."""
+        """Returns the object with this key, or None."""
         ...
 
     def __len__(self) -> int: ...
@@ -54,11 +54,11 @@ class History(Protocol):
         ...
 
     def oldest(self) -> Metadata | None:
-        """The first of them."""
+        """Returns the oldest object, or None."""
         ...
 
     def total(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
-        """How many objects inside the frame satisfy at least one conjunction (M17)."""
+        """Counts the objects inside the frame that satisfy any conjunction (M17)."""
         ...
 
     def latest(
@@ -68,20 +68,20 @@ class History(Protocol):
         count: int,
         before: Cursor | None = None,
     ) -> list[Metadata]:
-        """The `count` most recent matches that stand before the cursor, newest first (M17)."""
+        """Returns the `count` most recent matches before the cursor, newest first (M17)."""
         ...
 
     def next_end_us(self) -> int | None:
-        """When the first life span ends, or earlier (M29)."""
+        """Returns when the next object expires, or an earlier instant (M29)."""
         ...
 
     def ended(self, now_us: int) -> list[Key]:
-        """Whose life span is over, first ended first; the caller removes them."""
+        """Returns the keys of expired objects, earliest first; the caller removes the objects."""
         ...
 
 
 class MemoryHistory(HistoryIndex):
-    """History in memory: the index, with what the objects weigh and when they end."""
+    """History in memory: the index, with total sizes and a queue of expiry times."""
 
     def __init__(self, objects: Iterable[Metadata] = ()) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class MemoryHistory(HistoryIndex):
         if metadata is not None:
             self.summary_bytes -= len(metadata.summary)
             self.object_bytes -= metadata.size
-            # Removed objects leave their entry here; such entries must not outnumber the living.
+            # Removed objects leave their entry here; compact before such entries are the majority.
             if len(self._life_ends) > 2 * len(self) + 64:
                 self._life_ends = [entry for entry in self._life_ends if entry[1] in self]
                 heapq.heapify(self._life_ends)

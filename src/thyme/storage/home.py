@@ -1,6 +1,7 @@
-"""Home: who a node is and in which world, as its store remembers.
+"""Node profile: the identifier and the world of a node, as kept in its store.
 
-One file a world, in a directory; in the file, the world's description and the node's name.
+Entry points: `load_profile`, `save_profile`. A directory has one store file per world; each file
+contains the world's description and the node's identifier.
 Clauses: M21, M24.
 """
 
@@ -24,14 +25,14 @@ _NODE = Shelf("node", bytes)
 
 
 class Home(msgspec.Struct, frozen=True):
-    """A node's name, and the world it is in."""
+    """A node's identifier and its world."""
 
     world: WorldInfo
     node_id: NodeId
 
 
 def load_home(store: Store) -> Home | None:
-    """What the store remembers; None if it is new."""
+    """Loads the profile from a store; None if the store is new."""
     for _, world in store.load(_WORLD):
         for _, node_id in store.load(_NODE):
             return Home(world, NodeId(node_id))
@@ -39,20 +40,20 @@ def load_home(store: Store) -> Home | None:
 
 
 def keep_home(store: Store, home: Home) -> None:
-    """Lets the store remember."""
+    """Saves a profile to a store."""
     store.put(_WORLD, "info", home.world)
     store.put(_NODE, "id", home.node_id)
     store.commit()
 
 
 def file_of(directory: Path, name: str) -> Path:
-    """A file for a world: readable, and different for different names."""
+    """Returns the path of a world's store file: readable, and unique for the world's name."""
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
     return directory / f"{readable}-{sha256(name.encode()).hexdigest()[:8]}{_SUFFIX}"
 
 
 def worlds_in(directory: Path) -> list[WorldInfo]:
-    """The worlds kept in a directory, by name."""
+    """Lists the worlds stored in a directory, by name."""
     paths = sorted(directory.glob(f"*{_SUFFIX}"))
     found = [info for path in paths for info in read_shelf(path, _WORLD)]
     return sorted(found, key=lambda info: info.name)

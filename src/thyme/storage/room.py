@@ -1,10 +1,10 @@
-"""Room: whether the disk takes more.
+"""Disk reserve: decides whether the disk has enough free space for another object.
 
-A node must be able to refuse before it has changed anything, for inputs share a commit and the node
-goes on from what it has in memory. So a reserve is left free: objects are refused once they would
-cut into it, and it serves for what must go on, such as deletes, subscriptions and the log.
-What is put takes its size twice for a while, in the log and in the file. What was freed inside the
-file is used again, so that deleting makes room though the file does not shrink.
+Entry point: `DiskReserve.fits`. A node must reject an object before it changes any state, because
+inputs share a commit and the node continues with its state in memory. Therefore part of the disk is
+kept free: objects that would use it are rejected; deletes, subscriptions and the log may use it.
+New data takes its size twice for a while, in the log and in the file. Pages freed inside the file
+are reused, so deleting frees space although the file does not shrink.
 Clauses: M24, M25.
 """
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 RESERVE_BYTES = 32 * 2**20
 _EACH_BYTES = 4 * 2**10
-"""What an object takes beside its bytes: its record, in the indexes, in pages half full."""
+"""Overhead of an object: its record, index entries, and half-filled pages."""
 
 
 class Room:
-    """The free space beside a store."""
+    """The free disk space of a store's directory, minus a reserve."""
 
     def __init__(self, directory: Path, reserve_bytes: int = RESERVE_BYTES) -> None:
         self._directory = directory
@@ -28,16 +28,16 @@ class Room:
         self._pending_bytes = 0
 
     def take(self, octets: int) -> None:
-        """Something was put that is not committed, and so perhaps not on the disk yet."""
+        """Counts uncommitted data, which may not be on the disk yet."""
         self._pending_bytes += octets + _EACH_BYTES
 
     def taken(self) -> None:
-        """It is committed."""
+        """Resets the uncommitted data after a commit."""
         self._pending_bytes = 0
 
     def has(self, octets: int, reusable_bytes: Callable[[], int]) -> bool:
-        """Whether so many bytes more leave the reserve whole; half of it, if the file has what was
-        freed to put them in, and only the log must grow."""
+        """Whether new data leaves the reserve free; half of the reserve, if the data fits into free
+        pages of the file and only the log grows."""
         disk = os.statvfs(self._directory)
         free_bytes = disk.f_bavail * disk.f_frsize
         octets += _EACH_BYTES

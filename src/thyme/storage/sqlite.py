@@ -1,9 +1,10 @@
-"""The store in an SQLite file.
+"""SQLite store: keeps a node's records and object bytes in an SQLite file.
 
-Write-ahead log, one user at a time, one transaction per input, on the disk before it counts as
-committed. Records are MessagePack, as on the wire. The file names its kind and version, so that a
-foreign or damaged file is refused with words, and never written to. A large file is checked for the
-worst at once, and for the rest while it is in use (`checking`).
+Entry point: `SqliteStore`. The file uses a write-ahead log and belongs to one process at a time;
+each input is one transaction, synced to disk on commit. Records are MessagePack, as on the wire.
+The file header has an application id and a version; a foreign or damaged file is rejected with an
+error and never written to. A large file gets a quick check at the start and a full one in the
+background (`integrity_check`).
 Clauses: M24, M25, E5.
 """
 
@@ -34,7 +35,7 @@ _CHECKED_AT_ONCE_BYTES = 32 * 2**20
 _CHECKED_QUICKLY_BYTES = 512 * 2**20
 _CACHE_KIB = 8 * 2**10
 _LOG_BYTES_MAX = 8 * 2**20
-"""To so much the log is cut back after a large object."""
+"""The log is truncated to this size after a large object."""
 R = TypeVar("R")
 
 _RECORDS = """
@@ -65,7 +66,7 @@ COMMIT;
 
 
 class SqliteStore:
-    """A store that survives the end of the process, however it ends."""
+    """A store that survives the end of the process, including kill -9."""
 
     durable = True
 
@@ -111,7 +112,7 @@ class SqliteStore:
         with self.told():
             row = self._db.execute("SELECT value FROM data WHERE key = ?", (key,)).fetchone()
             if row is not None and not isinstance(row[0], bytes):
-                raise sqlite3.DatabaseError(f"the bytes of {key} are none")
+                raise sqlite3.DatabaseError(f"the data of {key} are not bytes")
         return None if row is None else row[0]
 
     def remove_data(self, key: str) -> None:
@@ -135,7 +136,7 @@ class SqliteStore:
         for connection in reversed(self._connections):
             connection.close()
 
-    # The tables, for this room
+    # Access to the database, for this package
 
     def read(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self.told():
@@ -153,7 +154,7 @@ class SqliteStore:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Turns what SQLite or the file system says into one error that names the file."""
+        """Converts errors of SQLite and the file system to a `StoreError` that names the file."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -164,7 +165,7 @@ class SqliteStore:
             raise self._error(str(error)) from error
 
     def _reusable_bytes(self) -> int:
-        """What was freed inside the file."""
+        """Returns the size of the free pages inside the file."""
         pages: int = self._db.execute("PRAGMA freelist_count").fetchone()[0]
         page_bytes: int = self._db.execute("PRAGMA page_size").fetchone()[0]
         return pages * page_bytes
@@ -179,18 +180,18 @@ class SqliteStore:
         return connection
 
     def _take_lock(self) -> None:
-        """Keeps all others from writing, until this process ends in whatever way; the lock is a
-        file of its own, so that others may still read."""
+        """Prevents other processes from writing until this process ends; the lock is a separate
+        file, so that others can still read."""
         lock = self._connect(self._path.with_name(self._path.name + ".lock"))
         lock.execute("BEGIN EXCLUSIVE")
 
     def _open(self) -> None:
-        """Makes sure that the file is sound and one of ours, or makes it so if it is new."""
+        """Checks that the file is an undamaged store of Thyme; creates a new one if needed."""
         size = self._path.stat().st_size if self._path.exists() else 0
         if size:
             self._refuse_foreign(size)
         self._db = self._connect(self._path)
-        # A process that died while making the file may have left it empty.
+        # A process killed while it created the file may have left an empty one.
         if not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             self._db.executescript(_SCHEMA)
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -208,7 +209,7 @@ class SqliteStore:
             self._checking = Checking(self._path)
 
     def _check(self, how: str) -> None:
-        """All but the objects' bytes, which have digests of their own (M19)."""
+        """Checks all tables but the objects' bytes, which have digests (M19)."""
         tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'data'"
         for (table,) in self._db.execute(tables).fetchall():
             verdict = self._db.execute(f"PRAGMA {how}({table})").fetchone()[0]
@@ -216,7 +217,7 @@ class SqliteStore:
                 raise sqlite3.DatabaseError(verdict)
 
     def _refuse_foreign(self, size: int) -> None:
-        """Reads the header by hand: SQLite itself would tidy up somebody else's file."""
+        """Checks the header without SQLite, which might modify a foreign file."""
         with self._path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
         if not header.startswith(b"SQLite format 3\0") or len(header) < _HEADER_BYTES:
@@ -226,13 +227,13 @@ class SqliteStore:
             for start, end in ((16, 18), (60, 64), (68, 72))
         )
         if application != APPLICATION_ID:
-            raise StoreError(f"{self._path} is an SQLite file, but not one of Thyme's")
+            raise StoreError(f"{self._path} is an SQLite file, but not a store of Thyme")
         if version not in (1, SCHEMA_VERSION):
             raise StoreError(
                 f"{self._path} has version {version}, this Thyme reads {SCHEMA_VERSION}"
             )
         if size % (page if page > 1 else 65_536):
-            raise sqlite3.DatabaseError("the file was cut off")
+            raise sqlite3.DatabaseError("the file is truncated")
 
     def _error(self, what: str) -> StoreError:
         return StoreError(
@@ -242,10 +243,10 @@ class SqliteStore:
 
 
 def read_shelf(path: Path, shelf: Shelf[R]) -> list[R]:
-    """The records of one shelf of a file that somebody else may be using; nothing is changed."""
+    """Reads the records of one table of a file that another process may be using."""
     try:
         logs = (path.with_name(path.name + ending) for ending in ("-wal", "-journal"))
-        # Without a log nobody is writing, and SQLite need leave no files of its own behind.
+        # Without a log no process is writing, and SQLite need not create files of its own.
         mode = "mode=ro" if any(log.exists() for log in logs) else "mode=ro&immutable=1"
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=0.2)
         try:
@@ -267,8 +268,6 @@ def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise StoreError(
-            f"{directory} is a file; a directory is needed to keep stores in"
-        ) from error
+        raise StoreError(f"{directory} is a file; a directory is needed for stores") from error
     except OSError as error:
         raise StoreError(f"the directory {directory} cannot be made: {error.strerror}") from error

@@ -1,7 +1,8 @@
-"""The store as substrates see it, and the one in memory.
+"""Store: the storage interface of substrates, and its in-memory implementation.
 
-A shelf holds records of one type under text keys, in the order they were put. Object bytes lie
-apart, since they are read one at a time and may be large.
+A table has records of one type under text keys, in the order in which they were put. The bytes of
+objects are stored separately, because they are read one at a time and may be large. The store on
+disk is `sqlite.store`.
 """
 
 from __future__ import annotations
@@ -18,65 +19,65 @@ R = TypeVar("R")
 
 
 class Shelf(msgspec.Struct, Generic[R], frozen=True):
-    """The name of a shelf and the type of the records on it."""
+    """The name of a table and the type of its records."""
 
     name: str
     record: type[R]
 
 
 class Store(Protocol):
-    """What every store does."""
+    """The interface of every store."""
 
     @property
     def durable(self) -> bool:
-        """Whether what is committed survives the end of the process."""
+        """Whether committed data survive the end of the process."""
         ...
 
     def put(self, shelf: Shelf[R], key: str, record: R) -> None:
-        """Puts a record; one with the same key is replaced."""
+        """Puts a record; replaces one with the same key."""
         ...
 
     def remove(self, shelf: Shelf[R], key: str) -> None:
-        """Removes a record; one that is not there is no error."""
+        """Removes a record; no effect if the key is unknown."""
         ...
 
     def load(self, shelf: Shelf[R]) -> Iterator[tuple[str, R]]:
-        """All records of a shelf, in the order they were first put."""
+        """Yields keys and records of a table, in the order in which they were first put."""
         ...
 
     def history(self, shelf: Shelf[Metadata]) -> History:
-        """The records of a shelf as history. One shelf of a store is used so; its records are put
-        and removed by whoever has this."""
+        """Opens the records of a table as history, for one table of a store; the caller puts and
+        removes the records."""
         ...
 
     def put_data(self, key: str, data: bytes) -> None:
-        """Keeps an object's bytes."""
+        """Stores an object's bytes."""
         ...
 
     def data(self, key: str) -> bytes | None:
-        """An object's bytes, or None."""
+        """Returns an object's bytes, or None."""
         ...
 
     def remove_data(self, key: str) -> None:
-        """Frees an object's bytes."""
+        """Removes an object's bytes."""
         ...
 
     def has_room(self, octets: int) -> bool:
-        """Whether so many bytes more may be put. Where there is no room, what is small or takes
-        something away may still be put, and nothing else."""
+        """Whether an object of this size may be put. If not, only small records and records of
+        removals may still be put."""
         ...
 
     def commit(self) -> None:
-        """Makes all changes since the last commit permanent, together."""
+        """Commits all changes since the last commit, atomically."""
         ...
 
     def close(self) -> None:
-        """Ends the use of the store; call `commit` before, for what is to stay."""
+        """Closes the store; uncommitted changes are lost."""
         ...
 
 
 class MemoryStore:
-    """A store that ends with the process."""
+    """A store in memory, lost when the process ends."""
 
     durable = False
 
@@ -109,7 +110,7 @@ class MemoryStore:
         return True
 
     def commit(self) -> None:
-        """Nothing to do: memory is as permanent as it gets here."""
+        """No effect: memory needs no commit."""
 
     def close(self) -> None:
-        """Keeps everything: a node that restarts with its memory finds it again."""
+        """No effect: a simulated node that restarts with its memory uses the store again."""

@@ -1,8 +1,8 @@
-"""Messages ↔ bytes: one schema, versioned, readable from any language with MessagePack.
+"""Codec of messages between nodes: a versioned MessagePack schema (docs/wire.md).
 
-A packet is one byte of version and one MessagePack array: the message's number, then its fields
-(docs/wire.md). `decode` is the only way in; whatever the bytes, it returns a valid message or
-raises `DecodeError`.
+A packet is one version byte and one MessagePack array: the message's number, then its fields.
+Entry points: `encode` and `decode`. For any bytes, `decode` returns a valid message or raises
+`DecodeError`. Requests of applications are encoded by `app_rpc`.
 Clauses: M25, I24.
 """
 
@@ -22,18 +22,18 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:
-    """The packet of a message."""
+    """Encodes a message as a packet."""
     return _PREFIX + _encoder.encode(message)
 
 
 def decode(packet: bytes) -> Message:
-    """The message of a packet; raises nothing but `DecodeError`."""
+    """Decodes a packet; raises only `DecodeError`."""
     if not packet:
-        raise DecodeError("empty", "a packet has at least a version")
+        raise DecodeError("empty", "a packet needs at least a version byte")
     if len(packet) > PACKET_BYTES_MAX:
         raise DecodeError("oversized", f"{len(packet)} bytes")
     if packet[0] != VERSION:
-        raise DecodeError("version", f"we speak {VERSION}, this is {packet[0]}")
+        raise DecodeError("version", f"expected version {VERSION}, got {packet[0]}")
     try:
         return _decoder.decode(memoryview(packet)[1:])
     except msgspec.ValidationError as error:
@@ -43,5 +43,5 @@ def decode(packet: bytes) -> Message:
 
 
 def size_of(message: Message) -> int:
-    """How many bytes a message takes on the wire."""
+    """Returns the size of a message's packet in bytes."""
     return 1 + len(_encoder.encode(message))

@@ -1,13 +1,14 @@
-"""Requests and what a node tells ↔ bytes: for applications in another process than their node.
+"""Codec of application requests and node events, for applications in a process of their own.
 
-A frame is one MessagePack array: the name of what it is, then its fields. `Finished` says also
-what kind of value it brings. Both readers raise nothing but `DecodeError`, whatever the bytes.
+A frame is one MessagePack array: the name of its type, then its fields. A `Finished` frame also
+names the type of its value. For any bytes, `decode_request` and `decode_event` return a valid value
+or raise `DecodeError`. Messages between nodes are encoded by `codec`.
 Clauses: M25.
 """
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -17,23 +18,57 @@ from thyme.model.subscriptions import check_conjunctions
 from thyme.model.tags import check_tags
 from thyme.protocol.requests import (
     Begun,
+    CatchUp,
+    CaughtUp,
+    Delete,
+    Failed,
     Finished,
     Found,
     Held,
     Insert,
     KnownObject,
+    ListSubscriptions,
+    LookUp,
     More,
+    Notified,
+    Pause,
     Request,
+    Resume,
+    Retrieve,
     Search,
     Subscribe,
+    SubscriptionOver,
+    Take,
     Told,
+    Unsubscribe,
 )
 
 FRAME_BYTES_MAX = 512 * 2**20
 COUNT_MAX = 100_000
 
-_REQUESTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Request)}
-_TOLD: dict[str, Any] = {kind.__name__: kind for kind in get_args(Told) if kind is not Finished}
+# The names in frames are independent of the names of the classes.
+_REQUESTS: dict[str, Any] = {
+    "Insert": Insert,
+    "Delete": Delete,
+    "Subscribe": Subscribe,
+    "Resume": Resume,
+    "CatchUp": CatchUp,
+    "More": More,
+    "Unsubscribe": Unsubscribe,
+    "Search": Search,
+    "Retrieve": Retrieve,
+    "LookUp": LookUp,
+    "ListSubscriptions": ListSubscriptions,
+    "Take": Take,
+    "Pause": Pause,
+}
+_TOLD: dict[str, Any] = {
+    "Failed": Failed,
+    "Notified": Notified,
+    "CaughtUp": CaughtUp,
+    "SubscriptionOver": SubscriptionOver,
+}
+_NAMES = {kind: name for name, kind in (_REQUESTS | _TOLD).items()}
 _VALUES: dict[str, Any] = {
     "key": Key,
     "begun": Begun,
@@ -72,12 +107,12 @@ _decoders = {
 
 
 def encode_request(request: Request) -> bytes:
-    """The frame of a request."""
-    return _encode((type(request).__name__, request))
+    """Encodes a request as a frame."""
+    return _encode((_NAMES[type(request)], request))
 
 
 def decode_request(frame: bytes) -> Request:
-    """The request of a frame."""
+    """Decodes a frame to a request."""
     request: Request = _decoded(_REQUESTS, _read(frame, _frames))
     try:
         _check(request)
@@ -87,15 +122,15 @@ def decode_request(frame: bytes) -> Request:
 
 
 def encode_told(told: Told) -> bytes:
-    """The frame of something that a node tells."""
+    """Encodes an event of a node as a frame."""
     if isinstance(told, Finished):
         answer = (told.ask, _KINDS[type(told.value)], told.value)
         return _encode(("Finished", answer))
-    return _encode((type(told).__name__, told))
+    return _encode((_NAMES[type(told)], told))
 
 
 def decode_told(frame: bytes) -> Told:
-    """What a frame tells."""
+    """Decodes a frame to an event."""
     found = _read(frame, _frames)
     if found.name != "Finished":
         told: Told = _decoded(_TOLD, found)
@@ -103,17 +138,17 @@ def decode_told(frame: bytes) -> Told:
     answer: _Answer = _read(found.body, _answers)
     kind = _VALUES.get(answer.kind, _VALUES)
     if kind is _VALUES:
-        raise DecodeError("invalid", f"no value is called {answer.kind[:20]!r}")
+        raise DecodeError("invalid", f"unknown value type {answer.kind[:20]!r}")
     return Finished(answer.ask, _read(answer.value, _decoders[kind]))
 
 
 def _check(request: Request) -> None:
-    """What an application's own inputs would have refused."""
+    """Raises `InputError` for arguments that the Python API would reject."""
     match request:
         case Insert():
             check_tags(request.tags)
             if request.copies < 1 or (request.life_us is not None and request.life_us < 1):
-                raise InputError("an object has a copy and a life")
+                raise InputError("copies and ttl_us must be at least 1")
         case Subscribe():
             check_conjunctions(request.conjunctions)
             _check_count(request.batch)
@@ -132,7 +167,7 @@ def _check_count(count: int) -> None:
 def _decoded(kinds: dict[str, Any], frame: _Frame) -> Any:
     kind = kinds.get(frame.name)
     if kind is None:
-        raise DecodeError("invalid", f"nothing is called {frame.name[:20]!r}")
+        raise DecodeError("invalid", f"unknown frame type {frame.name[:20]!r}")
     return _read(frame.body, _decoders[kind])
 
 
