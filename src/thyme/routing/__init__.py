@@ -1,7 +1,8 @@
-"""Routing: how a message gets to where it belongs, over several hops.
+"""Multi-hop routing of messages between nodes.
 
-A `Relay` wraps a node and a routing into one node: inside it messages go to anybody, outside they
-go from neighbour to neighbour. `Dsdv` is the routing of distance vectors.
+`RoutedNode` wraps a node so that it can send to any node; a `Routing` forwards its packets from
+neighbour to neighbour. `dsdv` is the routing protocol of ES and LS, `flooding` sends a message to
+all nodes, and `cells` is the geographic routing of Thyme-DCS.
 Clauses: R1–R3.
 """
 

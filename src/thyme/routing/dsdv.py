@@ -1,10 +1,11 @@
-"""DSDV: each node tells its neighbours how far everybody is, and goes where it is least far.
+"""DSDV: destination-sequenced distance-vector routing (Perkins and Bhagwat, 1994).
 
-Destination-sequenced distance vectors (Perkins and Bhagwat, 1994), with the timing and the habits
-of the implementation in ns-3, so that its control traffic is what evaluations with ns-3 have seen:
-a full dump every quarter of a minute, and a small update soon after most updates heard. Repeating
-an update whose news was not passed on yet takes the news back; it will be news again at the next
-update. Loops are prevented where ns-3 leaves them to time: see `thyme.routing.table`.
+Entry point: `Dsdv`. Timing and update rules are those of the implementation in ns-3, so that the
+control traffic is comparable with evaluations that used ns-3: a full dump every 15 s, and a small
+update shortly after most received updates. A pending update is cancelled when a neighbour repeats
+it first (as in ns-3); it becomes pending again with the next update. ns-3 lets routing loops time
+out; here they are prevented, see `thyme.routing.dsdv.routing_table`. Pending updates are kept by
+`pending_updates`, packets without a route by `packet_buffer`.
 Clauses: R1, R2, R3.
 """
 
@@ -24,7 +25,7 @@ from thyme.routing.waiting import Waiting
 
 
 class Dsdv:
-    """The routes of one node."""
+    """DSDV on one node; a `Routing`."""
 
     control = RouteUpdate
     timers = (DumpDue, NewsDue, SettleDue, WaitingDue)
@@ -48,28 +49,28 @@ class Dsdv:
         self._news_timer_us: int | None = None
         self._settle_timer_us: int | None = None
         self.traffic = Traffic()
-        # The way from an update that teaches nothing must be short.
+        # Bound methods: most updates change nothing and must be processed quickly.
         self._find = self._table.routes.get
         self._note = self._desk.heard.append
         self._fresh = self._desk.fresh
 
     def start(self, now_us: int) -> None:
-        """The node came up: its sequence number is higher than any of an earlier life."""
+        """Starts with a sequence number higher than any of an earlier incarnation."""
         self._sequence = 2 * max(0, now_us // self._config.lives_apart_us)
         self._outbox.set_timer(DumpDue(), now_us + self._draw(self._config.first_dump_us_max))
 
     def next_hop(self, destination: NodeId) -> NodeId | None:
-        """Where packets for a destination go first."""
+        """The neighbour to which packets for a destination are sent; None without a route."""
         route = self._find(destination)
         return None if route is None else route.next_hop
 
     @property
     def routes(self) -> dict[NodeId, Route]:
-        """The routes in use, to be read only."""
+        """The routes in use, by destination. Read only."""
         return self._table.routes
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         self._waiting.check()
         routes, desk = self._table.routes, self._desk
         assert self._node_id not in routes
@@ -85,26 +86,29 @@ class Dsdv:
             assert route.teller == (None if settling else route.next_hop)
         assert all(number % 2 for number in self._table.lost.values())
 
-    # What neighbours say
+    # Received updates
 
     def hear(self, sender: NodeId, message: Message, now_us: int) -> bool:
-        """An update came. Most teach nothing, and return False within a microsecond or two."""
+        """Processes an update; returns False if it changed nothing and nothing is pending.
+
+        Most updates change nothing and take one or two microseconds.
+        """
         assert isinstance(message, RouteUpdate)
         find = self._find
-        stirred = False
+        changed = False
         for destination, sequence, hops in message.entries:
             route = find(destination)
             if route is None or sequence > route.bar:
-                stirred = True
+                changed = True
                 self._learn(sender, destination, sequence, hops, now_us)
             elif sequence == route.bar:
                 if hops < route.hops:
-                    stirred = True
+                    changed = True
                     self._learn(sender, destination, sequence, hops, now_us)
                 elif route.teller == sender:
                     route.heard_us = now_us
         self._note(now_us)
-        if stirred or self._fresh:
+        if changed or self._fresh:
             self._set_timers(now_us)
             return True
         return False
@@ -112,7 +116,7 @@ class Dsdv:
     def _learn(
         self, sender: NodeId, destination: NodeId, sequence: int, hops: int, now_us: int
     ) -> None:
-        """Hearsay that may teach something, or take back what was not told yet."""
+        """Processes a route entry that may change a route or cancel a pending update."""
         if hops > self._config.hops_max:
             return
         route = self._find(destination)
@@ -144,7 +148,7 @@ class Dsdv:
     def _find_out(
         self, sender: NodeId, destination: NodeId, sequence: int, hops: int, now_us: int
     ) -> None:
-        """Hearsay of a destination to which there is no route."""
+        """Adds a route to a destination to which there was none."""
         table = self._table
         if destination == self._node_id or sequence % 2:
             return
@@ -161,7 +165,7 @@ class Dsdv:
     def _let_settle(
         self, route: Route, sender: NodeId, sequence: int, hops: int, now_us: int
     ) -> None:
-        """A changed hop count is used at once, and told when it has settled."""
+        """Uses a route with a changed hop count now, and advertises it once it has settled."""
         weight = self._config.settling_weight
         age_us = max(0, now_us - route.heard_us)  # clocks may be set back
         settling_us = max(1, round(weight * route.settling_us + (1 - weight) * age_us))
@@ -172,21 +176,21 @@ class Dsdv:
         self._desk.put(route.destination, news)
 
     def _take_back(self, route: Route, news: News) -> None:
-        """News that others tell already is not told, unless its hop count is settling."""
+        """Cancels a pending update that a neighbour repeated, unless its hop count is settling."""
         if self._config.take_back and not news.settles_us:
             del self._desk.fresh[route.destination]
             route.bar = route.sequence
 
     def _lose(self, route: Route, sequence: int) -> None:
-        """Gives a route up and tells so."""
+        """Marks a route as lost and queues the update that says so."""
         self._table.give_up(route, sequence)
         news = News(sequence, route.hops, route.heard_us, route.settling_us)
         self._desk.put(route.destination, news)
 
-    # What this node says
+    # Sent updates
 
     def on_timer(self, timer: Timer, now_us: int) -> None:
-        """A timer of its own fired."""
+        """Handles a timer of DSDV."""
         match timer:
             case NewsDue():
                 self._news_timer_us = None
@@ -243,14 +247,14 @@ class Dsdv:
         self._outbox.set_timer(DumpDue(), at_us)
 
     def _broadcast(self, entries: list[Hearsay], now_us: int) -> None:
-        """An update always starts with the node itself."""
+        """Broadcasts an update, whose first entry is the node itself."""
         update = RouteUpdate(((self._node_id, self._sequence, 1), *entries))
         self.traffic.control += 1
         self._outbox.broadcast(update)
         self._freshen(now_us)
 
     def _freshen(self, now_us: int) -> None:
-        """Whenever something is sent: gives up what is too old, sends what has waited."""
+        """Drops stale routes and sends buffered packets; called before each transmission."""
         self._drop_stale(now_us)
         if self._waiting:
             if expired := self._waiting.expire(now_us):
@@ -269,7 +273,7 @@ class Dsdv:
     # Packets
 
     def send(self, packet: Packet, now_us: int) -> None:
-        """Sends a packet of this node on its way; without a route it waits for one."""
+        """Sends a packet of this node, or buffers it until there is a route."""
         self._freshen(now_us)
         next_hop = self.next_hop(packet.destination)
         if next_hop is not None:
@@ -279,7 +283,7 @@ class Dsdv:
             self.traffic.dropped["too many wait"] += 1
 
     def forward(self, packet: Packet, now_us: int) -> None:
-        """Passes on a packet of another node, or drops it if there is no route."""
+        """Forwards a packet of another node, or drops it if there is no route."""
         next_hop = self.next_hop(packet.destination)
         if next_hop is None:
             self.traffic.dropped["no route"] += 1
@@ -288,7 +292,7 @@ class Dsdv:
             self._outbox.send(next_hop, packet)
 
     def _send_one(self, destination: NodeId, now_us: int) -> None:
-        """Sends the first packet that waits for a destination, and the others a little later."""
+        """Sends the first buffered packet for a destination, and schedules the next one."""
         next_hop = self.next_hop(destination)
         if next_hop is None or destination not in self._waiting:
             return
@@ -299,8 +303,11 @@ class Dsdv:
             self._outbox.set_timer(WaitingDue(destination), at_us)
 
     def on_send_failed(self, to: NodeId, packet: Packet, now_us: int) -> None:
-        """A neighbour did not acknowledge. The packet is lost; by default nothing else follows
-        from it, as in ns-3."""
+        """Counts a packet that a neighbour did not acknowledge as lost.
+
+        With `failures_max`, also marks the routes via that neighbour as lost. By default routes
+        do not change, as in ns-3.
+        """
         self.traffic.dropped["link"] += 1
         if self._config.failures_max is None:
             return
@@ -317,7 +324,7 @@ class Dsdv:
 
 
 def _merge(route: Route, news: News) -> None:
-    """What is told of a route becomes what is known of it."""
+    """Copies a pending update, now advertised, into its route."""
     route.sequence = route.bar = news.sequence
     route.hops = news.hops
     route.heard_us = news.heard_us

@@ -1,4 +1,6 @@
-"""The settings of DSDV, and its timers.
+"""Settings and timers of DSDV.
+
+Separate from `thyme.routing.dsdv.protocol` because mypyc cannot compile msgspec records.
 
 Clauses: R1, R3.
 """
@@ -12,51 +14,52 @@ from thyme.model.ids import NodeId
 
 
 class DsdvConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of DSDV; the defaults are those of ns-3."""
+    """Settings of DSDV; the defaults are those of ns-3."""
 
     dump_every_us: int = 15 * SECOND_US
     dump_jitter_us: int = 25_000
     first_dump_us_max: int = 1_000
-    """A node that comes up waits up to this long before its first dump."""
+    """Maximum delay of the first dump after a start."""
     update_jitter_us: int = 1_000
-    """News is told within this time after an update was heard."""
+    """A triggered update is sent within this time after an update was received."""
     settling_us: int = 5 * SECOND_US
-    """How long a hop count takes to settle, before anything is known of it."""
+    """Settling time of a new route's hop count, before there is a measured average."""
     settling_weight: float = 0.875
-    """How much the past counts for a route's own settling time."""
+    """Weight of the previous average in a route's settling time."""
     dumps_missed_max: int = 3
-    """A route that nobody confirmed during so many dumps is given up."""
+    """A route that was not confirmed during this number of dump intervals is marked as lost."""
     failures_max: int | None = None
-    """Also give up a neighbour that did not acknowledge so many packets between two dumps."""
+    """Routes via a neighbour that did not acknowledge this number of packets between two dumps are
+    marked as lost; None to ignore failures."""
     take_back: bool = True
-    """Whether news that a neighbour repeats before it was told is not told, as in ns-3. Without
-    this, routes are shortest soon after every dump; with it, now and then one is longer."""
+    """Whether a pending update is cancelled when a neighbour repeats it, as in ns-3. Without this,
+    all routes are shortest soon after every dump; with it, a few are longer."""
     waiting_max: int = 500
     waiting_per_destination_max: int = 5
     waiting_us_max: int = 30 * SECOND_US
     waiting_apart_us_max: int = 100_000
-    """Packets that waited for the same route leave up to this far apart."""
+    """Maximum time between two buffered packets sent to the same destination."""
     hops_max: int = 255
-    """Whoever is further away is out of reach."""
+    """Route entries with more hops are ignored."""
     destinations_max: int = 10_000
     lives_apart_us: int = SECOND_US
-    """Between two lives of a node at least this much time passes, or it is not believed at once:
-    the sequence numbers of a life begin with so many of these since 1970."""
+    """A node starts with sequence number 2 · (time since 1970 / this step). After a restart within
+    one step, other nodes ignore its updates until its sequence number exceeds the old one."""
 
 
 class DumpDue(msgspec.Struct, frozen=True):
-    """The timer of the next full dump."""
+    """Timer of the next full dump."""
 
 
 class NewsDue(msgspec.Struct, frozen=True):
-    """The timer of the next occasion to tell news."""
+    """Timer of the next triggered update."""
 
 
 class SettleDue(msgspec.Struct, frozen=True):
-    """The timer at which a hop count has settled."""
+    """Timer at which the next hop count has settled."""
 
 
 class WaitingDue(msgspec.Struct, frozen=True):
-    """The timer of the next packet that waited for a route to a destination."""
+    """Timer of the next buffered packet for a destination."""
 
     destination: NodeId

@@ -1,9 +1,9 @@
-"""Flooding: a message for everybody, carried from neighbour to neighbour.
+"""Flooding: sends a message to all nodes of the network.
 
-Each node broadcasts a message again the first time it sees it, after a random moment, so that
-neighbours who heard it together do not speak together. What it has seen it remembers for a while,
-bounded in time and number. There is no acknowledgement: a flood reaches whom it reaches. Where
-that is not enough, every node says it more than once (`repeats`).
+Entry points: `Flooding.flood` and `Flooding.on_flooded`. Each node broadcasts a message again the
+first time it receives it, after a random delay, so that neighbours do not transmit at the same
+time. Ids of floods already seen are kept for a limited time and in limited number. A flood is not
+acknowledged; `repeats` makes every node broadcast it several times.
 Clauses: L2.
 """
 
@@ -21,33 +21,33 @@ from thyme.protocol.messages import Flooded, Message
 from thyme.protocol.outbox import Outbox
 
 FloodId = tuple[NodeId, int]
-"""Who began a flood, and its number there."""
+"""Node where a flood started, and its number at that node."""
 
 
 class FloodingConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a flood spreads."""
+    """Settings of flooding."""
 
     jitter_us_max: int = 20_000
-    """The longest a node waits before it broadcasts again what it heard."""
+    """Maximum delay before a node rebroadcasts a received flood."""
     hops_max: int = 64
-    """How many links a flood crosses at most."""
+    """Maximum number of links that a flood crosses."""
     repeats: int = 1
-    """How often each node broadcasts the same message."""
+    """Number of times each node broadcasts the same flood."""
     repeat_us: int = SECOND_US // 8
-    """The time between repeats, to which a new jitter is added."""
+    """Time between repeats; a random jitter is added to each."""
     memory_us: int = 60 * SECOND_US
-    """How long a node remembers what it has seen: longer than any flood lasts."""
+    """How long a node remembers a flood as seen; must be longer than a flood lasts."""
     memory_max: int = 10_000
 
 
 class Rebroadcast(msgspec.Struct, frozen=True):
-    """The timer at which a flood is broadcast by this node, once more or for the first time."""
+    """Timer at which this node broadcasts a flood, for the first time or again."""
 
     flood: FloodId
 
 
 class ForgetFloods(msgspec.Struct, frozen=True):
-    """The timer at which the oldest floods may be forgotten."""
+    """Timer at which the oldest seen floods expire."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _Spreading:
 
 
 class Flooding:
-    """The floods that pass through one node, and those that begin here."""
+    """Starts, receives and rebroadcasts floods on one node."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class Flooding:
         self._rng = rng
         self._config = config
         self._deliver = deliver
-        # A node that lost its memory must not number its floods as in its earlier life.
+        # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
         self._next_number = rng.getrandbits(48)
         self._seen_until_us: dict[FloodId, int] = {}
         self._spreading: dict[FloodId, _Spreading] = {}
         self.duplicates = 0
 
     def flood(self, message: Message, now_us: int) -> None:
-        """Begins a flood; it is not delivered here."""
+        """Starts a flood; the message is not delivered to this node."""
         flooded = Flooded(self._node_id, self._next_number, 0, message)
         self._next_number += 1
         self._outbox.broadcast(flooded)
@@ -88,7 +88,7 @@ class Flooding:
             self._spread(flooded, self._config.repeats - 1, self._config.repeat_us, now_us)
 
     def on_flooded(self, flooded: Flooded, now_us: int) -> None:
-        """Delivers and passes on what is seen for the first time."""
+        """Delivers and rebroadcasts a flood received for the first time."""
         flood = _id(flooded)
         if flooded.origin == self._node_id or flood in self._seen_until_us:
             self.duplicates += 1
@@ -96,12 +96,12 @@ class Flooding:
         self._remember(flood, now_us)
         hops = flooded.hops + 1
         if hops < self._config.hops_max:
-            onward = Flooded(flooded.origin, flooded.number, hops, flooded.message)
-            self._spread(onward, self._config.repeats, 0, now_us)
+            copy = Flooded(flooded.origin, flooded.number, hops, flooded.message)
+            self._spread(copy, self._config.repeats, 0, now_us)
         self._deliver(flooded.origin, flooded.message, now_us)
 
     def on_rebroadcast(self, timer: Rebroadcast, now_us: int) -> None:
-        """Broadcasts a flood whose moment has come."""
+        """Broadcasts a pending flood, and schedules its next repeat if there is one."""
         spreading = self._spreading.pop(timer.flood, None)
         if spreading is None:
             return
@@ -111,7 +111,7 @@ class Flooding:
             self._spread(spreading.message, times_left, wait_us, now_us)
 
     def on_forget(self, now_us: int) -> None:
-        """Forgets the floods of long ago."""
+        """Removes expired ids from the floods already seen."""
         while self._seen_until_us:
             oldest, until_us = next(iter(self._seen_until_us.items()))
             if until_us > now_us:
@@ -135,7 +135,7 @@ class Flooding:
             self._spreading.pop(oldest, None)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         assert len(self._seen_until_us) <= self._config.memory_max
         assert len(self._spreading) <= self._config.memory_max
 

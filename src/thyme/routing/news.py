@@ -1,8 +1,9 @@
-"""News: what a distance-vector routing has learnt and not yet passed on.
+"""Pending updates: route changes that DSDV has not advertised yet.
 
-Most news is told within a millisecond, at an instant drawn for each update that was heard. News of
-a changed hop count waits until the count has settled, lest every step on the way there be told.
-Clause: R1.
+Entry point: `UpdateQueue`, used by `thyme.routing.dsdv.protocol`. Most changes are advertised
+within a millisecond, at a time drawn at random for each received update. A changed hop count is
+held back until it has settled, so that intermediate values are not advertised.
+Clauses: R1.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from random import Random
 from thyme.model.ids import NodeId
 
 _REMEMBERED = 16
-"""Updates whose instants may still come; on a radio no more than six are heard in a millisecond."""
+"""Number of receive times kept; on a radio at most six updates arrive within a millisecond."""
 
 
 class News:
-    """The newest about one destination."""
+    """The latest, not yet advertised change of the route to one destination."""
 
     __slots__ = ("heard_us", "hops", "sequence", "settles_us", "settling_us")
 
@@ -30,30 +31,30 @@ class News:
         self.heard_us = heard_us
         self.settling_us = settling_us
         self.settles_us = settles_us
-        """When its hop count counts as settled; 0 for news that need not wait."""
+        """When the hop count counts as settled; 0 if the change need not settle."""
 
 
 class NewsDesk:
-    """The news of one node, and when to tell it."""
+    """Pending updates of one node, and the time at which to send them."""
 
     def __init__(self, rng: Random, jitter_us: int) -> None:
         self._random = rng.random
         self._jitter_us = jitter_us
         self.fresh: dict[NodeId, News] = {}
-        """To be told at the next occasion."""
+        """Updates for the next advertisement, by destination."""
         self.settling: dict[NodeId, News] = {}
-        """To be told when settled."""
+        """Updates whose hop count has not settled yet, by destination."""
         self._settles: list[tuple[int, NodeId]] = []
         self.heard: deque[int] = deque(maxlen=_REMEMBERED)
-        """When the last updates came whose instants are not drawn yet."""
+        """Receive times of updates for which no sending time was drawn yet."""
         self._occasions: list[int] = []
 
     def find(self, destination: NodeId) -> News | None:
-        """The news of a destination, if there is some."""
+        """The pending update of a destination; None if there is none."""
         return self.fresh.get(destination) or self.settling.get(destination)
 
     def put(self, destination: NodeId, news: News) -> None:
-        """Takes in news, in place of what there was."""
+        """Queues an update; replaces an earlier one of the same destination."""
         if news.settles_us:
             self.fresh.pop(destination, None)
             self.settling[destination] = news
@@ -63,7 +64,7 @@ class NewsDesk:
             self.fresh[destination] = news
 
     def settle(self, now_us: int) -> bool:
-        """Makes fresh what has settled; returns whether there was any."""
+        """Makes settled updates ready; returns whether there were any."""
         found = False
         while self._settles and self._settles[0][0] <= now_us:
             at_us, destination = heappop(self._settles)
@@ -74,18 +75,19 @@ class NewsDesk:
         return found
 
     def settles_us(self) -> int | None:
-        """When the next news settles."""
+        """When the next hop count settles; None if no update is settling."""
         while self._settles:
             at_us, destination = self._settles[0]
             news = self.settling.get(destination)
             if news is not None and news.settles_us == at_us:
                 return at_us
-            heappop(self._settles)  # something newer took its place
+            heappop(self._settles)  # replaced by a later update
         return None
 
     def occasion_us(self, now_us: int) -> int | None:
-        """When to tell the fresh news: soon after an update was heard, be it the one that brought
-        the news or one shortly before. Instants are drawn late since most would not be used."""
+        """When to send the ready updates: shortly after a received update, either the one that
+        caused the change or one before it. Times are drawn late because most would not be used.
+        """
         occasions = self._occasions
         while occasions and occasions[0] < now_us:
             heappop(occasions)

@@ -1,9 +1,9 @@
-"""The relay: a node that reaches others over several hops.
+"""Routed node: gives a node multi-hop unicast.
 
-Stands between a driver and an inner node, and looks to both like the other. What the inner node
-sends to somebody becomes a packet that goes from hop to hop, by the ways of a routing; what comes
-in packets for this node is handed in as if it had come directly. Broadcasts stay what they are:
-heard by those in reach.
+Entry point: `RoutedNode.handle`. The wrapper sits between a driver and an inner node. A message
+that the inner node sends to another node becomes a packet, which a `Routing` forwards hop by hop.
+The message of a packet that arrives for this node is passed to the inner node as if its sender
+were a neighbour. Broadcasts reach only neighbours and are passed on unchanged.
 Clauses: E3, L4, R1, R2.
 """
 
@@ -37,11 +37,11 @@ from thyme.routing.routing import InnerStarts, Routing, Traffic
 
 HOPS_MAX = 64
 _NOTHING: list[Action] = []
-"""Returned whenever there is nothing to do, which is most of the time; never changed."""
+"""Shared empty result of most inputs; must not be modified."""
 
 
 class Relay:
-    """A node, its routing, and the packets between them and the neighbours."""
+    """A node together with its routing; itself a `Node`."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Relay:
         hops_max: int = HOPS_MAX,
         size_of: Callable[[Message], int] | None = None,
     ) -> None:
-        """`outbox` is the one the routing uses. The inner node starts at `inner_starts_us` or
-        with the relay, whichever is later. With `size_of`, bytes are counted, too."""
+        """`outbox` is the one the routing uses. The inner node starts at `inner_start_us` or with
+        this node, whichever is later. With `size_of`, bytes are counted as well."""
         self.inner = inner
         self.routing = routing
         self._outbox = outbox
@@ -73,11 +73,11 @@ class Relay:
 
     @property
     def traffic(self) -> Traffic:
-        """What was sent, passed on, delivered and dropped."""
+        """Counts of sent, forwarded, delivered and dropped packets."""
         return self.routing.traffic
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
-        """Takes one input at its instant; returns the actions to carry out, in order."""
+        """Processes one input; returns the resulting actions in order."""
         if type(event) is Received and type(event.message) is self._control:
             if not self._hear(event.sender, event.message, now_us):
                 return _NOTHING
@@ -89,7 +89,7 @@ class Relay:
         return actions
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         self.inner.check()
         self.routing.check()
         assert not (self._started and self._early)
@@ -123,8 +123,8 @@ class Relay:
         self._started = True
         self._feed(Started(), now_us)
         early, self._early = self._early, []
-        for asked in early:
-            self._feed(asked, now_us)
+        for request in early:
+            self._feed(request, now_us)
 
     def _on_received(self, event: Received, now_us: int) -> None:
         packet = event.message
@@ -142,8 +142,8 @@ class Relay:
         elif packet.hops + 1 >= self._hops_max:
             self.traffic.dropped["too many hops"] += 1
         else:
-            onward = Packet(packet.origin, packet.destination, packet.hops + 1, packet.message)
-            self.routing.forward(onward, now_us)
+            copy = Packet(packet.origin, packet.destination, packet.hops + 1, packet.message)
+            self.routing.forward(copy, now_us)
 
     def _on_timer(self, event: TimerFired, now_us: int) -> None:
         if isinstance(event.timer, self.routing.timers):
@@ -163,15 +163,15 @@ class Relay:
             self._feed(SendFailed(packet.destination, packet.message), now_us)
 
     def _feed(self, event: Input, now_us: int) -> None:
-        """Brings an input to the inner node and carries out what it asks for."""
+        """Passes an input to the inner node and carries out the actions it returns."""
         if not self._started:
             return
-        waiting: deque[Action] = deque(self.inner.handle(event, now_us))
-        while waiting:
-            action = waiting.popleft()
+        pending: deque[Action] = deque(self.inner.handle(event, now_us))
+        while pending:
+            action = pending.popleft()
             if isinstance(action, Send) and action.to == self._node_id:
                 own = Received(self._node_id, action.message)
-                waiting.extend(self.inner.handle(own, now_us))
+                pending.extend(self.inner.handle(own, now_us))
             else:
                 self._carry_out(action, now_us)
 
@@ -191,7 +191,7 @@ class Relay:
                 assert_never(action)
 
     def _weigh(self, actions: list[Action], size_of: Callable[[Message], int]) -> None:
-        """Counts bytes: of control messages, of own packets, of those of others."""
+        """Counts the bytes of control messages, own packets and forwarded packets."""
         traffic = self.traffic
         for action in actions:
             if isinstance(action, Broadcast) and type(action.message) is self._control:

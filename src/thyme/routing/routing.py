@@ -1,7 +1,8 @@
-"""What a relay asks of a routing, whatever it is: distance vectors, cells, or something else.
+"""Interface between `RoutedNode` and a routing protocol such as DSDV.
 
-A routing puts its actions into the outbox it shares with its relay. It has control messages of its
-own, timers of its own types, and takes packets: those that start here and those that pass through.
+Entry point: `Routing`. A routing puts its actions into the outbox that it shares with its
+`RoutedNode`. It has its own control message type and timer types, and handles packets of this node
+and packets to forward. Routing to cells has another interface: `thyme.routing.cells.interface`.
 Clauses: R1, R2.
 """
 
@@ -20,71 +21,71 @@ from thyme.protocol.node import Timer
 
 @dataclass(slots=True)
 class Traffic:
-    """What a node did for others and for itself. Bytes are counted where a relay can tell them."""
+    """Packet and byte counts of one node. Bytes are counted if `RoutedNode` got a `size_of`."""
 
     control: int = 0
     """Control messages sent (R2)."""
     control_bytes: int = 0
     sent: int = 0
-    """Packets that started here and left."""
+    """Packets of this node that were sent."""
     sent_bytes: int = 0
     forwarded: int = 0
-    """Packets of others that were passed on."""
+    """Packets of other nodes that were forwarded."""
     forwarded_bytes: int = 0
     delivered: int = 0
-    """Packets that ended here."""
+    """Packets whose destination is this node."""
     hops: int = 0
-    """The links that those crossed, in sum."""
+    """Sum of the hops of all delivered packets."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Packets that went no further, by cause."""
+    """Dropped packets by cause."""
 
 
 class InnerStarts(msgspec.Struct, frozen=True):
-    """The timer at which a relay's inner node comes up."""
+    """Timer at which the inner node of a `RoutedNode` starts."""
 
 
 class Routing(Protocol):
-    """How packets find their way."""
+    """A multi-hop routing protocol on one node."""
 
     @property
     def control(self) -> type[Message]:
-        """The kind of its control messages."""
+        """Type of the routing's control messages."""
         ...
 
     @property
     def timers(self) -> tuple[type, ...]:
-        """The types of its timers; nobody else in the node may use them."""
+        """Types of the routing's timers; no other part of the node may use these types."""
         ...
 
     @property
     def traffic(self) -> Traffic:
-        """What was sent, passed on and dropped."""
+        """Counts of sent, forwarded and dropped packets."""
         ...
 
     def start(self, now_us: int) -> None:
-        """The node came up."""
+        """Starts the routing; called when the node starts."""
         ...
 
     def hear(self, sender: NodeId, message: Message, now_us: int) -> bool:
-        """A control message came; returns whether there may be something to do about it."""
+        """Processes a control message; returns whether there may be new actions."""
         ...
 
     def send(self, packet: Packet, now_us: int) -> None:
-        """Sends a packet of this node on its way; it may have to wait for one."""
+        """Sends a packet of this node; without a route the packet may be buffered."""
         ...
 
     def forward(self, packet: Packet, now_us: int) -> None:
-        """Passes on a packet of another node."""
+        """Forwards a packet of another node."""
         ...
 
     def on_timer(self, timer: Timer, now_us: int) -> None:
-        """A timer of its own fired."""
+        """Handles a timer of the routing."""
         ...
 
     def on_send_failed(self, to: NodeId, packet: Packet, now_us: int) -> None:
-        """A neighbour did not acknowledge a packet."""
+        """Handles a packet that a neighbour did not acknowledge."""
         ...
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         ...

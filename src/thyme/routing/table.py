@@ -1,9 +1,9 @@
-"""The table of a distance-vector routing: where to go for whom, and how old that knowledge is.
+"""Routing table of DSDV: next hop, sequence number and age of each route.
 
-A route's sequence number was given by its destination: higher is newer. Of a route that was lost
-the table keeps the odd number under which it was given up, so that older hearsay cannot bring it
-back; that is what keeps routes free of loops.
-Clause: R1.
+Entry point: `RoutingTable`. The destination of a route assigns its sequence number; a higher one
+is newer. For a lost route the table keeps the odd sequence number under which it was lost, so that
+an older route entry cannot restore it. This keeps routes free of loops.
+Clauses: R1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from thyme.model.ids import NodeId
 
 
 class Route:
-    """The way to one destination."""
+    """The route to one destination."""
 
     __slots__ = (
         "bar", "destination", "heard_us", "hops", "next_hop", "sequence", "settling_us", "teller",
@@ -32,34 +32,34 @@ class Route:
         self.sequence = sequence
         self.hops = hops
         self.heard_us = heard_us
-        """When it was last confirmed."""
+        """When the route was last confirmed."""
         self.settling_us = settling_us
-        """How long its hop count has taken to settle, weighted towards the past."""
+        """Weighted average of the time that the hop count took to settle."""
         self.bar = sequence
-        """Hearsay with a lower number teaches nothing; −1 while there is news to be told."""
+        """Route entries with a lower sequence number are ignored; −1 while an update is pending."""
         self.teller: NodeId | None = next_hop
-        """Who confirms it by saying again what it said; nobody while the hop count settles."""
+        """The neighbour whose repeated entry confirms the route; None while the route settles."""
 
 
 class Table:
-    """The routes of one node."""
+    """The routes of one node, by destination."""
 
     def __init__(self, hold_us: int) -> None:
         self.routes: dict[NodeId, Route] = {}
         self.lost: dict[NodeId, int] = {}
-        """The odd numbers of routes given up."""
+        """Odd sequence numbers of lost routes, by destination."""
         self._hold_us = hold_us
         self._oldest_us = 0
-        """No route was confirmed before this."""
+        """Lower bound of the confirmation times of all routes."""
 
     def add(self, route: Route) -> None:
-        """Takes in a way to where there was none."""
+        """Adds a route to a destination to which there was none."""
         self.routes[route.destination] = route
         self.lost.pop(route.destination, None)
 
     def has_room(self, most: int, destination: NodeId) -> bool:
-        """Whether there is room for a route to a destination, if need be in place of the memory
-        of the one that was lost first."""
+        """Makes room for a route to a destination, by removing the oldest lost route if needed;
+        returns whether there is room."""
         if destination not in self.lost and len(self.routes) + len(self.lost) >= most:
             if not self.lost:
                 return False
@@ -67,16 +67,16 @@ class Table:
         return True
 
     def give_up(self, route: Route, number: int) -> None:
-        """Forgets a route, but not that it was lost; `number` is odd."""
+        """Removes a route and records it as lost under an odd sequence number."""
         del self.routes[route.destination]
         self.lost[route.destination] = number
 
     def over(self, next_hop: NodeId) -> list[Route]:
-        """The routes that start with a neighbour."""
+        """The routes whose next hop is a given neighbour."""
         return [route for route in self.routes.values() if route.next_hop == next_hop]
 
     def stale(self, now_us: int) -> list[Route]:
-        """The routes that nobody confirmed for too long, and those that lead over their ends."""
+        """Routes not confirmed for too long, and routes via the destinations of such routes."""
         if now_us - self._oldest_us <= self._hold_us:
             return []
         found: dict[NodeId, Route] = {}

@@ -1,4 +1,8 @@
-"""Packets that wait for a route: so many, for so long, and no more (R1)."""
+"""Packet buffer: packets that wait for a route, bounded in number and time.
+
+Entry point: `PacketBuffer`, used by `thyme.routing.dsdv.protocol`.
+Clauses: R1.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from thyme.protocol.messages import Packet
 
 
 class Waiting:
-    """The packets of one node that have nowhere to go yet, by destination."""
+    """Packets of one node without a route, by destination."""
 
     def __init__(self, *, packets_max: int, per_destination_max: int, wait_us_max: int) -> None:
         self._packets_max = packets_max
@@ -26,11 +30,11 @@ class Waiting:
 
     @property
     def destinations(self) -> list[NodeId]:
-        """Whom packets wait for, those waiting longest first."""
+        """Destinations with buffered packets, in the order of their first packet."""
         return list(self._queues)
 
     def put(self, packet: Packet, now_us: int) -> bool:
-        """Keeps a packet; returns whether there was room."""
+        """Buffers a packet; returns False if there is no room."""
         queue = self._queues.get(packet.destination, ())
         if len(queue) >= self._per_destination_max or self._count >= self._packets_max:
             return False
@@ -40,7 +44,7 @@ class Waiting:
         return True
 
     def take(self, destination: NodeId) -> Packet:
-        """The first packet for a destination that is waited for."""
+        """Removes and returns the first buffered packet for a destination."""
         queue = self._queues[destination]
         _, packet = queue.popleft()
         self._count -= 1
@@ -49,7 +53,7 @@ class Waiting:
         return packet
 
     def expire(self, now_us: int) -> int:
-        """Lets go of packets that have waited too long; returns how many."""
+        """Drops packets that waited too long; returns their number."""
         before = self._count
         for destination in self.destinations if self._count else ():
             queue = self._queues[destination]
@@ -61,7 +65,7 @@ class Waiting:
         return before - self._count
 
     def check(self) -> None:
-        """Asserts that the limits hold."""
+        """Asserts that the count and the limits hold."""
         assert self._count == sum(map(len, self._queues.values())) <= self._packets_max
         for queue in self._queues.values():
             assert 0 < len(queue) <= self._per_destination_max

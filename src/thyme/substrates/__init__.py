@@ -1,5 +1,7 @@
-"""How the operations are done: each substrate a room of its own, of parts they share.
+"""Substrates: implementations of the Thyme operations on different network structures.
 
-`catalogue` and `broker` are the serving side (who stores and matches), `client` the asking side;
-`es` puts them on one server, and `solo` is a world of one, which is its own server.
+`es` has one server, `ls` stores objects at their owners and floods subscriptions, `dcs` stores
+metadata and subscriptions in geographic cells, and `solo` is a local world without a network.
+`common` contains the parts they share: broker, client and own subscriptions. `factory` combines a
+substrate with its routing.
 """

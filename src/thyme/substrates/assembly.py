@@ -1,7 +1,7 @@
-"""Assembly: how the parts of a node are put together, whoever drives it.
+"""Factory: combines nodes with their routing, for any driver.
 
-ES and LS stand on DSDV, as in the documents; a node of DCS has a routing of its own, over the cells
-of a grid.
+Entry points: `with_dsdv` and `make_dcs_node`. ES and LS use DSDV, as in the papers; a node of DCS
+has its own routing over the cells of a grid.
 Clauses: D1, E3, L4.
 """
 
@@ -26,7 +26,7 @@ from thyme.substrates.dcs.node import DcsNode
 def over_dsdv(
     inner: Node, rng: Random, *, inner_starts_us: int = 0, config: DsdvConfig | None = None
 ) -> Relay:
-    """A node that reaches others over several hops."""
+    """Wraps a node with DSDV routing."""
     outbox = Outbox()
     routing = Dsdv(inner.node_id, outbox, rng, config)
     return Relay(inner, routing, outbox, inner_starts_us=inner_starts_us)
@@ -44,7 +44,7 @@ def dcs_node(
     joins_us: int = 0,
     warden: Warden | None = None,
 ) -> DcsNode:
-    """A node of Thyme-DCS at a place on a grid."""
-    ground = Geography(node_id, grid, cells_rng, config.cells)
+    """Makes a node of Thyme-DCS at a position on a grid."""
+    cell_map = Geography(node_id, grid, cells_rng, config.cells)
     cell = grid.cell_at(place)
-    return DcsNode(node_id, cell, ground, store, rng, config, joins_us=joins_us, warden=warden)
+    return DcsNode(node_id, cell, cell_map, store, rng, config, joins_us=joins_us, warden=warden)

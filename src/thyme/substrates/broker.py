@@ -1,9 +1,9 @@
-"""Broker: whoever looks after objects and subscriptions, and matches one with the other.
+"""Broker: stores objects and subscriptions, and matches them with each other.
 
-The two triggers of notifications meet here: a new object is matched against the standing
-subscriptions, a new subscription against history. Both happen at one instant, so nothing slips
-through between them (M26). Which node is a broker for what, and how it is asked, is the substrate's
-business.
+Entry point: `Broker`. A new object is matched against the active subscriptions, a new subscription
+against the history of objects. Both are atomic, so no match is missed between the two (M26). The
+substrate decides which node is the broker of an object or subscription; requests are handled by
+`broker_service`, objects are stored by `catalogue`.
 Clauses: M11, M12, M15, M17, M18, M23, M26, B5.
 """
 
@@ -28,24 +28,24 @@ from thyme.substrates.quotas import Quota, Shares
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker's settings."""
+    """Settings of a broker."""
 
     skew_us: int = 0
-    """How far clocks may differ (M12): stamps further ahead are refused, and a subscription
-    waits this much longer for stragglers published inside its frame."""
+    """Maximum difference between clocks (M12): timestamps further ahead are rejected, and a
+    subscription stays active this much longer for late objects published inside its frame."""
     limits: Limits = Limits()
     retention: Retention = Retention()
     subscriptions_max: int = 1_000_000
     page_max: int = 1_000
     burial: Burial = Burial()
     metadata_only: bool = False
-    """Whether the objects themselves are kept elsewhere (D11)."""
+    """Whether only metadata is stored here, and object data elsewhere (D11)."""
     quota: Quota = Quota()
-    """What it keeps for one peer (B5)."""
+    """Maximum that the broker stores for one peer (B5)."""
 
 
 class PastPage(msgspec.Struct, frozen=True):
-    """Some of the past: the total, the items newest first, whether there are older ones."""
+    """A page of stored matches: total count, items (newest first), whether there are older ones."""
 
     total: int
     items: tuple[Metadata, ...]
@@ -57,12 +57,12 @@ BURIED_SUBSCRIPTIONS = Shelf("buried subscription", Tombstone)
 
 
 class Broker:
-    """Objects, standing subscriptions, and their matches."""
+    """Stores and matches objects and active subscriptions."""
 
     def __init__(
         self, store: Store, config: BrokerConfig, now_us: int, own: NodeId | None = None
     ) -> None:
-        """`own` is the node itself, for which there is no quota."""
+        """`own_id` is the node itself, which has no quota."""
         self._store = store
         self._config = config
         self.catalogue = Catalogue(
@@ -83,13 +83,13 @@ class Broker:
 
     @property
     def subscriptions(self) -> int:
-        """How many subscriptions stand."""
+        """Number of active subscriptions."""
         return len(self._standing)
 
     def insert(
         self, metadata: Metadata, by: NodeId, data: bytes, now_us: int
     ) -> list[Subscription]:
-        """Stores an object; returns the subscriptions to notify, none when it was here before."""
+        """Stores an object; returns the subscriptions to notify, none if it was stored before."""
         if metadata.owner != by:
             raise NotOwnerError(f"{metadata.key} names another node as its owner")
         if metadata.published_us > now_us + self._config.skew_us:
@@ -101,56 +101,59 @@ class Broker:
         return self._standing.match(metadata.tags, metadata.published_us)
 
     def delete(self, key: Key, by: NodeId, now_us: int, proof: bytes = b"") -> None:
-        """Removes an object for its owner."""
+        """Removes an object on behalf of its owner."""
         self.expire(now_us)
         self.catalogue.delete(key, by, now_us, proof)
 
     def held(self) -> Iterator[Subscription]:
-        """The subscriptions that stand, in the order they came."""
+        """The active subscriptions, in the order of their arrival."""
         return (subscription for _, subscription in self._store.load(SUBSCRIPTIONS))
 
     def knows(self, key: SubscriptionKey) -> bool:
-        """Whether a subscription stands here, or did so until it was cancelled."""
+        """Whether a subscription is active or has a tombstone."""
         return key in self._standing or self.cancelled(key)
 
     def standing(self, key: SubscriptionKey) -> Subscription | None:
-        """A subscription that stands here."""
+        """An active subscription; None if it is not active."""
         return self._standing.get(key)
 
     def bury(self, key: SubscriptionKey, why: str, at_us: int, proof: bytes = b"") -> None:
-        """Forgets a subscription that was cancelled elsewhere (D15)."""
+        """Removes a subscription that was cancelled elsewhere, and keeps a tombstone (D15)."""
         if not self.cancelled(key):
             self.forget(key)
             self._graveyard.bury(str(key), why, at_us, proof)
 
     def matching(self, metadata: Metadata) -> list[Subscription]:
-        """The subscriptions that stand here and match an object."""
+        """The active subscriptions that match an object."""
         return self._standing.match(metadata.tags, metadata.published_us)
 
     def forget(self, key: SubscriptionKey) -> None:
-        """Lets go of a subscription that others look after; it may come back (D20, D24)."""
+        """Removes a subscription for which another broker is responsible.
+
+        No tombstone is kept, so it can be activated again (D20, D24).
+        """
         if key in self._standing:
             self._shares.remove(key.subscriber)
         self._standing.remove(key)
         self._store.remove(SUBSCRIPTIONS, str(key))
 
     def graves(self) -> Iterator[tuple[str, Tombstone]]:
-        """The tombstones of subscriptions, oldest first."""
+        """The tombstones of cancelled subscriptions, oldest first."""
         return self._graveyard.all()
 
     def cancelled(self, key: SubscriptionKey) -> bool:
-        """Whether a subscription was cancelled lately."""
+        """Whether a subscription has a tombstone."""
         return self._graveyard.why(str(key)) is not None
 
     def subscribe(
         self, subscription: Subscription, by: NodeId, batch: int, now_us: int
     ) -> PastPage:
-        """Takes a subscription up, and returns the first batch."""
+        """Activates a subscription; returns the first page of stored matches."""
         self.take_up(subscription, by, now_us)
         return self.page(subscription.conjunctions, subscription.frame, batch, None, now_us)
 
     def take_up(self, subscription: Subscription, by: NodeId, now_us: int) -> None:
-        """Lets a subscription stand, unless its frame is over."""
+        """Activates a subscription, unless its time frame has ended."""
         key = subscription.key
         if key.subscriber != by:
             raise NotOwnerError(f"subscription {key} belongs to another node")
@@ -166,7 +169,7 @@ class Broker:
     def unsubscribe(
         self, key: SubscriptionKey, by: NodeId, now_us: int, proof: bytes = b""
     ) -> None:
-        """Forgets a subscription, and remembers that it did, against late messages."""
+        """Removes a subscription, and keeps a tombstone against late messages."""
         if key.subscriber != by:
             raise NotOwnerError(f"subscription {key} belongs to another node")
         self.forget(key)
@@ -180,22 +183,22 @@ class Broker:
         before: Cursor | None,
         now_us: int,
     ) -> PastPage:
-        """The most recent matches before a cursor."""
+        """The most recent stored matches before a cursor."""
         self.expire(now_us)
         count = max(0, min(count, self._config.page_max))
         history = self.catalogue.history
-        # One more than asked for tells whether there is a next page.
+        # One item more than requested shows whether there is a next page.
         found = history.latest(conjunctions, frame, count + 1, before)
         total = history.total(conjunctions, frame)
         return PastPage(total, tuple(found[:count]), len(found) > count)
 
     def known(self, key: Key, now_us: int) -> KnownObject:
-        """What can be said of a key."""
+        """The state of a key, and its metadata if the object is stored."""
         self.expire(now_us)
         return KnownObject(self.catalogue.state(key), self.catalogue.history.get(key))
 
     def expire(self, now_us: int) -> None:
-        """Lets go of what is past its time: objects, subscriptions, tombstones."""
+        """Removes expired objects, subscriptions and tombstones."""
         self.catalogue.expire(now_us)
         for subscription in self._standing.expire(now_us):
             self._shares.remove(subscription.key.subscriber)
@@ -203,7 +206,7 @@ class Broker:
         self._graveyard.expire(now_us)
 
     def next_expiry_us(self) -> int | None:
-        """When `expire` next has something to do."""
+        """When the next object, subscription or tombstone expires; None if none does."""
         return earliest(
             self.catalogue.next_expiry_us(),
             self._standing.next_expiry_us(),
@@ -223,7 +226,7 @@ class Broker:
         )
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         self.catalogue.check()
         assert len(self._standing) <= self._config.subscriptions_max
         self._graveyard.check()

@@ -1,8 +1,9 @@
-"""Brokers: whom a client asks, and how. The two interfaces by which substrates differ for it.
+"""Client interfaces: how a client reaches objects and brokers, which differs between substrates.
 
-`Objects` are inserted and had again, `Brokers` look after subscriptions and the past. `OneBroker`
-is the way of Thyme-ES: a single node answers everything. A substrate with many brokers answers the
-same questions with a page of each of them. `AtHome` is for objects that one node answers for.
+Entry points: `ObjectClient` (insert, delete, retrieve and look up objects) and `BrokerClient`
+(subscriptions and searches). `SingleBroker` implements `BrokerClient` for Thyme-ES, where one node
+is the only broker; with several brokers, each returns its own page. `SingleHolder` implements
+`ObjectClient` where one node is responsible for each object.
 Clauses: E2, E4, L4, D11.
 """
 
@@ -37,24 +38,24 @@ from thyme.protocol.requests import KnownObject
 A = TypeVar("A", bound=Reply)
 
 Source = NodeId | CellId
-"""A broker: a node, or all nodes of a cell."""
+"""A broker: a node, or a cell with all of its nodes."""
 Pages = dict[Source, Page]
-"""What each broker that had something to say said."""
+"""The pages received, by broker."""
 OnPages = Callable[[Pages, int], None]
 OnEnd = Callable[[str, str, int], None]
-"""Called with a failure's code (empty for success), its detail, and the instant."""
+"""Called with a failure code (empty for success), a detail text, and the time."""
 MakePage = Callable[[RequestNumber], FetchPage]
 
 
 class Objects(Protocol):
-    """Where the objects of a substrate are, seen from one client."""
+    """Access of a client to the objects of its substrate."""
 
     def insert(self, metadata: Metadata, data: bytes, now_us: int, on_end: OnEnd) -> None:
-        """Has an object of this node stored, and whom it concerns notified."""
+        """Stores an object of this node, and notifies matching subscribers."""
         ...
 
     def delete(self, key: Key, now_us: int, on_end: OnEnd) -> None:
-        """Has an object of this node removed."""
+        """Removes an object of this node."""
         ...
 
     def retrieve(
@@ -64,7 +65,7 @@ class Objects(Protocol):
         on_data: Callable[[bytes, int], None],
         on_failure: OnEnd,
     ) -> None:
-        """Gets the bytes of an object."""
+        """Fetches the data of an object."""
         ...
 
     def look_up(
@@ -74,12 +75,12 @@ class Objects(Protocol):
         on_known: Callable[[KnownObject, int], None],
         on_failure: OnEnd,
     ) -> None:
-        """Asks what is known of a key."""
+        """Requests the state and metadata of a key."""
         ...
 
 
 class Brokers(Protocol):
-    """The brokers of a substrate, seen from one client."""
+    """Access of a client to the brokers of its substrate."""
 
     def subscribe(
         self,
@@ -90,23 +91,23 @@ class Brokers(Protocol):
         on_pages: OnPages,
         on_failure: OnEnd,
     ) -> None:
-        """Has a subscription taken up.
+        """Activates a subscription at its brokers.
 
-        `on_begun` hears of how many stored matches are known when it stands, `on_pages` then gets
-        the first batches.
+        `on_started` is called with the number of stored matches known so far, then `on_pages` with
+        the first pages.
         """
         ...
 
     def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
-        """Has a subscription forgotten."""
+        """Cancels a subscription at all of its brokers."""
         ...
 
     def stop(self, source: Source, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
-        """Has one broker forget a subscription that nobody here knows of."""
+        """Cancels a subscription that is unknown to this node at one broker."""
         ...
 
     def search(self, make: MakePage, now_us: int, on_pages: OnPages, on_failure: OnEnd) -> None:
-        """Gets the first pages of the past from wherever there are any."""
+        """Fetches the first pages of stored matches from all brokers concerned."""
         ...
 
     def read_on(
@@ -117,12 +118,12 @@ class Brokers(Protocol):
         on_page: Callable[[Page, int], None],
         on_failure: OnEnd,
     ) -> None:
-        """Gets the next page from one broker."""
+        """Fetches the next page from one broker."""
         ...
 
 
 class OneBroker:
-    """The broker is one node, known to all."""
+    """Access to a single broker node that all nodes know; a `BrokerClient`."""
 
     def __init__(self, broker_id: NodeId, operations: Operations) -> None:
         self._broker_id = broker_id
@@ -187,7 +188,7 @@ class OneBroker:
 
 
 class AtHome:
-    """Each object has one node that answers for it."""
+    """Access to objects for each of which one node is responsible; an `ObjectClient`."""
 
     def __init__(self, home: Callable[[Key], NodeId], operations: Operations) -> None:
         self._home = home
@@ -269,7 +270,7 @@ class AtHome:
 def stop_at(
     operations: Operations, broker_id: NodeId, key: SubscriptionKey, now_us: int, on_end: OnEnd
 ) -> None:
-    """Has one node forget a subscription."""
+    """Cancels a subscription at one broker node."""
 
     def on_reply(reply: Reply, now_us: int) -> None:
         on_end(*(("", "") if isinstance(reply, Done) else failure_of(reply)), now_us)
@@ -280,7 +281,7 @@ def stop_at(
 
 
 def failure_of(reply: Reply) -> tuple[str, str]:
-    """The failure that a reply means where another kind of reply was due."""
+    """Failure code and detail of a reply that is not of the expected type."""
     if isinstance(reply, Refused):
         return reply.code, reply.detail
-    return "failed", f"an answer that makes no sense here: {type(reply).__name__}"
+    return "failed", f"unexpected reply type: {type(reply).__name__}"

@@ -1,9 +1,9 @@
-"""Catalogue: the objects that a broker looks after.
+"""Catalogue: the objects stored by a broker.
 
-Keeps metadata in the history index and on the store's shelf, the bytes in the store; or metadata
-alone, where objects are kept elsewhere (D11). An object
-leaves when its owner deletes it, when its life span ends, or when the node's limits of age or bytes
-are reached; a tombstone stays.
+Entry point: `Catalogue`. Metadata is kept in the history index and in a table of the store, object
+data in the store, unless object data is stored elsewhere (D11). An object is removed when its owner
+deletes it, when its time to live ends, or when the limits of age or bytes are reached; a tombstone
+remains (`tombstones`).
 Clauses: M3, M14, M25, M29, D15.
 """
 
@@ -26,7 +26,7 @@ DELETED, EXPIRED, EVICTED = "deleted", "expired", "evicted"
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a broker keeps, and for how long (M29); None sets no limit."""
+    """How much a broker stores, and for how long (M29); None means no limit."""
 
     age_us_max: int | None = None
     bytes_max: int | None = None
@@ -38,7 +38,7 @@ BURIED_OBJECTS = Shelf("buried object", Tombstone)
 
 
 class Catalogue:
-    """The objects of one broker."""
+    """The stored objects of one broker."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Catalogue:
         quota: Quota | None = None,
         own: NodeId | None = None,
     ) -> None:
-        """`own` is the node itself, for which there is no quota."""
+        """`own_id` is the node itself, which has no quota."""
         quota = quota or Quota()
         self._shares = Shares("objects", quota.objects, quota.bytes, exempt=own, store=store)
         self._store = store
@@ -67,13 +67,15 @@ class Catalogue:
 
     @property
     def bytes_held(self) -> int:
-        """What counts against the limit of bytes."""
+        """Bytes that count against `Retention.bytes_max`."""
         objects = 0 if self._metadata_only else self.history.object_bytes
         return self.history.summary_bytes + objects
 
     def add(self, metadata: Metadata, data: bytes, now_us: int) -> bool:
-        """Stores an object; False if it is here already. Refuses what it must not keep. Of
-        metadata alone, the bytes are not looked at."""
+        """Stores an object; returns False if it is stored already, raises if it is not acceptable.
+
+        With `metadata_only`, the data is ignored.
+        """
         if (known := self.history.get(metadata.key)) is not None:
             if known != metadata:
                 raise RejectedError(f"{metadata.key} is taken: an object never changes")
@@ -92,7 +94,7 @@ class Catalogue:
         return True
 
     def delete(self, key: Key, by: NodeId, now_us: int, proof: bytes = b"") -> None:
-        """Removes an object for its owner, for good; a repeated delete is as good as the first."""
+        """Removes an object for its owner permanently; a repeated delete succeeds, too."""
         if key.owner != by:
             raise NotOwnerError(f"{key} belongs to another node: only its owner may delete it")
         match self.state(key):
@@ -104,35 +106,38 @@ class Catalogue:
                 raise NotFoundError(f"{key} is not stored here ({state})")
 
     def bury(self, key: Key, why: str, at_us: int, proof: bytes = b"") -> None:
-        """Removes an object that left elsewhere, and keeps its tombstone, whether it was here or
-        not: it may be on its way (D15)."""
+        """Removes an object that was removed at another broker, and keeps a tombstone even if the
+        object is not stored here: it may still be in transit (D15)."""
         if key in self.history:
             self._remove(key, why, at_us, proof)
         elif self._graveyard.why(str(key)) is None:
             self._graveyard.bury(str(key), why, at_us, proof)
 
     def forget(self, key: Key) -> None:
-        """Lets go of an object that others look after; it may come back (D20, D24)."""
+        """Removes an object for which another broker is responsible.
+
+        No tombstone is kept, so it can be added again (D20, D24).
+        """
         if key in self.history:
             self._take_out(key)
 
     def graves(self) -> Iterator[tuple[str, Tombstone]]:
-        """The tombstones, oldest first."""
+        """The tombstones of removed objects, oldest first."""
         return self._graveyard.all()
 
     def data(self, key: Key) -> bytes:
-        """The bytes of an object."""
+        """The data of an object."""
         data = self._store.data(str(key)) if key in self.history else None
         if data is None:
             raise NotFoundError(f"{key} is not stored here ({self.state(key)})")
         return data
 
     def state(self, key: Key) -> str:
-        """`there`, why it left, or `unknown`."""
+        """State of a key: `there`, the reason of its removal, or `unknown`."""
         return THERE if key in self.history else self._graveyard.why(str(key)) or UNKNOWN
 
     def expire(self, now_us: int) -> None:
-        """Removes what is past its life span or the age limit, and old tombstones."""
+        """Removes objects past their time to live or the age limit, and expired tombstones."""
         end_us = self.history.next_end_us()
         if end_us is not None and end_us <= now_us:
             for key in self.history.ended(now_us):
@@ -142,7 +147,7 @@ class Catalogue:
         self._graveyard.expire(now_us)
 
     def next_expiry_us(self) -> int | None:
-        """When `expire` next has something to do."""
+        """When the next object or tombstone expires; None if none does."""
         return earliest(
             self.history.next_end_us(),
             self._oldest_ends_us(),
@@ -167,7 +172,7 @@ class Catalogue:
             raise RejectedError(f"at most {self._limits.summary_bytes_max} bytes per summary here")
 
     def _make_room(self, weight: int, now_us: int) -> None:
-        """Evicts the oldest publications until the newcomer fits."""
+        """Evicts the oldest objects until a new one fits."""
         bytes_max = self._retention.bytes_max
         if bytes_max is not None and weight > bytes_max:
             raise RejectedError(f"an object of {weight} bytes never fits: {bytes_max} bytes in all")
@@ -178,7 +183,7 @@ class Catalogue:
 
     def _remove_oldest(self, why: str, now_us: int) -> None:
         oldest = self.history.oldest()
-        assert oldest is not None, "what holds something has an oldest"
+        assert oldest is not None, "a catalogue over its limit is not empty"
         self._remove(oldest.key, why, now_us)
 
     def _remove(self, key: Key, why: str, now_us: int, proof: bytes = b"") -> None:
@@ -188,7 +193,7 @@ class Catalogue:
 
     def _take_out(self, key: Key) -> None:
         metadata = self.history.remove(key)
-        assert metadata is not None, f"{key} was looked up before it is removed"
+        assert metadata is not None, f"{key} is not in the history"
         self._shares.remove(metadata.owner, self._weight(metadata))
         self._store.remove(OBJECTS, str(key))
         if not self._metadata_only:
@@ -198,7 +203,7 @@ class Catalogue:
         return len(metadata.summary) + (0 if self._metadata_only else metadata.size)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         self._graveyard.check()
         assert len(self.history) <= self._retention.objects_max
         assert self._retention.bytes_max is None or self.bytes_held <= self._retention.bytes_max

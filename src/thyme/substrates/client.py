@@ -1,8 +1,9 @@
-"""Client: the asking side of a node.
+"""Client: carries out the requests of a node's application.
 
-Turns each request of the application into operations with brokers, and their replies into the
-application's answer. Who the brokers are and how they are reached is the business of `brokers`;
-what the answers mean for subscriptions is kept by `subscriber`; reading the past is done by `past`.
+Entry point: `Client.on_request`. Each application request becomes requests to brokers, whose
+replies become the reply to the application. Access to objects and brokers is behind
+`client_interfaces`, the state of own subscriptions is kept by `subscriber`, and stored matches are
+read by `history_reader`.
 Clauses: M13–M20, M27, M30, B5.
 """
 
@@ -27,7 +28,7 @@ from thyme.model.metadata import Limits, Metadata, describe
 from thyme.model.records import Notary, seal
 from thyme.model.subscriptions import Notification, Subscription, SubscriptionKey
 from thyme.protocol import messages as wire
-from thyme.protocol import requests as asked
+from thyme.protocol import requests as app
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.requests import Failed, Finished, Value
 from thyme.query.cursor import cursor_of
@@ -37,14 +38,14 @@ from thyme.substrates.subscriber import Own, Place, Subscriber
 
 
 class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
-    """What a substrate can promise of an insert (M30)."""
+    """Guarantees that a substrate gives for an insert (M30)."""
 
     copies_max: int = 1
     durable: bool = False
 
 
 class Client:
-    """Asks brokers on behalf of the application."""
+    """Sends requests to brokers on behalf of the application."""
 
     def __init__(
         self,
@@ -70,15 +71,15 @@ class Client:
         self._notary = notary
         self._stopping: set[tuple[Source, SubscriptionId]] = set()
 
-    def on_asked(self, request: asked.Request | asked.Together, now_us: int) -> None:
-        """Takes a request up; one that cannot be carried out fails at once."""
-        if isinstance(request, asked.Together):
+    def on_asked(self, request: app.Request | app.Together, now_us: int) -> None:
+        """Starts a request; one that cannot be carried out fails at once."""
+        if isinstance(request, app.Together):
             self._insert_all(request.inserts, now_us)
             return
-        if isinstance(request, asked.Take):
+        if isinstance(request, app.Take):
             self._subscriber.take(request.sid, request.key)
             return
-        if isinstance(request, asked.Pause):
+        if isinstance(request, app.Pause):
             self._subscriber.pause(request.sid)
             return
         try:
@@ -86,50 +87,50 @@ class Client:
         except ThymeError as error:
             self._fail(request.ask, error.code, str(error))
 
-    def _take_up(self, request: asked.Answered, now_us: int) -> None:
+    def _take_up(self, request: app.Answered, now_us: int) -> None:
         match request:
-            case asked.Insert():
+            case app.Insert():
                 self._insert_all((request,), now_us)
-            case asked.Delete():
+            case app.Delete():
                 self._delete(request, now_us)
-            case asked.Subscribe():
+            case app.Subscribe():
                 self._subscribe(request, now_us)
-            case asked.Resume():
+            case app.Resume():
                 self._resume(request, now_us)
-            case asked.CatchUp():
+            case app.CatchUp():
                 self._catch_up(request, now_us)
-            case asked.More():
+            case app.More():
                 self._more(request, now_us)
-            case asked.Unsubscribe():
+            case app.Unsubscribe():
                 self._unsubscribe(request, now_us)
-            case asked.Search():
+            case app.Search():
                 self._search(request, now_us)
-            case asked.Retrieve():
+            case app.Retrieve():
                 self._retrieve(request, now_us)
-            case asked.LookUp():
+            case app.LookUp():
                 self._look_up(request, now_us)
-            case asked.ListSubscriptions():
+            case app.ListSubscriptions():
                 self._finish(request.ask, self._subscriber.held())
             case _:
                 assert_never(request)
 
     def on_notify(self, sender: Source, message: wire.Notify, now_us: int) -> None:
-        """News for some of our subscriptions; one that we do not have is stopped."""
+        """Handles a notification; unknown subscriptions in it are cancelled at the sender."""
         for sid in message.sids:
             if not self._subscriber.on_notify(sid, message.metadata, now_us):
                 self._stop(sid, sender, now_us)
 
     def stop_unless_own(self, sid: SubscriptionId, source: Source, now_us: int) -> None:
-        """Has a broker forget a subscription in our name, if it is none of ours any more."""
+        """Cancels a subscription of this node at a broker if this node no longer has it."""
         if self._subscriber.get(sid) is None:
             self._stop(sid, source, now_us)
 
     def on_late_page(self, sender: Source, message: wire.OwnerPage, now_us: int) -> None:
-        """What a broker has for a subscription of ours, when nobody waits for it any more."""
+        """Handles a page of stored matches that arrives after the first pages were merged."""
         own = self._subscriber.get(message.sid)
         if own is None:
             self._stop(message.sid, sender, now_us)
-        elif own.attached and own.begun:  # else it comes with the answer
+        elif own.attached and own.begun:  # else the page is part of the reply
             items = message.items[: own.batch]
             self._subscriber.tell_past(own, items, now_us)
             before = cursor_of(items[-1]) if items else None
@@ -138,8 +139,8 @@ class Client:
 
     # Objects
 
-    def _insert_all(self, requests: tuple[asked.Insert, ...], now_us: int) -> None:
-        described: list[tuple[asked.Insert, Metadata]] = []
+    def _insert_all(self, requests: tuple[app.Insert, ...], now_us: int) -> None:
+        described: list[tuple[app.Insert, Metadata]] = []
         for request in requests:
             try:
                 described.append((request, self._describe(request, now_us)))
@@ -149,7 +150,7 @@ class Client:
         for request, metadata in described:
             self._insert(request, metadata, now_us)
 
-    def _insert(self, request: asked.Insert, metadata: Metadata, now_us: int) -> None:
+    def _insert(self, request: app.Insert, metadata: Metadata, now_us: int) -> None:
         self._objects.insert(
             metadata,
             request.data,
@@ -157,7 +158,7 @@ class Client:
             lambda code, detail, _: self._answer(request.ask, metadata.key, code, detail),
         )
 
-    def _describe(self, request: asked.Insert, now_us: int) -> Metadata:
+    def _describe(self, request: app.Insert, now_us: int) -> Metadata:
         self._refuse_guarantees(request)
         key = Key(request.oid or ObjectId(draw_name(self._rng)), self._node_id)
         return describe(
@@ -170,16 +171,16 @@ class Client:
             limits=self._limits,
         )
 
-    def _refuse_guarantees(self, request: asked.Insert) -> None:
-        most = self._guarantees.copies_max
-        if request.copies > most:
+    def _refuse_guarantees(self, request: app.Insert) -> None:
+        copies_max = self._guarantees.copies_max
+        if request.copies > copies_max:
             raise UnsupportedError(
-                f"{request.copies} copies were asked for; this substrate keeps {most}"
+                f"{request.copies} copies were requested; this substrate stores {copies_max}"
             )
         if request.durable and not self._guarantees.durable:
-            raise UnsupportedError("a durable insert was asked for; this world is kept in memory")
+            raise UnsupportedError("a durable insert was requested; this world is stored in memory")
 
-    def _delete(self, request: asked.Delete, now_us: int) -> None:
+    def _delete(self, request: app.Delete, now_us: int) -> None:
         if request.key.owner != self._node_id:
             raise NotOwnerError(f"{request.key} belongs to another node: only its owner may delete")
         self._objects.delete(
@@ -188,21 +189,21 @@ class Client:
             lambda code, detail, _: self._answer(request.ask, None, code, detail),
         )
 
-    def _retrieve(self, request: asked.Retrieve, now_us: int) -> None:
+    def _retrieve(self, request: app.Retrieve, now_us: int) -> None:
         metadata = request.metadata
 
         def on_data(data: bytes, _now_us: int) -> None:
             if metadata.describes(data):
                 self._finish(request.ask, data)
             else:
-                detail = f"what arrived is not {metadata.key}: its digest differs"
+                detail = f"received data does not match {metadata.key}: the digest differs"
                 self._fail(request.ask, CorruptError.code, detail)
 
         self._objects.retrieve(
             metadata, now_us, on_data, lambda code, detail, _: self._fail(request.ask, code, detail)
         )
 
-    def _look_up(self, request: asked.LookUp, now_us: int) -> None:
+    def _look_up(self, request: app.LookUp, now_us: int) -> None:
         self._objects.look_up(
             request.key,
             now_us,
@@ -210,12 +211,12 @@ class Client:
             lambda code, detail, _: self._fail(request.ask, code, detail),
         )
 
-    def _search(self, request: asked.Search, now_us: int) -> None:
+    def _search(self, request: app.Search, now_us: int) -> None:
         def on_pages(pages: Pages, now_us: int) -> None:
             sid = SubscriptionId("search")
             items = merged(pages, request.count)
-            notes = tuple(Notification(sid, item, now_us, past=True) for item in items)
-            self._finish(request.ask, asked.Found(notes, total_of(pages)))
+            found = tuple(Notification(sid, item, now_us, past=True) for item in items)
+            self._finish(request.ask, app.Found(found, total_of(pages)))
 
         self._brokers.search(
             lambda number: wire.FetchPage(
@@ -228,9 +229,9 @@ class Client:
 
     # Subscriptions
 
-    def _subscribe(self, request: asked.Subscribe, now_us: int) -> None:
+    def _subscribe(self, request: app.Subscribe, now_us: int) -> None:
         if self._subscriber.full():
-            raise RejectedError("too many subscriptions on this node; cancel some")
+            raise RejectedError("too many subscriptions on this node: cancel some first")
         key = SubscriptionKey(SubscriptionId(draw_name(self._rng)), self._node_id)
         subscription = Subscription(key, request.conjunctions, request.frame)
         own = self._subscriber.open(subscription, request.batch)
@@ -241,10 +242,10 @@ class Client:
 
         self._start(request.ask, own, None, now_us, on_failure)
 
-    def _resume(self, request: asked.Resume, now_us: int) -> None:
+    def _resume(self, request: app.Resume, now_us: int) -> None:
         own = self._own(request.sid)
         if own.attached:
-            raise RejectedError(f"subscription {request.sid} is being listened to already")
+            raise RejectedError(f"subscription {request.sid} is already attached to an application")
         own.attached = True
 
         def on_failure(code: str, detail: str, now_us: int) -> None:
@@ -262,10 +263,10 @@ class Client:
         now_us: int,
         on_failure: Callable[[str, str, int], None],
     ) -> None:
-        """Has the brokers take a subscription up; their first pages start the reading."""
+        """Activates a subscription at the brokers, and starts reading from their first pages."""
 
         def on_begun(total: int, now_us: int) -> None:
-            self._finish(ask, asked.Begun(own.sid, total))
+            self._finish(ask, app.Begun(own.sid, total))
             self._subscriber.begin(own, now_us)
 
         def on_pages(pages: Pages, now_us: int) -> None:
@@ -281,10 +282,10 @@ class Client:
         own.readings += 1
         self._brokers.subscribe(own.subscription, own.batch, now_us, on_begun, on_pages, on_failure)
 
-    def _more(self, request: asked.More, now_us: int) -> None:
+    def _more(self, request: app.More, now_us: int) -> None:
         own = self._own(request.sid)
         if not own.attached:
-            raise RejectedError(f"subscription {request.sid} is not listened to; resume it first")
+            raise RejectedError(f"subscription {request.sid} is not attached: resume it first")
         if own.places is None:
             own.after_first.append(lambda now_us: self.on_asked(request, now_us))
             return
@@ -300,7 +301,7 @@ class Client:
         else:
             self._finish(request.ask, 0)
 
-    def _catch_up(self, request: asked.CatchUp, now_us: int) -> None:
+    def _catch_up(self, request: app.CatchUp, now_us: int) -> None:
         own = self._own(request.sid)
         missed_us = self._subscriber.unpause(own, request.refused)
         if missed_us is None:
@@ -314,7 +315,7 @@ class Client:
         )
         self._past.read_newest(reading, now_us)
 
-    def _unsubscribe(self, request: asked.Unsubscribe, now_us: int) -> None:
+    def _unsubscribe(self, request: app.Unsubscribe, now_us: int) -> None:
         own = self._own(request.sid)
         self._subscriber.cancel(own)
         self._brokers.unsubscribe(
@@ -324,7 +325,7 @@ class Client:
         )
 
     def _stop(self, sid: SubscriptionId, source: Source, now_us: int) -> None:
-        """Asks a broker to forget a subscription that we know nothing of."""
+        """Cancels a subscription that is unknown to this node at a broker."""
         stopping = (source, sid)
         if stopping in self._stopping:
             return
@@ -337,10 +338,10 @@ class Client:
     def _own(self, sid: SubscriptionId) -> Own:
         own = self._subscriber.get(sid)
         if own is None:
-            raise NotFoundError(f"this node has no subscription {sid}, or it is over")
+            raise NotFoundError(f"this node has no subscription {sid}, or it has ended")
         return own
 
-    # Answers
+    # Replies to the application
 
     def _answer(self, ask: int, value: Value, code: str, detail: str) -> None:
         if code:

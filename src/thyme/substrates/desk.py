@@ -1,6 +1,7 @@
-"""Desk: a broker at work. Answers what it is asked, tells subscribers, wakes when something is due.
+"""Broker service: handles the requests to a broker, notifies subscribers, and sets its timer.
 
-What a broker knows and decides is `broker`'s; who may ask what of whom is the substrate's.
+Entry point: `BrokerService.handle_request`. Storing and matching are done by `broker`; the
+substrate decides which requests a node accepts.
 Clauses: E2, M15, M18, M29.
 """
 
@@ -21,15 +22,15 @@ from thyme.protocol.outbox import Outbox
 from thyme.substrates.broker import Broker, PastPage
 
 Notifier = Callable[[NodeId, wire.Notify, int], None]
-"""Tells a subscriber of a new object."""
+"""Sends a notification to a subscriber."""
 
 
 class BrokerDue(msgspec.Struct, frozen=True):
-    """The timer at which the broker has something to let go of."""
+    """Timer at which the next object, subscription or tombstone of the broker expires."""
 
 
 class Desk:
-    """The requests to one broker, and its timer."""
+    """Handles the requests to one broker, and its expiry timer."""
 
     def __init__(self, broker: Broker, outbox: Outbox, notify: Notifier) -> None:
         self.broker = broker
@@ -38,7 +39,7 @@ class Desk:
         self._due_us: int | None = None
 
     def serve(self, sender: NodeId, request: wire.Ask, now_us: int) -> None:
-        """Carries a request out and answers it."""
+        """Carries out a request and sends the reply."""
         try:
             reply = self._answer(sender, request, now_us)
         except OperationError as error:
@@ -46,12 +47,12 @@ class Desk:
         self._outbox.send(sender, reply)
 
     def on_due(self, now_us: int) -> None:
-        """Lets go of what is past its time."""
+        """Removes expired records when the timer fires."""
         self._due_us = None
         self.broker.expire(now_us)
 
     def set_timer(self) -> None:
-        """Asks to be woken when something is due; to be called after each input."""
+        """Sets the expiry timer; to be called after each input."""
         due_us = self.broker.next_expiry_us()
         if due_us is not None and due_us != self._due_us:
             self._outbox.set_timer(BrokerDue(), due_us)
@@ -85,7 +86,7 @@ class Desk:
                 assert_never(request)
 
     def _tell(self, metadata: Metadata, matched: list[Subscription], now_us: int) -> None:
-        """One message to each subscriber, for all its subscriptions that match."""
+        """Sends one message to each subscriber, for all of its matching subscriptions."""
         by_subscriber: dict[NodeId, list[SubscriptionId]] = {}
         for subscription in matched:
             by_subscriber.setdefault(subscription.key.subscriber, []).append(subscription.key.sid)
@@ -94,18 +95,18 @@ class Desk:
 
 
 def page_for(broker: Broker, request: wire.FetchPage, now_us: int) -> PastPage:
-    """The page that a request asks for."""
+    """The page of stored matches that a request asks for."""
     return broker.page(request.conjunctions, request.frame, request.count, request.before, now_us)
 
 
 def as_reply(number: RequestNumber, page: PastPage) -> wire.Page:
-    """A page as it travels."""
+    """The reply message for a page."""
     return wire.Page(number, page.total, page.items, page.more)
 
 
 def post_note(
     broker: Broker, letters: Letters, subscriber: NodeId, note: wire.Notify, now_us: int
 ) -> None:
-    """Tells a subscriber of a new object, as often as it takes, for as long as it is there."""
-    there, key = broker.catalogue.history, note.metadata.key
-    letters.post(subscriber, lambda _: note if key in there else None, now_us)
+    """Sends a notification until it is acknowledged, as long as its object is stored."""
+    history, key = broker.catalogue.history, note.metadata.key
+    letters.post(subscriber, lambda _: note if key in history else None, now_us)

@@ -1,7 +1,8 @@
-"""Thyme-ES: one server stores, matches and notifies; every node may be its client.
+"""Thyme-ES: one server stores objects, matches subscriptions and notifies; all nodes are clients.
 
-The server is known to all. Whoever is the server also is a client of its own, its messages to
-itself never leaving the node; so a world of one (`solo`) is an ES node that is its own server.
+Entry point: `EsNode.handle`. All nodes know the server. The server is a client of itself, too; its
+messages to itself do not leave the node. A local world (`solo`) is an ES node that is its own
+server.
 Clauses: E1, E2, E4, M21, M24, B5.
 """
 
@@ -43,12 +44,13 @@ from thyme.substrates.subscriber import EndOfFrame, Subscriber, SubscriberConfig
 
 
 class EsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a node of Thyme-ES."""
+    """Settings of a node of Thyme-ES."""
 
     limits: Limits = Limits()
     retries: RetryPolicy = RetryPolicy()
     letters: RetryPolicy = RetryPolicy(tries_max=1)
-    """How often notifications are sent until they are acknowledged; 1 leaves them to the link."""
+    """Retries of notifications until they are acknowledged; with 1 try there is no
+    acknowledgement, and delivery is up to the link."""
     broker: BrokerConfig = BrokerConfig()
     subscriber: SubscriberConfig = SubscriberConfig()
     guarantees: Guarantees = Guarantees()
@@ -56,16 +58,16 @@ class EsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PAPER = EsConfig()
-"""As in the documents: notifications are up to the link."""
+"""As in the papers: delivery of notifications is up to the link."""
 ROBUST = EsConfig(
     retries=RetryPolicy(tries_max=8, backoff=1.5),
     letters=RetryPolicy(tries_max=8, wait_us=SECOND_US // 2, backoff=1.5),
 )
-"""For networks that lose much: more tries, and notifications are acknowledged (B3)."""
+"""For lossy networks: more tries, and acknowledged notifications (B3)."""
 
 
 class EsNode:
-    """A client of the server, and the server itself where the two identifiers are equal."""
+    """A client of the server; also the server, if `node_id` equals `server_id`."""
 
     def __init__(
         self,
@@ -107,11 +109,11 @@ class EsNode:
 
     @property
     def broker(self) -> Broker | None:
-        """The broker that the server is; None elsewhere, and before the start."""
+        """The broker of the server; None on other nodes and before the start."""
         return None if self._desk is None else self._desk.broker
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
-        """Takes one input at its instant; returns the actions to carry out, in order."""
+        """Processes one input; returns the resulting actions in order."""
         self._dispatch(event, now_us)
         actions = looped_back(
             self._outbox,
@@ -124,7 +126,7 @@ class EsNode:
         return actions if self._warden is None else self._warden.signed(actions, now_us)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         self.subscriber.check()
         self._letters.check()
         if self.broker is not None:
@@ -144,11 +146,11 @@ class EsNode:
             case TimerFired():
                 self._on_timer(event, now_us)
             case SendFailed():
-                self.dropped["unreachable"] += 1  # the operation's own timer asks again
+                self.dropped["unreachable"] += 1  # the request is sent again by its timer
             case Moved():
                 pass
             case Leaving():
-                pass  # the server keeps what it has for when the node comes back
+                pass  # the server keeps the node's objects and subscriptions for its return
             case _:
                 assert_never(event)
 

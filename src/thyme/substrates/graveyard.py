@@ -1,6 +1,7 @@
-"""Graveyard: tombstones, so that a late message cannot bring back what has left.
+"""Tombstones: records of removed objects and subscriptions.
 
-Bounded in number and in time; the oldest go first.
+Entry point: `TombstoneStore`. A tombstone keeps late messages from restoring a removed record.
+Bounded in number and time; the oldest tombstones are removed first.
 Clauses: M14, M18, D15, B5.
 """
 
@@ -15,14 +16,14 @@ from thyme.storage.store import Shelf, Store
 
 
 class Burial(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how many tombstones are kept."""
+    """Maximum age and number of tombstones."""
 
     life_us: int = 24 * 3600 * SECOND_US
     graves_max: int = 100_000
 
 
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):
-    """Why and when something left; with the proof of whoever wanted it so (B5)."""
+    """Reason and time of a removal, with the signature that authorised it (B5)."""
 
     why: str
     at_us: int
@@ -30,7 +31,7 @@ class Tombstone(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Graveyard:
-    """The tombstones of one kind of thing, by their written key."""
+    """Tombstones of one kind of record, by the record's key as text."""
 
     def __init__(self, store: Store, shelf: Shelf[Tombstone], burial: Burial) -> None:
         self._store = store
@@ -39,7 +40,7 @@ class Graveyard:
         self._graves = dict(store.load(shelf))
 
     def bury(self, key: str, why: str, now_us: int, proof: bytes = b"") -> None:
-        """Remembers that something left."""
+        """Adds a tombstone; replaces an earlier one of the same key."""
         self._graves.pop(key, None)
         self._graves[key] = Tombstone(why, now_us, proof)
         self._store.remove(self._shelf, key)
@@ -48,21 +49,21 @@ class Graveyard:
             self._forget_oldest()
 
     def why(self, key: str) -> str | None:
-        """Why something left, if it did so lately."""
-        grave = self._graves.get(key)
-        return None if grave is None else grave.why
+        """The reason of a removal; None if there is no tombstone."""
+        tombstone = self._graves.get(key)
+        return None if tombstone is None else tombstone.why
 
     def all(self) -> Iterator[tuple[str, Tombstone]]:
-        """Every tombstone, oldest first."""
+        """All tombstones, oldest first."""
         return iter(self._graves.items())
 
     def expire(self, now_us: int) -> None:
-        """Forgets what left long ago."""
+        """Removes expired tombstones."""
         while (at_us := self.next_expiry_us()) is not None and at_us <= now_us:
             self._forget_oldest()
 
     def next_expiry_us(self) -> int | None:
-        """When the oldest tombstone may go."""
+        """When the oldest tombstone expires; None if there is none."""
         if not self._graves:
             return None
         return next(iter(self._graves.values())).at_us + self._burial.life_us
@@ -73,12 +74,12 @@ class Graveyard:
         self._store.remove(self._shelf, key)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         assert len(self._graves) <= self._burial.graves_max
 
 
 def earliest(*instants_us: int | None) -> int | None:
-    """The first of some instants, of which some may never come."""
+    """The earliest of several times; None means never."""
     first_us: int | None = None
     for at_us in instants_us:
         if at_us is not None and (first_us is None or at_us < first_us):

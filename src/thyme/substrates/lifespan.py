@@ -1,4 +1,8 @@
-"""Life span: a world that ends at a given instant, and takes its subscriptions with it (M21)."""
+"""World lifetime: ends a world and its subscriptions at a given time.
+
+Entry point: `WorldLifetime`.
+Clauses: M21.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,23 @@ from thyme.protocol.requests import Failed, Pause, Request, Take, Together
 
 
 class WorldOver(msgspec.Struct, frozen=True):
-    """The timer at the end of the world's life span."""
+    """Timer at the end of the world's lifetime."""
 
 
 class LifeSpan:
-    """Until when a world lives; None for ever."""
+    """The lifetime of a world; without an end if `ends_us` is None."""
 
     def __init__(self, outbox: Outbox, ends_us: int | None) -> None:
         self._outbox = outbox
         self._ends_us = ends_us
 
     def set_timer(self) -> None:
-        """Asks to be told of the end."""
+        """Sets the timer at the end of the world."""
         if self._ends_us is not None:
             self._outbox.set_timer(WorldOver(), self._ends_us)
 
     def refuses(self, request: Request | Together, now_us: int) -> bool:
-        """Whether a request comes too late; if so, it fails."""
+        """Fails a request if the world has ended; returns whether it has."""
         if self._ends_us is None or now_us < self._ends_us:
             return False
         if not isinstance(request, Take | Pause):

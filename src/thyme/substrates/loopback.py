@@ -1,4 +1,7 @@
-"""Loopback: what a node says to itself is delivered on the spot and never leaves it."""
+"""Loopback: delivers messages that a node sends to itself, without the network.
+
+Entry point: `deliver_to_self`.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from thyme.protocol.outbox import Outbox
 def looped_back(
     outbox: Outbox, node_id: NodeId, deliver: Callable[[Message], None]
 ) -> list[Action]:
-    """The actions for the driver, after those messages have been delivered."""
-    taken = outbox.take()
-    if not taken:  # most inputs ask for nothing
-        return taken
+    """Delivers messages to the node itself; returns the remaining actions for the driver."""
+    drained = outbox.take()
+    if not drained:  # most inputs cause no action
+        return drained
     actions: list[Action] = []
-    waiting = deque(taken)
-    while waiting:
-        action = waiting.popleft()
+    pending = deque(drained)
+    while pending:
+        action = pending.popleft()
         if isinstance(action, Send) and action.to == node_id:
             deliver(action.message)
-            waiting.extend(outbox.take())
+            pending.extend(outbox.take())
         else:
             actions.append(action)
     return actions

@@ -1,9 +1,9 @@
-"""Past: reading stored matches page by page, newest first, from one broker or from many.
+"""History reader: reads stored matches page by page, newest first, from one or several brokers.
 
-A reading goes on until it has as many as were wanted, has gone back as far as it must, or there is
-nothing older. Whatever it meets that was told before is dropped by the subscriber, so readings may
-overlap each other and the live path without harm. Between rounds nothing is kept but the place
-reached with each broker, so that what was deleted meanwhile is not told.
+Entry point: `HistoryReader`. A read continues until it has the requested number of items, has
+reached its `since_us`, or there are no older items. `subscriber` drops items that were emitted
+before, so reads may overlap with each other and with live notifications. Between two rounds only
+the read position of each broker is kept, so that objects deleted meanwhile are not emitted.
 Clauses: M16, M17, M26, M27, L7.
 """
 
@@ -24,21 +24,21 @@ PAGE_WHEN_CATCHING_UP = 100
 
 
 def merged(pages: Mapping[Source, Page], count: int) -> list[Metadata]:
-    """The most recent items of several pages, newest first, each once.
+    """The most recent items of several pages, newest first, without duplicates.
 
-    None of them has a more recent one left behind: a page that has more to follow speaks only for
-    the time down to its last item.
+    Items older than the last item of an incomplete page are left out, because that page's broker
+    may have more recent ones.
     """
-    reach = max((cursor_of(page.items[-1]) for page in pages.values() if _cut(page)), default=None)
+    limit = max((cursor_of(page.items[-1]) for page in pages.values() if _cut(page)), default=None)
     items = {item.key: item for page in pages.values() for item in page.items}
     ordered = sorted(items.values(), key=cursor_of, reverse=True)
-    return [item for item in ordered[:count] if reach is None or cursor_of(item) >= reach]
+    return [item for item in ordered[:count] if limit is None or cursor_of(item) >= limit]
 
 
 def total_of(pages: Mapping[Source, Page]) -> int:
-    """How many there are in several pages, those counted once that show up in two of them.
+    """The number of matches of several brokers; items that appear in two pages count once.
 
-    Exact where no page is cut. What only the unseen rest of two pages has in common counts twice.
+    Exact if all pages are complete. Duplicates in the unread parts of two brokers count twice.
     """
     shown = [item.key for page in pages.values() for item in page.items]
     return sum(page.total for page in pages.values()) - len(shown) + len(set(shown))
@@ -50,14 +50,14 @@ def _cut(page: Page) -> bool:
 
 @dataclass(slots=True)
 class Reading:
-    """One walk into the past of a subscription."""
+    """One read of the stored matches of a subscription."""
 
     own: Own
     on_end: OnEnd
-    """Called once."""
+    """Called once, at the end of the read."""
     wanted: int
     fresh_only: bool = False
-    """Whether only items that were not told before count as wanted."""
+    """Whether only newly emitted items count towards the requested number."""
     since_us: int | None = None
     places: dict[Source, Place] = field(default_factory=dict)
     told: int = 0
@@ -65,15 +65,15 @@ class Reading:
 
     @property
     def page_size(self) -> int:
-        """How many to ask of each broker."""
+        """Number of items to request from each broker."""
         return self.wanted if self.wanted > 0 else PAGE_WHEN_CATCHING_UP
 
     def unread(self) -> dict[Source, Cursor | None]:
-        """The brokers that have older ones, and the places to read on from."""
+        """The brokers that have older items, with the cursors to continue from."""
         return {source: place.before for source, place in self.places.items() if place.more}
 
     def advance(self, pages: Pages, items: Sequence[Metadata], told: int) -> None:
-        """Takes note of one round: its pages, and which of their items were used."""
+        """Records one round: the pages received, the items used, and the number emitted."""
         self.told += told
         self.wanted -= told if self.fresh_only else len(items)
         used = {item.key for item in items}
@@ -96,14 +96,14 @@ class Reading:
 
 
 class Past:
-    """Runs readings."""
+    """Runs the reads of one node."""
 
     def __init__(self, brokers: Brokers, subscriber: Subscriber) -> None:
         self._brokers = brokers
         self._subscriber = subscriber
 
     def read_newest(self, reading: Reading, now_us: int) -> None:
-        """Reads from the newest on, wherever it is."""
+        """Starts a read at the newest items of all brokers."""
         reading.own.readings += 1
         self._brokers.search(
             _page_of(reading, None),
@@ -113,12 +113,12 @@ class Past:
         )
 
     def read_on(self, reading: Reading, now_us: int) -> None:
-        """Reads on from the reading's places."""
+        """Starts a read at its read positions."""
         reading.own.readings += 1
         self._ask(reading, now_us)
 
     def on_pages(self, reading: Reading, pages: Pages, now_us: int) -> None:
-        """Tells what is most recent in some pages, and asks for the next ones if need be."""
+        """Emits the most recent items of several pages, and requests the next pages if needed."""
         own = reading.own
         if self._subscriber.get(own.sid) is not own:
             self._end(reading, EndedError.code, "the subscription was cancelled", now_us)
@@ -131,12 +131,12 @@ class Past:
         self._end(reading, "", "", now_us)
 
     def _ask(self, reading: Reading, now_us: int) -> None:
-        """Asks every broker that has older ones; goes on when all have answered."""
+        """Requests a page from every broker with older items; continues after all replies."""
         sources = reading.unread()
         pages: Pages = {}
 
         def on_page(source: Source, page: Page, now_us: int) -> None:
-            # A broker that has more but shows nothing would be asked for ever.
+            # A broker that claims more items but returns none would be queried forever.
             pages[source] = page if page.items else Page(page.request, page.total, (), False)
             if len(pages) == len(sources) and not reading.over:
                 self.on_pages(reading, pages, now_us)

@@ -1,5 +1,6 @@
-"""Quotas: how much one peer may have others keep for it, so that there is room for everybody.
+"""Quotas: limits what a node stores for each peer, so that no peer uses all of the space.
 
+Entry point: `UsageTable`.
 Clauses: B5, M29.
 """
 
@@ -13,18 +14,18 @@ from thyme.storage.store import Shelf, Store
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node keeps for one other at most; None sets no limit."""
+    """Maximum that a node stores for one peer; None means no limit."""
 
     bytes: int | None = None
-    """Of objects and summaries, by owner."""
+    """Bytes of objects and summaries, by owner."""
     objects: int | None = None
-    """Entries of metadata, by owner."""
+    """Number of metadata records, by owner."""
     subscriptions: int | None = None
-    """Those that stand, by subscriber."""
+    """Number of active subscriptions, by subscriber."""
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept for one peer."""
+    """Number and bytes of the records stored for one peer."""
 
     peer: NodeId
     count: int = 0
@@ -35,7 +36,7 @@ SHARES = Shelf("share", Share)
 
 
 class Shares:
-    """What a node keeps for each of the others, counted where there is a quota."""
+    """Usage per peer on one node; counted only if there is a quota."""
 
     def __init__(
         self,
@@ -46,8 +47,8 @@ class Shares:
         exempt: NodeId | None = None,
         store: Store | None = None,
     ) -> None:
-        """`exempt` is who may keep what it likes: the node itself. With a store, what was counted
-        is known again at the next start; else whoever knows says it again."""
+        """`exempt` is the node itself, which has no limit. With a store, the counts survive a
+        restart; without one, the caller adds its records again."""
         self._what = what
         self._count_max = count_max
         self._bytes_max = bytes_max
@@ -59,7 +60,7 @@ class Shares:
             self._shares = {share.peer: share for _, share in store.load(SHARES)}
 
     def refuse(self, peer: NodeId, weight: int = 0) -> None:
-        """Raises a `QuotaError` if one more of this weight is too much."""
+        """Raises `QuotaError` if one more record of this size would exceed the quota."""
         if not self._on or peer == self._exempt:
             return
         share = self.of(peer)
@@ -69,19 +70,19 @@ class Shares:
             raise QuotaError(f"bytes of {self._what} of one node: at most {self._bytes_max} here")
 
     def add(self, peer: NodeId, weight: int = 0) -> None:
-        """One more is kept."""
+        """Counts a record that was added."""
         if self._on:
             share = self.of(peer)
             self._set(Share(peer, share.count + 1, share.bytes + weight))
 
     def remove(self, peer: NodeId, weight: int = 0) -> None:
-        """One that was kept is not any more."""
+        """Counts a record that was removed."""
         if peer in self._shares:
             share = self._shares[peer]
             self._set(Share(peer, share.count - 1, max(0, share.bytes - weight)))
 
     def of(self, peer: NodeId) -> Share:
-        """What is kept for one."""
+        """The usage of one peer."""
         return self._shares.get(peer) or Share(peer)
 
     def _set(self, share: Share) -> None:

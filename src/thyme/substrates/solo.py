@@ -1,8 +1,7 @@
-"""Thyme in a world of one: a node that is its own server.
+"""Local world: a Thyme-ES node that is its own server, without a network.
 
-Everything an application can do works here, in memory or in a file, with nobody else around: for
-tests, for writing an application before there is a network, and for the single device that keeps
-its own archive.
+Entry point: `make_solo_node`. All operations work, in memory or in a file: for tests, for
+developing an application without a network, and for an archive on a single device.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from thyme.substrates.es import EsConfig, EsNode
 
 
 class SoloConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a world of one."""
+    """Settings of a local world."""
 
     limits: Limits = Limits()
     retention: Retention = Retention()
@@ -29,7 +28,7 @@ class SoloConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def solo_node(node_id: NodeId, store: Store, rng: Random, config: SoloConfig) -> EsNode:
-    """A node with nobody else; one clock, so no skew to tolerate."""
+    """Makes the node of a local world; there is one clock, and thus no clock skew."""
     es = EsConfig(
         limits=config.limits,
         broker=BrokerConfig(limits=config.limits, retention=config.retention),

@@ -1,9 +1,10 @@
-"""Subscriber: a node's own subscriptions, and what it has heard for each.
+"""Subscriber: the state of a node's own subscriptions, and their notifications.
 
-Drops what it heard before (M16), holds news back until the application knows the subscription,
-remembers what the application took so that a later life of the node can go on from there (M27),
-and ends each subscription when its frame ends (M18). Asking brokers is the business of `client`
-and `past`.
+Entry point: `Subscriber`. Drops duplicate notifications (M16), buffers notifications until the
+application knows the subscription, stores which notifications the application consumed so that it
+can resume after a restart (M27), and ends each subscription when its time frame ends (M18).
+Requests to brokers are sent by `client` and `history_reader`.
+Clauses: M12, M16, M18, M27.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from thyme.substrates.brokers import Source
 
 
 class SubscriberConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscriber's settings."""
+    """Settings of a subscriber."""
 
     skew_us: int = 0
     subscriptions_max: int = 10_000
     over_max: int = 1_000
-    """How many subscriptions that are over are kept for reading on in their past."""
+    """Maximum number of ended subscriptions kept for reading their stored matches."""
     seen_max: int = 100_000
-    """How many objects a subscription remembers to have been told, against duplicates."""
+    """Maximum number of emitted objects that a subscription remembers, against duplicates."""
     sources_max: int = 10_000
-    """How many brokers a subscription reads on from in their past."""
+    """Maximum number of brokers whose read position a subscription keeps."""
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True):
-    """A notification that the application took."""
+    """A notification that the application consumed."""
 
     sid: SubscriptionId
     key: Key
@@ -46,7 +47,7 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EndOfFrame(msgspec.Struct, frozen=True):
-    """The timer at a subscription's end."""
+    """Timer at the end of a subscription's time frame."""
 
     sid: SubscriptionId
 
@@ -56,7 +57,7 @@ TAKEN = Shelf("taken", Taken)
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How far into the past one broker has been read, and whether it has older ones."""
+    """How far back the history of one broker has been read, and whether it has older items."""
 
     before: Cursor | None
     more: bool
@@ -64,22 +65,22 @@ class Place(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Own:
-    """One of this node's subscriptions."""
+    """State of one subscription of this node."""
 
     subscription: Subscription
     batch: int
     attached: bool
-    """Whether the application listens; not so for those of an earlier life until resumed."""
+    """Whether the application receives its events; False after a restart until resumed."""
     begun: bool = False
     readings: int = 0
     places: dict[Source, Place] | None = None
-    """How far each broker has been read; None until the first batch has come."""
+    """Read position of each broker; None until the first pages were read."""
     after_first: list[Callable[[int], None]] = field(default_factory=list)
-    """What waits for the first batch."""
+    """Functions to call once the first pages were read."""
     newest_taken_us: int | None = None
     paused: bool = False
     missed_us: int | None = None
-    """The oldest publication that was not told because of a pause."""
+    """Publication time of the oldest object not emitted because of a pause."""
     seen: dict[Key, int] = field(default_factory=dict)
     held_back: list[Metadata] = field(default_factory=list)
 
@@ -89,7 +90,7 @@ class Own:
 
 
 class Subscriber:
-    """The subscriptions of one node, seen from its application's side."""
+    """The own subscriptions of one node."""
 
     def __init__(
         self,
@@ -114,25 +115,25 @@ class Subscriber:
         return len(self._own)
 
     def get(self, sid: SubscriptionId) -> Own | None:
-        """A subscription of this node, also one that is over but still read from."""
+        """A subscription of this node, active or ended but still readable; None if unknown."""
         return self._own.get(sid) or self._over.get(sid)
 
     def full(self) -> bool:
-        """Whether one more would be too many."""
+        """Whether the maximum number of subscriptions is reached."""
         return len(self._own) >= self._config.subscriptions_max
 
     def held(self) -> tuple[Held, ...]:
-        """The subscriptions that are not over."""
+        """The active subscriptions of this node."""
         return tuple(_held(own) for own in self._own.values())
 
     def open(self, subscription: Subscription, batch: int) -> Own:
-        """Prepares for a subscription that is about to be asked for."""
+        """Adds and signs a subscription before it is sent to brokers."""
         own = Own(vouched(subscription, self._notary), batch, attached=True)
         self._own[own.sid] = own
         return own
 
     def begin(self, own: Own, now_us: int) -> None:
-        """The broker has it: from now on news go to the application."""
+        """Stores a subscription that brokers have activated, and emits buffered notifications."""
         own.begun = own.attached = True
         end_us = own.subscription.frame.end_us
         if end_us is None or end_us + self._config.skew_us >= now_us:
@@ -143,18 +144,18 @@ class Subscriber:
             self._tell(own, metadata, now_us, past=False)
 
     def set_timer(self, own: Own) -> None:
-        """Asks for the instant after the last that belongs to the frame."""
+        """Sets the timer at the end of a subscription's time frame."""
         end_us = own.subscription.frame.end_us
         if end_us is not None:
             self._outbox.set_timer(EndOfFrame(own.sid), end_us + self._config.skew_us + 1)
 
     def set_timers(self) -> None:
-        """After a start: the ends of subscriptions from before."""
+        """Sets the timers of all stored subscriptions, after a start."""
         for own in self._own.values():
             self.set_timer(own)
 
     def on_notify(self, sid: SubscriptionId, metadata: Metadata, now_us: int) -> bool:
-        """News from a broker; False if no such subscription is known here."""
+        """Handles a notification from a broker; returns False if the subscription is unknown."""
         own = self._own.get(sid)
         if own is None:
             return sid in self._over
@@ -166,11 +167,11 @@ class Subscriber:
         return True
 
     def tell_past(self, own: Own, items: Sequence[Metadata], now_us: int) -> int:
-        """A page of the past; returns how many of it were new."""
+        """Emits stored matches; returns how many of them were new."""
         return sum(self._tell(own, metadata, now_us, past=True) for metadata in items)
 
     def read_to(self, own: Own, places: Mapping[Source, Place]) -> None:
-        """Remembers how far into the past this subscription has read."""
+        """Saves the read positions of a subscription, if they are further back than before."""
         own.places = {} if own.places is None else own.places
         for source, place in places.items():
             known = own.places.get(source)
@@ -180,7 +181,7 @@ class Subscriber:
                 own.places[source] = place
 
     def take(self, sid: SubscriptionId, key: Key) -> None:
-        """The application took a notification."""
+        """Records that the application consumed a notification."""
         own = self._own.get(sid)
         if own is None or key not in own.seen:
             return
@@ -189,18 +190,21 @@ class Subscriber:
         own.newest_taken_us = max(published_us, own.newest_taken_us or published_us)
 
     def resumes_from_us(self, own: Own) -> int | None:
-        """How far back a resumed subscription reads: an object stamped a little before the last
-        one taken may have arrived a little after it (M12)."""
+        """The time back to which a resumed subscription reads.
+
+        Includes the clock skew: an object with a slightly earlier timestamp than the last consumed
+        one may have arrived later (M12).
+        """
         newest_us = own.newest_taken_us
         return None if newest_us is None else newest_us - self._config.skew_us
 
     def pause(self, sid: SubscriptionId) -> None:
-        """The application has no room: what comes is left for later."""
+        """Stops emitting notifications, because the application's buffer is full."""
         if (own := self._own.get(sid)) is not None:
             own.paused = True
 
     def unpause(self, own: Own, refused: tuple[Key, ...]) -> int | None:
-        """There is room again; returns how far back to read, None if nothing was missed."""
+        """Continues after a pause; returns how far back to read, None if nothing was missed."""
         for key in refused:
             if (published_us := own.seen.pop(key, None)) is not None:
                 own.missed_us = min(published_us, own.missed_us or published_us)
@@ -208,21 +212,21 @@ class Subscriber:
         return missed_us
 
     def caught_up(self, own: Own, total: int, code: str, now_us: int) -> None:
-        """Tells that the past has been told as far as it was asked for, or could be had."""
+        """Emits `CaughtUp`: the requested stored matches were emitted, as far as available."""
         self._outbox.tell(CaughtUp(own.sid, total, code))
         own.places = {} if own.places is None else own.places
-        waiting, own.after_first = own.after_first, []
-        for go_on in waiting:
-            go_on(now_us)
+        callbacks, own.after_first = own.after_first, []
+        for callback in callbacks:
+            callback(now_us)
 
     def on_end_of_frame(self, sid: SubscriptionId, now_us: int) -> None:
-        """The frame is over: nothing new can come."""
+        """Ends a subscription if its time frame has ended."""
         own = self.get(sid)
         if own is not None and own.subscription.frame.over(now_us - self._config.skew_us):
             self.end(own, "its frame is over")
 
     def end(self, own: Own, reason: str) -> None:
-        """Frees a subscription, except for what reading on in its past needs."""
+        """Ends a subscription; its read state is kept so that stored matches can still be read."""
         if own.readings or self._own.pop(own.sid, None) is None:
             return
         self._forget(own)
@@ -233,14 +237,14 @@ class Subscriber:
             del self._over[next(iter(self._over))]
 
     def cancel(self, own: Own, reason: str = "cancelled") -> None:
-        """Forgets a subscription at once."""
+        """Ends a subscription at once, and removes its read state."""
         own.readings = 0
         self.end(own, reason)
         self._over.pop(own.sid, None)
         self._outbox.cancel_timer(EndOfFrame(own.sid))
 
     def end_all(self, reason: str) -> None:
-        """Ends every subscription: the world is over."""
+        """Ends all subscriptions, because the world has ended."""
         for own in list(self._own.values()):
             self.cancel(own, reason)
 
@@ -281,7 +285,7 @@ class Subscriber:
             self._store.remove(TAKEN, _taken_key(own.sid, key))
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         assert len(self._own) <= self._config.subscriptions_max
         assert len(self._over) <= self._config.over_max
         assert all(len(own.seen) <= self._config.seen_max for own in self._own.values())
@@ -293,7 +297,7 @@ def _held(own: Own) -> Held:
 
 
 def _further(place: Place, known: Place) -> bool:
-    """Whether a place lies further in the past than the one known."""
+    """Whether a read position is as far back as the known one, or further."""
     return known.before is None or (place.before is not None and place.before <= known.before)
 
 

@@ -344,7 +344,7 @@ def test_m29_what_was_retrieved_makes_room_first_and_the_own_never() -> None:
     assert [one.role for one in replicas.of_role(Role.PASSIVE)] == []
     replicas.hold(held(4, Role.OWN), b"12345", 10)
     assert [one.role for one in replicas.of_role(Role.ACTIVE)] == []
-    with pytest.raises(RejectedError, match="no room"):
+    with pytest.raises(RejectedError, match="no space"):
         replicas.hold(held(5, Role.OWN), b"12345", 10)
     assert replicas.left == {"evicted": 2}
     replicas.check()

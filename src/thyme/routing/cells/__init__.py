@@ -1,6 +1,7 @@
-"""Routing by cells: messages go to places, and whoever is there acts as one node.
+"""Cell routing: messages are addressed to cells, whose nodes act as one.
 
-`CellRouting` is what a node of Thyme-DCS asks for, `GeographicRouting` does it over a `Grid`.
+`CellRouting` is the interface that a node of Thyme-DCS uses; `GeographicRouting` implements it over
+a `Grid`.
 Clauses: D1–D10.
 """
 

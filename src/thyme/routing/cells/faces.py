@@ -1,8 +1,9 @@
-"""Faces: the right-hand rule, on directions made of whole columns and rows.
+"""Face routing: the right-hand rule on directions given as columns and rows.
 
-A message that goes around a void leaves each cell by the next edge counterclockwise from the one it
-came by, so it walks around one face of the plane cell graph. All in integers: no angle is rounded.
-Clause: D5.
+Entry point: `next_edge`, used by `next_hop`. A message in perimeter mode leaves each cell by the
+next edge counterclockwise from the edge it came by, and thus follows one face of the planar cell
+graph. All arithmetic is in integers, so no angle is rounded.
+Clauses: D5.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from thyme.routing.cells.grid import Offset
 
 
 def next_edge(edges: Sequence[Offset], start: Offset) -> Offset:
-    """The first edge counterclockwise from a direction; one in that direction itself comes last."""
+    """The first edge counterclockwise from a direction; an edge in that direction is last."""
     best = edges[0]
     for edge in edges[1:]:
         if _comes_before(start, edge, best):
@@ -22,16 +23,17 @@ def next_edge(edges: Sequence[Offset], start: Offset) -> Offset:
 
 
 def _comes_before(start: Offset, one: Offset, other: Offset) -> bool:
-    quarter, other_quarter = _half(start, one), _half(start, other)
-    if quarter != other_quarter:
-        return quarter < other_quarter
+    half, other_half = _half(start, one), _half(start, other)
+    if half != other_half:
+        return half < other_half
     turn = _cross(one, other)
-    # Edges of one direction are never both kept; the shorter one would be between.
+    # Two edges never have the same direction: the Gabriel graph keeps only the shorter one.
     return turn > 0
 
 
 def _half(start: Offset, edge: Offset) -> int:
-    """Counterclockwise from `start`: 0 up to the opposite, 1 from there on, 2 for `start`."""
+    """Half-plane counterclockwise from `start`: 0 before the opposite direction, 1 from there on, 2
+    for `start` itself."""
     side = _cross(start, edge)
     if side > 0:
         return 0

@@ -1,8 +1,9 @@
-"""Geographic routing: messages find cells by where these lie.
+"""Geographic routing: forwards messages to cells by the position of the cells.
 
-Composed by a node of Thyme-DCS, which brings it inputs and shares its outbox. Beacons tell who is
-where (`presence`), each message goes step by step (`steps`); here it is split where its targets
-part, handed to the listener where it arrives, and spread within the cell.
+Entry point: `GeographicRouting`, a `CellRouting`. A node of Thyme-DCS passes inputs to it and
+shares its outbox with it. This module copies a message where the paths to its targets diverge,
+delivers it to the `CellRoutingUser`, and has it broadcast inside the cell. Beacons are handled by
+`beacons`, next-hop decisions by `next_hop`, broadcasts by `cell_broadcast`.
 Clauses: D5–D10.
 """
 
@@ -36,7 +37,7 @@ from thyme.routing.cells.steps import Arrived, Onward, Step, Steps, Stuck, plain
 
 
 class GeographicRouting(Presence):
-    """The routing of one node; a `CellRouting`."""
+    """Geographic routing on one node; a `CellRouting`."""
 
     timers = (BeaconDue, SpreadTimer)
 
@@ -55,11 +56,11 @@ class GeographicRouting(Presence):
         self._memory = Memory(config)
         self._passed = Memory(config)
         self.spreading = Spreading(outbox, config)
-        # A node that lost its memory must not number its messages as in its earlier life.
+        # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
         self._next_number = rng.getrandbits(32)
 
     def surely_keeps(self, cell: CellId) -> bool:
-        """Whether the own cell is the closest, and no other that is out of sight can be."""
+        """Whether the own cell is the proxy of a cell, and no unknown cell can be closer."""
         if self.keeper(cell) != self._cell:
             return False
         around = self.neighbours.around(self._cell)
@@ -68,12 +69,12 @@ class GeographicRouting(Presence):
     # Sending
 
     def send(self, targets: Sequence[To], message: Message, now_us: int) -> int:
-        """Sends one message to all these; returns its number (D7, D9)."""
+        """Sends one message to several destinations; returns its number (D7, D9)."""
         number = self._number()
         wanted = dict.fromkeys(CellTarget(to.cell, to.node) for to in targets)
         for target in wanted:
             if target.cell not in self.grid:
-                raise ValueError(f"the grid has no cell {target.cell}")
+                raise ValueError(f"cell {target.cell} is outside the grid")
         if wanted:
             packet = CellPacket(
                 self._node_id,
@@ -97,7 +98,7 @@ class GeographicRouting(Presence):
         return number
 
     def when_heard(self, arrival: Arrival, then: Callable[[int], None], now_us: int) -> None:
-        """Calls a function when all nodes of the cell have heard what came for it (B2)."""
+        """Calls a function once all nodes of the cell acknowledged a delivered message (B2)."""
         cell = arrival.cell
         self.spreading.when_heard(arrival.origin, arrival.number, cell, then, now_us)
 
@@ -105,12 +106,12 @@ class GeographicRouting(Presence):
         self._next_number += 1
         return self._next_number
 
-    # What happens
+    # Inputs
 
     def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
-        """A message came; returns whether it was one of routing."""
+        """Handles a received message; returns False if it is not a routing message."""
         if isinstance(message, CellBeacon) and message.world == self._world:
-            self._on_beacon(sender, message, now_us)  # what comes most often
+            self._on_beacon(sender, message, now_us)  # the most frequent message
             return True
         match message:
             case CellBeacon() | CellPacket() | CellSpread() if message.world != self._world:
@@ -126,7 +127,7 @@ class GeographicRouting(Presence):
         return True
 
     def on_timer(self, timer: Timer, now_us: int) -> bool:
-        """A timer fired; returns whether it was one of routing."""
+        """Handles a timer; returns False if it is not a timer of routing."""
         if isinstance(timer, SpreadTimer):
             for silent in self.spreading.on_timer(timer, now_us):
                 self.neighbours.fail(silent, now_us)
@@ -140,7 +141,10 @@ class GeographicRouting(Presence):
         return True
 
     def on_send_failed(self, to: NodeId, message: Message, now_us: int) -> bool:
-        """A neighbour did not acknowledge a message; returns whether it was one of routing."""
+        """Handles a message that a neighbour did not acknowledge.
+
+        Returns False if it is not a routing message.
+        """
         if isinstance(message, CellSpread):
             self.neighbours.fail(to, now_us)
             self.spreading.on_send_failed(to, message, now_us)
@@ -152,7 +156,8 @@ class GeographicRouting(Presence):
             self.neighbours.forget(to)
         else:
             self.neighbours.fail(to, now_us)
-        # The last hop may have been too far: whether the node is there is decided in its cell (D8).
+        # The last hop may have been out of range: only the node's cell decides that it is absent
+        # (D8).
         outside = self._config.reroute
         around = [target for target in personal if outside and target.cell != self._cell]
         for target in personal:
@@ -172,7 +177,7 @@ class GeographicRouting(Presence):
         return True
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         self.neighbours.check()
         self.spreading.check()
         assert self._cell in self.grid
@@ -205,8 +210,8 @@ class GeographicRouting(Presence):
             for target in packet.targets:
                 if target.cell != self._cell:
                     self.neighbours.does_not_hear(neighbour, target.cell)
-        colleague = neighbour is not None and neighbour.serving and neighbour.cell == self._cell
-        self._route(packet, hops, now_us, inside=colleague)
+        cell_peer = neighbour is not None and neighbour.serving and neighbour.cell == self._cell
+        self._route(packet, hops, now_us, inside=cell_peer)
 
     def _route(
         self,
@@ -217,8 +222,10 @@ class GeographicRouting(Presence):
         *,
         inside: bool = False,
     ) -> None:
-        """Decides for each target, sends a copy to each next hop, and tells of what is here. What
-        comes from `inside` was passed on by a colleague."""
+        """Decides for each target: sends one copy to each next hop, and delivers the message here.
+
+        `from_cell_peer` says that a node of the same cell forwarded the packet.
+        """
         here: list[CellTarget] = []
         onward: list[Onward] = []
         for target in packet.targets:
@@ -248,8 +255,10 @@ class GeographicRouting(Presence):
             self._arrive(packet, target, hops, now_us)
 
     def _outward(self, step: Step) -> Step:
-        """What a colleague passed on goes out of the cell, unless it is for somebody in it: of two
-        who know little, each could take the other for the one who knows the way."""
+        """Forwards a packet from a cell peer only to another cell, or to its target node.
+
+        Otherwise two nodes with little routing information could bounce it between them.
+        """
         if not isinstance(step, Onward) or step.nodes[0].node_id == step.target.node:
             return step
         nodes = [node for node in step.nodes if node.cell != self._cell]
@@ -269,7 +278,8 @@ class GeographicRouting(Presence):
         if target.node is not None:
             if target.node == self._node_id:
                 return Arrived()
-            # Whoever hears it in its cell needs no way there; it may be moving, and alone (D20).
+            # A target node that is a neighbour is reached directly: it may be moving, or alone
+            # (D20).
             neighbour = self.neighbours.get(target.node)
             if neighbour is not None and neighbour.cell == target.cell:
                 return Onward([neighbour], plain(target))
@@ -279,7 +289,8 @@ class GeographicRouting(Presence):
         return self._steps.next(around, target, failed)
 
     def _shared_hops(self, onward: list[Onward]) -> dict[NodeId, list[CellTarget]]:
-        """The targets by next hop: one in a cell is drawn by lot, unless one is needed anyway."""
+        """Groups targets by next hop. The hop is drawn at random from the candidates, unless one of
+        them already is the hop of another target."""
         hops: dict[NodeId, list[CellTarget]] = {}
         for step in sorted(onward, key=lambda step: len(step.nodes)):
             names = [node.node_id for node in step.nodes]
@@ -288,10 +299,13 @@ class GeographicRouting(Presence):
             hops.setdefault(chosen, []).append(step.target)
         return hops
 
-    # Arrivals
+    # Deliveries
 
     def _arrive(self, packet: CellPacket, target: CellTarget, hops: int, now_us: int) -> None:
-        """A message is in its cell, or in the proxy: for this node, for another, or for all."""
+        """Delivers a message that reached its cell or the cell's proxy.
+
+        The message is for this node, for an absent node, or for all nodes of the cell.
+        """
         if target.node not in (None, self._node_id):
             self._undelivered(packet, target, now_us)
             return
@@ -308,7 +322,7 @@ class GeographicRouting(Presence):
         self._tell(packet, target.cell, hops, personal=False, first=True, now_us=now_us)
 
     def _is_for_all(self, packet: CellPacket) -> bool:
-        """Whether the others of the cell should hear of a message."""
+        """Whether a message is broadcast to the other nodes of the cell."""
         if not self.spreading.concerns_all(packet.message):
             return False
         spread_known = self.spreading.config.spread_known
@@ -329,7 +343,7 @@ class GeographicRouting(Presence):
         )
 
     def _on_spread(self, sender: NodeId, spread: CellSpread, now_us: int) -> None:
-        """Others of the cell take it; it is not passed on (D7)."""
+        """Delivers a broadcast of the own cell; it is not forwarded (D7)."""
         if not self._serving or spread.within != self._cell:
             return
         if spread.origin_cell not in self.grid or spread.cell not in self.grid:
@@ -369,7 +383,8 @@ class GeographicRouting(Presence):
         self._listener.arrived(arrival, now_us)
 
     def _undelivered(self, packet: CellPacket, target: CellTarget, now_us: int) -> None:
-        """The node is not in its cell: its sender should know; of that nobody is told (D8)."""
+        """Notifies the sender that its target node is not in its cell; a lost NACK is only counted
+        (D8)."""
         assert target.node is not None
         if isinstance(packet.message, Undelivered):
             self.traffic.dropped["sender gone"] += 1

@@ -1,8 +1,8 @@
-"""The grid: an area cut into equal square cells, and the cell that a key belongs to.
+"""Grid: divides an area into equal square cells and maps keys to cells.
 
-Cells are numbered row by row. Distances between cells are those of their centres, in cells, squared
-and thus exact. Which cells hear each other follows from the radio's range: some surely, wherever
-their nodes stand, some perhaps.
+Entry point: `Grid`. Cells are numbered row by row. The distance between two cells is that of their
+centres, in cells and squared, and thus exact. The radio range determines which cells are always in
+range of each other, wherever their nodes are, and which may be.
 Clauses: D1, D2, D3.
 """
 
@@ -17,11 +17,11 @@ from thyme.protocol.cells import CELLS_MAX, CellId
 
 Point = tuple[float, float]
 Offset = tuple[int, int]
-"""Columns and rows from one cell to another."""
+"""Columns and rows from one cell to another cell."""
 
 CELL_M = 40.0
 RANGE_M = math.sqrt(8) * CELL_M
-"""About 113 m: the diagonal of two by two cells, so that cells that touch hear each other."""
+"""About 113 m: the diagonal of two by two cells, so that adjacent cells are always in range."""
 _ROUNDING = 1e-9
 
 
@@ -32,15 +32,17 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     cell_m: float = CELL_M
     range_m: float = RANGE_M
-    """How far nodes hear each other."""
+    """Radio range of the nodes."""
     corner_m: Point = (0.0, 0.0)
-    """The corner of least x and y."""
+    """The corner with the lowest x and y."""
 
     def __post_init__(self) -> None:
         if not (self.columns > 0 and self.rows > 0 and self.cell_m > 0):
-            raise ValueError("a grid has cells, and cells have an area")
+            raise ValueError("columns, rows and cell_m must be positive")
         if self.range_m < math.sqrt(8) * self.cell_m - _ROUNDING:
-            raise ValueError("cells that touch must hear each other: smaller cells, please (D2)")
+            raise ValueError(
+                "adjacent cells must be in range of each other: use smaller cells (D2)"
+            )
         if self.columns * self.rows > CELLS_MAX:
             raise ValueError(f"a grid has at most {CELLS_MAX} cells")
 
@@ -53,7 +55,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         range_m: float = RANGE_M,
         corner_m: Point = (0.0, 0.0),
     ) -> Grid:
-        """The grid over an area; its last column and row may stick out (D1)."""
+        """The grid that covers an area; its last column and row may extend beyond it (D1)."""
         return cls(
             columns=math.ceil(width_m / cell_m - _ROUNDING),
             rows=math.ceil(height_m / cell_m - _ROUNDING),
@@ -64,7 +66,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def for_range(cls, width_m: float, height_m: float, range_m: float) -> Grid:
-        """The grid of the largest cells that a radio allows (D2)."""
+        """The grid with the largest cells that a radio range allows (D2)."""
         return cls.covering(width_m, height_m, range_m / math.sqrt(8), range_m)
 
     def __len__(self) -> int:
@@ -74,7 +76,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(cell, int) and 0 <= cell < len(self)
 
     def cell_at(self, place: Point) -> CellId:
-        """The cell around a place; of a place outside the area, the nearest one."""
+        """The cell of a position; for a position outside the area, the nearest cell."""
         column = math.floor((place[0] - self.corner_m[0]) / self.cell_m)
         row = math.floor((place[1] - self.corner_m[1]) / self.cell_m)
         column = min(max(column, 0), self.columns - 1)
@@ -82,23 +84,23 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         return CellId(row * self.columns + column)
 
     def centre_of(self, cell: CellId) -> Point:
-        """The middle of a cell."""
+        """The centre of a cell."""
         row, column = divmod(cell, self.columns)
         x_m, y_m = self.corner_m
         return x_m + (column + 0.5) * self.cell_m, y_m + (row + 0.5) * self.cell_m
 
     def cell_of_key(self, key: str) -> CellId:
-        """The cell that looks after a key, the same in every process and on every platform (D3)."""
+        """The key cell of a key, the same in every process and on every platform (D3)."""
         digest = blake2b(key.encode(), digest_size=8, person=b"thyme cell").digest()
         return CellId(int.from_bytes(digest, "big") % len(self))
 
     def offset(self, start: CellId, end: CellId) -> Offset:
-        """Columns and rows from a cell to another."""
+        """Columns and rows from a start cell to an end cell."""
         columns = self.columns
         return end % columns - start % columns, end // columns - start // columns
 
     def beside(self, cell: CellId, offset: Offset) -> CellId | None:
-        """The cell so many columns and rows further, if there is one."""
+        """The cell at an offset from another cell; None outside the grid."""
         row, column = divmod(cell, self.columns)
         column += offset[0]
         row += offset[1]
@@ -107,24 +109,24 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def distance2(self, one: CellId, other: CellId) -> int:
-        """How far two cells are apart, squared, in cells."""
+        """Squared distance between two cells, in cells."""
         right, down = self.offset(one, other)
         return right * right + down * down
 
     def distance_m(self, one: CellId, other: CellId) -> float:
-        """How far two cells are apart, from centre to centre."""
+        """Distance between the centres of two cells."""
         return math.sqrt(self.distance2(one, other)) * self.cell_m
 
     def rank(self, cell: CellId, target: CellId) -> int:
-        """The lower, the closer to a target; equal distances are told apart by number (D6)."""
+        """Sort key: lower is closer to a target; cell numbers break ties (D6)."""
         return self.distance2(cell, target) * CELLS_MAX + cell
 
     def surely_reached(self, offset: Offset) -> bool:
-        """Whether all nodes of two cells hear each other, wherever they stand (D2)."""
+        """Whether all nodes of two cells are in range of each other, wherever they are (D2)."""
         far_m = math.hypot(abs(offset[0]) + 1, abs(offset[1]) + 1) * self.cell_m
         return far_m <= self.range_m + _ROUNDING
 
     def perhaps_reached(self, offset: Offset) -> bool:
-        """Whether some nodes of two cells may hear each other."""
+        """Whether some nodes of two cells may be in range of each other."""
         near_m = math.hypot(max(0, abs(offset[0]) - 1), max(0, abs(offset[1]) - 1)) * self.cell_m
         return near_m < self.range_m - _ROUNDING

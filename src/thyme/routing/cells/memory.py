@@ -1,4 +1,7 @@
-"""Memory: what a node was told already, bounded in time and number."""
+"""Duplicate filter: recognises messages that a node has already processed.
+
+Entry point: `DuplicateFilter`, used by `geographic`. Bounded in time and number.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from thyme.routing.cells.config import CellsConfig
 
 
 class Memory:
-    """Names of what was told, oldest first."""
+    """Keys of processed messages, oldest first."""
 
     def __init__(self, config: CellsConfig) -> None:
         self._config = config
         self._until_us: dict[Hashable, int] = {}
 
     def is_new(self, name: Hashable, now_us: int) -> bool:
-        """Whether a name was not met lately; from now on it was."""
+        """Adds a key; returns False if the filter already has it."""
         if name in self._until_us:
             return False
         self._until_us[name] = now_us + self._config.memory_us
@@ -24,7 +27,7 @@ class Memory:
         return True
 
     def expire(self, now_us: int) -> None:
-        """Forgets what was told long ago."""
+        """Removes expired keys."""
         while self._until_us:
             oldest = next(iter(self._until_us))
             if self._until_us[oldest] > now_us:

@@ -1,9 +1,10 @@
-"""Neighbours: who is in reach and in which cell, and what that says of the cells around.
+"""Neighbour table: the nodes in range, their cells, and the populated cells around the own cell.
 
-Each beacon tells which cells its sender hears (`direct`) and which those in its reach hear
-(`second`). So a node knows the populated cells within two hops of its own cell, and its colleagues
-there know the same. Two hops are enough to go around voids where cells that lie between two others
-hear only one of them; what only one end of an edge knows, `steps` makes good.
+Entry points: `Neighbours` and `CellNeighbourhood`. Each beacon contains the cells in range of its
+sender (`direct`) and the cells in range of the sender's neighbours (`second`). A node thus knows
+the populated cells within two hops of its own cell, and its cell peers know the same ones. Two hops
+suffice for perimeter routing where a cell between two others is in range of only one of them; if
+only one end of an edge knows such a cell, `next_hop` corrects it.
 Clauses: D4, D5.
 """
 
@@ -18,7 +19,7 @@ from thyme.routing.cells.window import Cells, Window
 
 
 class Neighbour:
-    """A node in reach, as its last beacon described it."""
+    """A node in range, as described by its last beacon."""
 
     __slots__ = ("cell", "direct", "failed_us", "failures", "heard_us", "node_id", "said",
                  "second", "serving", "view")  # fmt: skip
@@ -32,15 +33,15 @@ class Neighbour:
         self.second: Cells = 0
         self.failures = 0
         self.failed_us = 0
-        """When it last did not acknowledge a message."""
+        """When the neighbour last failed to acknowledge a message."""
         self.said: bytes | None = None
-        """What it said of the cells around, as it came; None if that is known to be old."""
+        """The encoded cell sets of its last beacon; None if they are known to be outdated."""
         self.view: View | None = None
-        """What that means for the cell from which it was last looked at."""
+        """Those cell sets relative to the own cell; None until computed."""
 
 
 class View:
-    """What a neighbour tells of the cells around the one that this node is in."""
+    """The cell sets of a neighbour, relative to the cell of this node."""
 
     __slots__ = ("bit", "cell", "checked", "hears")
 
@@ -48,14 +49,14 @@ class View:
         offset = grid.offset(cell, neighbour.cell)
         self.cell = cell
         self.bit: Cells = window.middle if neighbour.cell == cell else window.bit(offset)
-        """Its own cell; none, if it is too far away."""
+        """The neighbour's own cell; empty if that is too far away."""
         self.hears: Cells = window.moved(neighbour.direct, offset) | self.bit
         self.checked: Cells = window.moved(window.sure, offset)
-        """The cells that it would hear, if they were populated."""
+        """The cells that the neighbour would certainly receive from if they were populated."""
 
 
 class Around:
-    """What is known around one cell; made anew when something changes."""
+    """The populated and empty cells around one cell; rebuilt after each change."""
 
     def __init__(
         self, grid: Grid, window: Window, cell: CellId, neighbours: dict[NodeId, Neighbour]
@@ -64,11 +65,11 @@ class Around:
         self._grid = grid
         self._window = window
         self.nodes: dict[CellId, list[Neighbour]] = {}
-        """Serving neighbours by cell, the own one included."""
+        """Serving neighbours by cell, including the own cell."""
         self.spots: list[tuple[int, int, CellId]] = []
-        """Columns and rows of the other cells among them."""
+        """Column, row and number of each cell in `nodes_by_cell` except the own one."""
         self._seen: list[tuple[Neighbour, Cells]] = []
-        """Each with the cells that it hears, as seen from here."""
+        """Each neighbour with the cells in its range."""
         direct: Cells = 0
         second: Cells = 0
         agreed: Cells = 0
@@ -90,16 +91,16 @@ class Around:
             checked |= view.checked
             if neighbour.cell == cell:
                 agreed |= neighbour.second
-        # A beacon may be wrong, or a lie: beyond the grid there is nothing.
-        not_here = window.inside(grid, cell)
-        self.direct: Cells = direct & not_here
-        """Cells that this node hears."""
-        self.second: Cells = second & not_here
-        """Cells that it or a neighbour hears."""
-        self.known: Cells = (second | agreed) & not_here
-        """Cells within two hops of any node here."""
-        self.empty: Cells = checked & not_here & ~self.known
-        """Cells that would surely be known, if they were populated."""
+        # A beacon may be wrong or forged: cells outside the grid are removed.
+        others = window.inside(grid, cell)
+        self.direct: Cells = direct & others
+        """Populated cells in range of this node."""
+        self.second: Cells = second & others
+        """Populated cells in range of this node or of a neighbour."""
+        self.known: Cells = (second | agreed) & others
+        """Populated cells within two hops of any node of the own cell."""
+        self.empty: Cells = checked & others & ~self.known
+        """Cells that would certainly be known if they were populated."""
         self._edges: tuple[Offset, ...] | None = None
         self._populated: tuple[CellId, ...] | None = None
 
@@ -111,7 +112,7 @@ class Around:
 
     @property
     def edges(self) -> tuple[Offset, ...]:
-        """The edges of the plane cell graph here (D5)."""
+        """The edges of the planar cell graph at the own cell (D5)."""
         if self._edges is None:
             ends = self.known & self._window.linkable
             self._edges = self._window.edges(ends, self.known)
@@ -119,22 +120,26 @@ class Around:
 
     @property
     def populated(self) -> tuple[CellId, ...]:
-        """The other cells that are known to be populated."""
+        """The other cells that are known to be populated, row by row."""
         if self._populated is None:
             self._populated = tuple(self.cells(self.known))
         return self._populated
 
     def is_empty(self, offset: Offset) -> bool:
-        """Whether a cell is known to be empty."""
+        """Whether the cell at an offset is known to be empty."""
         return bool(self._window.bit(offset) & self.empty)
 
     def cells(self, known: Cells) -> list[CellId]:
-        """The numbers of the cells of a set."""
+        """The cell ids of a cell set."""
         found = [self._grid.beside(self.cell, offset) for offset in self._window.each(known)]
         return [cell for cell in found if cell is not None]
 
     def towards(self, cell: CellId) -> list[Neighbour]:
-        """Neighbours in a cell; else those who hear it; else colleagues who know who does."""
+        """Candidates for the next hop to a cell.
+
+        Neighbours in that cell; else neighbours in range of it; else cell peers that have such a
+        neighbour.
+        """
         if here := self.nodes.get(cell):
             return here
         bit = self._window.bit(self._grid.offset(self.cell, cell))
@@ -160,18 +165,18 @@ class Neighbours:
         return len(self._table)
 
     def all(self) -> list[Neighbour]:
-        """Everybody in reach, in the order in which they were met."""
+        """All neighbours, in the order of their first beacon."""
         return list(self._table.values())
 
     def hear(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> bool | None:
-        """Takes a beacon in; returns whether it said something new, None if it is of no use."""
+        """Processes a beacon; returns whether it changed the table, None if it is invalid."""
         neighbour = self._table.get(sender)
         if (
             neighbour is not None
             and beacon.cell == neighbour.cell
             and beacon.serving == neighbour.serving
             and beacon.around == neighbour.said
-        ):  # as before: nearly always
+        ):  # unchanged, as nearly all beacons
             neighbour.heard_us = now_us
             if neighbour.failures:
                 self._forgive(neighbour, now_us)
@@ -181,7 +186,7 @@ class Neighbours:
     def _learn(
         self, sender: NodeId, neighbour: Neighbour | None, beacon: CellBeacon, now_us: int
     ) -> bool:
-        """Takes in a beacon that says something new."""
+        """Updates the table from a changed beacon; returns False if the beacon is invalid."""
         if beacon.cell not in self._grid:
             return False
         sets = self.window.unpacked(beacon.around) if beacon.serving else (0, 0)
@@ -201,9 +206,12 @@ class Neighbours:
         return True
 
     def does_not_hear(self, neighbour: Neighbour, cell: CellId) -> None:
-        """A neighbour passed on a message that it would have brought to its cell, if it heard
-        somebody there: what its last beacon said of that is no longer true. Else, when a cell has
-        just become empty, each of two could take the other for the one who still hears it."""
+        """Removes a cell from the cells in a neighbour's range.
+
+        The neighbour forwarded a message that it would have sent to this cell if any node there
+        were in its range. Otherwise, after a cell became empty, two nodes could each forward to
+        the other.
+        """
         bit = self.window.bit(self._grid.offset(neighbour.cell, cell))
         if neighbour.direct & bit:
             neighbour.direct &= ~bit
@@ -211,12 +219,15 @@ class Neighbours:
             self._around = None
 
     def _forgive(self, neighbour: Neighbour, now_us: int) -> None:
-        """Whoever can be heard need not hear: beacons carry further than other messages."""
+        """Resets the failure count, unless the last failure is recent.
+
+        A beacon alone is not enough: beacons reach further than other messages.
+        """
         if now_us - neighbour.failed_us >= self._config.grudge_us:
             neighbour.failures = 0
 
     def fail(self, node_id: NodeId, now_us: int) -> None:
-        """A neighbour did not acknowledge a message."""
+        """Counts a message that a neighbour did not acknowledge; removes it after too many."""
         neighbour = self._table.get(node_id)
         if neighbour is not None:
             neighbour.failures += 1
@@ -225,24 +236,24 @@ class Neighbours:
                 self.forget(node_id)
 
     def forget(self, node_id: NodeId) -> None:
-        """A neighbour is gone."""
+        """Removes a neighbour."""
         if self._table.pop(node_id, None) is not None:
             self._around = None
 
     def expire(self, now_us: int) -> None:
-        """Forgets those who were not heard for too long."""
+        """Removes neighbours without a recent beacon."""
         limit_us = now_us - self._config.neighbour_us
         for node_id in [n.node_id for n in self._table.values() if n.heard_us < limit_us]:
             self.forget(node_id)
 
     def around(self, cell: CellId) -> Around:
-        """What is known around a cell, this node being there."""
+        """The neighbourhood of a cell, assuming that this node is in it."""
         if self._around is None or self._around.cell != cell:
             self._around = Around(self._grid, self.window, cell, self._table)
         return self._around
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         assert len(self._table) <= self._config.neighbours_max
         for node_id, neighbour in self._table.items():
             assert node_id == neighbour.node_id

@@ -1,6 +1,7 @@
-"""Presence: in which cell a node is, who else is around, and the beacons that tell.
+"""Beacons: the cell of a node, and the exchange of beacons with its neighbours.
 
-The part of a cell routing that carries nothing; what does is built on it (`geographic`).
+Entry point: `Beaconing`, the base class of `GeographicRouting`. The neighbour table is kept by
+`neighbours`; messages are forwarded by `geographic`.
 Clauses: D4, D6, D20.
 """
 
@@ -19,7 +20,7 @@ from thyme.routing.cells.routing import BeaconDue, CellTraffic, Listener, Sighti
 
 
 class Presence:
-    """Where one node is, and whom it hears there."""
+    """The cell of one node, its beacons and its neighbours."""
 
     def __init__(
         self,
@@ -51,48 +52,48 @@ class Presence:
         return self._serving
 
     def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
-        """The node came up in a cell."""
+        """Starts in a cell, and schedules the first beacon."""
         self._be(cell, serving)
         first_us = self._rng.randint(0, self._config.beacon_first_us_max)
         self._outbox.set_timer(BeaconDue(), now_us + first_us)
 
     def set_cell(self, cell: CellId, now_us: int, *, serving: bool) -> None:
-        """The node is in another cell, or began or ceased to serve; says so at once (D20)."""
+        """Changes the cell or the serving state, and sends a beacon at once (D20)."""
         if (cell, serving) != (self._cell, self._serving):
             self._be(cell, serving)
             self._beacon(now_us)
 
     def _be(self, cell: CellId, serving: bool) -> None:
         if cell not in self.grid:
-            raise ValueError(f"the grid has no cell {cell}")
+            raise ValueError(f"cell {cell} is outside the grid")
         self._cell = cell
         self._serving = serving
 
     def cell_of_key(self, key: str) -> CellId:
-        """The cell that looks after a key (D3)."""
+        """The key cell of a key (D3)."""
         return self.grid.cell_of_key(key)
 
     def distance(self, one: CellId, other: CellId) -> float:
-        """How far apart two cells are, in metres."""
+        """Distance between two cells, in metres."""
         return self.grid.distance_m(one, other)
 
     def nodes_in(self, cell: CellId) -> list[NodeId]:
-        """The serving nodes of a cell that this node hears; not itself."""
+        """The serving neighbours in a cell."""
         nodes = self.neighbours.around(self._cell).nodes.get(cell, ())
         return [neighbour.node_id for neighbour in nodes]
 
     def populated(self) -> tuple[CellId, ...]:
-        """The other cells in which this node knows somebody to serve, in their order."""
+        """The other cells that are known to have serving nodes, row by row."""
         return self.neighbours.around(self._cell).populated
 
     def keeper(self, cell: CellId, *, without_own: bool = False) -> CellId | None:
-        """The populated cell closest to one, as far as this node knows (D6)."""
+        """The known populated cell closest to a cell (D6); None if no populated cell is known."""
         cells = self.populated()
         if self._serving and not without_own:
             cells = (self._cell, *cells)
         return min(cells, key=lambda other: self.grid.rank(other, cell), default=None)
 
-    # Saying so, and hearing it of others
+    # Beacons
 
     def _beacon(self, now_us: int) -> None:
         around = b""
@@ -104,18 +105,18 @@ class Presence:
         world = self._world
         self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload, world))
         self.traffic.beacons += 1
-        most = round(self._config.beacon_us * self._config.beacon_jitter)
-        next_us = now_us + self._config.beacon_us + self._rng.randint(-most, most)
+        jitter_us = round(self._config.beacon_us * self._config.beacon_jitter)
+        next_us = now_us + self._config.beacon_us + self._rng.randint(-jitter_us, jitter_us)
         self._outbox.set_timer(BeaconDue(), next_us)
 
     def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
         own = sender == self._node_id
-        news = None if own else self.neighbours.hear(sender, beacon, now_us)
-        if news is None:
+        changed = None if own else self.neighbours.hear(sender, beacon, now_us)
+        if changed is None:
             self.traffic.dropped["strange beacon"] += 1
             return
-        near = beacon.cell == self._cell
-        if not (news or near or self._listener.cares_for(beacon.payload)):
+        same_cell = beacon.cell == self._cell
+        if not (changed or same_cell or self._listener.cares_for(beacon.payload)):
             return  # most beacons
         sighting = Sighting(
             node=sender, cell=beacon.cell, serving=beacon.serving, payload=beacon.payload

@@ -1,8 +1,9 @@
-"""What a node of Thyme-DCS asks of its routing, be its cells geographic or logical.
+"""Interface between a node of Thyme-DCS and its cell routing.
 
-Messages go to a cell, to a node in a cell, to many of both, or to the own cell. What arrives is
-told to a listener, the layer above. Who is where, and how messages find their way, stays behind
-this.
+Entry points: `CellRouting`, and `CellRoutingUser` for the layer above. A message is sent to a cell,
+to a node in a cell, to several of both, or broadcast in the own cell. Received messages are
+delivered to the user. The interface does not depend on how cells are laid out; `geographic`
+implements it for cells of a grid.
 Clauses: D3, D7, D8, D9.
 """
 
@@ -22,60 +23,60 @@ from thyme.protocol.node import Timer
 
 
 class BeaconDue(msgspec.Struct, frozen=True):
-    """The timer of the next beacon."""
+    """Timer of the next beacon."""
 
 
 @dataclass(slots=True)
 class CellTraffic:
-    """What a node did for others and for itself, in messages."""
+    """Message counts of one node."""
 
     beacons: int = 0
     sent: int = 0
-    """Copies of own messages that left."""
+    """Copies of own messages that were sent."""
     forwarded: int = 0
-    """Copies of the messages of others that were passed on."""
+    """Copies of messages of other nodes that were forwarded."""
     rerouted: int = 0
-    """Targets given to another neighbour, since the first did not answer."""
+    """Targets sent to another neighbour because the first did not acknowledge."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Targets that were not reached, by cause."""
+    """Dropped targets by cause."""
 
 
 class To(msgspec.Struct, frozen=True):
-    """A cell; or a node in it."""
+    """A cell, or one node in a cell."""
 
     cell: CellId
     node: NodeId | None = None
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A message came for this node or its cell."""
+    """A message delivered to this node or its cell."""
 
     origin: NodeId
     origin_cell: CellId
     number: int
-    """What the origin calls it; origin, number and cell are the same for all who are told."""
+    """Number assigned by the origin; origin, number and cell are the same for all receivers."""
     cell: CellId
-    """Where it was addressed to; not the own cell, if this is the proxy of an empty one (D6)."""
+    """The cell addressed; differs from the own cell if that is the proxy of an empty cell (D6)."""
     personal: bool
-    """Whether it is for this node alone."""
+    """Whether the message is for this node only."""
     first: bool
-    """Whether this node is the one that got it on behalf of its cell; others heard of it (D7)."""
+    """Whether this node is the first receiver in its cell; the others get a broadcast (D7)."""
     hops: int
-    """The links it has crossed."""
+    """Number of links crossed."""
     message: Message
 
 
 class NotThere(msgspec.Struct, frozen=True, kw_only=True):
-    """A node to which this one sent a message was not in its cell (D8)."""
+    """A message that was not delivered because its target node was not in its cell (D8)."""
 
     number: int
-    """What `send` returned."""
+    """The number that `CellRouting.send` returned."""
     node: NodeId
     cell: CellId
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """A beacon was heard (D4)."""
+    """A beacon received from a neighbour (D4)."""
 
     node: NodeId
     cell: CellId
@@ -84,82 +85,86 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """The layer above."""
+    """The layer above cell routing."""
 
     def arrived(self, arrival: Arrival, now_us: int) -> None:
-        """A message came. It is told once per node and cell addressed."""
+        """Handles a delivered message; called once for each node or cell addressed."""
         ...
 
     def not_there(self, failure: NotThere, now_us: int) -> None:
-        """A message to a node did not find it."""
+        """Handles a message that did not reach its target node."""
         ...
 
     def sighted(self, sighting: Sighting, now_us: int) -> None:
-        """A neighbour said something new of where it is; of the own cell, each time."""
+        """Handles a beacon that changed something, or any beacon from the own cell."""
         ...
 
     def cares_for(self, payload: bytes) -> bool:
-        """Whether what a beacon carries is news, though it says nothing else that is."""
+        """Whether the payload of an otherwise unchanged beacon is new."""
         ...
 
     def knows(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
-        """Whether a message says nothing that this node does not know."""
+        """Whether a message would change nothing on this node."""
         ...
 
     def payload(self, now_us: int) -> bytes:
-        """What the next beacon should carry."""
+        """The payload of the next beacon."""
         ...
 
 
 class CellRouting(Protocol):
-    """How messages find cells."""
+    """Routing of messages to cells on one node."""
 
     @property
     def cell(self) -> CellId:
-        """Where this node is."""
+        """The cell of this node."""
         ...
 
     @property
     def serving(self) -> bool:
-        """Whether it forwards, and works for its cell (D20)."""
+        """Whether this node forwards messages and serves its cell (D20)."""
         ...
 
     def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
-        """The node came up in a cell."""
+        """Starts in a cell."""
         ...
 
     def set_cell(self, cell: CellId, now_us: int, *, serving: bool) -> None:
-        """The node is in another cell now, or began or ceased to serve; neighbours learn of it."""
+        """Changes the cell or the serving state, and informs the neighbours."""
         ...
 
     def cell_of_key(self, key: str) -> CellId:
-        """The cell that looks after a key (D3)."""
+        """The key cell of a key (D3)."""
         ...
 
     def distance(self, one: CellId, other: CellId) -> float:
-        """How far apart two cells are, to compare."""
+        """Distance between two cells, for comparison only."""
         ...
 
     def nodes_in(self, cell: CellId) -> list[NodeId]:
-        """The serving nodes of a cell that this node hears; not itself."""
+        """The serving neighbours in a cell."""
         ...
 
     def populated(self) -> tuple[CellId, ...]:
-        """The other cells in which this node knows somebody to serve, in their order."""
+        """The other cells that are known to have serving nodes, in a fixed order."""
         ...
 
     def keeper(self, cell: CellId, *, without_own: bool = False) -> CellId | None:
-        """The populated cell closest to one, as far as this node knows: who looks after it (D6).
-        The own cell counts where this node serves it, unless it is left out."""
+        """The known populated cell closest to a cell, which is its proxy if it is empty (D6).
+
+        The own cell counts if this node serves it, unless `exclude_own` is set.
+        """
         ...
 
     def surely_keeps(self, cell: CellId) -> bool:
-        """Whether the own cell is that, and no other that is out of sight can be closer."""
+        """Whether the own cell is the proxy of a cell, and no unknown cell can be closer."""
         ...
 
     def send(self, targets: Sequence[To], message: Message, now_us: int) -> int:
-        """Sends one message to all these; returns its number. Those who are here are told at once,
-        from within."""
+        """Sends one message to several destinations; returns its number.
+
+        Local deliveries call the `CellRoutingUser` before this method returns.
+        """
         ...
 
     def spread(self, message: Message, now_us: int) -> int:
@@ -167,22 +172,23 @@ class CellRouting(Protocol):
         ...
 
     def when_heard(self, arrival: Arrival, then: Callable[[int], None], now_us: int) -> None:
-        """Calls a function when all nodes of the cell have heard what came for it; at once, where
-        nobody says so (B2)."""
+        """Calls a function once all nodes of the cell acknowledged a delivered message; at once if
+        there are no acknowledgements (B2)."""
         ...
 
     def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
-        """A message came; returns whether it was one of routing."""
+        """Handles a received message; returns False if it is not a routing message."""
         ...
 
     def on_timer(self, timer: Timer, now_us: int) -> bool:
-        """A timer fired; returns whether it was one of routing."""
+        """Handles a timer; returns False if it is not a timer of routing."""
         ...
 
     def on_send_failed(self, to: NodeId, message: Message, now_us: int) -> bool:
-        """A neighbour did not acknowledge a message; returns whether it was one of routing."""
+        """Handles a message that a neighbour did not acknowledge; returns False if it is not a
+        routing message."""
         ...
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         ...

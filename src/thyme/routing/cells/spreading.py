@@ -1,8 +1,9 @@
-"""Spreading: telling all nodes of a cell, once, or until each has said that it heard.
+"""Cell broadcast: sends a message to all nodes of a cell, with or without acknowledgements.
 
-A broadcast reaches most. Where spreading is to be sure, each node that hears one says so to whoever
-spread it; those who did not are sent the message again, one by one. A cell answers only then: what
-it answers for is known to all of it. Who never answers is waited for no longer than a moment.
+Entry point: `CellBroadcaster`, used by `geographic`. A broadcast reaches most nodes. If it is
+acknowledged, each receiver sends a `CellBroadcastAck`, and the others get the message again by
+unicast. The cell replies to a request after all nodes have acknowledged it, so that the confirmed
+state is known to all of them. A node that never acknowledges delays the reply by a few tries only.
 Clauses: D7, B2.
 """
 
@@ -31,7 +32,7 @@ _COPIES = AnnounceReplica | BackUp | HoldObject
 
 
 class SpreadTimer(msgspec.Struct, frozen=True):
-    """Time to tell those again who did not say that they heard."""
+    """Timer at which a broadcast is repeated to nodes that did not acknowledge it."""
 
     origin: NodeId
     number: int
@@ -47,7 +48,7 @@ class _Spread:
 
 
 class Spreading:
-    """What one node spreads in its cell."""
+    """Broadcasts of one node in its cell."""
 
     def __init__(self, outbox: Outbox, config: CellsConfig) -> None:
         self._outbox = outbox
@@ -60,16 +61,18 @@ class Spreading:
         return len(self._under_way)
 
     def concerns_all(self, message: Message) -> bool:
-        """Whether all nodes of a cell should hear a message; of a question, one is enough."""
+        """Whether a message is for all nodes of a cell; one node is enough for a read request."""
         return self.config.spread_questions or not isinstance(message, _QUESTIONS)
 
     def is_sure(self, message: Message) -> bool:
-        """Whether nodes say that they heard a message; not of copies, which are many, and of which
-        it is enough that most have them."""
+        """Whether nodes acknowledge a message.
+
+        Replicas are not acknowledged: there are many, and it suffices that most nodes get them.
+        """
         return self.config.spread_tries_max > 1 and not isinstance(message, _COPIES | _QUESTIONS)
 
     def start(self, spread: CellSpread, others: Iterable[NodeId], now_us: int) -> None:
-        """Broadcasts a message to these nodes of the cell."""
+        """Broadcasts a message, and waits for the acknowledgements of the other nodes if needed."""
         self._outbox.broadcast(spread)
         missing = dict.fromkeys(others)
         full = len(self._under_way) >= self.config.spreads_max
@@ -81,7 +84,7 @@ class Spreading:
     def when_heard(
         self, origin: NodeId, number: int, cell: CellId, then: Callable[[int], None], now_us: int
     ) -> None:
-        """Calls a function when all have heard a message, or did not answer for a while."""
+        """Calls a function once all nodes have acknowledged a message, or after the last try."""
         spread = self._under_way.get(SpreadTimer(origin, number, cell))
         if spread is None:
             then(now_us)
@@ -89,13 +92,13 @@ class Spreading:
             spread.then.append(then)
 
     def on_spread(self, sender: NodeId, spread: CellSpread) -> None:
-        """Says that a message was heard, each time it is."""
+        """Acknowledges a received broadcast, also a repeated one."""
         if self.is_sure(spread.message):
             heard = SpreadHeard(spread.origin, spread.number, spread.cell)
             self._outbox.send(sender, heard)
 
     def on_heard(self, sender: NodeId, heard: SpreadHeard, now_us: int) -> None:
-        """One more has heard."""
+        """Records the acknowledgement of one node."""
         timer = SpreadTimer(heard.origin, heard.number, heard.cell)
         if (spread := self._under_way.get(timer)) is not None:
             spread.missing.pop(sender, None)
@@ -103,11 +106,12 @@ class Spreading:
                 self._end(timer, now_us)
 
     def on_send_failed(self, to: NodeId, message: CellSpread, now_us: int) -> None:
-        """One of those who did not answer is not there."""
+        """Stops waiting for a node that is out of reach."""
         self.on_heard(to, SpreadHeard(message.origin, message.number, message.cell), now_us)
 
     def on_timer(self, timer: SpreadTimer, now_us: int) -> list[NodeId]:
-        """Tells those again who did not answer; returns those who never did."""
+        """Repeats a broadcast to nodes that did not acknowledge it; after the last try, returns
+        these nodes."""
         spread = self._under_way.get(timer)
         if spread is None:
             return []
@@ -115,8 +119,8 @@ class Spreading:
             self.unheard += len(spread.missing)
             self._end(timer, now_us)
             return list(spread.missing)
-        many = isinstance(spread.message.message, IndexObject)
-        if many and spread.tries >= self.config.spread_hold_tries:
+        is_insert = isinstance(spread.message.message, IndexObject)
+        if is_insert and spread.tries >= self.config.spread_hold_tries:
             self._answer(spread, now_us)
         wait_us = self.config.spread_wait_us << spread.tries
         spread.tries += 1
@@ -132,11 +136,11 @@ class Spreading:
         self._answer(spread, now_us)
 
     def _answer(self, spread: _Spread, now_us: int) -> None:
-        held_back, spread.then = spread.then, []
-        for then in held_back:
-            then(now_us)
+        callbacks, spread.then = spread.then, []
+        for callback in callbacks:
+            callback(now_us)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         assert len(self._under_way) <= self.config.spreads_max
         assert all(spread.missing for spread in self._under_way.values())

@@ -1,10 +1,11 @@
-"""Steps: where a message goes next, decided from what is known around a cell.
+"""Next hop: decides where a message goes next, from the neighbourhood of a cell.
 
-Greedy first: to the closest cell in reach, if it is closer than this one; else towards a closer one
-that neighbours know of. If there is none, around the void: by the right-hand rule over the plane
-cell graph, until a cell closer than the one where that began is reached or known. The graph is of
-Gabriel's kind, so one face is always enough: either it has a closer cell on it, or the message
-comes back to where it went around first, and there is the closest of all: the proxy.
+Entry point: `NextHopSelector.decide`. Greedy mode comes first: to the closest cell in range if it
+is closer than this one, else towards a closer cell that a neighbour knows. If there is none,
+perimeter mode follows the right-hand rule (`faces`) over the planar cell graph, until a cell closer
+than the entry cell is reached or known. The graph is a Gabriel graph, so one face suffices: either
+a closer cell is on it, or the message returns to the entry cell, which then is the closest of all,
+the proxy.
 Clauses: D5, D6.
 """
 
@@ -21,18 +22,18 @@ from thyme.routing.cells.neighbours import Around, Neighbour
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """It is here: in its cell, or in the proxy of an empty one."""
+    """Deliver the message here: in its cell, or in the proxy of its empty cell."""
 
 
 class Onward(msgspec.Struct, frozen=True):
-    """To one of these neighbours, with this target."""
+    """Forward the message to one of the candidates, with an updated target."""
 
     nodes: list[Neighbour]
     target: CellTarget
 
 
 class Stuck(msgspec.Struct, frozen=True):
-    """There is no way on."""
+    """Drop the message: there is no next hop."""
 
     cause: str
 
@@ -41,7 +42,7 @@ Step = Arrived | Onward | Stuck
 
 
 class Steps:
-    """Decides for the cells of one grid."""
+    """Next-hop decisions on one grid."""
 
     def __init__(self, grid: Grid, *, loop_always: bool) -> None:
         self._grid = grid
@@ -50,7 +51,7 @@ class Steps:
     def from_outside(
         self, around: Around, target: CellTarget, failed: Neighbour | None = None
     ) -> Step:
-        """The first step of a message from a node that serves no cell (D20)."""
+        """The first hop of a message from a node that serves no cell (D20)."""
         rank, cell = self._grid.rank, target.cell
         for reached in sorted(around.nodes, key=lambda reached: rank(reached, cell)):
             if nodes := usable(around.nodes[reached], failed):
@@ -58,7 +59,7 @@ class Steps:
         return Stuck("no neighbour")
 
     def next(self, around: Around, target: CellTarget, failed: Neighbour | None = None) -> Step:
-        """The next step of a message; not to the neighbour who failed to take it."""
+        """The next hop of a message, excluding the neighbour that did not acknowledge it."""
         if around.cell == target.cell:
             return Arrived()
         rank, cell = self._grid.rank, target.cell
@@ -81,8 +82,10 @@ class Steps:
         return self._perimeter(around, target, detour, failed)
 
     def _closest(self, around: Around, cell: CellId, limit: int) -> CellId | None:
-        """The cell in reach that is closest, if it is closer than the limit. Most steps are this
-        one, so ranks are made in place."""
+        """The closest cell in range, if it is closer than the limit.
+
+        Most decisions end here, so `Grid.distance_key` is written out.
+        """
         target_row, target_column = divmod(cell, self._grid.columns)
         best = None
         for column, row, other in around.spots:
@@ -100,7 +103,7 @@ class Steps:
         limit: int,
         failed: Neighbour | None,
     ) -> Step:
-        """To the closest of some cells towards which somebody answers."""
+        """Forwards towards the closest cell that has a usable candidate."""
         ranked = sorted((self._grid.rank(cell, target.cell), cell) for cell in cells)
         for rank, cell in ranked:
             if rank >= limit:
@@ -115,18 +118,18 @@ class Steps:
         here = around.cell
         if detour is None or detour.ahead == here:
             if detour is not None and here != detour.entry and not around.edges:
-                return Stuck("the way back is gone")  # and this is nobody's proxy
-            onward = self._turn(around, target.cell, detour)
-            if onward is None:
+                return Stuck("the way back is gone")  # and this cell is not the proxy
+            turned = self._turn(around, target.cell, detour)
+            if turned is None:
                 return Arrived()
-            detour = onward
+            detour = turned
         nodes = usable(around.towards(detour.ahead), failed)
         if not nodes:
             return Stuck("nobody on the way around answers")
         return Onward(nodes, CellTarget(target.cell, target.node, detour))
 
     def _turn(self, around: Around, cell: CellId, detour: Detour | None) -> Detour | None:
-        """The next edge around the void; nothing if the loop is made, or need not be made."""
+        """The next perimeter edge; None if the perimeter is complete or not needed."""
         here, grid = around.cell, self._grid
         edges = around.edges
         if not edges:
@@ -135,15 +138,15 @@ class Steps:
             behind = grid.offset(here, detour.behind)
             if behind != (0, 0):
                 if behind not in edges and around.towards(detour.behind):
-                    # There, no cell is known to lie between; here, one is. The message goes back,
-                    # so that an edge is one for both its ends or for none.
+                    # This cell knows a cell between the two ends, the previous cell does not.
+                    # The message goes back, so that both ends agree on the edge.
                     return Detour(detour.entry, detour.first, here, detour.behind)
                 ahead = grid.beside(here, next_edge(edges, behind))
                 assert ahead is not None
                 if here != detour.entry or grid.offset(here, detour.first) in edges:
-                    made = here == detour.entry and ahead == detour.first
-                    return None if made else Detour(detour.entry, detour.first, here, ahead)
-            # The edge by which it left is gone meanwhile: it starts again.
+                    complete = here == detour.entry and ahead == detour.first
+                    return None if complete else Detour(detour.entry, detour.first, here, ahead)
+            # The first edge no longer exists: the perimeter starts again.
         if not self._loop_always and self.nobody_closer(around, cell):
             return None
         first = grid.beside(here, next_edge(edges, grid.offset(here, cell)))
@@ -151,7 +154,7 @@ class Steps:
         return Detour(here, first, here, first)
 
     def nobody_closer(self, around: Around, cell: CellId) -> bool:
-        """Whether every cell that could be closer is known to be empty."""
+        """Whether every closer cell is known to be empty."""
         grid, here = self._grid, around.cell
         right, down = grid.offset(here, cell)
         reach = math.isqrt(right * right + down * down)
@@ -167,12 +170,15 @@ class Steps:
 
 
 def plain(target: CellTarget) -> CellTarget:
-    """A target on the straight way."""
+    """The target without perimeter state."""
     return target if target.detour is None else CellTarget(target.cell, target.node)
 
 
 def usable(nodes: list[Neighbour], failed: Neighbour | None) -> list[Neighbour]:
-    """Those of some neighbours to try. Who failed lately is tried if there is nobody else, but not
-    with a message that somebody failed to take just now: it may have been the same (D10)."""
-    sound = [node for node in nodes if not node.failures]
-    return sound if sound or failed is not None else nodes
+    """The neighbours to try, those without recent failures.
+
+    If all have failures, all are tried, except with a message that a neighbour just failed to
+    acknowledge: it may have been the same neighbour (D10).
+    """
+    without_failures = [node for node in nodes if not node.failures]
+    return without_failures if without_failures or failed is not None else nodes

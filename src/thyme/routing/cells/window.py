@@ -1,10 +1,10 @@
-"""Windows: sets of cells around one, as integers, a bit for each cell.
+"""Cell bitmaps: sets of cells around a centre cell, as integers with one bit per cell.
 
-A window is the square of cells whose nodes may be heard from its middle. What a neighbour knows is
-moved into one's own window by a shift. Which edges the cell graph keeps is decided here, too: of
-Gabriel's, those without another known cell in the circle between their ends. Such edges never
-cross, and the way around any of their faces passes a cell closer to whatever lies inside, or began
-at the closest.
+Entry point: `CellBitmapLayout`. A bitmap covers the square of cells whose nodes may be in range of
+the centre; the bitmap of a neighbour is shifted to the own centre. This module also selects the
+edges of the Gabriel graph: those without another known cell in the circle between their ends. Such
+edges never cross, and the perimeter of each face either passes a cell closer to a point inside the
+face or started at the closest cell.
 Clauses: D4, D5.
 """
 
@@ -17,19 +17,19 @@ from thyme.protocol.cells import CellId
 from thyme.routing.cells.grid import Grid, Offset
 
 Cells = int
-"""A set of cells around a middle; see `Window.bit`."""
+"""A set of cells around a centre; see `CellBitmapLayout.bit`."""
 
 
 _REMEMBERED_MAX = 256
 
 
 class Window:
-    """How sets of cells are written, for grids of one range and cell size."""
+    """Layout of cell bitmaps, for grids of one radio range and cell size."""
 
     def __init__(self, grid: Grid) -> None:
         self.radius = radius = math.ceil(grid.range_m / grid.cell_m - 1e-9)
         self._side = 2 * radius + 1
-        # Rows are so far apart that a set moved sideways never runs into the next row.
+        # Rows are padded, so that a bitmap shifted sideways never runs into the next row.
         self._stride = 4 * radius + 2
         span = range(-radius, radius + 1)
         self.offsets: tuple[Offset, ...] = tuple(
@@ -40,9 +40,9 @@ class Window:
         self.middle: Cells = 1 << self._place((0, 0))
         self.all: Cells = sum(self._bits.values())
         self.linkable: Cells = self.of(o for o in self.offsets if grid.perhaps_reached(o))
-        """Cells that may be one hop away."""
+        """Cells that may be in range of the centre."""
         self.sure: Cells = self.of(o for o in self.offsets if grid.surely_reached(o))
-        """Cells that, if populated, everybody here hears."""
+        """Cells that are in range of every node in the centre cell."""
         self._between = {offset: self._circle(offset) for offset in self.offsets}
         self._inside: dict[CellId, Cells] = {}
         self._unpacked: dict[bytes, tuple[Cells, Cells]] = {}
@@ -52,7 +52,7 @@ class Window:
         return (offset[1] + self.radius) * self._stride + offset[0] + self.radius
 
     def _circle(self, end: Offset) -> Cells:
-        """The cells in and on the circle that has the middle and `end` as its diameter."""
+        """The cells in and on the circle whose diameter is the line from the centre to `end`."""
         return self.of(
             (right, down)
             for right, down in self.offsets
@@ -60,7 +60,7 @@ class Window:
         )
 
     def inside(self, grid: Grid, cell: CellId) -> Cells:
-        """The cells around one that the grid has."""
+        """The cells around a cell that are inside the grid."""
         found = self._inside.get(cell)
         if found is None:
             found = self.of(o for o in self.offsets if grid.beside(cell, o) is not None)
@@ -68,40 +68,42 @@ class Window:
         return found
 
     def bit(self, offset: Offset) -> Cells:
-        """The set of one cell; of none, if it lies outside."""
+        """The bitmap of one cell; empty if the cell is outside the bitmap."""
         return self._bits.get(offset, 0)
 
     def of(self, offsets: Iterator[Offset]) -> Cells:
-        """The set of some cells."""
+        """The bitmap of several cells."""
         return sum(self._bits[offset] for offset in offsets)
 
     def each(self, cells: Cells) -> Iterator[Offset]:
-        """The cells of a set, row by row."""
+        """The cells of a bitmap, row by row."""
         while cells:
             lowest = cells & -cells
             yield self._at[lowest]
             cells ^= lowest
 
     def moved(self, cells: Cells, offset: Offset) -> Cells:
-        """A set around a middle at `offset`, seen from here; what lies outside is cut off."""
+        """A bitmap around a centre at `offset`, relative to the own centre and clipped."""
         shift = offset[1] * self._stride + offset[0]
         return (cells << shift if shift >= 0 else cells >> -shift) & (self.all | self.middle)
 
     def edges(self, ends: Cells, known: Cells) -> tuple[Offset, ...]:
-        """Of the edges to `ends`, those without another known cell between (D5)."""
+        """The edges to `ends` without another known cell in between (D5)."""
         between = self._between
         return tuple(end for end in self.each(ends) if not known & between[end])
 
-    # On the wire
+    # Wire format
 
     def packed(self, direct: Cells, second: Cells) -> bytes:
-        """Two sets as bytes; see docs/wire.md."""
+        """Two bitmaps as bytes; see docs/wire.md."""
         half = len(self.offsets)
         return (self._compact(direct) | self._compact(second) << half).to_bytes(self.bytes, "big")
 
     def unpacked(self, data: bytes) -> tuple[Cells, Cells] | None:
-        """The two sets; nothing if these bytes are not of such a window. Neighbours say the same
-        again and again, so the latest are remembered."""
+        """The two bitmaps; None if the bytes do not have this layout.
+
+        Results are cached, because neighbours repeat the same bytes.
+        """
         known = self._unpacked.get(data)
         if known is None:
             known = self._unpack(data)

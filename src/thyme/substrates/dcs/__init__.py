@@ -1,1 +1,1 @@
-"""Thyme-DCS: the devices in a place become the store. `DcsNode` is one of them."""
+"""Thyme-DCS: the devices of an area together form the store. Entry point: `DcsNode`."""

@@ -1,8 +1,8 @@
-"""Asks: operations that go to several cells, or to nodes in cells, until each has answered.
+"""Cell requests: operations sent to several cells or nodes, and retried until each has replied.
 
-What `thyme.protocol.operations` does for one receiver is done here for many. One number stands for
-the whole operation. Only those who did not answer are asked again; a cell answers by whoever is
-there, so replies name the cell that was asked.
+Entry point: `CellRequests.send_requests`. `thyme.protocol.request_tracker` does the same for one
+receiver. One request id stands for the whole operation, and only receivers without a reply are sent
+the request again. Any node of a cell may reply, so a reply names the cell that was addressed.
 Clauses: D11, D19, B5.
 """
 
@@ -26,13 +26,14 @@ from thyme.routing.cells import CellRouting, NotThere, To
 from thyme.substrates.brokers import OnEnd
 
 Make = Callable[[RequestNumber], Mapping[To, CellAsk | CellChore]]
-"""What to ask of whom. Those who are asked the very same share the message on its way (D9)."""
+"""Makes the messages of an operation by destination. Destinations with the same message object
+share one packet (D9)."""
 Replies = dict[To, CellReply]
 OnReplies = Callable[[Replies, int], None]
 
 
 class AskTimer(msgspec.Struct, frozen=True):
-    """Time to ask again."""
+    """The timer at which a request is sent again."""
 
     request: RequestNumber
 
@@ -47,11 +48,11 @@ class _Pending:
     tries: int = 0
     replies: Replies = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
-    """What routing calls the messages."""
+    """The numbers that routing assigned to the messages."""
 
 
 class CellAsks:
-    """The operations of one node that are under way."""
+    """The pending operations of one node."""
 
     def __init__(
         self,
@@ -85,27 +86,28 @@ class CellAsks:
         tries_max: int | None = None,
         patience: float = 1.0,
     ) -> None:
-        """Asks; one of the two functions will be called, once. The first refusal is a failure."""
+        """Sends the requests; exactly one of the two callbacks is called, once. The first refusal
+        fails the operation."""
         if len(self._pending) >= self._policy.under_way_max:
             detail = "too many operations under way; wait for some to end"
             on_failure(RejectedError.code, detail, now_us)
             return
-        number = self._next_number
+        request_id = self._next_number
         self._next_number += 1
-        asks = self._signed(make(number), now_us)
-        if not asks:
+        messages = self._signed(make(request_id), now_us)
+        if not messages:
             on_replies({}, now_us)
             return
         wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
         wait_us = int(wait_us * patience)
         tries_max = tries_max or self._policy.tries_max
-        self._pending[number] = _Pending(asks, on_replies, on_failure, wait_us, tries_max)
-        self._send(number, now_us)
+        self._pending[request_id] = _Pending(messages, on_replies, on_failure, wait_us, tries_max)
+        self._send(request_id, now_us)
 
     def _signed(
         self, asks: Mapping[To, CellAsk | CellChore], now_us: int
     ) -> dict[To, CellAsk | CellChore]:
-        """What is asked, in this node's name; what is shared stays so."""
+        """The messages signed by this node; destinations that share a message still share it."""
         if self._warden is None:
             return dict(asks)
         signed = {
@@ -115,32 +117,34 @@ class CellAsks:
         return {to: signed[id(message)] for to, message in asks.items()}
 
     def on_cell_reply(self, cell: CellId, reply: CellReply, now_us: int) -> None:
-        """Somebody answered for a cell."""
+        """Handles a reply on behalf of a cell."""
         self._on_reply(To(cell), reply, now_us)
 
     def on_reply(self, sender: NodeId, reply: CellReply, now_us: int) -> None:
-        """A node answered for itself."""
+        """Handles a reply of a single node."""
         pending = self._pending.get(reply.request)
-        asked = () if pending is None else pending.waiting
-        target = next((to for to in asked if to.node == sender), None)
+        unanswered = () if pending is None else pending.waiting
+        target = next((to for to in unanswered if to.node == sender), None)
         if target is None:
             self.stray_replies += 1
         else:
             self._on_reply(target, reply, now_us)
 
     def on_not_there(self, failure: NotThere, now_us: int) -> bool:
-        """A node that was asked is gone; returns whether this was one of our messages (D8)."""
-        number = self._by_sent.get(failure.number)
-        if number is None:
+        """Fails the operation whose addressed node is not in its cell; returns whether the message
+        was a pending request (D8)."""
+        request_id = self._by_sent.get(failure.number)
+        if request_id is None:
             return False
-        if To(failure.cell, failure.node) in self._pending[number].waiting:
-            pending = self._end(number)
+        if To(failure.cell, failure.node) in self._pending[request_id].waiting:
+            pending = self._end(request_id)
             detail = f"node {failure.node.hex()} is not in cell {failure.cell}"
             pending.on_failure(NotFoundError.code, detail, now_us)
         return True
 
     def on_timer(self, timer: AskTimer, now_us: int) -> None:
-        """Asks those who did not answer again, more patiently; or gives up."""
+        """Sends the request again to the destinations that did not reply, with a longer timeout, or
+        fails the operation."""
         pending = self._pending.get(timer.request)
         if pending is None:
             return
@@ -158,13 +162,13 @@ class CellAsks:
         pending = self._pending[number]
         pending.tries += 1
         self._outbox.set_timer(AskTimer(number), now_us + pending.wait_us)
-        shared: dict[int, list[To]] = {}
+        targets_by_message: dict[int, list[To]] = {}
         for to, message in pending.waiting.items():
-            shared.setdefault(id(message), []).append(to)
-        for targets in list(shared.values()):
-            sent = self._routing.send(targets, pending.waiting[targets[0]], now_us)
-            pending.sent.append(sent)
-            self._by_sent[sent] = number
+            targets_by_message.setdefault(id(message), []).append(to)
+        for targets in list(targets_by_message.values()):
+            packet_number = self._routing.send(targets, pending.waiting[targets[0]], now_us)
+            pending.sent.append(packet_number)
+            self._by_sent[packet_number] = number
 
     def _on_reply(self, to: To, reply: CellReply, now_us: int) -> None:
         pending = self._pending.get(reply.request)
@@ -181,12 +185,12 @@ class CellAsks:
 
     def _end(self, number: RequestNumber) -> _Pending:
         pending = self._pending.pop(number)
-        for sent in pending.sent:
-            del self._by_sent[sent]
+        for packet_number in pending.sent:
+            del self._by_sent[packet_number]
         self._outbox.cancel_timer(AskTimer(number))
         return pending
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between any two inputs."""
         assert len(self._pending) <= self._policy.under_way_max
-        assert all(number in self._pending for number in self._by_sent.values())
+        assert all(request_id in self._pending for request_id in self._by_sent.values())

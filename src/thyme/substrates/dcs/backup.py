@@ -1,9 +1,9 @@
-"""Backup: what a small cell knows is also kept by the cell that would stand in for it.
+"""Cell backup: the proxy-to-be of a small cell stores a backup of its state.
 
-While a cell has few nodes, one of them sends what changes to the populated cell closest to it:
-there messages for it would go, if it were empty. Should its nodes die all at once, that cell finds
-everything it needs to go on, and gives it back when the cell fills again. What is no longer kept up
-to date is thrown away after a while.
+While a cell has few nodes, one of them sends changes of its state to the closest other populated
+cell, which would be its proxy if it were empty. If all its nodes crash at once, that cell activates
+the backup and returns the state when the cell is populated again. Backups that are no longer
+refreshed expire. Entry point: `CellBackups`.
 Clause: B1.
 """
 
@@ -26,27 +26,28 @@ from thyme.substrates.dcs.learning import Records, in_parts, object_key, subscri
 from thyme.substrates.dcs.wards import Wards
 
 TakeIn = Callable[[CellId, CellId, CellState, int, bool], None]
-"""Takes up what was kept for a cell: which, by whom, what, when, and whether to match it."""
+"""Merges a stored backup. Arguments: the key cell, the cell that sent the backup, the state, the
+instant, and whether to match the state."""
 
 
 class BackupTimer(msgspec.Struct, frozen=True):
-    """Time to send what has changed."""
+    """The timer at which changes are sent."""
 
 
 @dataclass(slots=True)
 class _Given:
-    """What another cell has of ours, or is being sent."""
+    """The backup of a cell that this node sends, and the cell that stores it."""
 
     to: CellId
     at_us: int
     total: int = 0
-    """How many objects and subscriptions there are."""
+    """The number of objects and subscriptions of the cell."""
     records: set[Hashable] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What another cell gave us to keep, and until when."""
+    """A stored backup of another cell, and its expiry."""
 
     until_us: int
     source: CellId
@@ -56,22 +57,22 @@ class _Kept:
     buried_subscriptions: dict[str, Grave] = field(default_factory=dict)
 
     def add(self, state: CellState) -> None:
-        """Some more; what is gone is gone (D15)."""
+        """Adds records; tombstones remove the records they name (D15)."""
         for indexed in state.objects:
             self.objects[indexed.metadata.key] = indexed
-        for interest in state.interests:
-            self.interests[interest.subscription.key] = interest
-        for grave in state.buried_objects:
-            self.buried_objects[grave.key] = grave
-            if (key := object_key(grave)) is not None:
+        for cell_subscription in state.interests:
+            self.interests[cell_subscription.subscription.key] = cell_subscription
+        for tombstone in state.buried_objects:
+            self.buried_objects[tombstone.key] = tombstone
+            if (key := object_key(tombstone)) is not None:
                 self.objects.pop(key, None)
-        for grave in state.buried_subscriptions:
-            self.buried_subscriptions[grave.key] = grave
-            if (sub_key := subscription_key(grave)) is not None:
+        for tombstone in state.buried_subscriptions:
+            self.buried_subscriptions[tombstone.key] = tombstone
+            if (sub_key := subscription_key(tombstone)) is not None:
                 self.interests.pop(sub_key, None)
 
     def state(self) -> CellState:
-        """All of it."""
+        """The backup as one cell state."""
         return CellState(
             0,
             0,
@@ -84,7 +85,7 @@ class _Kept:
 
 
 class Backups:
-    """What a node has others keep for its cell, and what its cell keeps for others."""
+    """The backups that a node sends for its cell, and those it stores for other cells."""
 
     def __init__(self, floor: Floor, wards: Wards, take_in: TakeIn) -> None:
         self._node_id = floor.node_id
@@ -109,25 +110,25 @@ class Backups:
 
     @property
     def on(self) -> bool:
-        """Whether there are backups at all."""
+        """Whether backups are enabled."""
         return self._config.nodes_max > 0
 
     def start(self, now_us: int) -> None:
-        """This node works for its cell from now on."""
+        """Starts the backups of a node that now serves its cell."""
         if self.on:
             self._wake(now_us + self._config.gather_us)
 
     def stop(self) -> None:
-        """It does not any more."""
+        """Discards all backups of a node that no longer serves its cell."""
         self._given.clear()
         self._kept.clear()
         self._due_us = None
         self._outbox.cancel_timer(BackupTimer())
 
-    # The one who gives
+    # Sending backups
 
     def touched(self, now_us: int) -> None:
-        """What this node knows has changed."""
+        """Schedules a backup after a change of the cell state."""
         if self.on and self._routing.serving:
             due_us = now_us + self._config.gather_us
             if self._due_us is None or self._due_us > due_us:
@@ -138,53 +139,53 @@ class Backups:
         self._outbox.set_timer(BackupTimer(), at_us)
 
     def on_timer(self, now_us: int) -> None:
-        """Sends what the other cells lack, if this is the one of its cell who does so."""
+        """Sends records that the backups lack, if this node is the one of its cell to do so."""
         if not self._routing.serving:
             return
         self._wake(now_us + self._config.refresh_us)
         self._throw_away(now_us)
-        colleagues = self._routing.nodes_in(self._routing.cell)
-        many = len(colleagues) >= self._config.nodes_max
-        if many or any(node < self._node_id for node in colleagues):
+        cell_peers = self._routing.nodes_in(self._routing.cell)
+        many = len(cell_peers) >= self._config.nodes_max
+        if many or any(node < self._node_id for node in cell_peers):
             self._given.clear()
             return
-        for home in (self._routing.cell, *self._wards):
-            if home not in self._sending:
-                self._give(home, now_us)
+        for key_cell in (self._routing.cell, *self._wards):
+            if key_cell not in self._sending:
+                self._give(key_cell, now_us)
 
     def _give(self, home: CellId, now_us: int) -> None:
-        to = self._routing.keeper(home, without_own=True)
-        if to is None:
+        proxy = self._routing.keeper(home, without_own=True)
+        if proxy is None:
             return
-        given = self._given.get(home)
-        if given is None or given.to != to:
-            given = self._given[home] = _Given(to, now_us - self._config.refresh_us)
-        known = [entry for entry in self._wards.state(home, now_us) if entry[0] != "held"]
-        given.total = sum(kind in ("objects", "interests") for kind, _ in known)
-        lacking = [entry for entry in known if _name(*entry) not in given.records]
-        if lacking or now_us - given.at_us >= self._config.refresh_us:
-            self._send(home, given, lacking, now_us)
+        backup = self._given.get(home)
+        if backup is None or backup.to != proxy:
+            backup = self._given[home] = _Given(proxy, now_us - self._config.refresh_us)
+        records = [entry for entry in self._wards.state(home, now_us) if entry[0] != "held"]
+        backup.total = sum(field_name in ("objects", "interests") for field_name, _ in records)
+        missing = [entry for entry in records if _name(*entry) not in backup.records]
+        if missing or now_us - backup.at_us >= self._config.refresh_us:
+            self._send(home, backup, missing, now_us)
 
     def _send(self, home: CellId, given: _Given, lacking: Records, now_us: int) -> None:
         given.at_us = now_us
         self._sending.add(home)
         parts = list(in_parts(lacking, self._part_bytes_max))
 
-        def send(now_us: int) -> None:
+        def send_next(now_us: int) -> None:
             part = parts.pop(0)
             self.sent += 1
             total = 0 if parts else given.total
             self._asks.start(
-                lambda number: {To(given.to): BackUp(number, home, total, part)},
+                lambda request_id: {To(given.to): BackUp(request_id, home, total, part)},
                 now_us,
-                lambda _replies, now_us: go_on(part, now_us),
+                lambda _replies, now_us: on_part_sent(part, now_us),
                 on_failure,
             )
 
-        def go_on(part: CellState, now_us: int) -> None:
+        def on_part_sent(part: CellState, now_us: int) -> None:
             given.records.update(_names(part))
             if parts:
-                send(now_us)
+                send_next(now_us)
             else:
                 self._sending.discard(home)
 
@@ -194,78 +195,83 @@ class Backups:
             if self._due_us is not None and self._routing.serving:
                 self._wake(min(self._due_us, now_us + self._config.refresh_us // 4))
 
-        send(now_us)
+        send_next(now_us)
 
     def has(self, home: CellId, cell: CellId, state: CellState) -> None:
-        """Another cell gave us this, and so has it, too."""
-        given = self._given.get(home)
-        if self.on and given is None:
-            given = self._given[home] = _Given(cell, 0)
-        if given is not None and given.to == cell:
-            given.records.update(_names(state))
+        """Records that another cell, which sent us this state, has it."""
+        backup = self._given.get(home)
+        if self.on and backup is None:
+            backup = self._given[home] = _Given(cell, 0)
+        if backup is not None and backup.to == cell:
+            backup.records.update(_names(state))
 
-    # The one who keeps
+    # Storing backups
 
     def on_back_up(self, arrival: Arrival, message: BackUp, now_us: int) -> None:
-        """Another cell wants something kept, in case that it is gone."""
+        """Stores a backup for another cell; refuses it if records are missing, so that the sender
+        sends all of them."""
         if message.cell != self._routing.cell:
             self.keep(message.cell, arrival.origin_cell, message.state, now_us)
-        kept = self._kept.get(message.cell)
+        backup = self._kept.get(message.cell)
         reply: CellReply = Done(message.request)
-        if kept is not None and len(kept.objects) + len(kept.interests) < message.total:
-            detail = f"of cell {message.cell} there is more than we know"
+        if backup is not None and len(backup.objects) + len(backup.interests) < message.total:
+            detail = f"backup of cell {message.cell} is not yet complete"
             reply = Refused(message.request, NotFoundError.code, detail)
         self._reply(arrival, reply, now_us)
 
     def keep(self, home: CellId, source: CellId, state: CellState, now_us: int) -> None:
-        """Keeps aside what another cell looks after."""
+        """Stores the state of another cell as a backup."""
         if not self.on or home in self._wards:
             return
-        until_us = now_us + self._config.life_us
-        kept = self._kept.pop(home, None) or _Kept(until_us, source)
-        kept.until_us, kept.source = until_us, source
-        kept.add(state)
-        self._kept[home] = kept
+        expires_us = now_us + self._config.life_us
+        backup = self._kept.pop(home, None) or _Kept(expires_us, source)
+        backup.until_us, backup.source = expires_us, source
+        backup.add(state)
+        self._kept[home] = backup
         if len(self._kept) > self._config.cells_max:
             del self._kept[next(iter(self._kept))]
 
     def use(self, home: CellId, now_us: int, *, match: bool) -> None:
-        """Messages for a cell come here: from now on this cell stands in for it (D6)."""
-        kept = self._kept.pop(home, None)
-        if kept is not None and kept.until_us > now_us:
+        """Activates the backup of a cell, if there is one: this cell is its proxy from now on
+        (D6)."""
+        backup = self._kept.pop(home, None)
+        if backup is not None and backup.until_us > now_us:
             self.used += 1
-            self._take_in(home, kept.source, kept.state(), now_us, match)
+            self._take_in(home, backup.source, backup.state(), now_us, match)
 
     def look(self, now_us: int) -> None:
-        """Uses what was kept for cells that are gone; who should have it may be somebody else."""
+        """Activates backups whose sender is no longer responsible: this cell is the proxy now, or
+        the cell that sent the backup is empty."""
         routing = self._routing
-        colleagues = routing.nodes_in(routing.cell)
-        few, self._few = self._few, len(colleagues) < self._config.nodes_max
-        if self._few and not few:
-            self.touched(now_us)  # the cell has just become so small that it needs a backup
-        first = not any(node < self._node_id for node in colleagues)
-        populated = None
-        for home, kept in list(self._kept.items()):
-            keeper = routing.keeper(home)
-            if keeper == kept.source:
+        cell_peers = routing.nodes_in(routing.cell)
+        was_small, self._few = self._few, len(cell_peers) < self._config.nodes_max
+        if self._few and not was_small:
+            self.touched(now_us)  # the cell has just become small enough to need a backup
+        first = not any(node < self._node_id for node in cell_peers)
+        populated_cells = None
+        for key_cell, backup in list(self._kept.items()):
+            proxy = routing.keeper(key_cell)
+            if proxy == backup.source:
                 continue
-            populated = populated or set(routing.populated())
-            if keeper == routing.cell or kept.source not in populated:
-                self.use(home, now_us, match=first)
+            populated_cells = populated_cells or set(routing.populated())
+            if proxy == routing.cell or backup.source not in populated_cells:
+                self.use(key_cell, now_us, match=first)
 
     def _throw_away(self, now_us: int) -> None:
-        """Of what was not kept up to date."""
-        for home in [home for home, kept in self._kept.items() if kept.until_us <= now_us]:
-            del self._kept[home]
+        """Removes expired backups."""
+        for key_cell in [
+            key_cell for key_cell, backup in self._kept.items() if backup.until_us <= now_us
+        ]:
+            del self._kept[key_cell]
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between any two inputs."""
         assert len(self._kept) <= self._config.cells_max
         assert self.on or not (self._kept or self._given)
 
 
 def _name(kind: str, record: object) -> Hashable:
-    """What tells records apart; of a subscription, also where its subscriber is."""
+    """The identity of a record; for a subscription it includes the subscriber's cell."""
     if isinstance(record, Indexed):
         return record.metadata.key
     if isinstance(record, Grave):
@@ -274,5 +280,9 @@ def _name(kind: str, record: object) -> Hashable:
 
 
 def _names(state: CellState) -> set[Hashable]:
-    kinds = ("objects", "interests", "buried_objects", "buried_subscriptions")
-    return {_name(kind, record) for kind in kinds for record in getattr(state, kind)}
+    field_names = ("objects", "interests", "buried_objects", "buried_subscriptions")
+    return {
+        _name(field_name, record)
+        for field_name in field_names
+        for record in getattr(state, field_name)
+    }

@@ -1,7 +1,7 @@
-"""The settings of a node of Thyme-DCS, with the profile of the documents.
+"""Settings of a Thyme-DCS node, and the profiles `PAPER` and `ROBUST`.
 
-Each part of the profile `robust` is a setting of its own, so that its worth and its cost can be
-told apart.
+Each part of the profile `robust` has its own setting, so that its benefit and its cost can be
+measured separately.
 """
 
 from __future__ import annotations
@@ -21,165 +21,184 @@ from thyme.substrates.subscriber import SubscriberConfig
 
 
 class KeyChoice(Enum):
-    """Which of its positive literals a conjunction is keyed by (D16)."""
+    """How the key of a conjunction is chosen among its positive literals (D16)."""
 
     RANDOM = "random"
     RAREST = "rarest"
-    """The one that was heard of least often, of several the one whose cell is closest (B10)."""
+    """The literal that this node has seen least often; among equals the one with the closest cell
+    (B10)."""
     NEAREST = "nearest"
-    """The one whose cell is closest."""
+    """The literal whose cell is closest."""
     FIRST = "first"
-    """The first in order: equal conjunctions of different subscribers meet in one cell."""
+    """The first literal in order: equal conjunctions of different subscribers go to one cell."""
 
 
 class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How many copies of an object there are, and what is remembered of them."""
+    """The number of replicas of an object, and how they are found."""
 
     active_max: int | None = None
-    """How many nodes of the owner's cell keep an object, the owner among them: None for all of
+    """How many nodes of the owner's cell store an object, including the owner: None for all of
     them, 1 for no active replication (D14)."""
     crowded_min: int = 1
-    """From how many nodes in the cell on there are at most `active_max`; in a smaller one all keep
-    it (B6)."""
+    """The number of nodes in a cell from which `active_max` applies; in a smaller cell all nodes
+    store the object (B6)."""
     keep_up_us: int | None = None
-    """How often those who hold one of few copies look whether the others are still there, and make
-    another one if not; None for never."""
+    """The interval at which the holders of a partially replicated object replace holders that left
+    the cell; None for never."""
     passive: bool = True
-    """Whether one who retrieved an object keeps it and says so (D13)."""
+    """Whether a node that retrieved an object keeps it and announces its passive replica (D13)."""
     passive_max: int = 5
-    """How many passive replicas a replication list names, the most recent ones (D12)."""
+    """The maximum number of passive replicas in a replication list; the most recent ones are kept
+    (D12)."""
     look_again: bool = False
-    """Whether one who was refused by all asks once more where an object is: it may have moved."""
+    """Whether a retrieve that every replica refused requests the replication list once more, since
+    the object may have moved."""
     ask_owner: bool = False
-    """Whether one who was refused by a cell asks the owner in it."""
+    """Whether a retrieve that a cell refused is sent to the owner in that cell next."""
     retrieve_tries_max: int = 5
-    """How often an object is asked for, whomever (D18)."""
+    """The maximum number of attempts of one retrieve, over all replicas (D18)."""
     whereabouts_max: int = 10_000
-    """Of how many objects a node remembers the replication list that it was notified of."""
+    """The maximum number of objects whose replication list a node caches."""
 
 
 class JoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node becomes one of its cell (D23)."""
+    """How a node joins its cell (D23)."""
 
     listen_us: int = 3 * SECOND_US
     """How long to listen for a beacon from the own cell."""
     wait_us: int = SECOND_US
-    """How long to wait for the whole state after asking, or after a part of it came."""
+    """How long to wait for the next part of the cell state after the request or the previous
+    part."""
     tries_max: int = 3
     part_bytes_max: int = 1_200
-    """How large a part of the state is; a larger record comes alone."""
+    """The maximum size of one part of the state; a larger record is sent alone."""
 
 
 class MovingConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node that moves comes to rest (D20, D21)."""
+    """How a moving node settles in a cell (D20, D21)."""
 
     settle_us: int = 5 * SECOND_US
-    """How long it must stand until it joins the cell it is in."""
+    """How long a device must be stationary before it joins the cell it is in."""
     tell_objects: bool = False
-    """Whether it says at each border, and not only when it stands, where the objects are that
-    nobody else has."""
+    """Whether a node announces the objects that no other node has at every cell boundary, not only
+    once it has settled."""
     renew: bool = False
-    """Whether a node that comes up with subscriptions of an earlier life says where it is."""
+    """Whether a node that restarts with stored subscriptions announces its location."""
 
 
 class HandOverConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How keys find the cell where they belong, when cells fill and empty (D24, D25)."""
+    """How keys are transferred to their key cell, or its proxy, when cells fill and empty (D24,
+    D25)."""
 
     check_us: int = SECOND_US
-    """How often a node looks whether cells around it have filled."""
+    """The interval at which a node checks whether its cell is still the proxy of its proxied
+    cells."""
     turn_us: int = SECOND_US
-    """How long the second of a cell waits for the first to hand over, the third for both."""
+    """How long a node waits for each cell peer before it in rank to transfer the state first."""
     again_us: int = 20 * SECOND_US
-    """After what time it is tried again, where nobody took it."""
+    """How long to wait before a state transfer is repeated, if no cell accepted it."""
     ask_us: int = 5 * SECOND_US
-    """How long after a cell came into sight those out of sight are asked, too, who should have the
-    keys: others have to learn of them first."""
+    """How long after a new populated cell was seen a probe is sent to find a proxy that is out of
+    sight: other cells must learn of the new cell first."""
     match_us: int = SECOND_US // 2
-    """After what time without more of it, what was handed over is matched with what was here."""
+    """How long to wait for further parts of a transferred state before it is matched with the local
+    records."""
     graves_us: int = 900 * SECOND_US
-    """How long ago something may have left that is told along with what is there."""
+    """The maximum age of tombstones included in a state transfer."""
 
 
 class BackupConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How the state of a cell is kept elsewhere, too, in case its last nodes die (B1)."""
+    """How the state of a small cell is backed up in another cell, in case its last nodes crash
+    (B1)."""
 
     nodes_max: int = 0
-    """In how small a cell; 0 for never."""
+    """The largest number of nodes in a cell that is backed up; 0 for no backups."""
     gather_us: int = SECOND_US
-    """How long changes wait for others, to travel as one."""
+    """How long changes are collected before they are sent together."""
     refresh_us: int = 20 * SECOND_US
-    """How often who keeps it hears that it is still needed."""
+    """The interval at which an unchanged backup is confirmed to the cell that stores it."""
     life_us: int = 70 * SECOND_US
-    """How long it is kept without hearing so."""
+    """How long a backup is stored without being refreshed."""
     cells_max: int = 64
-    """For how many cells a node keeps it."""
+    """The maximum number of cells for which a node stores a backup."""
 
 
 class RenewalConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How cells that lost something hear of it again from those who have it (B1, B2)."""
+    """How nodes re-announce their records to cells that may have lost them (B1, B2)."""
 
     on: bool = False
-    """Whether beacons tell of unrest, and nodes say afterwards what cells should know of them."""
+    """Whether beacons carry the stamp of the latest topology change, and nodes re-announce their
+    records after it."""
     calm_us: int = 15 * SECOND_US
-    """For how long nothing must have happened until they begin; at most twice as long."""
+    """How long the topology must be unchanged before a node starts to re-announce; a random wait of
+    at most the same length is added."""
     wait_us: int = 240 * SECOND_US
-    """How long they wait for that."""
+    """How long a node waits for such a quiet period at most."""
     keys_max: int = 64
-    """Of how many objects a node tells at a time."""
+    """The maximum number of objects that a node announces at a time."""
     pace_us: int = 3 * SECOND_US
-    """How long it then waits to tell of others; at most twice as long."""
+    """The pause before the next objects are announced; a random wait of at most the same length is
+    added."""
     deletions_max: int = 64
     deletions_us: int = 900 * SECOND_US
-    """How many deletions of its own a node says again, and for how long."""
+    """The maximum number and the maximum age of its own deletes that a node repeats."""
     deletions_new_us: int = 60 * SECOND_US
-    """For how long it says so while it is not calm, too."""
+    """The maximum age of deletes that are repeated while the topology still changes."""
     skew_us: int = 5 * SECOND_US
-    """How far ahead clocks may be."""
+    """How far ahead the clocks of other nodes may be."""
 
 
 class ReturnedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of notifications that did not find their subscriber (D22)."""
+    """How notifications are sent, acknowledged and sent again (D22, B3)."""
 
     wait_us: int = 60 * SECOND_US
-    """How long they wait to hear from the subscriber."""
+    """How long an undelivered notification waits for the subscriber's location update."""
     retry_us: int | None = None
-    """After what time they are sent again nevertheless, longer each time; None for never."""
+    """How long to wait before an undelivered notification is sent again without a location update,
+    longer after each attempt; None for never."""
     receipt_us: int | None = None
-    """After what time without a word from the subscriber they are sent again, longer each time;
-    None if nobody says that they came (B3)."""
+    """How long to wait for an acknowledgement before a notification is sent again, longer after
+    each attempt; None if notifications are not acknowledged (B3)."""
     tries_max: int = 4
     gather_us: int = 0
-    """For how long notifications are kept back, so that those for the same subscribers travel as
-    one; only where they are acknowledged."""
+    """How long notifications are delayed so that those for the same subscribers travel as one; only
+    where they are acknowledged."""
     notes_max: int = 1_000
-    """How many are remembered that may come back, and how many may wait."""
+    """The maximum number of sent messages that are remembered, and of notifications that are
+    pending."""
     targets_max: int = 50
-    """How many subscribers one notification goes to; for more, another is sent (D9)."""
+    """The maximum number of subscribers that one message notifies; for more, another message is
+    sent (D9)."""
 
 
 class RepairConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How nodes of one cell come to know the same (B2)."""
+    """How the nodes of one cell remove differences between their states (B2)."""
 
     digests: bool = False
-    """Whether beacons carry a digest, and who differs is told what it lacks."""
+    """Whether beacons carry a digest of the cell state, and cell peers that differ exchange missing
+    records."""
     beacons_min: int = 2
-    """How many beacons in a row must differ: news may be on their way."""
+    """How many consecutive beacons of a cell peer must differ, since an update may be on its
+    way."""
     jitter_us: int = SECOND_US
-    """How long at most to wait for others who may do the same."""
+    """The maximum random wait before a comparison, so that cell peers do not start at the same
+    time."""
     pause_us: int = 2 * SECOND_US
-    """How long to leave a colleague alone after that; twice as long each time it was no use."""
+    """The pause before the next comparison with the same cell peer, doubled after each comparison
+    that left a difference."""
     tries_max: int = 6
-    """How often the pause is doubled."""
+    """The maximum number of times the pause is doubled."""
     marks_max: int = 500
-    """How many marks are sent at once."""
+    """The maximum number of record hashes in one message."""
     part_bytes_max: int = 1_200
     doubts_max: int = 1_000
     late_us: int = 60 * SECOND_US
-    """How long ago a node may have answered for what it learns only now, to make up for it."""
+    """The maximum age of a node's own answer for which it still sends notifications when it
+    receives a missing record."""
 
 
 class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a node of Thyme-DCS; the defaults are the profile `PAPER`."""
+    """Settings of a Thyme-DCS node; the defaults are the profile `PAPER`."""
 
     limits: Limits = Limits()
     retries: RetryPolicy = RetryPolicy()
@@ -191,29 +210,30 @@ class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
     broker: BrokerConfig = BrokerConfig(metadata_only=True)
     subscriber: SubscriberConfig = SubscriberConfig()
     retention: Retention = Retention()
-    """Of the objects that a node holds for itself, its cell and others (M29)."""
+    """The retention of the objects stored on a node: its own, active and passive replicas (M29)."""
     burial: Burial = Burial()
     key_choice: KeyChoice = KeyChoice.RANDOM
     keys_max: int = 10_000
-    """For how many conjunctions the choice is remembered beyond the own subscriptions."""
+    """For how many conjunctions the chosen key is remembered, in addition to those of the node's
+    own subscriptions."""
     look_up_cells_max: int = 16
     returned: ReturnedConfig = ReturnedConfig()
     repair: RepairConfig = RepairConfig()
     renewal: RenewalConfig = RenewalConfig()
     cells: CellsConfig = CellsConfig()
-    """Of the routing."""
+    """Settings of the cell routing."""
     seam_us: int = SECOND_US // 2
-    """For how long whoever took a subscription up also watches what others of the cell are told:
-    they may not have heard of the subscription yet (M26)."""
+    """How long the node that activated a subscription also matches objects that other nodes of the
+    cell index: they may not have received the subscription yet (M26)."""
     world_ends_us: int | None = None
 
     def __post_init__(self) -> None:
         if not self.broker.metadata_only:
-            raise ValueError("cells keep metadata only (D11)")
+            raise ValueError("cells store metadata only (D11): set broker.metadata_only")
 
 
 PAPER = DcsConfig()
-"""As in the documents: notifications and spreading within a cell are up to the link."""
+"""The profile of the papers: notifications and broadcasts within a cell rely on the link layer."""
 
 ROBUST = DcsConfig(
     replication=ReplicationConfig(
@@ -229,4 +249,4 @@ ROBUST = DcsConfig(
     backup=BackupConfig(nodes_max=1, gather_us=3 * SECOND_US),
     renewal=RenewalConfig(on=True),
 )
-"""With what the documents left open."""
+"""The profile with the extensions to the papers' protocol."""

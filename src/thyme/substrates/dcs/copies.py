@@ -1,8 +1,8 @@
-"""Copies: enough of them, where not all nodes of a cell keep an object.
+"""Replica upkeep: keeps up the number of active replicas of partially replicated objects.
 
-In a crowded cell an object is kept by a few nodes, which know of each other. Now and then the first
-of them that is still there looks for the others; for each that is gone another node gets a copy,
-and says so where the object is indexed.
+In a crowded cell only a few nodes store an object, and each knows the other holders. At intervals
+the first holder that is still in the cell replaces missing holders: another node receives a copy
+and announces it to the tag cells. Entry point: `ReplicaUpkeep.on_timer`.
 Clauses: D13, D14, B6.
 """
 
@@ -19,15 +19,15 @@ from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.replicas import HeldObject, Role
 
 _AT_ONCE_MAX = 16
-"""How many objects are copied each time, lest the radio be full of them."""
+"""The maximum number of objects copied per round, to limit the load on the radio."""
 
 
 class KeepUpTimer(msgspec.Struct, frozen=True):
-    """Time to look for the others."""
+    """The timer of the next upkeep round."""
 
 
 class Copies:
-    """The objects of which a node holds one of few copies."""
+    """The partially replicated objects of which this node is a holder."""
 
     def __init__(self, floor: Floor) -> None:
         self._node_id = floor.node_id
@@ -40,14 +40,15 @@ class Copies:
         self.refused = 0
 
     def start(self, now_us: int) -> None:
-        """The node came up."""
-        every_us = self._config.keep_up_us
-        if every_us is not None:
-            wait_us = self._rng.randint(every_us // 2, every_us)
+        """Schedules the next upkeep round."""
+        interval_us = self._config.keep_up_us
+        if interval_us is not None:
+            wait_us = self._rng.randint(interval_us // 2, interval_us)
             self._outbox.set_timer(KeepUpTimer(), now_us + wait_us)
 
     def on_hold(self, arrival: Arrival, message: HoldObject, now_us: int) -> None:
-        """Keeps a copy, if it is for this node; one that came later is announced (D13)."""
+        """Stores a copy that is meant for this node; a copy that replaces a missing holder's is
+        announced (D13)."""
         if self._node_id not in message.holders:
             return
         metadata = message.metadata
@@ -62,34 +63,38 @@ class Copies:
             self._routing.send([To(cell) for cell in cells], AnnounceReplica(metadata.key), now_us)
 
     def on_timer(self, now_us: int) -> None:
-        """Makes up for copies that are gone."""
+        """Replaces the copies of missing holders."""
         self.start(now_us)
         if not self._routing.serving:
             return
-        short = [held for held in self._replicas.few() if self._lacking(held) > 0]
-        for held in short[:_AT_ONCE_MAX]:
-            self._copy(held, now_us)
+        incomplete = [stored for stored in self._replicas.few() if self._lacking(stored) > 0]
+        for stored in incomplete[:_AT_ONCE_MAX]:
+            self._copy(stored, now_us)
 
     def _lacking(self, held: HeldObject) -> int:
-        """How many copies there are too few, if it is on this node to make them."""
-        there = self._there(held)
-        if not there or there[0] != self._node_id:
+        """The number of missing copies, if this node is the one to make them."""
+        present = self._there(held)
+        if not present or present[0] != self._node_id:
             return 0
         nodes = 1 + len(self._routing.nodes_in(self._routing.cell))
-        return min(self._config.active_max or nodes, nodes) - len(there)
+        return min(self._config.active_max or nodes, nodes) - len(present)
 
     def _there(self, held: HeldObject) -> list[NodeId]:
-        """The holders that are still in the cell, in the order all of them know."""
+        """The holders that are still in the cell, in the order that all of them use."""
         cell = self._routing.cell
-        present = {self._node_id, *self._routing.nodes_in(cell)}
-        return [at.node for at in held.active if at.cell == cell and at.node in present]
+        cell_nodes = {self._node_id, *self._routing.nodes_in(cell)}
+        return [
+            replica.node
+            for replica in held.active
+            if replica.cell == cell and replica.node in cell_nodes
+        ]
 
     def _copy(self, held: HeldObject, now_us: int) -> None:
         cell, metadata = self._routing.cell, held.metadata
-        there = self._there(held)
-        others = [node for node in self._routing.nodes_in(cell) if node not in there]
-        chosen = self._rng.sample(others, min(self._lacking(held), len(others)))
-        holders = (*there, *chosen)
+        present = self._there(held)
+        candidates = [node for node in self._routing.nodes_in(cell) if node not in present]
+        chosen = self._rng.sample(candidates, min(self._lacking(held), len(candidates)))
+        holders = (*present, *chosen)
         self._replicas.name_holders(metadata.key, tuple(Replica(cell, node) for node in holders))
         copy = HoldObject(metadata, self._replicas.data(metadata.key), holders)
         self._routing.send([To(cell, node) for node in chosen], copy, now_us)

@@ -1,8 +1,8 @@
-"""Deletions: what this node deleted lately, to be said again where it may not have been heard.
+"""Deletion log: the recent deletes of this node, repeated for cells that may have missed them.
 
-A cell that took over from another by an old copy of what that one knew, or that was out of reach
-when its stand-in was told, does not know what was deleted meanwhile. After unrest, whoever deleted
-something says so again (`renewal`).
+A cell does not know of a delete if it took over from an outdated backup, or if it was out of reach
+when its proxy received the delete. After topology changes, `reannounce` repeats the deletes in this
+log. Entry point: `DeletionLog`.
 Clauses: D15, B1, B2.
 """
 
@@ -22,7 +22,7 @@ from thyme.substrates.dcs.config import RenewalConfig
 
 
 class Deletion(msgspec.Struct, frozen=True, array_like=True):
-    """Which cells should know that an object was deleted, and when it was."""
+    """The cells that must know of a delete, and its instant."""
 
     cells: tuple[CellId, ...]
     at_us: int
@@ -32,7 +32,7 @@ DELETIONS = Shelf("deletion", Deletion)
 
 
 class Deletions:
-    """The latest of one node, oldest first."""
+    """The recent deletes of one node, oldest first."""
 
     def __init__(self, store: Store, asks: CellAsks, config: RenewalConfig) -> None:
         self._store = store
@@ -41,14 +41,14 @@ class Deletions:
         self._lately = {Key.parse(key): deletion for key, deletion in store.load(DELETIONS)}
 
     def note(self, key: Key, cells: Iterable[CellId], now_us: int) -> None:
-        """An object was deleted."""
+        """Records a delete."""
         if self._config.on:
             self._lately[key] = deletion = Deletion(tuple(cells), now_us)
             self._store.put(DELETIONS, str(key), deletion)
             self._forget(now_us)
 
     def tell(self, now_us: int, *, calm: bool) -> None:
-        """Says again what was deleted just before, and once it is calm, all of it."""
+        """Sends the most recent deletes again, and all of them if the network is quiet."""
         self._forget(now_us)
         since_us = now_us - self._config.deletions_new_us
         for key, deletion in self._lately.items():
@@ -56,22 +56,22 @@ class Deletions:
                 self._tell(key, deletion.cells, now_us)
 
     def _tell(self, key: Key, cells: Iterable[CellId], now_us: int) -> None:
-        def make(number: RequestNumber) -> Mapping[To, DeleteObject]:
-            return dict.fromkeys(map(To, cells), DeleteObject(number, key))
+        def make(request_id: RequestNumber) -> Mapping[To, DeleteObject]:
+            return dict.fromkeys(map(To, cells), DeleteObject(request_id, key))
 
         self._asks.start(make, now_us, _heard, _not_heard)
 
     def _forget(self, now_us: int) -> None:
-        until_us = now_us - self._config.deletions_us
+        oldest_us = now_us - self._config.deletions_us
         for key, deletion in list(self._lately.items()):
-            if len(self._lately) > self._config.deletions_max or deletion.at_us < until_us:
+            if len(self._lately) > self._config.deletions_max or deletion.at_us < oldest_us:
                 del self._lately[key]
                 self._store.remove(DELETIONS, str(key))
 
 
 def _heard(replies: Replies, now_us: int) -> None:
-    """That is all there was to say."""
+    """Does nothing: a repeated delete needs no reply."""
 
 
 def _not_heard(code: str, detail: str, now_us: int) -> None:
-    """It is said again after the next unrest."""
+    """Does nothing: the delete is repeated after the next topology change."""

@@ -1,8 +1,9 @@
-"""Digest: what a node knows for its cell, summed up so that others can compare.
+"""Cell digest: a summary of a node's records of its cell, for comparison with other nodes.
 
-Each thing known has a mark, a hash of its name; a sum over marks is the same in whatever order they
-came, and changes with each. One number tells whether two nodes differ; sums by bucket tell roughly
-in what; marks tell exactly.
+Each record has a name, and a hash of that name. A digest is the sum of record hashes: it does not
+depend on their order, and changes with every record. One number shows whether two nodes differ;
+digests by bucket show roughly where; record hashes show exactly. Entry point: `SetDigest`;
+`anti_entropy` compares the digests.
 Clauses: B2.
 """
 
@@ -24,38 +25,39 @@ _PART = 1 << 8 * SUM_BYTES
 
 
 def mark_of(name: str) -> Mark:
-    """The mark of a thing."""
+    """The truncated hash of a record's name."""
     return int.from_bytes(blake2b(name.encode(), digest_size=MARK_BYTES).digest(), "big")
 
 
 def bucket_of(mark: Mark) -> int:
-    """Where a mark is counted."""
+    """The bucket of a record hash."""
     return mark >> _BUCKET_SHIFT
 
 
 def object_name(key: Key) -> str:
-    """An object that is indexed."""
+    """The name of an indexed object."""
     return f"object {key}"
 
 
 def held_name(key: Key) -> str:
-    """An object that all nodes of the cell have."""
+    """The name of an object that all nodes of the cell store."""
     return f"held {key}"
 
 
 def gone_name(written_key: str) -> str:
-    """An object that was deleted."""
+    """The name of a deleted object's tombstone."""
     return f"gone {written_key}"
 
 
 def over_name(written_key: str) -> str:
-    """A subscription that was cancelled."""
+    """The name of a cancelled subscription's tombstone."""
     return f"over {written_key}"
 
 
 def interest_names(key: SubscriptionKey, conjunctions: Iterable[Conjunction]) -> tuple[str, ...]:
-    """The conjunctions of a subscription, one by one: those of two nodes may be put together."""
-    return tuple(f"subscription {key} {_written(one)}" for one in conjunctions)
+    """The names of a subscription's conjunctions, one each: two nodes may store different
+    conjunctions of it."""
+    return tuple(f"subscription {key} {_written(conjunction)}" for conjunction in conjunctions)
 
 
 def _written(conjunction: Conjunction) -> str:
@@ -63,7 +65,7 @@ def _written(conjunction: Conjunction) -> str:
 
 
 class Sum:
-    """The marks of things that come and go, and their sum."""
+    """An incremental digest of a changing set of names."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._marks: dict[str, Mark] = {}
@@ -75,55 +77,55 @@ class Sum:
         return len(self._marks)
 
     def add(self, name: str) -> None:
-        """A thing came; once is enough."""
+        """Adds a name, if it is not in the set yet."""
         if name not in self._marks:
-            mark = self._marks[name] = mark_of(name)
-            self.total = (self.total + mark) % _WHOLE
+            record_hash = self._marks[name] = mark_of(name)
+            self.total = (self.total + record_hash) % _WHOLE
 
     def remove(self, name: str) -> None:
-        """A thing left, if it was there."""
-        mark = self._marks.pop(name, None)
-        if mark is not None:
-            self.total = (self.total - mark) % _WHOLE
+        """Removes a name, if it is in the set."""
+        record_hash = self._marks.pop(name, None)
+        if record_hash is not None:
+            self.total = (self.total - record_hash) % _WHOLE
 
     def marks(self) -> Iterator[Mark]:
-        """All marks, in the order in which they came."""
+        """The record hashes, in the order in which their names were added."""
         return iter(self._marks.values())
 
     def keep(self, names: Iterable[str]) -> None:
-        """Removes all but these."""
+        """Removes all names except these."""
         kept = frozenset(names)
         for name in [name for name in self._marks if name not in kept]:
             self.remove(name)
 
 
 def total_of(sums: Iterable[Sum]) -> bytes:
-    """The sum over all, as a beacon carries it."""
-    return (sum(part.total for part in sums) % _PART).to_bytes(SUM_BYTES, "big")
+    """The combined digest of several sets, as a beacon carries it."""
+    return (sum(digest.total for digest in sums) % _PART).to_bytes(SUM_BYTES, "big")
 
 
 def sums_of(marks: Iterable[Mark]) -> bytes:
-    """The sums of all buckets."""
-    sums = [0] * BUCKETS
-    for mark in marks:
-        bucket = bucket_of(mark)
-        sums[bucket] = (sums[bucket] + mark) % _PART
-    return b"".join(part.to_bytes(SUM_BYTES, "big") for part in sums)
+    """The digests of all buckets."""
+    digests = [0] * BUCKETS
+    for record_hash in marks:
+        bucket = bucket_of(record_hash)
+        digests[bucket] = (digests[bucket] + record_hash) % _PART
+    return b"".join(digest.to_bytes(SUM_BYTES, "big") for digest in digests)
 
 
 def differing(ours: bytes, theirs: bytes) -> list[int]:
-    """The buckets whose sums are not the same."""
-    at = range(0, BUCKETS * SUM_BYTES, SUM_BYTES)
-    pairs = ((ours[i : i + SUM_BYTES], theirs[i : i + SUM_BYTES]) for i in at)
+    """The buckets whose digests differ."""
+    offsets = range(0, BUCKETS * SUM_BYTES, SUM_BYTES)
+    pairs = ((ours[i : i + SUM_BYTES], theirs[i : i + SUM_BYTES]) for i in offsets)
     return [bucket for bucket, (our, their) in enumerate(pairs) if our != their]
 
 
 def packed(marks: Iterable[Mark]) -> bytes:
-    """Marks in a message."""
-    return b"".join(mark.to_bytes(MARK_BYTES, "big") for mark in marks)
+    """Encodes record hashes for a message."""
+    return b"".join(record_hash.to_bytes(MARK_BYTES, "big") for record_hash in marks)
 
 
 def unpacked(data: bytes) -> set[Mark]:
-    """Marks out of a message; a part of one at the end is passed over."""
+    """Decodes record hashes from a message; an incomplete hash at the end is ignored."""
     ends = range(MARK_BYTES, len(data) + 1, MARK_BYTES)
     return {int.from_bytes(data[end - MARK_BYTES : end], "big") for end in ends}

@@ -1,8 +1,9 @@
-"""Dynamic cells: what becomes of a node and of keys when devices move, come and go.
+"""Cell membership: how a node and its keys follow the devices that move, join, leave and crash.
 
-Puts the parts together: moving and saying where one is (`moving`), standing in for empty cells and
-giving their keys back (`wards`, `handover`), and keeping a small cell's state elsewhere, too
-(`backup`). A node tells of its inputs; whatever is to be said goes out by its routing.
+Entry point: `CellMembership`, to which `DcsNode` passes its inputs. It composes movement and
+location updates (`movement`, `location_updates`), the role of proxy for empty cells
+(`proxied_cells`, `state_transfer`), and, in the profile `robust`, backups and re-announcements
+(`cell_backup`, `reannounce`).
 Clauses: D20–D22, D24, D25, B1.
 """
 
@@ -42,7 +43,7 @@ _CHANGING = (
 
 
 class Dynamics:
-    """How one node takes part in cells that change."""
+    """How one node takes part in cells whose nodes change."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Dynamics:
         on_page: Callable[[CellId, wire.OwnerPage, int], None],
         on_settled: Callable[[bool, int], None],
     ) -> None:
-        """`on_settled` is told whether the node is in another cell than it worked for."""
+        """`on_settled` receives whether the node settled in another cell than the one it served."""
         self._reply = floor.reply
         self._routing = floor.routing
         self._index = floor.index
@@ -63,7 +64,7 @@ class Dynamics:
         self._service = service
         self._on_settled = on_settled
         self._home: CellId | None = None
-        """The cell whose state is here."""
+        """The cell to which the state on this node belongs."""
         self._was_last = False
         self._renewed = not floor.config.moving.renew
         self.wards = Wards(floor)
@@ -78,14 +79,14 @@ class Dynamics:
         service.returned.on_failed = self._on_failed
         service.returned.on_absent = self._forget
 
-    # Where the node is
+    # Serving, moving, leaving
 
     def start(self, home: CellId) -> None:
-        """The node came up in its cell, with what it had."""
+        """Sets the cell of the stored state when the node starts."""
         self._home = home
 
     def on_joined(self, now_us: int) -> None:
-        """The node works for its cell."""
+        """Starts the duties of a node that serves its cell."""
         self.wards.discard(self._routing.cell)
         self.wards.find()
         self.hand_overs.start(now_us)
@@ -96,25 +97,26 @@ class Dynamics:
             self.location.tell(now_us, settled=True)
 
     def on_moved(self, cell: CellId, now_us: int) -> None:
-        """The device is in a cell; when it has left its own, it works for none (D20)."""
-        before, served = self._routing.cell, self._routing.serving
-        last = served and not self._routing.nodes_in(before)
+        """Handles the cell of a new position; a node that left its cell stops serving (D20)."""
+        old_cell, was_serving = self._routing.cell, self._routing.serving
+        was_last = was_serving and not self._routing.nodes_in(old_cell)
         if not self.moving.on_moved(cell, now_us):
             return
         self._joining.stop()
-        if served:
-            self._stop(before, now_us, last=last)
+        if was_serving:
+            self._stop(old_cell, now_us, last=was_last)
         self.location.tell(now_us, settled=False, last=self._was_last)
 
     def on_leaving(self, now_us: int) -> None:
-        """The node says goodbye: what only it has goes to others (D24)."""
-        cell, served = self._routing.cell, self._routing.serving
-        last = served and not self._routing.nodes_in(cell)
+        """Stops serving because the node shuts down; the last node of a cell transfers its state
+        first (D24)."""
+        cell, was_serving = self._routing.cell, self._routing.serving
+        was_last = was_serving and not self._routing.nodes_in(cell)
         self._joining.stop()
         self._routing.set_cell(cell, now_us, serving=False)
-        if not served:
+        if not was_serving:
             return
-        self._stop(cell, now_us, last=last, at_once=True)
+        self._stop(cell, now_us, last=was_last, at_once=True)
 
     def _stop(self, cell: CellId, now_us: int, *, last: bool, at_once: bool = False) -> None:
         self._was_last = last
@@ -126,8 +128,8 @@ class Dynamics:
             self.hand_overs.leave(cell, now_us, at_once=at_once)
 
     def _settle(self, now_us: int) -> None:
-        """The device stands; in another cell, the old one's state is of no use (D20). What only
-        this node has of it, others can still get from it."""
+        """Handles a device that became stationary. In another cell the old cell's state is dropped
+        (D20); objects that only this node has stay as passive replicas."""
         moved = self._routing.cell != self._home
         if moved:
             self._index.clear()
@@ -143,10 +145,10 @@ class Dynamics:
         self.location.tell(now_us, settled=True)
         self._on_settled(moved, now_us)
 
-    # What happens
+    # Timers, beacons, messages
 
     def on_timer(self, timer: Timer, now_us: int) -> bool:
-        """A timer fired; returns whether it was one of these parts."""
+        """Handles a timer; returns whether it belonged to one of these components."""
         match timer:
             case SettleTimer():
                 self.moving.on_timer(now_us)
@@ -166,13 +168,14 @@ class Dynamics:
         return True
 
     def on_sighted(self, sighting: Sighting, now_us: int) -> None:
-        """A neighbour said where it is."""
+        """Handles a neighbour's beacon."""
         self.renewal.on_word(sighting.payload[SUM_BYTES:], now_us)
         if sighting.serving:
             self.hand_overs.on_sighted(sighting.cell, now_us)
 
     def before(self, arrival: Arrival, now_us: int) -> None:
-        """A message came for the cell, or for one that it stands in for."""
+        """Prepares for a message to this cell or to a cell whose proxy it is: activates a backup,
+        registers the proxied cell."""
         if arrival.cell != self._routing.cell:
             self.backups.use(arrival.cell, now_us, match=arrival.first)
         if isinstance(arrival.message, _CHANGING):
@@ -180,7 +183,7 @@ class Dynamics:
             self.backups.touched(now_us)
 
     def on_message(self, arrival: Arrival, now_us: int) -> bool:
-        """A message came for the cell; returns whether it was one for these parts."""
+        """Handles a message to the cell; returns whether it was for one of these components."""
         message = arrival.message
         match message:
             case cell_wire.NodeMoved():
@@ -202,72 +205,80 @@ class Dynamics:
         return True
 
     def _on_node_moved(self, arrival: Arrival, message: cell_wire.NodeMoved, now_us: int) -> None:
-        """A node says where it is now; what waited for it is sent there (D21, D22)."""
+        """Records the new location of a node, and sends the notifications that waited for it (D21,
+        D22)."""
         node, cell = arrival.origin, arrival.origin_cell
-        heard: Said = now_us
+        located: Said = now_us
         if isinstance(message, cell_wire.SignedMove) and message.place is not None:
-            cell, heard = message.place.cell, message.place.since
+            cell, located = message.place.cell, message.place.since
         missing = []
         for sid in message.sids:
             key = SubscriptionKey(sid, node)
-            if not self._index.relocate(key, cell, heard) and not self._index.broker.cancelled(key):
+            if not self._index.relocate(key, cell, located) and not self._index.broker.cancelled(
+                key
+            ):
                 missing.append(sid)
-        known = self._index
+        index = self._index
         for object_key in message.keys:
-            known.announce(object_key, Replica(cell, node))
-        unknown = tuple(key for key in message.keys if not known.knows(key))
+            index.announce(object_key, Replica(cell, node))
+        unknown = tuple(key for key in message.keys if not index.knows(key))
         self._service.returned.on_heard(node, now_us)
         self.backups.touched(now_us)
         if arrival.first:
-            noted = cell_wire.MoveNoted(message.request, tuple(missing), unknown)
-            self._routing.send([To(cell, node)], wire.FromCell(arrival.cell, noted), now_us)
+            reply = cell_wire.MoveNoted(message.request, tuple(missing), unknown)
+            self._routing.send([To(cell, node)], wire.FromCell(arrival.cell, reply), now_us)
 
     def _on_index_again(self, arrival: Arrival, message: cell_wire.IndexAgain, now_us: int) -> None:
-        """What this cell has forgotten; whoever was not told of it is told now."""
+        """Indexes objects that this cell had lost, and notifies the matching subscriptions."""
         for indexed in message.objects:
             matched = self._index.relearn(indexed, now_us)
             if arrival.first:
                 self._service.notify(indexed.metadata, matched, now_us)
         self._reply(arrival, wire.Done(message.request), now_us)
 
-    # Subscribers that are gone
+    # Failed subscribers
 
     def _on_failed(self, subscriber: NodeId, now_us: int) -> None:
-        """Nothing was heard of a subscriber for too long: it is taken for failed by all who do
-        not find it either, at the same time (D22). Nobody has to be believed (B5)."""
+        """Handles a subscriber that could not be notified for too long: every node of the cell
+        probes it at the same time and drops its subscriptions if it does not answer (D22). No node
+        relies on another's word (B5)."""
         if not self._routing.serving:
             return
-        interests = self._index.interests()
-        theirs = [some for some in interests if some.subscription.key.subscriber == subscriber]
-        for cell in dict.fromkeys(interest.cell for interest in theirs):
-            gone = cell_wire.SubscriberGone(subscriber, cell)
+        cell_subscriptions = self._index.interests()
+        affected = [
+            cell_subscription
+            for cell_subscription in cell_subscriptions
+            if cell_subscription.subscription.key.subscriber == subscriber
+        ]
+        for cell in dict.fromkeys(cell_subscription.cell for cell_subscription in affected):
+            suspect = cell_wire.SubscriberGone(subscriber, cell)
             if self._routing.nodes_in(self._routing.cell):
-                self._routing.spread(gone, now_us)
-            self._doubt(gone, now_us)
+                self._routing.spread(suspect, now_us)
+            self._doubt(suspect, now_us)
 
     def _doubt(self, gone: cell_wire.SubscriberGone, now_us: int) -> None:
         if any(self._subscriptions(gone.subscriber, gone.cell)):
             self._service.returned.ask(gone.subscriber, gone.cell, now_us)
 
     def _forget(self, subscriber: NodeId, cell: CellId) -> None:
-        """Drops its subscriptions, unless it was heard elsewhere since."""
+        """Drops a subscriber's subscriptions, unless it was seen in another cell since."""
         for key in list(self._subscriptions(subscriber, cell)):
             self._index.forget_interest(key)
 
     def _subscriptions(self, subscriber: NodeId, cell: CellId) -> Iterator[SubscriptionKey]:
-        """Those of a subscriber that was last heard in a cell."""
-        for interest in self._index.interests():
-            key = interest.subscription.key
-            if key.subscriber == subscriber and interest.cell == cell:
+        """The subscriptions of a subscriber that was last seen in the given cell."""
+        for cell_subscription in self._index.interests():
+            key = cell_subscription.subscription.key
+            if key.subscriber == subscriber and cell_subscription.cell == cell:
                 yield key
 
-    # Between the parts
+    # Callbacks between the components
 
     def _on_given(self, home: CellId, state: cell_wire.CellState, now_us: int) -> None:
-        """What was handed over is kept aside: who has it now may be alone."""
-        keeper = self._routing.keeper(home)
-        if keeper is not None and keeper != self._routing.cell:
-            self.backups.keep(home, keeper, state, now_us)
+        """Stores transferred state as a backup: the cell that has it now may have a single node."""
+        proxy = self._routing.keeper(home)
+        if proxy is not None and proxy != self._routing.cell:
+            self.backups.keep(home, proxy, state, now_us)
 
     def _on_taken(
         self, home: CellId, source: CellId, state: cell_wire.CellState, now_us: int
@@ -283,6 +294,6 @@ class Dynamics:
         self.renewal.note(now_us)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between any two inputs."""
         self.backups.check()
         assert self._routing.cell not in self.wards or not self._routing.serving

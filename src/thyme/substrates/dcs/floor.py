@@ -1,4 +1,8 @@
-"""Floor: what the parts of a node stand on, made once by the node and handed to each as one."""
+"""Node context: the services that the components of one Thyme-DCS node share.
+
+`DcsNode` creates one `NodeContext` and passes it to its components.
+Clauses: D6, D17.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from thyme.substrates.dcs.replicas import Replicas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """Who the node is, how it speaks and asks, what it keeps, and how it is set."""
+    """The identity, routing, requests, state and settings of one node."""
 
     node_id: NodeId
     routing: CellRouting
@@ -33,7 +37,8 @@ class Floor:
     config: DcsConfig
 
     def reply(self, arrival: Arrival, reply: CellReply, now_us: int) -> None:
-        """Answers in the name of the cell that was asked, if this node heard first (D6, D17)."""
+        """Replies for the requested cell, if this node was the first of it to receive the request
+        (D6, D17)."""
         if arrival.first:
             target = To(arrival.origin_cell, arrival.origin)
             self.routing.send([target], FromCell(arrival.cell, reply), now_us)

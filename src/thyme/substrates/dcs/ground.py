@@ -1,7 +1,8 @@
-"""Ground: the cells there are, and the routing over them.
+"""Cell map: the cells that exist, and the routing over them.
 
-Messages name cells; what names one that is not there is not taken in, so that nothing is ever sent
-to nowhere.
+Entry points: `CellMap`, which `DcsNode` receives, and `cells_referenced`, with which it drops
+messages that refer to cells outside the map, so that no message is ever sent to such a cell.
+Geometry and forwarding are in `thyme.routing.cells`.
 Clauses: D1, M25.
 """
 
@@ -23,23 +24,23 @@ Point = tuple[float, float]
 
 
 class Ground(Protocol):
-    """What a node of Thyme-DCS stands on."""
+    """The cells of a world, and the factory of the routing over them."""
 
     def routing(self, outbox: Outbox, listener: Listener) -> CellRouting:
-        """The routing of one node."""
+        """Creates the cell routing of one node."""
         ...
 
     def __contains__(self, cell: CellId) -> bool:
-        """Whether there is such a cell."""
+        """Whether the cell exists."""
         ...
 
     def cell_at(self, place: Point) -> CellId:
-        """The cell of a place."""
+        """The cell that contains a position."""
         ...
 
 
 class Geography:
-    """The ground of a node that knows where it is: a grid."""
+    """A cell map over a grid, for nodes that know their position."""
 
     def __init__(
         self, node_id: NodeId, grid: Grid, rng: Random, config: CellsConfig | None = None
@@ -62,7 +63,7 @@ class Geography:
 
 
 def cells_named(message: wire.Message) -> Iterator[CellId]:
-    """The cells where others would be sent if this were believed."""
+    """The cells a message refers to, to which later messages could be sent if it were accepted."""
     match message:
         case cell_wire.IndexObject() | cell_wire.CellNotify():
             return _replicas([message.indexed])
@@ -75,8 +76,12 @@ def cells_named(message: wire.Message) -> Iterator[CellId]:
         case cell_wire.IndexAgain():
             return _replicas(message.objects)
         case cell_wire.CellState():
-            interests = message.interests
-            cells = (cell for some in interests for cell in (some.cell, *some.homes))
+            subscriptions = message.interests
+            cells = (
+                cell
+                for subscription in subscriptions
+                for cell in (subscription.cell, *subscription.homes)
+            )
             return chain(_replicas(message.objects), cells)
         case cell_wire.HandOver() | cell_wire.BackUp():
             return chain([message.cell], cells_named(message.state))

@@ -1,10 +1,11 @@
-"""Hand-over: keys go to the cell where they belong, as cells fill and empty.
+"""State transfer: moves records to their key cell or its proxy, as cells fill and empty.
 
-A cell that stands in for an empty one gives its keys back when that fills, and passes them on when
-another cell comes closer to it. A cell that loses its last node gives all it has to its proxy. Both
-are the same message to the cell that the keys belong to: routing brings it to whoever looks after
-that. What is handed over is kept until the other side has it, which matches it with what it has
-(`meetings`).
+The proxy of an empty cell returns its keys when it becomes populated, and passes them on when
+another cell becomes the closest. A cell that loses its last node sends its state to its proxy. Both
+use `TransferState`, addressed to the key cell: routing delivers it to the proxy of an empty cell.
+The sender keeps the records until the receiver has confirmed them; the receiver matches them with
+its own (`state_merge`). Entry points: `StateTransfer.on_timer`, `schedule_leave` and
+`on_transfer_state`.
 Clauses: D24, D25.
 """
 
@@ -27,22 +28,22 @@ from thyme.substrates.dcs.meetings import Meetings
 from thyme.substrates.dcs.wards import Wards
 
 _WORD_US = 20_000
-"""How long it takes until neighbours have heard a beacon."""
+"""How long it takes until neighbours have received a beacon."""
 
 
 class KeysTimer(msgspec.Struct, frozen=True):
-    """Time to look whether keys belong elsewhere."""
+    """The timer of the next check whether this cell is still the proxy of its proxied cells."""
 
 
 class LeaveTimer(msgspec.Struct, frozen=True):
-    """By now the neighbours know that this node works for this cell no longer."""
+    """The timer at which the neighbours know that this node no longer serves its cell."""
 
     cell: CellId
     at_once: bool
 
 
 class HandOvers:
-    """Both sides of handing keys over."""
+    """Both sides of a state transfer."""
 
     def __init__(
         self,
@@ -53,8 +54,8 @@ class HandOvers:
         on_given: Callable[[CellId, CellState, int], None],
         on_taken: Callable[[CellId, CellId, CellState, int], None],
     ) -> None:
-        """`on_given` is told what another cell looks after from now on, `on_taken` what another
-        gave to this one."""
+        """`on_transferred` receives state that another cell stores from now on, `on_received` state
+        that another cell sent to this one."""
         self._node_id = floor.node_id
         self._reply = floor.reply
         self._routing = floor.routing
@@ -70,70 +71,73 @@ class HandOvers:
         self._on_taken = on_taken
         self._populated: frozenset[CellId] = frozenset()
         self._due_us: dict[CellId, int] = {}
-        """When this node hands over what it has for a cell, if nobody else did."""
+        """When this node transfers a cell's state, unless a cell peer did so before."""
         self._unsure_us: dict[CellId, int] = {}
-        """When it asks around who should have it."""
+        """When this node probes for the proxy of a cell."""
         self._under_way: set[CellId] = set()
         self.unplaced: dict[CellId, list[CellState]] = {}
-        """What this node should have handed over when it left its cell, and nobody took yet."""
+        """State that this node should have transferred when it left its cell, and that no cell has
+        accepted yet."""
         self.given = 0
         self.taken = 0
 
-    # Looking after what is not one's own
+    # Checking proxied cells
 
     def start(self, now_us: int) -> None:
-        """This node works for its cell from now on."""
+        """Starts the checks of a node that now serves its cell."""
         self._populated = frozenset(self._routing.populated())
         self._outbox.set_timer(KeysTimer(), now_us + self._config.check_us)
 
     def stop(self) -> None:
-        """It does not any more."""
+        """Stops the checks of a node that no longer serves its cell."""
         self._outbox.cancel_timer(KeysTimer())
         self._due_us.clear()
         self._unsure_us.clear()
 
     def on_sighted(self, cell: CellId, now_us: int) -> None:
-        """Somebody serves a cell: if that is news, there may be something to hand over."""
+        """Checks soon whether state must be transferred, if the cell was not known to be
+        populated."""
         if cell not in self._populated and cell != self._routing.cell and self._routing.serving:
             self._outbox.set_timer(KeysTimer(), now_us + _WORD_US)
 
     def on_timer(self, now_us: int) -> None:
-        """Looks at each ward: has it filled, or has another cell come closer?"""
+        """Checks for each proxied cell whether it became populated or another cell is closer
+        now."""
         if not self._routing.serving:
             return
         self._outbox.set_timer(KeysTimer(), now_us + self._config.check_us)
-        populated = frozenset(self._routing.populated())
-        gained = bool(populated - self._populated)
-        self._populated = populated
-        for home in self.wards:
-            self._look(home, gained, now_us)
+        populated_cells = frozenset(self._routing.populated())
+        cells_gained = bool(populated_cells - self._populated)
+        self._populated = populated_cells
+        for key_cell in self.wards:
+            self._look(key_cell, cells_gained, now_us)
 
     def _look(self, home: CellId, gained: bool, now_us: int) -> None:
         routing, config = self._routing, self._config
         if home in self._under_way:
             return
         if routing.keeper(home) != routing.cell:
-            turn_us = self._turn() * config.turn_us
-            if self._due_us.setdefault(home, now_us + turn_us) <= now_us:
+            delay_us = self._turn() * config.turn_us
+            if self._due_us.setdefault(home, now_us + delay_us) <= now_us:
                 self._give(home, now_us)
             return
         self._due_us.pop(home, None)
         if gained and not routing.surely_keeps(home):
-            # Who came may know a closer cell that this node does not see (D25).
+            # The new cell may know a closer cell that is out of this node's sight (D25).
             self._unsure_us.setdefault(home, now_us + config.ask_us)
         if self._unsure_us.get(home, now_us + 1) <= now_us:
             self._ask_around(home, now_us)
 
     def _turn(self) -> int:
-        """How many of the cell come before this node."""
+        """The number of cell peers with a lower node id."""
         return sum(node < self._node_id for node in self._routing.nodes_in(self._routing.cell))
 
     def _ask_around(self, home: CellId, now_us: int) -> None:
-        """Hands nothing over, to see who takes it."""
+        """Sends an empty state transfer to find out which cell is the proxy now."""
         del self._unsure_us[home]
         if self._turn():
             return
-        nothing = CellState(0, 0, 1)
+        empty = CellState(0, 0, 1)
         self._under_way.add(home)
 
         def on_end(code: str, _detail: str, now_us: int) -> None:
@@ -141,15 +145,18 @@ class HandOvers:
             if not code:
                 self._give(home, now_us)
 
-        self._send(home, To(home), [nothing], now_us, on_end)
+        self._send(home, To(home), [empty], now_us, on_end)
 
     def _give(self, home: CellId, now_us: int) -> None:
-        """Hands a ward over; its keys stay here until the other side has them."""
+        """Transfers the state of a proxied cell; the records stay here until the receiver has
+        confirmed them."""
         self._under_way.add(home)
         self._due_us[home] = now_us + self._config.again_us
         keys = tuple(indexed.metadata.key for indexed in self.wards.objects(home))
-        interests = self.wards.interests(home)
-        subscriptions = tuple(interest.subscription.key for interest in interests)
+        cell_subscriptions = self.wards.interests(home)
+        subscriptions = tuple(
+            cell_subscription.subscription.key for cell_subscription in cell_subscriptions
+        )
         parts = self._parts(home, now_us)
 
         def on_end(code: str, _detail: str, now_us: int) -> None:
@@ -165,8 +172,8 @@ class HandOvers:
         self._send(home, To(home), parts, now_us, on_end)
 
     def on_handed_over(self, message: HandedOver, now_us: int) -> None:
-        """A colleague gave away what was kept for a cell; what it did not name is this node's to
-        give. Who believes that the cell is its own to look after keeps all."""
+        """Releases records that a cell peer transferred; records that it did not name stay and are
+        transferred by this node. A node that takes its own cell for the proxy keeps all records."""
         home = message.cell
         if home in self.wards and self._routing.keeper(home) != self._routing.cell:
             self._due_us.pop(home, None)
@@ -182,52 +189,53 @@ class HandOvers:
     def _send(
         self, home: CellId, to: To, parts: list[CellState], now_us: int, on_end: OnEnd
     ) -> None:
-        """One part after the other; tells how it ended."""
-        first, others = parts[0], parts[1:]
+        """Sends the parts one after the other, then calls `on_end` with the result."""
+        part, remaining = parts[0], parts[1:]
         self.given += 1
 
-        def go_on(now_us: int) -> None:
-            if others:
-                self._send(home, to, others, now_us, on_end)
+        def on_part_sent(now_us: int) -> None:
+            if remaining:
+                self._send(home, to, remaining, now_us, on_end)
             else:
                 on_end("", "", now_us)
 
         self._asks.start(
-            lambda number: {to: HandOver(number, home, first)},
+            lambda request_id: {to: HandOver(request_id, home, part)},
             now_us,
-            lambda _replies, now_us: go_on(now_us),
+            lambda _replies, now_us: on_part_sent(now_us),
             on_end,
         )
 
-    # Leaving
+    # Leaving a cell
 
     def leave(self, cell: CellId, now_us: int, *, at_once: bool) -> None:
-        """The last of a cell goes, and gives all to the proxies of what it looked after (D24): one
-        part after the other, or all at once, if there is little time."""
+        """Schedules the transfer of all state by the last node of a cell to the proxies (D24): part
+        after part, or all parts at once if the node shuts down."""
         self._outbox.set_timer(LeaveTimer(cell, at_once), now_us + _WORD_US)
 
     def on_leave_timer(self, timer: LeaveTimer, now_us: int) -> None:
-        """Hands all over, unless this node is back already."""
+        """Transfers all state, unless this node serves a cell again."""
         if self._routing.serving:
             return
-        for home in (timer.cell, *self.wards):
-            # Who moves keeps the objects themselves and can be asked for them; who goes cannot.
-            gone = timer.at_once and home == timer.cell
-            parts = self._parts(home, now_us, with_objects=gone)
+        for key_cell in (timer.cell, *self.wards):
+            # Objects can still be retrieved from a node that moves, not from one that shuts down.
+            shuts_down = timer.at_once and key_cell == timer.cell
+            parts = self._parts(key_cell, now_us, with_objects=shuts_down)
             if parts == [CellState(0, 0, 1)]:
                 continue
-            # Others may not know yet that the cell is empty: it goes to who will stand in for it.
-            keeper = self._routing.keeper(home, without_own=True)
-            to = To(home if keeper is None else keeper)
+            # Other cells may not know yet that this one is empty: address its proxy directly.
+            proxy = self._routing.keeper(key_cell, without_own=True)
+            destination = To(key_cell if proxy is None else proxy)
             if timer.at_once:
                 for part in parts:
-                    self._send(home, to, [part], now_us, _nobody_left)
+                    self._send(key_cell, destination, [part], now_us, _nobody_left)
             else:
-                self.unplaced[home] = parts
-                self._send(home, to, parts, now_us, self._placed(home, parts))
+                self.unplaced[key_cell] = parts
+                self._send(key_cell, destination, parts, now_us, self._placed(key_cell, parts))
 
     def _placed(self, home: CellId, parts: list[CellState]) -> OnEnd:
-        """Tries once more by the ordinary way, then keeps it until this node settles."""
+        """Returns a callback that repeats a failed transfer once, addressed to the key cell, and
+        else keeps the state until this node settles."""
 
         def on_end(code: str, _detail: str, _now_us: int) -> None:
             if not code and self.unplaced.get(home) is parts:
@@ -242,20 +250,21 @@ class HandOvers:
         return on_first_end
 
     def bring_along(self, now_us: int) -> None:
-        """What nobody took comes along to another cell, to be handed over from there."""
-        unplaced, self.unplaced = self.unplaced, {}
-        for home, parts in unplaced.items():
+        """Merges state that no cell accepted into the new cell, from which it is transferred
+        again."""
+        undelivered, self.unplaced = self.unplaced, {}
+        for key_cell, parts in undelivered.items():
             for part in parts:
-                self.take_in(home, home, part, now_us, match=False)
+                self.take_in(key_cell, key_cell, part, now_us, match=False)
 
-    # Taking
+    # Receiving state
 
     def on_hand_over(self, arrival: Arrival, message: HandOver, now_us: int) -> None:
-        """Keys that belong to this cell, or to one for which it stands in."""
+        """Accepts state of this cell, or of a cell whose proxy it is."""
         routing = self._routing
-        colleagues = routing.nodes_in(routing.cell)
-        if arrival.origin == self._node_id or arrival.origin in colleagues:
-            detail = f"cell {message.cell} is ours to look after"
+        cell_peers = routing.nodes_in(routing.cell)
+        if arrival.origin == self._node_id or arrival.origin in cell_peers:
+            detail = f"this cell is proxy of cell {message.cell}"
             self._reply(arrival, Refused(message.request, RejectedError.code, detail), now_us)
             return
         source_cell = arrival.origin_cell
@@ -276,11 +285,12 @@ class HandOvers:
         *,
         match: bool,
     ) -> None:
-        """From now on this cell looks after another's keys, or has its own back."""
+        """Registers the key cell as a proxied cell, unless it is the own cell, and merges the
+        state."""
         self.taken += 1
         self.wards.add(home)
         self.meetings.take_in(home, source, state, now_us, match=match)
 
 
 def _nobody_left(code: str, detail: str, now_us: int) -> None:
-    """Who went cannot do more than try."""
+    """Does nothing: a node that shuts down sends its state only once."""

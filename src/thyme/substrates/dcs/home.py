@@ -1,4 +1,4 @@
-"""Home: which cell the state in a node's store belongs to, and when the node joins it.
+"""Stored cell: the cell to which a node's stored state belongs, and the timer of a delayed join.
 
 Clauses: D20, D23, M24.
 """
@@ -12,11 +12,11 @@ from thyme.storage.store import Shelf
 
 
 class JoinDue(msgspec.Struct, frozen=True):
-    """The timer at which a node that was up before joins its cell."""
+    """The timer at which a node whose join was delayed starts to join its cell."""
 
 
 class HomeCell(msgspec.Struct, frozen=True, array_like=True):
-    """The cell that the state in the store belongs to."""
+    """The cell to which the state in the store belongs."""
 
     cell: CellId
 

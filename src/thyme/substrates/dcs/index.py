@@ -1,9 +1,10 @@
-"""The index of a cell, as one of its nodes keeps it: metadata, where objects are, subscriptions.
+"""Cell index: one node's copy of its cell's metadata, replication lists and subscriptions.
 
-All nodes of a cell keep the same, as far as the radio lets them. A broker (`thyme.substrates.
-broker`) of metadata alone, with the replication list of each object and the cell of each
-subscriber. A cell that stands in for empty ones keeps theirs, too; what is keyed to two of them is
-one subscription here, with the conjunctions of both.
+Entry point: `CellIndex`. The nodes of a cell keep equal copies, as far as the radio permits.
+Metadata and subscriptions are stored in a metadata-only `Broker`; this module adds the replication
+list of each object and the cell of each subscriber. The proxy of empty cells stores their records,
+too: a subscription that is keyed to several of these cells is one subscription here, with the
+conjunctions of all of them.
 Clauses: D6, D12, D15, D16, D17, D23, B2.
 """
 
@@ -42,15 +43,16 @@ from thyme.substrates.graveyard import Tombstone
 
 
 class ReplicationList(msgspec.Struct, frozen=True, array_like=True):
-    """Where an object is: the active replicas for good, then the latest passive ones (D12)."""
+    """The replicas of an object: the permanent active entries, then the latest passive replicas
+    (D12)."""
 
     active: tuple[Replica, ...]
     passive: tuple[Replica, ...] = ()
 
 
 class SubscriberCell(msgspec.Struct, frozen=True, array_like=True):
-    """Where a subscriber was when it was last heard, and the cells that its subscription is keyed
-    to, as far as they are kept here."""
+    """The cell in which a subscriber was last seen, and those key cells of its subscription that
+    this node stores."""
 
     key: SubscriptionKey
     cell: CellId
@@ -64,7 +66,7 @@ NOWHERE = ReplicationList(())
 
 
 class CellIndex:
-    """What one node knows on behalf of its cell."""
+    """The state that one node stores for its cell."""
 
     def __init__(
         self, store: Store, config: BrokerConfig, passive_max: int, now_us: int = 0
@@ -72,10 +74,12 @@ class CellIndex:
         self._store = store
         self._passive_max = passive_max
         self.broker = Broker(store, config, now_us)
-        self._lists = {Key.parse(key): listed for key, listed in store.load(LISTS)}
-        self._cells = {at.key: at.cell for _, at in store.load(SUBSCRIBER_CELLS)}
-        self._homes = {at.key: at.homes for _, at in store.load(SUBSCRIBER_CELLS)}
-        self._heard = {at.key: at.heard for _, at in store.load(SUBSCRIBER_CELLS)}
+        self._lists = {
+            Key.parse(key): replication_list for key, replication_list in store.load(LISTS)
+        }
+        self._cells = {stored.key: stored.cell for _, stored in store.load(SUBSCRIBER_CELLS)}
+        self._homes = {stored.key: stored.homes for _, stored in store.load(SUBSCRIBER_CELLS)}
+        self._heard = {stored.key: stored.heard for _, stored in store.load(SUBSCRIBER_CELLS)}
         self._burial = config.burial
         self._objects = Sum(object_name(metadata.key) for metadata in self.broker.catalogue.history)
         self._interests = Sum()
@@ -87,8 +91,8 @@ class CellIndex:
     # Objects
 
     def add(self, indexed: Indexed, by: NodeId, now_us: int) -> list[Subscription]:
-        """Keeps the metadata of an object; returns the subscriptions to notify, none when it was
-        here before."""
+        """Stores the metadata of an object; returns the subscriptions to notify, none if the object
+        was already indexed."""
         key = indexed.metadata.key
         matched = self.broker.insert(indexed.metadata, by, b"", now_us)
         if key not in self._lists:
@@ -98,20 +102,21 @@ class CellIndex:
         return matched
 
     def announce(self, key: Key, replica: Replica) -> bool:
-        """One more has an object; False if nothing is known of the object (D13)."""
+        """Adds a passive replica to an object's replication list; False if the object is not
+        indexed (D13)."""
         if key not in self.broker.catalogue.history:
             return False
-        listed = self._lists.get(key, NOWHERE)
-        if replica in listed.active or Replica(replica.cell) in listed.active:
+        replication_list = self._lists.get(key, NOWHERE)
+        if replica in replication_list.active or Replica(replica.cell) in replication_list.active:
             return True
-        others = [known for known in listed.passive if known.node != replica.node]
+        others = [other for other in replication_list.passive if other.node != replica.node]
         latest = (replica, *others)[: self._passive_max]
-        self._put_list(key, ReplicationList(listed.active, latest))
+        self._put_list(key, ReplicationList(replication_list.active, latest))
         return True
 
     def is_active(self, key: Key, replica: Replica) -> bool:
-        """Whether this is one of the active replicas of an object; so it is where nothing is known
-        of the object."""
+        """Whether a replica is one of the active replicas of an object; also True if the object is
+        not indexed."""
         if key not in self.broker.catalogue.history:
             return True
         active = self._lists.get(key, NOWHERE).active
@@ -122,7 +127,8 @@ class CellIndex:
         return self.broker.catalogue.state(key) != UNKNOWN
 
     def delete(self, key: Key, by: NodeId, now_us: int, proof: bytes = b"") -> None:
-        """Removes an object for its owner. One that never came must not come later (D15)."""
+        """Deletes an object for its owner. An object that was never indexed gets a tombstone, too,
+        so that a late insert is rejected (D15)."""
         if key.owner != by:
             raise NotOwnerError(f"{key} belongs to another node: only its owner may delete it")
         self.broker.expire(now_us)
@@ -131,34 +137,34 @@ class CellIndex:
         self._count_grave(gone_name(str(key)), now_us)
 
     def indexed(self, metadata: Metadata) -> Indexed:
-        """Metadata with its replication list."""
-        listed = self._lists.get(metadata.key, NOWHERE)
-        return Indexed(metadata, listed.active, listed.passive)
+        """The metadata with its replication list."""
+        replication_list = self._lists.get(metadata.key, NOWHERE)
+        return Indexed(metadata, replication_list.active, replication_list.passive)
 
     # Subscriptions
 
     def take_up(self, interest: Interest, by: NodeId, now_us: int) -> None:
-        """Lets a subscription stand, with the conjunctions it had here and those it brings."""
+        """Activates a subscription, with the conjunctions stored here before and the new ones."""
         subscription, key = interest.subscription, interest.subscription.key
-        if (known := self.broker.standing(key)) is not None:
-            both = dict.fromkeys((*known.conjunctions, *subscription.conjunctions))
-            subscription = subscription.with_conjunctions(tuple(both))
-        if subscription != known:
+        if (active := self.broker.standing(key)) is not None:
+            merged = dict.fromkeys((*active.conjunctions, *subscription.conjunctions))
+            subscription = subscription.with_conjunctions(tuple(merged))
+        if subscription != active:
             self.broker.take_up(subscription, by, now_us)
         if self.broker.standing(key) is not None:
             self._count_interest(subscription)
-            homes = tuple(dict.fromkeys((*self._homes.get(key, ()), *interest.homes)))
-            heard, cell = self._heard.get(key), interest.cell
-            if key in self._cells and instant_of(heard or 0) > interest.heard_us:
+            key_cells = tuple(dict.fromkeys((*self._homes.get(key, ()), *interest.homes)))
+            located, cell = self._heard.get(key), interest.cell
+            if key in self._cells and instant_of(located or 0) > interest.heard_us:
                 cell = self._cells[key]
             else:
-                heard = interest.heard
-            self._put_cell(SubscriberCell(key, cell, homes, heard))
+                located = interest.heard
+            self._put_cell(SubscriberCell(key, cell, key_cells, located))
             self._prune_cells()
 
     def relocate(self, key: SubscriptionKey, cell: CellId, heard: Said) -> bool:
-        """A subscriber is in another cell (D21); False if its subscription does not stand here.
-        Of two places that it proves, the later counts (B5)."""
+        """Updates the cell of a subscriber (D21); False if its subscription is not active here. Of
+        two signed locations, the later one is kept (B5)."""
         if self.broker.standing(key) is None:
             return False
         known = self._heard.get(key) or 0
@@ -168,8 +174,8 @@ class CellIndex:
 
     def _put_cell(self, at: SubscriberCell) -> None:
         key = at.key
-        known = (self._cells.get(key), self._homes.get(key), self._heard.get(key))
-        if known != (at.cell, at.homes, at.heard):
+        current = (self._cells.get(key), self._homes.get(key), self._heard.get(key))
+        if current != (at.cell, at.homes, at.heard):
             self._cells[key], self._homes[key] = at.cell, at.homes
             self._heard[key] = at.heard
             self._store.put(SUBSCRIBER_CELLS, str(key), at)
@@ -177,118 +183,120 @@ class CellIndex:
     def unsubscribe(
         self, key: SubscriptionKey, by: NodeId, now_us: int, proof: bytes = b""
     ) -> None:
-        """Forgets a subscription."""
+        """Removes a subscription with a tombstone."""
         self.broker.unsubscribe(key, by, now_us, proof)
         self._drop_cell(key)
         self._count_grave(over_name(str(key)), now_us)
 
     def cell_of(self, key: SubscriptionKey) -> CellId:
-        """Where the subscriber of a subscription that stands was last heard."""
+        """The cell in which the subscriber of an active subscription was last seen."""
         return self._cells[key]
 
     def audience(
         self, matched: list[Subscription]
     ) -> dict[tuple[CellId, NodeId], list[SubscriptionId]]:
-        """Who is to be notified, where, and for which subscriptions."""
-        found: dict[tuple[CellId, NodeId], list[SubscriptionId]] = {}
+        """The subscribers to notify: cell and node, each with the matching subscriptions."""
+        recipients: dict[tuple[CellId, NodeId], list[SubscriptionId]] = {}
         for subscription in matched:
             key = subscription.key
-            found.setdefault((self._cells[key], key.subscriber), []).append(key.sid)
-        return found
+            recipients.setdefault((self._cells[key], key.subscriber), []).append(key.sid)
+        return recipients
 
-    # State
+    # Reading and merging state
 
     def objects(self) -> Iterator[Indexed]:
-        """All objects, oldest first."""
+        """All indexed objects, oldest first."""
         return map(self.indexed, self.broker.catalogue.history)
 
     def interests(self) -> Iterator[Interest]:
-        """All subscriptions, in the order they came."""
-        return (self._interest(held) for held in self.broker.held())
+        """All active subscriptions, in the order of their activation."""
+        return (self._interest(subscription) for subscription in self.broker.held())
 
     def interest(self, key: SubscriptionKey) -> Interest | None:
-        """A subscription that stands here."""
-        held = self.broker.standing(key)
-        return None if held is None else self._interest(held)
+        """The active subscription with this key, or None."""
+        subscription = self.broker.standing(key)
+        return None if subscription is None else self._interest(subscription)
 
     def _interest(self, held: Subscription) -> Interest:
         key = held.key
-        homes, heard = self._homes.get(key, ()), self._heard.get(key)
-        return Interest(held, self._cells[key], homes, heard)
+        key_cells, located = self._homes.get(key, ()), self._heard.get(key)
+        return Interest(held, self._cells[key], key_cells, located)
 
     def buried_objects(self) -> Iterator[Grave]:
-        """What was deleted or is past its time; what had no room here may have room elsewhere."""
-        graves = self.broker.catalogue.graves()
-        return (_grave(key, stone) for key, stone in graves if stone.why != EVICTED)
+        """The tombstones of deleted and expired objects. Evicted objects are left out: another node
+        may have space for them."""
+        tombstones = self.broker.catalogue.graves()
+        return (_grave(key, tombstone) for key, tombstone in tombstones if tombstone.why != EVICTED)
 
     def buried_subscriptions(self) -> Iterator[Grave]:
-        """What was cancelled."""
-        return (_grave(key, stone) for key, stone in self.broker.graves())
+        """The tombstones of cancelled subscriptions."""
+        return (_grave(key, tombstone) for key, tombstone in self.broker.graves())
 
     def relearn(self, indexed: Indexed, now_us: int) -> list[Subscription]:
-        """An object that this cell should have known; returns the subscriptions to notify."""
+        """Indexes an object that this cell had lost; returns the subscriptions to notify."""
         try:
             return self.add(indexed, indexed.metadata.owner, now_us)
         except OperationError:
             return []
 
     def learn_object(self, indexed: Indexed, now_us: int) -> bool:
-        """An object that another node of the cell knows of; whether it may stay."""
+        """Merges an object from another node's state; returns whether it was accepted."""
         return _allowed(lambda: self.add(indexed, indexed.metadata.owner, now_us))
 
     def learn_interest(self, interest: Interest, now_us: int) -> bool:
-        """A subscription that another node of the cell knows of; whether it may stay."""
+        """Merges a subscription from another node's state; returns whether it was accepted."""
         subscriber = interest.subscription.key.subscriber
         return _allowed(lambda: self.take_up(interest, subscriber, now_us))
 
     def learn_burial(self, key: Key, grave: Grave) -> None:
-        """An object that another node of the cell knows to be gone."""
+        """Merges the tombstone of an object from another node's state."""
         self.broker.catalogue.bury(key, grave.why, grave.at_us, proof_of(grave.left))
         self._drop_list(key)
         if grave.why == DELETED:
             self._count_grave(gone_name(str(key)), grave.at_us)
 
     def learn_cancellation(self, key: SubscriptionKey, grave: Grave) -> None:
-        """A subscription that another node of the cell knows to be cancelled."""
+        """Merges the tombstone of a subscription from another node's state."""
         self.broker.bury(key, grave.why, grave.at_us, proof_of(grave.left))
         self._drop_cell(key)
         self._count_grave(over_name(str(key)), grave.at_us)
 
-    # What others look after
+    # Removing records that other cells store
 
     def forget_object(self, key: Key) -> None:
-        """Lets go of an object; it may come back (D24)."""
+        """Removes an object without a tombstone; it may be indexed again (D24)."""
         self.broker.catalogue.forget(key)
         self._drop_list(key)
 
     def forget_interest(self, key: SubscriptionKey) -> None:
-        """Lets go of a subscription; it may come back (D22, D24)."""
+        """Removes a subscription without a tombstone; it may be activated again (D22, D24)."""
         self.broker.forget(key)
         self._drop_cell(key)
 
     def keep_of(self, interest: Interest, now_us: int) -> None:
-        """Keeps of a subscription only these conjunctions, for these cells (D24)."""
+        """Reduces a subscription to the given conjunctions and key cells (D24)."""
         key = interest.subscription.key
         self.forget_interest(key)
         self.take_up(interest, key.subscriber, now_us)
 
     def clear(self) -> None:
-        """Lets go of all objects and subscriptions: this node works for another cell (D20)."""
+        """Removes all objects and subscriptions without tombstones: this node will serve another
+        cell (D20)."""
         for key in [metadata.key for metadata in self.broker.catalogue.history]:
             self.forget_object(key)
-        for sub_key in [held.key for held in self.broker.held()]:
+        for sub_key in [subscription.key for subscription in self.broker.held()]:
             self.forget_interest(sub_key)
 
-    # The sum of it
+    # Digests
 
     def sums(self, now_us: int) -> tuple[Sum, ...]:
-        """What is known for the cell, to compare with others (B2)."""
+        """The digests of objects, conjunctions and tombstones, to compare with cell peers (B2)."""
         history = self.broker.catalogue.history
         if len(self._objects) != len(history):
             self._objects.keep(object_name(metadata.key) for metadata in history)
         if len(self._conjunctions) != self.broker.subscriptions:
-            standing = {held.key for held in self.broker.held()}
-            for key in [key for key in self._conjunctions if key not in standing]:
+            active = {subscription.key for subscription in self.broker.held()}
+            for key in [key for key in self._conjunctions if key not in active]:
                 self._uncount_interest(key)
         while self._buried_us:
             oldest = next(iter(self._buried_us))
@@ -299,14 +307,14 @@ class CellIndex:
         return self._objects, self._interests, self._graves
 
     def _sum_up(self) -> None:
-        """What an earlier life left."""
-        for held in self.broker.held():
-            self._count_interest(held)
-        for grave in self.buried_objects():
-            if grave.why == DELETED:
-                self._count_grave(gone_name(grave.key), grave.at_us)
-        for grave in self.buried_subscriptions():
-            self._count_grave(over_name(grave.key), grave.at_us)
+        """Adds the subscriptions and tombstones loaded from the store to the digests."""
+        for subscription in self.broker.held():
+            self._count_interest(subscription)
+        for tombstone in self.buried_objects():
+            if tombstone.why == DELETED:
+                self._count_grave(gone_name(tombstone.key), tombstone.at_us)
+        for tombstone in self.buried_subscriptions():
+            self._count_grave(over_name(tombstone.key), tombstone.at_us)
 
     def _count_interest(self, subscription: Subscription) -> None:
         names = interest_names(subscription.key, subscription.conjunctions)
@@ -343,7 +351,8 @@ class CellIndex:
             self._store.remove(SUBSCRIBER_CELLS, str(key))
 
     def _prune_lists(self) -> None:
-        """Objects that expire or are evicted leave their lists behind; not too many of them."""
+        """Drops replication lists of objects that expired or were evicted, once there are too many
+        of them."""
         history = self.broker.catalogue.history
         if len(self._lists) > 2 * len(history) + 64:
             for key in [key for key in self._lists if key not in history]:
@@ -355,16 +364,16 @@ class CellIndex:
                 self._drop_cell(key)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between any two inputs."""
         self.broker.check()
         history = self.broker.catalogue.history
         assert all(metadata.key in self._lists for metadata in history)
-        assert all(held.key in self._cells for held in self.broker.held())
+        assert all(subscription.key in self._cells for subscription in self.broker.held())
 
 
 def _grave(key: str, stone: Tombstone) -> Grave:
-    left = Proven(stone.at_us, stone.proof) if stone.proof else stone.at_us
-    return Grave(key, stone.why, left)
+    removed = Proven(stone.at_us, stone.proof) if stone.proof else stone.at_us
+    return Grave(key, stone.why, removed)
 
 
 def _allowed(learn: Callable[[], object]) -> bool:

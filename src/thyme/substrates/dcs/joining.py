@@ -1,9 +1,10 @@
-"""Joining: a node that comes up learns what its cell knows before it works for it.
+"""Joining: a node that starts fetches the state of its cell before it serves the cell.
 
-It listens for the beacon of a node that serves the own cell, and asks that one for all the cell
-knows. The answer comes in parts of bounded size; the objects themselves are then fetched one by
-one. An answer that does not come whole is asked for again, of whoever is heard next. Where nobody
-is heard, or nobody answers, the node is alone in its cell and begins with what it has.
+Entry point: `CellJoining.start`. The node waits for a beacon from a node that serves the own cell
+and requests the cell state from it. The state arrives in parts of bounded size; objects are then
+fetched one by one. If a part is missing, the state is requested again from the next node whose
+beacon is received. Without a beacon or a reply, the node is alone in its cell and starts with its
+stored state.
 Clauses: D23.
 """
 
@@ -29,7 +30,7 @@ from thyme.substrates.dcs.replicas import HeldObject, Role
 
 
 class Phase(Enum):
-    """How far a node has come."""
+    """The progress of a join."""
 
     OUTSIDE = "outside"
     LISTENING = "listening"
@@ -39,7 +40,7 @@ class Phase(Enum):
 
 
 class JoinTimer(msgspec.Struct, frozen=True):
-    """Nothing was heard, or no answer came, for too long."""
+    """The timeout for a beacon, or for the next part of the state."""
 
 
 class Joining:
@@ -63,15 +64,16 @@ class Joining:
         self._fetching = False
         self.unlearnt = 0
 
-    # The one who comes
+    # The joining node
 
     def start(self, now_us: int, heard_us: int = 0) -> None:
-        """Begins to listen; or has done so for some time, and then may know enough."""
+        """Starts to listen; `listened_us` is the time for which beacons have been received
+        already."""
         self._tries = 0
         self._listen(now_us, heard_us)
 
     def stop(self) -> None:
-        """The node left the cell, or will: it works for none (D20)."""
+        """Aborts the join: the node left the cell or shuts down (D20)."""
         self.phase = Phase.OUTSIDE
         self._to_fetch.clear()
         self._outbox.cancel_timer(JoinTimer())
@@ -79,17 +81,17 @@ class Joining:
     def _listen(self, now_us: int, heard_us: int = 0) -> None:
         self.phase = Phase.LISTENING
         self._entry = None
-        known = self._routing.nodes_in(self._routing.cell) if heard_us else []
-        if known:
-            self._ask(self._rng.choice(known), now_us)
+        cell_peers = self._routing.nodes_in(self._routing.cell) if heard_us else []
+        if cell_peers:
+            self._ask(self._rng.choice(cell_peers), now_us)
         else:
-            left_us = max(0, self._config.listen_us - heard_us)
-            self._outbox.set_timer(JoinTimer(), now_us + left_us)
+            remaining_us = max(0, self._config.listen_us - heard_us)
+            self._outbox.set_timer(JoinTimer(), now_us + remaining_us)
 
     def on_sighted(self, sighting: Sighting, now_us: int) -> None:
-        """Asks the first that serves the own cell."""
-        ours = sighting.serving and sighting.cell == self._routing.cell
-        if ours and self.phase is Phase.LISTENING:
+        """Requests the state from the first node that serves the own cell."""
+        is_cell_peer = sighting.serving and sighting.cell == self._routing.cell
+        if is_cell_peer and self.phase is Phase.LISTENING:
             self._ask(sighting.node, now_us)
 
     def _ask(self, entry: NodeId, now_us: int) -> None:
@@ -103,7 +105,8 @@ class Joining:
         self._routing.send([target], FetchCellState(self._request), now_us)
 
     def on_timer(self, now_us: int) -> None:
-        """Listens again after a question without an answer; else takes itself to be alone."""
+        """Listens again after a request without a reply; otherwise the node counts as alone in its
+        cell."""
         if self.phase is Phase.ASKING and self._tries < self._config.tries_max:
             self._listen(now_us)
         elif self.phase in (Phase.LISTENING, Phase.ASKING):
@@ -111,7 +114,7 @@ class Joining:
             self._on_joined(now_us)
 
     def on_state(self, sender: NodeId, state: CellState, now_us: int) -> None:
-        """Learns a part of what the cell knows; with the last one it has joined."""
+        """Merges one part of the cell state; the join is complete with the last part."""
         if self.phase is not Phase.ASKING or sender != self._entry:
             return
         if state.request != self._request or not 0 <= state.part < state.parts:
@@ -135,45 +138,45 @@ class Joining:
     def fetch(
         self, source: To, metadata: Metadata, now_us: int, home: CellId | None = None
     ) -> None:
-        """Fetches an object that this cell, or one it stands in for, should replicate."""
+        """Fetches an object that this cell, or a cell whose proxy it is, should replicate."""
         cell = self._routing.cell if home is None else home
         self._to_fetch.append((source, metadata, cell))
         self._fetch_next(now_us)
 
     def _fetch_next(self, now_us: int) -> None:
-        """Fetches the objects that the cell replicates, one by one."""
+        """Fetches the next queued object, one at a time."""
         if self._fetching or not self._to_fetch:
             return
-        target, metadata, home = self._to_fetch.popleft()
+        target, metadata, key_cell = self._to_fetch.popleft()
         self._fetching = True
-        active = () if home == self._routing.cell else (Replica(home),)
+        active = () if key_cell == self._routing.cell else (Replica(key_cell),)
 
         def on_replies(replies: Replies, now_us: int) -> None:
             [reply] = replies.values()
             try:
                 if isinstance(reply, ObjectData):
-                    held = HeldObject(metadata, Role.ACTIVE, active)
-                    self._replicas.hold(held, reply.data, now_us)
+                    stored = HeldObject(metadata, Role.ACTIVE, active)
+                    self._replicas.hold(stored, reply.data, now_us)
             except OperationError:
                 self.unlearnt += 1
-            go_on(now_us)
+            finish_fetch(now_us)
 
-        def go_on(now_us: int) -> None:
+        def finish_fetch(now_us: int) -> None:
             self._fetching = False
             self._fetch_next(now_us)
 
         self._asks.start(
-            lambda number: {target: FetchObject(number, metadata.key)},
+            lambda request_id: {target: FetchObject(request_id, metadata.key)},
             now_us,
             on_replies,
-            lambda _code, _detail, now_us: go_on(now_us),
+            lambda _code, _detail, now_us: finish_fetch(now_us),
             data_bytes=metadata.size,
         )
 
-    # The one who is asked
+    # The node that sends its state
 
     def on_request(self, arrival: Arrival, request: FetchCellState, now_us: int) -> None:
-        """Tells all this node knows for the cell, if it works for the one of the newcomer."""
+        """Sends the cell state to a joining node, if this node serves the same cell."""
         if not self._routing.serving or arrival.origin_cell != self._routing.cell:
             return
         target = To(arrival.origin_cell, arrival.origin)
@@ -186,11 +189,11 @@ class Joining:
 
     def _records(self) -> Iterator[tuple[str, object]]:
         index = self._index
-        sources: tuple[tuple[str, Iterable[object]], ...] = (
+        record_sets: tuple[tuple[str, Iterable[object]], ...] = (
             ("buried_objects", index.buried_objects()),
             ("buried_subscriptions", index.buried_subscriptions()),
             ("objects", index.objects()),
             ("interests", index.interests()),
             ("held", self._replicas.shares()),
         )
-        return ((kind, record) for kind, records in sources for record in records)
+        return ((field_name, record) for field_name, records in record_sets for record in records)

@@ -1,8 +1,8 @@
-"""Keys: which cells a query goes to.
+"""Key choice: which key, and so which cell, each conjunction of a query is sent to.
 
-Each conjunction is keyed by one of its positive literals, chosen once and remembered: what was
-asked of a cell is asked of it again, and a subscription is cancelled where it was made, also by a
-later life of the node.
+Each conjunction is keyed by one of its positive literals. The choice is made once and remembered,
+so that later requests go to the same cell, and a subscription can be cancelled where it was made,
+also after a restart. Entry point: `KeyChooser`.
 Clauses: D3, D16, B10.
 """
 
@@ -22,7 +22,7 @@ from thyme.substrates.dcs.config import KeyChoice
 
 
 class ChosenKeys(msgspec.Struct, frozen=True, array_like=True):
-    """The conjunctions of an own subscription, and what each is keyed by."""
+    """The conjunctions of an own subscription, and the key of each."""
 
     conjunctions: tuple[Conjunction, ...]
     keys: tuple[Tag, ...]
@@ -32,7 +32,7 @@ KEYS = Shelf("subscription keys", ChosenKeys)
 
 
 class Keys:
-    """The choices of one node."""
+    """The key choices of one node."""
 
     def __init__(
         self,
@@ -43,7 +43,8 @@ class Keys:
         cell_of_key: Callable[[str], CellId],
         cost_of: Callable[[Tag], tuple[float, ...]] = lambda _tag: (),
     ) -> None:
-        """What a key costs decides, unless it is left to chance; of equal ones the first."""
+        """Unless keys are chosen at random, the literal with the lowest cost is chosen, the first
+        among equals."""
         self._store = store
         self._rng = rng
         self._choice = choice
@@ -56,12 +57,12 @@ class Keys:
             self._chosen.update(zip(chosen.conjunctions, chosen.keys, strict=True))
 
     def key_of(self, conjunction: Conjunction) -> Tag:
-        """What a conjunction is keyed by."""
+        """The key of a conjunction, chosen now if it is new."""
         key = self._chosen.get(conjunction)
         if key is None:
             literals = conjunction.positive
-            random = self._choice is KeyChoice.RANDOM
-            key = self._rng.choice(literals) if random else min(literals, key=self._cost_of)
+            is_random = self._choice is KeyChoice.RANDOM
+            key = self._rng.choice(literals) if is_random else min(literals, key=self._cost_of)
             self._chosen[conjunction] = key
             if len(self._chosen) > self._keys_max:
                 del self._chosen[next(iter(self._chosen))]
@@ -70,7 +71,7 @@ class Keys:
     def by_cell(
         self, conjunctions: Sequence[Conjunction], keys: Sequence[Tag] | None = None
     ) -> dict[CellId, tuple[Conjunction, ...]]:
-        """The conjunctions by the cell that each is keyed to."""
+        """The conjunctions grouped by their key cell."""
         keys = keys or [self.key_of(conjunction) for conjunction in conjunctions]
         cells: dict[CellId, tuple[Conjunction, ...]] = {}
         for conjunction, key in zip(conjunctions, keys, strict=True):
@@ -79,7 +80,7 @@ class Keys:
         return cells
 
     def of_subscription(self, subscription: Subscription) -> dict[CellId, tuple[Conjunction, ...]]:
-        """The cells of an own subscription, from now on remembered."""
+        """The key cells of an own subscription with their conjunctions; stores the choice."""
         sid, conjunctions = subscription.key.sid, subscription.conjunctions
         chosen = self._own.get(sid)
         if chosen is None:
@@ -89,21 +90,22 @@ class Keys:
         return self.by_cell(chosen.conjunctions, chosen.keys)
 
     def cells(self, sid: SubscriptionId) -> list[CellId]:
-        """Where an own subscription was made."""
+        """The key cells of an own subscription."""
         chosen = self._own.get(sid)
         return [] if chosen is None else list(self.by_cell(chosen.conjunctions, chosen.keys))
 
     def all_cells(self) -> list[CellId]:
-        """Where any own subscription was made."""
+        """The key cells of all own subscriptions."""
         return list(dict.fromkeys(cell for sid in self._own for cell in self.cells(sid)))
 
     def forget(self, sid: SubscriptionId) -> None:
-        """A subscription is over."""
+        """Forgets the keys of a subscription that ended."""
         if self._own.pop(sid, None) is not None:
             self._store.remove(KEYS, sid)
 
     def forget_all_but(self, alive: Callable[[SubscriptionId], bool], expected: int) -> None:
-        """Lets go of subscriptions that ended by themselves, when there are many of them."""
+        """Forgets the keys of subscriptions that are no longer alive, once there are many of
+        them."""
         if len(self._own) > 2 * expected + 64:
             for sid in [sid for sid in self._own if not alive(sid)]:
                 self.forget(sid)

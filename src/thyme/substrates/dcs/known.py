@@ -1,8 +1,9 @@
-"""Known: whether a message to a cell says nothing new.
+"""Redundancy: whether a message to a cell contains nothing new for this node.
 
-Who got no answer in time asks again, and who renews says what cells mostly know. The others of the
-cell need not hear of that: they were told the first time, or see by digests that they were not.
-Who retrieved an object and where a subscriber is are not in digests: that is told each time.
+Retries and re-announcements mostly repeat records that the cell has. They need not be broadcast in
+the cell again: its other nodes received them the first time, or find by digests that they lack
+them. Passive replicas and subscriber locations are not part of digests, so messages about them are
+always broadcast. Entry point: `is_redundant`.
 Clauses: D7, B2.
 """
 
@@ -17,7 +18,7 @@ from thyme.substrates.dcs.index import CellIndex
 
 
 def is_known(index: CellIndex, origin: NodeId, cell: CellId, message: Message) -> bool:
-    """Whether this node has nothing to learn from a message of somebody in a cell."""
+    """Whether a message from a node in the given cell contains nothing new for this node."""
     catalogue = index.broker.catalogue
     match message:
         case IndexObject(indexed=indexed):
@@ -27,7 +28,7 @@ def is_known(index: CellIndex, origin: NodeId, cell: CellId, message: Message) -
         case NodeMoved(sids=sids, keys=keys):
             if isinstance(message, SignedMove) and message.place is not None:
                 cell = message.place.cell
-            here = Replica(cell, origin)
-            return not sids and all(index.is_active(key, here) for key in keys)
+            replica = Replica(cell, origin)
+            return not sids and all(index.is_active(key, replica) for key in keys)
         case _:
             return False

@@ -1,7 +1,7 @@
-"""Learning: what a cell knows, in parts that fit a message, and taken in from such parts.
+"""Cell state: splits a cell's records into messages of bounded size, and merges received records.
 
-Used by nodes that join a cell, by cells that hand keys over, and for what is kept aside in case a
-cell dies. What is gone comes first, so that nothing is learnt only to be forgotten.
+Used when a node joins a cell, for state transfer, backups and anti-entropy. Tombstones come first,
+so that no record is merged only to be removed. Entry points: `split_state` and `merge_state`.
 Clauses: D15, D23, D24, B1.
 """
 
@@ -22,20 +22,21 @@ from thyme.substrates.dcs.index import CellIndex
 from thyme.substrates.dcs.replicas import Replicas
 
 Records = Iterable[tuple[str, object]]
-"""What goes into a `CellState`: the field, and what it should hold."""
+"""The content of a `CellState`: pairs of field name and record."""
 
 
 def in_parts(records: Records, bytes_max: int) -> Iterator[CellState]:
-    """Records in parts of bounded size, at least one; a larger record comes alone."""
+    """Splits records into parts of bounded size, at least one part; a larger record is sent
+    alone."""
     part: dict[str, tuple[object, ...]] = {}
-    room = bytes_max
-    for kind, record in records:
+    bytes_left = bytes_max
+    for field_name, record in records:
         size = len(msgspec.msgpack.encode(record))
-        if part and size > room:
+        if part and size > bytes_left:
             yield _part(part)
-            part, room = {}, bytes_max
-        part[kind] = (*part.get(kind, ()), record)
-        room -= size
+            part, bytes_left = {}, bytes_max
+        part[field_name] = (*part.get(field_name, ()), record)
+        bytes_left -= size
     yield _part(part)
 
 
@@ -45,7 +46,7 @@ def _part(fields: dict[str, tuple[object, ...]]) -> CellState:
 
 @dataclass(slots=True)
 class Learnt:
-    """What of a state was new."""
+    """The keys of records that were new, and the number of rejected records."""
 
     objects: list[Key] = field(default_factory=list)
     subscriptions: list[SubscriptionKey] = field(default_factory=list)
@@ -53,35 +54,35 @@ class Learnt:
 
 
 def learn(state: CellState, index: CellIndex, replicas: Replicas, now_us: int) -> Learnt:
-    """Takes in what others know; what was buried here stays buried (D15)."""
-    learnt = Learnt()
-    for grave in state.buried_objects:
-        if (key := object_key(grave)) is not None:
-            index.learn_burial(key, grave)
-            if grave.why == DELETED:
-                replicas.bury(key, DELETED, grave.at_us)
-    for grave in state.buried_subscriptions:
-        if (sub_key := subscription_key(grave)) is not None:
-            index.learn_cancellation(sub_key, grave)
+    """Merges another node's state; tombstones here take precedence over its records (D15)."""
+    result = Learnt()
+    for tombstone in state.buried_objects:
+        if (key := object_key(tombstone)) is not None:
+            index.learn_burial(key, tombstone)
+            if tombstone.why == DELETED:
+                replicas.bury(key, DELETED, tombstone.at_us)
+    for tombstone in state.buried_subscriptions:
+        if (sub_key := subscription_key(tombstone)) is not None:
+            index.learn_cancellation(sub_key, tombstone)
     history = index.broker.catalogue.history
     for indexed in state.objects:
-        known = indexed.metadata.key in history
+        was_known = indexed.metadata.key in history
         if not index.learn_object(indexed, now_us):
-            learnt.refused += 1
-        elif not known:
-            learnt.objects.append(indexed.metadata.key)
-    for interest in state.interests:
-        sub_key = interest.subscription.key
-        before = index.broker.standing(sub_key)
-        if not index.learn_interest(interest, now_us):
-            learnt.refused += 1
-        elif index.broker.standing(sub_key) != before:
-            learnt.subscriptions.append(sub_key)
-    return learnt
+            result.refused += 1
+        elif not was_known:
+            result.objects.append(indexed.metadata.key)
+    for cell_subscription in state.interests:
+        sub_key = cell_subscription.subscription.key
+        previous = index.broker.standing(sub_key)
+        if not index.learn_interest(cell_subscription, now_us):
+            result.refused += 1
+        elif index.broker.standing(sub_key) != previous:
+            result.subscriptions.append(sub_key)
+    return result
 
 
 def object_key(grave: Grave) -> Key | None:
-    """The object in a grave; nothing if that is not how keys are written."""
+    """The key of the object in a tombstone; None if it is malformed."""
     try:
         return Key.parse(grave.key)
     except ThymeError:
@@ -89,6 +90,7 @@ def object_key(grave: Grave) -> Key | None:
 
 
 def subscription_key(grave: Grave) -> SubscriptionKey | None:
-    """A subscription's written key looks like an object's."""
+    """The key of the subscription in a tombstone, which is written like that of an object; None if
+    it is malformed."""
     key = object_key(grave)
     return None if key is None else SubscriptionKey(SubscriptionId(key.oid), key.owner)

@@ -1,8 +1,9 @@
-"""Location: what a node tells cells of where it is, and of what others can get from it.
+"""Location updates: announces a node's location and its objects to the responsible cells.
 
-At each border it tells the cells of its subscriptions where it is; once it stands, also those that
-send others to it for objects. Whatever it has to say to a cell goes in one message. A cell that has
-lost something, for whatever reason, is told of it again.
+At each boundary a node updates its location at the key cells of its subscriptions; once settled,
+also at the tag cells of the objects that can be retrieved from it. All updates for one cell are
+sent in one message. A cell that replies that it lacks a record receives it again. Entry point:
+`LocationUpdater.announce_location`.
 Clauses: D21, D22, B2.
 """
 
@@ -24,7 +25,7 @@ from thyme.substrates.subscriber import Subscriber
 
 
 class Location:
-    """What a node tells cells of where it is (D21)."""
+    """The location updates of one node (D21)."""
 
     def __init__(
         self,
@@ -44,54 +45,57 @@ class Location:
         self.told = 0
 
     def tell(self, now_us: int, *, settled: bool, last: bool = False) -> None:
-        """Tells the cells of the own subscriptions; once settled, those of the objects here. If so
-        set, on its way also those of objects that nobody else has: those made alone, and all if
-        this was the last of its cell."""
+        """Announces the location to the key cells of the own subscriptions; once settled, also the
+        objects of this node. If so configured, a moving node announces objects that no other node
+        has: those without another replica, and all of them if it was the last node of its cell."""
         self.say(self._given_away() if settled else self._only_here(last), now_us)
 
     def say(self, some: Iterable[Metadata], now_us: int, *, subscriptions: bool = True) -> None:
-        """Tells the cells of some objects, and those of the own subscriptions."""
-        sids: dict[CellId, dict[SubscriptionId, None]] = {}
-        for held in self._subscriber.held() if subscriptions else ():
-            for cell in self._keys.cells(held.sid):
-                sids.setdefault(cell, {})[held.sid] = None
-        objects: dict[CellId, dict[Key, None]] = {}
+        """Announces objects to their tag cells, and the location to the key cells of the own
+        subscriptions."""
+        sids_by_cell: dict[CellId, dict[SubscriptionId, None]] = {}
+        for own in self._subscriber.held() if subscriptions else ():
+            for cell in self._keys.cells(own.sid):
+                sids_by_cell.setdefault(cell, {})[own.sid] = None
+        keys_by_cell: dict[CellId, dict[Key, None]] = {}
         for metadata in some:
             for cell in map(self._routing.cell_of_key, metadata.tags):
-                objects.setdefault(cell, {})[metadata.key] = None
-        for cell in dict.fromkeys((*sids, *objects)):
-            self._say(cell, tuple(sids.get(cell, ())), tuple(objects.get(cell, ())), now_us)
+                keys_by_cell.setdefault(cell, {})[metadata.key] = None
+        for cell in dict.fromkeys((*sids_by_cell, *keys_by_cell)):
+            self._say(
+                cell, tuple(sids_by_cell.get(cell, ())), tuple(keys_by_cell.get(cell, ())), now_us
+            )
 
     def _say(
         self, cell: CellId, sids: tuple[SubscriptionId, ...], keys: tuple[Key, ...], now_us: int
     ) -> None:
         self.told += 1
 
-        def make(number: RequestNumber) -> dict[To, NodeMoved]:
-            return {To(cell): NodeMoved(number, sids, keys)}
+        def make(request_id: RequestNumber) -> dict[To, NodeMoved]:
+            return {To(cell): NodeMoved(request_id, sids, keys)}
 
         self._asks.start(make, now_us, self._on_replies, _given_up)
 
     def _given_away(self) -> Iterable[Metadata]:
-        """The objects that others may want from this node itself: what it retrieved, and its own
-        where they are not of the cell it is in (D21)."""
+        """The objects to be retrieved from this node itself: passive replicas, and own objects
+        whose active replica is not its current cell (D21)."""
         here = Replica(self._routing.cell)
-        for held in self._replicas.of_role(Role.PASSIVE):
-            yield held.metadata
-        for held in self._replicas.of_role(Role.OWN):
-            if here not in held.active:
-                yield held.metadata
+        for stored in self._replicas.of_role(Role.PASSIVE):
+            yield stored.metadata
+        for stored in self._replicas.of_role(Role.OWN):
+            if here not in stored.active:
+                yield stored.metadata
 
     def _only_here(self, last: bool) -> Iterable[Metadata]:
         if not self._tell_objects:
             return
-        for held in self._replicas.of_role(Role.OWN):
-            if last or all(replica.node == self._node_id for replica in held.active):
-                yield held.metadata
-        for held in self._replicas.of_role(Role.ACTIVE) if last else ():
-            yield held.metadata
+        for stored in self._replicas.of_role(Role.OWN):
+            if last or all(replica.node == self._node_id for replica in stored.active):
+                yield stored.metadata
+        for stored in self._replicas.of_role(Role.ACTIVE) if last else ():
+            yield stored.metadata
 
-    # What cells answer
+    # Replies of the cells
 
     def _on_replies(self, replies: Replies, now_us: int) -> None:
         for to, reply in replies.items():
@@ -101,14 +105,14 @@ class Location:
                 self._index_again(to.cell, reply.unknown, now_us)
 
     def _subscribe_again(self, cell: CellId, sid: SubscriptionId, now_us: int) -> None:
-        """A cell took this node for failed, or has lost its memory (D22)."""
+        """Subscribes again at a cell that dropped the subscription or lost its state (D22)."""
         own = self._subscriber.get(sid)
         if own is None:
             return
-        mine = self._keys.of_subscription(own.subscription).get(cell)
-        if mine is None:
+        conjunctions = self._keys.of_subscription(own.subscription).get(cell)
+        if conjunctions is None:
             return
-        subscription = own.subscription.with_conjunctions(mine)
+        subscription = own.subscription.with_conjunctions(conjunctions)
         batch = own.batch
 
         def on_replies(replies: Replies, now_us: int) -> None:
@@ -119,20 +123,20 @@ class Location:
                     self._on_page(to.cell, page, now_us)
 
         self._asks.start(
-            lambda number: {To(cell): StartSubscription(number, subscription, batch)},
+            lambda request_id: {To(cell): StartSubscription(request_id, subscription, batch)},
             now_us,
             on_replies,
             _given_up,
         )
 
     def _index_again(self, cell: CellId, keys: Iterable[Key], now_us: int) -> None:
-        """A cell has lost its memory. Of what was retrieved, this node would not know whether it
-        was deleted since: its owner, and those who hold it for the owner, do."""
-        found = [held for key in keys if (held := self._replicas.get(key)) is not None]
-        mine = [self._indexed(held) for held in found if held.role is not Role.PASSIVE]
-        if mine:
+        """Sends objects to a cell that lost their metadata. Passive replicas are left out: this
+        node would not know of a later delete, which the owner and the active replicas do."""
+        found = [stored for key in keys if (stored := self._replicas.get(key)) is not None]
+        indexed = [self._indexed(stored) for stored in found if stored.role is not Role.PASSIVE]
+        if indexed:
             self._asks.start(
-                lambda number: {To(cell): IndexAgain(number, tuple(mine))},
+                lambda request_id: {To(cell): IndexAgain(request_id, tuple(indexed))},
                 now_us,
                 _thanks,
                 _given_up,
@@ -145,8 +149,8 @@ class Location:
 
 
 def _thanks(replies: Replies, now_us: int) -> None:
-    """That is all there was to say."""
+    """Does nothing: the reply needs no action."""
 
 
 def _given_up(code: str, detail: str, now_us: int) -> None:
-    """The next time this node crosses a border, settles, or renews, it says so again."""
+    """Does nothing: the next boundary crossing, settling or re-announcement repeats the update."""

@@ -1,8 +1,9 @@
-"""Meetings: what comes from elsewhere for a cell is learnt, and matched with what was here.
+"""State merge: merges state received from another cell, and matches it with the local records.
 
-Whoever kept keys has matched them with each other. Where they join others, a subscription and an
-object that were never together may be so now. So what is new is matched with what the other side
-did not name, once all of it is here; by one node of the cell, the one that got it.
+The sender has matched its records with each other. Combined with the receiver's, a subscription and
+an object may meet for the first time. New records are therefore matched with the local records that
+the sender did not name, once all parts have arrived, by the one node of the cell that received
+them. Entry point: `StateMerge.add_state`.
 Clauses: D24, D25, D17.
 """
 
@@ -22,13 +23,13 @@ from thyme.substrates.dcs.floor import Floor
 from thyme.substrates.dcs.learning import learn
 
 _NEWS_MAX = 1_000
-"""How much of the past a subscription that comes from elsewhere is told of."""
+"""The maximum number of past matches for which a merged subscription is notified."""
 
 Notify = Callable[[Metadata, list[Subscription], int], None]
 
 
 class MatchTimer(msgspec.Struct, frozen=True):
-    """All that came for a cell, from one that kept it, is here."""
+    """The timer at which all state for a cell from one sender has arrived."""
 
     cell: CellId
     source: CellId
@@ -36,7 +37,7 @@ class MatchTimer(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Meeting:
-    """What the other side named, and what of it was new here."""
+    """The records that the sender named, and those of them that were new here."""
 
     objects: dict[Key, None] = field(default_factory=dict)
     subscriptions: dict[SubscriptionKey, None] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class _Meeting:
 
 
 class Meetings:
-    """What one node takes in for its cell from others."""
+    """The state that one node is merging."""
 
     def __init__(self, floor: Floor, notify: Notify) -> None:
         self._outbox = floor.outbox
@@ -65,29 +66,31 @@ class Meetings:
         *,
         match: bool,
     ) -> None:
-        """Learns what another cell knows of one; what is new is matched soon."""
+        """Merges one part of a cell's state; its new records are matched soon."""
         timer = MatchTimer(home, source)
-        meeting = self._meetings.setdefault(timer, _Meeting())
-        meeting.objects.update((indexed.metadata.key, None) for indexed in state.objects)
-        subscribers = [interest.subscription.key for interest in state.interests]
-        meeting.subscriptions.update(dict.fromkeys(subscribers))
-        learnt = learn(state, self._index, self._replicas, now_us)
-        self.unlearnt += learnt.refused
+        session = self._meetings.setdefault(timer, _Meeting())
+        session.objects.update((indexed.metadata.key, None) for indexed in state.objects)
+        subscription_keys = [
+            cell_subscription.subscription.key for cell_subscription in state.interests
+        ]
+        session.subscriptions.update(dict.fromkeys(subscription_keys))
+        result = learn(state, self._index, self._replicas, now_us)
+        self.unlearnt += result.refused
         if match:
-            meeting.new_objects.update(dict.fromkeys(learnt.objects))
-            meeting.new_subscriptions.update(dict.fromkeys(learnt.subscriptions))
+            session.new_objects.update(dict.fromkeys(result.objects))
+            session.new_subscriptions.update(dict.fromkeys(result.subscriptions))
         self._outbox.set_timer(timer, now_us + self._match_us)
 
     def on_timer(self, timer: MatchTimer, now_us: int, *, tell: bool) -> None:
-        """Tells subscribers what neither side could match alone (D25), if this is still the node
-        to do so."""
-        meeting = self._meetings.pop(timer, None)
-        if meeting is None or not tell:
+        """Notifies subscribers of matches that neither side could find alone (D25), if this node
+        still serves."""
+        session = self._meetings.pop(timer, None)
+        if session is None or not tell:
             return
         history = self._index.broker.catalogue.history
-        for key, subscriptions in self._matched(meeting).items():
+        for key, subscriptions in self._matched(session).items():
             metadata = history.get(key)
-            assert metadata is not None, "looked up just now"
+            assert metadata is not None, "matched records are in the history"
             self._notify(metadata, list(subscriptions.values()), now_us)
 
     def _matched(self, meeting: _Meeting) -> dict[Key, dict[SubscriptionKey, Subscription]]:
@@ -95,17 +98,17 @@ class Meetings:
         matched: dict[Key, dict[SubscriptionKey, Subscription]] = {}
         for key in meeting.new_objects:
             metadata = broker.catalogue.history.get(key)
-            for held in [] if metadata is None else broker.matching(metadata):
-                if held.key not in meeting.subscriptions:
-                    matched.setdefault(key, {})[held.key] = held
+            for subscription in [] if metadata is None else broker.matching(metadata):
+                if subscription.key not in meeting.subscriptions:
+                    matched.setdefault(key, {})[subscription.key] = subscription
         for sub_key in meeting.new_subscriptions:
-            stands = broker.standing(sub_key)
-            if stands is None:
+            new_subscription = broker.standing(sub_key)
+            if new_subscription is None:
                 continue
-            past = broker.catalogue.history.latest(
-                stands.conjunctions, stands.frame, _NEWS_MAX, None
+            past_matches = broker.catalogue.history.latest(
+                new_subscription.conjunctions, new_subscription.frame, _NEWS_MAX, None
             )
-            for metadata in past:
+            for metadata in past_matches:
                 if metadata.key not in meeting.objects:
-                    matched.setdefault(metadata.key, {})[sub_key] = stands
+                    matched.setdefault(metadata.key, {})[sub_key] = new_subscription
         return matched

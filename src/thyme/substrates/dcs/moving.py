@@ -1,7 +1,8 @@
-"""Moving: a node that leaves its cell, until it has come to rest.
+"""Movement: detects that a node has left its cell, and when it has settled.
 
-Only nodes that stand form the hash table. Whoever crosses the border of its cell stops working for
-it at once, but hears beacons, asks and is told as before (`location`).
+Only stationary nodes form the hash table. A node that crosses the boundary of its cell stops
+serving it at once; it still receives beacons, sends requests and is notified (`location_updates`).
+Entry point: `MovementTracker.on_moved`.
 Clause: D20.
 """
 
@@ -16,11 +17,11 @@ from thyme.substrates.dcs.floor import Floor
 
 
 class SettleTimer(msgspec.Struct, frozen=True):
-    """The device has not moved for long enough."""
+    """The timer at which a device counts as stationary."""
 
 
 class Moving:
-    """Where a node is, and who has to know."""
+    """Whether one node is moving."""
 
     def __init__(self, floor: Floor, on_settled: Callable[[int], None]) -> None:
         self._routing = floor.routing
@@ -31,8 +32,8 @@ class Moving:
         self.crossings = 0
 
     def on_moved(self, cell: CellId, now_us: int) -> bool:
-        """The device is in this cell; returns whether it crossed a border. Within the own cell a
-        node may move as it likes."""
+        """Handles the cell of a new position; returns whether the node crossed a boundary. Movement
+        within a cell has no effect."""
         crossed = cell != self._routing.cell
         if crossed:
             self.crossings += 1
@@ -43,7 +44,7 @@ class Moving:
         return crossed
 
     def on_timer(self, now_us: int) -> None:
-        """The device stands."""
+        """Reports that the device is stationary."""
         if self.moving:
             self.moving = False
             self._on_settled(now_us)

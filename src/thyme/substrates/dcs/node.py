@@ -1,8 +1,9 @@
-"""A node of Thyme-DCS: one of those who together are the store.
+"""Thyme-DCS node: composes the components of one node and dispatches inputs and messages to them.
 
-Below is routing by cells, which brings messages to this node or its cell and sends its own. A node
-asks through its client (`objects`, `sources`), answers for its cell (`service`), and joins the cell
-before it works for it (`joining`).
+Entry point: `DcsNode.handle`. Cell routing, below, delivers messages to this node or its cell and
+sends its own messages. The node issues requests through its client (`client.objects`,
+`client.key_cells`), serves requests for its cell (`service.cell_service`), and joins the cell
+before it serves it (`membership.joining`).
 Clauses: D11–D19, D23, M21, M24.
 """
 
@@ -78,7 +79,7 @@ _CELL_SHELVES: tuple[Shelf[Any], ...] = (
 
 
 class DcsNode:
-    """One of many who are the store."""
+    """One node of a Thyme-DCS world."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class DcsNode:
         joins_us: int = 0,
         warden: Warden | None = None,
     ) -> None:
-        """Until `joins_us` the node hears its neighbours and does nothing for them."""
+        """Until `join_at_us` the node receives beacons but does not join its cell."""
         self._node_id = node_id
         self._cell = cell
         self._ground = ground
@@ -104,29 +105,29 @@ class DcsNode:
         self._outbox = outbox = Outbox()
         self._inbox: deque[Arrival | NotThere] = deque()
         self.routing = routing = ground.routing(outbox, self)
-        self.asks = asks = CellAsks(routing, outbox, config.retries, rng, warden)
+        self.asks = requests = CellAsks(routing, outbox, config.retries, rng, warden)
         self.replicas = Replicas(store, config.retention, config.burial, config.broker.quota)
         self._settle_in(store)
-        # What an earlier life left and is past its time goes when the node starts, and knows it.
+        # Stored records that have expired are removed at `Started`, which brings the time.
         self.index = CellIndex(store, config.broker, config.replication.passive_max)
-        floor = Floor(
+        context = Floor(
             node_id=node_id,
             routing=routing,
             outbox=outbox,
-            asks=asks,
+            asks=requests,
             store=store,
             index=self.index,
             replicas=self.replicas,
-            deletions=Deletions(store, asks, config.renewal),
+            deletions=Deletions(store, requests, config.renewal),
             rng=rng,
             config=config,
         )
         self.service = Service(routing, outbox, self.index, self.replicas, config)
-        self.joining = Joining(floor, self._on_joined)
+        self.joining = Joining(context, self._on_joined)
         self._life_span = LifeSpan(outbox, config.world_ends_us)
-        self._compose_client(floor)
+        self._compose_client(context)
         self.dynamics = Dynamics(
-            floor,
+            context,
             self.joining,
             self.service,
             self._keys,
@@ -134,15 +135,15 @@ class DcsNode:
             self._client.on_late_page,
             self._on_settled,
         )
-        self.repair = Repair(floor, self._on_learnt)
-        self.copies = Copies(floor)
+        self.repair = Repair(context, self._on_learnt)
+        self.copies = Copies(context)
         self.dropped: Counter[str] = Counter() if warden is None else warden.dropped
 
     def _compose_client(self, floor: Floor) -> None:
-        """What asks on behalf of the application."""
+        """Creates the components that carry out the application's requests."""
         node_id, store, rng, config = floor.node_id, floor.store, floor.rng, floor.config
-        notary = None if self._warden is None else self._warden.notary
-        self.subscriber = Subscriber(node_id, floor.outbox, store, config.subscriber, notary)
+        signer = None if self._warden is None else self._warden.notary
+        self.subscriber = Subscriber(node_id, floor.outbox, store, config.subscriber, signer)
         self._whereabouts = Whereabouts(config.replication.whereabouts_max)
         self._popularity = Popularity()
         self._key_choice = config.key_choice
@@ -163,16 +164,16 @@ class DcsNode:
             rng,
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
-            notary,
+            signer,
         )
 
     def _settle_in(self, store: Store) -> None:
-        """Another cell's state is of no use here; the own objects, and those retrieved, are."""
-        home = dict(store.load(HOME)).get("here")
-        if home is not None and home.cell != self._cell:
-            for shelf in _CELL_SHELVES:
-                for key, _ in list(store.load(shelf)):
-                    store.remove(shelf, key)
+        """Drops stored state of another cell; own objects and passive replicas stay."""
+        stored = dict(store.load(HOME)).get("here")
+        if stored is not None and stored.cell != self._cell:
+            for table in _CELL_SHELVES:
+                for key, _ in list(store.load(table)):
+                    store.remove(table, key)
             self.replicas.drop(Role.ACTIVE)
         store.put(HOME, "here", HomeCell(self._cell))
         self.replicas.settle(self._cell)
@@ -183,17 +184,17 @@ class DcsNode:
 
     @property
     def broker_subscriptions(self) -> int:
-        """How many subscriptions stand here."""
+        """The number of active subscriptions stored on this node."""
         return self.index.broker.subscriptions
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
-        """Takes one input at its instant; returns the actions to carry out, in order."""
+        """Processes one input at its instant; returns the actions to carry out, in order."""
         if isinstance(event, Received):
             if not self.routing.on_received(event.sender, event.message, now_us):
                 self.dropped["not spoken here"] += 1
         else:
             self._dispatch(event, now_us)
-        # Most inputs are messages for others: what this node keeps is as it was.
+        # Most inputs are messages to forward, which do not change this node's state.
         if self._inbox or not isinstance(event, Received | SendFailed):
             self._take_in(now_us)
             self.service.set_timer()
@@ -201,14 +202,14 @@ class DcsNode:
 
     def _take_in(self, now_us: int) -> None:
         while self._inbox:
-            news = self._inbox.popleft()
-            if isinstance(news, Arrival):
-                self._on_arrival(news, now_us)
+            queued = self._inbox.popleft()
+            if isinstance(queued, Arrival):
+                self._on_arrival(queued, now_us)
             else:
-                self._on_not_there(news, now_us)
+                self._on_not_there(queued, now_us)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between any two inputs."""
         parts = (self.subscriber, self.index, self.replicas, self.asks, self.service.returned)
         for part in (*parts, self.routing, self.dynamics, self.repair):
             part.check()
@@ -278,12 +279,12 @@ class DcsNode:
                     self.routing.on_timer(event.timer, now_us)
 
     def _on_joined(self, now_us: int) -> None:
-        """From now on this node works for its cell."""
+        """Starts to serve the cell after the join has finished."""
         self.routing.set_cell(self.routing.cell, now_us, serving=True)
         self.dynamics.on_joined(now_us)
 
     def _on_settled(self, moved: bool, now_us: int) -> None:
-        """The device stands, perhaps in another cell: joins it (D20)."""
+        """Joins the cell in which the device became stationary, possibly another one (D20)."""
         if moved:
             self._cell = self.routing.cell
             self._store.put(HOME, "here", HomeCell(self._cell))
@@ -291,18 +292,18 @@ class DcsNode:
         if now_us >= self._joins_us:
             self.joining.start(now_us, self._settle_us)
 
-    # What routing tells
+    # Callbacks of cell routing
 
     def arrived(self, arrival: Arrival, now_us: int) -> None:
-        """A message came; taken up when whatever is being done is done."""
+        """Queues a delivered message; it is processed once the current input has been handled."""
         self._inbox.append(arrival)
 
     def not_there(self, failure: NotThere, now_us: int) -> None:
-        """A message did not find its node."""
+        """Queues the failure of a message to a node that was not in its cell."""
         self._inbox.append(failure)
 
     def sighted(self, sighting: Sighting, now_us: int) -> None:
-        """A neighbour was heard."""
+        """Passes a neighbour's beacon to the components that use it."""
         if self.joining.phase is Phase.LISTENING:
             self.joining.on_sighted(sighting, now_us)
         self.dynamics.on_sighted(sighting, now_us)
@@ -310,22 +311,23 @@ class DcsNode:
             self.repair.on_sighted(sighting, now_us)
 
     def payload(self, now_us: int) -> bytes:
-        """What the next beacon carries: a digest of what this node knows, and word of unrest."""
-        digest, word = self.repair.payload(now_us), self.dynamics.renewal.word
-        if not (word and self.routing.serving):
+        """The payload of the next beacon: the digest of this node's cell state, and the stamp of
+        the latest topology change."""
+        digest, stamp = self.repair.payload(now_us), self.dynamics.renewal.word
+        if not (stamp and self.routing.serving):
             return digest
-        return digest.ljust(SUM_BYTES, b"\0") + word
+        return digest.ljust(SUM_BYTES, b"\0") + stamp
 
     def knows(self, origin: NodeId, origin_cell: CellId, message: wire.Message) -> bool:
-        """Whether a message to the cell says nothing new."""
+        """Whether a message to the cell contains nothing new for this node."""
         return is_known(self.index, origin, origin_cell, message)
 
     def cares_for(self, payload: bytes) -> bool:
-        """Whether a beacon tells of unrest that this node has not heard of."""
+        """Whether a beacon's payload reports a topology change that is new to this node."""
         return len(payload) > SUM_BYTES and payload[SUM_BYTES:] != self.dynamics.renewal.word
 
     def _cost_of_key(self, tag: Tag) -> tuple[float, ...]:
-        """What speaks against a literal as the key of a conjunction (B10)."""
+        """The cost of a literal as the key of a conjunction: lower is preferred (B10)."""
         if self._key_choice is KeyChoice.FIRST:
             return ()
         key_cell = self.routing.cell_of_key(tag)
@@ -337,7 +339,7 @@ class DcsNode:
     def _on_learnt(
         self, sender: NodeId, state: cell_wire.CellState, learnt: Learnt, now_us: int
     ) -> None:
-        """A colleague knew more than this node (B2)."""
+        """Handles records that a cell peer had and this node lacked (B2)."""
         self.service.on_learnt(learnt, now_us)
         for metadata in state.held:
             if self.replicas.get(metadata.key) is None:
@@ -348,7 +350,7 @@ class DcsNode:
             self.asks.on_not_there(failure, now_us)
             or self.service.returned.on_not_there(failure, now_us)
         ):
-            self.dropped["answer to nobody"] += 1  # who asked will ask again
+            self.dropped["answer to nobody"] += 1  # the requester retries
 
     def _on_arrival(self, arrival: Arrival, now_us: int) -> None:
         message = arrival.message
@@ -356,12 +358,12 @@ class DcsNode:
             self.dropped["no such cell"] += 1
             return
         if self._warden is not None:
-            admitted = self._warden.admit(arrival.origin, message)
-            if admitted is None:
+            verified = self._warden.admit(arrival.origin, message)
+            if verified is None:
                 return
-            if admitted is not message:
-                arrival = replace(arrival, message=admitted)
-                message = admitted
+            if verified is not message:
+                arrival = replace(arrival, message=verified)
+                message = verified
         if not arrival.personal:
             self.dynamics.before(arrival, now_us)
         match message:
@@ -401,10 +403,10 @@ class DcsNode:
             case cell_wire.CellNotify(indexed=indexed, sids=sids):
                 self._on_notify(arrival, Matched(indexed, sids), now_us)
             case cell_wire.CellNews():
-                came = cell_wire.NewsCame((arrival.number,))
-                self.routing.send([To(arrival.origin_cell, arrival.origin)], came, now_us)
-                for note in message.items:
-                    self._on_notify(arrival, note, now_us)
+                ack = cell_wire.NewsCame((arrival.number,))
+                self.routing.send([To(arrival.origin_cell, arrival.origin)], ack, now_us)
+                for matched in message.items:
+                    self._on_notify(arrival, matched, now_us)
             case cell_wire.NewsCame():
                 self.service.returned.on_came(arrival.origin, message)
             case cell_wire.FetchCellState():
@@ -421,8 +423,8 @@ class DcsNode:
                 self.dropped["not for a node"] += 1
 
     def _on_notify(self, arrival: Arrival, note: Matched, now_us: int) -> None:
-        """News for some of the subscriptions named; if none of them is of this node, the cell
-        should know."""
+        """Handles a notification for some subscriptions. If none of them is this node's and they
+        are few, the client asks the sending cell to drop them."""
         metadata = note.indexed.metadata
         own = tuple(sid for sid in note.sids if self.subscriber.get(sid) is not None)
         if own:

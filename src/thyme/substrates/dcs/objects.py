@@ -1,7 +1,7 @@
-"""Objects: inserting, deleting and looking up in Thyme-DCS; retrieving is done by `retrieving`.
+"""Object client: insert, delete and lookup in Thyme-DCS; `retrieve` retrieves objects.
 
-The metadata of an object goes to the cell of each of its tags, the object itself no further than
-the owner's cell.
+The metadata of an object is sent to the cell of each of its tags; the object itself stays in the
+owner's cell. Entry point: `DcsObjectClient`.
 Clauses: D11, D12, D14, D15, D18, M14, M32.
 """
 
@@ -27,13 +27,13 @@ from thyme.substrates.dcs.retrieving import Retrieving
 from thyme.substrates.dcs.sources import Whereabouts
 
 _DELETING_MAX = 10_000
-"""How many deletes that some cell did not answer are remembered, for the next attempt."""
+"""How many deletes that some cell did not answer are remembered for the next attempt."""
 _BEST_KNOWN = (THERE, DELETED, EXPIRED, EVICTED, UNKNOWN)
-"""Whom to believe when cells say different things of a key."""
+"""Which state of a key is reported if cells answer differently: the first of these."""
 
 
 class CellObjects:
-    """Where objects and their metadata are; `Objects` of a node's client."""
+    """The `ObjectClient` of a Thyme-DCS node."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class CellObjects:
         self._deleting: dict[Key, HeldObject] = {}
 
     def insert(self, metadata: Metadata, data: bytes, now_us: int, on_end: OnEnd) -> None:
-        """Keeps the object here and in the cell, and has each tag's cell index it (D11)."""
+        """Stores the object on this node and in its cell, and has the cell of each tag index it
+        (D11)."""
         active = self._active()
         try:
             self._replicas.hold(HeldObject(metadata, Role.OWN, active), data, now_us)
@@ -71,12 +72,12 @@ class CellObjects:
             return
         self._replicate(metadata, data, active, now_us)
 
-        def make(number: int) -> Mapping[To, IndexObject]:
-            request = IndexObject(number, Indexed(metadata, active))
+        def make(request_id: int) -> Mapping[To, IndexObject]:
+            request = IndexObject(request_id, Indexed(metadata, active))
             return dict.fromkeys(map(To, self.tag_cells(metadata)), request)
 
         def on_failure(code: str, detail: str, now_us: int) -> None:
-            # Where the answer is missing, some cell may have the metadata and send people here.
+            # After a timeout some cell may have the metadata and refer readers to this node.
             if code != OperationTimeoutError.code:
                 self._replicas.forget(metadata.key)
             on_end(code, detail, now_us)
@@ -84,31 +85,32 @@ class CellObjects:
         self._asks.start(make, now_us, lambda _, now_us: on_end("", "", now_us), on_failure)
 
     def _active(self) -> tuple[Replica, ...]:
-        """The active replicas of an object inserted now: one entry for the whole cell, or one for
-        each chosen node (D12, D14)."""
+        """The active replicas of a new object: one entry for the whole cell, or one for each chosen
+        node (D12, D14)."""
         cell, replication = self._routing.cell, self._config.replication
         others = self._routing.nodes_in(cell)
-        crowded = 1 + len(others) >= replication.crowded_min
-        most = replication.active_max if crowded else None
-        if most is None and (others or self._routing.serving):
+        is_crowded = 1 + len(others) >= replication.crowded_min
+        replicas_max = replication.active_max if is_crowded else None
+        if replicas_max is None and (others or self._routing.serving):
             return (Replica(cell),)
-        wanted = len(others) if most is None else min(most - 1, len(others))
-        chosen = self._rng.sample(others, wanted)
+        count = len(others) if replicas_max is None else min(replicas_max - 1, len(others))
+        chosen = self._rng.sample(others, count)
         return (Replica(cell, self._node_id), *(Replica(cell, node) for node in chosen))
 
     def _replicate(
         self, metadata: Metadata, data: bytes, active: tuple[Replica, ...], now_us: int
     ) -> None:
-        """One broadcast, whether for all or for some (B6)."""
+        """Broadcasts the object once in the cell, whether all nodes store it or only the chosen
+        ones (B6)."""
         holders = tuple(replica.node for replica in active if replica.node is not None)
         alone = holders == (self._node_id,) or not self._routing.nodes_in(self._routing.cell)
         if not alone:
             self._routing.spread(HoldObject(metadata, data, holders), now_us)
 
     def delete(self, key: Key, now_us: int, on_end: OnEnd) -> None:
-        """Has the metadata removed from the tags' cells, and the active replicas (D15)."""
-        held = self._deleting.get(key) or self._replicas.get(key)
-        if held is None or held.role is not Role.OWN:
+        """Has the metadata and the active replicas removed from their cells (D15)."""
+        stored = self._deleting.get(key) or self._replicas.get(key)
+        if stored is None or stored.role is not Role.OWN:
             if self._replicas.why_gone(key) == DELETED:
                 on_end("", "", now_us)
             else:
@@ -116,14 +118,14 @@ class CellObjects:
                 detail = f"this node has no object {key} ({state})"
                 on_end(NotFoundError.code, detail, now_us)
             return
-        self._deleting[key] = held
+        self._deleting[key] = stored
         if len(self._deleting) > _DELETING_MAX:
             del self._deleting[next(iter(self._deleting))]
-        active_cells = [replica.cell for replica in held.active]
-        cells = dict.fromkeys([*self.tag_cells(held.metadata), *active_cells])
+        active_cells = [replica.cell for replica in stored.active]
+        cells = dict.fromkeys([*self.tag_cells(stored.metadata), *active_cells])
 
-        def make(number: int) -> Mapping[To, DeleteObject]:
-            return dict.fromkeys(map(To, cells), DeleteObject(number, key))
+        def make(request_id: int) -> Mapping[To, DeleteObject]:
+            return dict.fromkeys(map(To, cells), DeleteObject(request_id, key))
 
         def on_deleted(_replies: Replies, now_us: int) -> None:
             self._deleting.pop(key, None)
@@ -149,18 +151,19 @@ class CellObjects:
         on_known: Callable[[KnownObject, int], None],
         on_failure: OnEnd,
     ) -> None:
-        """Asks the cell of a tag, if the object is known here; else the cells of the own
-        subscriptions: an object that they do not know matches none of these."""
-        told, held = self._whereabouts.get(key), self._replicas.get(key)
-        if told is not None:
-            cells = self.tag_cells(told.metadata)[:1]
-        elif held is not None:
-            cells = self.tag_cells(held.metadata)[:1]
+        """Requests the state of a key from the cell of one of its tags, if this node knows the
+        tags; else from the cells of its own subscriptions: an object that none of these knows
+        matches none of the subscriptions."""
+        cached, stored = self._whereabouts.get(key), self._replicas.get(key)
+        if cached is not None:
+            cells = self.tag_cells(cached.metadata)[:1]
+        elif stored is not None:
+            cells = self.tag_cells(stored.metadata)[:1]
         else:
             cells = self._keys.all_cells()[: self._config.look_up_cells_max]
 
-        def make(number: int) -> Mapping[To, FetchStatus]:
-            return dict.fromkeys(map(To, cells), FetchStatus(number, key))
+        def make(request_id: int) -> Mapping[To, FetchStatus]:
+            return dict.fromkeys(map(To, cells), FetchStatus(request_id, key))
 
         def on_replies(replies: Replies, now_us: int) -> None:
             states = [reply for reply in replies.values() if isinstance(reply, CellStatus)]
@@ -175,5 +178,5 @@ class CellObjects:
         self._asks.start(make, now_us, on_replies, on_failure)
 
     def tag_cells(self, metadata: Metadata) -> list[CellId]:
-        """The cells that index an object, each once."""
+        """The cells that index an object, without duplicates."""
         return list(dict.fromkeys(map(self._routing.cell_of_key, metadata.tags)))

@@ -1,7 +1,8 @@
-"""Popularity: how often a node has heard of tags, to tell rare ones from common ones.
+"""Tag popularity: how often a node has seen each tag, to tell rare tags from common ones.
 
-It hears of the objects that are published in its cell, its own among them: a fair sample, whatever
-its own interests are. Bounded: when too many tags are known, all count half and the rare ones go.
+A node counts the tags of objects published in its cell, including its own. This sample does not
+depend on the node's own subscriptions. The table is bounded: when it holds too many tags, all
+counts are halved and the rare tags are dropped. Entry point: `TagPopularity`.
 Clauses: B10.
 """
 
@@ -14,7 +15,7 @@ from thyme.model.tags import Tag
 
 
 class Popularity:
-    """How often each tag was heard of."""
+    """The number of times each tag was seen."""
 
     def __init__(self, tags_max: int = 10_000) -> None:
         self._tags_max = tags_max
@@ -24,7 +25,7 @@ class Popularity:
         return len(self._counts)
 
     def note(self, tags: Iterable[Tag]) -> None:
-        """An object with these tags was published."""
+        """Counts the tags of a published object."""
         self._counts.update(tags)
         while len(self._counts) > self._tags_max:
             self._counts = Counter(
@@ -32,5 +33,5 @@ class Popularity:
             )
 
     def of(self, tag: Tag) -> int:
-        """How often a tag was heard of."""
+        """The number of times a tag was seen."""
         return self._counts[tag]

@@ -1,11 +1,11 @@
-"""Renewal: after unrest, nodes tell cells again what these should know of them.
+"""Re-announcement: after topology changes, nodes announce their records to the cells again.
 
-Whenever a node begins or ceases to work for a cell, or keys change hands, something may get lost
-that nobody notices. Beacons carry the instant of the latest such unrest, so that word of it gets
-everywhere at no cost; and when it is calm again, each node says again, some at a time, which
-objects it has, which subscriptions (`location`), and what it deleted (`deletions`). Where it never
-gets calm, it says so now and then. Cells that have lost something are told again. While nothing
-happens, nothing is said.
+When a node starts or stops serving a cell, or keys are transferred, records may be lost unnoticed.
+Beacons carry the instant of the latest such change, so that all nodes learn of it at no extra cost.
+Once no change was seen for `quiet_us`, or after `wait_us_max` at the latest, each node announces
+its objects and subscriptions again, a few at a time (`location_updates`), and repeats its deletes
+(`deletion_log`). Cells that lost a record receive it again. Without topology changes nothing is
+sent. Entry points: `Reannouncer.record_change` and `on_change_stamp`.
 Clauses: B1, B2.
 """
 
@@ -26,11 +26,11 @@ _WORD_BYTES = 4
 
 
 class RenewTimer(msgspec.Struct, frozen=True):
-    """Time to tell cells again what they should know."""
+    """The timer of the next re-announcement."""
 
 
 class Renewal:
-    """What one node knows of unrest, and does about it."""
+    """The topology changes known to one node, and its re-announcements."""
 
     def __init__(self, floor: Floor, location: Location) -> None:
         self._node_id = floor.node_id
@@ -42,33 +42,35 @@ class Renewal:
         self._rng = floor.rng
         self._config = floor.config.renewal
         self._latest_s = 0
-        """When the latest unrest was; 0 if there was none."""
+        """When the latest topology change was; 0 if there was none."""
         self._since_us: int | None = None
-        """When this node first heard of unrest after which it has not said everything again."""
+        """When this node learnt of the first topology change since its last complete
+        re-announcement."""
         self._turn: list[Key] = []
-        """What is still to be told, last first."""
+        """The objects still to be announced, in reverse order."""
         self._due = False
         self.rounds = 0
 
-    # Word of it
+    # Change stamps
 
     @property
     def word(self) -> bytes:
-        """What beacons say of the latest unrest."""
+        """The stamp of the latest topology change, for beacons."""
         if not self._config.on:
             return b""
         return self._latest_s.to_bytes(_WORD_BYTES, "big")
 
     def note(self, now_us: int) -> None:
-        """Something happened here."""
+        """Records a topology change at this node."""
         self._learn(now_us // SECOND_US, now_us)
 
     def on_word(self, word: bytes, now_us: int) -> None:
-        """What a neighbour says of the latest unrest; it cannot be in the future."""
+        """Handles a neighbour's stamp of the latest topology change; a stamp in the future is
+        ignored."""
         if self._config.on and len(word) == _WORD_BYTES:
-            heard_s = int.from_bytes(word, "big")
-            if heard_s * SECOND_US <= now_us + self._config.skew_us:
-                self._learn(heard_s, now_us)
+            stamp_s = int.from_bytes(word, "big")
+            if stamp_s * SECOND_US <= now_us + self._config.skew_us:
+                self._learn(stamp_s, now_us)
 
     def _learn(self, at_s: int, now_us: int) -> None:
         if self._config.on and 0 <= at_s < 256**_WORD_BYTES and at_s > self._latest_s:
@@ -82,49 +84,49 @@ class Renewal:
         self._due = True
         self._outbox.set_timer(RenewTimer(), now_us + wait_us + self._rng.randint(0, wait_us))
 
-    # What is done
+    # Re-announcing
 
     def on_timer(self, now_us: int) -> None:
-        """Tells of the next few objects; at first, and of the subscriptions."""
+        """Announces the next few objects; in the first step also the subscriptions."""
         self._due = False
         if not self._routing.serving:
             self._turn.clear()
-            return  # to be told when this node has joined a cell, which is unrest, too
-        first = not self._turn
-        if first:
-            calm = now_us - self._latest_s * SECOND_US >= self._config.calm_us
-            self._deletions.tell(now_us, calm=calm)
-            if not calm and self._can_wait(now_us):
+            return  # starts again after the join, which is a topology change, too
+        is_first_batch = not self._turn
+        if is_first_batch:
+            quiet = now_us - self._latest_s * SECOND_US >= self._config.calm_us
+            self._deletions.tell(now_us, calm=quiet)
+            if not quiet and self._can_wait(now_us):
                 self._wake(self._config.calm_us, now_us)
                 return
             self.rounds += 1
             self._since_us = None
-            self._turn = [held.metadata.key for held in self._mine(retrieved=calm)]
-        some: list[Metadata] = []
-        while self._turn and len(some) < self._config.keys_max:
-            held = self._replicas.get(self._turn.pop())
-            if held is not None:
-                some.append(held.metadata)
-        self._location.say(some, now_us, subscriptions=first)
+            self._turn = [stored.metadata.key for stored in self._mine(retrieved=quiet)]
+        batch: list[Metadata] = []
+        while self._turn and len(batch) < self._config.keys_max:
+            stored = self._replicas.get(self._turn.pop())
+            if stored is not None:
+                batch.append(stored.metadata)
+        self._location.say(batch, now_us, subscriptions=is_first_batch)
         if self._turn:
             self._wake(self._config.pace_us, now_us)
         elif self._since_us is not None:
             self._wake(self._config.calm_us, now_us)
 
     def _can_wait(self, now_us: int) -> bool:
-        """Whether there is time yet for it to get calm: else all is to be said again soon."""
+        """Whether there is time to wait for a quiet period before the next re-announcement."""
         return self._since_us is not None and now_us - self._since_us < self._config.wait_us
 
     def _mine(self, *, retrieved: bool) -> Iterable[HeldObject]:
-        """The objects of which it is on this node to tell: its own, what the cell holds for an
-        owner that is not there, if this is the first who does, and those it retrieved: of these it
-        has many, they are there for convenience, and can wait until it is calm."""
-        colleagues = self._routing.nodes_in(self._routing.cell)
-        first = not any(node < self._node_id for node in colleagues)
+        """The objects this node announces: its own; active replicas whose owner is not in the cell,
+        if it is the cell peer with the lowest id or a named holder; and, if the network is quiet,
+        passive replicas, which are many and only a convenience."""
+        cell_peers = self._routing.nodes_in(self._routing.cell)
+        is_lowest = not any(node < self._node_id for node in cell_peers)
         if retrieved:
             yield from self._replicas.of_role(Role.PASSIVE)
-        for held in self._replicas.of_role(Role.ACTIVE):
-            named = any(at.node is not None for at in held.active)
-            if held.metadata.owner not in colleagues and (first or named):
-                yield held
+        for stored in self._replicas.of_role(Role.ACTIVE):
+            is_named = any(replica.node is not None for replica in stored.active)
+            if stored.metadata.owner not in cell_peers and (is_lowest or is_named):
+                yield stored
         yield from self._replicas.of_role(Role.OWN)

@@ -1,9 +1,9 @@
-"""Retrieving: getting an object from the closest replica that still has it.
+"""Retrieve: gets an object from the closest replica that has it.
 
-Replicas are asked one after the other, by distance, until one gives the right bytes; the last try
-is for the cell that replicates it actively, if that was not asked yet. Where there are fewer
-replicas than tries, the active ones are asked again. Whoever got an object keeps it, and says so
-where it is indexed.
+Replicas are tried one after the other, by distance, until one returns the right bytes. The last
+attempt goes to an active replica, if none was tried before. If there are fewer replicas than
+attempts, the active ones are tried again. A node that retrieved an object keeps it as a passive
+replica and announces that to the tag cells. Entry point: `Retriever.start`.
 Clauses: D13, D18, D19, M19.
 """
 
@@ -33,7 +33,8 @@ from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
 from thyme.substrates.dcs.sources import Whereabouts
 
 _REFUSALS_MAX = 4
-"""How often a cell may say no: the next of its nodes may have what the first did not hear."""
+"""How often a cell may refuse: another of its nodes may have the object that the first one
+missed."""
 
 
 @dataclass(slots=True)
@@ -43,12 +44,13 @@ class _Retrieval:
     on_failure: OnEnd
     plan: list[To] = field(default_factory=list)
     silences: int = 0
-    """How many did not answer in time: the longer, the more patience (D19)."""
+    """The number of attempts without a reply in time; each makes the next timeout longer (D19)."""
     refused: Counter[To] = field(default_factory=Counter)
     looked_again: bool = False
-    """Whether it was asked once more where the object is, since it may have moved (D21)."""
+    """Whether the replication list was requested once more, since the object may have moved
+    (D21)."""
     why: tuple[str, str] | None = None
-    """What the last who refused said; silence says less."""
+    """The code and detail of the last refusal, which are reported rather than a timeout."""
 
 
 class Retrieving:
@@ -79,7 +81,7 @@ class Retrieving:
         on_data: Callable[[bytes, int], None],
         on_failure: OnEnd,
     ) -> None:
-        """Gets an object: from here if it is here, else from where it is known to be."""
+        """Gets an object from this node if it is stored here, else from its known replicas."""
         self._replicas.expire(now_us)
         if self._replicas.get(metadata.key) is not None:
             on_data(self._replicas.data(metadata.key), now_us)
@@ -92,7 +94,8 @@ class Retrieving:
             self._plan(retrieval, indexed, now_us)
 
     def _locate(self, retrieval: _Retrieval, now_us: int) -> None:
-        """Asks the cell of a tag where the object is: this node was told in an earlier life."""
+        """Requests the replication list from the cell of a tag, if it is not in the cache or no
+        replica had the object."""
         metadata = retrieval.metadata
         target = To(self._routing.cell_of_key(metadata.tags[0]))
 
@@ -102,12 +105,12 @@ class Retrieving:
                 self._whereabouts.note(reply.indexed)
                 self._plan(retrieval, reply.indexed, now_us)
             else:
-                state = reply.state if isinstance(reply, CellStatus) else "no answer to that"
-                detail = f"{metadata.key} is not to be had ({state})"
+                state = reply.state if isinstance(reply, CellStatus) else "unexpected reply"
+                detail = f"{metadata.key} cannot be retrieved ({state})"
                 retrieval.on_failure(NotFoundError.code, detail, now_us)
 
         self._asks.start(
-            lambda number: {target: FetchStatus(number, metadata.key)},
+            lambda request_id: {target: FetchStatus(request_id, metadata.key)},
             now_us,
             on_replies,
             retrieval.on_failure,
@@ -118,25 +121,27 @@ class Retrieving:
         if retrieval.plan:
             self._try_next(retrieval, now_us)
         else:
-            detail = f"nobody is known to have {indexed.metadata.key}"
+            detail = f"no replica of {indexed.metadata.key} is known"
             retrieval.on_failure(NotFoundError.code, detail, now_us)
 
     def plan(self, indexed: Indexed) -> list[To]:
-        """Whom to ask, in order (D18)."""
-        most = self._config.retrieve_tries_max
+        """The replicas to try, in order (D18)."""
+        tries_max = self._config.retrieve_tries_max
         active, passive = self._targets(indexed.active), self._targets(indexed.passive)
         plan = self._by_distance(dict.fromkeys([*active, *passive]))
         active = self._by_distance(dict.fromkeys(active))
         if not active:
-            return plan[:most]
-        if len(plan) >= most:
-            plan = plan[:most]
+            return plan[:tries_max]
+        if len(plan) >= tries_max:
+            plan = plan[:tries_max]
             return plan if any(to in active for to in plan) else [*plan[:-1], active[0]]
-        again = [active[turn % len(active)] for turn in range(most - len(plan))]
-        return [*plan, *again]
+        repeats = [active[turn % len(active)] for turn in range(tries_max - len(plan))]
+        return [*plan, *repeats]
 
     def _targets(self, replicas: tuple[Replica, ...]) -> list[To]:
-        return [To(at.cell, at.node) for at in replicas if at.node != self._node_id]
+        return [
+            To(replica.cell, replica.node) for replica in replicas if replica.node != self._node_id
+        ]
 
     def _by_distance(self, targets: Mapping[To, None]) -> list[To]:
         here = self._routing.cell
@@ -145,7 +150,7 @@ class Retrieving:
     def _try_next(self, retrieval: _Retrieval, now_us: int) -> None:
         target = retrieval.plan.pop(0)
         key, size = retrieval.metadata.key, retrieval.metadata.size
-        patience = self._policy.backoff**retrieval.silences
+        wait_factor = self._policy.backoff**retrieval.silences
 
         def on_replies(replies: Replies, now_us: int) -> None:
             [reply] = replies.values()
@@ -153,7 +158,7 @@ class Retrieving:
                 self._keep(retrieval.metadata, target, reply.data, now_us)
                 retrieval.on_data(reply.data, now_us)
             else:
-                detail = f"what arrived is not {key}: its digest differs"
+                detail = f"the bytes received are not {key}: their digest differs"
                 on_failure(CorruptError.code, detail, now_us)
 
         def on_failure(code: str, detail: str, now_us: int) -> None:
@@ -176,33 +181,33 @@ class Retrieving:
                 retrieval.on_failure(*(retrieval.why or (code, detail)), now_us)
 
         self._asks.start(
-            lambda number: {target: FetchObject(number, key)},
+            lambda request_id: {target: FetchObject(request_id, key)},
             now_us,
             on_replies,
             on_failure,
             data_bytes=size,
             tries_max=1,
-            patience=patience,
+            patience=wait_factor,
         )
 
     def _then_owner(self, retrieval: _Retrieval, cell: CellId) -> None:
-        """Who answered for the cell may have missed the broadcast by which it got the object: the
-        owner has it."""
+        """Tries the owner next: the node that answered for the cell may have missed the broadcast
+        of the object, but the owner has it."""
         owner = To(cell, retrieval.metadata.owner)
         if not retrieval.refused[owner] and owner not in retrieval.plan:
             retrieval.plan.insert(0, owner)
 
     def _keep(self, metadata: Metadata, source: To, data: bytes, now_us: int) -> None:
-        """Becomes a replica: a passive one that says so (D13), or one that its cell should have
-        had already."""
-        active = source == To(self._routing.cell) and self._routing.serving
-        if not (active or self._config.passive):
+        """Stores the retrieved object: as an announced passive replica (D13), or as an active
+        replica that this node's cell should have had already."""
+        is_active = source == To(self._routing.cell) and self._routing.serving
+        if not (is_active or self._config.passive):
             return
         try:
-            role = Role.ACTIVE if active else Role.PASSIVE
+            role = Role.ACTIVE if is_active else Role.PASSIVE
             self._replicas.hold(HeldObject(metadata, role), data, now_us)
         except OperationError:
             return
-        if not active:
+        if not is_active:
             cells = dict.fromkeys(map(self._routing.cell_of_key, metadata.tags))
             self._routing.send([To(cell) for cell in cells], AnnounceReplica(metadata.key), now_us)

@@ -1,8 +1,9 @@
-"""Seam: what this node answered for lately, while others of its cell may have known more, or less.
+"""Recent answers: finds matches missed when insert and subscribe reach different nodes of a cell.
 
-Whoever takes up a subscription answers with the past it knows, and whoever indexes an object
-notifies the subscriptions it knows. What others took up at the same moment, or what was lost in the
-cell and is repaired later, would slip through between the two; here it is found.
+The node that activates a subscription answers with the past matches it knows, and the node that
+indexes an object notifies the subscriptions it knows. A pair whose two messages reach different
+nodes at the same time, or of which one was lost in the cell and is repaired later, would be missed
+by both nodes. `RecentAnswers` finds such pairs; `cell_service` sends the notifications.
 Clauses: M26, B2.
 """
 
@@ -15,7 +16,7 @@ from thyme.substrates.dcs.index import CellIndex
 
 
 class Seam:
-    """The subscriptions and objects that one node took up on behalf of its cell lately."""
+    """The subscriptions and objects for which this node recently replied on behalf of its cell."""
 
     def __init__(self, index: CellIndex, seam_us: int, late_us: int) -> None:
         self._index = index
@@ -25,35 +26,43 @@ class Seam:
         self._indexed_us: dict[Key, int] = {}
 
     def subscribed(self, key: SubscriptionKey, now_us: int) -> None:
-        """This node took a subscription up."""
+        """Records a subscription that this node activated for its cell."""
         self._settle(now_us)
         self._subscribed_us.pop(key, None)
         self._subscribed_us[key] = now_us
 
     def indexed(self, key: Key, now_us: int) -> None:
-        """This node indexed an object."""
+        """Records an object that this node indexed for its cell."""
         self._settle(now_us)
         self._indexed_us.pop(key, None)
         self._indexed_us[key] = now_us
 
     def fresh(self, matched: list[Subscription], now_us: int) -> list[Subscription]:
-        """Of the subscriptions that an object matches, those taken up here just now: whoever got
-        the object first may not have heard of them (M26)."""
+        """Of the subscriptions that match an object, those that this node activated just now: the
+        node that indexed the object first may not have them yet (M26)."""
         self._settle(now_us)
         since_us = now_us - self._seam_us
-        return [held for held in matched if self._subscribed_us.get(held.key, -1) >= since_us]
+        return [
+            subscription
+            for subscription in matched
+            if self._subscribed_us.get(subscription.key, -1) >= since_us
+        ]
 
     def missed_by(self, metadata: Metadata, now_us: int) -> list[Subscription]:
-        """The subscriptions that this node took up without knowing of an object."""
+        """The matching subscriptions that this node activated without knowing the object."""
         self._settle(now_us)
-        standing = map(self._index.broker.standing, self._subscribed_us)
-        return [held for held in standing if held is not None and held.wants(metadata)]
+        active = map(self._index.broker.standing, self._subscribed_us)
+        return [
+            subscription
+            for subscription in active
+            if subscription is not None and subscription.wants(metadata)
+        ]
 
     def missed_of(self, subscription: Subscription, now_us: int) -> list[Metadata]:
-        """The objects that this node indexed without knowing of a subscription."""
+        """The matching objects that this node indexed without knowing the subscription."""
         self._settle(now_us)
-        known = map(self._index.broker.catalogue.history.get, self._indexed_us)
-        return [metadata for metadata in known if metadata and subscription.wants(metadata)]
+        indexed = map(self._index.broker.catalogue.history.get, self._indexed_us)
+        return [metadata for metadata in indexed if metadata and subscription.wants(metadata)]
 
     def _settle(self, now_us: int) -> None:
         since_us = now_us - self._memory_us

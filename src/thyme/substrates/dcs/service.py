@@ -1,7 +1,8 @@
-"""Service: what a node does on behalf of its cell, and for those who ask it alone.
+"""Cell service: the requests that a node serves for its cell, or for itself.
 
-A message for the cell comes to one of its nodes first: that one answers, matches and notifies; the
-others hear of it and keep it (`Arrival.first`). Doing a thing twice is as good as once.
+Entry point: `CellService.on_request`. The first node of a cell to receive a message replies,
+matches and notifies; the other nodes apply the same change to their copies (`Delivery.is_first`).
+All operations are idempotent. Notifications are sent by `notification_delivery`.
 Clauses: D7, D9, D11–D18, M26.
 """
 
@@ -32,11 +33,11 @@ from thyme.substrates.desk import page_for
 
 
 class CellDue(msgspec.Struct, frozen=True):
-    """The timer at which something is past its time."""
+    """The timer at which the next record expires."""
 
 
 class Service:
-    """The answering side of a node."""
+    """The serving side of a node."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Service:
     # Messages
 
     def on_ask(self, arrival: Arrival, ask: wire.CellAsk, now_us: int) -> None:
-        """Does what is asked of the cell, or of this node; the first of the cell answers."""
+        """Executes a request to the cell or to this node; the first node of the cell replies."""
         if not arrival.first:
             try:
                 self._follow(arrival, ask, now_us)
@@ -72,43 +73,44 @@ class Service:
             reply = self._answer(arrival, ask, now_us)
         except OperationError as error:
             reply = wire.Refused(ask.request, error.code, str(error))
-        answer: wire.Message = reply
+        message: wire.Message = reply
         if not arrival.personal:
-            answer = wire.FromCell(arrival.cell, reply)
+            message = wire.FromCell(arrival.cell, reply)
         target = To(arrival.origin_cell, arrival.origin)
 
-        def tell(now_us: int) -> None:
-            self._routing.send([target], answer, now_us)
+        def send_reply(now_us: int) -> None:
+            self._routing.send([target], message, now_us)
 
-        self._routing.when_heard(arrival, tell, now_us)
+        self._routing.when_heard(arrival, send_reply, now_us)
 
     def on_announce(self, arrival: Arrival, message: cell_wire.AnnounceReplica) -> None:
-        """One more node has an object (D13)."""
+        """Adds the sender to an object's replication list (D13)."""
         replica = Replica(arrival.origin_cell, arrival.origin)
         if not self.index.announce(message.key, replica):
             self.dropped["replica of nothing"] += 1
 
     def on_hold(self, arrival: Arrival, message: cell_wire.HoldObject, now_us: int) -> None:
-        """Keeps an object for the cell (D11), or for an empty one that it stands in for (D24)."""
-        stands_in = not arrival.personal and arrival.cell != self._routing.cell
-        active = (Replica(arrival.cell),) if stands_in else ()
+        """Stores an active replica for this cell (D11), or for an empty cell whose proxy it is
+        (D24)."""
+        is_proxy = not arrival.personal and arrival.cell != self._routing.cell
+        active = (Replica(arrival.cell),) if is_proxy else ()
         try:
-            held = HeldObject(message.metadata, Role.ACTIVE, active)
-            self._replicas.hold(held, message.data, now_us)
+            stored = HeldObject(message.metadata, Role.ACTIVE, active)
+            self._replicas.hold(stored, message.data, now_us)
         except OperationError as error:
             self.dropped[error.code] += 1
 
     def _answer(self, arrival: Arrival, ask: wire.CellAsk, now_us: int) -> wire.CellReply:
-        index, number, origin = self.index, ask.request, arrival.origin
+        index, request_id, origin = self.index, ask.request, arrival.origin
         match ask:
             case cell_wire.IndexObject():
                 matched = index.add(ask.indexed, origin, now_us)
                 self._seam.indexed(ask.indexed.metadata.key, now_us)
                 self.notify(ask.indexed.metadata, matched, now_us)
-                return wire.Done(number)
+                return wire.Done(request_id)
             case wire.DeleteObject():
                 self._delete(ask, origin, now_us)
-                return wire.Done(number)
+                return wire.Done(request_id)
             case wire.StartSubscription():
                 index.take_up(_interest(arrival, ask, now_us), origin, now_us)
                 self._seam.subscribed(ask.subscription.key, now_us)
@@ -116,22 +118,22 @@ class Service:
                 return self._page(as_fetch(ask), now_us)
             case wire.StopSubscription():
                 index.unsubscribe(ask.key, origin, now_us, wire.proof_in(ask))
-                return wire.Done(number)
+                return wire.Done(request_id)
             case wire.FetchPage():
                 return self._page(ask, now_us)
             case wire.FetchObject():
                 self._replicas.expire(now_us)
-                return wire.ObjectData(number, ask.key, self._replicas.data(ask.key))
+                return wire.ObjectData(request_id, ask.key, self._replicas.data(ask.key))
             case wire.FetchStatus():
-                known = index.broker.known(ask.key, now_us)
-                metadata = known.metadata
+                status = index.broker.known(ask.key, now_us)
+                metadata = status.metadata
                 indexed = None if metadata is None else index.indexed(metadata)
-                return cell_wire.CellStatus(number, known.state, indexed)
+                return cell_wire.CellStatus(request_id, status.state, indexed)
             case _:
                 assert_never(ask)
 
     def _follow(self, arrival: Arrival, ask: wire.CellAsk, now_us: int) -> None:
-        """Keeps what another node of the cell does for all of it (D7)."""
+        """Applies a request that another node of the cell replies to (D7)."""
         index, origin = self.index, arrival.origin
         match ask:
             case cell_wire.IndexObject():
@@ -145,7 +147,7 @@ class Service:
             case wire.StopSubscription():
                 index.unsubscribe(ask.key, origin, now_us, wire.proof_in(ask))
             case wire.FetchPage() | wire.FetchObject() | wire.FetchStatus():
-                pass  # one answer is enough
+                pass  # the first node of the cell replies
             case _:
                 assert_never(ask)
 
@@ -161,32 +163,33 @@ class Service:
     # Notifications
 
     def notify(self, metadata: Metadata, matched: list[Subscription], now_us: int) -> None:
-        """Tells all subscribers that an object concerns (D17)."""
-        audience = self.index.audience(matched)
-        self.returned.notify(metadata.key, audience, now_us)
-        self.notified += sum(map(len, audience.values()))
+        """Notifies the subscribers of the matching subscriptions (D17)."""
+        recipients = self.index.audience(matched)
+        self.returned.notify(metadata.key, recipients, now_us)
+        self.notified += sum(map(len, recipients.values()))
 
     def on_learnt(self, learnt: Learnt, now_us: int) -> None:
-        """What others of the cell knew and this node did not, when it answered for it (B2)."""
+        """Notifies subscribers of matches that this node missed because it lacked the merged
+        records when it answered (B2)."""
         history = self.index.broker.catalogue.history
         for key in learnt.objects:
             if (metadata := history.get(key)) is not None:
                 self.notify(metadata, self._seam.missed_by(metadata, now_us), now_us)
         for sub_key in learnt.subscriptions:
-            if (held := self.index.broker.standing(sub_key)) is not None:
-                for metadata in self._seam.missed_of(held, now_us):
-                    self.notify(metadata, [held], now_us)
+            if (subscription := self.index.broker.standing(sub_key)) is not None:
+                for metadata in self._seam.missed_of(subscription, now_us):
+                    self.notify(metadata, [subscription], now_us)
 
-    # Time
+    # Expiry
 
     def on_due(self, now_us: int) -> None:
-        """Lets go of what is past its time."""
+        """Removes expired records."""
         self._due_us = None
         self.index.broker.expire(now_us)
         self._replicas.expire(now_us)
 
     def set_timer(self) -> None:
-        """Asks to be woken when something is due; to be called after each input."""
+        """Sets the timer for the next expiry; to be called after each input."""
         expiries = (self.index.broker.next_expiry_us(), self._replicas.next_expiry_us())
         due_us = min((at_us for at_us in expiries if at_us is not None), default=None)
         if due_us is not None and due_us != self._due_us:
@@ -195,13 +198,14 @@ class Service:
 
 
 def _interest(arrival: Arrival, ask: wire.StartSubscription, now_us: int) -> Interest:
-    """A subscription, made where the subscriber proves to be; else where it was said (D16)."""
+    """The subscription as the cell stores it: with the subscriber's signed location, else with the
+    cell from which the request came (D16)."""
     if isinstance(ask, wire.PlacedSubscription):
         return Interest(ask.subscription, ask.place.cell, (arrival.cell,), ask.place.since)
     return Interest(ask.subscription, arrival.origin_cell, (arrival.cell,), now_us)
 
 
 def as_fetch(ask: wire.StartSubscription) -> wire.FetchPage:
-    """The page that a new subscription is answered with."""
+    """The request for the first page of past matches, with which a new subscription is answered."""
     subscription = ask.subscription
     return wire.FetchPage(ask.request, subscription.conjunctions, subscription.frame, ask.batch)

@@ -1,7 +1,8 @@
-"""Key cells: the brokers of a node's subscriptions, and whom it asks for the past.
+"""Key cells: the client side of subscribe, unsubscribe and search, over the key cells of a query.
 
-Each cell gets the conjunctions that are keyed to it and answers with a page of its own; an
-operation is done when each has answered. What pages and notifications say of replicas is noted.
+Each cell receives the conjunctions that are keyed to it and replies with its own page; an operation
+is complete when every cell has replied. The replication lists in pages are cached in
+`ReplicaLocations`. Entry point: `KeyCellBrokers`; `key_choice` selects the cells.
 Clauses: D11, D16, D17, M17, M20.
 """
 
@@ -26,7 +27,7 @@ from thyme.substrates.subscriber import Subscriber
 
 
 class Whereabouts:
-    """Where the objects are that this node was told of, as it was told."""
+    """A bounded cache of the replication lists that this node received."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -36,19 +37,19 @@ class Whereabouts:
         return len(self._known)
 
     def note(self, indexed: Indexed) -> None:
-        """An object, and its replication list."""
+        """Caches an object's metadata and replication list."""
         self._known.pop(indexed.metadata.key, None)
         self._known[indexed.metadata.key] = indexed
         if len(self._known) > self._most:
             del self._known[next(iter(self._known))]
 
     def get(self, key: Key) -> Indexed | None:
-        """What was noted last."""
+        """The latest cached entry of an object."""
         return self._known.get(key)
 
 
 class KeyCells:
-    """The cells that a node's queries go to; `Brokers` of its client."""
+    """The `BrokerClient` of a Thyme-DCS node: its brokers are the key cells of its queries."""
 
     def __init__(
         self, asks: CellAsks, keys: Keys, whereabouts: Whereabouts, subscriber: Subscriber
@@ -67,11 +68,13 @@ class KeyCells:
         on_pages: OnPages,
         on_failure: OnEnd,
     ) -> None:
-        def make(number: int) -> Mapping[To, StartSubscription]:
+        def make(request_id: int) -> Mapping[To, StartSubscription]:
             cells = self._keys.of_subscription(subscription)
             return {
-                To(cell): StartSubscription(number, subscription.with_conjunctions(some), batch)
-                for cell, some in cells.items()
+                To(cell): StartSubscription(
+                    request_id, subscription.with_conjunctions(conjunctions), batch
+                )
+                for cell, conjunctions in cells.items()
             }
 
         def on_replies(replies: Replies, now_us: int) -> None:
@@ -79,8 +82,8 @@ class KeyCells:
             on_begun(total_of(pages), now_us)
             on_pages(pages, now_us)
 
-        known = self._subscriber
-        self._keys.forget_all_but(lambda sid: known.get(sid) is not None, len(known))
+        subscriber = self._subscriber
+        self._keys.forget_all_but(lambda sid: subscriber.get(sid) is not None, len(subscriber))
         self._asks.start(make, now_us, on_replies, on_failure)
 
     def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
@@ -96,15 +99,15 @@ class KeyCells:
         self._stop([_cell(source)], key, now_us, on_end)
 
     def _stop(self, cells: list[CellId], key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
-        def make(number: int) -> Mapping[To, StopSubscription]:
-            return dict.fromkeys(map(To, cells), StopSubscription(number, key))
+        def make(request_id: int) -> Mapping[To, StopSubscription]:
+            return dict.fromkeys(map(To, cells), StopSubscription(request_id, key))
 
         self._asks.start(make, now_us, lambda _, now_us: on_end("", "", now_us), on_end)
 
     def search(self, make: MakePage, now_us: int, on_pages: OnPages, on_failure: OnEnd) -> None:
         cells = self._keys.by_cell(make(0).conjunctions)
         self._ask(
-            {cell: partial(_for_cell, make, some) for cell, some in cells.items()},
+            {cell: partial(_for_cell, make, conjunctions) for cell, conjunctions in cells.items()},
             now_us,
             on_pages,
             on_failure,
@@ -119,10 +122,10 @@ class KeyCells:
         on_failure: OnEnd,
     ) -> None:
         cell = _cell(source)
-        # A choice that was forgotten costs a longer question, nothing else.
-        some = self._keys.by_cell(make(0).conjunctions).get(cell) or make(0).conjunctions
+        # If the key choice was forgotten, all conjunctions are sent: only the request is longer.
+        conjunctions = self._keys.by_cell(make(0).conjunctions).get(cell) or make(0).conjunctions
         self._ask(
-            {cell: partial(_for_cell, make, some)},
+            {cell: partial(_for_cell, make, conjunctions)},
             now_us,
             lambda pages, now_us: on_page(pages[cell], now_us),
             on_failure,
@@ -132,7 +135,7 @@ class KeyCells:
         self, makes: Mapping[CellId, MakePage], now_us: int, on_pages: OnPages, on_failure: OnEnd
     ) -> None:
         self._asks.start(
-            lambda number: {To(cell): make(number) for cell, make in makes.items()},
+            lambda request_id: {To(cell): make(request_id) for cell, make in makes.items()},
             now_us,
             lambda replies, now_us: on_pages(self._pages(replies), now_us),
             on_failure,
@@ -147,7 +150,7 @@ class KeyCells:
                 items = tuple(indexed.metadata for indexed in reply.items)
                 pages[to.cell] = Page(reply.request, reply.total, items, reply.more)
             else:
-                pages[to.cell] = Page(reply.request, 0, (), False)  # not what was asked for
+                pages[to.cell] = Page(reply.request, 0, (), False)  # unexpected reply: no items
         return pages
 
 
@@ -156,5 +159,5 @@ def _for_cell(make: MakePage, some: tuple[Conjunction, ...], number: int) -> Fet
 
 
 def _cell(source: Source) -> CellId:
-    assert isinstance(source, int), "the brokers of Thyme-DCS are cells"
+    assert isinstance(source, int), "in Thyme-DCS a broker is a cell"
     return as_cell_id(source)

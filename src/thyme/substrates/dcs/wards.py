@@ -1,8 +1,9 @@
-"""Wards: the empty cells for which a node's cell stands in, and what belongs to each cell.
+"""Proxied cells: the empty cells whose proxy this node's cell is, and the records of each cell.
 
-All that a node knows for cells is in one index. Which of it belongs to a cell follows from tags,
-and from where subscriptions were made. Which cells are stood in for is remembered here, so that a
-cell that fills is given what is its own, and nothing else.
+A node stores the records of all cells in one index. The tags of an object and the key cells of a
+subscription determine to which cells a record belongs. The set of proxied cells is stored, so that
+a cell that becomes populated receives its own records only. Entry point: `ProxiedCells`;
+`state_transfer` sends the records.
 Clauses: D6, D24.
 """
 
@@ -25,7 +26,7 @@ _TAGS_MAX = 10_000
 
 
 class Ward(msgspec.Struct, frozen=True, array_like=True):
-    """A cell that this node's cell stands in for."""
+    """A cell whose proxy this node's cell is."""
 
     cell: CellId
 
@@ -34,7 +35,7 @@ WARDS = Shelf("ward", Ward)
 
 
 class Wards:
-    """The empty cells that one node looks after, with its colleagues."""
+    """The empty cells whose proxy the cell of this node is."""
 
     def __init__(self, floor: Floor) -> None:
         self._routing = floor.routing
@@ -42,7 +43,7 @@ class Wards:
         self._replicas = floor.replicas
         self._store = floor.store
         self._graves_us = floor.config.hand_over.graves_us
-        self._cells = {ward.cell: None for _, ward in floor.store.load(WARDS)}
+        self._cells = {proxied.cell: None for _, proxied in floor.store.load(WARDS)}
         self._tag_cells: dict[str, CellId] = {}
 
     def __iter__(self) -> Iterator[CellId]:
@@ -52,74 +53,78 @@ class Wards:
         return cell in self._cells
 
     def add(self, cell: CellId) -> None:
-        """From now on this cell is stood in for, if it is not the own one."""
+        """Adds a proxied cell, unless it is the own cell."""
         if cell != self._routing.cell and cell not in self._cells:
             self._cells[cell] = None
             self._store.put(WARDS, str(cell), Ward(cell))
 
     def discard(self, cell: CellId) -> None:
-        """From now on it is not."""
+        """Removes a proxied cell."""
         if cell in self._cells:
             del self._cells[cell]
             self._store.remove(WARDS, str(cell))
 
     def find(self) -> None:
-        """Takes up the cells that the own one looks after, as far as anything of theirs is here:
-        who joins a cell is not told for whom that stands in."""
-        homes = {home for interest in self._index.interests() for home in interest.homes}
+        """Rebuilds the set from the index, as far as it holds records of empty cells: the cell
+        state that a joining node receives does not name the proxied cells."""
+        key_cells = {
+            key_cell
+            for cell_subscription in self._index.interests()
+            for key_cell in cell_subscription.homes
+        }
         for metadata in self._index.broker.catalogue.history:
-            homes |= self._homes_of(metadata)
-        for home in sorted(homes):
-            if self._routing.keeper(home) == self._routing.cell:
-                self.add(home)
+            key_cells |= self._homes_of(metadata)
+        for key_cell in sorted(key_cells):
+            if self._routing.keeper(key_cell) == self._routing.cell:
+                self.add(key_cell)
 
     def clear(self) -> None:
-        """This node works for another cell."""
+        """Removes all proxied cells: this node will serve another cell."""
         for cell in list(self._cells):
             self.discard(cell)
 
-    # What belongs to a cell
+    # Records of a cell
 
     def state(self, home: CellId, now_us: int, *, with_objects: bool = False) -> Records:
-        """All that is known for a cell, what is gone first; at last the objects that are held in
-        place of its nodes, or as one of them."""
+        """All records of a cell, tombstones first; objects last: those stored as its proxy, and
+        with `with_replicas` also those stored as one of its nodes."""
         since_us = now_us - self._graves_us
         yield from self._graves("buried_objects", self._index.buried_objects(), since_us)
-        subscriptions = self._index.buried_subscriptions()
-        yield from self._graves("buried_subscriptions", subscriptions, since_us)
+        tombstones = self._index.buried_subscriptions()
+        yield from self._graves("buried_subscriptions", tombstones, since_us)
         for indexed in self.objects(home):
             yield "objects", indexed
-        for interest in self.interests(home):
-            yield "interests", interest
+        for cell_subscription in self.interests(home):
+            yield "interests", cell_subscription
         for metadata in self._held(home, with_objects):
             yield "held", metadata
 
     def _graves(self, kind: str, graves: Iterable[Grave], since_us: int) -> Records:
-        return ((kind, grave) for grave in graves if grave.at_us >= since_us)
+        return ((kind, tombstone) for tombstone in graves if tombstone.at_us >= since_us)
 
     def objects(self, home: CellId) -> list[Indexed]:
-        """The objects with a tag of a cell."""
+        """The objects with a tag of the given key cell."""
         history = self._index.broker.catalogue.history
         found = [metadata for metadata in history if home in self._homes_of(metadata)]
         return list(map(self._index.indexed, found))
 
     def interests(self, home: CellId) -> list[Interest]:
-        """The subscriptions made at a cell, with the conjunctions that may be keyed to it."""
+        """The subscriptions made at a key cell, with the conjunctions that may be keyed to it."""
         found = []
-        for interest in self._index.interests():
-            if home in interest.homes:
-                narrowed = self._narrowed(interest, (home,))
+        for cell_subscription in self._index.interests():
+            if home in cell_subscription.homes:
+                narrowed = self._narrowed(cell_subscription, (home,))
                 if narrowed is not None:
                     found.append(narrowed)
         return found
 
     def _held(self, home: CellId, as_one_of_it: bool) -> Iterator[Metadata]:
-        for held in self._replicas.of_role(Role.ACTIVE):
-            if Replica(home) in held.active or (as_one_of_it and not held.active):
-                yield held.metadata
-        for held in self._replicas.of_role(Role.OWN) if as_one_of_it else ():
-            if Replica(home) in held.active:
-                yield held.metadata
+        for stored in self._replicas.of_role(Role.ACTIVE):
+            if Replica(home) in stored.active or (as_one_of_it and not stored.active):
+                yield stored.metadata
+        for stored in self._replicas.of_role(Role.OWN) if as_one_of_it else ():
+            if Replica(home) in stored.active:
+                yield stored.metadata
 
     def _homes_of(self, metadata: Metadata) -> set[CellId]:
         return {self._cell_of(tag) for tag in metadata.tags}
@@ -133,7 +138,7 @@ class Wards:
         return cell
 
     def _narrowed(self, interest: Interest, homes: tuple[CellId, ...]) -> Interest | None:
-        """What of a subscription may be keyed to some cells."""
+        """The subscription with the conjunctions that may be keyed to the given cells, or None."""
 
         def keyed(conjunction: Conjunction) -> bool:
             return any(self._cell_of(tag) in homes for tag in conjunction.positive)
@@ -145,7 +150,7 @@ class Wards:
         subscription = whole.with_conjunctions(conjunctions)
         return Interest(subscription, interest.cell, homes, interest.heard)
 
-    # What belongs elsewhere
+    # Releasing records
 
     def let_go(
         self,
@@ -154,28 +159,34 @@ class Wards:
         subscriptions: Iterable[SubscriptionKey],
         now_us: int,
     ) -> None:
-        """What is named is looked after where it belongs: keeps what is also of the own cell or of
-        another ward. The ward is over, unless there is something that was not named."""
+        """Releases the named records, which their key cell or another proxy stores now; records
+        that also belong to the own cell or another proxied cell stay. Nothing is released if this
+        node has a record of the cell that was not named."""
         named_objects, named_subs = set(keys), set(subscriptions)
         if self._unnamed(home, named_objects, named_subs):
             return
-        history, own = self._index.broker.catalogue.history, self._routing.cell
+        history, own_cell = self._index.broker.catalogue.history, self._routing.cell
         self.discard(home)
-        ours = {own, *self._cells}
+        own_cells = {own_cell, *self._cells}
         for key in sorted(named_objects):
             metadata = history.get(key)
-            if metadata is not None and not ours & self._homes_of(metadata):
+            if metadata is not None and not own_cells & self._homes_of(metadata):
                 self._index.forget_object(key)
         for sub_key in sorted(named_subs, key=str):
-            interest = self._index.interest(sub_key)
-            if interest is not None and home in interest.homes:
-                self._keep(interest, tuple(cell for cell in interest.homes if cell in ours), now_us)
+            cell_subscription = self._index.interest(sub_key)
+            if cell_subscription is not None and home in cell_subscription.homes:
+                self._keep(
+                    cell_subscription,
+                    tuple(cell for cell in cell_subscription.homes if cell in own_cells),
+                    now_us,
+                )
 
     def _unnamed(
         self, home: CellId, keys: Collection[Key], subscriptions: Collection[SubscriptionKey]
     ) -> bool:
         return any(indexed.metadata.key not in keys for indexed in self.objects(home)) or any(
-            interest.subscription.key not in subscriptions for interest in self.interests(home)
+            cell_subscription.subscription.key not in subscriptions
+            for cell_subscription in self.interests(home)
         )
 
     def _keep(self, interest: Interest, homes: tuple[CellId, ...], now_us: int) -> None:

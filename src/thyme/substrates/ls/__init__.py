@@ -1,4 +1,5 @@
-"""Thyme-LS: objects stay with their owners, subscriptions are everywhere.
+"""Thyme-LS: objects are stored at their owners, subscriptions are flooded to all nodes.
 
-`node` puts the parts together: `owners` asks the others, `joining` learns what they know.
+`node` is the entry point; `flooded_queries` floods requests and collects the replies; `joining`
+fetches the subscriptions known to neighbours.
 """

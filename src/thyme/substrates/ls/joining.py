@@ -1,10 +1,10 @@
-"""Joining: a node that comes asks its neighbours which subscriptions there are.
+"""Joining: a starting node requests the active subscriptions from its neighbours.
 
-Only some of those who hear the question answer, chosen by a toss of a coin such that a few answers
-are to be expected; each waits a random time first. What they hold comes in messages of bounded
-size. A question without a whole answer is repeated; after the last try the node takes itself to be
-alone. Nothing waits for the end of it: inserts and subscriptions need no one's leave, and what is
-learnt late is matched against the node's objects then.
+Entry point: `LsJoining`. Each receiver of a `JoinRequest` replies with a probability such that a
+few replies are expected, after a random delay. The subscriptions are sent in messages of bounded
+size. A request without a complete reply is repeated; after the last try the node assumes that it is
+alone. Inserts and subscriptions do not wait for the join: a subscription received later is matched
+against the node's objects when it arrives.
 Clauses: L5.
 """
 
@@ -24,30 +24,31 @@ from thyme.protocol.outbox import Outbox
 
 
 class JoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How to ask, and how to answer."""
+    """Settings of join requests and replies."""
 
     wait_us: int = SECOND_US
     tries_max: int = 3
     ask_jitter_us_max: int = SECOND_US // 5
-    """The longest a node waits before each question: many may come up at once."""
+    """Maximum random delay before each request, because many nodes may start at once."""
     answers_expected: float = 3.0
-    """How many neighbours should answer. Each knows how many it has heard itself, and answers with
-    the probability that makes so many of them; more readily when it is asked again."""
+    """Number of neighbours that should reply. Each neighbour counts its own neighbours, and replies
+    with the probability that gives this number; with a higher one at each retry."""
     answer_delay_us_max: int = SECOND_US // 2
     reply_bytes_max: int = 1_200
-    """How many bytes of subscriptions one message brings; a larger subscription comes alone."""
+    """Maximum bytes of subscriptions in one reply; a larger subscription is sent alone."""
     again_us: int | None = None
-    """How long after joining to ask once more, for what floods did not bring; None for never."""
+    """Time after which a joined node sends another request, for subscriptions that floods did not
+    deliver; None for never."""
     answer_later: bool = False
-    """Whether who is asked while it is joining itself answers when it is done: of two that come
-    back together, each may hold what the other has missed."""
+    """Whether a node that is joining itself replies after its join: of two nodes that return at the
+    same time, each may have subscriptions that the other missed."""
     neighbour_us: int = 300 * SECOND_US
-    """For how long one that was heard counts as a neighbour."""
+    """How long a node counts as a neighbour after its last message."""
     neighbours_max: int = 1_000
 
 
 class Phase(Enum):
-    """How far a node has come."""
+    """Progress of a node's join."""
 
     JOINING = "joining"
     JOINED = "joined"
@@ -55,32 +56,32 @@ class Phase(Enum):
 
 
 class JoinTimer(msgspec.Struct, frozen=True):
-    """Time to ask: for the first time, again, or once more after a while."""
+    """Timer of the next join request: the first, a retry, or a repeated join."""
 
 
 class AnswerTimer(msgspec.Struct, frozen=True):
-    """Time to answer a neighbour's question."""
+    """Timer of the reply to a neighbour's join request."""
 
     to: NodeId
     request: RequestNumber
 
 
 class Neighbours:
-    """Who was heard lately."""
+    """Nodes from which a message was received recently."""
 
     def __init__(self, config: JoiningConfig) -> None:
         self._config = config
         self._heard_us: dict[NodeId, int] = {}
 
     def hear(self, node_id: NodeId, now_us: int) -> None:
-        """Notes that a neighbour spoke."""
+        """Records a message from a neighbour."""
         self._heard_us.pop(node_id, None)
         self._heard_us[node_id] = now_us
         if len(self._heard_us) > self._config.neighbours_max:
             del self._heard_us[next(iter(self._heard_us))]
 
     def count(self, now_us: int) -> int:
-        """How many there are."""
+        """The number of recent neighbours."""
         since_us = now_us - self._config.neighbour_us
         while self._heard_us:
             oldest, heard_us = next(iter(self._heard_us.items()))
@@ -91,7 +92,7 @@ class Neighbours:
 
 
 class Joining:
-    """Both sides of the join protocol."""
+    """Both sides of the join protocol of Thyme-LS."""
 
     def __init__(
         self,
@@ -115,11 +116,11 @@ class Joining:
         self._asked_early: dict[NodeId, JoinRequest] = {}
 
     def start(self, now_us: int) -> None:
-        """Begins to ask, in a moment."""
+        """Starts to join after a random delay."""
         self._wait(0, now_us)
 
     def on_timer(self, now_us: int) -> None:
-        """Asks, or asks again; or takes it that nobody is there."""
+        """Sends a join request, or ends the join after the last try."""
         if self._attempt == 0:
             self._request += 1
         if self._attempt < self._config.tries_max:
@@ -127,13 +128,13 @@ class Joining:
             self._outbox.broadcast(JoinRequest(self._request, self._attempt))
             self._wait(self._config.wait_us, now_us)
         else:
-            # One that was among others and asks again has not become alone by a lost answer.
+            # A repeated join without a reply does not make a joined node alone.
             self._end(Phase.ALONE if self.phase is Phase.JOINING else self.phase, now_us)
 
     def on_request(self, sender: NodeId, request: JoinRequest, now_us: int) -> None:
-        """Tosses the coin; if it says so, answers after a random time."""
+        """Schedules a reply with some probability, after a random delay."""
         if self.phase is Phase.JOINING:
-            # It knows no more than the one who asks, as far as it knows.
+            # A joining node may know no more than the requester.
             if self._config.answer_later and len(self._asked_early) < self._config.neighbours_max:
                 self._asked_early[sender] = request
             return
@@ -147,14 +148,17 @@ class Joining:
             self._outbox.set_timer(timer, now_us + delay_us)
 
     def on_answer_timer(self, timer: AnswerTimer) -> None:
-        """Sends all subscriptions held here."""
+        """Sends all active subscriptions to the requester."""
         self._answering.discard(timer)
         bundles = bundled(self._held(), self._config.reply_bytes_max)
         for part, bundle in enumerate(bundles):
             self._outbox.send(timer.to, JoinReply(timer.request, part, len(bundles), bundle))
 
     def on_reply(self, sender: NodeId, reply: JoinReply, now_us: int) -> None:
-        """Learns; a whole answer ends the joining. Answers that follow are as welcome."""
+        """Adds the subscriptions of a reply; a complete reply ends the join.
+
+        Later replies are used, too.
+        """
         if reply.request != self._request:
             return
         for subscription in reply.subscriptions:
@@ -183,7 +187,7 @@ class Joining:
                 self.on_request(sender, request, now_us)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         assert len(self._parts) <= self._config.neighbours_max
         assert len(self._answering) <= self._config.neighbours_max
         assert len(self._asked_early) <= self._config.neighbours_max
@@ -192,14 +196,14 @@ class Joining:
 def bundled(
     subscriptions: Iterable[Subscription], bytes_max: int
 ) -> list[tuple[Subscription, ...]]:
-    """Subscriptions in bundles of bounded size, at least one bundle; order is kept."""
+    """Splits subscriptions into bundles of bounded size, at least one bundle; keeps the order."""
     bundles: list[list[Subscription]] = [[]]
-    room = bytes_max
+    free_bytes = bytes_max
     for subscription in subscriptions:
         size = len(msgspec.msgpack.encode(subscription))
-        if bundles[-1] and size > room:
+        if bundles[-1] and size > free_bytes:
             bundles.append([])
-            room = bytes_max
+            free_bytes = bytes_max
         bundles[-1].append(subscription)
-        room -= size
+        free_bytes -= size
     return [tuple(bundle) for bundle in bundles]

@@ -1,9 +1,9 @@
-"""A node of Thyme-LS: broker of its own objects, keeper of everybody's subscriptions.
+"""Node of Thyme-LS: broker of its own objects, for the subscriptions of all nodes.
 
-Inserting and deleting are matters of the node alone (L1). Subscriptions come by flooding or by
-joining; each is matched against the node's objects when it comes (L3), and every new object against
-all of them. Messages to one node are plain sends: where that node is out of reach, a routing
-wrapped around this one carries them (L4).
+Entry point: `LsNode.handle`. Inserts and deletes are local (L1). Subscriptions arrive by flooding
+(`thyme.routing.flooding`) or by joining (`joining`); each is matched against the node's objects
+when it arrives (L3), and every new object against all subscriptions. Unicast messages are sent as
+if every node were a neighbour; `RoutedNode` forwards them over several hops (L4).
 Clauses: L1–L7, M21, M24, B5.
 """
 
@@ -50,12 +50,13 @@ from thyme.substrates.subscriber import EndOfFrame, Subscriber, SubscriberConfig
 
 
 class LsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a node of Thyme-LS; the defaults are the profile `PAPER`."""
+    """Settings of a node of Thyme-LS; the defaults are the profile `PAPER`."""
 
     limits: Limits = Limits()
     retries: RetryPolicy = RetryPolicy()
     letters: RetryPolicy = RetryPolicy(tries_max=1)
-    """How often news are sent until they are acknowledged; 1 leaves them to the link."""
+    """Retries of notifications and pages until they are acknowledged; with 1 try there is no
+    acknowledgement, and delivery is up to the link."""
     flooding: FloodingConfig = FloodingConfig()
     joining: JoiningConfig = JoiningConfig()
     collecting: CollectingConfig = CollectingConfig()
@@ -63,22 +64,22 @@ class LsConfig(msgspec.Struct, frozen=True, kw_only=True):
     subscriber: SubscriberConfig = SubscriberConfig()
     world_ends_us: int | None = None
     late_batch: int = 20
-    """How many of its objects a node tells a subscriber of whom it learns by joining."""
+    """Number of stored matches that a node sends for a subscription that it received by joining."""
 
 
 PAPER = LsConfig()
-"""As in the documents: floods are said once, and notifications are up to the link."""
+"""As in the papers: floods are sent once, and delivery of notifications is up to the link."""
 ROBUST = LsConfig(
     letters=RetryPolicy(tries_max=8, wait_us=SECOND_US // 4, backoff=1.25),
     flooding=FloodingConfig(repeats=6),
     joining=JoiningConfig(again_us=30 * SECOND_US, answer_later=True),
     collecting=CollectingConfig(merge_us=2 * SECOND_US, search_us=2 * SECOND_US),
 )
-"""For networks that lose much: floods are repeated, news acknowledged, subscriptions compared."""
+"""For lossy networks: repeated floods, acknowledged notifications, and repeated joins."""
 
 
 class LsNode:
-    """One of many equals."""
+    """A node of Thyme-LS; all nodes are equal."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class LsNode:
         self._letters = Letters(outbox, config.letters, rng)
         self._life_span = LifeSpan(outbox, config.world_ends_us)
         self.flooding = Flooding(node_id, outbox, rng, config.flooding, self._on_flood)
-        # What an earlier life left and is past its time goes when the node starts, and knows it.
+        # Expired records of an earlier incarnation are removed at `Started`, which has the time.
         self.broker = Broker(store, config.broker, now_us=0, own=node_id)
         self._desk = Desk(self.broker, outbox, self._notify)
         self.joining = Joining(outbox, rng, config.joining, self.broker.held, self._learn)
@@ -125,7 +126,7 @@ class LsNode:
         return self._node_id
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
-        """Takes one input at its instant; returns the actions to carry out, in order."""
+        """Processes one input; returns the resulting actions in order."""
         self._dispatch(event, now_us)
         actions = looped_back(
             self._outbox,
@@ -137,7 +138,7 @@ class LsNode:
         return actions if self._warden is None else self._warden.signed(actions, now_us)
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants that hold between inputs."""
         for part in (self.subscriber, self.broker, self.flooding, self.joining, self._letters):
             part.check()
 
@@ -158,11 +159,11 @@ class LsNode:
             case TimerFired():
                 self._on_timer(event, now_us)
             case SendFailed():
-                self.dropped["unreachable"] += 1  # timers of operations and letters try again
+                self.dropped["unreachable"] += 1  # timers of requests and reliable sends try again
             case Moved():
                 pass
             case Leaving():
-                pass  # whoever goes takes its objects along (L6); there is nothing to hand over
+                pass  # objects leave with their owner (L6); there is no state to transfer
             case _:
                 assert_never(event)
 
@@ -221,19 +222,19 @@ class LsNode:
                 self.dropped["not spoken here"] += 1
 
     def _on_news(self, sender: NodeId, news: wire.News, now_us: int) -> None:
-        """News come from the owner of what they are about, or they are not news."""
-        told_of = (news.metadata,) if isinstance(news, wire.Notify) else news.items
-        if any(metadata.owner != sender for metadata in told_of):
+        """Handles a notification or stored matches; only the owner of an object may send these."""
+        objects = (news.metadata,) if isinstance(news, wire.Notify) else news.items
+        if any(metadata.owner != sender for metadata in objects):
             self.dropped["news from a stranger"] += 1
         elif isinstance(news, wire.Notify):
             self._client.on_notify(sender, news, now_us)
         elif not self._owners.on_owner_page(sender, news):
             self._client.on_late_page(sender, news, now_us)
 
-    # Subscriptions of others
+    # Subscriptions of other nodes
 
     def _on_flood(self, origin: NodeId, message: wire.Message, now_us: int) -> None:
-        """What somebody asks of all; answered only by those who have something."""
+        """Handles a flooded request; a node without matches does not reply."""
         try:
             match message:
                 case wire.StartSubscription():
@@ -249,7 +250,7 @@ class LsNode:
             self.dropped[error.code] += 1
 
     def _learn(self, subscription: Subscription, sender: NodeId, now_us: int) -> None:
-        """A subscription that a neighbour told of when this node joined."""
+        """Activates a subscription received from a neighbour while joining."""
         key = subscription.key
         if key.subscriber == self._node_id:
             self._client.stop_unless_own(key.sid, sender, now_us)
@@ -264,7 +265,7 @@ class LsNode:
             self._show(subscription, self._config.late_batch, now_us)
 
     def _show(self, subscription: Subscription, batch: int, now_us: int) -> None:
-        """Tells a subscriber of the objects here that match, if there are any."""
+        """Sends the matching objects of this node to a subscriber, if there are any."""
         key = subscription.key
 
         def write(now_us: int) -> wire.OwnerPage | None:

@@ -1,9 +1,10 @@
-"""Owners: in Thyme-LS everybody is the broker of its own objects, and is asked by flooding.
+"""Flooded queries: requests to all owners by flooding, and the collection of their replies.
 
-A flood has no acknowledgement, and nobody knows how many there are to answer it. So subscribing
-succeeds as soon as the flood is under way; those who have something answer, and their answers are
-collected for a set time and merged (L7). What comes later is not lost: see `Client.on_late_page`.
-An owner that does not answer when it is read on from is gone, and its objects with it (L6).
+Entry point: `FloodedBrokers`, the `BrokerClient` of Thyme-LS, where each node is the broker of its
+own objects. A flood is not acknowledged, and the number of replies is unknown. A subscribe thus
+succeeds as soon as the flood is sent; owners with matches reply, and their replies are collected
+for a fixed time and merged (L7). Later replies are handled by `Client.on_late_page`. An owner that
+does not reply to a request for its next page has left with its objects (L6).
 Clauses: L2, L4, L6, L7, M17, M20.
 """
 
@@ -36,24 +37,24 @@ from thyme.substrates.desk import Desk, as_reply, page_for
 
 
 class CollectingConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the answers to a flood are waited for."""
+    """Settings of the collection of replies to a flood."""
 
     merge_us: int = SECOND_US
-    """How long the first batches of a subscription are collected before they are merged and told.
-    With 0 each is told as it comes."""
+    """How long the first pages of a subscription are collected before they are merged and emitted.
+    With 0 each page is emitted on arrival."""
     search_us: int = SECOND_US
     answers_max: int = 10_000
-    """How many owners are listened to in one collection."""
+    """Maximum number of replies in one collection."""
     searches_max: int = 10_000
-    """How many collections may be under way."""
+    """Maximum number of concurrent collections."""
 
 
 Subject = RequestNumber | SubscriptionId
-"""What answers are collected for: a search by its number, a subscription by its identifier."""
+"""Key of a collection: the request number of a search, or the id of a subscription."""
 
 
 class CollectionOver(msgspec.Struct, frozen=True):
-    """The timer at the end of a collection."""
+    """Timer at the end of a collection."""
 
     subject: Subject
 
@@ -65,7 +66,7 @@ class _Collection:
 
 
 class EveryOwner:
-    """All who own something, seen from one node."""
+    """Access to all owners by flooding; a `BrokerClient`."""
 
     def __init__(
         self,
@@ -95,7 +96,10 @@ class EveryOwner:
         on_pages: OnPages,
         on_failure: OnEnd,
     ) -> None:
-        """Takes a subscription up here and floods it; begun with what this node has itself."""
+        """Activates a subscription on this node and floods it.
+
+        `on_started` gets the number of matches on this node.
+        """
         try:
             page = self._desk.broker.subscribe(subscription, self._node_id, batch, now_us)
         except OperationError as error:
@@ -117,7 +121,7 @@ class EveryOwner:
 
     def search(self, make: MakePage, now_us: int, on_pages: OnPages, on_failure: OnEnd) -> None:
         if len(self._collections) >= self._config.searches_max:
-            detail = "too many searches under way; wait for some to end"
+            detail = "too many searches in progress: wait for some to end"
             on_failure(RejectedError.code, detail, now_us)
             return
         number = self._draw_number()
@@ -149,16 +153,16 @@ class EveryOwner:
         self._operations.start(as_node_id(source), make, now_us, on_reply, on_end)
 
     def on_owner_page(self, sender: NodeId, message: OwnerPage) -> bool:
-        """The first batch of an owner; False if nobody collects it."""
+        """Adds an owner's first page to its collection; returns False if there is none."""
         page = Page(0, message.total, message.items, message.more)
         return self._on_page(message.sid, sender, page)
 
     def on_page(self, sender: NodeId, page: Page) -> bool:
-        """An owner's answer to a search; False if it is not one."""
+        """Adds an owner's reply to its search; returns False if there is no such search."""
         return self._on_page(page.request, sender, page)
 
     def on_collection_over(self, timer: CollectionOver, now_us: int) -> None:
-        """Hands over what has come."""
+        """Ends a collection and passes its pages to the caller."""
         collection = self._collections.pop(timer.subject, None)
         if collection is not None:
             collection.on_pages(collection.pages, now_us)
