@@ -45,7 +45,7 @@ def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         compiling,
         "_SETUP",
-        "import pathlib\nfor room in {rooms!r}:\n    path = pathlib.Path('made', room)\n"
+        "import pathlib\nfor module in {modules!r}:\n    path = pathlib.Path('made', module)\n"
         "    path.parent.mkdir(parents=True, exist_ok=True)\n"
         f"    path.with_suffix({compiling._SUFFIX!r}).write_text('{{group}}')\n",
     )

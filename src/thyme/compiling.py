@@ -1,8 +1,10 @@
-"""Compiling: the simulator's inner rooms as machine code, made from the same sources by mypyc.
+"""mypyc build: compiles the modules that take most of the run time to machine code.
 
-Optional: where there is no C compiler the sources run as they are, with the same results, at about
-half the speed. The machine code lies beside the sources, and a note says which ones it was made
-from. Stands alone and imports nothing of Thyme, so that it can be asked before anything else.
+Entry points: `compile_modules`, `build_state` and, for `./run`, `main`. Compiled are modules of the
+simulator, the routing, the DCS node and the live link. Compiling is optional: without a C compiler
+the sources run as they are, with the same results, at about half the speed. The compiled files are
+beside the sources; a manifest holds the fingerprint of the sources. This module imports nothing of
+Thyme, so that `./run` can start it as a script before Thyme is installed.
 Decision: docs/decisions/0012-compiled-rooms.md.
 """
 
@@ -54,66 +56,69 @@ ROOMS = (
     "sim/world",
     "substrates/dcs/node",
 )
-"""What is compiled, as one: they call each other without going through the interpreter."""
+"""The compiled modules. They form one mypyc group, so they call each other directly."""
 _GROUP = "thyme.rooms"
 _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 _SETUP = """\
 from mypyc.build import mypycify
 from setuptools import setup
 
-rooms = {rooms!r}
-extensions = mypycify(rooms, opt_level="3", debug_level="0", group_name={group!r})
+modules = {modules!r}
+extensions = mypycify(modules, opt_level="3", debug_level="0", group_name={group!r})
 setup(name="rooms", packages=[], ext_modules=extensions)
 """
 
 
 class State(Enum):
-    """What would run if the rooms were imported now."""
+    """Which code runs when the modules are imported."""
 
     PLAIN = "plain"
+    """The sources."""
     COMPILED = "compiled"
+    """Machine code of the current sources."""
     STALE = "stale"
-    """Machine code of other sources than there are."""
+    """Machine code of other sources."""
 
 
 class CompileError(Exception):
-    """The rooms could not be compiled; they run as they are."""
+    """The modules could not be compiled; their sources run instead."""
 
 
 def state(package: Path = PACKAGE) -> State:
-    """What there is beside the sources."""
-    made = _made(package)
-    if not made:
+    """The state of the compiled files beside the sources."""
+    compiled = _made(package)
+    if not compiled:
         return State.PLAIN
-    note = _note(package)
-    whole = note.get("files") == sorted(path.name for path in made)
-    return State.COMPILED if whole and note.get("of") == fingerprint(package) else State.STALE
+    manifest = _note(package)
+    complete = manifest.get("files") == sorted(path.name for path in compiled)
+    current = complete and manifest.get("of") == fingerprint(package)
+    return State.COMPILED if current else State.STALE
 
 
 def settled(package: Path = PACKAGE) -> bool:
-    """Whether there is nothing to do: compiled, or tried with these sources in vain."""
+    """Whether there is nothing to compile: it is done, or it failed for the same sources."""
     found = state(package)
     tried = _note(package).get("of") == fingerprint(package)
     return found is State.COMPILED or (found is State.PLAIN and tried)
 
 
 def fingerprint(package: Path = PACKAGE) -> str:
-    """Tells the sources of the rooms, and the Python that they were compiled for, from others."""
+    """A digest of the sources of the compiled modules and of the Python version."""
     digest = hashlib.sha256(sys.version.encode())
-    for room in ROOMS:
-        digest.update(room.encode() + (package / f"{room}.py").read_bytes())
+    for module in ROOMS:
+        digest.update(module.encode() + (package / f"{module}.py").read_bytes())
     return digest.hexdigest()
 
 
 def remove(package: Path = PACKAGE) -> None:
-    """Takes the machine code away."""
+    """Removes the compiled files and the manifest."""
     for path in _made(package):
         path.unlink()
     (package / NOTE).unlink(missing_ok=True)
 
 
 def compile_rooms(package: Path = PACKAGE) -> None:
-    """Makes the machine code anew; takes about a minute."""
+    """Compiles all modules again; takes about a minute."""
     remove(package)
     of = fingerprint(package)
     files: list[str] = []
@@ -125,10 +130,10 @@ def compile_rooms(package: Path = PACKAGE) -> None:
 
 
 def _build(package: Path, work: Path) -> list[str]:
-    """Compiles a copy of the package and brings what came of it; returns the files' names."""
+    """Compiles a copy of the package, copies the compiled files here, and returns their names."""
     shutil.copytree(package, work / "thyme", ignore=shutil.ignore_patterns("__pycache__"))
-    rooms = [f"thyme/{room}.py" for room in ROOMS]
-    (work / "setup.py").write_text(_SETUP.format(rooms=rooms, group=_GROUP))
+    modules = [f"thyme/{module}.py" for module in ROOMS]
+    (work / "setup.py").write_text(_SETUP.format(modules=modules, group=_GROUP))
     _run([sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", "made"], work)
     made = work / "made" / "thyme"
     files = sorted(made.rglob(f"*{_SUFFIX}"))
@@ -143,31 +148,31 @@ def _run(command: list[str], work: Path) -> None:
     except OSError as error:
         raise CompileError(str(error)) from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        if any("No module named" in line for line in said):
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        if any("No module named" in line for line in lines):
             raise CompileError("mypyc and setuptools are missing: pip install 'thyme[fast]'")
-        last = next((line for line in reversed(said) if "error" in line), said[-1] if said else "")
-        raise CompileError(f"the compiler did not manage: {last}")
+        errors = (line for line in reversed(lines) if "error" in line)
+        raise CompileError(f"compilation failed: {next(errors, lines[-1] if lines else '')}")
 
 
 def _made(package: Path) -> list[Path]:
-    """The machine code that lies beside the sources, of this Python."""
-    places = [package / f"{room}{_SUFFIX}" for room in ROOMS]
-    places.append(package / f"rooms__mypyc{_SUFFIX}")
-    return [path for path in places if path.exists()]
+    """The compiled files beside the sources, for this Python version."""
+    paths = [package / f"{module}{_SUFFIX}" for module in ROOMS]
+    paths.append(package / f"rooms__mypyc{_SUFFIX}")
+    return [path for path in paths if path.exists()]
 
 
 def _note(package: Path) -> dict[str, object]:
-    """Which sources were compiled last, and into what."""
+    """The manifest: the fingerprint of the sources last compiled, and the compiled files."""
     try:
-        note = json.loads((package / NOTE).read_text())
+        manifest = json.loads((package / NOTE).read_text())
     except (OSError, ValueError):
         return {}
-    return note if isinstance(note, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compiles; `--settled` only says by its status whether there is nothing to do."""
+    """Compiles all modules; with `--settled`, returns status 0 if there is nothing to compile."""
     if arguments == ["--settled"]:
         return 0 if settled() else 1
     try:

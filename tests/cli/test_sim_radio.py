@@ -184,7 +184,7 @@ def test_an_older_result_is_replaced_and_a_link_to_it_kept(thyme: Thyme, folder:
         ("sends.csv", "id,t,src,dst\n0,1,0,-1\n", "size"),
         ("sends.csv", "", "sends.csv"),
         ("positions.csv", "node,x,y\n0,0,0\n1,nan,0\n", "positions.csv:3:3"),
-        ("positions.csv", "node,x,y\n0,0,0\n1,0,0\n", "same place"),
+        ("positions.csv", "node,x,y\n0,0,0\n1,0,0\n", "same position"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line_and_nothing_is_written(
@@ -231,7 +231,7 @@ def test_a_replay_that_fails_leaves_the_older_result_and_nothing_else(
         (["--range", "nan"], "--range must be a number of metres above 0"),
         (["--seed", "x"], "argument --seed: invalid int value: 'x'"),
         (["--quick"], "--quick and --jobs belong to --selftest"),
-        (["--selftest"], "--selftest brings its own positions and sends"),
+        (["--selftest"], "--selftest has its own positions and sends"),
     ],
 )
 def test_an_option_without_a_meaning_is_refused_by_name(
@@ -343,7 +343,7 @@ def test_the_self_test_has_a_radio_of_its_own(thyme: Thyme, more: list[str]) -> 
     result = thyme("sim", "radio", "--selftest", *more)
 
     assert (result.status, result.out) == (2, "")
-    assert f"--selftest has a radio of its own; {more[0]} is not for it" in result.err
+    assert f"--selftest has its own radio; {more[0]} cannot be used with it" in result.err
 
 
 def test_no_figure_of_the_self_test_is_cut_short(

@@ -186,7 +186,7 @@ def test_out_onto_what_is_not_a_result_is_refused_before_the_run(
     (tmp_path / "other" / "mine.txt").write_text("mine")
     before = names(tmp_path)
 
-    for out, word in (("trace.csv", "file"), ("other", "other things"), ("a/b", "no folder")):
+    for out, word in (("trace.csv", "file"), ("other", "other files"), ("a/b", "no folder")):
         complaint = refused(run(thyme, "--trace", str(trace), "--out", str(tmp_path / out)))
         assert word in complaint
     assert names(tmp_path) == before
@@ -249,7 +249,7 @@ def test_same_scenario_and_seed_same_bytes_in_any_process(trace: Path, tmp_path:
         (["--retrieve", "nan"], "probability"),
         (["--within", "nan"], "--within"),
         (["--within", "inf"], "--within"),
-        (["--within", "-1"], "nobody reacts before"),
+        (["--within", "-1"], "within_us must not be negative"),
         (["--failing", "0.2"], "--failing is for crash and transient; in static nobody fails"),
         (["--scenario", "mobile", "--failing", "0.2"], "in mobile nobody fails"),
         (["--speed", "1"], "--speed is for mobile; in static nobody moves"),

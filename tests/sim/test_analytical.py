@@ -173,5 +173,5 @@ def test_scenes_that_cannot_be_are_refused(nodes: int, cells: float) -> None:
 
 
 def test_a_workload_is_not_negative() -> None:
-    with pytest.raises(InputError, match="inserts is not negative"):
+    with pytest.raises(InputError, match="inserts must not be negative"):
         Workload(inserts=-1, retrieves=0, subscribes=0, notifications=0)

@@ -223,11 +223,11 @@ def test_s6_a_node_with_probability_0_never_moves() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"speed_m_s_max": 0.05}, "speeds go from"),
-        ({"speed_m_s_max": math.nan}, "speeds go from"),
-        ({"speed_m_s_max": math.inf}, "speeds go from"),
-        ({"speed_m_s_max": 1.0, "speed_m_s_min": 0.0}, "speeds go from"),
-        ({"speed_m_s_max": 1.0, "pause_us": -1}, "a pause takes"),
+        ({"speed_m_s_max": 0.05}, "speeds must be at least"),
+        ({"speed_m_s_max": math.nan}, "speeds must be at least"),
+        ({"speed_m_s_max": math.inf}, "speeds must be at least"),
+        ({"speed_m_s_max": 1.0, "speed_m_s_min": 0.0}, "speeds must be at least"),
+        ({"speed_m_s_max": 1.0, "pause_us": -1}, "a pause must last"),
         ({"speed_m_s_max": 1.0, "move_probability": 1.1}, "between 0 and 1"),
         ({"speed_m_s_max": 1.0, "move_probability": math.nan}, "between 0 and 1"),
         ({"speed_m_s_max": 1.0, "move_probability": 0.0, "pause_us": 0}, "needs pauses"),

@@ -100,7 +100,7 @@ def test_s6_paths_survive_a_bonnmotion_file(
         ("", None, None, "empty"),
         ("# nothing\n", None, None, "no node"),
         ("0 1 2\n\n0 3 4\n", 2, 1, "a gap: the line of node 1 is blank"),
-        ("0 1 2\n4.5 3 4 6 5 6\n", 2, 1, "a gap: node 1 is nowhere until 4.5 s"),
+        ("0 1 2\n4.5 3 4 6 5 6\n", 2, 1, "a gap: node 1 has no position until 4.5 s"),
         ("0 1 2 5 3\n", 1, 9, "has 5 numbers"),
         ("0 1 2 0 3 4 5 6\n", 1, 15, "has 8 numbers"),
         ("0 1 2 -5 3 4\n", 1, 7, "0 s or later, not -5"),

@@ -277,7 +277,7 @@ def test_s17_control_is_thinned_out_and_everything_else_kept(
     assert columns["control.heard"] == [1] * 625
     assert about["strides"]["application"] == 1
     assert len(columns["application.at"]) == 2_000
-    assert "Of 5,000 messages of routing control, 1 in 8 can be seen: 625." in page
+    assert "Of 5,000 messages of routing control, 1 in 8 is shown: 625." in page
     assert "Complete: other messages." in page
     counted = {
         kind: sum(columns[f"rates.{number}"]) for number, (kind, _) in enumerate(about["kinds"])
@@ -301,8 +301,8 @@ def test_s17_a_page_stays_within_its_budget(
     assert about["strides"]["control"] == about["strides"]["application"] == 2
     assert len(columns["control.at"]) == 7_500
     assert sum(columns["rates.0"]) + sum(columns["rates.1"]) == 27_000
-    assert "Of 15,000 messages of routing control, 1 in 2 can be seen: 7,500." in page
-    assert "Of 12,000 other messages, 1 in 2 can be seen: 6,000." in page
+    assert "Of 15,000 messages of routing control, 1 in 2 is shown: 7,500." in page
+    assert "Of 12,000 other messages, 1 in 2 is shown: 6,000." in page
 
 
 def test_s17_a_page_that_cannot_be_small_enough_is_not_written(
@@ -363,15 +363,18 @@ def test_s17_the_limits_of_a_page_are_the_ones_documented() -> None:
         (b"", "line 1 of the recording"),
         (b"<html>", "line 1 of the recording"),
         (HEADER.replace(b"[1,1]", b""), "line 1 of the recording"),
-        (HEADER.replace(b",[1,1]", b""), "2 nodes have 1 places"),
+        (HEADER.replace(b",[1,1]", b""), "2 nodes, but 1 positions"),
         (HEADER.replace(b"[1,1]", b"[1,1e300]"), ":1: a coordinate is at most"),
         (HEADER + b'["on",5,1,tr', "line 2 of the recording"),
         (HEADER + b'["on",5,2,true]', ":2: node 2 is unknown, there are 2"),
-        (HEADER + b'["on",5,1,true]\n["on",4,0,true]', ":3: 4 µs comes after 5 µs"),
-        (HEADER + b'["on",-1,1,true]', ":2: -1 µs"),
+        (
+            HEADER + b'["on",5,1,true]\n["on",4,0,true]',
+            ":3: an event at 4 µs comes after one at 5 µs",
+        ),
+        (HEADER + b'["on",-1,1,true]', ":2: an event at -1 µs"),
         (HEADER + b'["on",99999999999999999999999,1,true]', "line 2|:2: "),
         (HEADER + b'["tx",1,1,0,7,"Done",3]', ":2: node 7 is unknown"),
-        (HEADER + b'["tx",1,1,0,1,"Done",-3]', ":2: no message has -3 bytes"),
+        (HEADER + b'["tx",1,1,0,1,"Done",-3]', ":2: a message cannot have -3 bytes"),
         (HEADER + b'["tx",1,1,0,1,"Done",3]\n["tx",1,1,0,1,"Done",3]', ":3: message 1 comes after"),
         (HEADER + b'["rx",1,1,[0]]', ":2: message 1 has not been sent"),
         (HEADER + b'["tx",1,1,0,1,"Done",3]\n["rx",1,1,[-1]]', ":3: node -1 is unknown"),
@@ -415,9 +418,9 @@ const bytes = made.fromBase64(text), run = new made.Run(made.parsed(made.inflate
 made.unpacked(bytes).then((unpacked) => console.log(JSON.stringify({
   same: Buffer.compare(Buffer.from(unpacked), Buffer.from(made.inflate(bytes))) === 0,
   at: [...run.application.at], took: [...run.application.took], names: run.names,
-  places: [0, 0.025, 0.05, 1].map((t) => run.place(2, t)),
+  places: [0, 0.025, 0.05, 1].map((t) => run.position(2, t)),
   up: [0, 0.0099, 0.01].map((t) => [0, 1, 2].map((node) => run.isUp(node, t))),
-  troubles: [0.009, 0.01, 0.02].map((t) => run.troubles(t))
+  faults: [0.009, 0.01, 0.02].map((t) => run.activeFaults(t))
     .map(({ windows, groups }) => [windows.length, groups]),
 })));
 """
@@ -448,7 +451,7 @@ def test_s17_the_page_reads_its_data_back(tmp_path: Path) -> None:
         for place in [(80.0, 10.0), (85.125, -5.25), (90.25, -20.5), (90.25, -20.5)]
     ]
     assert seen["up"] == [[True, True, False], [True, True, False], [True, False, False]]
-    assert seen["troubles"] == [[0, None], [1, [[0], [1, 2]]], [0, [[0], [1, 2]]]]
+    assert seen["faults"] == [[0, None], [1, [[0], [1, 2]]], [0, [[0], [1, 2]]]]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's program")

@@ -190,12 +190,12 @@ def other_bytes(village: Village) -> None:
     [
         (stranger, ["spurious"]),
         (retagged, ["spurious"]),
-        (twice, ["told twice"]),
+        (twice, ["notified twice"]),
         (to_somebody_else, ["spurious"]),
         (after_the_end, ["spurious"]),
         (found_after_delete, ["resurrection"]),
         (answered_again, ["answered twice"]),
-        (corrupt, ["strange failure"]),
+        (corrupt, ["unexpected failure"]),
         (other_bytes, ["wrong bytes"]),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path, beside: 
     if beside is not None:
         (tmp_path / beside).write_text("{}")
 
-    with pytest.raises(InputError, match="other things"), whole_folder(tmp_path):
+    with pytest.raises(InputError, match="other files"), whole_folder(tmp_path):
         pass
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 

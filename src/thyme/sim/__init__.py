@@ -1,7 +1,15 @@
-"""The simulated world: a kernel with virtual time, and two ways for nodes to hear each other.
+"""The simulator: runs many nodes in one process, in virtual time, deterministically from a seed.
 
-In an `ether` everybody reaches everybody; in a `world` messages travel by `radio`. Both are
-carriers of one `driver`. Mobility, faults and energy are described as data; `motion`, `fate` and
-`measure` make them happen, and a `recorder` writes a run down.
+Entry point: `run`, which takes a `scenario` and returns logs and measurements. `deployment` makes
+the nodes, `users` simulates their applications, `progress` reports the progress of a run.
+
+- `engine`: the event kernel, the driver of the nodes, the ideal and the wireless network.
+- `radio`: the 802.11 radio: modes, propagation, medium access, reception.
+- `mobility`: the paths along which nodes move.
+- `faults`: fault schedules, churn, and the injector that applies them.
+- `results`: measurements, run summaries, the analytical model, energy, result tables.
+- `playback`: recordings of runs and the page that plays them.
+- `validation`: comparisons with ns-3 and with formulas.
+
 Clauses: S1–S9, S14, S17.
 """

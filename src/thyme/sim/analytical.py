@@ -1,10 +1,10 @@
-"""The analytical model: what each approach ought to cost, by formula, to set beside what it did.
+"""Analytical model: estimates the messages that a workload costs in ES, LS and DCS.
 
-Reaching one node from another takes about √n transmissions and reaching all takes n, where n is the
-number of nodes, or in DCS that of the cells that somebody is in. The figures are approximations and
-leave out retransmissions, acknowledgements below the protocol, beacons and routing tables; what
-they tell is how counts grow and which approach has more.
-Clauses: S18, C16, C17 (F, section 8: Tables 5 and 6, Fig. 8).
+Entry point: `estimate_messages`. A message from one node to another takes about √n transmissions
+and a message to all nodes takes n, where n is the number of nodes, or in DCS of populated cells.
+The estimates leave out retransmissions, link-layer acknowledgements, beacons and routing updates;
+they show how message counts grow and how the approaches compare.
+Clauses: S18, C16, C17. Source: Thyme (journal article), section 8, Tables 5 and 6, Fig. 8.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thyme.traces.trace import Trace
 
 
 class Approach(Enum):
-    """The three that F compares."""
+    """The three approaches that Thyme (journal article) compares."""
 
     ES = "es"
     LS = "ls"
@@ -31,14 +31,14 @@ class Approach(Enum):
 
 
 class Growth(Enum):
-    """How the time of an operation grows with the size of the network."""
+    """How the duration of an operation grows with the size of the network."""
 
     CONSTANT = "O(1)"
     ROOT = "O(√n)"
     LINEAR = "O(n)"
 
     def steps(self, n: float) -> float:
-        """The figure for one size."""
+        """Returns the value of the growth function for a network size."""
         match self:
             case Growth.CONSTANT:
                 return 1.0
@@ -61,11 +61,11 @@ TIME_GROWTH: dict[str, dict[Approach, Growth]] = {
         Approach.DCS: Growth.ROOT,
     },
 }
-"""F, Table 5. In DCS, n counts cells."""
+"""Thyme (journal article), Table 5. In DCS, n is the number of cells."""
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of the network: its nodes, and the cells of DCS that somebody is in."""
+    """The size of a network: its nodes, and the populated cells of DCS."""
 
     nodes: int
     cells: float = 1.0
@@ -73,31 +73,31 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.nodes < 1 or not 0 < self.cells <= self.nodes:
             raise InputError(
-                f"there are nodes, and no more populated cells than nodes: not {self.nodes} "
-                f"nodes in {self.cells} cells"
+                "a network has at least one node and at most one populated cell per node, not "
+                f"{self.nodes} nodes in {self.cells} cells"
             )
 
     @property
     def nodes_per_cell(self) -> float:
-        """F's c: how many nodes a populated cell has on average."""
+        """Mean number of nodes per populated cell; c in Thyme (journal article)."""
         return self.nodes / self.cells
 
 
 def scene_of(nodes: int, cells: int) -> Scene:
-    """The scene to be expected when nodes are placed at random on so many cells.
+    """Returns the expected network size for nodes that are placed uniformly over cells.
 
-    A cell stays empty with probability (1 − 1/cells) to the power of the nodes.
+    A cell stays empty with probability (1 − 1/cells) to the power of the number of nodes.
     """
     if cells < 1:
-        raise InputError(f"there is at least one cell, not {cells}")
+        raise InputError(f"a network has at least one cell, not {cells}")
     return Scene(nodes=nodes, cells=cells * (1.0 - (1.0 - 1.0 / cells) ** nodes))
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done in a run, in numbers: F's Dᵢ, Dᵣ, S and Dₛ, and what F calls analogous.
+    """Numbers of operations and notifications: Dᵢ, Dᵣ, S and Dₛ in Thyme (journal article).
 
-    F has one tag per object and one conjunction key per subscription. With more of them, what goes
-    to the cells of tags and keys in DCS goes to that many cells.
+    The article assumes one tag per object and one conjunction key per subscription. With more, a
+    message to the cell of a tag or key in DCS goes to that many cells.
     """
 
     inserts: float
@@ -112,11 +112,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             if not getattr(self, field) >= 0:
-                raise InputError(f"{field} is not negative, but {getattr(self, field)}")
+                raise InputError(f"{field} must not be negative: {getattr(self, field)}")
 
     @property
     def everything(self) -> float:
-        """All operations and notifications."""
+        """Number of all operations and notifications."""
         stored = self.inserts + self.deletes + self.retrieves
         return stored + self.subscribes + self.unsubscribes + self.notifications
 
@@ -124,9 +124,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 def workload_of(
     trace: Trace, notifications: Sequence[Expected], retrieve_probability: float = 0.0
 ) -> Workload:
-    """The workload of a trace and its perfect notifications.
+    """Counts the workload of a trace and the notifications of its perfect execution.
 
-    Each user retrieves what it hears of with a probability, and hears of an object once.
+    A user retrieves each object that it is notified of with a probability, at most once.
     """
     counts = trace.counts()
     tags = [len(each.tags) for each in trace.operations if isinstance(each, Insert)]
@@ -149,10 +149,9 @@ def workload_of(
 
 
 class Messages(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages sent in the whole network, each hop counted, by operation; and by the hot spot.
+    """Estimated messages in the whole network by operation, each hop counted; and at the hot spot.
 
-    The hot spot is the one node, or in DCS the one cell, that has the most to do if all tags were
-    its own.
+    The hot spot is the busiest node, or in DCS the busiest cell, if it is responsible for all tags.
     """
 
     insert: float
@@ -165,7 +164,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> float:
-        """All messages of the network."""
+        """Estimated number of all messages in the network."""
         return (
             self.insert
             + self.retrieve
@@ -177,7 +176,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def messages(approach: Approach, work: Workload, scene: Scene) -> Messages:
-    """F, Table 6, for one approach."""
+    """Estimates the messages of one approach (Thyme (journal article), Table 6)."""
     match approach:
         case Approach.ES:
             return _es(work, sqrt(scene.nodes))
@@ -190,12 +189,12 @@ def messages(approach: Approach, work: Workload, scene: Scene) -> Messages:
 
 
 def table(work: Workload, scene: Scene) -> dict[Approach, Messages]:
-    """F, Table 6."""
+    """Estimates the messages of all approaches (Thyme (journal article), Table 6)."""
     return {approach: messages(approach, work, scene) for approach in Approach}
 
 
 def _es(work: Workload, route: float) -> Messages:
-    """Everything goes to the server and is answered; a notification goes one way."""
+    """Estimates ES: the server answers every request; a notification needs no answer."""
     return Messages(
         insert=2 * work.inserts * route,
         delete=2 * work.deletes * route,
@@ -208,7 +207,7 @@ def _es(work: Workload, route: float) -> Messages:
 
 
 def _ls(work: Workload, nodes: int) -> Messages:
-    """Objects stay where they are; subscriptions go to everybody."""
+    """Estimates LS: objects stay at their owners; subscriptions are flooded."""
     route = sqrt(nodes)
     return Messages(
         insert=0.0,
@@ -222,10 +221,10 @@ def _ls(work: Workload, nodes: int) -> Messages:
 
 
 def _dcs(work: Workload, route: float, cell: float) -> Messages:
-    """To the cells of the tags and back, and round in the cells that keep replicas.
+    """Estimates DCS: requests to the tags' cells, replies, and broadcasts in the replicating cells.
 
-    Metadata goes round in each tag's cell and the object in its owner's; a retrieve also tells the
-    tags' cells of the new passive replica.
+    Metadata is broadcast in the cell of each tag, the object in the cell of its owner. A retrieve
+    also announces the new passive replica to the tags' cells.
     """
     tags, keys = work.tags_per_object, work.keys_per_subscription
     storing = 2 * tags * route + (tags + 1) * cell
@@ -242,9 +241,10 @@ def _dcs(work: Workload, route: float, cell: float) -> Messages:
 
 
 def notification_work_per_node(notifications: float, nodes_per_cell: float) -> float:
-    """Messages that each node of a cell sends for the cell's notifications (F, Fig. 8; C16).
+    """Estimates the messages that each node of a cell sends for the cell's notifications.
 
-    One node of the cell does each match, any of them, so the work is shared.
+    One node of the cell, any of them, handles each match, so the work is shared (C16; Thyme
+    (journal article), Fig. 8).
     """
     if not nodes_per_cell >= 1:
         raise InputError(f"a populated cell has at least one node, not {nodes_per_cell}")

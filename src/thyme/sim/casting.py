@@ -1,7 +1,8 @@
-"""Casting: the nodes of a scenario, their places and ways, and what befalls them.
+"""Deployment: the nodes of a scenario, their positions, their paths and their fault schedule.
 
-One function per substrate makes a node. A node's randomness comes from the scenario's seed, its
-number and its life.
+Entry point: `Deployment`. One function per substrate makes a node. The random generator of a node
+depends on the scenario's seed, the node's number and its incarnation. `thyme.sim.faults.devices`
+starts and stops the nodes.
 Clauses: D1, E3, L4, S6, S7, S12.
 """
 
@@ -34,17 +35,17 @@ from thyme.traces.operations import Insert
 from thyme.traces.trace import Trace
 
 NAME_BYTES = 2
-"""Short names, as short addresses go in packets."""
+"""Length of a node id; short, like the addresses in packets."""
 MIN_SPEED_M_S = 0.1
 
 
 def name_of(number: int) -> NodeId:
-    """The identifier of a device."""
+    """Returns the node id of the device with a number."""
     return NodeId(number.to_bytes(NAME_BYTES + (number >> 8 * NAME_BYTES > 0), "big"))
 
 
 class Cast:
-    """Everybody in a scenario. The users' devices come first; the server of ES is the last."""
+    """The devices of a scenario. User devices come first; the server of ES is last."""
 
     def __init__(self, scenario: Scenario, trace: Trace) -> None:
         self._scenario = scenario
@@ -56,7 +57,7 @@ class Cast:
         self.schedule = self._schedule(trace)
 
     def make(self, node_id: NodeId, store: Store, life: int) -> Node:
-        """The node of a device for one of its lives."""
+        """Makes the node of a device for one incarnation."""
         scenario = self._scenario
         number = self.names.index(node_id)
         if scenario.substrate is Substrate.DCS:
@@ -80,7 +81,7 @@ class Cast:
         )
 
     def paths(self) -> dict[NodeId, Iterator[Leg]]:
-        """The ways of those that move; nobody's but in the mobile series. The server stays."""
+        """Makes the paths of the nodes that move, in the mobile series only; the server stays."""
         scenario = self._scenario
         if scenario.kind is not Kind.MOBILE:
             return {}
@@ -95,7 +96,7 @@ class Cast:
         return dict(zip(self.names, ways, strict=False))
 
     def _places(self) -> list[Point]:
-        """Uniform over the area; the server of ES is in the middle."""
+        """Draws positions uniformly from the area; the server of ES is at its centre."""
         scenario = self._scenario
         topology = scenario.seed if scenario.topology is None else scenario.topology
         places = place(stream(topology, "places"), self.users, scenario.area)
@@ -103,7 +104,7 @@ class Cast:
         return [*places, *[middle] * self.servers]
 
     def _join_us(self, number: int) -> int:
-        """Users' devices join at random; a server is there from the start."""
+        """Draws when a device joins: user devices at random, a server at the start."""
         timeline = self._scenario.timeline
         if number >= self.users:
             return timeline.starts_us
@@ -133,7 +134,7 @@ class Cast:
 
 
 Maker = Callable[[Scenario, NodeId, NodeId, Store, int], Node]
-"""Makes the node of a scenario's device, given its name, the server's, its store and its life."""
+"""Makes a node from the scenario, its node id, the server's node id, its store and incarnation."""
 
 
 def _es_node(
@@ -149,7 +150,7 @@ def _ls_node(
     robust = scenario.profile is Profile.ROBUST
     config = replace(
         LS_ROBUST if robust else LS_PAPER,
-        # The users of a run ask for all of their past, so nothing is gained by waiting.
+        # Simulated users read their whole history, so waiting for more answers gains nothing.
         collecting=CollectingConfig(merge_us=0),
     )
     return LsNode(node_id, store, stream(scenario.seed, "ls", node_id, life), config)

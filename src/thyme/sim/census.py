@@ -1,7 +1,8 @@
-"""Census: what nodes keep, who is in which cell, and whether those of one cell agree.
+"""Sampler: samples the records that nodes store and the cells in which they are.
 
-Nodes are looked at now and then during a run, and once more at its end; they do not notice. What
-comes of it is in `Storage` for every substrate, and in `CellFigures` for Thyme-DCS.
+Entry point: `NodeSampler`. Nodes are sampled periodically during a run and once at its end, without
+influence on the run. `summarise_storage` computes a `StorageSummary` for every substrate,
+`summarise_cells` a `CellsSummary` for Thyme-DCS, which includes whether the nodes of a cell agree.
 Clauses: S14, D1, D3, B2.
 """
 
@@ -28,23 +29,23 @@ from thyme.traces.operations import Insert, Subscribe
 from thyme.traces.trace import Trace
 
 TAGS_TOLD_MAX = 10
-"""How many tags of the hot spot are named."""
+"""Number of tags listed for the hot spot."""
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """What one node keeps."""
+    """Numbers of objects and records that one node stores."""
 
     objects: int = 0
     bytes: int = 0
-    """Of these objects."""
+    """Size of these objects."""
     metadata: int = 0
-    """Objects that it answers for."""
+    """Indexed metadata records."""
     subscriptions: int = 0
-    """Those that it matches."""
+    """Subscriptions that the node matches."""
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
-    """How what is kept at the end is spread over the nodes; one that is down keeps nothing."""
+    """Distribution of stored records over the nodes at the end; a node that is down has none."""
 
     objects: Spread
     bytes: Spread
@@ -53,39 +54,39 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellState(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell of a run."""
+    """The statistics of one cell."""
 
     cell: CellId
     populated: float
-    """The share of the time in which it had nodes that work for it."""
+    """Share of the time in which at least one node served the cell."""
     load: float
-    """Messages sent and heard by its nodes, routing control aside: that is everywhere."""
+    """Messages sent and received by the nodes of the cell, without routing control."""
     nodes: int
-    """At the end."""
+    """Nodes serving the cell at the end."""
     records: int
-    """What any of them knows then: metadata, and conjunctions that stand."""
+    """Records of any of these nodes: metadata, and conjunctions of active subscriptions."""
     records_differing: int
-    """Those that not all of them know."""
+    """Records that not all of these nodes have."""
     pairs: int
     pairs_differing: int
 
 
 class HotSpot(msgspec.Struct, frozen=True, kw_only=True):
-    """The busiest cell."""
+    """The cell with the highest load."""
 
     cell: CellId
     load: float
     share: float
-    """Of the load of all cells."""
+    """Share of the load of all cells."""
     tags: tuple[str, ...]
-    """Those of the trace that belong to it, the most used first; the first ten."""
+    """The most used tags of the trace whose key cell this is; at most ten."""
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """How far nodes of one cell differ at the end, which should all know the same."""
+    """How much the records of the nodes of one cell differ at the end; they should be equal."""
 
     pairs: int
-    """Pairs of nodes of one cell."""
+    """Pairs of nodes that serve the same cell."""
     pairs_differing: int
     share: float | None
     records: int
@@ -93,41 +94,41 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The cells of a run."""
+    """Summary of all cells of a run."""
 
     cells: int
     populated_mean: float
-    """Over time."""
+    """Mean number of populated cells over time."""
     populated_end: int
     empty_mean: float
     empty_end: int
     load: Spread
-    """Messages sent and heard by the nodes of a cell, routing control aside, over the cells that
-    ever had any. A node that was in several counts in each for the share of the time that it was
-    there."""
+    """Distribution of messages sent and received by the nodes of a cell, without routing control,
+    over the cells that ever had nodes. The load of a node is divided among its cells in proportion
+    to the time it was in each."""
     hot_spot: HotSpot | None
     divergence: Divergence
     by_cell: tuple[CellState, ...]
-    """Those that ever had nodes."""
+    """Statistics of the cells that ever had nodes."""
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of the nodes of a run."""
+    """All samples of the nodes of a run."""
 
     holdings: tuple[Holding, ...]
-    """By node, at the end."""
+    """Stored records by node, at the end."""
     looks: int = 0
-    """How often they were looked at."""
+    """Number of samples taken during the run."""
     populated: dict[CellId, int] = {}
-    """By cell, in how many looks it had nodes that work for it."""
+    """By cell: number of samples in which a node served the cell."""
     stays: tuple[dict[CellId, int], ...] = ()
-    """By node, in how many looks it was up in each cell."""
+    """By node: number of samples in which the node was up, by cell."""
     members: dict[CellId, tuple[frozenset[Hashable], ...]] = {}
-    """What each node that works for a cell knows for it, at the end."""
+    """By cell: the records of each node that serves the cell, at the end."""
 
 
 class Surveyor:
-    """Looks at the nodes of one run."""
+    """Samples the nodes of one run."""
 
     def __init__(self, residents: Residents) -> None:
         self._residents = residents
@@ -136,7 +137,7 @@ class Surveyor:
         self._stays: list[Counter[CellId]] = [Counter() for _ in range(len(residents))]
 
     def look(self) -> None:
-        """Sees who is where."""
+        """Samples which cell each node is in, and which cells are served."""
         self._looks += 1
         populated = set()
         for number, node in self._nodes():
@@ -147,7 +148,7 @@ class Surveyor:
         self._populated.update(populated)
 
     def census(self) -> Census:
-        """The run is over."""
+        """Samples the stored records at the end of the run and returns all samples."""
         holdings = [Holding()] * len(self._residents)
         members: dict[CellId, tuple[frozenset[Hashable], ...]] = {}
         for number, node in self._nodes():
@@ -164,7 +165,7 @@ class Surveyor:
         )
 
     def _nodes(self) -> Iterable[tuple[int, Node]]:
-        """Those that are up, as they are behind their routing."""
+        """Yields number and node of the devices that are up, without the routing wrapper."""
         for number in range(len(self._residents)):
             node = self._residents.node(number)
             if node is not None:
@@ -172,7 +173,7 @@ class Surveyor:
 
 
 class Keepers:
-    """Has it recorded who has which object (S17); of Thyme-DCS, where objects have replicas."""
+    """Writes changes of the replicas of objects to the recording (S17); Thyme-DCS only."""
 
     def __init__(self, residents: Residents, recorder: Recorder) -> None:
         self._residents = residents
@@ -180,7 +181,10 @@ class Keepers:
         self._seen: list[dict[str, str]] = [{} for _ in range(len(residents))]
 
     def look(self, at_us: int) -> None:
-        """Writes down what has changed; instants count from the start of the run."""
+        """Records the replicas that were added, changed or removed since the last call.
+
+        Instants count from the start of the run.
+        """
         for number, seen in enumerate(self._seen):
             node = self._residents.node(number)
             now = _replicas(node) if isinstance(node, DcsNode) else {}
@@ -196,12 +200,12 @@ class Keepers:
 
 
 def _replicas(node: DcsNode) -> dict[str, str]:
-    """The objects that a node has, and why."""
+    """Returns the role of each object that a node stores, by object id."""
     return {held.metadata.oid: role.value for role in Role for held in node.replicas.of_role(role)}
 
 
 def holding_of(node: Node) -> Holding:
-    """What a node keeps for itself and others."""
+    """Counts the objects and records that a node stores."""
     match node:
         case DcsNode():
             broker, replicas = node.index.broker, node.replicas
@@ -218,7 +222,10 @@ def holding_of(node: Node) -> Holding:
 
 
 def known_to(node: DcsNode) -> frozenset[Hashable]:
-    """What a node knows for its cell: metadata, and conjunctions that stand."""
+    """Returns the keys of the records that a node stores for its cell.
+
+    The records are metadata and the conjunctions of active subscriptions.
+    """
     objects: list[Hashable] = [indexed.metadata.key for indexed in node.index.objects()]
     conjunctions: list[Hashable] = [
         (interest.subscription.key, conjunction)
@@ -228,11 +235,11 @@ def known_to(node: DcsNode) -> frozenset[Hashable]:
     return frozenset([*objects, *conjunctions])
 
 
-# Figures
+# Summaries
 
 
 def storage_of(census: Census) -> Storage:
-    """How what is kept is spread over the nodes."""
+    """Summarises the distribution of stored records over the nodes."""
     return Storage(
         objects=spread([held.objects for held in census.holdings]),
         bytes=spread([held.bytes for held in census.holdings]),
@@ -242,7 +249,7 @@ def storage_of(census: Census) -> Storage:
 
 
 def cells_of(census: Census, loads: Sequence[float], grid: Grid, trace: Trace) -> CellFigures:
-    """The cells of a run, whose nodes had these loads."""
+    """Summarises the cells of a run, given the load of each node."""
     by_load = load_by_cell(census.stays, loads)
     ever = sorted({*census.populated, *by_load})
     states = tuple(_state(census, cell, by_load.get(cell, 0.0)) for cell in ever)
@@ -263,9 +270,9 @@ def cells_of(census: Census, loads: Sequence[float], grid: Grid, trace: Trace) -
 def load_by_cell(
     stays: Iterable[Mapping[CellId, int]], loads: Iterable[float]
 ) -> dict[CellId, float]:
-    """Each node's load, shared out over the cells in which it was."""
+    """Divides the load of each node among the cells in which it was."""
     found: dict[CellId, float] = {}
-    for stay, load in zip(stays, loads, strict=False):  # the server of ES is in none
+    for stay, load in zip(stays, loads, strict=False):  # the server of ES is in no cell
         looks = sum(stay.values())
         for cell, count in stay.items():
             found[cell] = found.get(cell, 0.0) + load * count / looks
@@ -290,7 +297,7 @@ def _state(census: Census, cell: CellId, load: float) -> CellState:
 
 
 def hot_spot_of(loads: Mapping[CellId, float], grid: Grid, trace: Trace) -> HotSpot | None:
-    """The busiest cell, and the tags that belong to it."""
+    """Finds the cell with the highest load and its most used tags; None without cells."""
     if not loads:
         return None
     cell = max(loads, key=lambda cell: (loads[cell], -cell))
@@ -312,7 +319,7 @@ def hot_spot_of(loads: Mapping[CellId, float], grid: Grid, trace: Trace) -> HotS
 
 
 def divergence_of(states: Iterable[CellState]) -> Divergence:
-    """All cells together."""
+    """Adds up the differences between nodes over all cells."""
     states = list(states)
     pairs = sum(state.pairs for state in states)
     differing = sum(state.pairs_differing for state in states)

@@ -1,7 +1,8 @@
-"""Churn: schedules of nodes that crash for good, or come and go, drawn from a seed.
+"""Churn: draws permanent crashes, or repeated crashes and restarts, from a seed.
 
-The two scenarios of F, 9.3.2. Each node draws from a stream of its own, so the fate of one does not
-depend on who else is chosen.
+Entry points: `permanent_crashes`, `transient_churn`; the two failure scenarios of Thyme (journal
+article), section 9.3.2. Each node has its own random stream, so its faults do not depend on the
+choice of other nodes. `thyme.sim.faults.schedule` merges and checks the faults.
 Clause: S7.
 """
 
@@ -30,9 +31,9 @@ def permanent_crashes(
     to_us: int = CRASH_US_MAX,
     memory: Memory = Memory.LOST,
 ) -> list[Crash]:
-    """A share of the publishers crashes for good, each at a random instant of a span."""
+    """Draws permanent crashes of a share of the publishers, at random instants of a span."""
     if not 0 <= from_us <= to_us:
-        raise FaultError(f"crashes happen between two instants, not from {from_us} to {to_us} µs")
+        raise FaultError(f"a span cannot start after its end: from {from_us} to {to_us} µs")
     return [
         Crash(stream(seed, "crash", node).randint(from_us, to_us), node, memory)
         for node in choose(seed, "crash", publishers, share)
@@ -40,10 +41,10 @@ def permanent_crashes(
 
 
 class Restless(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node comes and goes.
+    """Parameters of a node that crashes and restarts repeatedly.
 
-    At the end of each period it changes to the other state with a probability, else it stays as it
-    is for one more period of the same length.
+    At the end of each period the node changes between on and off with a probability; otherwise it
+    keeps its state for one more period of the same length.
     """
 
     on_us: int = 120 * SECOND_US
@@ -54,10 +55,12 @@ class Restless(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_share(self.switch_probability, "the probability to switch")
         if self.on_us <= 0 or self.off_us <= 0:
-            raise FaultError(f"periods are longer than 0 µs, not {self.on_us} and {self.off_us}")
+            raise FaultError(
+                f"periods must be longer than 0 µs, not {self.on_us} and {self.off_us}"
+            )
 
     def of(self, rng: Random, node: int, from_us: int, until_us: int) -> Iterator[Crash | Restart]:
-        """What happens to a node that comes up at `from_us`, until an instant."""
+        """Draws the crashes and restarts of a node that first starts at `from_us`."""
         now_us, is_up = from_us, True
         while (now_us := now_us + (self.on_us if is_up else self.off_us)) < until_us:
             if rng.random() < self.switch_probability:
@@ -77,7 +80,10 @@ def transient_churn(
     from_us: int | Mapping[int, int] = 0,
     how: Restless = RESTLESS,
 ) -> list[Crash | Restart]:
-    """A share of the nodes comes and goes; `from_us` says when they come up, all or each."""
+    """Draws repeated crashes and restarts of a share of the nodes.
+
+    `from_us` is the first start of all nodes, or of each node by number.
+    """
     return [
         fault
         for node in choose(seed, "churn", nodes, share)

@@ -1,8 +1,9 @@
-"""Tables: where nodes are, and raw sends, as comma-separated text with a line of names on top.
+"""CSV files: reads the positions of nodes and raw sends from CSV files with a header line.
 
-Positions have the columns `node,x,y` in metres; sends have `id,t,src,dst,size`, with the time in
-seconds, −1 as the destination of a broadcast, and the size of the UDP payload in bytes. Columns may
-stand in any order, and others beside them are ignored.
+Entry points: `read_positions` and `read_sends`. Positions have the columns `node,x,y` in metres;
+sends have `id,t,src,dst,size`, with the time in seconds, −1 as the destination of a broadcast, and
+the size of the UDP payload in bytes. Columns may be in any order; other columns are ignored.
+`raw_replay` runs the sends, `traces.files` reads the text.
 Clause: S3.
 """
 
@@ -19,15 +20,15 @@ from thyme.traces.files import InputFileError, Source, Word, read_lines
 POSITION_COLUMNS = ("node", "x", "y")
 SEND_COLUMNS = ("id", "t", "src", "dst", "size")
 PAYLOAD_BYTES_MAX = 2296 - 28
-"""What an 802.11 frame carries of UDP payload: 2296 bytes less the headers of IPv4 and UDP."""
+"""The UDP payload of one frame: the MTU of 2,296 bytes minus the headers of IPv4 and UDP."""
 
 Row = dict[str, Word]
 
 
 def read_positions(source: Source) -> list[Point]:
-    """The places of nodes 0, 1, 2 and so on; the file may name them in any order."""
+    """The positions of nodes 0, 1, 2 and so on; the file may list them in any order."""
     placed: dict[int, tuple[Point, Word]] = {}
-    taken: dict[Point, int] = {}
+    node_at: dict[Point, int] = {}
     for row in _rows(source, POSITION_COLUMNS):
         node = row["node"].whole("node")
         if node < 0:
@@ -36,9 +37,9 @@ def read_positions(source: Source) -> list[Point]:
             line = placed[node][1].line
             raise row["node"].error(f"node {node} was already placed in line {line}")
         at = row["x"].coordinate_m("x"), row["y"].coordinate_m("y")
-        if at in taken:
-            raise row["x"].error(f"nodes {taken[at]} and {node} are at the same place, {at}")
-        placed[node], taken[at] = (at, row["node"]), node
+        if at in node_at:
+            raise row["x"].error(f"nodes {node_at[at]} and {node} have the same position, {at}")
+        placed[node], node_at[at] = (at, row["node"]), node
     for node, (_, word) in placed.items():
         if node >= len(placed):
             missing = next(number for number in range(node) if number not in placed)
@@ -47,7 +48,7 @@ def read_positions(source: Source) -> list[Point]:
 
 
 def read_sends(source: Source, nodes: int) -> list[RawSend]:
-    """The sends of a file among so many nodes, in the file's order."""
+    """The sends of a file, in its order; `nodes` is the number of nodes."""
     sends: list[RawSend] = []
     seen: dict[int, int] = {}
     for row in _rows(source, SEND_COLUMNS):
@@ -64,13 +65,13 @@ def read_sends(source: Source, nodes: int) -> list[RawSend]:
             raise row["dst"].error(f"node {sender} sends to itself")
         size = row["size"].whole("size")
         if not 1 <= size <= PAYLOAD_BYTES_MAX:
-            raise row["size"].error(f"size is 1 to {PAYLOAD_BYTES_MAX} bytes, not {size}")
+            raise row["size"].error(f"size must be 1 to {PAYLOAD_BYTES_MAX} bytes, not {size}")
         sends.append(RawSend(number, at_us, sender, to, size))
     return sends
 
 
 def _rows(source: Source, columns: tuple[str, ...]) -> Iterator[Row]:
-    """The rows of a table by column; blank lines are skipped."""
+    """The rows of a table, by column name; blank lines are skipped."""
     path = os.fspath(source)
     lines = ((n, line) for n, line in enumerate(read_lines(source), 1) if line.strip())
     header = _words(path, *next(lines))
@@ -89,7 +90,7 @@ def _rows(source: Source, columns: tuple[str, ...]) -> Iterator[Row]:
 
 
 def _names(header: list[Word], columns: tuple[str, ...]) -> dict[str, int]:
-    """Where each column that is wanted stands."""
+    """The index of each required column in the header."""
     found: dict[str, int] = {}
     for index, word in enumerate(header):
         if word.text in found:

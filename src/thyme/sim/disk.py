@@ -1,7 +1,9 @@
-"""The disk: the simplest propagation. A frame is heard within a range, and disturbs within another.
+"""Unit disk: the simplest propagation model, for tests and for reasoning.
 
-For reasoning and for tests: no probability, no capture. Whoever hears two overlapping frames, one
-within range and the other within the interference range, decodes neither.
+Entry points: `UnitDisk` and `UnitDiskLinkTable`. A frame is decoded within a range and interferes
+within a larger one; there are no probabilities and no capture. A node within range of one frame and
+within the interference range of an overlapping one decodes neither. `link_table` has log-distance
+propagation instead.
 Clause: S2.
 """
 
@@ -17,15 +19,15 @@ from thyme.sim.sets import numbers
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """The two radii."""
+    """The radii of unit-disk propagation."""
 
     range_m: float = 113.0
     interference_m: float = 210.0
-    """Also how far a frame is sensed."""
+    """The interference range; also the range of carrier sense."""
 
 
 class DiskLinks:
-    """What `Links` is for a radio that fades, for one that does not."""
+    """The link table of unit-disk propagation; has the methods of `LinkTable`."""
 
     def __init__(self, disk: Disk, positions: Sequence[tuple[float, float]]) -> None:
         self._disk = disk
@@ -36,16 +38,16 @@ class DiskLinks:
         return len(self._positions)
 
     def position(self, number: int) -> tuple[float, float]:
-        """Where a node is."""
+        """The position of a node."""
         return self._positions[number]
 
     def row(self, number: int) -> Row:
-        """Who hears a node, and whom it disturbs; power falls with distance, if only to compare."""
+        """The reception of a node's frames; its powers only rank receivers by distance."""
         row = self._rows[number]
         if row is None:
             row = self._rows[number] = Row(number)
-            for other, place in enumerate(self._positions):
-                distance_m = math.dist(self._positions[number], place)
+            for other, position in enumerate(self._positions):
+                distance_m = math.dist(self._positions[number], position)
                 if other == number or distance_m > self._disk.interference_m:
                     continue
                 row.power[other] = 1 / max(1.0, distance_m)
@@ -57,39 +59,39 @@ class DiskLinks:
         return row
 
     def move(self, number: int, position: tuple[float, float]) -> None:
-        """Puts a node elsewhere."""
+        """Moves a node."""
         self._positions[number] = position
         self._rows = [None] * len(self._positions)
 
     def clean(self, row: Row, bits: int) -> Clean:
-        """Everybody within range gets a frame on a silent medium."""
+        """The reception without interference: every node within range decodes the frame."""
         return Clean(row.lock)
 
     def contest(
         self, row: Row, others: Sequence[Row], among: int, bits_most: int, bits_least: int = 0
     ) -> tuple[int, int]:
-        """Whoever others disturb gets nothing."""
+        """All receivers under interference lose the frame."""
         return among, 0
 
     def header_contest(
         self, row: Row, other: Row, among: int
     ) -> tuple[int, list[tuple[int, float]]]:
-        """Whoever the other disturbs gets nothing."""
+        """All receivers in reach of the other sender lose the header."""
         return row.lock & other.notice, []
 
     def louder(self, row: Row, other: Row, among: int) -> int:
-        """Who of some receivers that could listen to both is nearer to the first."""
+        """The receivers within range of both senders that are nearer to the first."""
         both = numbers(row.lock & other.lock & among)
         return sum(1 << number for number in both if row.power[number] > other.power[number])
 
     def header_chances(
         self, row: Row, others: Sequence[Row], receivers: int
     ) -> Iterator[tuple[int, float]]:
-        """Nobody is unsure."""
+        """No receiver is uncertain."""
         return iter(())
 
     def payload_chances(
         self, row: Row, chunks: Sequence[tuple[float, list[Row]]], receivers: int
     ) -> Iterator[tuple[int, float]]:
-        """Nobody is unsure."""
+        """No receiver is uncertain."""
         return iter(())

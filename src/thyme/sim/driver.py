@@ -1,8 +1,8 @@
-"""The driver: brings inputs to nodes and carries out their actions, in virtual time.
+"""Driver: delivers inputs to nodes and carries out their actions, in virtual time.
 
-What it does not know is how a message gets from one node to another: a carrier does that, be it an
-ether or a radio. After each input the node's store is committed, and only then are its actions
-carried out, so that nothing is acknowledged that could be lost.
+Entry point: `Driver.deliver`. A `MessageNetwork` (`IdealNetwork` or `WirelessNetwork`) moves the
+messages between nodes. After each input the driver commits the node's store, and only then carries
+out the node's actions, so that no change is acknowledged before it is stored.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from thyme.storage.store import MemoryStore, Store
 
 
 class Carrier(Protocol):
-    """Whatever takes messages from node to node."""
+    """A network that moves messages between nodes one hop apart."""
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
-        """Takes a message to one node, if it can."""
+        """Sends a message to one node; it may be lost."""
         ...
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
-        """Takes a message to every node in reach, as far as it can."""
+        """Sends a message to every node in range; it may be lost."""
         ...
 
 
 class Member:
-    """A node in the hands of the driver."""
+    """A running node, with its store, clock skew, timers and application."""
 
     __slots__ = ("alive", "commit", "handle", "node_id", "on_told", "skew_us", "timers")
 
@@ -55,7 +55,7 @@ class Member:
     ) -> None:
         self.node_id = node.node_id
         self.handle = node.handle
-        # Called after every input: what is kept in memory alone needs no commit.
+        # Called after every input; a store in memory needs no commit.
         self.commit = None if type(store) is MemoryStore else store.commit
         self.on_told = on_told
         self.skew_us = skew_us
@@ -65,7 +65,7 @@ class Member:
 
 
 class Due:
-    """A timer that will fire, and when, by its node's clock."""
+    """A timer that is set, with its instant by the node's own clock."""
 
     __slots__ = ("at_us", "member", "timer")
 
@@ -76,11 +76,11 @@ class Due:
 
 
 Journal = Callable[[int, NodeId, Input | Action], None]
-"""Told of each input and each action: the instant, the node, and what it was."""
+"""Called with each input and each action: the instant, the node, and the input or action."""
 
 
 class Driver:
-    """Nodes, their clocks and timers, and their applications."""
+    """Runs nodes: their clocks, their timers, and the events for their applications."""
 
     def __init__(self, kernel: Kernel, carrier: Carrier, journal: Journal | None = None) -> None:
         self._kernel = kernel
@@ -99,31 +99,31 @@ class Driver:
     def add(
         self, node: Node, store: Store, on_told: Callable[[Told], None], skew_us: int = 0
     ) -> None:
-        """Brings a node up now; its clock is `skew_us` ahead of the kernel's."""
+        """Starts a node now; its clock is `skew_us` ahead of the kernel's."""
         self._members[node.node_id] = Member(node, store, on_told, skew_us)
         self.feed(node.node_id, Started())
 
     def remove(self, node_id: NodeId) -> None:
-        """Takes a node away, as a crash would: nothing more reaches it or comes from it."""
+        """Stops a node as a crash would: it receives no more inputs, and its timers do not fire."""
         self._members.pop(node_id).alive = False
 
     def leave(self, node_id: NodeId) -> None:
-        """Tells a node that it is about to go; `remove` takes it away."""
+        """Gives a node the input `Leaving`; `remove` stops it later."""
         self.feed(node_id, Leaving())
 
     def ask(self, node_id: NodeId, request: Request) -> None:
-        """The application of a node asks for something, now."""
+        """Submits a request of the node's application, now."""
         self.feed(node_id, Asked(request))
 
     def set_skew(self, node_id: NodeId, skew_us: int) -> None:
-        """Sets a node's clock; timers it has set are due by the new one (S8)."""
+        """Sets a node's clock; pending timers are rescheduled by the new clock (S8)."""
         member = self._members[node_id]
         member.skew_us = skew_us
         for timer, due in list(member.timers.items()):
             self._set_timer(member, timer, due.at_us)
 
     def feed(self, node_id: NodeId, event: Input) -> None:
-        """Brings an input to a node and carries out what it asks for."""
+        """Delivers an input to a node and carries out the actions that the node returns."""
         member = self._members.get(node_id)
         if member is None:
             return
@@ -134,11 +134,11 @@ class Driver:
         if self._journal is not None:
             for entry in (event, *actions):
                 self._journal(now_us, node_id, entry)
-        if actions:  # most inputs ask for nothing
+        if actions:  # most inputs cause no action
             self._carry_out_all(member, actions)
 
     def feed_all(self, node_ids: Iterable[NodeId], event: Input) -> None:
-        """Brings one input to many nodes: what `feed` does for each of them, in less time."""
+        """Delivers one input to many nodes: the same as `deliver` for each of them, but faster."""
         if self._journal is not None:
             for node_id in node_ids:
                 self.feed(node_id, event)
@@ -187,8 +187,8 @@ class Driver:
             self.feed(member.node_id, TimerFired(timer))
 
     def _tell(self) -> None:
-        """Tells the applications, one thing after the other: what they ask for meanwhile is
-        carried out at once, but what comes of it waits its turn."""
+        """Passes the pending events to the applications, in order. A request that an application
+        makes meanwhile is handled at once; the events that it causes are queued."""
         if self._telling:
             return
         self._telling = True

@@ -1,9 +1,11 @@
-"""Energy: what a node's radio and work cost, in joules and as a share of its battery.
+"""Energy: computes the energy that a node spends, in joules and as a share of its battery.
 
-The radio draws a power in each of its states; operations cost what was measured on phones; the rest
-of the device draws a constant power. Drivers keep counters of microseconds and hand them to an
-`EnergyMeter`.
-Clauses: S9, C20. Sources: F Table 7 and 10.3.3; V Tables 5.1 and 5.3, and 5.4.2.
+Entry point: `EnergyMeter`. The radio draws a power that depends on its state; each operation costs
+the energy that was measured on phones; the rest of the device draws a constant power.
+`thyme.sim.results.measurements` counts the times and operations; `thyme.sim.results.phones` has the
+figures of real phones.
+Clauses: S9, C20. Sources: Thyme (journal article), Table 7 and section 10.3.3; thesis, Tables 5.1
+and 5.3 and section 5.4.2.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ Role = Literal["issue", "route", "process", "maintain"]
 
 
 class EnergyError(InputError):
-    """Powers, costs or counters that cannot be (S9)."""
+    """Powers, costs or times are negative, not finite or contradictory (S9)."""
 
     code = "bad_energy"
 
@@ -29,14 +31,14 @@ def _check_figures(record: msgspec.Struct) -> None:
     for name in record.__struct_fields__:
         value = getattr(record, name)
         if isinstance(value, float | int) and not (math.isfinite(value) and value >= 0):
-            raise EnergyError(f"{name} is 0 or more, not {value}")
+            raise EnergyError(f"{name} must be 0 or more, not {value}")
 
 
 class RadioPower(msgspec.Struct, frozen=True, kw_only=True):
-    """What the radio draws in each state, in watts.
+    """The power of the radio in each state, in watts.
 
-    The default is that of ns-3: 380, 313, 273 and 33 mA at 3 V. The documents measured phones as a
-    whole, not their radios.
+    The default is that of ns-3: 380, 313, 273 and 33 mA at 3 V. The papers measured whole phones,
+    not their radios.
     """
 
     transmit_w: float = 1.14
@@ -48,12 +50,12 @@ class RadioPower(msgspec.Struct, frozen=True, kw_only=True):
         _check_figures(self)
 
     def joules(self, *, tx_us: int, rx_us: int, total_us: int, sleep_us: int = 0) -> float:
-        """The energy of a span of which the radio was busy for a part, and idle for the rest."""
+        """Returns the energy of a time span; the time not listed otherwise counts as idle."""
         idle_us = total_us - tx_us - rx_us - sleep_us
         if min(tx_us, rx_us, sleep_us, idle_us) < 0:
             raise EnergyError(
-                f"{tx_us} µs of sending, {rx_us} of receiving and {sleep_us} of sleep are no parts "
-                f"of {total_us} µs"
+                f"{tx_us} µs of sending, {rx_us} of receiving and {sleep_us} of sleep do not fit "
+                f"into {total_us} µs"
             )
         return (
             tx_us * self.transmit_w
@@ -64,23 +66,23 @@ class RadioPower(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoleCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one operation costs a node by its part in it, in joules above being on."""
+    """The energy of one operation by the role of the node, in joules above standby."""
 
     issue: float = 0.0
-    """To the node that asks for it."""
+    """Cost for the node that issues the operation."""
     route: float = 0.0
-    """To a node that passes it on."""
+    """Cost for a node that forwards the request."""
     process: float = 0.0
-    """To the node that answers it."""
+    """Cost for the node that answers the request."""
     maintain: float = 0.0
-    """To the other nodes of that node's cell."""
+    """Cost for each other node of the answering node's cell."""
 
     def __post_init__(self) -> None:
         _check_figures(self)
 
 
 class OperationCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """What operations cost, each by role."""
+    """The energy of each kind of operation, by role."""
 
     insert: RoleCosts = RoleCosts()
     delete: RoleCosts = RoleCosts()
@@ -89,20 +91,20 @@ class OperationCosts(msgspec.Struct, frozen=True, kw_only=True):
     retrieve: RoleCosts = RoleCosts()
 
     def joules(self, operation: Operation, role: Role) -> float:
-        """The cost of a part in an operation."""
+        """Returns the energy of a role in an operation."""
         costs: RoleCosts = getattr(self, operation)
         joules: float = getattr(costs, role)
         return joules
 
 
 class Phone(msgspec.Struct, frozen=True, kw_only=True):
-    """A device and what it spends."""
+    """A device model: its battery and the energy it spends."""
 
     name: str
     battery_mah: float
     battery_v: float = 3.8
     rest_w: float = 0.0
-    """What everything but the radio and the operations draws while the device is on."""
+    """Power of the device without radio and operations, while it is on."""
     radio: RadioPower = RadioPower()
     operations: OperationCosts = OperationCosts()
 
@@ -113,16 +115,16 @@ class Phone(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def battery_j(self) -> float:
-        """What a full battery holds."""
+        """Energy of a full battery."""
         return self.battery_mah * 3.6 * self.battery_v
 
     def battery_share(self, joules: float) -> float:
-        """An energy as a share of a full battery; 0.01 is one per cent."""
+        """Converts an energy to a share of a full battery; 0.01 is one per cent."""
         return joules / self.battery_j
 
 
 class EnergyMeter:
-    """Adds up what one node spends while it is on."""
+    """Adds up the energy that one node spends while it is on."""
 
     __slots__ = ("_phone", "operations_j", "rx_us", "sleep_us", "total_us", "tx_us")
 
@@ -135,30 +137,30 @@ class EnergyMeter:
         self.operations_j = 0.0
 
     def add(self, *, tx_us: int, rx_us: int, total_us: int, sleep_us: int = 0) -> None:
-        """Counts a span of time in which the node was on."""
+        """Adds a span of time in which the node was on."""
         self.tx_us += tx_us
         self.rx_us += rx_us
         self.sleep_us += sleep_us
         self.total_us += total_us
 
     def count(self, operation: Operation, role: Role, times: int = 1) -> None:
-        """Counts a node's part in operations."""
+        """Adds operations in which the node had a role."""
         self.operations_j += times * self._phone.operations.joules(operation, role)
 
     @property
     def radio_j(self) -> float:
-        """What the radio has spent."""
+        """Energy that the radio has spent."""
         return self._phone.radio.joules(
             tx_us=self.tx_us, rx_us=self.rx_us, total_us=self.total_us, sleep_us=self.sleep_us
         )
 
     @property
     def joules(self) -> float:
-        """What the node has spent."""
+        """Energy that the node has spent."""
         rest_j = self._phone.rest_w * self.total_us / 1e6
         return self.radio_j + rest_j + self.operations_j
 
     @property
     def battery_share(self) -> float:
-        """What the node has spent as a share of a full battery."""
+        """Energy that the node has spent, as a share of a full battery."""
         return self._phone.battery_share(self.joules)

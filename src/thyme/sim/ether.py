@@ -1,9 +1,9 @@
-"""The ether: many nodes, no radio. Every node reaches every other, perfectly or with trouble; or
-those only that hear it, if somebody says who they are.
+"""Ideal network: a simulated network without a radio, deterministic from a seed.
 
-The smallest world there is, in virtual time and deterministic from a seed. Multi-node stories are
-told in it, and a world of one lives in it, paced by a real clock (`thyme.app.pacing`). Messages
-cross it as bytes, as they would cross a network.
+Entry point: `IdealNetwork`. Every node reaches every other node, or, with `in_range`, its
+neighbours only. `LinkConditions` add loss, duplicates and delay; `NetworkFaults` add the faults of
+a schedule. Messages are encoded and decoded, as on a real network. Tests with several nodes use it,
+and so does the public API for a local world.
 Clauses: M12, S8.
 """
 
@@ -28,13 +28,13 @@ from thyme.wire import decode, encode
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to messages on their way; the default is a perfect ether."""
+    """Loss, duplication and delay of messages; the default is a perfect network."""
 
     loss: float = 0.0
     duplication: float = 0.0
     delay_us_min: int = 1_000
     delay_us_max: int = 1_000
-    """Delays drawn from a range let messages overtake each other."""
+    """Delays are drawn uniformly from this range, so messages may overtake each other."""
 
 
 PERFECT = Conditions()
@@ -42,7 +42,7 @@ PERFECT = Conditions()
 
 @dataclass(slots=True)
 class Traffic:
-    """What crossed the ether."""
+    """Counts of the messages sent over an ideal network."""
 
     messages: int = 0
     bytes: int = 0
@@ -51,7 +51,7 @@ class Traffic:
 
 
 class Ether:
-    """Nodes, their clock, and the messages between them."""
+    """Nodes, their clock, and the messages between them, without a radio."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Ether:
         journal: Journal | None = None,
         hears: Callable[[NodeId, NodeId], bool] | None = None,
     ) -> None:
-        """With `hears`, which says whether a sender is heard by somebody, a node is also told of a
-        message to one node that did not arrive, as a MAC would tell it."""
+        """`in_range(sender, receiver)` limits which nodes receive a sender. If it is given, a
+        sender also gets `SendFailed` for each lost unicast, as from a MAC."""
         self.conditions = conditions
         self._hears = hears
         self.traffic = Traffic()
@@ -75,25 +75,25 @@ class Ether:
 
     @property
     def now_us(self) -> int:
-        """What time it is."""
+        """The current instant."""
         return self.kernel.now_us
 
     def add(
         self, node: Node, store: Store, on_told: Callable[[Told], None], *, skew_us: int = 0
     ) -> None:
-        """Brings a node up now; its clock is `skew_us` ahead of the ether's."""
+        """Starts a node now; its clock is `skew_us` ahead of the network's."""
         self._driver.add(node, store, on_told, skew_us)
 
     def remove(self, node_id: NodeId) -> None:
-        """Takes a node away, as a crash would."""
+        """Stops a node, as a crash would."""
         self._driver.remove(node_id)
 
     def ask(self, node_id: NodeId, request: Request) -> None:
-        """The application of a node asks for something, now."""
+        """Submits a request of the node's application, now."""
         self._driver.ask(node_id, request)
 
     def leave(self, node_id: NodeId) -> None:
-        """Tells a node that it is about to go (S7)."""
+        """Gives a node the input `Leaving` (S7)."""
         self._driver.leave(node_id)
 
     def set_skew(self, node_id: NodeId, skew_us: int) -> None:
@@ -101,37 +101,37 @@ class Ether:
         self._driver.set_skew(node_id, skew_us)
 
     def move(self, node_id: NodeId, place: tuple[float, float]) -> None:
-        """Tells a node that it is at another place (D20); who hears whom is not asked here."""
+        """Gives a node its new position (D20); this does not change the nodes in range."""
         self._driver.feed(node_id, Moved(place))
 
     def partition(self, *groups: Iterable[NodeId]) -> None:
-        """From now on only nodes of the same group hear each other; the unnamed form a last one."""
+        """Starts a partition: messages pass only within a group; nodes not named form one more."""
         self.trouble.partition(*groups)
 
     def heal(self) -> None:
-        """Ends partition, loss and duplicates, as far as they are not of a schedule of faults."""
+        """Ends the partition and resets the conditions; faults of a schedule go on."""
         self.trouble.heal()
         self.conditions = PERFECT
 
     def next_us(self) -> int | None:
-        """The instant of the next thing that will happen."""
+        """The instant of the next event; None if none is scheduled."""
         return self.kernel.next_us()
 
     def run(self, until_us: int) -> None:
-        """Lets everything up to an instant happen."""
+        """Runs all events up to and including an instant."""
         self.kernel.run(until_us)
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
-        """Takes a message to one node, if the conditions let it."""
-        hears = self._hears
-        in_reach = hears is None or hears(sender, to)
-        arrives = in_reach and self._carry(sender, to, message, encode(message))
-        if not arrives and hears is not None:
-            # Not at once: the node may be in the middle of what made it send.
+        """Sends a message to one node, subject to conditions and faults."""
+        check = self._hears
+        reachable = check is None or check(sender, to)
+        arrives = reachable and self._carry(sender, to, message, encode(message))
+        if not arrives and check is not None:
+            # As an event of its own: the node may still be handling the input that made it send.
             self.kernel.at(self.now_us, self._fail, (sender, SendFailed(to, message)))
 
     def _carry(self, sender: NodeId, to: NodeId, message: Message, packet: bytes) -> bool:
-        """Whether at least one copy will arrive."""
+        """Sends a message to one receiver; returns whether at least one copy will arrive."""
         self.traffic.messages += 1
         self.traffic.bytes += len(packet)
         self.traffic.by_type[type(message).__name__] += 1
@@ -147,14 +147,14 @@ class Ether:
                 self.traffic.lost += 1
                 continue
             delay_us = self._rng.randint(conditions.delay_us_min, conditions.delay_us_max)
-            for more_us in AT_ONCE if trouble.calm else trouble.delays_us(to):
+            for extra_us in AT_ONCE if trouble.calm else trouble.delays_us(to):
                 event = (to, Received(sender, decode(packet)))
-                self.kernel.at(self.now_us + delay_us + more_us, self._deliver, event)
+                self.kernel.at(self.now_us + delay_us + extra_us, self._deliver, event)
                 arrives = True
         return arrives
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
-        """Takes a message to everybody else who is in reach."""
+        """Sends a message to every other node in range."""
         packet = encode(message)
         for other in list(self._driver):
             if other != sender and (self._hears is None or self._hears(sender, other)):

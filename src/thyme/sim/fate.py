@@ -1,7 +1,8 @@
-"""Fate: carries a schedule of faults out, in an ether or a wireless world alike.
+"""Fault injector: applies a fault schedule to the devices and messages of a simulated network.
 
-Instants of the schedule count from the start of the world. Whether a schedule can happen is checked
-when it is made (`thyme.sim.faults.merge`); that its nodes are up when it says so is checked here.
+Entry point: `FaultInjector`. Works with the ideal and with the wireless network. Instants of the
+schedule count from the start of the network. `thyme.sim.faults.schedule.make_schedule` checks
+whether a schedule is possible; `thyme.sim.faults.devices` checks that the nodes to stop are up.
 Clauses: S7, S8.
 """
 
@@ -29,11 +30,11 @@ from thyme.sim.faults import (
 from thyme.sim.residents import Residents, World
 
 OnFault = Callable[[Fault, bool], None]
-"""Told of each fault as it begins (True) and, if it lasts for a while, as it ends (False)."""
+"""Called for each fault when it begins (True), and for each timed fault when it ends (False)."""
 
 
 class Fate:
-    """What will go wrong in a world."""
+    """Schedules the faults of a run in the kernel and applies them."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Fate:
         self._trouble = world.trouble
         self._on_fault = on_fault
         self.befell: Counter[str] = Counter()
-        """The faults that have begun, by kind."""
+        """Number of faults that have begun, by kind."""
         for fault in schedule:
             world.kernel.at(world.start_us + fault.at_us, self._befall, fault)
             if isinstance(fault, LossBurst | Duplication | Reordering):

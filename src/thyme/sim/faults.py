@@ -1,9 +1,9 @@
-"""Faults: what goes wrong in a run, and when, as data.
+"""Fault schedules: the faults of a run and their instants, as data.
 
-A schedule is a sequence of faults in order of time. `merge` makes one from parts and refuses what
-cannot happen, such as the restart of a node that is up; `thyme.sim.fate` carries faults out.
-Nodes are numbers; a station that fails is a node that crashes. Schedules can be drawn from a seed
-(`thyme.sim.churn`).
+Entry point: `make_schedule`, which sorts faults by time and rejects impossible schedules, such as
+the restart of a node that is up. `thyme.sim.faults.injector` applies a schedule;
+`thyme.sim.faults.churn` draws crashes and restarts from a seed. Faults refer to nodes by number; a
+failing base station is a node that crashes.
 Clauses: S7, S8.
 """
 
@@ -21,20 +21,20 @@ Nodes = tuple[int, ...]
 
 
 class FaultError(InputError):
-    """A fault that cannot happen, or not when the schedule says so (S7, S8)."""
+    """A fault is impossible, or impossible at its scheduled instant (S7, S8)."""
 
     code = "bad_fault"
 
 
 class Memory(StrEnum):
-    """What a node still knows when it restarts."""
+    """Whether the store of a node survives a crash."""
 
     LOST = "lost"
     KEPT = "kept"
 
 
 class Crash(msgspec.Struct, frozen=True, tag="crash"):
-    """A node falls silent without a word; its memory is lost or kept."""
+    """A node stops without warning; its store is lost or kept."""
 
     at_us: int
     node: int
@@ -42,21 +42,21 @@ class Crash(msgspec.Struct, frozen=True, tag="crash"):
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """A node says goodbye and goes; it may come back by a restart."""
+    """A node leaves gracefully and stops; it may restart later."""
 
     at_us: int
     node: int
 
 
 class Restart(msgspec.Struct, frozen=True, tag="restart"):
-    """A node that crashed or left comes up again."""
+    """A node that crashed or left starts again."""
 
     at_us: int
     node: int
 
 
 class Partition(msgspec.Struct, frozen=True, tag="partition"):
-    """From now on only nodes of the same group hear each other; the unnamed form a last group."""
+    """Only nodes of the same group reach each other; nodes in no group form one more group."""
 
     at_us: int
     groups: tuple[Nodes, ...]
@@ -69,7 +69,7 @@ class Heal(msgspec.Struct, frozen=True, tag="heal"):
 
 
 class LossBurst(msgspec.Struct, frozen=True, tag="loss"):
-    """For a while, each reception fails with a probability, at the nodes named or at all."""
+    """Between two instants, each reception fails with a probability, at all or some nodes."""
 
     start_us: int
     end_us: int
@@ -78,12 +78,12 @@ class LossBurst(msgspec.Struct, frozen=True, tag="loss"):
 
     @property
     def at_us(self) -> int:
-        """When it begins."""
+        """The instant at which the loss begins."""
         return self.start_us
 
 
 class Duplication(msgspec.Struct, frozen=True, tag="duplication"):
-    """For a while, each message arrives twice with a probability, at the nodes named or at all."""
+    """Between two instants, messages arrive twice with a probability, at all or some nodes."""
 
     start_us: int
     end_us: int
@@ -92,12 +92,12 @@ class Duplication(msgspec.Struct, frozen=True, tag="duplication"):
 
     @property
     def at_us(self) -> int:
-        """When it begins."""
+        """The instant at which the duplication begins."""
         return self.start_us
 
 
 class Reordering(msgspec.Struct, frozen=True, tag="reordering"):
-    """For a while, each message is held back with a probability, for up to `delay_us_max`."""
+    """Between two instants, messages are delayed with a probability, by up to `delay_us_max`."""
 
     start_us: int
     end_us: int
@@ -107,12 +107,12 @@ class Reordering(msgspec.Struct, frozen=True, tag="reordering"):
 
     @property
     def at_us(self) -> int:
-        """When it begins."""
+        """The instant at which the reordering begins."""
         return self.start_us
 
 
 class ClockSkew(msgspec.Struct, frozen=True, tag="skew"):
-    """From now on a node's clock is ahead by `skew_us`, or behind if that is negative."""
+    """A node's clock is set ahead by `skew_us`, or back if `skew_us` is negative."""
 
     at_us: int
     node: int
@@ -123,8 +123,8 @@ Window = LossBurst | Duplication | Reordering
 Fault = ClockSkew | Heal | Partition | Leave | Crash | Restart | Window
 Schedule = tuple[Fault, ...]
 
-# Of what happens at one instant, ends come before beginnings: a partition can follow another, and
-# a node that crashes and restarts at once has rebooted.
+# Order of faults at one instant. Ends come before beginnings: a partition can directly follow
+# another one, and a node that crashes and restarts at the same instant has rebooted.
 _RANK: dict[type[object], int] = {
     kind: rank
     for rank, kind in enumerate(
@@ -134,9 +134,10 @@ _RANK: dict[type[object], int] = {
 
 
 def merge(*schedules: Iterable[Fault], nodes: int) -> Schedule:
-    """All faults in order of time, checked as a whole for so many nodes.
+    """Merges faults into one schedule in order of time, and checks it for a number of nodes.
 
-    The order of the parts does not matter: faults of one instant are ordered by kind, then node.
+    The order of the arguments does not matter: faults at the same instant are ordered by kind, then
+    by node.
     """
     merged = tuple(sorted((fault for part in schedules for fault in part), key=_order))
     check = _Check(nodes)
@@ -155,7 +156,7 @@ def _order(fault: Fault) -> tuple[int, int, int, bytes]:
 
 
 class _Check:
-    """The state of the nodes as a schedule goes on, as far as it decides what can happen."""
+    """Checks the faults of a schedule in order, against the node states they lead to."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
@@ -164,9 +165,9 @@ class _Check:
         self._windows: dict[tuple[type[Window], int], Window] = {}
 
     def take(self, fault: Fault) -> None:
-        """Refuses a fault that cannot happen now."""
+        """Raises an error if the next fault is impossible."""
         if fault.at_us < 0:
-            raise FaultError(f"nothing happens before 0 µs: {fault}")
+            raise FaultError(f"a fault cannot begin before 0 µs: {fault}")
         match fault:
             case Crash() | Leave() | Restart():
                 self._up_or_down(fault)
@@ -188,32 +189,34 @@ class _Check:
             del self._down[fault.node]
         else:
             if state is not None:
-                raise FaultError(f"node {fault.node} has {state} before: {fault}")
+                raise FaultError(f"node {fault.node} has already {state}: {fault}")
             self._down[fault.node] = "crashed" if isinstance(fault, Crash) else "left"
 
     def _divide(self, fault: Partition | Heal) -> None:
         partitions = isinstance(fault, Partition)
         if partitions == self._partitioned:
-            state = "already divided" if partitions else "whole"
+            state = "already partitioned" if partitions else "not partitioned"
             raise FaultError(f"the network is {state}: {fault}")
         self._partitioned = partitions
         if isinstance(fault, Partition):
             if not fault.groups or not all(fault.groups):
-                raise FaultError(f"a partition has groups, and a group has nodes: {fault}")
+                raise FaultError(
+                    f"a partition needs at least one group, and each group a node: {fault}"
+                )
             self._known([node for group in fault.groups for node in group], fault)
 
     def _window(self, fault: Window) -> None:
         probability = fault.loss if isinstance(fault, LossBurst) else fault.probability
         if not 0.0 <= probability <= 1.0:
-            raise FaultError(f"a probability is between 0 and 1: {fault}")
+            raise FaultError(f"a probability must be between 0 and 1: {fault}")
         if fault.start_us >= fault.end_us:
-            raise FaultError(f"a window ends after it starts: {fault}")
+            raise FaultError(f"a fault must end after it starts: {fault}")
         if isinstance(fault, Reordering) and fault.delay_us_max <= 0:
-            raise FaultError(f"to be overtaken, a message waits longer than 0 µs: {fault}")
+            raise FaultError(f"the longest delay must be longer than 0 µs: {fault}")
         if fault.nodes is not None:
             self._known(fault.nodes, fault)
             if not fault.nodes:
-                raise FaultError(f"a window for no node: {fault}")
+                raise FaultError(f"the list of nodes is empty; use None for all nodes: {fault}")
         for node in range(self._nodes) if fault.nodes is None else fault.nodes:
             before = self._windows.get((type(fault), node))
             if before is not None and before.end_us > fault.start_us:

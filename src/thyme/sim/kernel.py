@@ -1,8 +1,8 @@
-"""The kernel: what happens next, and what time it is.
+"""Kernel: the discrete-event scheduler of the simulator, with its virtual clock.
 
-Events are functions with one argument. Events of the same instant happen in the order in which
-they were asked for, so a run is the same every time. An event is not taken back; whoever asked for
-it looks, when it comes, whether it still matters.
+Entry points: `Kernel.schedule` and `Kernel.run`. An event is a function with one argument. Events
+of the same instant run in the order in which they were scheduled, so a run is deterministic. A
+scheduled event cannot be cancelled: its function checks when it runs whether it still applies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Event = Callable[[Any], None]
 
 
 class Kernel:
-    """A clock and the events to come."""
+    """A virtual clock and a queue of scheduled events."""
 
     def __init__(self, start_us: int = 0) -> None:
         self.now_us = start_us
@@ -25,15 +25,15 @@ class Kernel:
         self._numbers = count()
 
     def at(self, at_us: int, event: Event, argument: Any = None) -> None:
-        """Asks for an event at an instant, which is now or later."""
+        """Schedules an event for an instant, which must not be in the past."""
         heappush(self._queue, (at_us, next(self._numbers), event, argument))
 
     def next_us(self) -> int | None:
-        """The instant of the next event."""
+        """The instant of the next event; None if none is scheduled."""
         return self._queue[0][0] if self._queue else None
 
     def run(self, until_us: int) -> None:
-        """Lets everything up to an instant happen."""
+        """Runs all events up to and including an instant, and sets the clock to it."""
         queue = self._queue
         events = 0
         while queue and queue[0][0] <= until_us:

@@ -1,10 +1,11 @@
-"""Links: what is known beforehand of every pair of nodes, as sets of nodes in bit masks.
+"""Link table: received power and probability of reception for every pair of nodes.
 
-Nodes are numbered; a set of nodes is an integer with a bit for each. Most receptions are certain
-one way or the other, so the tables keep the certain ones as sets, handled all at once, and list
-only the doubtful ones with their probability. The nodes that receive a sender with at least some
-power are sets too (its levels), so that one comparison of sets tells whom an interferer cannot
-harm and whom it surely does. Rows are made when first needed, and kept exact while nodes move.
+Entry points: `LinkTable.row`, `LinkTable.clear_reception` and `LinkTable.classify_interference`.
+Sets of nodes are bit sets. Most receptions are certain, one way or the other: the table keeps these
+as sets, which are handled at once, and lists the uncertain ones with their probabilities. For each
+power level, a row has the set of the nodes that receive the sender with at least that power; so a
+few set operations classify receivers as decoding, lost or uncertain under interference. Rows are
+made when first needed and are kept exact while nodes move.
 Clauses: S2, S5.
 """
 
@@ -19,16 +20,16 @@ from thyme.sim.sets import numbers
 from thyme.sim.steps import LEVEL_DB, LEVELS, Steps
 
 CELLS_PER_REACH = 4
-"""How finely the place is divided to find who is near."""
+"""The size of the buckets in which nodes are found by position: this many per reach."""
 
 REMEMBERED_MAX = 150
-"""Up to how many nodes it is remembered what each pair of senders does to each other's headers."""
+"""Up to this number of nodes, the effect of each sender on another's header is cached."""
 STEPS_PER_DECADE = 1_000
-"""How finely signal-to-noise ratios are told apart: a hundredth of a decibel."""
+"""The resolution of SINR values: a hundredth of a decibel."""
 
 
 class Links:
-    """The tables for a set of positions."""
+    """Reception of every node's frames at every other node, with log-distance propagation."""
 
     def __init__(self, phy: Phy, positions: Sequence[tuple[float, float]]) -> None:
         self._phy = phy
@@ -47,7 +48,7 @@ class Links:
         self._lock_place = self._stairs.index(self._lock_mw)
         self._sense_place = self._stairs.index(self._sense_mw)
         self._pairs: dict[tuple[int, int], tuple[int, list[tuple[int, float]]]] = {}
-        # What a bit's chance is at each ratio seen so far: a few thousand numbers at most.
+        # Caches by quantised SINR: a few thousand values at most.
         self._header_logs: dict[int, float] = {}
         self._payload_logs: dict[int, float] = {}
         self._rows: list[Row | None] = [None] * len(self._positions)
@@ -61,18 +62,18 @@ class Links:
         return len(self._positions)
 
     def position(self, number: int) -> tuple[float, float]:
-        """Where a node is."""
+        """The position of a node."""
         return self._positions[number]
 
     def row(self, number: int) -> Row:
-        """What a node's frames do to the others."""
+        """The reception of a node's frames at the other nodes."""
         row = self._rows[number]
         if row is None:
             row = self._rows[number] = self._make_row(number)
         return row
 
     def clean(self, row: Row, bits: int) -> Clean:
-        """How a node's frames of about this many bits fare with nobody else on the air."""
+        """The reception of a node's frames of about this many bits without interference."""
         size = bits.bit_length()
         clean = row.clean.get(size)
         if clean is None:
@@ -96,8 +97,8 @@ class Links:
         return clean
 
     def _prospects(self, power_mw: float, size: int) -> tuple[float, float]:
-        """What awaits a receiver that a frame reaches with some power: the header's chance, and
-        the logarithm of a payload bit's chance. What is nearly sure is taken for it."""
+        """The probability of a header and the logarithm of the probability of a payload bit at a
+        received power; values close to certainty are rounded to it."""
         header, (some_mw, sure_mw) = self._steps.header, self._steps.payload(size)
         step = round(STEPS_PER_DECADE * math.log10(power_mw / self._noise_mw))
         chance, log_bit = 1.0, -math.inf
@@ -112,13 +113,14 @@ class Links:
     def contest(
         self, row: Row, others: Sequence[Row], among: int, bits_most: int, bits_least: int = 0
     ) -> tuple[int, int]:
-        """Who of some receivers surely loses a frame to others that are sending at the same time,
-        and for whom it must be worked out; the rest get it in spite of them.
+        """Classifies receivers under interference: those that certainly lose the frame, and those
+        that are uncertain. The other receivers certainly decode it.
 
-        `among` hear at least one of the others, for at least and at most so many bits of payload;
-        no least means that it is the header they are after.
+        `among` are receivers in reach of at least one of the interferers `others`, which overlap
+        the payload by between `bits_min` and `bits_max` bits. `bits_min` of 0 stands for the
+        header.
         """
-        mine = row.levels
+        own = row.levels
         first, *rest = [other.levels for other in others]
         marks = self._steps.marks(bits_most.bit_length(), bits_least.bit_length(), len(others))
         lost = unsure = 0
@@ -129,9 +131,9 @@ class Links:
                     stronger |= levels[level]
             above = among & stronger
             if above != among:
-                here = (among ^ above) & ~mine[immune]
+                here = (among ^ above) & ~own[immune]
                 if here:
-                    bad = here & ~mine[doomed]
+                    bad = here & ~own[doomed]
                     lost |= bad
                     unsure |= here ^ bad
                 if not above:
@@ -142,10 +144,10 @@ class Links:
     def header_contest(
         self, row: Row, other: Row, among: int
     ) -> tuple[int, Iterable[tuple[int, float]]]:
-        """Who of some receivers cannot count on a header while one other is sending; those of them
-        who still have a chance, and which. Others may be named, too.
+        """The receivers for which one other sender makes a header uncertain or lost, and the
+        probabilities of the uncertain ones. Receivers outside `among` may be included.
 
-        Where few nodes stay in place, the same two meet again and again, and are remembered."""
+        In small networks the result is cached for each pair of senders."""
         if len(self._positions) > REMEMBERED_MAX:
             return self._header_contest(row, other, among & other.notice)
         key = row.number, other.number
@@ -161,15 +163,15 @@ class Links:
         return lost | unsure, list(self.header_chances(row, [other], unsure)) if unsure else []
 
     def louder(self, row: Row, other: Row, among: int) -> int:
-        """Who of some receivers that could listen to both hears the first one better."""
-        mine, theirs = row.power, other.power
+        """The receivers that detect both senders and receive `row` with more power than `other`."""
+        own_mw, other_mw = row.power, other.power
         both = numbers(row.lock & other.lock & among)
-        return self._mask([number for number in both if mine[number] > theirs[number]])
+        return self._mask([number for number in both if own_mw[number] > other_mw[number]])
 
     def header_chances(
         self, row: Row, others: Sequence[Row], receivers: int
     ) -> Iterator[tuple[int, float]]:
-        """Receiver by receiver, as its bit: the chance to get a header that others disturb."""
+        """For each receiver, its bit and its probability to decode a header under interference."""
         noise_mw, bits = self._noise_mw, self._phy.header_bits
         while receivers:
             bit = receivers & -receivers
@@ -184,8 +186,8 @@ class Links:
     def payload_chances(
         self, row: Row, chunks: Sequence[tuple[float, list[Row]]], receivers: int
     ) -> Iterator[tuple[int, float]]:
-        """The same for a payload, of which so many bits each are sent while these others are
-        sending."""
+        """For each receiver, its bit and its probability to decode a payload under interference.
+        `chunks` are the bits of each chunk and its interferers."""
         noise_mw, known = self._noise_mw, self._payload_logs
         while receivers:
             bit = receivers & -receivers
@@ -203,7 +205,7 @@ class Links:
             yield bit, math.exp(sum_of_logs)
 
     def _header_log(self, step: int) -> float:
-        """The logarithm of a header bit's chance at a ratio of signal to noise."""
+        """The logarithm of the probability of a header bit at a quantised SINR."""
         log = self._header_logs.get(step)
         if log is None:
             sinr = 10 ** (step / STEPS_PER_DECADE)
@@ -211,7 +213,7 @@ class Links:
         return log
 
     def _payload_log(self, step: int) -> float:
-        """The same for a bit of payload."""
+        """The logarithm of the probability of a payload bit at a quantised SINR."""
         log = self._payload_logs.get(step)
         if log is None:
             log = self._payload_logs[step] = self._phy.log_bit_success(
@@ -220,7 +222,7 @@ class Links:
         return log
 
     def move(self, number: int, position: tuple[float, float]) -> None:
-        """Puts a node elsewhere; only what its neighbours know of it changes."""
+        """Moves a node; updates its entries in the rows of nearby nodes."""
         before, after = self._cell(self._positions[number]), self._cell(position)
         near = set(self._near(before)) | set(self._near(after))
         self._positions[number] = position
@@ -230,9 +232,9 @@ class Links:
         self._rows[number] = None
         self._pairs.clear()
         for other in sorted(near - {number}):
-            known = self._rows[other]
-            if known is not None:
-                self._note(known, number, self._received_mw(position, self._positions[other]))
+            row = self._rows[other]
+            if row is not None:
+                self._note(row, number, self._received_mw(position, self._positions[other]))
 
     def _received_mw(self, here: tuple[float, float], there: tuple[float, float]) -> float:
         dx, dy = here[0] - there[0], here[1] - there[1]
@@ -240,13 +242,13 @@ class Links:
         return self._near_mw * square**self._fading if square > 1.0 else self._near_mw
 
     def _near(self, cell: tuple[int, int]) -> Iterator[int]:
-        """The nodes that may notice a node in a cell."""
+        """The nodes that may be in reach of a node in a bucket."""
         column, line = cell
         for dx, dy in self._around:
             yield from self._cells.get((column + dx, line + dy), ())
 
     def _note(self, row: Row, other: int, power_mw: float) -> None:
-        """Writes down how well another node, which has moved, hears the node of a row."""
+        """Sets the power with which another node, which has moved, receives the node of a row."""
         before_mw = row.power.get(other, 0.0)
         if power_mw < self._notice_mw:
             if not before_mw:
@@ -270,7 +272,7 @@ class Links:
                     clean.place(other, header, log_bit)
 
     def _level(self, power_mw: float) -> int:
-        """The highest level that a power reaches; −1 for none."""
+        """The highest power level that a power reaches; −1 for none."""
         if power_mw < self._notice_mw:
             return -1
         steps = 10 / LEVEL_DB * math.log10(power_mw / self._notice_mw)
@@ -304,28 +306,28 @@ class Links:
         return row
 
     def _fill(self, row: Row) -> None:
-        """Makes the sets of a row from its powers: walks from the strongest to the weakest, and
-        takes a picture at every level."""
+        """Makes the sets of a row from its powers: adds receivers from the strongest to the
+        weakest, and saves the set at every power level."""
         octets = bytearray(len(self._positions) // 8 + 1)
-        pictures: list[int] = []
+        saved: list[int] = []
         steps = self._stairs
         step_mw = steps[0]
         ranked = sorted(((mw, other) for other, mw in row.power.items()), reverse=True)
         for power_mw, number in ranked:
             while power_mw < step_mw:
-                pictures.append(int.from_bytes(octets, "little"))
-                step_mw = steps[len(pictures)]
+                saved.append(int.from_bytes(octets, "little"))
+                step_mw = steps[len(saved)]
             octets[number >> 3] |= 1 << (number & 7)
         row.notice = int.from_bytes(octets, "little")
         row.reach |= row.notice
-        pictures += [row.notice] * (len(steps) - len(pictures))
-        row.levels = [pictures[place] for place in self._level_places]
-        row.levels.append(0)  # nobody reaches the level above the highest
-        row.sense = pictures[self._sense_place]
-        row.lock = pictures[self._lock_place]
+        saved += [row.notice] * (len(steps) - len(saved))
+        row.levels = [saved[index] for index in self._level_places]
+        row.levels.append(0)  # no node reaches the level above the highest
+        row.sense = saved[self._sense_place]
+        row.lock = saved[self._lock_place]
 
     def _mask(self, members: list[int]) -> int:
-        """A set of nodes from its members."""
+        """The bit set of some node numbers."""
         octets = bytearray(len(self._positions) // 8 + 1)
         for number in members:
             octets[number >> 3] |= 1 << (number & 7)
@@ -333,7 +335,7 @@ class Links:
 
 
 def _around(reach: int) -> list[tuple[int, int]]:
-    """The cells, as steps from the middle one, that may hold a node within a reach in cells."""
+    """The offsets of the buckets that may hold a node within a reach, given in buckets."""
     steps = range(-reach - 1, reach + 2)
     return [
         (dx, dy)

@@ -1,8 +1,8 @@
-"""Lives: when devices are up, and what is left of a trace for users whose devices are not.
+"""Availability: when devices are down, and which operations of a trace are therefore not issued.
 
-A user does nothing while its device is down; what it would have done is not done later, and what
-depends on it is not done at all (nobody deletes what was never inserted). So the trace that an
-execution can be held against is known before it is run.
+Entry points: `downtimes`, `feasible_trace`. A user issues no operation while its device is down,
+and not later instead. Operations that depend on a skipped one are skipped as well: an object that
+was never inserted is not deleted. The expected notifications can thus be computed before the run.
 Clauses: S7, S15.
 """
 
@@ -13,11 +13,11 @@ from thyme.traces.operations import Delete, Insert, Operation, Subscribe, Unsubs
 from thyme.traces.trace import Trace
 
 Span = tuple[int, int | None]
-"""From an instant to another, which is the first one outside; None is never."""
+"""The first instant of a down time and the first instant after it; None if it does not end."""
 
 
 def downtimes(schedule: Schedule) -> dict[int, list[Span]]:
-    """When each device is down, for those that ever are."""
+    """Returns the down times of devices by number; devices that are always up are left out."""
     down: dict[int, list[Span]] = {}
     for fault in schedule:
         match fault:
@@ -30,14 +30,17 @@ def downtimes(schedule: Schedule) -> dict[int, list[Span]]:
 
 
 def is_down(spans: list[Span], at_us: int) -> bool:
-    """Whether an instant is in one of the spans; at its first instant a device is down already."""
+    """Whether a device is down at an instant; the first instant of a span counts as down."""
     return any(
         since_us <= at_us and (until_us is None or at_us < until_us) for since_us, until_us in spans
     )
 
 
 def lived(trace: Trace, schedule: Schedule, origin_us: int) -> Trace:
-    """What users do whose devices go by a schedule; operations begin at `origin_us` of the run."""
+    """Removes the operations that users cannot issue because their devices are down.
+
+    Operations begin at `origin_us` of the run.
+    """
     down = downtimes(schedule)
     if not down:
         return trace

@@ -1,9 +1,10 @@
-"""The MAC: how nodes take turns on the medium (802.11 DCF).
+"""MAC: access to the medium by the 802.11 distributed coordination function (DCF).
 
-A node with a frame waits until the medium has been idle for a while, plus a random number of slots
-that it counts down only while the medium is idle; it acknowledges what was sent to it, and sends
-again, ever more patiently, what was not acknowledged. The count is not kept slot by slot: it is
-worked out when the medium's state changes for a node that is waiting.
+Entry points: `Dcf.send` and `Dcf.set_power`. A station with a frame waits for DIFS and a random
+back-off, which counts down only while the medium is idle. Receivers acknowledge unicast frames; a
+sender without an acknowledgement sends again with a larger contention window. There is no event per
+slot: the countdown is computed when the medium becomes busy or idle for a waiting station. `medium`
+decides about reception, `station` holds the state of each station.
 Clauses: S1, S4.
 """
 
@@ -26,7 +27,7 @@ OnDone = Callable[[Frame, str], None]
 
 
 class Dcf:
-    """The MACs of all nodes on one medium."""
+    """The MACs of all stations on one medium."""
 
     def __init__(
         self,
@@ -53,15 +54,15 @@ class Dcf:
         self._window_min = phy.window_min if config.window_min is None else config.window_min
         self._stations = [Station(number, self._window_min) for number in range(size)]
         self._reservations: deque[tuple[int, int]] = deque()
-        """Until when the medium is reserved, and who heard so."""
+        """NAV entries: the end of a reservation, and the stations that decoded it (bit set)."""
         self._receptions: deque[Air] = deque()
-        """The last frames to end."""
+        """The transmissions that ended within the last EIFS."""
         self._counting = 0
-        """The nodes that count slots, or would if the medium were idle."""
+        """The stations in back-off, counting down or frozen, as a bit set."""
         self.tally = Tally(phy.duration_us)
 
     def send(self, source: int, to: int, payload_bytes: int, token: object) -> None:
-        """Queues a frame; `on_done` says how it ended: sent, exceeded, full or stale."""
+        """Queues a frame; `on_done` gets its outcome: sent, exceeded, full, stale or off."""
         station = self._stations[source]
         frame = Frame(station, to, payload_bytes, self._kernel.now_us, token)
         queue = station.queue
@@ -73,7 +74,7 @@ class Dcf:
             self._contend(station)
 
     def switch(self, number: int, *, on: bool) -> None:
-        """Switches a node's radio on or off; what it had queued is lost with the latter."""
+        """Switches a node's radio on or off; switching it off drops its queued frames."""
         bit = 1 << number
         if on:
             self._medium.off &= ~bit
@@ -87,15 +88,15 @@ class Dcf:
         for frame in lost:
             self._on_done(frame, "off")
 
-    # Waiting for a turn
+    # Back-off
 
     def _contend(self, station: Station) -> None:
-        """A frame is there where none was: finds out when it may be sent."""
+        """Starts the access procedure for the first frame in an empty queue."""
         now_us = self._kernel.now_us
         bit = station.bit
         if self._counting & bit:
             if station.count_from_us is None:
-                return  # the medium is busy; the count goes on when it is idle
+                return  # the medium is busy; the countdown resumes when it is idle
             ends_us = station.count_from_us + station.slots * self._slot_us
             if ends_us > now_us:
                 self._take_turn(station, ends_us)
@@ -119,20 +120,20 @@ class Dcf:
         return int(self._random() * (station.window + 1))
 
     def _reserved_until_us(self, bit: int) -> int:
-        """How long others may keep the medium, as a node has heard (the NAV)."""
+        """The end of the reservation that a station has decoded (its NAV); 0 for none."""
         reservations = self._reservations
         now_us = self._kernel.now_us
         while reservations and reservations[0][0] <= now_us:
             reservations.popleft()
         latest_us = 0
-        for until_us, heard in reservations:
-            if until_us > latest_us and heard & bit:
+        for until_us, stations in reservations:
+            if until_us > latest_us and stations & bit:
                 latest_us = until_us
         return latest_us if latest_us > now_us else 0
 
     def _wary_until_us(self, bit: int) -> int:
-        """How long a node whose last frame was garbled leaves the medium to others, who may have
-        understood it and be about to answer (EIFS)."""
+        """The end of the EIFS of a station whose last received frame could not be decoded; 0 if
+        it was decoded. Another station may have decoded it and may be about to answer."""
         for air in reversed(self._receptions):
             if (air.locked | air.maybe) & bit and self._medium.listened(air, bit):
                 return 0 if air.got & bit else air.end_us + self._eifs_us
@@ -144,8 +145,8 @@ class Dcf:
         self._kernel.at(at_us, self._on_turn, (station, turn))
 
     def _freeze(self, waiting: int) -> None:
-        """A frame starts: those who sense it stop counting, except those who are so close to their
-        turn that they cannot know of it yet."""
+        """Freezes the back-off of stations that sense a new frame, except of those that will send
+        before they can detect it."""
         now_us = self._kernel.now_us
         slot_us, blind_us = self._slot_us, now_us + self._detect_us
         while waiting:
@@ -160,13 +161,13 @@ class Dcf:
             if passed > 0:
                 station.slots = station.slots - passed if passed < station.slots else 0
             if not station.slots and not station.queue:
-                self._counting ^= bit  # it had nothing to send, and waited long enough
+                self._counting ^= bit  # the queue is empty and the back-off is over
             station.count_from_us = None
             station.asks_at_us = None
             station.turn += 1
 
     def _thaw(self, air: Air) -> None:
-        """A frame has ended: those for whom the medium is idle now count on."""
+        """Resumes the back-off of stations for which the medium is idle after a frame."""
         now_us, receptions = self._kernel.now_us, self._receptions
         oldest_us = now_us - self._eifs_us
         while receptions and receptions[0].end_us < oldest_us:
@@ -190,7 +191,7 @@ class Dcf:
             self._kernel.at(turns[-1][0], self._on_turns, turns)
 
     def _idle_from_us(self, air: Air, bit: int) -> int:
-        """From when on a node may count after a frame that has just ended."""
+        """The instant from which a station counts down after a frame that has just ended."""
         from_us = now_us = self._kernel.now_us
         if self._reservations:
             from_us = max(from_us, self._reserved_until_us(bit))
@@ -202,8 +203,8 @@ class Dcf:
         return max(from_us, self._wary_until_us(bit))
 
     def _on_turns(self, turns: list[tuple[int, int, Station, int]]) -> None:
-        """The first of the stations that began to count together have come to the end. Mostly one
-        of them sends, and the others stop counting; so they share an event."""
+        """Ends the back-off of the first stations of a group that resumed together. The group
+        shares an event, because usually one station sends and the others freeze."""
         now_us = self._kernel.now_us
         while turns and turns[-1][0] <= now_us:
             _, _, station, turn = turns.pop()
@@ -215,7 +216,7 @@ class Dcf:
             self._kernel.at(turns[-1][0], self._on_turns, turns)
 
     def _count(self, station: Station, from_us: int) -> None:
-        """Starts to count down; with a frame waiting, its turn comes at the end."""
+        """Starts the countdown; with a frame in the queue, schedules its transmission."""
         if self._receptions:
             wary_us = self._wary_until_us(station.bit)
             if wary_us > from_us:
@@ -225,7 +226,7 @@ class Dcf:
             self._take_turn(station, from_us + station.slots * self._slot_us)
 
     def _back_off(self, station: Station, from_us: int) -> None:
-        """After a transmission: a new random wait, with or without a next frame."""
+        """Draws a new back-off after a transmission, whether or not a frame is waiting."""
         station.sending = False
         station.slots = int(self._random() * (station.window + 1))
         station.asks_at_us = None
@@ -235,10 +236,10 @@ class Dcf:
         else:
             self._count(station, from_us)
 
-    # On the air
+    # Transmissions
 
     def _on_turn(self, argument: tuple[Station, int]) -> None:
-        """A station's count has ended, if nothing came before: it sends."""
+        """Sends a station's first frame at the end of its back-off, unless the event is stale."""
         station, turn = argument
         if turn != station.turn or station.asks_at_us is None:
             return
@@ -266,7 +267,7 @@ class Dcf:
         self._put_on_air(frame.station.number, frame.bytes, "unicast", frame, self._on_data_end)
 
     def _on_rts_end(self, air: Air) -> None:
-        """The medium was asked for: the receiver grants it, if it understood and hears nobody."""
+        """Ends an RTS: the receiver answers with a CTS if it decoded it and its NAV is 0."""
         frame, decoded = self._taken_off(air)
         rest_us = 3 * self._sifs_us + self._phy.duration_us(CTS_BYTES) + self._rest_us(frame)
         self._reserve(rest_us, decoded & ~(1 << frame.to))
@@ -294,22 +295,22 @@ class Dcf:
             self._on_silence(station)
 
     def _rest_us(self, frame: Frame) -> int:
-        """How long a frame and its acknowledgement are on the air."""
+        """The air time of a frame and of its acknowledgement."""
         return self._phy.duration_us(frame.bytes) + self._ack_us
 
     def _taken_off(self, air: Air) -> tuple[Frame, int]:
-        """Ends a frame on the air; returns what it was about and who decoded it."""
+        """Ends a transmission; returns its frame and the stations that decoded it."""
         decoded = self._medium.end(air)
         self.tally.heard(air.locked | air.maybe & air.clean.likely, air.end_us - air.start_us)
         frame: Frame = air.payload
         return frame, decoded
 
     def _reserve(self, for_us: int, heard: int) -> None:
-        """Those who decoded a frame leave the medium to the answers it calls for (NAV)."""
+        """Sets the NAV of the stations that decoded a frame."""
         self._reservations.append((self._kernel.now_us + for_us, heard))
 
     def _fresh_frame(self, station: Station) -> Frame | None:
-        """The first frame in the queue that is not too old."""
+        """The first frame in the queue that is not stale; drops the stale ones before it."""
         oldest_us = self._kernel.now_us - self._config.lifetime_us
         while station.queue and station.queue[0].queued_us < oldest_us:
             self._on_done(station.queue.popleft(), "stale")
@@ -329,7 +330,7 @@ class Dcf:
         self._kernel.at(air.end_us, on_end, air)
 
     def _on_header_end(self, air: Air) -> None:
-        """Those who lost the header, and sense nothing else, count on."""
+        """Resumes the back-off of stations that lost the header and sense no other frame."""
         for number in numbers(self._medium.end_header(air) & self._counting):
             station = self._stations[number]
             if station.count_from_us is None:
@@ -368,7 +369,7 @@ class Dcf:
             self._on_silence(station)
 
     def _on_silence(self, station: Station) -> None:
-        """No acknowledgement: again, with a wider window, or never."""
+        """Handles a missing CTS or ACK: sends again with a larger window, or gives the frame up."""
         if station.off:
             return
         self._widen(station)
@@ -378,8 +379,9 @@ class Dcf:
             self._back_off(station, self._kernel.now_us + self._difs_us)
 
     def _widen(self, station: Station) -> None:
-        """The failures that widen the window are the station's, not one frame's: it stays wide when
-        a frame is given up, until something gets through or the next one fails, too."""
+        """Grows the contention window after a failure. Failures count for the station, not for one
+        frame: when a frame is given up, the window keeps its size until a frame succeeds or the
+        next one fails, too."""
         config = self._config
         if station.failures < config.transmissions_max:
             station.failures += 1

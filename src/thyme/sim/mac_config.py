@@ -1,4 +1,8 @@
-"""The parameters of the MAC. Clause: S4."""
+"""MAC configuration: the parameters of the DCF.
+
+A module of its own because mypyc does not compile msgspec records; `mac` uses it.
+Clause: S4.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,14 @@ import msgspec
 
 
 class MacConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of the DCF."""
+    """Parameters of the DCF (802.11 distributed coordination function)."""
 
     window_min: int | None = None
-    """None: what the standard says."""
+    """The minimum contention window; None: that of the 802.11 mode."""
     window_max: int = 1023
     transmissions_max: int = 7
     queue_max: int = 100
     lifetime_us: int = 500_000
-    """How long a frame may wait in the queue."""
+    """The maximum time of a frame in the queue."""
     rts_over_bytes: int = 1_500
-    """A longer frame to one node is sent only after the medium was asked for and granted."""
+    """A longer unicast frame is sent with RTS/CTS."""

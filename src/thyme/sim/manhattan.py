@@ -1,8 +1,9 @@
-"""Streets: the Manhattan grid, where nodes walk along streets and turn at crossings.
+"""Manhattan grid: a mobility model in which nodes walk along streets and turn at crossings.
 
-Streets run along both axes at equal distances, the rim of the area included. Every few metres a
-node may take up another speed; at a crossing it may turn, and at the end of a street it must.
-This is the model of BonnMotion, which the street scenarios were made with.
+Entry point: `ManhattanGrid.path`. Streets run along both axes at equal distances, the edges of the
+area included. Every few metres a node may change its speed; at a crossing it may turn, and at the
+end of a street it must. This is the model of BonnMotion, as in the street scenarios of the MobUser
+paper. `models` has the other mobility models.
 Clauses: S6, U9.
 """
 
@@ -20,11 +21,11 @@ from thyme.sim.paths import Leg, Point, way
 
 
 class ManhattanGrid(msgspec.Struct, frozen=True, kw_only=True):
-    """A square of streets; the default is the scenario of U9.
+    """A square grid of streets; the default is the scenario of U9.
 
-    Blocks are at least `block_m` long: the side is divided into as many as fit, so 450 m make 22
-    blocks of 20.45 m. The spread of speeds and the distance between changes are BonnMotion's
-    defaults, since the paper names neither.
+    Blocks are at least `block_m` long: the side is divided into as many as fit, so 450 m give 22
+    blocks of 20.45 m. The deviation of speeds and the distance between changes are BonnMotion's
+    defaults, because the paper gives neither.
     """
 
     side_m: float = 450.0
@@ -42,28 +43,31 @@ class ManhattanGrid(msgspec.Struct, frozen=True, kw_only=True):
         check_share(self.turn_probability, "the probability of a turn")
         if not (math.isfinite(self.side_m) and 0 < self.block_m <= self.side_m):
             raise MobilityError(
-                f"blocks are longer than 0 m and fit into the side, not {self.block_m} m in "
+                f"blocks must be longer than 0 m and fit into the side, not {self.block_m} m in "
                 f"{self.side_m} m"
             )
         if not (self.speed_m_s_deviation >= 0 and math.isfinite(self.speed_m_s_deviation)):
-            raise MobilityError(f"speeds spread by 0 m/s or more, not {self.speed_m_s_deviation}")
+            raise MobilityError(
+                f"the deviation of speeds must be 0 m/s or more, not {self.speed_m_s_deviation}"
+            )
         if not 0 < self.speed_change_every_m < math.inf:
             raise MobilityError(
-                f"speeds change after more than 0 m, not {self.speed_change_every_m}"
+                f"the distance between changes of speed must be above 0 m, "
+                f"not {self.speed_change_every_m}"
             )
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are along each side."""
-        # A side of, say, 2.1 m holds 3 blocks of 0.7 m although 2.1 / 0.7 falls short of 3.
+        """The number of blocks along each side."""
+        # For example, 2.1 m hold 3 blocks of 0.7 m, although 2.1 / 0.7 is below 3 as floats.
         return int(self.side_m / self.block_m + 1e-9)
 
     def street_m(self, number: int) -> float:
-        """The coordinate of a street, counted from 0 to `blocks`."""
+        """The coordinate of a street; streets are numbered from 0 to `blocks`."""
         return self.side_m if number == self.blocks else number * (self.side_m / self.blocks)
 
     def path(self, rng: Random, until_us: int, start: Point | None = None) -> Iterator[Leg]:
-        """Ways along streets. A leg ends where the node turns or takes up another speed."""
+        """Legs along streets; a leg ends where the node turns or changes its speed."""
         walker = _Walker(self, rng, start)
         now_us, here = 0, walker.place
         while now_us < until_us:
@@ -76,13 +80,13 @@ class ManhattanGrid(msgspec.Struct, frozen=True, kw_only=True):
                 now_us, here = leg.end_us, leg.end
 
     def speed(self, rng: Random) -> float:
-        """A speed drawn for a node."""
+        """A random speed of a node."""
         drawn = rng.normalvariate(self.speed_m_s_mean, self.speed_m_s_deviation)
         return max(self.speed_m_s_min, drawn)
 
 
 class _Walker:
-    """A node in the streets: on which one, how far along, and towards which crossing."""
+    """A node on a street: its street, its position along it, and its next crossing."""
 
     def __init__(self, grid: ManhattanGrid, rng: Random, start: Point | None) -> None:
         self._grid = grid
@@ -97,12 +101,12 @@ class _Walker:
 
     @property
     def place(self) -> Point:
-        """Where the node is."""
+        """The position of the node."""
         street_m = self._grid.street_m(self._street)
         return (self._along_m, street_m) if self._axis == 0 else (street_m, self._along_m)
 
     def step(self) -> bool:
-        """Goes on to the next crossing or change of speed; says whether a leg ends there."""
+        """Moves to the next crossing or change of speed; returns whether a leg ends there."""
         crossing_m = self._grid.street_m(self._crossing)
         to_crossing_m = abs(crossing_m - self._along_m)
         if self._to_change_m < to_crossing_m:
@@ -120,7 +124,7 @@ class _Walker:
         return True
 
     def _cross(self) -> bool:
-        """Turns at a crossing, or goes straight on."""
+        """Turns at a crossing or goes straight on; returns whether a leg ends there."""
         at_the_end = not 0 <= self._crossing + self._step <= self._grid.blocks
         if not at_the_end and self._rng.random() >= self._grid.turn_probability:
             self._crossing += self._step
@@ -133,7 +137,7 @@ class _Walker:
         return True
 
     def _somewhere(self) -> tuple[int, int, float]:
-        """A place drawn uniformly from all streets: the axis, the street, and how far along."""
+        """A random position, uniform over all streets: axis, street, coordinate along it."""
         rng, grid = self._rng, self._grid
         return rng.randrange(2), rng.randrange(grid.blocks + 1), rng.uniform(0.0, grid.side_m)
 
@@ -145,7 +149,7 @@ class _Walker:
 
 
 def _find(grid: ManhattanGrid, start: Point) -> tuple[int, int, float]:
-    """The street of a place: its axis, its number, and how far along the place is."""
+    """The street of a position: axis, street, coordinate along it."""
     for axis, (along_m, across_m) in enumerate((start, start[::-1])):
         if 0 <= along_m <= grid.side_m and 0 <= across_m <= grid.side_m:
             street = round(across_m / (grid.side_m / grid.blocks))

@@ -1,8 +1,8 @@
-"""Measurements: what a run in the wireless world cost, by message type and by node.
+"""Measurements: traffic and energy of a run in the wireless network, by message type and by node.
 
-The world keeps a `Ledger` as it goes, a few additions per message; `measured` makes one record of
-it and of the radio's own counters (`thyme.sim.tally`). What the operations came to (success,
-latency, recall) is worked out elsewhere, from what the applications were told.
+Entry points: `TrafficRecorder`, which the network updates with every message, and
+`build_measurements`, which combines it with the counters of the radio (`thyme.sim.radio.counters`).
+Success, latency and recall are computed by `thyme.sim.results.summary`.
 Clauses: S9, S14.
 """
 
@@ -25,7 +25,7 @@ OPERATIONS: dict[type[object], Operation] = {
     Unsubscribe: "unsubscribe",
     Retrieve: "retrieve",
 }
-"""The requests that have a price in the documents."""
+"""The requests whose energy cost the papers give."""
 
 
 CONTROL = frozenset({"RouteUpdate", "CellBeacon"})
@@ -33,16 +33,18 @@ CONTROL = frozenset({"RouteUpdate", "CellBeacon"})
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Messages and their bytes: sent, that is handed to the radio, and heard, that is brought to
-    a node. One hop each: a message passed on by three nodes is sent four times, and forwarded
-    three times."""
+    """Numbers of messages and bytes sent, received and forwarded, each hop counted.
+
+    A message is sent when it is handed to the radio, and heard when it reaches a node. A message
+    that three nodes forward is sent four times and forwarded three times.
+    """
 
     sent: int = 0
     sent_bytes: int = 0
     heard: int = 0
     heard_bytes: int = 0
     forwarded: int = 0
-    """Those of the sent that a node passed on for another."""
+    """The sent messages that a node forwarded for another node."""
     forwarded_bytes: int = 0
 
     def __add__(self, other: Load) -> Load:
@@ -57,7 +59,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """How evenly something is spread over the nodes; a Gini of 0 is perfectly even."""
+    """The distribution of a quantity over the nodes; a Gini coefficient of 0 is perfectly even."""
 
     max: float
     mean: float
@@ -65,7 +67,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node spent, and on what."""
+    """The energy that a node spent, and the times its radio was used."""
 
     on_us: int
     sending_us: int
@@ -73,50 +75,50 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
     radio_j: float
     operations_j: float
     joules: float
-    """All of it: radio, operations, and the rest of the device."""
+    """Total energy: radio, operations, and the rest of the device."""
     battery_share: float
 
 
 class NodeMeasures(msgspec.Struct, frozen=True, kw_only=True):
-    """One node's part in a run."""
+    """The measurements of one node."""
 
     node: str
-    """Its identifier in hexadecimal."""
+    """The node id in hexadecimal."""
     loads: dict[str, Load]
-    """By message type."""
+    """Traffic by message type."""
     frames: int
     frame_bytes: int
     retransmissions: int
     dropped: dict[str, int]
-    """Messages that its radio gave up, by cause."""
+    """Messages that the node's radio dropped, by cause."""
     operations: dict[str, int]
-    """What its application asked for, by operation."""
+    """Requests of the node's application, by operation."""
     energy: Energy
 
 
 class Measurements(msgspec.Struct, frozen=True, kw_only=True):
-    """One run (S14). `msgspec.json` writes and reads it."""
+    """The measurements of one run (S14). `msgspec.json` writes and reads this record."""
 
     span_us: int
     phone: str
     frames: int
-    """Frames put on the air, of every kind, repetitions included."""
+    """Transmitted frames of every kind, retransmissions included."""
     frames_by_kind: dict[str, int]
     frame_bytes: int
     retransmissions: int
-    """Frames the MACs sent again for want of an acknowledgement."""
+    """Frames that the MAC retransmitted because no acknowledgement arrived."""
     repeated: int
-    """Frames sent again because a fault kept them from their receiver."""
+    """Frames that were retransmitted because an injected fault lost them."""
     dropped: dict[str, int]
-    """Messages given up, by cause: exceeded (the retry limit), full, stale, off, unknown."""
+    """Dropped messages by cause: exceeded (the retry limit), full, stale, off, unknown."""
     loads: dict[str, Load]
-    """By message type; of a message inside another, both: `Packet/Notify`."""
+    """Traffic by message type; a message inside another has both names: `Packet/Notify`."""
     total: Load
     control: Load
-    """What routings sent to keep themselves up to date."""
+    """Routing control traffic."""
     joules: float
     hot_spot: Spread
-    """Messages per node, sent and heard."""
+    """Distribution of messages sent and received per node."""
     hot_spot_bytes: Spread
     nodes: tuple[NodeMeasures, ...]
 
@@ -129,7 +131,7 @@ def kind_of(message: Message) -> str:
 
 
 class Counts:
-    """What nodes sent and heard of one message type."""
+    """The counters of one message type, by node number."""
 
     __slots__ = ("_heard", "_size", "forwarded", "forwarded_bytes", "sent", "sent_bytes")
 
@@ -142,14 +144,14 @@ class Counts:
         self._heard: dict[int, SetCounter] = {}
 
     def hear(self, nodes: int, size: int) -> None:
-        """A message of some size reached a set of nodes."""
+        """Counts a message of a size that reached a set of nodes (bit set)."""
         counter = self._heard.get(size)
         if counter is None:
             counter = self._heard[size] = SetCounter()
         counter.add(nodes)
 
     def loads(self) -> list[Load]:
-        """By node number."""
+        """Returns the counts by node number."""
         heard, heard_bytes = [0] * self._size, [0] * self._size
         for size, counter in self._heard.items():
             for number, count in enumerate(counter.counts(self._size)):
@@ -167,56 +169,56 @@ class Counts:
 
 
 class Ledger:
-    """The counters of a run."""
+    """Counts messages, drops, requests and up times while a run proceeds."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self.counts: dict[str, Counts] = {}
-        """By message type, in the order in which the types first came up."""
+        """Counters by message type, in the order in which the types were first sent."""
         self.dropped: dict[str, list[int]] = {}
         self.operations: dict[Operation, list[int]] = {}
         self.repeated = 0
         self._on_us = [0] * size
         self.on_since_us: list[int | None] = [None] * size
-        """Since when each device has been on; None for those that are off."""
+        """By node number: since when the device has been on; None if it is off."""
 
     def send(self, number: int, message: Message, kind: str, size: int) -> Counts:
-        """A node hands a message to its radio; returns where it is to be counted when heard."""
+        """Counts a sent message; returns the counters in which its receipt is to be counted."""
         counts = self.counts.get(kind)
         if counts is None:
             counts = self.counts[kind] = Counts(self._size)
         counts.sent[number] += 1
         counts.sent_bytes[number] += size
-        if getattr(message, "hops", 0):  # it has crossed links before
+        if getattr(message, "hops", 0):  # the message was received over a link before
             counts.forwarded[number] += 1
             counts.forwarded_bytes[number] += size
         return counts
 
     def drop(self, number: int, cause: str) -> None:
-        """A node's radio gave a message up."""
+        """Counts a message that the radio of a node dropped."""
         self.dropped.setdefault(cause, [0] * self._size)[number] += 1
 
     def ask(self, number: int, request: Request) -> None:
-        """A node's application asked for something."""
+        """Counts a request of a node's application, if it is an operation."""
         operation = OPERATIONS.get(type(request))
         if operation is not None:
             self.operations.setdefault(operation, [0] * self._size)[number] += 1
 
     def switch(self, number: int, now_us: int, *, on: bool) -> None:
-        """A node's device was switched on or off."""
+        """Records that the device of a node was switched on or off."""
         since_us = self.on_since_us[number]
         if since_us is not None:
             self._on_us[number] += now_us - since_us
         self.on_since_us[number] = now_us if on else None
 
     def on_us(self, number: int, now_us: int) -> int:
-        """How long a node has been on so far."""
+        """Returns how long a node has been on so far."""
         since_us = self.on_since_us[number]
         return self._on_us[number] + (0 if since_us is None else now_us - since_us)
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """How evenly values are spread; of nothing, perfectly."""
+    """Returns maximum, mean and Gini coefficient of values; all 0 if the sum is 0."""
     total = sum(values)
     if not total:
         return Spread(0.0, 0.0, 0.0)
@@ -229,7 +231,7 @@ def spread(values: Sequence[float]) -> Spread:
 def measured(
     ledger: Ledger, radio: Radio, names: Sequence[bytes], phone: Phone, span_us: int, now_us: int
 ) -> Measurements:
-    """All that was counted, as one record."""
+    """Builds the measurements of a run from the counters of network and radio."""
     by_kind = {kind: counts.loads() for kind, counts in sorted(ledger.counts.items())}
     nodes = tuple(
         _node_measures(
@@ -296,10 +298,10 @@ def _of_node(
 
 
 def _energy(ledger: Ledger, activity: Activity, number: int, phone: Phone, now_us: int) -> Energy:
-    """What a node spent while it was on; off, it spends nothing.
+    """Computes the energy that a node spent while it was on; off, it spends none.
 
-    A frame that was on the air when its sender or receiver was switched off counts in full, even
-    where that is longer than the device was on.
+    A frame in transmission when its sender or receiver was switched off counts in full, even if it
+    is longer than the time the device was on.
     """
     sending_us, receiving_us = activity.sending_us, activity.receiving_us
     on_us = ledger.on_us(number, now_us)

@@ -1,10 +1,11 @@
-"""The medium: frames on the air, and who gets them.
+"""Medium: the transmissions on the air, and the nodes that decode them.
 
-One object per transmission, whatever the number of receivers. When a frame starts, the nodes that
-hear its header lock on to it; when it ends, those of them that decoded its payload have it. Frames
-that overlap disturb each other at the receivers that hear both. A node locked on to one frame is
-deaf to the next (no capture), except that of preambles that start together the strongest wins.
-Who locks on to a frame is drawn only when it ends, unless another one meets it before.
+Entry points: `Medium.start_transmission` and `Medium.end_transmission`. There is one object per
+transmission, whatever the number of receivers. Nodes that decode the header lock on to a frame;
+nodes that also decode its payload receive it. Overlapping frames interfere at the receivers that
+are in reach of both. A node locked on to one frame does not receive the next one (no capture); of
+preambles that start together, the strongest wins. The lock-on draws of a frame are made when it
+ends, unless another frame overlaps it before. `link_table` has the powers and probabilities.
 Clauses: S1, S2, S5.
 """
 
@@ -23,7 +24,7 @@ from thyme.sim.sets import numbers
 
 
 class Air:
-    """A frame on the air."""
+    """One transmission: a frame on the air, and its receivers. Sets of nodes are bit sets."""
 
     __slots__ = (
         "alone", "bits", "clean", "end_us", "got", "locked", "maybe", "others", "payload",
@@ -47,26 +48,26 @@ class Air:
         self.start_us = start_us
         self.end_us = end_us
         self.payload_us = payload_us
-        """When the payload starts."""
+        """The start of the payload."""
         self.bits = bits
         self.payload = payload
-        """Whatever the sender's MAC wants to find again."""
+        """A value of the sender's MAC, returned with the transmission."""
         self.alone = False
-        """Whether no other frame has met it, and who listens is still to be drawn."""
+        """Whether no other frame has overlapped it and its lock-on draws are still to be made."""
         self.locked = 0
-        """The nodes that got the header and listen to the end."""
+        """The nodes that decoded the header and are locked on."""
         self.maybe = 0
-        """Nodes of which nobody has asked yet whether they did; they surely get no more."""
+        """The nodes that may be locked on (not drawn yet), but cannot decode the payload."""
         self.got = 0
-        """The nodes that decoded it, once it has ended."""
+        """The nodes that decoded the frame, once it has ended."""
         self.sense = 0
-        """The nodes that know the medium to be busy, the sender among them."""
+        """The nodes for which this frame makes the medium busy, the sender included."""
         self.others: list[Air] = []
-        """The frames that overlap this one, in time and at some listener."""
+        """The transmissions that overlap this one in time and at some receiver."""
 
 
 class Medium:
-    """All that is on the air."""
+    """The shared radio channel: all transmissions on the air. Sets of nodes are bit sets."""
 
     def __init__(self, phy: Phy, links: Links | DiskLinks, rng: Random) -> None:
         self._phy = phy
@@ -76,17 +77,17 @@ class Medium:
         self._random = rng.random
         self._times: dict[int, tuple[int, int]] = {}
         self.patient = phy.sense_dbm <= phy.lock_dbm
-        """Whether who gets a header does not change who senses the frame: then it may be drawn
-        late, and nobody needs to call `end_header`."""
+        """Whether every node that detects a preamble also senses the frame by its energy. Then
+        lock-on draws may be deferred, and `end_header` need not be called."""
         self._deaf = 0
         self.off = 0
         """The nodes whose radio is switched off."""
         self.busy = 0
-        """The nodes that sense a frame, or are sending one."""
+        """The nodes that sense or send a frame."""
         self.on_air: list[Air] = []
 
     def start(self, source: int, mpdu_bytes: int, now_us: int, payload: Any) -> Air:
-        """Puts a frame on the air."""
+        """Starts a transmission."""
         row = self._links.row(source)
         duration_us, bits = self._times.get(mpdu_bytes) or self._time(mpdu_bytes)
         payload_us = now_us + self._preamble_us
@@ -111,8 +112,8 @@ class Medium:
         return air
 
     def end_header(self, air: Air) -> int:
-        """Whoever heard a frame begin but did not get its header knows no longer of it, if it is
-        too weak to be sensed as such; returns for whom the medium is idle now."""
+        """Ends the header: nodes that lost it no longer sense the frame, if it is too weak for
+        carrier sense. Returns the nodes for which the medium becomes idle."""
         known = air.sense & (air.row.sense | air.locked | 1 << air.source)
         lost, air.sense = air.sense ^ known, known
         self.busy = 0
@@ -121,7 +122,7 @@ class Medium:
         return lost & ~self.busy
 
     def end(self, air: Air) -> int:
-        """Takes a frame off the air; returns the nodes that decoded it."""
+        """Ends a transmission; returns the nodes that decoded it."""
         on_air = self.on_air
         on_air.remove(air)
         self.busy = 0
@@ -134,14 +135,14 @@ class Medium:
         self._deaf &= ~(air.locked | 1 << air.source)
         if self.off:
             air.locked &= ~self.off
-        # Whoever overlapped this frame may still be on the air and must not keep it alive.
+        # Drops the references: an overlapping frame that goes on must not keep this one in memory.
         others, air.others = air.others, []
         if air.locked:
             air.got = self._got_among(air, others)
         return air.got
 
     def listened(self, air: Air, bit: int) -> bool:
-        """Whether a node listened to a frame that has ended."""
+        """Whether a node was locked on to a transmission that has ended."""
         if air.maybe & bit:
             air.maybe ^= bit
             if self._random() < air.clean.chances.get(bit.bit_length() - 1, 0.0):
@@ -149,7 +150,7 @@ class Medium:
         return bool(air.locked & bit)
 
     def _time(self, mpdu_bytes: int) -> tuple[int, int]:
-        """How long a frame of this size is on the air, and how many bits its payload has."""
+        """The air time of a frame of this size, and the bits of its payload; both are cached."""
         phy = self._phy
         duration_us = phy.duration_us(mpdu_bytes)
         bits = round((duration_us - phy.preamble_us - phy.extension_us) * phy.bits_per_us)
@@ -157,35 +158,35 @@ class Medium:
         return duration_us, bits
 
     def _meet(self, air: Air, bit: int) -> None:
-        """Lets a new frame and those on the air disturb each other. Frames too far apart for
-        anybody to hear both do not meet."""
+        """Registers a new transmission and those on the air as interference of each other, where
+        some node is in reach of both."""
         row = air.row
         for other in self.on_air:
-            theirs = other.row
-            if not row.reach & theirs.reach:
+            other_row = other.row
+            if not row.reach & other_row.reach:
                 continue
             if other.alone:
                 other.alone = False
                 self._listen(other)
             if other.locked & bit:
                 other.locked ^= bit
-            if theirs.reach & row.lock:  # its own sender, too, cannot listen
+            if other_row.reach & row.lock:  # the sender of the other frame cannot receive
                 air.others.append(other)
-            if row.notice & theirs.lock:
+            if row.notice & other_row.lock:
                 other.others.append(air)
                 age_us = air.start_us - other.start_us
                 if age_us < self._preamble_us and other.locked:
                     self._disturb_header(other, air, age_us)
 
-    # The header
+    # Header
 
     def _listen(self, air: Air) -> None:
-        """Draws who locks on to a frame that nobody disturbs."""
+        """Draws the nodes that lock on to a frame without interference."""
         air.locked = self._headers(air, ~(self._deaf | self.off))
         self._deaf |= air.locked
 
     def _listen_among(self, air: Air, others: list[Air]) -> None:
-        """Draws who locks on to a frame that starts while others are sending."""
+        """Draws the nodes that lock on to a frame that starts during others."""
         free = air.row.lock & ~(self._deaf | self.off)
         if not free:
             return
@@ -195,8 +196,8 @@ class Medium:
         self._deaf |= air.locked
 
     def _disturb_header(self, other: Air, air: Air, age_us: int) -> None:
-        """A frame starts during the preamble of another: some listeners turn to the stronger one,
-        some lose the header."""
+        """Applies a frame that starts during the preamble of another: some nodes lock on to the
+        stronger one, some lose the header."""
         lost = 0
         if age_us <= self._phy.detect_us:
             lost = self._links.louder(air.row, other.row, other.locked)
@@ -206,7 +207,7 @@ class Medium:
         self._deaf &= ~lost
 
     def _headers(self, air: Air, among: int) -> int:
-        """Draws who gets a frame's header on a silent medium."""
+        """Draws the nodes that decode a frame's header without interference."""
         clean = air.clean
         got = clean.locked & among
         random = self._random
@@ -219,7 +220,8 @@ class Medium:
         return got
 
     def _contest_header(self, row: Row, others: list[Row], among: int) -> tuple[int, int]:
-        """Who cannot count on a header while others are sending, and who of them gets it."""
+        """The nodes for which other frames make a header uncertain, and those of them drawn to
+        decode it."""
         if len(others) == 1:
             lost, chances = self._links.header_contest(row, others[0], among)
         else:
@@ -240,10 +242,10 @@ class Medium:
                 got |= bit
         return lost & among, got
 
-    # The payload
+    # Payload
 
     def _got_alone(self, air: Air) -> int:
-        """Draws who locked on to a frame that nobody met, and who got it."""
+        """Draws lock-on and reception of a frame without interference."""
         clean = air.clean
         locked, got, bits = clean.locked, clean.got, air.bits
         random = self._random
@@ -261,7 +263,7 @@ class Medium:
         return got
 
     def _got_among(self, air: Air, others: list[Air]) -> int:
-        """Draws who of a frame's listeners got it in spite of others."""
+        """Draws the locked-on nodes that decode a frame despite interference."""
         clean = air.clean
         locked = air.locked
         lost = won = 0
@@ -276,7 +278,8 @@ class Medium:
         return got | won
 
     def _contest_payload(self, air: Air, others: list[Air], among: int) -> tuple[int, int]:
-        """Who cannot count on a payload that overlaps others, and who of them gets it."""
+        """The nodes for which other frames make a payload uncertain, and those of them drawn to
+        decode it."""
         touched = most = least = 0
         meeting: list[Air] = []
         for other in others:
@@ -298,7 +301,7 @@ class Medium:
         return round((end_us - start_us) * self._bits_per_us)
 
     def _worked_out(self, air: Air, others: list[Air], receivers: int) -> int:
-        """Draws receiver by receiver, chunk by chunk."""
+        """Draws the reception of uncertain nodes from the SINR in each chunk of the payload."""
         chunks = self._chunks(air, others)
         got = 0
         for bit, chance in self._links.payload_chances(air.row, chunks, receivers):
@@ -307,7 +310,8 @@ class Medium:
         return got
 
     def _chunks(self, air: Air, others: list[Air]) -> list[tuple[float, list[Row]]]:
-        """The stretches of the payload during which the same others are sending."""
+        """The chunks of a payload, in each of which the interferers stay the same: their bits and
+        the interferers' rows."""
         first_us, last_us = air.payload_us, air.end_us - self._extension_us
         cuts = {first_us, last_us}
         for other in others:

@@ -1,9 +1,9 @@
-"""Mobility: how nodes come to move as they do.
+"""Mobility models: random waypoint, areas of interest, constant positions.
 
-A model is a record of settings; its `path` draws a path leg by leg from a generator of its own, so
-a path costs nothing before it is walked, and a longer run begins like a shorter one. The last leg
-may end after the instant asked for. Streets have their own module (`manhattan`), and so has the
-reading of recorded paths (`mobility_files`).
+Entry points: `MobilityModel.path`, `crowd_paths` and `random_positions`. A model is a record of
+settings; `path` draws a path leg by leg from a random generator, so a path costs nothing until it
+is read, and a longer run begins like a shorter one. The last leg may end after `until_us`.
+`manhattan` has the street grid, `movement_files` reads recorded paths.
 Clauses: S6, U9.
 """
 
@@ -43,29 +43,29 @@ __all__ = [
     "random_waypoint",
 ]
 
-# The mobile scenario of F, 9.3.3 and Fig. 15.
+# The mobile scenario of Thyme (journal article), section 9.3.3 and figure 15.
 MOBILE_SHARE = 0.6
 MOVE_PROBABILITY = 0.8
 PAUSE_US = 120 * SECOND_US
 SPEEDS_MAX_M_S = {"stroll": 0.6, "walk": 1.4, "jog": 2.5}
 
 SPEED_M_S_MIN = 0.001
-"""Slower is standing still: such a way would take longer than any run."""
+"""The lowest speed: at a lower one, a leg would take longer than any run."""
 GRAIN_M = 0.001
-"""Nodes are placed on a grid this fine, so that a file with three decimals holds their places."""
+"""The resolution of random positions, so that files with three decimals keep them exactly."""
 
 
 class MobilityError(InputError):
-    """Settings of a mobility model that make no sense (S6)."""
+    """Invalid settings of a mobility model (S6)."""
 
     code = "bad_mobility"
 
 
 class Mobility(Protocol):
-    """A way of moving."""
+    """A model from which the paths of nodes are drawn."""
 
     def path(self, rng: Random, until_us: int, start: Point | None = None) -> Iterator[Leg]:
-        """The legs of one node from instant 0 on, from a given place or one that the model draws.
+        """The legs of one node from instant 0 on; without `start`, the model draws the position.
 
         The last leg ends at `until_us` or later.
         """
@@ -73,21 +73,22 @@ class Mobility(Protocol):
 
 
 class Static(msgspec.Struct, frozen=True):
-    """Nodes that stay where they are."""
+    """Nodes that do not move."""
 
     area: Area
 
     def path(self, rng: Random, until_us: int, start: Point | None = None) -> Iterator[Leg]:
-        """One long pause."""
+        """A path of one pause."""
         yield pause(0, max(1, until_us), start or uniform(rng, self.area))
 
 
 class RandomWaypoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Pause, toss a coin, and either pause again or go straight to a place drawn at random.
+    """Random waypoint: after each pause a node either pauses again or, with `move_probability`,
+    moves straight to a random position.
 
-    Speeds are drawn uniformly for each way. They stay clear of zero: otherwise ever more nodes
-    would be found on endless slow ways, and the mean speed would fall as long as the run lasts.
-    The first pause is a random part of a whole one, so that nodes do not all toss at once.
+    Speeds are drawn uniformly for each leg. The minimum is above zero: otherwise more and more
+    nodes would be on very slow legs, and the mean speed would fall during the run. The first pause
+    is a random part of a full one, so that the nodes' pauses do not end together.
     """
 
     area: Area
@@ -101,10 +102,10 @@ class RandomWaypoint(msgspec.Struct, frozen=True, kw_only=True):
         check_span(self.pause_us, "a pause")
         check_share(self.move_probability, "the probability to move")
         if self.pause_us == 0 and self.move_probability == 0:
-            raise MobilityError("a node that never moves needs pauses to stay in")
+            raise MobilityError("a node that never moves needs pauses: set pause_us above 0")
 
     def path(self, rng: Random, until_us: int, start: Point | None = None) -> Iterator[Leg]:
-        """Pauses and ways by turns."""
+        """Pauses and moves, drawn one by one."""
         here = _inside(start, self.area) if start else uniform(rng, self.area)
         now_us, pause_us = 0, rng.randint(min(1, self.pause_us), self.pause_us)
         while True:
@@ -125,14 +126,14 @@ class RandomWaypoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def random_waypoint(pace: str, area: Area) -> RandomWaypoint:
-    """The mobile nodes of F by their pace: `stroll`, `walk` or `jog` (S6)."""
+    """The mobile nodes of Thyme (journal article), by pace: `stroll`, `walk` or `jog` (S6)."""
     if pace not in SPEEDS_MAX_M_S:
-        raise MobilityError(f"a pace is one of {', '.join(SPEEDS_MAX_M_S)}, not {pace!r}")
+        raise MobilityError(f"pace must be one of {', '.join(SPEEDS_MAX_M_S)}, not {pace!r}")
     return RandomWaypoint(area=area, speed_m_s_max=SPEEDS_MAX_M_S[pace])
 
 
 class Spot(msgspec.Struct, frozen=True, array_like=True):
-    """A rectangle somewhere in the area."""
+    """A rectangle in the area of a run."""
 
     x_m: float
     y_m: float
@@ -140,7 +141,7 @@ class Spot(msgspec.Struct, frozen=True, array_like=True):
     height_m: float
 
     def holds(self, at: Point) -> bool:
-        """Whether a place lies in it, its rim included."""
+        """Whether a position lies in the rectangle, its edges included."""
         return (
             self.x_m <= at[0] <= self.x_m + self.width_m
             and self.y_m <= at[1] <= self.y_m + self.height_m
@@ -148,10 +149,10 @@ class Spot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AreasOfInterest(msgspec.Struct, frozen=True, kw_only=True):
-    """Random waypoint by turns over the whole area and inside one of a node's favourite spots.
+    """Random waypoint alternately over the whole area and inside one of a node's spots.
 
-    Each turn lasts `turn_us`, counted from the arrival at its first waypoint; the spot is drawn
-    anew each time. The paper says that both turns last equally long, not how long, and gives no
+    Each phase lasts `phase_us` from the arrival at its first waypoint; the spot is drawn for each
+    phase. The MobUser paper says that both phases last equally long, but not how long, and gives no
     speeds; the default speeds have the mean and the minimum of its street scenarios (U9).
     """
 
@@ -165,30 +166,30 @@ class AreasOfInterest(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_speeds(self.speed_m_s_min, self.speed_m_s_max)
         check_span(self.pause_us, "a pause")
-        check_span(self.turn_us, "a turn")
+        check_span(self.turn_us, "a phase")
         if not self.spots:
-            raise MobilityError("a node with areas of interest has at least one")
+            raise MobilityError("areas of interest need at least one spot")
         for spot in self.spots:
             inside = (
                 0 <= spot.x_m <= spot.x_m + spot.width_m <= self.area.width_m
                 and 0 <= spot.y_m <= spot.y_m + spot.height_m <= self.area.height_m
             )
             if not inside or spot.width_m <= 0 or spot.height_m <= 0:
-                raise MobilityError(f"{spot} has no size or does not lie in {self.area}")
+                raise MobilityError(f"{spot} must have a positive size and lie inside {self.area}")
 
     def path(self, rng: Random, until_us: int, start: Point | None = None) -> Iterator[Leg]:
-        """Ways through the whole area, then through a spot, and so on."""
+        """Legs through the whole area, then through a spot, and so on alternately."""
         here = _inside(start, self.area) if start else uniform(rng, self.area)
-        everywhere = Spot(0.0, 0.0, self.area.width_m, self.area.height_m)
-        now_us, roaming = 0, True
+        whole = Spot(0.0, 0.0, self.area.width_m, self.area.height_m)
+        now_us, in_whole = 0, True
         while now_us < until_us:
-            spot = everywhere if roaming else rng.choice(self.spots)
+            spot = whole if in_whole else rng.choice(self.spots)
             for leg in self._turn(rng, now_us, here, spot):
                 yield leg
                 now_us, here = leg.end_us, leg.end
                 if now_us >= until_us:
                     return
-            roaming = not roaming
+            in_whole = not in_whole
 
     def _turn(self, rng: Random, now_us: int, here: Point, spot: Spot) -> Iterator[Leg]:
         ends_us: int | None = None
@@ -210,7 +211,7 @@ def crowd(
     until_us: int,
     mobile_share: float = MOBILE_SHARE,
 ) -> list[Iterator[Leg]]:
-    """The paths of nodes at given places, of which a share moves and the rest stays."""
+    """The paths of nodes from their first positions; a random share moves, the rest stays."""
     mobile = set(choose(seed, "mobility", range(len(starts)), mobile_share))
     return [
         model.path(stream(seed, "mobility", node), until_us, start)
@@ -221,19 +222,19 @@ def crowd(
 
 
 def place(rng: Random, nodes: int, area: Area) -> list[Point]:
-    """Places for nodes, uniform over an area, no two the same."""
+    """Random positions, uniform over an area, no two the same."""
     columns, rows = int(area.width_m / GRAIN_M) + 1, int(area.height_m / GRAIN_M) + 1
     if nodes < 0 or 2 * nodes > columns * rows:
         raise MobilityError(f"there is no room for {nodes} nodes in {area}")
-    places: dict[Point, None] = {}
-    while len(places) < nodes:
-        at = rng.randrange(columns) / 1000, rng.randrange(rows) / 1000
-        places.setdefault(at)
-    return list(places)
+    positions: dict[Point, None] = {}
+    while len(positions) < nodes:
+        position = rng.randrange(columns) / 1000, rng.randrange(rows) / 1000
+        positions.setdefault(position)
+    return list(positions)
 
 
 def uniform(rng: Random, area: Area) -> Point:
-    """A place drawn uniformly from an area."""
+    """A random position, uniform over an area."""
     return rng.uniform(0.0, area.width_m), rng.uniform(0.0, area.height_m)
 
 
@@ -251,15 +252,15 @@ def _inside(start: Point, area: Area) -> Point:
 
 
 def check_speeds(low_m_s: float, high_m_s: float) -> None:
-    """Refuses speeds that are no range of possible speeds."""
+    """Checks the minimum and the maximum of a range of speeds."""
     if not (SPEED_M_S_MIN <= low_m_s <= high_m_s and math.isfinite(high_m_s)):
         raise MobilityError(
-            f"speeds go from at least {SPEED_M_S_MIN} m/s to something not slower, "
-            f"not from {low_m_s} to {high_m_s} m/s"
+            f"speeds must be at least {SPEED_M_S_MIN} m/s, and the maximum finite and not below "
+            f"the minimum; these go from {low_m_s} to {high_m_s} m/s"
         )
 
 
 def check_span(span_us: int, what: str) -> None:
-    """Refuses a negative duration."""
+    """Checks that a duration is not negative."""
     if span_us < 0:
-        raise MobilityError(f"{what} takes 0 µs or more, not {span_us}")
+        raise MobilityError(f"{what} must last 0 µs or more, not {span_us}")

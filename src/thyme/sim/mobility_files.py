@@ -1,7 +1,8 @@
-"""Recorded paths: reads the movement files of ns-2 (setdest) and of BonnMotion.
+"""Movement files: reads recorded paths in the formats of ns-2 (setdest) and BonnMotion.
 
-Each reader gives one path for each node, all of them from instant 0 to the last instant of the
-file. A file that leaves open where a node is has a gap, and is refused.
+Entry points: `read_ns2` and `read_bonnmotion`. Each reader returns one path for each node, from
+instant 0 to the last instant of the file. A file with a gap, in which a node has no position, is
+rejected. `traces.files` reads the text.
 Clause: S6.
 """
 
@@ -19,22 +20,22 @@ from thyme.traces.files import TIME_S_MAX, InputFileError, Source, Word, read_li
 Path = tuple[Leg, ...]
 
 JUMP_M_MAX = 0.01
-"""Two places of one node at one instant are the same place if they are this close."""
+"""Two positions of one node at the same instant count as equal up to this distance."""
 
 _WORD = re.compile(r"\S+")
 _NODE = r"\$\w+\(\s*(?P<node>[^)\s]*)\s*\)"
 _INITIAL = re.compile(rf"\s*{_NODE}\s+set\s+(?P<axis>[XYZ])_\s+(?P<value>\S+?)\s*;?\s*(#.*)?")
 _AT = re.compile(r'\s*\$\w+\s+at\s+(?P<time>\S+)\s+"\s*(?P<command>[^"]*)"\s*;?\s*(#.*)?')
 _SETDEST = re.compile(rf"{_NODE}\s+setdest\s+(?P<x>\S+)\s+(?P<y>\S+)\s+(?P<speed>\S+)\s*")
-# What setdest adds about shortest paths is of no use here.
+# setdest also writes shortest paths, which are not used here.
 _GOD = re.compile(r"\s*\$god_\b.*")
 
 
 def read_bonnmotion(source: Source, nodes: int | None = None) -> list[Path]:
     """The paths of a BonnMotion file (`.movements`, also compressed).
 
-    It has a line for each node: triples of an instant in seconds, x and y. Between two waypoints
-    the node goes straight at a constant speed.
+    The file has one line for each node: triples of an instant in seconds, x and y. Between two
+    waypoints the node moves straight at a constant speed.
     """
     path = os.fspath(source)
     lines = read_lines(source)
@@ -61,7 +62,7 @@ def _waypoints(path: str, number: int, line: str, node: int) -> list[tuple[int, 
         )
     if words[0].instant_us("the instant"):
         raise words[0].error(
-            f"a gap: node {node} is nowhere until {words[0].text} s; its first waypoint is at 0"
+            f"a gap: node {node} has no position until {words[0].text} s; start it at 0 s"
         )
     waypoints: list[tuple[int, Point]] = []
     for time, x, y in zip(words[::3], words[1::3], words[2::3], strict=True):
@@ -94,8 +95,9 @@ def _joined(waypoints: list[tuple[int, Point]], end_us: int) -> Path:
 def read_ns2(source: Source, nodes: int | None = None) -> list[Path]:
     """The paths of an ns-2 movement file, as `setdest` and BonnMotion write it.
 
-    Nodes are placed by `set X_` and `set Y_`; `setdest` sends a node off at an instant, also while
-    it is under way, and with speed 0 halts it. Comments and lines about `$god_` are skipped.
+    `set X_` and `set Y_` set the first position of a node; `setdest` starts a movement at an
+    instant, also during another one, and stops the node if the speed is 0. Comments and `$god_`
+    lines are skipped.
     """
     reading = _Ns2(os.fspath(source), nodes)
     for number, line in enumerate(read_lines(source), 1):
@@ -104,7 +106,7 @@ def read_ns2(source: Source, nodes: int | None = None) -> list[Path]:
 
 
 class _Ns2:
-    """An ns-2 file while it is being read."""
+    """Reads an ns-2 file line by line."""
 
     def __init__(self, path: str, nodes: int | None) -> None:
         self._path = path
@@ -115,7 +117,7 @@ class _Ns2:
         self._ordered_us: dict[int, int] = {}
 
     def read(self, number: int, line: str) -> None:
-        """Takes in one line."""
+        """Reads one line."""
         if not line.strip() or line.lstrip().startswith("#") or _GOD.fullmatch(line):
             return
         if match := _INITIAL.fullmatch(line):
@@ -129,7 +131,7 @@ class _Ns2:
             )
 
     def paths(self) -> list[Path]:
-        """The paths of all nodes, once the file is at its end."""
+        """The paths of all nodes, after the last line."""
         if not self._mentioned:
             raise InputFileError(self._path, "the file places no node")
         last = max(self._mentioned)
@@ -184,7 +186,7 @@ class _Ns2:
             legs.append(way(at_us, here, there, speed_m_s))
 
     def _until(self, node: int, end_us: int) -> list[Leg]:
-        """The path of a node so far, cut off or drawn out to an instant."""
+        """The path of a node so far, cut off or extended by a pause to end at an instant."""
         legs = self._legs.setdefault(node, [])
         while legs and legs[-1].start_us >= end_us:
             legs.pop()
@@ -213,7 +215,7 @@ class _Ns2:
 
 
 class _Groups:
-    """The groups of a match as words with their places."""
+    """The groups of a regular-expression match, with their positions in the file."""
 
     def __init__(self, path: str, line: int, match: re.Match[str], offset: int = 0) -> None:
         self._path = path

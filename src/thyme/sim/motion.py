@@ -1,8 +1,8 @@
-"""Motion: nodes walk their paths, and the links follow.
+"""Path walker: moves nodes along their paths and keeps the link table up to date.
 
-A node's place is brought up to date whenever it has gone a step, so the links are never further
-from the truth than that, and a node that pauses costs nothing. Instants of paths count from the
-start of the world.
+Entry point: `PathWalker`. A node's position in the link table is updated after every step of
+`STEP_M`, so its error is at most one step, and a pause costs nothing. Instants of paths count from
+the start of the run. `paths` has the paths.
 Clause: S6.
 """
 
@@ -16,16 +16,16 @@ from thyme.sim.links import Links
 from thyme.sim.paths import Leg, Point
 
 STEP_M = 1.0
-"""How far a node goes before its place is brought up to date."""
+"""The distance after which a node's position is updated."""
 
 OnLeg = Callable[[int, Leg], None]
-"""Told of each leg as it begins: whose, and which."""
+"""Called at the start of each leg, with the node number and the leg."""
 OnStep = Callable[[int, Point], None]
-"""Told of each step: whose, and where to."""
+"""Called after each step, with the node number and its new position."""
 
 
 class Motion:
-    """The nodes on their way."""
+    """Moves nodes along their paths."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Motion:
             self._next_leg((number, iter(path)))
 
     def place(self, number: int) -> Point | None:
-        """Where a node is, between steps too; None if it has no path."""
+        """The exact position of a node, also between steps; None if it has no path."""
         leg = self._legs.get(number)
         return None if leg is None else leg.at(self._kernel.now_us - self._start_us)
 

@@ -1,8 +1,9 @@
-"""Outcome: what a run came to, in numbers.
+"""Summary: computes the metrics of a run from its logs and measurements.
 
-Success and latency of operations, recall of notifications against the oracle, whether any was
-wrong, traffic, load, storage, energy, the cells of Thyme-DCS, and the analytical model beside them;
-one record, which is also what `thyme sim run --json` prints.
+Entry point: `summarise_run`. A summary has success and latency of operations, recall and errors of
+notifications compared with the oracle, traffic, load, storage, energy, the cells of Thyme-DCS, and
+a comparison with the analytical model. `thyme sim run --json` prints this record;
+`thyme.sim.results.tables` writes it to a file.
 Clauses: S14, S15, S18, M16, M23.
 """
 
@@ -26,13 +27,13 @@ from thyme.traces.trace import Trace
 
 OPERATIONS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
 NETWORK_BYTES = 28
-"""What UDP and IPv4 add to a message."""
+"""Bytes that the UDP and IPv4 headers add to a message."""
 MS = 1_000
 """Microseconds in a millisecond."""
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """How long things took, in milliseconds; nothing if there were none."""
+    """Distribution of durations in milliseconds; None without durations."""
 
     mean: float | None = None
     p50: float | None = None
@@ -41,74 +42,74 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Operations(msgspec.Struct, frozen=True, kw_only=True):
-    """The operations of one kind."""
+    """Success and latency of the operations of one kind."""
 
     issued: int
     ok: int
     success: float | None
-    """The share that succeeded."""
+    """Share of the issued operations that succeeded."""
     latency_ms: Latency
-    """Of those that succeeded."""
+    """Latency of the operations that succeeded."""
     failures: dict[str, int]
-    """The others, by code."""
+    """Operations that failed, by error code."""
 
 
 class Notifications(msgspec.Struct, frozen=True, kw_only=True):
-    """What users were told, against a perfect execution."""
+    """The notifications that users received, compared with a perfect execution."""
 
     expected: int
     delivered: int
-    """Of the expected."""
+    """Expected notifications that users received."""
     recall: float | None
     spurious: int
-    """Told although they do not match, are outside the frame, or were deleted, expired or revoked
-    before."""
+    """Invalid notifications: the object does not match, is outside the time frame, or was deleted
+    or expired before the subscription; or the subscription was revoked before."""
     duplicates: int
     unexpected: int
-    """Told rightly, though not by a perfect execution, whose operations take no time."""
+    """Valid notifications that a perfect execution, with instant operations, does not give."""
     latency_ms: Latency
-    """From the instant at which a perfect execution would have told; or, if the subscriber's
-    device was down then, from when it was up again."""
+    """Latency since the instant at which a perfect execution notifies; if the subscriber's device
+    is down at that instant, since its next start."""
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What went over the air."""
+    """Summary of the radio traffic of a run."""
 
     phy_bytes: int
     phy_frames: int
     mac_retransmissions: int
     mac_exceeded: int
     forwarded_bytes: int
-    """Passed on for others, with network headers."""
+    """Bytes of forwarded messages, with network headers."""
     control_bytes: int
-    """By which routings keep themselves up to date, with all headers."""
+    """Bytes of routing control messages, with all headers."""
     dropped: dict[str, int]
     by_type: dict[str, Load]
 
 
 class Share(msgspec.Struct, frozen=True):
-    """How work is spread over the nodes: messages sent and heard by the busiest; Gini."""
+    """Messages sent and received per node: the maximum and the Gini coefficient."""
 
     max: float
     gini: float
 
 
 class Joules(msgspec.Struct, frozen=True):
-    """What the users' devices spent."""
+    """Energy that user devices spent, in joules."""
 
     mean: float
     max: float
 
 
 class Analytical(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages by formula, and as they were: each hop counts."""
+    """Messages by the analytical model and in the simulation, each hop counted."""
 
     formula: Messages
     simulated: dict[str, int]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in numbers."""
+    """All metrics of one run."""
 
     scenario: dict[str, object]
     ops: dict[str, Operations]
@@ -117,7 +118,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     load: Share
     storage: Storage
     cells: CellFigures | None
-    """Of Thyme-DCS alone."""
+    """Thyme-DCS only; None for other substrates."""
     energy_j: Joules
     analytical: Analytical
     wall_s: float
@@ -125,7 +126,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outcome_of(run: Run) -> Outcome:
-    """The numbers of a run."""
+    """Computes the metrics of a run."""
     measures = run.measurements
     return Outcome(
         scenario=msgspec.to_builtins(run.scenario) | {"operations": run.trace.counts()},
@@ -165,7 +166,7 @@ def _cells(run: Run) -> CellFigures | None:
 
 
 def _joules(run: Run) -> Joules:
-    """Of the users' devices: a server has a socket."""
+    """Summarises the energy of user devices only; the ES server is mains-powered."""
     spent = [node.energy.joules for node in run.measurements.nodes[: run.scenario.nodes]]
     return Joules(sum(spent) / len(spent), max(spent))
 
@@ -174,8 +175,10 @@ def _joules(run: Run) -> Joules:
 
 
 def operations_of(attempts: Sequence[Attempt], trace: Trace) -> dict[str, Operations]:
-    """Success and latency by kind. That an object is not found any more is the right answer where
-    it was deleted, or had expired, before."""
+    """Computes success and latency by kind of operation.
+
+    A retrieve that finds no object has succeeded if the object was deleted or expired before.
+    """
     gone_us = _gone_us(attempts, trace)
     kinds: dict[str, list[Attempt]] = {kind: [] for kind in OPERATIONS}
     for attempt in attempts:
@@ -184,14 +187,14 @@ def operations_of(attempts: Sequence[Attempt], trace: Trace) -> dict[str, Operat
 
 
 def _gone_us(attempts: Sequence[Attempt], trace: Trace) -> dict[str, int]:
-    """From when on each object may be gone, for those that ever go."""
+    """Returns the instant from which on each deleted or expiring object may be gone."""
     lives_us = {op.oid: op.life_us for op in trace.operations if isinstance(op, Insert)}
     gone_us: dict[str, int] = {}
     for attempt in attempts:
         life_us = lives_us.get(attempt.name)
         if attempt.kind == "insert" and life_us is not None:
             gone_us[attempt.name] = attempt.issued_us + life_us
-        elif attempt.kind == "delete":  # nobody deletes what has expired
+        elif attempt.kind == "delete":  # traces do not delete expired objects
             gone_us[attempt.name] = attempt.issued_us
     return gone_us
 
@@ -218,7 +221,7 @@ def _succeeded(attempt: Attempt, gone_us: Mapping[str, int]) -> bool:
 
 
 def latency_of(durations_us: Iterable[int]) -> Latency:
-    """The distribution of durations."""
+    """Computes the distribution of durations."""
     ordered = sorted(durations_us)
     if not ordered:
         return Latency()
@@ -231,7 +234,7 @@ def latency_of(durations_us: Iterable[int]) -> Latency:
 
 
 def _quantile(ordered: Sequence[int], share: float) -> int:
-    """The smallest value that at least this share does not exceed."""
+    """Returns the smallest value that at least a share of the values does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
@@ -239,7 +242,7 @@ def _quantile(ordered: Sequence[int], share: float) -> int:
 
 
 def notifications_of(run: Run) -> Notifications:
-    """What was told against what was due."""
+    """Compares the received notifications with the expected ones."""
     due_us = _due_us(run)
     judge = Judge(run)
     told: set[tuple[int, str, str]] = set()
@@ -267,8 +270,11 @@ def notifications_of(run: Run) -> Notifications:
 
 
 def _due_us(run: Run) -> dict[tuple[int, str, str], int]:
-    """When each notification is due: as a perfect execution gives it, or when the subscriber's
-    device is up again, if it is down then. Who never comes back cannot be told."""
+    """Returns when each expected notification is due.
+
+    A notification is due when a perfect execution gives it; if the subscriber's device is down at
+    that instant, at its next start; if the device never starts again, not at all.
+    """
     origin_us = run.scenario.timeline.origin_us
     due_us: dict[tuple[int, str, str], int] = {}
     for note in run.expected:
@@ -282,7 +288,7 @@ def _due_us(run: Run) -> dict[tuple[int, str, str], int]:
 
 
 class Judge:
-    """Says whether a notification was right to give (M23)."""
+    """Checks whether received notifications are valid (M23)."""
 
     def __init__(self, run: Run) -> None:
         self._origin_us = run.scenario.timeline.origin_us
@@ -304,8 +310,11 @@ class Judge:
         }
 
     def right(self, heard: Heard) -> bool:
-        """It matches, lies in the frame, was not deleted nor had expired before anybody asked for
-        it, and the subscription was not revoked before."""
+        """Whether a notification is valid.
+
+        The object matches, lies in the time frame, and was neither deleted nor expired before the
+        subscription; and the subscription was not revoked before the notification.
+        """
         insert, subscribe = self._inserts.get(heard.oid), self._subscribes.get(heard.sid)
         if insert is None or subscribe is None or subscribe.user != heard.user:
             return False
@@ -353,7 +362,7 @@ delete or an unsubscribe, which the formulas count with these; the rest is upkee
 
 
 def _scene(scenario: Scenario) -> Scene:
-    """What the formulas ask of the place; cells matter to DCS alone."""
+    """Returns the network size that the formulas need; only DCS needs cells."""
     if scenario.substrate is not Substrate.DCS:
         return Scene(nodes=scenario.nodes)
     grid = grid_over(scenario.area)

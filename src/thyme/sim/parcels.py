@@ -1,7 +1,8 @@
-"""Parcels: messages on their way through the radio, in one part or several.
+"""Messages in transit: the state of each message while the radio sends it, in fragments.
 
-A message longer than a frame may be is cut; the parts go one after the other, and whoever has all
-of them has the message.
+Entry point: `MessageInTransit`. A message longer than one frame is fragmented. The fragments are
+sent one after the other; a node that has all of them has the message. `WirelessNetwork` does the
+sending.
 Clauses: S1, S8.
 """
 
@@ -12,11 +13,11 @@ from thyme.protocol.messages import Message
 from thyme.sim.measure import Counts
 
 PAYLOAD_BYTES_MAX = 2_268
-"""What fits into one frame: the network's unit of 2,296 bytes less its own headers."""
+"""The payload of one frame: the MTU of 2,296 bytes minus the headers of IPv4 and UDP."""
 
 
 class Parcel:
-    """A message on its way."""
+    """A message that is being sent, and its fragments so far."""
 
     __slots__ = (
         "arrived", "begun_us", "bytes_left", "counts", "everywhere", "length", "message", "number",
@@ -38,29 +39,29 @@ class Parcel:
         self.serial = serial
         self.sender = sender
         self.source = source
-        """The radio's number of the sender."""
+        """The sender's number in the radio."""
         self.to = to
         self.number = number
-        """The radio's number of the receiver, or `BROADCAST`."""
+        """The receiver's number in the radio, or `BROADCAST`."""
         self.message = message
         self.size = size
         self.counts = counts
         self.begun_us = begun_us
         self.bytes_left = size
         self.length = 0
-        """Of the part that was sent last."""
+        """Bytes of the last fragment sent."""
         self.sent = 0
-        """How many parts were sent; the last one has this number."""
+        """The number of fragments sent; also the number of the last one."""
         self.arrived = 0
         self.everywhere = -1
-        """The nodes that have every part so far."""
+        """The nodes that have received every fragment so far, as a bit set."""
         self.taken = False
-        """Whether a fault kept that part from its receiver."""
+        """Whether a fault kept the last fragment from its receiver."""
         self.tries = 0
-        """How often a fault has done so."""
+        """How often a fault kept the last fragment from its receiver."""
 
     def cut(self) -> int:
-        """Cuts the next part off; returns its number."""
+        """Takes the next fragment; returns its number."""
         self.length = min(PAYLOAD_BYTES_MAX, self.bytes_left)
         self.bytes_left -= self.length
         self.sent += 1

@@ -1,7 +1,9 @@
-"""Paths: where a node is, and when.
+"""Paths: the positions of a moving node over time.
 
-A path is a sequence of legs without gaps: each begins when and where the one before it ended. A
-pause is a leg that ends where it began. Positions are in metres, instants in microseconds.
+Entry points: `Leg`, `position_at` and `PathCursor`. A path is a sequence of legs without gaps: each
+leg begins at the instant and position at which the leg before it ended. A pause is a leg that ends
+where it begins. Positions are in metres, instants in microseconds. `models` draws paths,
+`movement_files` reads them, `walker` moves nodes along them.
 Clause: S6.
 """
 
@@ -19,7 +21,7 @@ Point = tuple[float, float]
 
 
 class Leg(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A straight way at a constant speed, or a pause."""
+    """A straight movement at constant speed, or a pause."""
 
     start_us: int
     end_us: int
@@ -31,39 +33,39 @@ class Leg(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def __post_init__(self) -> None:
         if not 0 <= self.start_us < self.end_us:
             raise InputError(
-                f"a leg starts at 0 or later and ends after it starts, not from {self.start_us} to "
-                f"{self.end_us} µs"
+                f"a leg must start at 0 µs or later and end after its start, not go from "
+                f"{self.start_us} to {self.end_us} µs"
             )
         if not math.isfinite(self.x0 + self.y0 + self.x1 + self.y1):
-            raise InputError(f"a leg joins two places, not {self.start} and {self.end}")
+            raise InputError(f"a leg needs finite coordinates, not {self.start} and {self.end}")
 
     @property
     def start(self) -> Point:
-        """Where it begins."""
+        """The first position."""
         return self.x0, self.y0
 
     @property
     def end(self) -> Point:
-        """Where it ends."""
+        """The last position."""
         return self.x1, self.y1
 
     @property
     def moves(self) -> bool:
-        """Whether it is a way and not a pause."""
+        """Whether the node moves on this leg, rather than pauses."""
         return self.x0 != self.x1 or self.y0 != self.y1
 
     @property
     def length_m(self) -> float:
-        """How long the way is."""
+        """The distance from start to end."""
         return math.hypot(self.x1 - self.x0, self.y1 - self.y0)
 
     @property
     def speed_m_s(self) -> float:
-        """How fast the node is on it."""
+        """The speed of the node on this leg."""
         return self.length_m * 1e6 / (self.end_us - self.start_us)
 
     def at(self, at_us: int) -> Point:
-        """Where the node is at an instant; before and after the leg, at its ends."""
+        """The position at an instant; before and after the leg, its first and last position."""
         if at_us >= self.end_us:
             return self.x1, self.y1
         if at_us <= self.start_us:
@@ -73,23 +75,23 @@ class Leg(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def pause(start_us: int, end_us: int, at: Point) -> Leg:
-    """A leg that goes nowhere."""
+    """A leg on which the node stays at one position."""
     return Leg(start_us, end_us, *at, *at)
 
 
 def way(start_us: int, start: Point, end: Point, speed_m_s: float) -> Leg:
-    """A leg from one place to another, never faster than the speed asked for."""
+    """A leg between two positions, at the given speed or, by rounding, slightly slower."""
     distance_m = math.hypot(end[0] - start[0], end[1] - start[1])
     duration_us = max(1, math.ceil(distance_m / speed_m_s * 1e6))
     return Leg(start_us, start_us + duration_us, *start, *end)
 
 
 def position_at(path: Sequence[Leg], at_us: int) -> Point:
-    """Where a node is at an instant; after the end of its path, where the path ended."""
+    """The position at an instant; after the end of the path, its last position."""
     if not path:
-        raise InputError("a path without legs leads nowhere")
+        raise InputError("a path without legs has no position; give at least one leg")
     if at_us < path[0].start_us:
-        raise InputError(f"the path begins at {path[0].start_us} µs, after {at_us} µs")
+        raise InputError(f"no position at {at_us} µs: the path begins at {path[0].start_us} µs")
     return path[bisect_right(path, at_us, key=_start_us) - 1].at(at_us)
 
 
@@ -98,9 +100,9 @@ def _start_us(leg: Leg) -> int:
 
 
 class Walk:
-    """A path while it is being walked: takes legs as time goes on and keeps only the present one.
+    """Reads a path in order of time and keeps only the current leg.
 
-    At the end of its path the node stays.
+    After the end of the path the node stays at its last position.
     """
 
     __slots__ = ("_legs", "leg")
@@ -109,11 +111,11 @@ class Walk:
         self._legs = iter(path)
         first = next(self._legs, None)
         if first is None:
-            raise InputError("a path without legs leads nowhere")
+            raise InputError("a path without legs has no position; give at least one leg")
         self.leg = first
 
     def leg_at(self, at_us: int) -> Leg:
-        """The leg of an instant, which must not be earlier than the one asked for before."""
+        """The leg at an instant; instants must not decrease from call to call."""
         while at_us >= self.leg.end_us:
             following = next(self._legs, None)
             if following is None:
@@ -122,5 +124,5 @@ class Walk:
         return self.leg
 
     def at(self, at_us: int) -> Point:
-        """Where the node is at an instant, not earlier than the one asked for before."""
+        """The position at an instant; instants must not decrease from call to call."""
         return self.leg_at(at_us).at(at_us)

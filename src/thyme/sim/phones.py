@@ -1,9 +1,10 @@
-"""Phones: the devices of the documents, as presets of the energy model.
+"""Phones: the devices that the papers measured, as presets of the energy model.
 
-Batteries are those of F Table 7 and V Table 5.1. Where a document says what one per cent of a
-battery holds, the voltage is chosen to agree; elsewhere it is 3.8 V, usual for such batteries.
-The costs of operations were measured on whole phones, their radio included; the radio's own part
-is three orders of magnitude smaller, so counting it twice does not show.
+Entry points: `NEXUS_6` and the other presets, `phone_by_name`. Batteries: Thyme (journal article),
+Table 7; thesis, Table 5.1. Where a paper gives the energy of one per cent of a battery, the voltage
+is chosen to agree; otherwise it is 3.8 V, usual for such batteries. The costs of operations were
+measured on whole phones, radio included; the radio's part is smaller by three orders of magnitude,
+so counting it twice makes no visible difference.
 Clauses: S9, C20.
 """
 
@@ -13,13 +14,14 @@ from thyme.model.errors import InputError
 from thyme.sim.energy import OperationCosts, Phone, RadioPower, RoleCosts
 
 STANDBY_J_PER_MINUTE = 61.0
-"""A Nexus 9 with its Wi-Fi on and nothing to do (F 10.3.3)."""
+"""A Nexus 9 with Wi-Fi on and no work (Thyme (journal article), section 10.3.3)."""
 REST_W = STANDBY_J_PER_MINUTE / 60 - RadioPower().idle_w
-"""The same less the idle radio: taken for all phones, since only this one was measured."""
+"""Standby power without the idle radio; used for all phones, as only the Nexus 9 was measured."""
 
-# F 10.3.3 (Nexus 9): about 2 J to issue an insert, the dearest operation, about 1.5 J to process
-# any request, and slightly less to keep up with the cell: closed loops of ten minutes took 830
-# and 800 J. The text gives no other figure, and none for passing messages on.
+# Thyme (journal article), section 10.3.3 (Nexus 9): about 2 J to issue an insert, the operation
+# that costs most; about 1.5 J to process any request; slightly less to maintain the state of the
+# cell: closed loops of ten minutes took 830 and 800 J. The text has no other figures, and none for
+# forwarding.
 _F_COSTS = RoleCosts(issue=2.0, process=1.5, maintain=1.5 * 800 / 830)
 F_OPERATIONS = OperationCosts(
     insert=_F_COSTS,
@@ -30,11 +32,11 @@ F_OPERATIONS = OperationCosts(
 )
 
 PER_CENT_J = 440.0
-"""One per cent of a Nexus 6's battery (V 5.4.2)."""
+"""Energy of one per cent of a Nexus 6's battery (thesis, section 5.4.2)."""
 
 
 def _times(issue: int, route: int = 0, process: int = 0) -> RoleCosts:
-    """Costs from how many operations use up one per cent of the battery; 0 if it takes no part."""
+    """Converts numbers of operations per one per cent of the battery to costs; 0: no cost."""
     return RoleCosts(
         issue=PER_CENT_J / issue,
         route=PER_CENT_J / route if route else 0.0,
@@ -42,7 +44,7 @@ def _times(issue: int, route: int = 0, process: int = 0) -> RoleCosts:
     )
 
 
-# V Table 5.3 (Nexus 6): geographic Thyme, and Thyme with infrastructure.
+# Thesis, Table 5.3 (Nexus 6): geographic Thyme, and Thyme with infrastructure.
 V_GEOGRAPHIC = OperationCosts(
     insert=_times(761, 481, 833),
     delete=_times(832, 506, 878),
@@ -58,16 +60,18 @@ V_INFRASTRUCTURE = OperationCosts(
     retrieve=_times(782, process=851),
 )
 RETRIEVE_FROM_STATION_J = PER_CENT_J / 873
-"""What a retrieve costs a phone when a station answers it (V Table 5.3)."""
+"""Energy of a retrieve that a base station answers, for the phone (thesis, Table 5.3)."""
 CELL_DATA_CHECK_J = PER_CENT_J / 6500
-"""To find out that another node of the cell is the stable one, once a cycle (V 5.4.2)."""
+"""Energy to check, once per cycle, that another node is the stable node of the cell (thesis,
+section 5.4.2)."""
 CELL_DATA_SEND_J = PER_CENT_J / 853
-"""To send a station the cell data, as the stable node does once a cycle (V 5.4.2)."""
+"""Energy of the stable node to send the cell data to a base station, once per cycle (thesis,
+section 5.4.2)."""
 
 NEXUS_9 = Phone(
     name="HTC Nexus 9",
     battery_mah=6700,
-    battery_v=3.98,  # one per cent holds about 960 J (F 10.3.3)
+    battery_v=3.98,  # one per cent is about 960 J (journal article, section 10.3.3)
     rest_w=REST_W,
     operations=F_OPERATIONS,
 )
@@ -91,7 +95,7 @@ V_TABLE_5_1 = (NEXUS_6, MOTO_G)
 
 
 def phone(name: str) -> Phone:
-    """A phone by its short name."""
+    """Returns the preset of a phone by its short name."""
     if name not in PHONES:
         raise InputError(f"a phone is one of {', '.join(PHONES)}, not {name!r}")
     return PHONES[name]

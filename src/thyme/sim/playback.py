@@ -1,8 +1,8 @@
-"""Playback: a recorded run as one page that a browser plays, also without a network.
+"""Playback page: turns a recording into one HTML page that plays the run in a browser, offline too.
 
-`write_page` reads a recording once, keeps of it what can be seen (`thyme.sim.page.digest`), and
-writes a page with everything inside: program, style, data. The page says what it leaves out.
-`thyme.sim.recorder` writes recordings; the page itself is `page/playback.html`.
+Entry point: `write_page`, which reads a recording, down-samples it (`thyme.sim.playback.page_data`)
+and writes a page that contains program, style and data. The page lists the data that it leaves out.
+`thyme.sim.playback.recorder` writes recordings; `playback.html` is the template.
 Clause: S17.
 """
 
@@ -36,13 +36,13 @@ from thyme.sim.recorder import Recording
 from thyme.traces.files import InputFileError, Source, write_whole
 
 PAGE_BYTES_MAX = 15_000_000
-"""No page is bigger; messages are thinned out until it is not."""
+"""Maximum size of a page; messages are down-sampled until the page fits."""
 CELLS_DRAWN_MAX = 1_000
-"""Columns and rows of a grid."""
+"""Maximum number of columns, and of rows, of a grid."""
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """Square cells drawn under the network, from the origin."""
+    """The grid of square cells that the page draws, starting at the origin."""
 
     columns: int
     rows: int
@@ -58,7 +58,7 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page holds of what happened."""
+    """Numbers of events in the recording, and of events that the page contains."""
 
     span_us: int
     messages: int
@@ -78,10 +78,10 @@ def write_page(
     area: Area | None = None,
     grid: Grid | None = None,
 ) -> Contents:
-    """Makes a page of a recording (also one compressed, `.gz`); same recording, same bytes.
+    """Writes the page of a recording (`.gz` or not); the same recording gives the same bytes.
 
-    Without an area, what is shown is where nodes ever are. A recording that cannot be read is an
-    `InputError`, and then nothing is written.
+    Without an area, the page shows the bounding box of all node positions. If the recording cannot
+    be read, an `InputError` is raised and nothing is written.
     """
     digest = _read(os.fspath(recording_path))
     template = (files("thyme.sim") / "page" / "playback.html").read_text("utf-8")
@@ -132,7 +132,7 @@ def _opened(path: str) -> Iterator[Iterable[bytes]]:
 
 
 class _Pack:
-    """Columns one after the other, each as narrow as its largest number allows."""
+    """Packs columns of integers, each with the narrowest type that fits its largest value."""
 
     def __init__(self) -> None:
         self.index: list[tuple[str, str, int]] = []
@@ -152,7 +152,7 @@ _WIDTHS = (("B", "u1", 2**8 - 1), ("H", "u2", 2**16 - 1), ("I", "u4", U32_MAX))
 
 
 def _payload(digest: Digest, area: Area | None, grid: Grid | None) -> bytes:
-    """A length (four bytes, lowest first), a JSON object of that length, then the columns."""
+    """Encodes the data: four bytes of length (little-endian), a JSON object, the columns."""
     tick_us = _tick_us(digest)
     tables = digest.tables()
     pack = _Pack()
@@ -186,7 +186,7 @@ def _payload(digest: Digest, area: Area | None, grid: Grid | None) -> bytes:
 
 
 def _tick_us(digest: Digest) -> int:
-    """The unit of time: a microsecond, unless the run is too long for 32 bits of them."""
+    """Returns the unit of time in µs: 1, or a power of ten if instants would exceed 32 bits."""
     longest_us = max((digest.span_us, *digest.legs.columns["length"]))
     tick_us = 1
     while longest_us // tick_us > U32_MAX:
@@ -199,7 +199,7 @@ def _add_table(pack: _Pack, table: str, rows: Rows, tick_us: int, box: Sequence[
         values: Sequence[int] = column
         match name:
             case "message":
-                continue  # it only serves to find a message again
+                continue  # only used to find the row of a message
             case "at":
                 values = _steps([value // tick_us for value in column])
             case "took" | "length":
@@ -211,7 +211,7 @@ def _add_table(pack: _Pack, table: str, rows: Rows, tick_us: int, box: Sequence[
 
 
 def _steps(instants: Sequence[int]) -> list[int]:
-    """Each from the one before: small numbers, which compress well."""
+    """Returns the difference of each instant to the previous one; small numbers compress well."""
     return [now - before for before, now in zip([0, *instants], instants, strict=False)]
 
 
@@ -231,20 +231,20 @@ def _facts(digest: Digest) -> str:
     return (
         f"{digest.nodes:,} nodes, {digest.span_us / 1e6:,.1f} s; {messages:,} messages "
         f"({digest.bytes / 1e6:,.1f} MB), {digest.control.seen:,} of them routing control; "
-        f"{digest.marks.seen:,} requests and answers of applications; {len(digest.faults):,} faults"
+        f"{digest.marks.seen:,} requests and events of applications; {len(digest.faults):,} faults"
     )
 
 
 def _notes(digest: Digest) -> list[str]:
-    """What the page leaves out."""
-    notes = ["Who received a broadcast is left out; how many did is kept."]
+    """Lists the data that the page leaves out."""
+    notes = ["The receivers of a broadcast are left out; their number is shown."]
     rows = (
         ("messages of routing control", digest.control),
         ("other messages", digest.application),
-        ("requests and answers of applications", digest.marks),
+        ("requests and events of applications", digest.marks),
     )
     notes += [
-        f"Of {kept.seen:,} {what}, 1 in {kept.stride} can be seen: {len(kept):,}."
+        f"Of {kept.seen:,} {what}, 1 in {kept.stride} is shown: {len(kept):,}."
         for what, kept in rows
         if kept.stride > 1
     ]
@@ -252,10 +252,8 @@ def _notes(digest: Digest) -> list[str]:
     if whole:
         notes.append(f"Complete: {', '.join(whole)}.")
     if digest.objects:
-        notes.append(
-            "Replicas are looked for every few seconds, and shown from when they were seen."
-        )
+        notes.append("Replicas are sampled every few seconds, and shown from the first sample on.")
     if digest.kept_unseen:
-        notes.append(f"Replicas: of the first {len(digest.objects):,} objects only.")
-    notes.append("Counts, and the rates under the slider, are of everything.")
+        notes.append(f"Replicas of the first {len(digest.objects):,} objects only are shown.")
+    notes.append("Counts, and the rates under the slider, include everything that is left out.")
     return notes

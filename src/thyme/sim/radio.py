@@ -1,7 +1,8 @@
-"""The radio: nodes at places, frames between them.
+"""Radio: a simulated 802.11 ad-hoc network of numbered nodes that send frames to each other.
 
-Puts the medium and the MACs together behind one door. Randomness comes from two streams of the
-seed, one for receptions and one for back-off, so that neither moves the other.
+Entry points: `Radio.send` and `Radio.set_power`. Combines the link table, the medium and the MAC
+(`link_table`, `medium`, `mac`); `engine.wireless_network` adds messages and nodes. Receptions and
+back-off use separate random generators, so that a change in one does not change the other.
 Clauses: S1–S5.
 """
 
@@ -25,34 +26,35 @@ __all__ = ["BROADCAST", "Activity", "Frame", "Radio", "RadioConfig"]
 
 
 class RadioConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The radio's settings: the default is the profile of the reference measurements."""
+    """Settings of the radio; the default is the profile of the ns-3 reference measurements."""
 
     phy: Phy = Phy()
     mac: MacConfig = MacConfig()
     disk: Disk | None = None
-    """Disks in place of fading signals."""
+    """If given, unit-disk propagation replaces log-distance propagation."""
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What one node's radio has done."""
+    """Counters of one node's radio."""
 
     frames: int
-    """Put on the air, of every kind, repetitions included."""
+    """Frames sent, of every kind, retransmissions included."""
     bytes: int
-    """Theirs, MAC headers included."""
+    """Bytes sent, MAC headers included."""
     retransmissions: int
     sending_us: int
     receiving_us: int
-    """Listening to frames, whether it could decode them or not."""
+    """Time spent receiving frames, decoded or not."""
 
 
 class Radio:
     """A wireless network of numbered nodes.
 
-    `on_received(frame, receivers, now_us)` hears of every frame that arrived, with the set of
-    nodes that decoded it as a bit mask (see `numbers`). `on_done(frame, how)` hears what became of
-    a frame at its sender: `sent` (and acknowledged, if it was for one node), `exceeded` (the retry
-    limit), `full` (the queue), `stale` (too long in the queue) or `off` (switched off).
+    `on_received(frame, receivers, now_us)` is called for every received frame; `receivers` is the
+    bit set of the nodes that decoded it (see `members_of`). `on_done(frame, outcome)` is called
+    when the sender is done with a frame. Outcomes: `sent` (a unicast was also acknowledged),
+    `exceeded` (the retry limit), `full` (the queue was full), `stale` (too long in the queue) and
+    `off` (the radio was switched off).
     """
 
     def __init__(
@@ -83,35 +85,35 @@ class Radio:
         )
         self._tally = self._dcf.tally
         self.send = self._dcf.send
-        """Hands a frame to a node's MAC: `send(source, to, payload_bytes, token)`; `to` may be
+        """Queues a frame at a node's MAC: `send(source, to, payload_bytes, token)`; `to` may be
         `BROADCAST`."""
 
     def switch(self, number: int, *, on: bool) -> None:
-        """Switches a node's radio on or off: off, it hears nothing and loses what it had queued."""
+        """Switches a node's radio on or off; switching it off drops its queued frames."""
         self._dcf.switch(number, on=on)
 
     @property
     def frames(self) -> int:
-        """Frames put on the air, of every kind, repetitions included."""
+        """Frames sent by all nodes, of every kind, retransmissions included."""
         return self._tally.frames().total()
 
     @property
     def frames_by_kind(self) -> dict[str, int]:
-        """The same by kind: broadcast, unicast, ack, rts, cts."""
+        """Frames sent by all nodes, by kind: broadcast, unicast, ack, rts, cts."""
         return dict(self._tally.kinds())
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes put on the air, MAC headers included."""
+        """Bytes sent by all nodes, MAC headers included."""
         return self._tally.bytes().total()
 
     @property
     def retransmissions(self) -> int:
-        """Frames that were sent again for want of an acknowledgement."""
+        """Frames sent again because no acknowledgement or CTS was received."""
         return self._tally.retransmissions.total()
 
     def activity(self) -> list[Activity]:
-        """What each node's radio has done so far."""
+        """The counters of each node's radio, by node number."""
         frames, size, sending = self._tally.frames(), self._tally.bytes(), self._tally.sending_us()
         receiving = self._tally.receiving_us(len(self.links))
         return [

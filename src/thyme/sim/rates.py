@@ -1,10 +1,10 @@
-"""Rates: the ways of 802.11b and 802.11g to put bits on the air.
+"""Modes: the rates of 802.11b and 802.11g, with their frame durations and error models.
 
-A mode says how long a frame takes and how well its bits survive noise. Orthogonal carriers (OFDM)
-follow the NIST error model: the error rate of the modulation, then the union bound over the error
-events of the convolutional code. Spread spectrum (DSSS) has no such code: its differential phases
-follow closed forms, its complementary codes (CCK) an integral. All as in ns-3 where it is built
-with the GNU Scientific Library, whose results the tests hold. `phy` makes a radio of a mode.
+Entry points: `get_mode` and `get_modes`; `phy` makes a radio from a mode. OFDM modes use the NIST
+error model: the bit error rate of the modulation, then the union bound over the error events of the
+convolutional code. DSSS modes have no such code: differential phase modulations use closed forms,
+complementary code keying (CCK) an integral. All formulas are those of ns-3 built with the GNU
+Scientific Library; the tests compare with its results.
 Clause: S1.
 """
 
@@ -31,50 +31,48 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     bits_per_us: float
     """The rate in Mb/s."""
     symbol_us: int
-    """A payload lasts a whole number of these; without symbols of its own, of microseconds."""
+    """The duration of a payload is a whole number of symbols; for DSSS, of microseconds."""
     added_bits: int
-    """What the physical layer sends with a payload, at its rate: service and tail bits."""
+    """Service and tail bits, which are sent with the payload at its rate."""
     preamble_us: int
-    """Training and the header that says how long the frame is."""
+    """Duration of the preamble and the PHY header."""
     header_bits: int
     extension_us: int
-    """Silence after a frame that counts as part of it."""
+    """The signal extension: silence after a frame that counts as part of it."""
     window_min: int
-    """The back-off window of the MAC before anything was lost, in slots."""
+    """The minimum contention window (CWmin) of the MAC, in slots."""
 
     @property
     def name(self) -> str:
-        """For people: 802.11b at 5.5 Mb/s."""
+        """A readable name, such as "802.11b at 5.5 Mb/s"."""
         return f"{self.standard} at {self.bits_per_us:g} Mb/s"
 
     def duration_us(self, mpdu_bytes: int) -> int:
-        """How long a frame is on the air."""
+        """The air time of a frame."""
         bits_per_symbol = self.bits_per_us * self.symbol_us
         symbols = -int(-(self.added_bits + 8 * mpdu_bytes) // bits_per_symbol)
         return self.preamble_us + self.symbol_us * symbols + self.extension_us
 
     def log_bit_success(self, sinr: float) -> float:
-        """The logarithm of the probability that one more bit of payload is decoded, at a ratio of
-        signal to interference and noise."""
-        # A thousandth of a decibel is far below what tells two links apart, and makes for few
-        # values.
+        """The logarithm of the probability that one payload bit is decoded at an SINR."""
+        # The SINR is rounded to a thousandth of a decibel, so that few values are computed.
         return _log_bit(self.modulation, self.code, round(10_000 * math.log10(sinr)))
 
     def log_header_bit_success(self, sinr: float) -> float:
-        """The same for a bit of the header, which goes at the standard's lowest rate."""
+        """The logarithm of the probability that one bit of the PHY header is decoded at an SINR."""
         modulation, code = _HEADERS[self.standard]
         return _log_bit(modulation, code, round(10_000 * math.log10(sinr)))
 
 
 def modes_of(standard: str) -> tuple[Mode, ...]:
-    """A standard's modes, slowest first."""
+    """The modes of a standard, slowest first."""
     if standard not in MODES:
         raise OptionError(f"standard {shown(standard)} is unknown; there is {', '.join(MODES)}")
     return MODES[standard]
 
 
 def mode_of(standard: str, rate_mbps: float | None = None) -> Mode:
-    """The mode of a standard with a rate; the slowest if none is named."""
+    """The mode of a standard with a rate (default: the slowest)."""
     modes = modes_of(standard)
     if rate_mbps is None:
         return modes[0]
@@ -136,7 +134,7 @@ MODES: dict[str, tuple[Mode, ...]] = {
 _HEADERS = {standard: (modes[0].modulation, modes[0].code) for standard, modes in MODES.items()}
 
 
-# Bits among noise
+# Error models
 
 
 @lru_cache(maxsize=100_000)
@@ -145,7 +143,7 @@ def _log_bit(modulation: Modulation, code: Code, sinr_mdb: int) -> float:
     if modulation == "cck-16":
         return _log_code_word(16 * sinr) / 4
     if modulation == "cck-256":
-        # A word of eight bits is two of the smaller kind, each with half the energy.
+        # A code word of eight bits counts as two of four bits, each with half the energy.
         return 2 * _log_code_word(8 * sinr) / 8
     error = _modulated_error(modulation, sinr)
     if code != "none":
@@ -154,7 +152,7 @@ def _log_bit(modulation: Modulation, code: Code, sinr_mdb: int) -> float:
 
 
 def _modulated_error(modulation: Modulation, sinr: float) -> float:
-    """How probable it is that a bit is received wrong."""
+    """The probability that a bit is received wrong, before decoding."""
     match modulation:
         case "bpsk":
             return 0.5 * math.erfc(math.sqrt(sinr))
@@ -165,7 +163,7 @@ def _modulated_error(modulation: Modulation, sinr: float) -> float:
         case "64-qam":
             return 7 / 24 * math.erfc(math.sqrt(sinr / 42))
         case "dbpsk":
-            # The energy of a bit is spread over the channel's 22 MHz: here at one bit a
+            # The energy of a bit is spread over the channel's 22 MHz: here at one bit per
             # microsecond, below at two.
             return 0.5 * math.exp(-22 * sinr)
         case "dqpsk":
@@ -178,12 +176,12 @@ def _modulated_error(modulation: Modulation, sinr: float) -> float:
 
 
 def _decoded_error(code: Code, error: float) -> float:
-    """How probable it is that a bit is still wrong after decoding: the union bound."""
+    """The probability that a bit is wrong after decoding, by the union bound."""
     square = 4.0 * error * (1.0 - error)
-    # The full code has only events of an even number of bits, the thinned-out ones have all.
+    # The full code has error events of even distance only, the punctured codes of all distances.
     step = square if code == "1/2" else math.sqrt(square)
-    share, first, spectrum = _EVENTS[code]
-    power = step**first
+    share, distance_min, spectrum = _EVENTS[code]
+    power = step**distance_min
     bound = 0.0
     for weight in spectrum:
         bound += weight * power
@@ -208,28 +206,28 @@ _EVENTS: dict[Code, tuple[float, int, tuple[int, ...]]] = {
         (42, 201, 1492, 10469, 62935, 379644, 2253373, 13073811, 75152755, 428005675),
     ),
 }
-"""Of the industry-standard code and its thinned-out forms: the share of an event's wrong bits that
-one bit of payload has, the smallest distance, and how many wrong bits the events of each distance
-have."""
+"""The error events of the industry-standard convolutional code and its punctured forms: the share
+of an event's wrong bits for each payload bit, the minimum distance, and the number of wrong bits in
+all events of each distance from there on."""
 
 
 def _log_code_word(energy: float) -> float:
-    """The logarithm of the probability that one of 16 complementary code words is told from the
-    others: of eight correlations, the right one must be the strongest."""
+    """The logarithm of the probability that one of 16 complementary code words is decoded: of
+    eight correlations, that of the sent word must be the largest."""
     shift = math.sqrt(energy)
-    lost = 0.0
-    for place, weight in _NORMAL:
-        rival = math.erfc((place + shift) / math.sqrt(2)) if place > -shift else 1.0
-        lost += weight * (1.0 if rival >= 1.0 else -math.expm1(7 * math.log1p(-rival)))
-    return math.log1p(-lost) if lost < 1.0 else -math.inf
+    error = 0.0
+    for x, weight in _NORMAL:
+        larger = math.erfc((x + shift) / math.sqrt(2)) if x > -shift else 1.0
+        error += weight * (1.0 if larger >= 1.0 else -math.expm1(7 * math.log1p(-larger)))
+    return math.log1p(-error) if error < 1.0 else -math.inf
 
 
 def _normal(reach: int = 9, steps: int = 16) -> tuple[tuple[float, float], ...]:
-    """The normal distribution as places and weights, close enough together to integrate with."""
-    places = [number / steps for number in range(-reach * steps, reach * steps + 1)]
-    weights = [math.exp(-place * place / 2) for place in places]
+    """The normal distribution as points and weights for numerical integration."""
+    points = [number / steps for number in range(-reach * steps, reach * steps + 1)]
+    weights = [math.exp(-x * x / 2) for x in points]
     total = math.fsum(weights)
-    return tuple(zip(places, (weight / total for weight in weights), strict=True))
+    return tuple(zip(points, (weight / total for weight in weights), strict=True))
 
 
 _NORMAL = _normal()

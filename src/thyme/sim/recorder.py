@@ -1,9 +1,11 @@
-"""Recorder: a run written down for playback, and read back.
+"""Recorder: writes the events of a run to a recording, and reads recordings.
 
-A recording is lines of JSON. The first says who there was and where; each other is one thing that
-happened, as an array: a letter, the instant in microseconds since the start, and the rest as the
-records below list it. Nodes are numbers, messages too. Where a node is between two of its legs, the
-legs say, so a recording of a thousand nodes that walk stays small. Same run, same bytes.
+Entry points: `Recorder`, `Recording`. A recording is a file of JSON lines. The first line is the
+header: node ids and start positions. Each further line is one event, as an array of a type tag, the
+instant in microseconds since the start, and the fields of the records below. Nodes and messages are
+numbers. Movement is recorded as legs rather than positions, so a recording of a thousand moving
+nodes stays small. The same run gives the same bytes. `thyme.sim.playback.page` makes a page from a
+recording.
 Clause: S17.
 """
 
@@ -25,20 +27,20 @@ T = TypeVar("T")
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """Who there is, and where at the start."""
+    """The first line of a recording: the nodes and their start positions."""
 
     recording: int = VERSION
     start_us: int
-    """What the world's clock showed at the start."""
+    """The simulated instant at which the recording starts."""
     nodes: tuple[str, ...]
-    """Their identifiers, in hexadecimal."""
+    """Node ids in hexadecimal."""
     places: tuple[Point, ...]
     range_m: float
-    """How far a message carries, more or less."""
+    """Approximate radio range."""
 
 
 class Switched(msgspec.Struct, frozen=True, array_like=True, tag="on", gc=False):
-    """A node came up or went."""
+    """A node started or stopped."""
 
     at_us: int
     node: int
@@ -46,7 +48,7 @@ class Switched(msgspec.Struct, frozen=True, array_like=True, tag="on", gc=False)
 
 
 class Walks(msgspec.Struct, frozen=True, array_like=True, tag="go"):
-    """A node begins a leg of its path, or a pause if it ends where it begins."""
+    """A node began a leg of its path; a leg that ends where it begins is a pause."""
 
     at_us: int
     node: int
@@ -56,7 +58,7 @@ class Walks(msgspec.Struct, frozen=True, array_like=True, tag="go"):
 
 
 class SentMessage(msgspec.Struct, frozen=True, array_like=True, tag="tx", gc=False):
-    """A node handed a message to its radio, for one node or for whoever hears it (None)."""
+    """A node handed a message to its radio, for one node or as a broadcast (None)."""
 
     at_us: int
     message: int
@@ -65,11 +67,11 @@ class SentMessage(msgspec.Struct, frozen=True, array_like=True, tag="tx", gc=Fal
     kind: str
     bytes: int
     around: bool = False
-    """Whether it goes around a void, or a part of it does (D5)."""
+    """Whether the message, or a part of it, is routed around a void (D5)."""
 
 
 class HeardMessage(msgspec.Struct, frozen=True, array_like=True, tag="rx"):
-    """A message reached nodes."""
+    """One or more nodes received a message."""
 
     at_us: int
     message: int
@@ -77,7 +79,7 @@ class HeardMessage(msgspec.Struct, frozen=True, array_like=True, tag="rx"):
 
 
 class GaveUp(msgspec.Struct, frozen=True, array_like=True, tag="no", gc=False):
-    """A node's radio gave a message up."""
+    """The radio of a node dropped a message."""
 
     at_us: int
     message: int
@@ -85,7 +87,7 @@ class GaveUp(msgspec.Struct, frozen=True, array_like=True, tag="no", gc=False):
 
 
 class AskedFor(msgspec.Struct, frozen=True, array_like=True, tag="ask", gc=False):
-    """A node's application asked for something."""
+    """The application of a node made a request."""
 
     at_us: int
     node: int
@@ -93,7 +95,7 @@ class AskedFor(msgspec.Struct, frozen=True, array_like=True, tag="ask", gc=False
 
 
 class WasTold(msgspec.Struct, frozen=True, array_like=True, tag="told", gc=False):
-    """A node's application was told something."""
+    """The application of a node received an event."""
 
     at_us: int
     node: int
@@ -101,8 +103,10 @@ class WasTold(msgspec.Struct, frozen=True, array_like=True, tag="told", gc=False
 
 
 class Keeps(msgspec.Struct, frozen=True, array_like=True, tag="has", gc=False):
-    """A node was seen to have an object, as its own, an active or a passive replica; or, without
-    a role, to have it no more."""
+    """A sample found a new, changed or removed replica of an object at a node.
+
+    The role is `own`, `active` or `passive`; it is empty if the replica was removed.
+    """
 
     at_us: int
     node: int
@@ -111,7 +115,7 @@ class Keeps(msgspec.Struct, frozen=True, array_like=True, tag="has", gc=False):
 
 
 class Befell(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
-    """A fault began, or one that lasts for a while ended."""
+    """A fault began, or a timed fault ended."""
 
     at_us: int
     fault: Fault
@@ -126,12 +130,12 @@ _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def walks(at_us: int, node: int, leg: Leg) -> Walks:
-    """A leg as recorded, to the centimetre."""
+    """Makes the event of a leg, with positions rounded to centimetres."""
     return Walks(at_us, node, leg.end_us, _rounded(leg.start), _rounded(leg.end))
 
 
 def goes_around(message: Message) -> bool:
-    """Whether a message, or a part of it, is on its way around a void (D5)."""
+    """Whether a message, or a part of it, is routed around a void, in perimeter mode (D5)."""
     return isinstance(message, CellPacket) and any(
         target.detour is not None for target in message.targets
     )
@@ -142,15 +146,15 @@ def _rounded(place: Point) -> Point:
 
 
 class Writable(Protocol):
-    """A file of bytes, compressed or not."""
+    """A binary file open for writing, compressed or not."""
 
     def write(self, data: bytes, /) -> int:
-        """Adds bytes."""
+        """Appends bytes to the file."""
         ...
 
 
 class Recorder:
-    """Writes what happens to a file of bytes, which stays the caller's to close."""
+    """Writes the events of a run to a binary file; the caller closes the file."""
 
     def __init__(self, file: Writable) -> None:
         self._write = file.write
@@ -158,7 +162,7 @@ class Recorder:
     def begin(
         self, start_us: int, names: Iterable[bytes], places: Iterable[Point], range_m: float
     ) -> None:
-        """The world is there."""
+        """Writes the header."""
         header = Header(
             start_us=start_us,
             nodes=tuple(name.hex() for name in names),
@@ -168,18 +172,18 @@ class Recorder:
         self._write(_encode(header) + b"\n")
 
     def write(self, event: Event) -> None:
-        """Something happened."""
+        """Writes an event."""
         self._write(_encode(event) + b"\n")
 
 
 class Recording:
-    """A recording being read: its header, then its events as they are iterated."""
+    """Reads a recording: the header at once, the events during iteration."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._lines = enumerate(lines, start=1)
         self._walks: dict[int, Walks] = {}
         self.up: set[int] = set()
-        """The nodes that are up, as of the last event."""
+        """The nodes that are up after the last event that was read."""
         number, first = next(self._lines, (1, b""))
         self.header = _decoded(_header_decoder, number, first)
         if self.header.recording != VERSION:
@@ -200,7 +204,7 @@ class Recording:
             yield event
 
     def place(self, node: int, at_us: int) -> Point:
-        """Where a node is, around the last event."""
+        """Returns the position of a node at an instant near the last event that was read."""
         walk = self._walks.get(node)
         if walk is None:
             return self.header.places[node]

@@ -1,6 +1,6 @@
-"""Replay: raw sends on the radio with no protocol on top, and what became of each.
+"""Raw replay: sends frames on the simulated radio without a protocol, and reports each result.
 
-The tool to hold the radio against other simulators, and against the reference sets.
+Entry point: `replay_sends`. Used to compare the radio with other simulators and with `reference`.
 Clause: S3.
 """
 
@@ -15,11 +15,11 @@ from thyme.sim.kernel import Kernel
 from thyme.sim.radio import Frame, Radio, RadioConfig
 
 QUIET_US = 1_000_000
-"""How long after the last send the replay goes on."""
+"""The time that the replay goes on after the last send."""
 
 
 class RawSend(msgspec.Struct, frozen=True, array_like=True):
-    """One send: when, from whom, to whom (−1 for everybody), and the payload's bytes."""
+    """One send: its instant, source node, destination (−1 for a broadcast) and payload bytes."""
 
     id: int
     at_us: int
@@ -29,7 +29,7 @@ class RawSend(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SendResult(msgspec.Struct, array_like=True):
-    """What became of one send; `dropped` names the cause if the sender gave up."""
+    """The result of one send; `dropped` is the cause if the sender gave up, else empty."""
 
     id: int
     receivers: int = 0
@@ -39,7 +39,7 @@ class SendResult(msgspec.Struct, array_like=True):
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
-    """All sends and the totals of a replay."""
+    """The results of all sends and the totals of a replay."""
 
     sends: list[SendResult]
     frames: int
@@ -50,16 +50,16 @@ class ReplayResult(msgspec.Struct, frozen=True):
 
     @property
     def receptions(self) -> int:
-        """How often a send arrived at somebody."""
+        """The number of receptions of all sends, by all receivers."""
         return sum(result.receivers for result in self.sends)
 
     @property
     def exceeded(self) -> int:
-        """Sends given up at the retry limit."""
+        """The number of sends given up at the retry limit."""
         return sum(result.dropped == "exceeded" for result in self.sends)
 
     def delays_us(self) -> list[int]:
-        """The delay of each reception, in order of size."""
+        """The delay of each reception, in ascending order."""
         return sorted(
             result.delay_us
             for result in self.sends
@@ -69,7 +69,7 @@ class ReplayResult(msgspec.Struct, frozen=True):
 
 
 class _Replay:
-    """The sends on their way through the radio."""
+    """One replay: schedules the sends and collects their results."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _Replay:
     def _on_received(self, frame: Frame, receivers: int, now_us: int) -> None:
         assert isinstance(frame.token, int)
         result = self.results[frame.token]
-        if not result.receivers:  # an acknowledgement may be lost, and the frame come twice
+        if not result.receivers:  # not a duplicate, sent because an acknowledgement was lost
             result.receivers = receivers.bit_count()
             result.delay_us = now_us - frame.queued_us
 
@@ -123,7 +123,7 @@ def replay(
     seed: int = 1,
     config: RadioConfig | None = None,
 ) -> ReplayResult:
-    """Runs raw sends through the radio."""
+    """Replays sends on the radio and returns the result of each."""
     run = _Replay(positions, sends, seed, config or RadioConfig())
     started = time.perf_counter()
     run.run()

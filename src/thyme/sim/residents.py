@@ -1,8 +1,9 @@
-"""Residents: the devices of a world through their lives.
+"""Devices: starts, stops and restarts the nodes of a simulated network.
 
-A device starts, crashes or leaves, and may start again: each time a new node is made for it, with
-the store of the life before if it kept its memory, or a fresh one. Its clock stays as wrong as it
-was set. Devices have the numbers by which faults name them.
+Entry point: `Devices`. Every start of a device makes a new node (an incarnation), with the store of
+the previous incarnation if that was kept, otherwise with an empty one. The clock skew of a device
+outlives its incarnations. Faults refer to devices by number; `thyme.sim.faults.injector` applies
+them.
 Clauses: S7, S8.
 """
 
@@ -21,54 +22,54 @@ from thyme.sim.trouble import Trouble
 from thyme.storage.store import MemoryStore, Store
 
 GOODBYE_US = 200_000
-"""How long a device that leaves stays up for its last words and their answers."""
+"""Time between the leave request to a node and the stop of its device."""
 
 MakeNode = Callable[[NodeId, Store, int], Node]
-"""Makes the node of a device for its first life, its second, …"""
+"""Makes the node of a device from its node id, its store and its incarnation (1, 2, …)."""
 OnTold = Callable[[NodeId, Told], None]
 OnLife = Callable[[NodeId, int], None]
-"""Told that a device came up, with the number of its life, or went, with 0."""
+"""Called when a device starts, with its incarnation, and when it stops, with 0."""
 
 
 class World(Protocol):
-    """A world in which faults can happen: an ether or a wireless one."""
+    """A simulated network in which faults can be injected."""
 
     @property
     def kernel(self) -> Kernel:
-        """Its clock and events."""
+        """The clock and event queue of the network."""
         ...
 
     @property
     def start_us(self) -> int:
-        """When it began."""
+        """The instant at which the network started."""
         ...
 
     @property
     def trouble(self) -> Trouble:
-        """What happens to messages in it."""
+        """The network faults that are active."""
         ...
 
     def add(
         self, node: Node, store: Store, on_told: Callable[[Told], None], *, skew_us: int = 0
     ) -> None:
-        """Brings a node up."""
+        """Starts a node."""
         ...
 
     def remove(self, node_id: NodeId) -> None:
-        """Takes a node away."""
+        """Stops a node without warning."""
         ...
 
     def leave(self, node_id: NodeId) -> None:
-        """Tells a node that it is about to go."""
+        """Requests a node to leave gracefully."""
         ...
 
     def set_skew(self, node_id: NodeId, skew_us: int) -> None:
-        """Sets a node's clock."""
+        """Sets the clock skew of a node."""
         ...
 
 
 class Device:
-    """What stays of a device from life to life."""
+    """The state of a device that outlives its incarnations."""
 
     __slots__ = ("leaving", "lives", "node", "node_id", "skew_us", "store")
 
@@ -77,18 +78,18 @@ class Device:
         self.skew_us = skew_us
         self.lives = 0
         self.store: Store | None = None
-        """What its next life will find; None if nothing."""
+        """The store of the current or next incarnation; None if it is lost or not made yet."""
         self.node: Node | None = None
-        """Its node while it is up."""
+        """The node of the device while it is up."""
         self.leaving = False
 
 
 def _nobody_listens(node_id: NodeId, what: object) -> None:
-    """For devices without an application."""
+    """Ignores events of devices without an application."""
 
 
 class Residents:
-    """The devices of one world."""
+    """All devices of a simulated network, by number."""
 
     def __init__(
         self,
@@ -115,20 +116,20 @@ class Residents:
         return len(self._devices)
 
     def name(self, number: int) -> NodeId:
-        """Who a device is."""
+        """Returns the node id of a device."""
         return self._devices[number].node_id
 
     def node(self, number: int) -> Node | None:
-        """A device's node; None while it is down."""
+        """Returns the node of a device; None while the device is down."""
         return self._devices[number].node
 
     def start(self, number: int) -> None:
-        """A device comes up, for the first time or again."""
+        """Starts a device, for the first time or again."""
         device = self._devices[number]
         if device.leaving:
-            self._go(device, Memory.KEPT)  # back before it was gone
+            self._go(device, Memory.KEPT)  # the restart comes before the end of the grace period
         if device.node is not None:
-            raise FaultError(f"node {number} is up and cannot start")
+            raise FaultError(f"node {number} is up and cannot be started")
         if device.store is None:
             device.store = self._make_store()
         device.lives += 1
@@ -138,11 +139,11 @@ class Residents:
         self._on_life(device.node_id, device.lives)
 
     def crash(self, number: int, memory: Memory) -> None:
-        """A device falls silent without a word."""
+        """Stops a device without warning."""
         self._go(self._up(number), memory)
 
     def leave(self, number: int) -> None:
-        """A device says goodbye, and is gone a moment later, its memory kept."""
+        """Lets a device leave gracefully and stops it after a grace period; its store is kept."""
         device = self._up(number)
         device.leaving = True
         self._world.leave(device.node_id)
@@ -150,7 +151,7 @@ class Residents:
         self._world.kernel.at(gone_us, self._gone, (device, device.lives))
 
     def set_skew(self, number: int, skew_us: int) -> None:
-        """From now on a device's clock is ahead by so much, in this life and the next."""
+        """Sets the clock skew of a device, for this and all later incarnations."""
         device = self._devices[number]
         device.skew_us = skew_us
         if device.node is not None:
@@ -159,7 +160,7 @@ class Residents:
     def _up(self, number: int) -> Device:
         device = self._devices[number]
         if device.node is None or device.leaving:
-            raise FaultError(f"node {number} is not up and cannot go")
+            raise FaultError(f"node {number} is not up and cannot be stopped")
         return device
 
     def _gone(self, argument: tuple[Device, int]) -> None:

@@ -1,7 +1,8 @@
-"""Rows: what one node's frames do to the others, as sets of nodes.
+"""Reception: for one sender, the nodes that receive its frames, and how well.
 
-Most receptions are certain one way or the other; those are kept as sets, handled all at once, and
-only the doubtful ones are listed with their probability. `thyme.sim.links` makes and keeps them.
+Entry points: `ReceptionRow` and `ClearReception`. Sets of nodes are bit sets. Most receptions are
+certain, one way or the other: these are kept as sets; the uncertain ones are listed with their
+probabilities. `link_table` and `unit_disk` make the rows.
 Clauses: S2, S5.
 """
 
@@ -10,32 +11,32 @@ from __future__ import annotations
 import math
 
 Doubtful = tuple[int, float, float]
-"""A receiver's bit, its chance to get the header, and the logarithm of a payload bit's chance."""
+"""A receiver's bit, its probability of the header, and the log-probability of a payload bit."""
 
 
 class Clean:
-    """How one node's frames of about one size fare on a silent medium."""
+    """The reception of one sender's frames of about one size, without interference."""
 
     __slots__ = ("chances", "doubtful", "far", "got", "likely", "locked", "possible")
 
     def __init__(self, near: int = 0) -> None:
         self.locked = near
-        """Those who surely get the header."""
+        """Receivers that certainly decode the header (bit set)."""
         self.possible = near
-        """Those who may get all of it."""
+        """Receivers that may decode the whole frame (bit set)."""
         self.got = near
-        """Those who surely do."""
+        """Receivers that certainly decode the whole frame (bit set)."""
         self.doubtful: dict[int, Doubtful] = {}
-        """By number: those who may get all of it, or may not."""
+        """Receivers that may or may not decode the whole frame, by node number."""
         self.far = 0
-        """Those who may get the header, and surely no more."""
+        """Receivers that may decode the header, but not the payload (bit set)."""
         self.likely = 0
-        """Those of them who get it more often than not."""
+        """Receivers of `header_only` with a header probability of at least 0.5 (bit set)."""
         self.chances: dict[int, float] = {}
-        """Theirs to get it, by number."""
+        """The header probability of the receivers of `header_only`, by node number."""
 
     def place(self, number: int, header: float, log_bit: float) -> None:
-        """Files a receiver under what awaits it."""
+        """Adds a receiver, with its header probability and log-probability of a payload bit."""
         bit = 1 << number
         if header == 1.0:
             self.locked |= bit
@@ -52,7 +53,7 @@ class Clean:
                 self.likely |= bit
 
     def remove(self, number: int) -> None:
-        """Takes a receiver out: it is elsewhere now."""
+        """Removes a receiver, which has moved."""
         others = ~(1 << number)
         self.locked &= others
         self.possible &= others
@@ -64,22 +65,22 @@ class Clean:
 
 
 class Row:
-    """What one node's frames do to the others."""
+    """The reception of one sender's frames at all other nodes."""
 
     __slots__ = ("clean", "levels", "lock", "notice", "number", "power", "reach", "sense")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.power: dict[int, float] = {}
-        """Received power by node number, for those that notice it."""
+        """Received power in mW by node number, where it is above the receiver sensitivity."""
         self.lock = 0
-        """The nodes that could listen to it."""
+        """The nodes that detect its preamble and may lock on to its frames (bit set)."""
         self.sense = 0
-        """The nodes that know the medium to be busy."""
+        """The nodes that sense the medium as busy during its frames (bit set)."""
         self.notice = 0
-        """The nodes that it may disturb."""
+        """The nodes in reach: it may interfere with their receptions (bit set)."""
         self.reach = 1 << number
-        """The same, and the node itself."""
+        """The nodes in reach, and the sender itself (bit set)."""
         self.levels: list[int] = []
-        """The nodes that receive it with at least each level's power."""
+        """For each power level, the nodes that receive it with at least that power (bit sets)."""
         self.clean: dict[int, Clean] = {}

@@ -1,7 +1,8 @@
-"""Run: a scenario and its trace in, tables out.
+"""Run: simulates one scenario with its trace and returns everything that was measured.
 
-Puts the parts together: the cast on the radio, its users, what befalls them; and holds what the
-users were told against the oracle. Same scenario and trace, same tables, whatever the machine.
+Entry point: `run`. Connects the deployment, the wireless network, the simulated users and the fault
+injector. `thyme.sim.results.summary` computes success, latency and recall from the returned `Run`.
+The same scenario and trace give the same results on every machine.
 Clauses: S11, S14, S15.
 """
 
@@ -31,36 +32,39 @@ from thyme.traces.oracle import Expected, expected_notifications
 from thyme.traces.trace import Trace
 
 LOOK_US = 10 * SECOND_US
-"""How often nodes are looked at."""
+"""Interval between two samples of the nodes' state."""
 COLLECT_AFTER = 100_000
-"""How many new objects there must be for Python to look for those that only refer to each other."""
+"""Number of new objects after which Python's cyclic garbage collector runs."""
 KEEPERS_US = 2 * SECOND_US
-"""How often, for the recording, who has which object."""
+"""Interval between two samples of the replicas, in runs that are recorded."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done, what came of it, and what it took."""
+    """The inputs, logs and measurements of one simulation run."""
 
     scenario: Scenario
     trace: Trace
-    """What users could do: the trace, but for those whose devices were down."""
+    """The feasible trace: without the operations of users whose devices were down."""
     downtimes: dict[int, list[Span]]
-    """When devices were down, for those that ever were."""
+    """Down times by device number; devices that were always up are left out."""
     attempts: list[Attempt]
     heard: list[Heard]
     expected: list[Expected]
-    """The notifications of a perfect execution; instants from the start of the operations."""
+    """The notifications of a perfect execution; instants count from the first operation."""
     measurements: Measurements
     census: Census
-    """What the nodes kept, and where they were."""
+    """The objects and records stored by the nodes, and the cells in which the nodes were."""
     events: int
     wall_s: float
 
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """A world has millions of objects that live as long as it does; looking through them again and
-    again for what nobody refers to takes a tenth of the time, and finds next to nothing."""
+    """Raises the threshold of Python's cyclic garbage collector for the duration of a block.
+
+    A run allocates millions of objects that exist until its end. With the default threshold,
+    collections take a tenth of the time and free almost nothing.
+    """
     before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER, *before[1:])
     try:
@@ -76,7 +80,7 @@ def run(
     on_progress: Callable[[Progress, Users], None] | None = None,
     record: Writable | None = None,
 ) -> Run:
-    """Runs a scenario, with a trace of its own making if there is none."""
+    """Simulates a scenario; without a trace, with the synthetic trace of the scenario."""
     if trace is None:
         trace = synthetic_trace(scenario)
     check_trace(scenario, trace)

@@ -1,7 +1,9 @@
-"""Scenarios: what a run is about, as data.
+"""Scenarios: the parameters of a simulation run.
 
-Who is there and where, how they come, go and move, what they do and when. A scenario and its trace
-determine a run completely. The defaults are those of F, 9.2; the presets are its four series.
+Entry points: `Scenario`, `synthetic_trace`, `check_trace`. A scenario gives the number of nodes,
+their area, failures, movement and timeline. A scenario and its trace determine a run completely.
+Defaults and the four series: Thyme (journal article), section 9.2. `thyme.sim.deployment` makes the
+nodes of a scenario.
 Clauses: S6, S7, S11, S12, S16.
 """
 
@@ -27,23 +29,24 @@ from thyme.traces.trace import Trace
 
 NODES_MAX = 100_000
 SIDE_M_MAX = 10_000_000.0
-"""What recordings and their pages have room for; a quarter of the way round the Earth."""
+"""The largest coordinate that recordings and playback pages can hold."""
 AREA_M_PER_ROOT = 40.0, 20.0
-"""F's areas: 160 × 80 m for 16 nodes, 400 × 200 m for 100; two nodes per cell of 40 m."""
+"""Width and height per square root of the number of nodes, as in Thyme (journal article):
+160 × 80 m for 16 nodes, 400 × 200 m for 100; two nodes per cell of 40 m."""
 LIMITS = Limits()
-"""How large objects may be; the nodes of a run have no other."""
+"""Size limits of objects, the same for every node of a run."""
 PUBLISHERS_SHARE = 0.5
-"""Of the nodes where each is either a publisher or a subscriber (S7)."""
+"""Share of publishers where a node is either a publisher or a subscriber (S7)."""
 
 
 class ScenarioError(InputError):
-    """A scenario that cannot be run (S11, S12)."""
+    """The parameters of a scenario are invalid or do not fit its trace (S11, S12)."""
 
     code = "bad_scenario"
 
 
 class Substrate(StrEnum):
-    """What the nodes run."""
+    """The substrate that all nodes of a run use."""
 
     ES = "es"
     LS = "ls"
@@ -51,7 +54,8 @@ class Substrate(StrEnum):
 
 
 class Kind(StrEnum):
-    """The series of F: nothing fails, publishers crash, nodes come and go, nodes move."""
+    """The series of experiments in Thyme (journal article): no failures, publishers that crash,
+    nodes that are switched off and on, nodes that move."""
 
     STATIC = "static"
     CRASH = "crash"
@@ -60,14 +64,14 @@ class Kind(StrEnum):
 
 
 class Profile(StrEnum):
-    """The protocol as the documents have it, or with what they left open."""
+    """The protocol as published, or with additions for cases that the papers leave open."""
 
     PAPER = "paper"
     ROBUST = "robust"
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """The order of a run (S11): the routing alone, then nodes join, then operations, then quiet."""
+    """The phases of a run (S11): routing alone, joining, operations, a quiet period."""
 
     starts_us: int = 30 * SECOND_US
     joins_us: int = 30 * SECOND_US
@@ -77,38 +81,38 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if getattr(self, name) < 0:
-                raise ScenarioError(f"{name} is 0 or more, not {getattr(self, name)}")
+                raise ScenarioError(f"{name} must be 0 or more, not {getattr(self, name)}")
 
     @property
     def origin_us(self) -> int:
-        """When operations begin."""
+        """The instant at which operations begin."""
         return self.starts_us + self.joins_us
 
     @property
     def end_us(self) -> int:
-        """When the run ends."""
+        """The instant at which the run ends."""
         return self.origin_us + self.operations_us + self.quiet_us
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, but for its trace."""
+    """All parameters of one run except its trace."""
 
     substrate: Substrate
     nodes: int = 100
-    """Devices with a user each; the server of ES comes on top."""
+    """Number of user devices; the server of ES is an additional node."""
     kind: Kind = Kind.STATIC
     profile: Profile = Profile.PAPER
     area_m: tuple[float, float] | None = None
-    """Width and height; by default as dense as F's."""
+    """Width and height; the default has the node density of Thyme (journal article)."""
     failing: float = 0.2
-    """The share of the publishers that crash, or of the nodes that come and go."""
+    """Share of the publishers that crash, or of the nodes that are switched off and on."""
     speed_m_s: float = SPEEDS_MAX_M_S["walk"]
-    """The highest speed of those that move."""
+    """Highest speed of a moving node."""
     reaction: Reaction = LECTURE
-    """Who retrieves what it is notified of, and how soon."""
+    """How likely and how soon users retrieve an object after its notification."""
     seed: int = 1
     topology: int | None = None
-    """The seed of the places, where it is not that of the rest (S16)."""
+    """Seed of the node positions; None: the seed of the scenario (S16)."""
     timeline: Timeline = Timeline()
 
     def __post_init__(self) -> None:
@@ -127,7 +131,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def area(self) -> Area:
-        """Where the nodes are."""
+        """The area in which the nodes are placed."""
         if self.area_m is not None:
             return Area(*self.area_m)
         root = sqrt(self.nodes)
@@ -135,7 +139,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grid_over(area: Area) -> Grid:
-    """The cells of DCS, 40 m wide (D1)."""
+    """Returns the grid of DCS cells, 40 m wide, that covers an area (D1)."""
     try:
         return Grid.covering(area.width_m, area.height_m)
     except ValueError as error:
@@ -143,9 +147,11 @@ def grid_over(area: Area) -> Grid:
 
 
 def synthetic_trace(scenario: Scenario) -> Trace:
-    """The trace of a scenario that has none of its own: the synthetic match, of the scenario's
-    seed, compressed into its operations' time; with publishers that do not subscribe where they
-    are going to crash (S7)."""
+    """Generates the default trace of a scenario: the synthetic football match.
+
+    The match uses the scenario's seed and is compressed into the operations phase. In the crash
+    series, publishers do not subscribe (S7).
+    """
     share = PUBLISHERS_SHARE if scenario.kind is Kind.CRASH else None
     rules = Rules(lasts_us=scenario.timeline.operations_us)
     match = Match(scenario.seed)
@@ -153,7 +159,7 @@ def synthetic_trace(scenario: Scenario) -> Trace:
 
 
 def check_trace(scenario: Scenario, trace: Trace) -> None:
-    """Refuses a trace that does not fit."""
+    """Raises an error if a trace does not fit a scenario."""
     if trace.users != scenario.nodes:
         raise ScenarioError(
             f"nodes: the trace has {trace.users} users and the scenario {scenario.nodes} nodes; "
@@ -167,7 +173,7 @@ def check_trace(scenario: Scenario, trace: Trace) -> None:
 
 
 def _check_operation(operation: Operation, timeline: Timeline) -> None:
-    """Refuses what is sound by itself, but not at its time in the run or by its nodes' limits."""
+    """Raises an error if an operation is outside the timeline or exceeds the limits of nodes."""
     if operation.at_us > timeline.operations_us:
         raise TraceError(
             "at_us",

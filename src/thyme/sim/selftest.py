@@ -1,7 +1,8 @@
-"""The self-test: our radio against ns-3, set by set, within stated tolerances.
+"""Self-test: compares the simulated radio with ns-3, within stated tolerances.
 
-Runs the sends of the reference through the radio and compares means over several seeds, as the
-reference has means over several runs. Every comparison is a row of one table.
+Entry point: `run_selftest`. Runs the sends of `reference` through the radio and compares means over
+several seeds with the reference's means over several runs. `ns3_trials` and `raw_replay` do the
+runs.
 Clause: S3.
 """
 
@@ -26,25 +27,25 @@ DELAY_MEAN = 0.10
 DELAY_TAIL = 0.20
 RETRANSMISSIONS = 0.30
 RETRANSMISSIONS_LEAST = 50
-"""With fewer in the reference, chance outweighs the model."""
+"""With fewer retransmissions in the reference, random variation exceeds the tolerance."""
 GOODPUT = 0.10
 CURVE = 0.05
 REPLIES = 0.05
-"""Receptions of replies. The reference is a single run of 50 broadcasts."""
+"""Tolerance for receptions of replies. The reference is one run of 50 broadcasts."""
 REPLIES_LEAST = 500
-"""With fewer receptions in the reference, chance outweighs the model."""
+"""With fewer receptions in the reference, random variation exceeds the tolerance."""
 
 SEEDS = (1, 2, 3, 4, 5)
 SEEDS_CHAIN = tuple(range(1, 11))
-"""More of them where single runs differ by a tenth: chains beyond saturation."""
+"""More seeds for chains beyond saturation, whose single runs differ by a tenth."""
 SEEDS_REPLIES = tuple(range(1, 13))
-"""Also where the reference itself is a single run of chance: answers all at once."""
+"""More seeds for simultaneous replies, for which the reference is a single run."""
 SEEDS_FEW = 3
-"""How many of each the quick self-test takes where they matter."""
+"""The number of seeds for chains and replies in the quick self-test."""
 LINK_SENDS = 1_000
 BROADCAST_SENDS = 4_000
 CHAINS_QUICK = ((300, 400), (300, 450), (300, 1000), (1000, 100), (1000, 200), (1000, 1000))
-"""Payload and rate: just below saturation, just above, and far beyond."""
+"""Payload bytes and sends per second: just below saturation, just above, and far beyond."""
 
 CONFIGS = {
     "anchor": RadioConfig(),
@@ -54,7 +55,7 @@ SETS = ("a_bcast", "b_ucast", "c_chain", "link", "e_replies")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison; `ok` is None where it is only reported."""
+    """One comparison with the reference; `ok` is None if the value is only reported."""
 
     set: str
     case: str
@@ -62,7 +63,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     reference: float
     ours: float
     deviation: float
-    """Relative to the reference, or the plain difference if `relative` is false."""
+    """The deviation relative to the reference, or the difference if `relative` is false."""
     tolerance: float
     relative: bool
     ok: bool | None
@@ -78,7 +79,7 @@ def near(
     relative: bool = True,
     judged: bool = True,
 ) -> Row:
-    """Compares a figure of ours with the reference."""
+    """Compares a value of the simulated radio with the reference."""
     difference = ours - expected
     deviation = difference / expected if relative and expected else difference
     return Row(
@@ -95,7 +96,7 @@ def near(
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, or one for each seed: a part of the reference and what to do with it."""
+    """One case of the self-test: its part of the reference, and the seeds to run it with."""
 
     set: str
     seeds: tuple[int, ...]
@@ -103,7 +104,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cases(*, quick: bool = False, sets: Sequence[str] = SETS) -> list[Case]:
-    """What the self-test consists of; the quick one has fewer seeds and chains."""
+    """The cases of the self-test; the quick one has fewer seeds and chains."""
     found = reference.figures()
     seeds = SEEDS[:1] if quick else SEEDS
     seeds_chain = SEEDS_CHAIN[:SEEDS_FEW] if quick else SEEDS_CHAIN
@@ -111,7 +112,7 @@ def cases(*, quick: bool = False, sets: Sequence[str] = SETS) -> list[Case]:
     all_cases = [
         *(Case(set=load.set, seeds=seeds, part=load) for load in found.loads),
         *(
-            # Below saturation nothing is left to chance, and one seed says it all.
+            # Below saturation the result does not depend on the seed, so one is enough.
             Case(set="c_chain", seeds=seeds_chain if chain.retransmissions else (1,), part=chain)
             for chain in found.chains
             if not quick or (chain.payload_bytes, chain.per_second) in CHAINS_QUICK
@@ -129,7 +130,7 @@ def selftest(
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
-    """Runs everything on so many processes (None: one for each core); returns all comparisons."""
+    """Runs all cases in `jobs` processes (None: one per core); returns all comparisons."""
     todo = cases(quick=quick, sets=sets)
     rows: list[Row] = []
     for done, found in enumerate(_outcomes(todo, jobs or os.cpu_count() or 1), start=1):
@@ -140,7 +141,7 @@ def selftest(
 
 
 def passed(rows: Sequence[Row]) -> bool:
-    """Whether our radio agrees with the reference in all that is judged."""
+    """Whether all judged comparisons are within their tolerances."""
     return all(row.ok is not False for row in rows)
 
 
@@ -153,7 +154,7 @@ def _outcomes(todo: list[Case], jobs: int) -> Iterator[list[Row]]:
 
 
 def run_case(case: Case) -> list[Row]:
-    """Runs one case with all its seeds and compares."""
+    """Runs one case with all its seeds and compares the means with the reference."""
     match case.part:
         case Load():
             return _load(case.part, case.seeds)
@@ -242,7 +243,7 @@ def _replies(expected: Replies, seeds: Sequence[int]) -> list[Row]:
 
 
 def _link(links: Sequence[Link], seeds: Sequence[int]) -> list[Row]:
-    """One row for each curve, where it is furthest from the reference."""
+    """One comparison for each delivery curve: the one with the largest deviation."""
     distances_m = [link.distance_m for link in links]
     rows = []
     for payload_bytes in (50, 300, 1000, 1472):
@@ -263,8 +264,8 @@ def _furthest(
     name: str, distances_m: Sequence[int], expected: Sequence[float], ours: Sequence[float]
 ) -> Row:
     rows = [
-        near(("link", f"{name} at {at_m} m"), "delivered", theirs, mine, CURVE, relative=False)
-        for at_m, theirs, mine in zip(distances_m, expected, ours, strict=True)
+        near(("link", f"{name} at {at_m} m"), "delivered", ns3, own, CURVE, relative=False)
+        for at_m, ns3, own in zip(distances_m, expected, ours, strict=True)
     ]
     return max(rows, key=lambda row: abs(row.deviation))
 
@@ -280,5 +281,5 @@ def _mean(results: list[ReplayResult], figure: Callable[[ReplayResult], float]) 
 
 
 def quantile(ordered: Sequence[int], share: float) -> int:
-    """The value that this share of an ordered sequence does not exceed."""
+    """The quantile of an ordered sequence; always one of its values."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,16 +1,19 @@
-"""Sets of numbered nodes as integers with a bit for each: small, fast, and all at once."""
+"""Bit sets: sets of node numbers as integers, with one bit for each node.
+
+Entry point: `members_of`. Set operations on integers are fast and handle all nodes at once.
+"""
 
 from __future__ import annotations
 
 from itertools import compress
 
 DENSE = 24
-"""A set that has more than one in so many is taken apart digit by digit, else node by node."""
+"""A set with fewer bits per member is listed digit by digit, a sparser one member by member."""
 _AS_NUMBERS = bytes.maketrans(b"01", b"\0\1")
 
 
 def numbers(nodes: int) -> list[int]:
-    """The members of a set of nodes, in order."""
+    """The members of a bit set, in ascending order."""
     length = nodes.bit_length()
     if length < DENSE * nodes.bit_count():
         digits = f"{nodes:b}".encode().translate(_AS_NUMBERS)

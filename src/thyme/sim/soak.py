@@ -1,9 +1,10 @@
-"""Soak: small worlds full of trouble, and what must hold in every one of them.
+"""Soak: runs a small network under random faults and load, and checks the guarantees of Thyme.
 
-A seed makes a world: some nodes in some cells, what befalls them, and what people do meanwhile. All
-along, everything that people are told is held against what they did, and every node against its own
-limits; when trouble is over and things are calm again, nothing acknowledged may be missing. A seed
-that fails, fails again.
+Entry point: `run_soak`. A seed determines the nodes, their cells, the faults and the operations.
+During the run, every application event is compared with the operations issued so far, and every
+node checks its own invariants. After the faults have ended and a quiet period has passed, no
+acknowledged object may be missing. A failure can be reproduced from its seed.
+`thyme.testing.soak.faults` draws the faults, `thyme.testing.soak.workload` the operations.
 Clauses: B12, D15, M16, M23, M24.
 """
 
@@ -48,23 +49,23 @@ from thyme.substrates.subscriber import SubscriberConfig
 T = TypeVar("T")
 
 SETTLE_US = 8 * SECOND_US
-"""Long enough to hear the neighbours and to join."""
+"""Time for the nodes to find their neighbours and to join."""
 TROUBLE_US = 120 * SECOND_US
 CALM_US = 90 * SECOND_US
 SETTLED_US = SETTLE_US + TROUBLE_US + CALM_US // 2
-"""From when on all nodes of a cell must agree, whatever they missed."""
+"""Instant from which on all nodes of a cell must agree, whatever messages they missed."""
 PROBE_US = 40 * SECOND_US
-"""How long the last questions may take."""
+"""Time limit of the requests of the final checks."""
 ACTS = 100
 NODES_MIN, NODES_MAX = 6, 20
 CHECK_EVERY = 16
-"""A node's own check is done after so many inputs; it looks at all that the node has."""
+"""Number of inputs between two invariant checks of a node; a check reads all its records."""
 VIOLATIONS_MAX = 20
-"""More are not told."""
+"""Maximum number of violations in a result."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one world."""
+    """The result of one soak run."""
 
     seed: int
     substrate: Substrate
@@ -73,21 +74,21 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     cells: int
     faults: int
     steps: int
-    """Of nodes that walked."""
+    """Number of steps of moving nodes."""
     ended: dict[str, int]
-    """Operations by kind and how they ended."""
+    """Numbers of operations by kind and result."""
     told: int
-    """Notifications."""
+    """Number of notifications that applications received."""
     violations: tuple[str, ...]
-    """What must not be, and was; the seed makes it happen again."""
+    """Violated guarantees; the seed reproduces them."""
 
 
 class BrokenError(Exception):
-    """A node that is not as it must be; the world ends here."""
+    """A node raised an exception or violated an invariant; the run ends."""
 
 
 class Watched:
-    """A node whose own check is made now and then."""
+    """Wraps a node and checks its invariants after every few inputs."""
 
     def __init__(self, inner: Node) -> None:
         self.inner = inner
@@ -98,7 +99,7 @@ class Watched:
         return self.inner.node_id
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
-        """Hands the input in; nothing that comes in may bring a node down."""
+        """Passes an input to the node; an exception of the node is a violation."""
         try:
             actions = self.inner.handle(event, now_us)
             self._inputs += 1
@@ -110,17 +111,17 @@ class Watched:
         return actions
 
     def check(self) -> None:
-        """Asserts what must hold between any two inputs."""
+        """Asserts the invariants of the node."""
         self.inner.check()
 
 
 def soak(seed: int, substrate: Substrate, profile: Profile) -> Verdict:
-    """Makes the world of a seed, lets it happen, and says what was wrong."""
+    """Executes the soak run of a seed and returns its violations."""
     return _World(seed, substrate, profile).verdict()
 
 
 class _World:
-    """One small world."""
+    """One soak run: the network, its devices, its faults and its workload."""
 
     def __init__(self, seed: int, substrate: Substrate, profile: Profile) -> None:
         self._seed = seed
@@ -163,9 +164,12 @@ class _World:
         return math.dist(self._places[one], self._places[other]) <= self._grid.range_m
 
     def _mercy(self) -> Mercy:
-        """The documents' cells have no answer to losing all of their nodes, to groups that part
-        and meet, or to one of them missing what the others heard; the robust ones keep what is
-        needed elsewhere, too, but not everywhere; the server of ES has no substitute."""
+        """Returns the faults that a substrate and profile are not designed to survive.
+
+        DCS `paper` does not survive an emptied cell, a partition or lost messages; DCS `robust`
+        survives the loss of one store at a time; ES does not survive the loss of its server's
+        store.
+        """
         match self._substrate, self._profile:
             case Substrate.DCS, Profile.PAPER:
                 anchors = self._anchors()
@@ -183,7 +187,7 @@ class _World:
                 return Mercy()
 
     def _anchors(self) -> list[NodeId]:
-        """One node of each cell, and more until they reach each other."""
+        """Returns one node of each cell, and further nodes until they form a connected network."""
         cells: dict[int, NodeId] = {}
         for name in self._names:
             cells.setdefault(self._grid.cell_at(self._places[name]), name)
@@ -241,10 +245,10 @@ class _World:
     def _up(self) -> list[int]:
         return [n for n in range(len(self._names)) if self.residents.node(n) is not None]
 
-    # What happens
+    # Phases of the run
 
     def verdict(self) -> Verdict:
-        """Lets everything happen; returns what was wrong."""
+        """Executes all phases and returns the result."""
         try:
             self._live()
             self._rest()
@@ -265,7 +269,7 @@ class _World:
         )
 
     def _live(self) -> None:
-        """People act amid trouble."""
+        """Runs the operations while faults are injected."""
         Fate(self._ether, self.residents, self._schedule)
         for number in range(len(self._names)):
             self.residents.start(number)
@@ -284,15 +288,14 @@ class _World:
             self._ether.move(name, step.place)
 
     def _rest(self) -> None:
-        """Trouble is over: what was begun comes to an end, and what people do now succeeds."""
+        """Runs a quiet period without faults; afterwards every request must be answered."""
         self._ether.run(self._ether.now_us + CALM_US)
         for name, asks in self.people.waiting.items():
             for ask in asks.values():
-                self.people.wrong("never ended", f"{ask.request} of {name.decode()}")
+                self.people.wrong("never answered", f"{ask.request} of {name.decode()}")
 
     def _look(self) -> None:
-        """Is everything acknowledged still there, is nothing there that should not be, and has
-        nobody kept more than there is?"""
+        """Checks that acknowledged objects are found, deleted ones are not, and limits hold."""
         for number in self._up():
             self._check_bounds(number)
         if not self._connected():
@@ -307,18 +310,18 @@ class _World:
         for (prober, tag), number in searches.items():
             found = self.people.found.get(number)
             if found is None:
-                self.people.wrong("no answer", f"to {prober.decode()}'s search for {tag}")
+                self.people.wrong("no reply", f"to {prober.decode()}'s search for {tag}")
                 continue
             there = {note.key: note.metadata for note in found}
             for key in living:
                 if tag in self.people.things[key].tags and key not in there:
-                    what = f"{key}, which {self._holders(key)} have, for {prober.decode()} at {tag}"
+                    what = f"{key}, stored by {self._holders(key)}, for {prober.decode()} at {tag}"
                     self.people.wrong("lost", what)
             self.people.met[prober].update(there)
         self._fetch(rng, probers, living)
 
     def _fetch(self, rng: Random, probers: list[NodeId], living: list[Key]) -> None:
-        """Can what is there be had?"""
+        """Checks that a sample of the existing objects can be retrieved."""
         asks = {}
         for key in rng.sample(living, min(10, len(living))):
             prober = rng.choice(probers)
@@ -327,8 +330,8 @@ class _World:
         self._ether.run(self._ether.now_us + PROBE_US)
         for (key, prober), number in asks.items():
             if number not in self.people.fetched:
-                what = f"{key}, which {self._holders(key)} have, by {prober.decode()}"
-                self.people.wrong("not to be had", what)
+                what = f"{key}, stored by {self._holders(key)}, by {prober.decode()}"
+                self.people.wrong("not retrieved", what)
 
     def _must_be_there(self, key: Key) -> bool:
         thing = self.people.things[key]
@@ -337,7 +340,7 @@ class _World:
         return self.people.is_safe(thing.acknowledged_us)
 
     def _holders(self, key: Key) -> list[str]:
-        """The nodes that have an object."""
+        """Returns the names of the running nodes that store an object."""
         return [self._names[n].decode() for n in self._up() if _has(self._inner(n), key)]
 
     def _check_bounds(self, number: int) -> None:
@@ -347,15 +350,15 @@ class _World:
         except AssertionError as error:
             raise BrokenError(f"{self._names[number].decode()}: {error!r}") from error
         things, wishes = len(self.people.things), self.people.ended["Subscribe ok"]
-        # A subscription whose answer was lost may stand, too.
+        # A subscription whose reply was lost may be active, too.
         wishes += self.people.ended["Subscribe timeout"] + ACTS
         objects, subscriptions = _sizes(node)
         if objects > things or subscriptions > wishes:
-            what = f"{self._names[number].decode()} keeps {objects} objects of {things}"
+            what = f"{self._names[number].decode()} stores {objects} objects of {things}"
             self.people.wrong("unbounded", f"{what}, {subscriptions} subscriptions of {wishes}")
 
     def _connected(self) -> bool:
-        """Whether those who are up hear each other, over some hops."""
+        """Whether the running nodes form a connected network."""
         up = [self._names[number] for number in self._up()]
         if not self._cells:
             return bool(up)
@@ -363,7 +366,7 @@ class _World:
 
 
 def _ground(rng: Random, nodes: int) -> tuple[Grid, list[Point]]:
-    """A grid, and places on it from which everybody can reach everybody."""
+    """Draws a grid, and positions on it that form a connected network."""
     grid = Grid(columns=rng.randint(2, 6), rows=rng.randint(1, 3))
     while True:
         places = [
@@ -375,7 +378,7 @@ def _ground(rng: Random, nodes: int) -> tuple[Grid, list[Point]]:
 
 
 def _connected(all_of_them: Sequence[T], hears: Callable[[T, T], bool]) -> bool:
-    """Whether there are any, and each reaches each."""
+    """Whether there are items, and each reaches every other one over items in range."""
     if not all_of_them:
         return False
     left, waiting = list(all_of_them[1:]), [all_of_them[0]]
@@ -387,13 +390,13 @@ def _connected(all_of_them: Sequence[T], hears: Callable[[T, T], bool]) -> bool:
 
 
 def _has(node: EsNode | LsNode | DcsNode, key: Key) -> bool:
-    """Whether an object can be had from a node."""
+    """Whether a node stores an object."""
     if isinstance(node, DcsNode):
         return node.replicas.get(key) is not None
     return node.broker is not None and key in node.broker.catalogue.history
 
 
 def _sizes(node: EsNode | LsNode | DcsNode) -> tuple[int, int]:
-    """How many objects and subscriptions a node keeps for others."""
+    """Counts the objects and subscriptions that a node indexes."""
     broker = node.index.broker if isinstance(node, DcsNode) else node.broker
     return (0, 0) if broker is None else (len(broker.catalogue), broker.subscriptions)

@@ -1,8 +1,9 @@
-"""Soak, the weather: what goes wrong in a small world, drawn from a seed.
+"""Soak faults: draws the faults and movements of a soak run from a seed.
 
-Devices crash, with or without their memory, say goodbye, come back or stay away; they walk; groups
-lose sight of each other; messages are lost, doubled and overtaken; clocks differ. Where a profile
-has no answer to a trouble, it is not drawn (`Mercy`).
+Entry points: `draw_faults`, `draw_moves`. Devices crash with or without their store, leave, restart
+or stay down, and move; the network is partitioned; messages are lost, duplicated and reordered;
+clocks differ. `FaultLimits` excludes the faults that a profile is not designed to survive.
+`thyme.testing.soak.runner` applies the faults.
 Clauses: S7, S8, B12.
 """
 
@@ -36,32 +37,32 @@ SKEW_US_MAX = 2 * SECOND_US
 HELD_BACK_US_MAX = SECOND_US * 3 // 10
 LOSSES_MAX = 3
 APART_US = 20 * SECOND_US
-"""How long it may take until what one device has lost is kept by another as well."""
+"""Time allowed for the other nodes to replicate again the records that one device lost."""
 STEP_US = SECOND_US // 2
 STEP_M = 4.0
-"""How far a node gets in that time: it runs, to be there before the world is over."""
+"""Distance per step; nodes run, so that they arrive before the faults end."""
 
 
 class Mercy(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not happen."""
+    """Faults that are excluded from a soak run."""
 
     spared: frozenset[int] = frozenset()
-    """Nodes that never go."""
+    """Nodes that never stop and never move."""
     keeps_memory: frozenset[int] = frozenset()
-    """Nodes that may go, but come back and find their memory again."""
+    """Nodes that may stop, but always restart with their store."""
     loses_messages: bool = True
     divides: bool = True
     one_by_one: bool = False
-    """Whether memory is lost by one device at a time, after all other trouble: what two have, and
-    nobody else, is gone with both."""
+    """Whether devices lose their stores one at a time, after all other faults: records of which
+    only two replicas exist are lost if both devices fail."""
     destinations: tuple[Point, ...] = ()
-    """Where nodes may go to stay; anywhere, if there are none."""
+    """Positions to which nodes may move; empty: anywhere."""
 
 
 def draw_faults(
     rng: Random, places: Sequence[Point], from_us: int, until_us: int, mercy: Mercy
 ) -> Schedule:
-    """The troubles of one world, all between two instants; some nodes may stay away for good."""
+    """Draws the faults of one soak run between two instants; some nodes may never restart."""
     faults: list[Fault] = []
     until_us = _at_once_until_us(until_us, mercy)
     for node in range(len(places)):
@@ -89,7 +90,7 @@ def draw_faults(
 def _restless(
     rng: Random, node: int, from_us: int, until_us: int, *, always_kept: bool
 ) -> Iterator[Fault]:
-    """A node goes and comes back, some times; the last time perhaps for good."""
+    """Draws one to three stops and restarts of a node; after the last stop it may stay down."""
     now_us = from_us
     for _ in range(rng.randint(1, 3)):
         now_us += rng.randint(SECOND_US, (until_us - from_us) // 2)
@@ -98,7 +99,7 @@ def _restless(
             return
         yield _going(rng, node, now_us, always_kept=always_kept)
         if not always_kept and rng.random() < 0.15:
-            return  # for good
+            return  # the node never restarts
         yield Restart(back_us, node)
         now_us = back_us
 
@@ -112,12 +113,12 @@ def _going(rng: Random, node: int, at_us: int, *, always_kept: bool) -> Fault:
 
 
 def _at_once_until_us(until_us: int, mercy: Mercy) -> int:
-    """When the time begins that is for one trouble at a time."""
+    """Returns the end of the phase in which faults may overlap."""
     return until_us - LOSSES_MAX * APART_US if mercy.one_by_one else until_us
 
 
 def _one_by_one(rng: Random, nodes: int, from_us: int, mercy: Mercy) -> Iterator[Fault]:
-    """Devices lose their memory, each when all has settled after the one before."""
+    """Draws crashes that lose the store, with time to recover between two of them."""
     able = [node for node in range(nodes) if node not in mercy.spared]
     chosen = rng.sample(able, min(LOSSES_MAX, len(able)))
     for number, node in enumerate(chosen):
@@ -127,7 +128,7 @@ def _one_by_one(rng: Random, nodes: int, from_us: int, mercy: Mercy) -> Iterator
 
 
 def _divided(rng: Random, places: Sequence[Point], from_us: int, until_us: int) -> Iterator[Fault]:
-    """Those in the west and those in the east do not hear each other for a while."""
+    """Draws a partition between the nodes in the west and the nodes in the east."""
     west_first = sorted(range(len(places)), key=lambda node: places[node])
     cut = rng.randint(1, len(places) - 1)
     start_us, end_us = _span(rng, from_us, until_us)
@@ -136,14 +137,14 @@ def _divided(rng: Random, places: Sequence[Point], from_us: int, until_us: int) 
 
 
 def _span(rng: Random, from_us: int, until_us: int) -> tuple[int, int]:
-    """Between a second and a third of the time."""
+    """Draws a time span, between one second and a third of the available time."""
     length_us = rng.randint(SECOND_US, (until_us - from_us) // 3)
     start_us = rng.randint(from_us, until_us - length_us)
     return start_us, start_us + length_us
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A node is at another place."""
+    """One step of a moving node: its new position."""
 
     at_us: int
     node: int
@@ -153,7 +154,7 @@ class Step(msgspec.Struct, frozen=True):
 def draw_walks(
     rng: Random, places: Sequence[Point], area: Point, from_us: int, until_us: int, mercy: Mercy
 ) -> list[Step]:
-    """The walks of some nodes over an area; all have arrived before the end."""
+    """Draws the movements of some nodes over an area; all of them arrive before the end."""
     steps: list[Step] = []
     until_us = _at_once_until_us(until_us, mercy)
     for node, start in enumerate(places):

@@ -1,6 +1,6 @@
-"""Stations: what each node's MAC has to keep, and the frames in its queue.
+"""Station: the MAC state of each node, and the frames in its queue.
 
-How stations take turns on the medium is `thyme.sim.mac`.
+Entry points: `Station` and `Frame`. `mac` has the rules for access to the medium.
 Clauses: S1, S4.
 """
 
@@ -14,7 +14,7 @@ BROADCAST = -1
 
 
 class Frame:
-    """Something to be sent, and what became of it."""
+    """A frame to be sent, with the number of its transmissions so far."""
 
     __slots__ = ("bytes", "queued_us", "station", "to", "token", "transmissions")
 
@@ -22,17 +22,17 @@ class Frame:
         self, station: Station, to: int, payload_bytes: int, queued_us: int, token: object
     ) -> None:
         self.station = station
-        """The MAC that has it in its queue."""
+        """The sending station."""
         self.to = to
         self.bytes = payload_bytes + OVERHEAD_BYTES
         self.queued_us = queued_us
         self.token = token
-        """Whatever the layer above wants to find again."""
+        """A value of the layer above, returned with the frame."""
         self.transmissions = 0
 
 
 class Station:
-    """One node's MAC."""
+    """The MAC state of one node."""
 
     __slots__ = (
         "asks_at_us", "bit", "count_from_us", "failures", "number", "off", "queue", "sending",
@@ -45,15 +45,16 @@ class Station:
         self.queue: deque[Frame] = deque()
         self.window = window
         self.failures = 0
-        """How often the window has widened since it was at its narrowest."""
+        """How often the contention window has grown since it was at its minimum."""
         self.slots = 0
+        """The back-off slots left."""
         self.count_from_us: int | None = None
-        """Since when the slots are counted down; None while the medium is busy."""
+        """The start of the back-off countdown; None while the medium is busy."""
         self.asks_at_us: int | None = None
-        """When the count ends and the frame is sent, if nothing happens before."""
+        """The end of the countdown, when the frame is sent unless the medium gets busy."""
         self.turn = 0
-        """Tells the valid turn from those that something came before."""
+        """The number of the valid transmit event; events with another number are stale."""
         self.off = False
-        """Whether the node was switched off meanwhile; then a new station has taken its place."""
+        """Whether the radio was switched off; then a new `Station` has replaced this one."""
         self.sending = False
-        """From the start of a frame to its end, or to its acknowledgement's."""
+        """True from the start of a frame to its end, or to the end of its acknowledgement."""

@@ -1,6 +1,7 @@
-"""Steps: the powers at which a reception becomes possible, or sure, with or without interference.
+"""Power levels: the received powers from which a reception is possible, and from which certain.
 
-Worked out once for each size of frame, so that what a power means for a receiver is a comparison.
+Entry point: `PowerThresholds`. Thresholds are computed once for each size class of frames, with
+and without interference; `link_table` then only compares powers with them.
 Clauses: S2, S5.
 """
 
@@ -12,45 +13,47 @@ from collections.abc import Callable
 from thyme.sim.phy import Phy, milliwatts
 
 CERTAIN = 1e-3
-"""A probability this close to 0 or 1 is taken for it."""
+"""A probability this close to 0 or 1 counts as 0 or 1."""
 LEVELS = 22
-"""How many levels of power are told apart, from the weakest that is noticed."""
+"""The number of power levels, from the receiver sensitivity upwards."""
 LEVEL_DB = 1.5
 
 
 class Steps:
-    """The powers at which something becomes possible, or sure, in milliwatts."""
+    """The powers from which a reception is possible, and from which certain, in milliwatts."""
 
     def __init__(self, phy: Phy) -> None:
         self._phy = phy
         self._noise_mw = milliwatts(phy.noise_dbm)
         self.header = self._bounds(phy.log_header_bit_success, phy.header_bits, phy.header_bits)
-        """From where the header may be got on a silent medium, and from where it surely is."""
+        """The powers from which a header is possibly and certainly decoded, if undisturbed."""
         self._payload: dict[int, tuple[float, float]] = {}
         self._marks: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
 
     def payload(self, size: int) -> tuple[float, float]:
-        """The same for payloads of a size, which is the length of their number of bits."""
-        known = self._payload.get(size)
-        if known is None:
+        """The powers from which a payload is possibly and certainly decoded, if undisturbed.
+        A size class is the bit length of the number of payload bits."""
+        cached = self._payload.get(size)
+        if cached is None:
             bounds = self._bounds(self._phy.log_bit_success, 1 << size - 1, 1 << size)
-            known = self._payload[size] = bounds
-        return known
+            cached = self._payload[size] = bounds
+        return cached
 
     def same(self, before_mw: float, after_mw: float, size: int) -> bool:
-        """Whether two powers are alike in what is sure for them."""
+        """Whether frames received with either power have the same certain outcome."""
         low, high = sorted((before_mw, after_mw))
         return low >= max(self.payload(size)[1], self.header[1]) or high < self.header[0]
 
     def marks(self, size_most: int, size_least: int, count: int) -> list[tuple[int, int]]:
-        """For receivers whose strongest interferer is below each level and not below the one
-        before: the level that makes a sender immune to `count` of them, and the one that it
-        must reach in order not to be lost."""
+        """For each power level of the strongest interferer: the lowest signal level that is
+        certainly decoded against `count` interferers, and the lowest that may be. Entry i is for
+        interferers from level i up to level i + 1. A `size_class_min` of 0 stands for the
+        header."""
         key = size_most, size_least, count
-        known = self._marks.get(key)
-        if known is None:
-            known = self._marks[key] = self._make_marks(size_most, size_least, count)
-        return known
+        cached = self._marks.get(key)
+        if cached is None:
+            cached = self._marks[key] = self._make_marks(size_most, size_least, count)
+        return cached
 
     def _make_marks(self, size_most: int, size_least: int, count: int) -> list[tuple[int, int]]:
         phy = self._phy
@@ -76,7 +79,7 @@ class Steps:
 
 
 def _sinr_for(log_bit: Callable[[float], float], wanted: float) -> float:
-    """The signal-to-noise ratio from which on a bit's chance is what is wanted."""
+    """The SINR from which the log-probability of a bit is at least `wanted`."""
     low_db, high_db = -20.0, 60.0
     while high_db - low_db > 0.005:
         middle_db = (low_db + high_db) / 2

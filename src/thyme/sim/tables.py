@@ -1,8 +1,9 @@
-"""Tables: a run written into a folder, for people and programs.
+"""Tables: writes the results of a run to a folder.
 
-Operations and notifications row by row, traffic by node and message type, energy and storage by
-node, the cells of Thyme-DCS, the summary, and the page that plays the run back. The folder appears
-whole or not at all.
+Entry point: `result_folder`. The folder has tables of operations, notifications, traffic by node
+and message type, energy and storage by node, and the cells of Thyme-DCS; the summary; and, if the
+run was recorded, the recording and the playback page (`thyme.sim.playback.page`). The folder is
+created atomically: completely or not at all.
 Clauses: S14, S17.
 """
 
@@ -44,20 +45,20 @@ COLUMNS = {
         "pairs_differing",
     ),
 }  # fmt: skip
-"""The tables and their columns."""
+"""The columns of each table, by file name."""
 RESULT = {*COLUMNS, SUMMARY, RECORDING, PAGE}
-"""What is in a folder of results, and nothing else."""
+"""The names of all files in a folder of results."""
 
 
 class Folder:
-    """A folder in the making."""
+    """A folder of results that is being written under a temporary name."""
 
     def __init__(self, draft: Path) -> None:
         self._draft = draft
 
     @contextmanager
     def recording(self) -> Iterator[gzip.GzipFile]:
-        """The file to record the run into; same run, same bytes."""
+        """Opens the compressed file for the recording; the same run gives the same bytes."""
         with (
             (self._draft / RECORDING).open("wb") as file,
             gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed,
@@ -65,7 +66,7 @@ class Folder:
             yield compressed
 
     def write(self, run: Run, outcome: Outcome) -> None:
-        """Everything else."""
+        """Writes the tables, the summary and, if the run was recorded, the playback page."""
         for name, columns in COLUMNS.items():
             (self._draft / name).write_bytes(_csv(columns, _rows(name, run, outcome)))
         summary = msgspec.json.format(msgspec.json.encode(outcome), indent=2)
@@ -84,13 +85,15 @@ class Folder:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Folder]:
-    """A folder that appears under its name once all of it is written; an earlier result of the
-    same name is replaced, anything else is left alone."""
+    """Yields a folder for results, which gets its final name when the block ends without error.
+
+    A folder with earlier results is replaced; a folder with other files is an error.
+    """
     target = path.resolve()
     if target.exists() and not target.is_dir():
-        raise InputError(f"{path} is a file; the results need a folder")
+        raise InputError(f"{path} is a file; name a folder for the results")
     if target.exists() and any(entry.name not in RESULT for entry in target.iterdir()):
-        raise InputError(f"{path} has other things in it; name a new folder for the results")
+        raise InputError(f"{path} has other files in it; name a new folder for the results")
     if not target.parent.is_dir():
         raise InputError(f"{path}: there is no folder {target.parent}")
     draft = target.with_name(f".{target.name}.{token_hex(8)}")
@@ -111,7 +114,7 @@ def whole_folder(path: Path) -> Iterator[Folder]:
 
 
 def _grid(scenario: Scenario) -> Grid | None:
-    """The cells that the page shows, if cells mean something to the nodes."""
+    """Returns the grid to draw; None if the substrate has no cells or the grid is too large."""
     if scenario.substrate is not Substrate.DCS:
         return None
     grid = grid_over(scenario.area)

@@ -1,8 +1,8 @@
-"""Tally: what each node's radio has sent, and for how long it has listened.
+"""Radio counters: frames and bytes sent by each node, and times spent sending and receiving.
 
-Always on, so it must cost next to nothing: who listened to a frame is a set of nodes, and sets are
-counted all at once, as binary numbers written across integers (one integer for the ones of every
-node, one for the twos, and so on).
+Entry point: `RadioCounters`. Counting is always on and must be cheap. The receivers of a frame are
+a bit set, and sets are counted all at once with bit-sliced counters (one integer for the ones of
+all nodes, one for the twos, and so on).
 Clauses: S9, S14.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from thyme.sim.sets import numbers
 
 BATCH = 63
-"""How many sets wait before they are counted."""
+"""The number of sets that are counted at once."""
 SENT_BATCH = 4096
-"""The same for frames put on the air."""
+"""The number of sent frames that are counted at once."""
 
 
 class Tally:
-    """Counters by node."""
+    """Counters of all nodes' radios."""
 
     def __init__(self, duration_us: Callable[[int], int]) -> None:
         self._duration_us = duration_us
@@ -31,7 +31,7 @@ class Tally:
         """Frames sent again, by node."""
 
     def sent(self, source: int, kind: str, size: int) -> None:
-        """A node puts a frame on the air."""
+        """Counts a frame sent by a node."""
         self._sent.append((source, kind, size))
         if len(self._sent) >= SENT_BATCH:
             self._count()
@@ -41,26 +41,26 @@ class Tally:
         self._sent.clear()
 
     def heard(self, nodes: int, duration_us: int) -> None:
-        """Some nodes have listened to a frame."""
+        """Counts the time of a frame for the nodes that received it, decoded or not."""
         counter = self._heard.get(duration_us)
         if counter is None:
             counter = self._heard[duration_us] = SetCounter()
         counter.add(nodes)
 
     def frames(self) -> Counter[int]:
-        """Frames put on the air by node, of every kind, repetitions included."""
+        """Frames sent by each node, of every kind, retransmissions included."""
         return self._sum(lambda kind, size: 1)
 
     def bytes(self) -> Counter[int]:
-        """Their bytes by node, MAC headers included."""
+        """Bytes sent by each node, MAC headers included."""
         return self._sum(lambda kind, size: size)
 
     def sending_us(self) -> Counter[int]:
-        """How long each node was sending."""
+        """Time spent sending by each node."""
         return self._sum(lambda kind, size: self._duration_us(size))
 
     def kinds(self) -> Counter[str]:
-        """Frames by kind, of all nodes."""
+        """Frames sent by all nodes, by kind."""
         self._count()
         kinds: Counter[str] = Counter()
         for (_, kind, _), count in self._frames.items():
@@ -68,7 +68,7 @@ class Tally:
         return kinds
 
     def receiving_us(self, size: int) -> list[int]:
-        """How long each of so many nodes has listened."""
+        """Time spent receiving by each of the first `nodes` nodes."""
         sums = [0] * size
         for duration_us, counter in self._heard.items():
             for number, count in enumerate(counter.counts(size)):
@@ -84,7 +84,7 @@ class Tally:
 
 
 class SetCounter:
-    """How often each node was in a set."""
+    """Counts for each node how many of the added sets contain it."""
 
     __slots__ = ("_digits", "_waiting")
 
@@ -93,14 +93,14 @@ class SetCounter:
         self._waiting: list[int] = []
 
     def add(self, nodes: int) -> None:
-        """Counts a set."""
+        """Adds a set of nodes."""
         waiting = self._waiting
         waiting.append(nodes)
         if len(waiting) == BATCH:
             self._add_up()
 
     def counts(self, size: int) -> list[int]:
-        """The counts of so many nodes."""
+        """The counts of the first `nodes` nodes."""
         self._add_up()
         found = [0] * size
         for place, digit in enumerate(self._digits):
@@ -109,7 +109,7 @@ class SetCounter:
         return found
 
     def _add_up(self) -> None:
-        """Adds what waits, three numbers to two at a time, from the ones to the higher digits."""
+        """Adds the pending sets, three numbers to two at a time, from the lowest digit up."""
         column, self._waiting = self._waiting, []
         place = 0
         while column:

@@ -1,7 +1,8 @@
-"""Trials: small worlds on the bare radio, as ns-3 ran them for the reference.
+"""ns-3 trials: the scenarios of the ns-3 reference, run on the simulated radio without nodes.
 
-A chain that passes frames on, a broadcast that everybody answers, a link of a certain length. Each
-takes a seed and returns what was measured; holding it against the reference is `selftest`'s part.
+Entry points: `run_chain`, `run_replies`, `broadcast_delivery_curve` and `unicast_delivery_curve`: a
+chain of forwarding nodes, broadcasts that every receiver answers, and links of given lengths. Each
+function takes a seed and returns its measurements; `selftest` compares them with the reference.
 Clause: S3.
 """
 
@@ -20,40 +21,40 @@ from thyme.sim.replay import RawSend, replay
 from thyme.sim.sets import numbers
 
 FIRST_US = 1_000_000
-"""When the first send is made."""
+"""The instant of the first send."""
 SENDING_US = 30_000_000
 CHAIN_NODES = 5
 CHAIN_STEP_M = 90.0
 CHAIN_STOP_US = 36_000_000
 CHAIN_WINDOW_US = (6_000_000, 31_000_000)
-"""Goodput is what arrives between these instants: after it has settled, before the end."""
+"""Goodput counts arrivals between these instants: in the steady state, before the end."""
 QUESTION_EVERY_US = 2_000_000
 LINK_EVERY_US = 50_000
 PAIRS_APART_M = 1_000.0
-"""Far beyond where anything is noticed."""
+"""The distance between pairs of nodes; far beyond the reach of interference."""
 
 
 class ChainOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of a chain."""
+    """The measurements of one chain trial."""
 
     goodput_per_second: float
     retransmissions: int
     delays_us: list[int]
-    """Of all that arrived, from end to end, in order of size."""
+    """The end-to-end delays of all arrivals, in ascending order."""
 
 
 class ReplyOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the replies to broadcasts."""
+    """The measurements of one trial with replies to broadcasts."""
 
     replies: int
     receptions: int
-    """By whoever asked, if the replies are unicasts; else by anybody."""
+    """Receptions by the broadcaster if replies are unicasts, else by all nodes."""
     delay_mean_us: float
     retransmissions: int
 
 
 class _Chain:
-    """Frames from the first node of a line to the last, each node passing them to the next."""
+    """Frames from the first node of a line to the last; each node forwards them to the next."""
 
     def __init__(
         self, payload_bytes: int, per_second: int, *, seed: int, config: RadioConfig
@@ -71,7 +72,7 @@ class _Chain:
         )
         self._passed: set[tuple[int, int]] = set()
         self.arrivals: list[tuple[int, int]] = []
-        """When each was sent, and when it arrived."""
+        """The send instant and the arrival instant of each frame."""
 
     def run(self) -> None:
         self.kernel.at(FIRST_US, self._send, 0)
@@ -88,7 +89,7 @@ class _Chain:
     def _on_received(self, frame: Frame, receivers: int, now_us: int) -> None:
         assert isinstance(frame.token, int)
         if (frame.to, frame.token) in self._passed:
-            return  # its acknowledgement was lost
+            return  # a duplicate: its acknowledgement was lost
         self._passed.add((frame.to, frame.token))
         if frame.to == CHAIN_NODES - 1:
             self.arrivals.append((self._sent_us(frame.token), now_us))
@@ -97,7 +98,7 @@ class _Chain:
 
 
 def chain(payload_bytes: int, per_second: int, *, seed: int, config: RadioConfig) -> ChainOutcome:
-    """Sends at a constant rate from one end of a chain to the other."""
+    """Sends frames at a constant rate from one end of a chain to the other."""
     run = _Chain(payload_bytes, per_second, seed=seed, config=config)
     run.run()
     from_us, to_us = CHAIN_WINDOW_US
@@ -110,7 +111,7 @@ def chain(payload_bytes: int, per_second: int, *, seed: int, config: RadioConfig
 
 
 class _Questions:
-    """Broadcasts far apart in time, each answered by everybody who got it."""
+    """Broadcasts far apart in time, each answered by every node that received it."""
 
     def __init__(
         self,
@@ -174,7 +175,7 @@ def replies(
     jitter_us: int,
     seed: int,
 ) -> ReplyOutcome:
-    """Lets nodes broadcast in turn, and all receivers reply after up to `jitter_us`."""
+    """Lets nodes broadcast one after the other; all receivers reply after up to `jitter_us`."""
     run = _Questions(
         positions, askers, payload_bytes, unicast=unicast, jitter_us=jitter_us, seed=seed
     )
@@ -190,20 +191,20 @@ def replies(
 def broadcast_curve(
     distances_m: Sequence[float], payload_bytes: int, *, count: int, seed: int
 ) -> list[float]:
-    """The share of broadcasts that arrives at each distance.
+    """The share of broadcasts received at each distance.
 
-    All receivers stand around one sender: they never send, so each is alone with it.
+    All receivers are around one sender and never send, so there is no interference.
     """
-    turn = 2 * math.pi / len(distances_m)
+    angle = 2 * math.pi / len(distances_m)
     around = [
-        (distance_m * math.cos(turn * number), distance_m * math.sin(turn * number))
+        (distance_m * math.cos(angle * number), distance_m * math.sin(angle * number))
         for number, distance_m in enumerate(distances_m)
     ]
-    got = [0] * (1 + len(around))
+    received = [0] * (1 + len(around))
 
     def on_received(frame: Frame, receivers: int, now_us: int) -> None:
         for number in numbers(receivers):
-            got[number] += 1
+            received[number] += 1
 
     def send(number: int) -> None:
         radio.send(0, BROADCAST, payload_bytes, number)
@@ -221,15 +222,15 @@ def broadcast_curve(
     )
     kernel.at(FIRST_US, send, 0)
     kernel.run(FIRST_US + LINK_EVERY_US * count)
-    return [arrived / count for arrived in got[1:]]
+    return [each / count for each in received[1:]]
 
 
 def unicast_curve(
     distances_m: Sequence[float], payload_bytes: int, *, count: int, seed: int
 ) -> list[tuple[float, float]]:
-    """The share of unicasts that arrives at each distance, and their transmissions per send.
+    """The share of unicasts received at each distance, and the transmissions per send.
 
-    One pair of nodes for each distance, the pairs far from each other.
+    There is one pair of nodes for each distance; the pairs are far from each other.
     """
     positions: list[tuple[float, float]] = []
     for number, distance_m in enumerate(distances_m):
@@ -238,13 +239,13 @@ def unicast_curve(
     apart_us = LINK_EVERY_US // pairs
     sends = [
         RawSend(
-            pairs * turn + pair,
-            FIRST_US + LINK_EVERY_US * turn + apart_us * pair,
+            pairs * repetition + pair,
+            FIRST_US + LINK_EVERY_US * repetition + apart_us * pair,
             2 * pair,
             2 * pair + 1,
             payload_bytes,
         )
-        for turn in range(count)
+        for repetition in range(count)
         for pair in range(pairs)
     ]
     arrived, transmissions = [0] * pairs, [0] * pairs

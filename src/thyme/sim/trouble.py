@@ -1,9 +1,9 @@
-"""Trouble: what happens to messages on their way, at this moment.
+"""Network faults: decides which messages are lost, duplicated or delayed by the active faults.
 
-Partitions, loss bursts, duplicates and delays, as they begin and end (`thyme.sim.fate` says when).
-A world asks before it delivers, once per message and receiver; while all is `calm` it need not.
-Randomness comes from one stream of the seed per kind of trouble, drawn from only while there is
-trouble of that kind.
+Entry point: `NetworkFaults`. Handles partitions, loss bursts, duplication and reordering;
+`thyme.sim.faults.injector` begins and ends them. A network calls `delivers` and `delays_us` once
+per message and receiver; while `inactive` is true it may skip the calls. Each kind of fault has its
+own random stream, which is used only while a fault of that kind is active.
 Clause: S8.
 """
 
@@ -17,14 +17,14 @@ from thyme.model.streams import stream
 from thyme.sim.faults import Duplication, LossBurst, Reordering, Window
 
 ECHO_US_MAX = 10_000
-"""How long after a message its duplicate arrives, at most."""
+"""Longest delay between a message and its duplicate."""
 AT_ONCE = (0,)
 
 W = TypeVar("W")
 
 
 class _Open(Generic[W]):
-    """The windows of one kind that are open now: one for all nodes, or one for each."""
+    """The active faults of one kind: one for all nodes, or one per node."""
 
     __slots__ = ("_by_node", "_everywhere")
 
@@ -42,7 +42,7 @@ class _Open(Generic[W]):
             self._by_node.update(dict.fromkeys(nodes, window))
 
     def close(self, window: W, nodes: Iterable[NodeId] | None) -> None:
-        """Closes a window, unless the next one was opened in its place at the same instant."""
+        """Removes a fault, unless another one has replaced it at the same instant."""
         if nodes is None:
             if self._everywhere is window:
                 self._everywhere = None
@@ -56,11 +56,11 @@ class _Open(Generic[W]):
 
 
 class Trouble:
-    """Who cannot hear whom, and what becomes of messages."""
+    """The active network faults, and their effect on messages."""
 
     def __init__(self, seed: int) -> None:
         self.calm = True
-        """Whether there is no trouble at all, and nothing to ask."""
+        """Whether no network fault is active."""
         self._groups: dict[NodeId, int] = {}
         self._losses: _Open[LossBurst] = _Open()
         self._duplications: _Open[Duplication] = _Open()
@@ -70,7 +70,7 @@ class Trouble:
         self._delay_rng = stream(seed, "trouble", "reordering")
 
     def partition(self, *groups: Iterable[NodeId]) -> None:
-        """From now on only nodes of the same group hear each other; the unnamed form a last one."""
+        """Lets only nodes of the same group reach each other; other nodes form one more group."""
         self._groups = {node: number for number, group in enumerate(groups) for node in group}
         self._look()
 
@@ -80,7 +80,7 @@ class Trouble:
         self._look()
 
     def begin(self, window: Window, nodes: Iterable[NodeId] | None) -> None:
-        """Opens a window for some nodes, or for all."""
+        """Begins a timed fault for some nodes, or for all (None)."""
         match window:
             case LossBurst():
                 self._losses.open(window, nodes)
@@ -93,7 +93,7 @@ class Trouble:
         self._look()
 
     def end(self, window: Window, nodes: Iterable[NodeId] | None) -> None:
-        """Closes a window."""
+        """Ends a timed fault."""
         match window:
             case LossBurst():
                 self._losses.close(window, nodes)
@@ -109,14 +109,14 @@ class Trouble:
         self.calm = not (self._groups or self._losses or self._duplications or self._delays)
 
     def reaches(self, sender: NodeId, receiver: NodeId) -> bool:
-        """Whether something that the network would have delivered arrives."""
+        """Draws whether a message that the network would deliver arrives despite the faults."""
         if self._groups.get(sender) != self._groups.get(receiver):
             return False
         burst = self._losses.at(receiver)
         return burst is None or self._loss_rng.random() >= burst.loss
 
     def delays_us(self, receiver: NodeId) -> tuple[int, ...]:
-        """How much later than it would a message arrives, once or twice."""
+        """Draws the extra delay of a message, and of its duplicate if there is one."""
         held, doubled = self._delays.at(receiver), self._duplications.at(receiver)
         delay_us = 0
         if held is not None and self._delay_rng.random() < held.probability:

@@ -1,7 +1,8 @@
-"""Users: they do what the trace says, react to what they are notified of, and all is written down.
+"""Users: simulated applications that issue the operations of a trace and log the results.
 
-Each user is the application of one device. It asks for all of its past, batch by batch; retrieves
-some of what it hears of; and takes its subscriptions up again when its device comes back.
+Entry point: `Users`. Each user is the application of one device. A user reads the whole history of
+its subscriptions, page by page; retrieves some of the objects it is notified of; and resumes its
+subscriptions after a restart of its device. `thyme.sim.results.summary` evaluates the logs.
 Clauses: S7, S10, S14, M16, M17, M27.
 """
 
@@ -15,7 +16,7 @@ import msgspec
 from thyme.model.frames import SECOND_US
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata
-from thyme.protocol import requests as ask
+from thyme.protocol import requests
 from thyme.protocol.requests import Begun, CaughtUp, Failed, Finished, Notified, Told, Value
 from thyme.sim.world import WirelessWorld
 from thyme.traces.operations import Delete, Insert, Operation, Subscribe, Unsubscribe
@@ -23,58 +24,58 @@ from thyme.traces.reactions import Reaction
 from thyme.traces.trace import Trace, kind_of
 
 BATCH = 50
-"""How much of the past a user asks for at once (M17)."""
+"""Number of past notifications that a user requests at once (M17)."""
 READ_ON_US = SECOND_US
-"""How long after hearing of the past a user asks whether there is more of it."""
+"""Delay between a notification from history and the request for the next page."""
 
 
 class Attempt(msgspec.Struct):
-    """One operation as it went: when it was issued, when and how it ended."""
+    """Log entry of one operation: when it was issued, when and how it ended."""
 
     kind: str
     user: int
     name: str
-    """The identifier in the trace of the object or subscription."""
+    """Identifier of the object or subscription in the trace."""
     issued_us: int
     ended_us: int | None = None
     code: str = "pending"
-    """`ok`, the code of a failure, `pending` if it had not ended at the end of the run, or `down`
-    if the device went first."""
+    """`ok`; the code of a failure; `pending` if the operation had not ended when the run ended;
+    `down` if the device stopped before the operation ended."""
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """One notification as a user was told of it."""
+    """Log entry of one notification that a user received."""
 
     user: int
     sid: str
-    """The identifier in the trace."""
+    """Identifier of the subscription in the trace."""
     oid: str
     published_us: int
     told_us: int
 
 
 class _Following:
-    """A subscription of a user."""
+    """A subscription that a user issued, from its request to its end."""
 
     __slots__ = ("answered", "ended", "name", "revoke", "sid")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.answered = False
-        """Whether it is known if it has begun."""
+        """Whether the subscribe request was answered."""
         self.sid: SubscriptionId | None = None
-        """The node's name for it, once it has begun."""
+        """Identifier given by the node; None until the subscription has started."""
         self.ended = False
         self.revoke: Attempt | None = None
-        """An unsubscribe that waits until there is something to revoke."""
+        """The unsubscribe operation that waits for the answer to the subscribe request."""
 
 
 OnEnd = Callable[[Value, str], None]
-"""Called with the value of what was asked for and `ok`, or with None and the code of a failure."""
+"""Called with the value of the reply and `ok`, or with None and the code of a failure."""
 
 
 class _User:
-    """One user, across the lives of its device."""
+    """The state of one user; it outlives the incarnations of the user's device."""
 
     __slots__ = ("asks", "followings", "number", "reading_on", "retrieved", "waiting")
 
@@ -84,12 +85,12 @@ class _User:
         self.waiting: dict[int, tuple[Attempt | None, OnEnd]] = {}
         self.followings: dict[str, _Following] = {}
         self.reading_on: set[SubscriptionId] = set()
-        """Subscriptions of which it is about to ask for more of the past."""
+        """Subscriptions for which the request of the next history page is scheduled."""
         self.retrieved: set[str] = set()
 
 
 class Users:
-    """All users of a run."""
+    """Simulates all users of a run."""
 
     def __init__(
         self,
@@ -113,21 +114,24 @@ class Users:
         self._by_sid: dict[SubscriptionId, str] = {}
         self._heard: list[tuple[int, SubscriptionId, Metadata, int]] = []
         self.attempts: list[Attempt] = []
-        """Every operation, in order of issue."""
+        """Log of all operations, in order of issue."""
 
     def begin(self) -> None:
-        """Has the users do what the trace says, each in its time; at one instant, after what was
-        asked for before: whose device comes up can use it."""
+        """Schedules every operation of the trace.
+
+        Events that were scheduled earlier for the same instant, such as a restart of the user's
+        device, are processed before the operation.
+        """
         for operation in self._trace.operations:
             self._world.kernel.at(self._origin_us + operation.at_us, self._issue, operation)
 
     @property
     def told(self) -> int:
-        """How many notifications users were told of."""
+        """Number of notifications that users received so far."""
         return len(self._heard)
 
     def heard(self) -> list[Heard]:
-        """Every notification that a user was told of, in order."""
+        """Returns the log of all received notifications, in order of receipt."""
         return [
             Heard(
                 user,
@@ -140,7 +144,11 @@ class Users:
         ]
 
     def on_life(self, node_id: NodeId, life: int) -> None:
-        """A device came up, or went: its user waits no longer, and takes up what it followed."""
+        """Handles the start or stop of a device.
+
+        After a stop, the pending operations of its user end with `down`; after a restart, the user
+        resumes its subscriptions.
+        """
         number = self._numbers[node_id]
         self._up[number] = life > 0
         if number >= len(self._users):
@@ -159,10 +167,10 @@ class Users:
                     self._resume(user, following.sid)
 
     def _resume(self, user: _User, sid: SubscriptionId) -> None:
-        self._ask(user, None, lambda number: ask.Resume(ask=number, sid=sid))
+        self._ask(user, None, lambda number: requests.Resume(ask=number, sid=sid))
 
     def on_told(self, node_id: NodeId, told: Told) -> None:
-        """A device tells its user something."""
+        """Handles an application event of a device."""
         number = self._numbers[node_id]
         if number >= len(self._users):
             return
@@ -178,7 +186,7 @@ class Users:
                 if told.total > BATCH:
                     self._ask_more(user, told.sid)
             case _:
-                pass  # that a subscription is over was to be expected
+                pass  # the end of a subscription is expected
 
     # Operations
 
@@ -191,7 +199,7 @@ class Users:
                 self._insert(user, attempt, operation)
             case Delete():
                 key = Key(ObjectId(operation.oid), self._names[user.number])
-                self._ask(user, attempt, lambda number: ask.Delete(ask=number, key=key))
+                self._ask(user, attempt, lambda number: requests.Delete(ask=number, key=key))
             case Subscribe():
                 self._subscribe(user, attempt, operation)
             case Unsubscribe():
@@ -212,7 +220,7 @@ class Users:
         self._ask(
             user,
             attempt,
-            lambda number: ask.Insert(
+            lambda number: requests.Insert(
                 ask=number,
                 data=data,
                 tags=insert.tags,
@@ -236,7 +244,7 @@ class Users:
         self._ask(
             user,
             attempt,
-            lambda number: ask.Subscribe(
+            lambda number: requests.Subscribe(
                 ask=number,
                 conjunctions=subscribe.conjunctions,
                 frame=subscribe.frame_from(self._origin_us),
@@ -252,14 +260,16 @@ class Users:
             assert attempt is not None
             attempt.ended_us, attempt.code = self._world.now_us, "no_subscription"
             return
-        self._ask(user, attempt, lambda number: ask.Unsubscribe(ask=number, sid=sid))
+        self._ask(user, attempt, lambda number: requests.Unsubscribe(ask=number, sid=sid))
 
     def _ask_more(self, user: _User, sid: SubscriptionId) -> None:
         def on_end(value: Value, code: str) -> None:
             if isinstance(value, int) and value >= BATCH:
                 self._ask_more(user, sid)
 
-        self._ask(user, None, lambda number: ask.More(ask=number, sid=sid, count=BATCH), on_end)
+        self._ask(
+            user, None, lambda number: requests.More(ask=number, sid=sid, count=BATCH), on_end
+        )
 
     def _read_on(self, argument: tuple[_User, SubscriptionId]) -> None:
         user, sid = argument
@@ -272,9 +282,11 @@ class Users:
     def _on_notified(self, user: _User, told: Notified) -> None:
         metadata = told.note.metadata
         self._heard.append((user.number, told.note.sid, metadata, self._world.now_us))
-        self._world.ask(self._names[user.number], ask.Take(sid=told.note.sid, key=metadata.key))
+        self._world.ask(
+            self._names[user.number], requests.Take(sid=told.note.sid, key=metadata.key)
+        )
         if told.note.past and told.note.sid not in user.reading_on:
-            # Where everybody answers for itself, nobody says how much there is in all (L7).
+            # In LS every owner answers separately, so no reply gives the total count (L7).
             user.reading_on.add(told.note.sid)
             read_on_us = self._world.now_us + READ_ON_US
             self._world.kernel.at(read_on_us, self._read_on, (user, told.note.sid))
@@ -291,15 +303,15 @@ class Users:
         if not self._up[user.number]:
             return
         attempt = self._attempt("retrieve", user, metadata.key.oid)
-        self._ask(user, attempt, lambda number: ask.Retrieve(ask=number, metadata=metadata))
+        self._ask(user, attempt, lambda number: requests.Retrieve(ask=number, metadata=metadata))
 
-    # Questions and answers
+    # Requests and replies
 
     def _ask(
         self,
         user: _User,
         attempt: Attempt | None,
-        make: Callable[[int], ask.Request],
+        make: Callable[[int], requests.Request],
         on_end: OnEnd | None = None,
     ) -> None:
         user.asks += 1
@@ -315,4 +327,4 @@ class Users:
 
 
 def _no_matter(value: Value, code: str) -> None:
-    """For questions whose answer changes nothing."""
+    """Ignores a reply."""

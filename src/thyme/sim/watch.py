@@ -1,7 +1,6 @@
-"""Watch: how far a run has come, while it goes on.
+"""Progress: runs a simulation in steps and reports its progress after each step.
 
-The run is done in stretches of simulated time, and between them the watcher has its say; the run
-itself does not notice.
+Entry point: `run_with_progress`. Splitting a run into steps does not change its results.
 Clause: S17.
 """
 
@@ -17,24 +16,24 @@ from thyme.sim.kernel import Kernel
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run has come since it was watched."""
+    """Progress of a run since `run_with_progress` was called."""
 
     done_us: int
-    """Simulated time."""
+    """Simulated time that has passed."""
     span_us: int
-    """The same at the end."""
+    """Simulated time that will have passed at the end."""
     events: int
     wall_s: float
-    """What it has taken so far."""
+    """Wall-clock time spent so far."""
 
     @property
     def share(self) -> float:
-        """The part that is done, from 0 to 1."""
+        """Completed share of the run, from 0 to 1."""
         return self.done_us / self.span_us if self.span_us else 1.0
 
     @property
     def rate(self) -> float:
-        """Simulated seconds per second."""
+        """Simulated seconds per second of wall-clock time."""
         return self.done_us / SECOND_US / self.wall_s if self.wall_s else 0.0
 
     def __str__(self) -> str:
@@ -49,7 +48,7 @@ def watched(
     every_us: int = 10 * SECOND_US,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Progress]:
-    """Runs a world up to an instant; tells of its progress after each stretch."""
+    """Runs the events of a kernel up to an instant; yields the progress after each step."""
     start_us, start_events, started = kernel.now_us, kernel.events, clock()
     span_us = max(0, until_us - start_us)
     for done_us in [*range(every_us, span_us, every_us), span_us]:

@@ -1,9 +1,9 @@
-"""The wireless world: nodes with places, whose messages travel by radio.
+"""Wireless network: simulated nodes with positions, whose messages travel by 802.11 radio.
 
-The carrier that the simulation is about. A message longer than a frame may be is cut into parts
-and arrives where all of them do. What the MAC could not deliver is told to the sender. Nodes may
-walk, faults may come between (`thyme.sim.fate`), everything is counted (`measured`), and a
-recorder may write it down.
+Entry point: `WirelessNetwork`. A message longer than one frame is fragmented; a node receives it
+once it has all fragments. The sender gets `SendFailed` for a unicast that the MAC gave up. Nodes
+move along paths (`PathWalker`); a `FaultInjector` may inject faults; traffic is always counted
+(`collect_measurements`); a `Recorder` may record the run.
 Clauses: S1, S4, S6, S8, S9, S14, S17.
 """
 
@@ -45,9 +45,10 @@ from thyme.wire import size_of
 
 
 class WirelessWorld:
-    """Nodes at places, a radio between them, and their clock.
+    """Nodes at positions, the radio between them, and their clock.
 
-    Instants of `paths` count from the start; a node with a path starts where the path does.
+    Instants of `paths` count from the start of the run. A node with a path starts at its first
+    position.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class WirelessWorld:
 
     @property
     def now_us(self) -> int:
-        """What time it is."""
+        """The current instant."""
         return self.kernel.now_us
 
     # Nodes
@@ -101,7 +102,7 @@ class WirelessWorld:
     def add(
         self, node: Node, store: Store, on_told: Callable[[Told], None], *, skew_us: int = 0
     ) -> None:
-        """Switches a device on at its place; its clock is `skew_us` ahead."""
+        """Switches a device on and starts its node; its clock is `skew_us` ahead."""
         number = self._numbers[node.node_id]
         self._switch(number, on=True)
         if self._recorder is not None:
@@ -112,7 +113,7 @@ class WirelessWorld:
             self._on_step(number, place)
 
     def remove(self, node_id: NodeId) -> None:
-        """Switches a device off without warning."""
+        """Switches a device off without warning its node."""
         self._driver.remove(node_id)
         self._switch(self._numbers[node_id], on=False)
 
@@ -122,7 +123,7 @@ class WirelessWorld:
         self.radio.switch(number, on=on)
 
     def leave(self, node_id: NodeId) -> None:
-        """Tells a node that its device will be switched off in a moment (S7)."""
+        """Gives a node the input `Leaving`: its device will be switched off soon (S7)."""
         self._driver.leave(node_id)
 
     def set_skew(self, node_id: NodeId, skew_us: int) -> None:
@@ -130,7 +131,7 @@ class WirelessWorld:
         self._driver.set_skew(node_id, skew_us)
 
     def ask(self, node_id: NodeId, request: Request) -> None:
-        """The application of a node asks for something, now."""
+        """Submits a request of the node's application, now; ignored while the device is off."""
         if node_id in self._driver:
             number = self._numbers[node_id]
             self.ledger.ask(number, request)
@@ -138,12 +139,12 @@ class WirelessWorld:
             self._driver.ask(node_id, request)
 
     def place(self, node_id: NodeId) -> Point:
-        """Where a node is now."""
+        """The current position of a node."""
         number = self._numbers[node_id]
         return self.motion.place(number) or self._places[number]
 
     def run(self, until_us: int) -> None:
-        """Lets everything up to an instant happen."""
+        """Runs all events up to and including an instant."""
         self.kernel.run(until_us)
 
     # Messages
@@ -157,7 +158,7 @@ class WirelessWorld:
             self._transmit(sender, to, number, message)
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
-        """Sends a message to whoever hears it."""
+        """Sends a message to every node in range."""
         self._transmit(sender, None, BROADCAST, message)
 
     def _transmit(self, sender: NodeId, to: NodeId | None, number: int, message: Message) -> None:
@@ -176,14 +177,14 @@ class WirelessWorld:
         )
 
     def _send_part(self, parcel: Parcel) -> None:
-        """Hands the next part to the MAC; one at a time, so that no queue overflows."""
+        """Gives the next fragment to the MAC; one at a time, so that no queue overflows."""
         token = (parcel, parcel.cut())
         self.radio.send(parcel.source, parcel.number, parcel.length, token)
 
     def _on_received(self, frame: Frame, receivers: int, now_us: int) -> None:
         parcel, part = _token(frame)
         if part <= parcel.arrived:
-            return  # it came twice, since its acknowledgement was lost
+            return  # a duplicate: its acknowledgement was lost
         if not self.trouble.calm:
             receivers = self._spared(parcel, receivers)
             parcel.taken = not receivers and parcel.to is not None
@@ -195,16 +196,16 @@ class WirelessWorld:
             self._arrive(parcel)
 
     def _spared(self, parcel: Parcel, receivers: int) -> int:
-        """Those of the receivers whom no fault keeps from hearing."""
+        """The receivers that no fault cuts off from the sender, as a bit set."""
         reaches, sender = self.trouble.reaches, parcel.sender
         return sum(
             1 << number for number in numbers(receivers) if reaches(sender, self._names[number])
         )
 
     def _arrive(self, parcel: Parcel) -> None:
-        """All parts are there: brings the message to the nodes, at once unless there is trouble."""
+        """Delivers a complete message to its receivers, at once unless faults are active."""
         nodes = parcel.everywhere
-        if parcel.sent > 1:  # what a node heard in an earlier life is lost
+        if parcel.sent > 1:  # a node that restarted meanwhile has lost the first fragments
             nodes &= self._on_since(parcel.begun_us)
         event = Received(parcel.sender, parcel.message)
         if not self.trouble.calm:
@@ -218,7 +219,7 @@ class WirelessWorld:
         self._driver.feed_all([names[number] for number in receivers], event)
 
     def _on_since(self, begun_us: int) -> int:
-        """The nodes that have been on since an instant."""
+        """The nodes that have been on since an instant, as a bit set."""
         return sum(
             1 << number
             for number, since_us in enumerate(self.ledger.on_since_us)
@@ -253,13 +254,13 @@ class WirelessWorld:
         self.ledger.drop(parcel.source, how)
         self._record(GaveUp, parcel.serial, how)
         if parcel.to is not None and how == "exceeded":
-            # What never left the queue says nothing of the neighbour. And not at once: the node
-            # may be in the middle of what made it send.
+            # A frame dropped in the queue says nothing about the neighbour, so it is not reported.
+            # As an event of its own: the node may still be handling the input that made it send.
             failed = SendFailed(parcel.to, parcel.message)
             self.kernel.at(self.kernel.now_us, self._fail, (parcel.sender, failed))
 
     def _repeat(self, parcel: Parcel, part: int) -> str:
-        """A fault kept a frame from its receiver: it is sent again as often as the MAC would."""
+        """Sends a frame again that a fault kept from its receiver, as often as the MAC would."""
         parcel.taken = False
         parcel.tries += 1
         if parcel.tries >= self._tries_max:
@@ -271,15 +272,15 @@ class WirelessWorld:
     def _fail(self, argument: tuple[NodeId, SendFailed]) -> None:
         self._driver.feed(*argument)
 
-    # What is known of a run
+    # Measurements and recording
 
     def measured(self, phone: Phone = NEXUS_6) -> Measurements:
-        """What the run has cost so far, every node being such a phone (S9, S14)."""
+        """The measurements of the run so far; `phone` sets the energy model (S9, S14)."""
         span_us = self.kernel.now_us - self.start_us
         return measured(self.ledger, self.radio, self._names, phone, span_us, self.kernel.now_us)
 
     def note(self, fault: Fault, begins: bool) -> None:
-        """Has a fault recorded; a `Fate` tells of them (S17)."""
+        """Records the begin or end of a fault; a `FaultInjector` calls this (S17)."""
         self._record(Befell, fault, begins)
 
     def _on_leg(self, number: int, leg: Leg) -> None:
@@ -287,17 +288,17 @@ class WirelessWorld:
             self._recorder.write(walks(self.kernel.now_us - self.start_us, number, leg))
 
     def _on_step(self, number: int, place: Point) -> None:
-        """A device knows that it moves, and where it is (D20)."""
+        """Gives a node its new position (D20)."""
         self._driver.feed(self._names[number], Moved(place))
 
     def _recorded(self, number: int, on_told: Callable[[Told], None]) -> Callable[[Told], None]:
-        """An application whose news are recorded."""
+        """Wraps an application's callback so that its events are recorded."""
 
-        def tell(told: Told) -> None:
-            self._record(WasTold, number, type(told).__name__)
-            on_told(told)
+        def emit(event: Told) -> None:
+            self._record(WasTold, number, type(event).__name__)
+            on_told(event)
 
-        return tell
+        return emit
 
     def _record(self, make: Callable[..., Event], *fields: object) -> None:
         if self._recorder is not None:

@@ -1,1 +1,1 @@
-"""The page: what it keeps of a recording, and its template, program and style in one file."""
+"""Playback: recordings of runs, and the page that plays them in a browser."""

@@ -1,8 +1,9 @@
-"""The digest: what a page keeps of a recording.
+"""Page data: the down-sampled data of a recording that a playback page contains.
 
-Takes the events of a run one by one and holds, in columns of numbers, what can be seen of them.
-Messages and marks have a limit each: past it every other one goes, and from then on only every
-second is taken, then every fourth, and so on. Counts are of everything.
+Entry point: `PlaybackData.add_event`, called for each event of a recording. Events are kept in
+columns of integers. Messages and application events are limited: when a limit is exceeded, every
+second row is removed and from then on only every second event is added, then every fourth, and so
+on. Totals and rates count all events. `thyme.sim.playback.page` encodes the data.
 Clause: S17.
 """
 
@@ -35,41 +36,41 @@ from thyme.sim.recorder import (
 from thyme.traces.files import COORDINATE_M_MAX
 
 APPLICATION_MAX = 800_000
-"""Messages kept, other than routing control."""
+"""Maximum number of messages in a page, without routing control."""
 CONTROL_MAX = 250_000
-"""Messages of routing control kept."""
+"""Maximum number of routing control messages in a page."""
 MARKS_MAX = 200_000
-"""Things that applications asked for or were told, kept."""
+"""Maximum number of application requests and events in a page."""
 KEPT_MAX = 300_000
-"""Times that a node was seen to have an object, or to have it no more."""
+"""Number of replica events after which no further objects are added."""
 OBJECTS_MAX = 20_000
-"""Objects whose replicas can be seen; those that came later cannot."""
+"""Maximum number of objects whose replicas are shown; later objects are left out."""
 THIN_MIN = 1_000
-"""What is fewer is not thinned out."""
+"""Tables with fewer rows are not down-sampled."""
 BIN_US = 100_000
 BINS_MAX = 16_384
-"""Messages are counted per 100 ms; in runs too long for so many bins, per 200, 400, … ms."""
+"""Messages are counted per 100 ms; in runs that need more bins than this, per 200, 400, … ms."""
 WORDS_MAX = 1_000
-"""Message types, causes and requests that one recording may name, of each."""
+"""Maximum number of message types, of causes and of request types in a recording."""
 U32_MAX = 2**32 - 1
 
 ROLES = ("", "own", "active", "passive")
-"""Why a node has an object, if it has; pages know these by number."""
+"""Roles of a replica; empty: removed. The position in this list is the number used in pages."""
 
 _INSTANT_US_MAX = 10**15
 _ARRIVED = 1
-"""A message's fate: 0 while nothing is known, 1 if it arrived, 2 and up: the cause it was given
-up for."""
+"""Values of the column `fate`: 0: not known yet; 1: the message arrived; 2 and up: it was dropped,
+for the cause with this number minus 2."""
 
 
 class ImpossibleError(InputError):
-    """Something recorded that cannot have happened."""
+    """A recording contains an impossible event."""
 
     code = "bad_recording"
 
 
 class Words:
-    """Words by number, in the order in which they came up."""
+    """Strings and their numbers, in the order of their first use."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -80,19 +81,19 @@ class Words:
             number = self.numbers[word] = len(self.numbers)
             if number >= WORDS_MAX:
                 raise ImpossibleError(
-                    f"a run has at most {WORDS_MAX} types of messages and requests"
+                    f"a recording has at most {WORDS_MAX} types of messages and requests"
                 )
         return number
 
 
 class Rows:
-    """Things that happened, in columns; at most so many, then every other one goes."""
+    """Events in columns; when there are more than a limit, every second row is removed."""
 
     def __init__(self, names: Sequence[str], most: int | None = None) -> None:
         self.columns = {name: array("Q") for name in names}
         self.seen = 0
         self.stride = 1
-        """Every so-manieth of those seen is kept."""
+        """One of this many events is kept."""
         self._most = most
         self._lists = list(self.columns.values())
 
@@ -116,7 +117,7 @@ class Rows:
 
 
 class Messages(Rows):
-    """Messages and what became of them; they are found again by their rising numbers."""
+    """Messages and whether they arrived; rows are found by the message ids, which ascend."""
 
     def __init__(self, most: int) -> None:
         super().__init__(
@@ -138,13 +139,13 @@ class Messages(Rows):
 
     def given_up(self, row: int, at_us: int, cause: int) -> None:
         columns = self.columns
-        if not columns["fate"][row]:  # else it had arrived, and only the sender does not know
+        if not columns["fate"][row]:  # otherwise it arrived, but its acknowledgement was lost
             columns["fate"][row] = _ARRIVED + 1 + cause
             columns["took"][row] = at_us - columns["at"][row]
 
 
 class Rates:
-    """How many messages of each type were sent in each stretch of time."""
+    """Number of messages sent, by message type and time bin."""
 
     def __init__(self) -> None:
         self.bin_us = BIN_US
@@ -168,12 +169,14 @@ class Rates:
 
 
 class Digest:
-    """What of a recording the page shows."""
+    """The data of a recording that the page shows."""
 
     def __init__(self, header: Header) -> None:
         self.nodes = len(header.nodes)
         if len(header.places) != self.nodes:
-            raise InputError(f"{self.nodes} nodes have {len(header.places)} places")
+            raise InputError(
+                f"the header has {self.nodes} nodes, but {len(header.places)} positions"
+            )
         self.header = header
         self.kinds, self.causes, self.whats = Words(), Words(), Words()
         self.application = Messages(APPLICATION_MAX)
@@ -183,9 +186,9 @@ class Digest:
         self.legs = Rows(("at", "node", "length", "x0", "y0", "x1", "y1"))
         self.kept = Rows(("at", "node", "object", "role"))
         self.objects: dict[str, int] = {}
-        """Objects by number, in the order in which they were seen."""
+        """Objects and their numbers, in the order of their first replica event."""
         self.kept_unseen = 0
-        """What was left out of `kept`."""
+        """Number of replica events that were left out."""
         self.what_counts: list[int] = []
         self.rates = Rates()
         self.faults: list[tuple[int, bool, object]] = []
@@ -201,9 +204,11 @@ class Digest:
             self._widen(place)
 
     def take(self, event: Event) -> None:
-        """The next thing that happened."""
+        """Adds the next event of the recording."""
         if not self.span_us <= event.at_us <= _INSTANT_US_MAX:
-            raise ImpossibleError(f"{event.at_us} µs comes after {self.span_us} µs")
+            raise ImpossibleError(
+                f"an event at {event.at_us} µs comes after one at {self.span_us} µs"
+            )
         self.span_us = event.at_us
         match event:
             case HeardMessage():
@@ -237,12 +242,14 @@ class Digest:
 
     def _sent(self, event: SentMessage) -> None:
         if event.message <= self._last_message:
-            raise ImpossibleError(f"message {event.message} comes after {self._last_message}")
+            raise ImpossibleError(
+                f"message {event.message} comes after message {self._last_message}"
+            )
         self._last_message = event.message
         node = self._known(event.node)
         to = 0 if event.to is None else self._known(event.to) + 1
         if not 0 <= event.bytes <= U32_MAX:
-            raise ImpossibleError(f"no message has {event.bytes} bytes")
+            raise ImpossibleError(f"a message cannot have {event.bytes} bytes")
         kind = self.kinds[event.kind]
         self.rates.count(kind, event.at_us)
         self.bytes += event.bytes
@@ -268,7 +275,7 @@ class Digest:
             rows.given_up(row, event.at_us, cause)
 
     def _found(self, message: int) -> list[tuple[Messages, int]]:
-        """Where a message is, if it is among those kept."""
+        """Returns table and row of a message; an empty list if the message was not kept."""
         if message > self._last_message:
             raise ImpossibleError(f"message {message} has not been sent")
         found = [(rows, rows.find(message)) for rows in (self.control, self.application)]
@@ -283,10 +290,13 @@ class Digest:
         self.marks.add(event.at_us, node, what)
 
     def _keeps(self, event: Keeps) -> None:
-        """Replicas are not thinned out: one that is lost from sight would stay for ever."""
+        """Adds a replica event.
+
+        Replica events are not down-sampled: without its removal, a replica would be shown for ever.
+        """
         node = self._known(event.node)
         if event.role not in ROLES:
-            raise ImpossibleError(f"a replica is not {event.role!r}")
+            raise ImpossibleError(f"unknown role of a replica: {event.role!r}")
         number = self.objects.get(event.object)
         if number is None and len(self.objects) < OBJECTS_MAX and len(self.kept) < KEPT_MAX:
             number = self.objects[event.object] = len(self.objects)
@@ -298,7 +308,7 @@ class Digest:
     def _walks(self, event: Walks) -> None:
         self._widen(event.start)
         self._widen(event.end)
-        # Where a pause ends, the next leg says; it may end far beyond the run.
+        # A pause ends when the next leg begins; its own end may be long after the run.
         length_us = 0 if event.start == event.end else event.end_us - event.at_us
         if length_us < 0 or event.end_us > _INSTANT_US_MAX:
             raise ImpossibleError(
@@ -315,11 +325,11 @@ class Digest:
         self._box = [min(west, x), min(south, y), max(east, x), max(north, y)]
 
     def box(self) -> list[float]:
-        """The western, southern, eastern and northern ends of where nodes ever are."""
+        """Returns the bounding box of all positions: west, south, east, north."""
         return self._box if self.nodes else [0.0, 0.0, 1.0, 1.0]
 
     def tables(self) -> dict[str, Rows]:
-        """All that happened, by name."""
+        """Returns all tables of events by their names in the page."""
         return {
             "application": self.application,
             "control": self.control,
@@ -330,12 +340,12 @@ class Digest:
         }
 
     def asked_and_told(self) -> list[tuple[str, bool, int]]:
-        """What applications asked for or were told: the word, whether told, how often."""
+        """Returns application requests and events: type, whether it is an event, count."""
         found = zip(self.whats.numbers, self.what_counts, strict=True)
         return [(what.partition(" ")[2], what.startswith("told"), count) for what, count in found]
 
     def thin(self) -> None:
-        """Keeps fewer messages and marks, so that the page gets smaller."""
+        """Removes every second row of one table, so that the page gets smaller."""
         if len(self.control) > 10 * THIN_MIN:
             self.control.halve()
             return
@@ -349,7 +359,7 @@ class Digest:
 
 
 def _struck(fault: Fault) -> Iterable[int]:
-    """The nodes that a fault names."""
+    """Returns the nodes that a fault refers to."""
     match fault:
         case Crash() | Leave() | Restart() | ClockSkew():
             return (fault.node,)
@@ -362,10 +372,10 @@ def _struck(fault: Fault) -> Iterable[int]:
 
 
 def is_control(kind: str) -> bool:
-    """Whether a type of message, `Packet/…` or not, is routing control."""
+    """Whether a message type, with or without the prefix `Packet/`, is routing control."""
     return kind.rpartition("/")[2] in CONTROL
 
 
 def centimetres(metres: float) -> int:
-    """From as far west or south as there is."""
+    """Converts a coordinate to centimetres above the smallest allowed coordinate."""
     return round((metres + COORDINATE_M_MAX) * 100)

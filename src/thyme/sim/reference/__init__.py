@@ -1,7 +1,8 @@
-"""The reference: what ns-3 made of the same sends, to hold our radio and our DSDV against.
+"""Reference: measurements of ns-3.44, with which the simulated radio and DSDV are compared.
 
-The sends and figures were measured with ns-3.44; README.md beside this file says how. The files
-travel with the package, so that a self-test needs nothing else.
+Entry points: `figures`, `positions`, `sends` and their DSDV counterparts. README.md in this folder
+describes the measurements. The data files are part of the package, so that the self-test needs no
+other files. `selftest` makes the comparison.
 Clauses: S3, R3.
 """
 
@@ -17,17 +18,17 @@ import msgspec
 from thyme.sim.replay import RawSend
 
 PAYLOAD_BYTES = 300
-"""Of every send in the sets `a_bcast`, `b_ucast`, `d_dsdv_load` and `e_replies`."""
+"""The payload of every send in the sets `a_bcast`, `b_ucast`, `d_dsdv_load`, `e_replies`."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """Random sends at a rate among 100 nodes, and the means of five runs."""
+    """Random sends at a fixed rate among 100 nodes; means of five runs."""
 
     set: str
     per_second: int
     sends: int
     receivers: float
-    """Per send; for unicasts the share that arrived."""
+    """Receivers per send; for unicasts, the share that arrived."""
     delay_mean_us: float
     delay_p95_us: float
     delay_p99_us: float
@@ -36,10 +37,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """Five nodes in a line, 90 m apart, from first to last; the means of three runs."""
+    """Sends from the first of five nodes in a line, 90 m apart, to the last; three runs."""
 
     profile: str
-    """`anchor`, or `cca_at_decode`: carrier sense only of what can be locked on to."""
+    """`anchor`, or `cca_at_decode`: carrier sense only of frames that can be decoded."""
     payload_bytes: int
     per_second: int
     goodput_per_second: float
@@ -50,7 +51,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, array_like=True):
-    """The share of 1,000 sends that arrived at a distance, with nobody else on the air."""
+    """The share of 1,000 sends that arrived at a distance, without interference."""
 
     distance_m: int
     bcast50: float
@@ -59,14 +60,14 @@ class Link(msgspec.Struct, frozen=True, array_like=True):
     bcast1472: float
     unicast300: float
     unicast300_transmissions: float
-    """Per send."""
+    """Transmissions per send."""
 
 
 class Replies(msgspec.Struct, frozen=True, kw_only=True):
-    """50 broadcasts, each answered by all who got it, after up to `jitter_us`; one run."""
+    """50 broadcasts, each answered by all receivers after up to `jitter_us`; one run."""
 
     reply: str
-    """`unicast` to the one who asked, or `broadcast`."""
+    """`unicast` (to the broadcaster) or `broadcast`."""
     jitter_us: int
     replies: int
     receptions: int
@@ -75,10 +76,10 @@ class Replies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was measured."""
+    """All measurements of the radio."""
 
     questioners: tuple[int, ...]
-    """Who sends the broadcasts that are replied to, one every two seconds."""
+    """The nodes that send the broadcasts of the replies, one every two seconds."""
     loads: tuple[Load, ...]
     chains: tuple[Chain, ...]
     links: tuple[Link, ...]
@@ -86,17 +87,17 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DsdvIdle(msgspec.Struct, frozen=True, kw_only=True):
-    """DSDV with nothing to carry, for 120 s from the start; one run."""
+    """DSDV without data traffic, for the first 120 s; one run."""
 
     nodes: int
     frames: float
-    """Per node and second."""
+    """Frames per node and second."""
     bytes: float
-    """Of MPDUs, per node and second."""
+    """Bytes of MPDUs per node and second."""
 
 
 class DsdvLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """50 unicasts per second among 100 nodes over DSDV, ARP caches filled; three runs."""
+    """50 unicasts per second among 100 nodes over DSDV, with ARP caches filled; three runs."""
 
     sends: int
     delivered: float
@@ -105,15 +106,15 @@ class DsdvLoad(msgspec.Struct, frozen=True, kw_only=True):
     delay_p50_us: float
     delay_p95_us: float
     data_frames: int
-    """With repetitions."""
+    """Data frames, retransmissions included."""
     retransmissions: int
     control_frames: int
     control_bytes: int
-    """Of MPDUs; of one run."""
+    """Bytes of MPDUs, in one run."""
 
 
 class DsdvFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of DSDV."""
+    """All measurements of DSDV."""
 
     idle: tuple[DsdvIdle, ...]
     load: DsdvLoad
@@ -121,35 +122,36 @@ class DsdvFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def figures() -> Figures:
-    """The reference figures."""
+    """The measurements of the radio."""
     return msgspec.json.decode(_bytes("figures.json"), type=Figures)
 
 
 @cache
 def positions() -> tuple[tuple[float, float], ...]:
-    """The 100 nodes of all sets but the chain and the link, in 400 by 200 metres."""
+    """The positions of 100 nodes in 400 by 200 metres: of all sets except chains and links."""
     return _places("positions.csv")
 
 
 def sends(load: Load) -> list[RawSend]:
-    """The sends behind a load's figures."""
+    """The sends of a load."""
     return _sends(f"{load.set}_{load.per_second}.csv.gz")
 
 
 @cache
 def dsdv() -> DsdvFigures:
-    """The reference figures of DSDV (R3)."""
+    """The measurements of DSDV (R3)."""
     return msgspec.json.decode(_bytes("dsdv.json"), type=DsdvFigures)
 
 
 def dsdv_positions(nodes: int) -> tuple[tuple[float, float], ...]:
-    """So many nodes as dense as the 196 in 560 by 280 metres: the same places, drawn together."""
+    """The positions of the first `nodes` of 196 nodes, scaled to keep the density of 196 nodes in
+    560 by 280 metres."""
     scale = (nodes / 196) ** 0.5
     return tuple((x * scale, y * scale) for x, y in _places("positions_196.csv")[:nodes])
 
 
 def dsdv_sends() -> list[RawSend]:
-    """The sends behind the figures of DSDV with something to carry."""
+    """The sends of the DSDV measurements with data traffic."""
     return _sends("d_dsdv_load.csv.gz")
 
 
@@ -170,4 +172,4 @@ def _sends(file: str) -> list[RawSend]:
 
 
 def _bytes(name: str) -> bytes:
-    return (files("thyme.sim") / "reference" / name).read_bytes()
+    return (files(__name__) / name).read_bytes()
