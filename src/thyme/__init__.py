@@ -1,4 +1,4 @@
-"""Thyme: time-aware reactive storage for devices that share a place.
+"""Thyme: time-aware reactive storage for devices near each other.
 
 async with thyme.join("lisbon") as world:
     await world.insert(photo, tags=["goal", "eder"])

@@ -58,7 +58,7 @@ def test_when_the_node_ends_so_does_everything() -> None:
             world = await thyme.join("lisbon", node=node.url)
             feed = await world.subscribe("a")
         assert [note async for note in feed] == []
-        assert "went away" in str(feed.over)
+        assert "closed the connection" in str(feed.over)
         with pytest.raises(EndedError):
             await world.insert(b"", tags=["a"])
         await world.leave()

@@ -115,5 +115,5 @@ def test_a_sheaf_of_more_than_it_may_hold_is_refused() -> None:
     assert decode(datagram).content == crowd
 
     grown = datagram.replace(b"\xdc\x00\x40", b"\xdc\x00\x41") + b"\x94\x04\x01\x01\x00"
-    with pytest.raises(DecodeError, match="too many at once"):
+    with pytest.raises(DecodeError, match="too many contents"):
         decode(grown)

@@ -35,7 +35,7 @@ def spaces_missing() -> str:
 def test_a_lab_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
     state = up(tmp_path, A_ROW, lambda _: None)
     try:
-        with pytest.raises(OptionError, match="up already"):
+        with pytest.raises(OptionError, match="running already"):
             up(tmp_path, A_ROW, lambda _: None)
         await_neighbours(state, [1, 2, 1])
         publish_and_find(state)
@@ -69,7 +69,7 @@ def test_there_is_nothing_to_end_where_nothing_is(tmp_path: Path) -> None:
 
 def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("dear diary")
-    with pytest.raises(OptionError, match="something else"):
+    with pytest.raises(OptionError, match="other files"):
         up(tmp_path, LabPlan(nodes=1), lambda _: None)
 
     assert (tmp_path / "diary.txt").read_text() == "dear diary"

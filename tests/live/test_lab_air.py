@@ -54,7 +54,7 @@ def test_the_range_is_what_cells_need_unless_told() -> None:
 
 
 def test_a_lab_that_falls_apart_is_refused() -> None:
-    with pytest.raises(OptionError, match="nodes 3 are out of reach"):
+    with pytest.raises(OptionError, match="nodes 3 are out of range"):
         waves_of([(0.0, 0.0), (40.0, 0.0), (100.0, 0.0)], 50)
 
 

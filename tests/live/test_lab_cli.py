@@ -41,7 +41,7 @@ def test_where_no_lab_is_there_is_none(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["--nodes", "0"], "1 to 250 nodes"),
         (["--loss", "100%"], "below 100%"),
-        (["--nodes", "3", "--range", "10"], "out of reach"),
+        (["--nodes", "3", "--range", "10"], "out of range"),
         (["--area", "wide"], "written 120x80"),
     ],
 )

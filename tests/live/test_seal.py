@@ -122,7 +122,7 @@ def test_the_same_secret_makes_another_key_in_another_world() -> None:
 
 
 def test_a_secret_that_is_guessed_at_once_is_refused() -> None:
-    with pytest.raises(OptionError, match="8 letters"):
+    with pytest.raises(OptionError, match="8 characters"):
         check_secret("short")
 
 

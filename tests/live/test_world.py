@@ -50,7 +50,7 @@ def test_m21_a_world_is_found_by_its_greetings_with_its_server() -> None:
             assert client.world == server.live.world
             assert client.home.node_id != server.host.node_id
             client.sockets.close()
-            with pytest.raises(WorldError, match="one of es, not ls"):
+            with pytest.raises(WorldError, match="uses es, not ls"):
                 await open_node(wanted(group, substrate="ls"))
             with pytest.raises(WorldError, match="already"):
                 await open_node(wanted(group, create=True))
@@ -60,7 +60,7 @@ def test_m21_a_world_is_found_by_its_greetings_with_its_server() -> None:
 
 def test_m21_a_world_that_is_not_there_is_not_invented() -> None:
     async def story() -> None:
-        with pytest.raises(WorldError, match="--create makes it"):
+        with pytest.raises(WorldError, match="use --create"):
             await open_node(wanted(free_group()))
 
     asyncio.run(story())
@@ -100,7 +100,7 @@ def test_b5_a_closed_world_opens_to_its_secret_only(tmp_path: Path) -> None:
         group = free_group()
         async with a_node(network=a_place(group), secret=secret, data=tmp_path) as first:
             assert first.live.world.closed
-            with pytest.raises(WorldError, match="it takes a secret"):
+            with pytest.raises(WorldError, match="needs a secret"):
                 await open_node(wanted(group))
             with pytest.raises(WorldError, match="does not open it"):
                 await open_node(wanted(group, secret="wrong horse"))
@@ -118,7 +118,7 @@ def test_b5_a_closed_world_opens_to_its_secret_only(tmp_path: Path) -> None:
                 note = await asyncio.wait_for(anext(feed), 10)
                 assert note.key == key
                 assert await own.retrieve(note) == b"a photo"
-        with pytest.raises(WorldError, match="it takes its secret"):
+        with pytest.raises(WorldError, match="it needs its secret"):
             await open_node(wanted(group, data=tmp_path))
 
     asyncio.run(story())
@@ -131,7 +131,7 @@ def test_b5_a_node_is_who_holds_its_key(tmp_path: Path) -> None:
         one.sockets.close()
         one.store.close()
         (tmp_path / "node.key").unlink()
-        with pytest.raises(StoreError, match="the key beside the store"):
+        with pytest.raises(StoreError, match="the key file beside the store"):
             await open_node(wanted(group, data=tmp_path))
 
     asyncio.run(story())
@@ -140,17 +140,17 @@ def test_b5_a_node_is_who_holds_its_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"substrate": "solo", "create": True}, "a substrate is one of"),
+        ({"substrate": "solo", "create": True}, "the substrate must be one of"),
         ({"area": Area(1, 1)}, "--create"),
-        ({"secret": "short"}, "at least 8 letters"),
+        ({"secret": "short"}, "at least 8 characters"),
         ({"create": True, "wid": "w", "substrate": "dcs"}, "an area and a cell size"),
         (
             {"create": True, "wid": "w", "substrate": "ls", "area": Area(9, 9), "cell_m": 3.0},
-            "only a world of DCS",
+            "only a DCS world",
         ),
         (
             {"create": True, "wid": "w", "area": Area(80, 40), "cell_m": 40.0, "at": (81.0, 5.0)},
-            "81,5 is not in this world, which is 80 by 40 m",
+            "81,5 is outside this world, which is 80 by 40 m",
         ),
         (
             {"create": True, "wid": "w", "area": Area(1e9, 1e9), "cell_m": 1.0},
@@ -255,7 +255,7 @@ COMMAND = ["node", "--world", "x", "--create", "--wid", "w", "--memory"]
     [
         (["--interface", "203.0.113.7"], "no interface here has the address 203.0.113.7"),
         (["--interface", "nosuch0"], "no interface is called 'nosuch0'"),
-        (["--interface", "127.0.0.1", "--http", "0.0.0.0:0"], "stays on loopback"),
+        (["--interface", "127.0.0.1", "--http", "0.0.0.0:0"], "on loopback only"),
         (["--interface", "127.0.0.1", "--http", "8473"], "--http is an address and a port"),
         (["--interface", "127.0.0.1", "--port", "70000"], "a port is a number"),
         (["--interface", "127.0.0.1", "--position", "here"], "two numbers"),

@@ -1,6 +1,6 @@
-"""The front door: what an application holds in its hands.
+"""Public API: the classes and functions that applications use.
 
-`join` opens a world; `World` is the interface with async and await, `Handlers` the same with plain
-callbacks. Both speak to a node through a `Port`, whatever drives it.
+`join` opens a world; `World` is the API with async and await, `CallbackWorld` the same with plain
+callbacks. Both reach a node through a `NodePort`, in this process or another (`remote`).
 Clauses: M13–M20, M26–M33.
 """

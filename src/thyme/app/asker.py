@@ -1,6 +1,7 @@
-"""Asker: pairs answers with requests and news with subscriptions, for both interfaces.
+"""Session: matches the replies and events of a node to the requests of one application.
 
-Knows which metadata this node was notified of, since only that can be retrieved (M19).
+The session also remembers notified metadata, since only notified objects can be retrieved (M19).
+Entry point: `NodeSession`. `world` and `callbacks` are the APIs on top of it.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ V = TypeVar("V")
 
 
 class Outcome(msgspec.Struct, Generic[V], frozen=True):
-    """How an operation ended: with a value, or with an error."""
+    """Result of an operation: a value or an error."""
 
     value: V | None = None
     error: ThymeError | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether it succeeded."""
+        """Whether the operation succeeded."""
         return self.error is None
 
 
@@ -51,23 +52,23 @@ OnDone = Callable[[Outcome[Value]], None]
 
 
 class Follower(Protocol):
-    """Who hears the news of one subscription."""
+    """Receives the events of one subscription."""
 
     def on_note(self, note: Notification) -> None:
-        """A matching object."""
+        """Called for each notification."""
         ...
 
     def on_caught_up(self, told: CaughtUp) -> None:
-        """The first batch of the past has come."""
+        """Called once the first batch of past matches was delivered."""
         ...
 
     def on_over(self, reason: str) -> None:
-        """Nothing new will come."""
+        """Called when the subscription has ended."""
         ...
 
 
 class Asker:
-    """One application's dealings with its node."""
+    """The session of one application with its node."""
 
     def __init__(self, make_port: PortMaker) -> None:
         self._next_ask = 0
@@ -80,15 +81,15 @@ class Asker:
 
     @property
     def node_id(self) -> NodeId:
-        """Who the node is."""
+        """The id of the node."""
         return self._port.node_id
 
     def now_us(self) -> int:
-        """What time it is for the node."""
+        """The node's current time in microseconds since 1970."""
         return self._port.now_us()
 
     def ask(self, make: Callable[[int], Answered], on_done: OnDone) -> None:
-        """Asks; `on_done` is called once, unless the request is refused by an exception here."""
+        """Sends a request; `on_done` is called once, unless this method raises."""
         if self._ended is not None:
             raise self._ended
         self._next_ask += 1
@@ -102,16 +103,16 @@ class Asker:
             raise
 
     def note(self, request: Take | Pause) -> None:
-        """Lets the node know something; after the end there is nobody to know it."""
+        """Sends a request without a reply; does nothing after the end of the session."""
         if self._ended is None:
             self._port.ask(request)
 
     def follow(self, sid: SubscriptionId, follower: Follower) -> None:
-        """Sends the news of a subscription to a follower."""
+        """Registers the listener for the events of a subscription."""
         self._followers[sid] = follower
 
     def metadata_of(self, thing: Notification | Metadata | Key) -> Metadata:
-        """The metadata that a retrieve needs: at hand, or as it was notified for a key (M19)."""
+        """The metadata for a retrieve: given directly, or notified before for a key (M19)."""
         match thing:
             case Metadata():
                 return thing
@@ -121,18 +122,18 @@ class Asker:
         metadata = self._known.get(key)
         if metadata is None:
             raise NotFoundError(
-                f"{key} was not notified here: retrieve what a notification brought"
+                f"{key} was not notified here: only notified objects can be retrieved"
             )
         return metadata
 
     def close(self) -> None:
-        """Leaves the world: what is under way ends, and so do the subscriptions."""
+        """Leaves the world at once: pending requests fail and subscriptions end."""
         if self._ended is None:
             self._end(EndedError("this world has been left"))
         self._port.close()
 
     async def leave(self) -> None:
-        """The same, with a goodbye where the node has one to say."""
+        """Leaves the world, gracefully if the port supports it."""
         if self._ended is None:
             self._end(EndedError("this world has been left"))
         if isinstance(self._port, Parting):
@@ -165,7 +166,7 @@ class Asker:
         self._end(error)
 
     def _keep_reader(self, sid: SubscriptionId, follower: Follower) -> None:
-        """A subscription that is over can still be read from; the node keeps as many."""
+        """Keeps the listener of an ended subscription, whose history can still be read."""
         self._readers[sid] = follower
         if len(self._readers) > READERS_MAX:
             del self._readers[next(iter(self._readers))]

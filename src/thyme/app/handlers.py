@@ -1,9 +1,10 @@
-"""Handlers: the interface with plain callbacks, as in Table 4 of the journal article.
+"""Callback API: a world with plain callbacks, as in Table 4 of Thyme (journal article).
 
-Every operation returns at once. Its `on_done` hears an `Outcome` with the value or the error;
-`on_note` of a subscription hears each notification. A handler that raises is logged and hurts
-nobody else. Wrong arguments raise where they are given. News comes when it happens: the
-notification of an object one inserts oneself may come before `on_done` of that insert.
+Every operation returns at once. Its `on_done` is called with an `Outcome`, which holds the value or
+the error; `on_notification` of a subscription is called with each notification. An exception in a
+callback is logged and affects no other callback. Invalid arguments raise at once. Events may arrive
+early: the notification of an object that this node inserts may precede `on_done` of the insert.
+Entry point: `CallbackWorld`, from `World.callbacks`.
 Clauses: M13–M20.
 """
 
@@ -46,7 +47,7 @@ _log = logging.getLogger("thyme")
 
 
 class Handlers:
-    """A world, for applications that prefer callbacks."""
+    """A joined world, with callbacks instead of async and await."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -63,12 +64,12 @@ class Handlers:
         copies: int = 1,
         durable: bool = False,
     ) -> None:
-        """Stores an object (M13); `on_done` hears its `Key`."""
+        """Stores an object (M13); `on_done` gets its `Key`."""
         self._ask(insert_request(data, tags, description, oid, life, copies, durable), on_done)
 
     def delete(self, key: Key, on_done: OnDone | None = None) -> None:
-        """Removes an object of one's own (M14)."""
-        self._ask(lambda ask: Delete(ask=ask, key=as_key(key)), on_done)
+        """Deletes an object of this node (M14)."""
+        self._ask(lambda request_id: Delete(ask=request_id, key=as_key(key)), on_done)
 
     def subscribe(
         self,
@@ -82,12 +83,14 @@ class Handlers:
         on_past: OnPast | None = None,
         on_over: OnOver | None = None,
     ) -> None:
-        """Subscribes (M15); `on_done` hears `Begun`, `on_past` that the first batch has come."""
+        """Subscribes (M15); `on_done` gets `SubscriptionStarted`, `on_caught_up` the total."""
         conjunctions = as_query(query).conjunctions
         frame = as_frame(start, end, self._asker.now_us())
         count = as_count(batch, "batch")
         self._ask(
-            lambda ask: Subscribe(ask=ask, conjunctions=conjunctions, frame=frame, batch=count),
+            lambda request_id: Subscribe(
+                ask=request_id, conjunctions=conjunctions, frame=frame, batch=count
+            ),
             self._following(_CallbackFollower(self._asker, on_note, on_past, on_over), on_done),
         )
 
@@ -100,24 +103,24 @@ class Handlers:
         on_past: OnPast | None = None,
         on_over: OnOver | None = None,
     ) -> None:
-        """Goes on with a subscription of an earlier life of this node (M27)."""
+        """Resumes a subscription from an earlier incarnation of this node (M27)."""
         self._ask(
-            lambda ask: Resume(ask=ask, sid=sid),
+            lambda request_id: Resume(ask=request_id, sid=sid),
             self._following(_CallbackFollower(self._asker, on_note, on_past, on_over), on_done),
         )
 
     def more(self, sid: SubscriptionId, count: int, on_done: OnDone | None = None) -> None:
-        """Asks for the next batch of the past (M17); `on_done` hears how many came."""
+        """Requests the next past matches (M17); `on_done` gets the number delivered."""
         wanted = as_count(count, "count", least=1)
-        self._ask(lambda ask: More(ask=ask, sid=sid, count=wanted), on_done)
+        self._ask(lambda request_id: More(ask=request_id, sid=sid, count=wanted), on_done)
 
     def unsubscribe(self, sid: SubscriptionId, on_done: OnDone | None = None) -> None:
-        """Ends a subscription before its time (M18)."""
-        self._ask(lambda ask: Unsubscribe(ask=ask, sid=sid), on_done)
+        """Ends a subscription before the end of its time frame (M18)."""
+        self._ask(lambda request_id: Unsubscribe(ask=request_id, sid=sid), on_done)
 
     def subscriptions(self, on_done: OnDone) -> None:
-        """Lists the subscriptions of this node; `on_done` hears a tuple of `Held`."""
-        self._ask(lambda ask: ListSubscriptions(ask=ask), on_done)
+        """Lists the subscriptions of this node; `on_done` gets a tuple of `SubscriptionInfo`."""
+        self._ask(lambda request_id: ListSubscriptions(ask=request_id), on_done)
 
     def search(
         self,
@@ -128,23 +131,25 @@ class Handlers:
         *,
         limit: int = 20,
     ) -> None:
-        """Reads the catalogue once (M20); `on_done` hears `Found`."""
+        """Searches the catalogue once (M20); `on_done` gets `SearchResult`."""
         conjunctions = as_query(query).conjunctions
         frame = search_frame(start, end, self._asker.now_us())
         count = as_count(limit, "limit")
         self._ask(
-            lambda ask: Search(ask=ask, conjunctions=conjunctions, frame=frame, count=count),
+            lambda request_id: Search(
+                ask=request_id, conjunctions=conjunctions, frame=frame, count=count
+            ),
             on_done,
         )
 
     def retrieve(self, thing: Notification | Metadata | Key, on_done: OnDone | None = None) -> None:
-        """Gets an object that was notified (M19); `on_done` hears its bytes."""
+        """Retrieves a notified object (M19); `on_done` gets its bytes."""
         metadata = self._asker.metadata_of(thing)
-        self._ask(lambda ask: Retrieve(ask=ask, metadata=metadata), on_done)
+        self._ask(lambda request_id: Retrieve(ask=request_id, metadata=metadata), on_done)
 
     def look_up(self, key: Key, on_done: OnDone) -> None:
-        """Asks what is known of a key (M32); `on_done` hears `KnownObject`."""
-        self._ask(lambda ask: LookUp(ask=ask, key=as_key(key)), on_done)
+        """Looks up the state of a key (M32); `on_done` gets `LookupResult`."""
+        self._ask(lambda request_id: LookUp(ask=request_id, key=as_key(key)), on_done)
 
     def _ask(self, make: Callable[[int], Answered], on_done: OnDone | None) -> None:
         self._asker.ask(make, lambda outcome: call(on_done, outcome))
@@ -159,7 +164,7 @@ class Handlers:
 
 
 class _CallbackFollower:
-    """Hands the news of one subscription to an application's functions."""
+    """Passes the events of one subscription to the application's callbacks."""
 
     def __init__(
         self, asker: Asker, on_note: OnNote, on_past: OnPast | None, on_over: OnOver | None
@@ -181,7 +186,7 @@ class _CallbackFollower:
 
 
 def call(handler: Callable[[T], None] | None, value: T) -> None:
-    """Calls an application's function; what it raises stays its own trouble, and is logged."""
+    """Calls a callback of the application; logs its exception."""
     if handler is None:
         return
     try:

@@ -1,7 +1,7 @@
-"""Inputs: what an application hands in, checked and brought into the form of requests.
+"""Arguments: checks the arguments of API calls and converts them to fields of requests.
 
-One place for both interfaces. Everything wrong with an argument is said here, before anything is
-asked of the node.
+Both APIs and the HTTP routes use these functions, so invalid arguments raise the same errors
+everywhere, before any request reaches the node.
 Clauses: M1, M2, M4, M10, M25.
 """
 
@@ -31,7 +31,7 @@ def insert_request(
     copies: int,
     durable: bool,
 ) -> Callable[[int], Insert]:
-    """The request to store an object."""
+    """Checks the arguments of an insert; returns a function from request id to `Insert`."""
     values = {
         "data": _as_bytes(data, "an object"),
         "tags": as_tags(tags),
@@ -43,23 +43,25 @@ def insert_request(
         "copies": as_count(copies, "copies", least=1),
         "durable": durable,
     }
-    return lambda ask: Insert(ask=ask, **values)  # type: ignore[arg-type]
+    return lambda request_id: Insert(ask=request_id, **values)  # type: ignore[arg-type]
 
 
 def as_count(value: object, what: str, least: int = 0) -> int:
-    """A whole number within reason."""
+    """Checks a whole number between `least` and `BATCH_MAX`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= BATCH_MAX:
-        raise OptionError(f"{what} is a whole number from {least} to {BATCH_MAX}, not {value!r}")
+        raise OptionError(
+            f"{what} must be a whole number from {least} to {BATCH_MAX}, not {value!r}"
+        )
     return value
 
 
 def search_frame(start: Instant | None, end: Instant | None, now_us: int) -> TimeFrame:
-    """A search looks at the past: an open end means now (M20)."""
+    """The time frame of a search; an open end means now (M20)."""
     return as_frame(start, now_us if end is None else end, now_us)
 
 
 def as_key(thing: Key | Metadata | Notification | str) -> Key:
-    """The key of whatever names an object."""
+    """The key of an object, given by key, metadata, notification or text."""
     match thing:
         case Key():
             return thing
@@ -69,7 +71,7 @@ def as_key(thing: Key | Metadata | Notification | str) -> Key:
             return Key.parse(thing)
         case _:
             raise InputError(
-                f"an object is named by its key, metadata or notification, not {thing!r}"
+                f"an object is given by its key, metadata or notification, not {thing!r}"
             )
 
 
@@ -77,7 +79,7 @@ def _life_us(life: object) -> int | None:
     if life is None:
         return None
     if not isinstance(life, timedelta) or life <= timedelta(0):
-        raise OptionError(f"a life span is a timedelta longer than 0, not {life!r}")
+        raise OptionError(f"a time to live must be a timedelta longer than 0, not {life!r}")
     return life // timedelta(microseconds=1)
 
 
@@ -85,4 +87,4 @@ def _as_bytes(value: object, what: str) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     hint = "; encode text first: text.encode()" if isinstance(value, str) else ""
-    raise MetadataError(f"{what} is bytes, not {type(value).__name__}{hint}")
+    raise MetadataError(f"{what} must be bytes, not {type(value).__name__}{hint}")

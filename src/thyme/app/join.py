@@ -1,7 +1,9 @@
-"""Joining: which worlds there are, and the way into one (M21).
+"""Joining: opens a local world, a live world, or the world of a running node (M21).
 
-A world of one is kept in memory, or in a directory (`data`), one SQLite file a world. Live worlds
-are on the network around, reached by a node in this process or in another.
+A local world has one node and no network; it is stored in memory, or in a directory (`data`) with
+one SQLite file per world. A live world is on the network, reached by a node in this process
+(`thyme.live`) or in another (`remote`).
+Entry points: `join`, `worlds`.
 """
 
 from __future__ import annotations
@@ -45,29 +47,31 @@ def join(
     secret: str | None = None,
     interface: str | None = None,
 ) -> World:
-    """The world of this name: `async with thyme.join("lisbon") as world`.
+    """Opens the world of this name: `async with thyme.join("lisbon") as world`.
 
-    A world of one (`solo`) is made if there is none. `data` is a directory to keep it in; without,
-    it lives in memory. `ends` gives a new world a life span. `limits` and `retention` bound what is
-    stored (M2, M29).
+    A local world (`solo`) is created if it does not exist. `data` is the directory to store it in;
+    without, it is in memory. `ends` is the end of a new world. `limits` and `retention` bound the
+    stored objects (M2, M29).
 
-    With `substrate` "dcs", "ls" or "es" a node runs in this process, on real sockets: it looks for
-    the world on `interface`, or makes it if `create` is true, with an `area` and a `cell_m` for DCS
-    (where the device is at `position`); `secret` is that of a closed world. With `node`, the
-    address of a node that runs already, like "http://127.0.0.1:8473", that one is used.
+    With `substrate` "dcs", "ls" or "es", a live node runs in this process: it looks for the world
+    on `interface`, or creates it if `create` is true, for DCS with an `area` and a `cell_m` and
+    the device at `position`; `secret` is the secret of a closed world. With `node`, the URL of a
+    running node like "http://127.0.0.1:8473", that node is used.
     """
     check_world_name(name)
     live = (create or None, area, cell_m, position, secret, interface)
     if node is not None:
         if any(option is not None for option in (*live, data, ends, limits, retention)):
-            raise OptionError("a node that runs already has its world, its data and its limits")
+            raise OptionError(
+                "with node=, the running node determines all other options: leave them out"
+            )
         return World(lambda: _open_remote(node, name))
     if substrate not in (*SUBSTRATES, *LIVE_SUBSTRATES):
         known = ", ".join((*SUBSTRATES, *LIVE_SUBSTRATES))
-        raise OptionError(f"a substrate is one of {known}, not {substrate!r}")
+        raise OptionError(f"the substrate must be one of {known}, not {substrate!r}")
     if substrate in LIVE_SUBSTRATES:
         if limits is not None or retention is not None:
-            raise OptionError("limits and retention are for a world of one")
+            raise OptionError("limits and retention are only for a local world (solo)")
         options = {
             "world": name,
             "substrate": substrate,
@@ -81,7 +85,9 @@ def join(
         }
         return World(lambda: _open_live(interface, options))
     if any(option is not None for option in live):
-        raise OptionError("a world of one has no network, no area and no places")
+        raise OptionError(
+            "a local world (solo) has no network, area or position: choose a substrate"
+        )
     return World(lambda: _open_solo(name, data, ends, limits, retention))
 
 
@@ -106,13 +112,13 @@ def _open_solo(
 
 
 async def _open_live(interface: str | None, options: dict[str, Any]) -> Opened:
-    # Who lives in a world of one need not load, nor have, what many need.
+    # A local world needs neither the import nor the installation of the live packages.
     try:
         from thyme.live.interfaces import address_of
         from thyme.live.sockets import Place
         from thyme.live.world import Wanted, open_node
     except ImportError as error:
-        raise OptionError("this needs some more packages: pip install 'thyme[live]'") from error
+        raise OptionError("live worlds need more packages: pip install 'thyme[live]'") from error
     live = await open_node(Wanted(network=Place(interface=address_of(interface)), **options))
     return live.world, live.start
 
@@ -121,17 +127,17 @@ async def _open_remote(url: str, name: str) -> Opened:
     try:
         from thyme.app.remote import open_remote
     except ImportError as error:
-        raise OptionError("this needs some more packages: pip install 'thyme[live]'") from error
+        raise OptionError("live worlds need more packages: pip install 'thyme[live]'") from error
     return await open_remote(url, name)
 
 
 def worlds(data: str | Path) -> list[WorldInfo]:
-    """The worlds kept in a directory, by name."""
+    """The local worlds stored in a directory, by name."""
     return worlds_in(Path(data))
 
 
 def _settle_in(store: Store, name: str, ends: Instant | None, rng: Random) -> Home:
-    """Who we are in this world: as the store says, or anew."""
+    """Loads the node's profile from the store, or creates a new one."""
     home = load_home(store)
     if home is None:
         ends_us = None if ends is None else as_instant_us(ends, time.time_ns() // 1_000)

@@ -1,7 +1,9 @@
-"""Pacing: an ether in step with a real clock, on the running asyncio loop.
+"""Real-time port: runs the single node of a local world on the running asyncio loop.
 
-The clock is read once from the wall and then runs with the monotonic clock, so that a corrected
-wall clock never moves time backwards under a node.
+The node runs in an ideal network without other nodes (`thyme.sim`), in step with the system clock.
+The wall clock is read once, at start; after that the monotonic clock advances the time, so that a
+corrected wall clock never moves the node's time backwards.
+Entry point: `RealTimePort`.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from thyme.protocol.requests import Request
 from thyme.sim.ether import Ether
 from thyme.storage.store import Store
 
-# Sleeping longer than this is done in steps: event loops refuse delays of years.
+# Longer waits are split into steps of this length: event loops refuse delays of years.
 _SLEEP_S_MAX = 3600.0
 
 
 class PacedPort:
-    """A node of its own, in an ether of its own, in real time."""
+    """Runs one node in real time, without a network (a `NodePort`)."""
 
     def __init__(self, node: Node, store: Store, listener: Listener) -> None:
         self._loop = asyncio.get_running_loop()
@@ -66,7 +68,7 @@ class PacedPort:
         self._arm()
 
     def _arm(self) -> None:
-        """Sets the alarm for the next thing that will happen."""
+        """Sets the alarm for the next event of the network."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -77,7 +79,7 @@ class PacedPort:
         self._alarm = self._loop.call_later(min(delay_s, _SLEEP_S_MAX), self._wake)
 
     def _break(self, error: StoreError) -> None:
-        """A store that fails stops its node: it must not acknowledge what it could not keep."""
+        """Stops the node after a store error: it must not acknowledge data that was not stored."""
         self._broken = error
         self._port.close()
         self._listener.on_broken(error)

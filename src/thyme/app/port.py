@@ -1,4 +1,7 @@
-"""The port of a node in virtual time."""
+"""Simulated port: connects an application to a node in a simulated network.
+
+Entry point: `SimulatedPort`.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +19,30 @@ __all__ = ["Listener", "Parting", "Port", "PortMaker", "VirtualPort", "VirtualWo
 
 
 class VirtualWorld(Protocol):
-    """A world in virtual time: an ether, or one with radios."""
+    """A simulated network: ideal, or with radios."""
 
     @property
     def now_us(self) -> int:
-        """What time it is."""
+        """The simulated time in microseconds."""
         ...
 
     def add(
         self, node: Node, store: Store, on_told: Callable[[Told], None], *, skew_us: int = 0
     ) -> None:
-        """Brings a node up."""
+        """Adds a node and starts it."""
         ...
 
     def remove(self, node_id: NodeId) -> None:
-        """Takes a node away."""
+        """Stops and removes a node."""
         ...
 
     def ask(self, node_id: NodeId, request: Request) -> None:
-        """Hands a request to a node."""
+        """Passes a request to a node."""
         ...
 
 
 class VirtualPort:
-    """A node in a world whose time others move."""
+    """Access to one node of a simulated network (a `NodePort`)."""
 
     def __init__(
         self, world: VirtualWorld, node: Node, store: Store, listener: Listener, *, skew_us: int = 0

@@ -1,7 +1,8 @@
-"""Remote: a node that runs in another process on this machine, reached over one WebSocket.
+"""Remote node: uses a node in another process on this machine over one WebSocket.
 
-Requests and what is told travel as they are (`thyme.wire.asking`), in order; so everything that an
-application can do with a node of its own it can do here. Leaving hangs up, and the node goes on.
+Requests and events are sent in order as frames (`thyme.wire.app_rpc`), so an application can do
+everything that it can do with a node in its own process. Leaving closes the connection; the node
+keeps running. Entry point: `open_remote`. The server side is `thyme.daemon.websocket`.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ CHUNK_BYTES = 256 * 2**10
 
 
 class NoNodeError(InputError):
-    """Where a node should be, there is none."""
+    """No node can be reached at the given address."""
 
     code = "no_node"
     silent = False
-    """Whether nobody listens there at all; a node may be about to."""
+    """Whether no process listens at the address; a node may still be starting."""
 
 
 async def open_remote(url: str, name: str | None) -> Opened:
-    """Connects to a running node; `name` is the world that it should be in, if that matters."""
+    """Connects to a running node; if `name` is given, the node must be in this world."""
     base = base_of(url)
     session = ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S))
     try:
@@ -72,14 +73,14 @@ async def open_remote(url: str, name: str | None) -> Opened:
 
 
 def base_of(url: str) -> str:
-    """A node's address, without a slash at its end."""
+    """Checks the URL of a node and removes a slash at its end."""
     if not url.startswith("http://"):
-        raise OptionError(f"a node's address is like http://127.0.0.1:8473, not {shown(url)}")
+        raise OptionError(f"the URL of a node is like http://127.0.0.1:8473, not {shown(url)}")
     return url.rstrip("/")
 
 
 async def status_of(session: ClientSession, base: str) -> Status:
-    """How a node says it is."""
+    """Requests the status of a node."""
     try:
         async with session.get(f"{base}/v1/status") as response:
             response.raise_for_status()
@@ -111,7 +112,7 @@ def _info(status: Status) -> WorldInfo:
 
 
 class RemotePort:
-    """One application's line to a node elsewhere on this machine."""
+    """The connection of one application to a node in another process (a `NodePort`)."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class RemotePort:
         self._unsent.put_nowait(encode_request(request))
 
     def close(self) -> None:
-        """Hangs up at once."""
+        """Closes the connection at once."""
         self._ended = True
         for task in self._tasks:
             task.cancel()
@@ -155,7 +156,7 @@ class RemotePort:
             self._tasks.append(asyncio.ensure_future(self._session.close()))
 
     async def leave(self) -> None:
-        """Sends what is left to be said, and hangs up."""
+        """Sends the queued requests, then closes the connection."""
         self._ended = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._unsent.join(), LEAVE_S_MAX)
@@ -171,7 +172,7 @@ class RemotePort:
                 await self._socket.send_bytes(await self._unsent.get())
                 self._unsent.task_done()
         except (ConnectionError, ClientError):
-            return  # the other task hears of it, too
+            return  # the receiving task handles the closed connection
 
     async def _hear(self) -> None:
         try:
@@ -182,11 +183,11 @@ class RemotePort:
             pass
         if not self._ended:
             self._ended = True
-            self._listener.on_broken(EndedError(f"the node at {self._base} went away"))
+            self._listener.on_broken(EndedError(f"the node at {self._base} closed the connection"))
 
 
 async def fetch(url: str, path: str, write: Callable[[bytes], object]) -> int:
-    """Writes what is at a path as it comes; returns how many bytes that were."""
+    """Downloads a path of the HTTP API in chunks; returns the number of bytes."""
     base = base_of(url)
     size = 0
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
@@ -206,5 +207,5 @@ def _failure(body: bytes) -> ThymeError:
     try:
         found = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError:
-        return failure("", "the node answered with something else")
+        return failure("", "unexpected response of the node")
     return failure(str(found.get("error", "")), str(found.get("message", "")))

@@ -1,13 +1,14 @@
-"""A subscription as an application holds it: iterate over it, ask it for more, cancel it.
+"""Subscription: the notifications of one subscription, as an asynchronous iterator.
 
-Between the node and the application lies a bounded buffer; when a slow reader lets it fill up, the
-named policy decides, and nobody else is hurt (M33):
+A bounded buffer lies between the node and the application. If a slow reader lets it fill up, the
+overflow policy applies; other subscriptions are not affected (M33):
 
-- `drop_oldest` (default): the note that has waited longest goes; the newest news is kept.
-- `drop_newest`: what does not fit is not taken.
-- `block`: the subscription pauses, and reads what it missed from the store once half the buffer is
-  free; nothing is lost while it is stored, but it may come late.
+- `drop_oldest` (default): the oldest notification in the buffer is dropped.
+- `drop_newest`: the new notification is dropped.
+- `block`: the subscription pauses and reads the missed notifications from the brokers once half
+  the buffer is free; none is lost while its object is stored, but it may be late.
 
+Entry point: `Subscription`, from `World.subscribe` or `World.resume`.
 Clauses: M15–M18, M27, M33.
 """
 
@@ -42,7 +43,7 @@ _CANCELLED = "cancelled"
 
 
 class Overflow(Enum):
-    """What to do when the buffer of a subscription is full."""
+    """Policy for notifications that arrive while the buffer is full."""
 
     DROP_OLDEST = "drop_oldest"
     DROP_NEWEST = "drop_newest"
@@ -50,16 +51,16 @@ class Overflow(Enum):
 
 
 def as_overflow(policy: str | Overflow) -> Overflow:
-    """A policy from its name."""
+    """The overflow policy of a name."""
     try:
         return Overflow(policy)
     except ValueError:
         names = ", ".join(member.value for member in Overflow)
-        raise OptionError(f"a policy for full buffers is one of {names}, not {policy!r}") from None
+        raise OptionError(f"the overflow policy must be one of {names}, not {policy!r}") from None
 
 
 async def answer(asker: Asker, make: Callable[[int], Answered]) -> Value:
-    """Asks the node and waits; raises the error the operation ended in."""
+    """Sends a request to the node and waits for the reply; raises the error if it failed."""
     future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
 
     def on_done(outcome: Outcome[Value]) -> None:
@@ -75,10 +76,10 @@ async def answer(asker: Asker, make: Callable[[int], Answered]) -> Value:
 
 
 class Subscription:
-    """Notifications as they come: `async for note in subscription`.
+    """The notifications of a subscription: `async for note in subscription`.
 
-    Iteration ends when nothing more can come: the frame is over, it was cancelled, or the world was
-    left. After `more` it can be taken up again.
+    Iteration ends with the subscription: at the end of its time frame, when it is cancelled, or
+    when the world is left. After `more` it can be continued.
     """
 
     def __init__(
@@ -98,16 +99,16 @@ class Subscription:
         self.query = query
         self.frame = frame
         self.total = 0
-        """How many stored objects matched when the subscription was made (the x of M17); where
-        nobody knows all brokers, it is complete when `caught_up` returns."""
+        """Number of stored objects that matched at the start of the subscription (x in M17); with
+        several brokers it is complete once `caught_up` returns."""
         self.dropped = 0
-        """How many notifications a full buffer cost."""
+        """Number of notifications dropped because the buffer was full."""
         self.over: str | None = None
-        """Why nothing new will come; None while it may."""
+        """Why the subscription has ended; None while it is active."""
 
     @property
     def waiting(self) -> int:
-        """How many notifications have come and were not taken."""
+        """Number of notifications in the buffer."""
         return len(self._buffer)
 
     def __repr__(self) -> str:
@@ -133,32 +134,34 @@ class Subscription:
         return note
 
     def take(self) -> list[Notification]:
-        """All notifications that have come so far, without waiting for any."""
+        """Removes and returns all notifications in the buffer, without waiting."""
         return [self._take_first() for _ in range(len(self._buffer))]
 
     async def more(self, count: int) -> int:
-        """Asks for the next `count` of the past; they come by iteration. Returns how many came:
-        0 when there are no more."""
+        """Requests the next `count` past matches, which the iterator then yields; returns their
+        number, 0 if there are no more."""
         wanted = as_count(count, "count", least=1)
         if self._paused:
-            raise OptionError("the buffer is full: take notifications before asking for more")
+            raise OptionError("the buffer is full: read notifications before requesting more")
         if self.over == _CANCELLED:
             raise EndedError("the subscription was cancelled")
-        value = await answer(self._asker, lambda ask: More(ask=ask, sid=self.sid, count=wanted))
+        value = await answer(
+            self._asker, lambda request_id: More(ask=request_id, sid=self.sid, count=wanted)
+        )
         assert isinstance(value, int)
         return value
 
     async def caught_up(self) -> None:
-        """Waits until the first batch of the past, and all that was missed while away, is here."""
+        """Waits until the first batch of past matches and all missed notifications arrived."""
         await self._past.wait()
         if self._past_failure is not None:
             raise self._past_failure
 
     async def cancel(self) -> None:
-        """Ends the subscription before its time (M18); a second time does nothing."""
+        """Ends the subscription before the end of its time frame (M18); can be repeated."""
         if self.over is None:
             self.on_over(_CANCELLED)
-            await answer(self._asker, lambda ask: Unsubscribe(ask=ask, sid=self.sid))
+            await answer(self._asker, lambda request_id: Unsubscribe(ask=request_id, sid=self.sid))
 
     async def __aenter__(self) -> Self:
         return self
@@ -172,7 +175,7 @@ class Subscription:
         await self.cancel()
 
     def begin(self, sid: SubscriptionId, total: int) -> None:
-        """The node has it: news will come."""
+        """Sets the id and total from the node's reply and starts receiving events."""
         self.sid = sid
         self.total = total
         self._asker.follow(sid, self)
@@ -195,7 +198,7 @@ class Subscription:
     def on_caught_up(self, told: CaughtUp) -> None:
         self.total = told.total
         if told.code:
-            self._past_failure = failure(told.code, "some of the past could not be read")
+            self._past_failure = failure(told.code, "some past matches could not be read")
         self._past.set()
 
     def on_over(self, reason: str) -> None:
@@ -207,7 +210,7 @@ class Subscription:
         self._stirred.set()
 
     def _catch_up(self) -> None:
-        """There is room again: asks for what was missed."""
+        """Ends the pause and requests the missed notifications."""
         if self._catching_up:
             return
         self._catching_up = True
@@ -221,6 +224,8 @@ class Subscription:
             self._stirred.set()
 
         try:
-            self._asker.ask(lambda ask: CatchUp(ask=ask, sid=self.sid, refused=refused), on_done)
+            self._asker.ask(
+                lambda request_id: CatchUp(ask=request_id, sid=self.sid, refused=refused), on_done
+            )
         except EndedError:
             self._catching_up = False

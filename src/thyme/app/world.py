@@ -1,12 +1,12 @@
-"""World: the interface of Thyme, with async and await.
+"""World: the public API of Thyme, with async and await.
 
     async with thyme.join("lisbon") as world:
         key = await world.insert(photo, tags=["goal", "eder"])
         async for note in await world.subscribe("goal & !replay"):
             data = await world.retrieve(note)
 
-Wrong arguments raise at once; what the node or the network could not do raises an `OperationError`
-when awaited. Cancelling a wait is safe: no notification is lost by it.
+Invalid arguments raise an `InputError`; an operation that fails in the node or the network raises
+an `OperationError`. Cancelling an `await` is safe and loses no notification.
 Clauses: M13–M20, M21, M26–M33.
 """
 
@@ -49,20 +49,20 @@ from thyme.query.explain import Explanation, explain
 from thyme.query.query import Formula, as_query, query_of
 
 BUFFER_MAX = 1_000
-"""How many untaken notifications a subscription holds unless told otherwise."""
+"""Default buffer size of a subscription, in notifications."""
 Opened = tuple[WorldInfo, PortMaker]
-"""A world, and the way to a node in it."""
+"""A world and the factory of the port to a node in it."""
 
 
 class World:
-    """A world that this application has joined, or is about to: use it with `async with`."""
+    """A world that the application joins with `async with` and leaves at the end of the block."""
 
     def __init__(self, open_world: Callable[[], Opened | Awaitable[Opened]]) -> None:
         self._open = open_world
         self._joined: tuple[WorldInfo, Asker] | None = None
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Joins without `async with`; then `leave` must be called."""
+        """Joins without `async with`; the application must call `leave` at the end."""
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
@@ -82,26 +82,26 @@ class World:
         await self.leave()
 
     async def leave(self) -> None:
-        """Leaves the world: subscriptions end, and what is stored stays where it is durable."""
+        """Leaves the world: subscriptions end; durable data stays stored."""
         await self._asker.leave()
 
     @property
     def info(self) -> WorldInfo:
-        """The world's name, identifier and bounds (M21)."""
+        """The world's name, id and limits (M21)."""
         return self._member[0]
 
     @property
     def node_id(self) -> NodeId:
-        """Who this node is; the owner of what it inserts."""
+        """The id of this node, which is the owner of the objects that it inserts."""
         return self._asker.node_id
 
     @property
     def handlers(self) -> Handlers:
-        """The same world for applications that prefer callbacks."""
+        """The same world with callbacks instead of async and await."""
         return Handlers(self._asker)
 
     def now_us(self) -> int:
-        """What time it is for this node, in microseconds since 1970."""
+        """The node's current time in microseconds since 1970."""
         return self._asker.now_us()
 
     async def insert(
@@ -115,10 +115,11 @@ class World:
         copies: int = 1,
         durable: bool = False,
     ) -> Key:
-        """Stores an object and tells whom it concerns (M13); returns its key.
+        """Stores an object and notifies the matching subscribers (M13); returns its key.
 
-        `oid` names it among your own objects (else a name is drawn); `life` lets it expire (M29);
-        `copies` and `durable` are guarantees, refused where they cannot be given (M30).
+        `oid` is the object id, unique among your objects (default: random); after `ttl` the object
+        expires (M29); `copies` and `durable` are guarantees: the insert fails if the substrate
+        cannot give them (M30).
         """
         make = insert_request(data, tags, summary, oid, life, copies, durable)
         key = await answer(self._asker, make)
@@ -126,9 +127,9 @@ class World:
         return key
 
     async def delete(self, key: Key | Metadata | Notification) -> None:
-        """Removes an object of your own, also from the past of later subscriptions (M14)."""
+        """Deletes an object of this node; later subscriptions do not find it either (M14)."""
         found = as_key(key)
-        await answer(self._asker, lambda ask: Delete(ask=ask, key=found))
+        await answer(self._asker, lambda request_id: Delete(ask=request_id, key=found))
 
     async def subscribe(
         self,
@@ -140,11 +141,11 @@ class World:
         buffer: int = BUFFER_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
     ) -> Subscription:
-        """Asks to be told of what matches a formula and was published from `start` to `end`.
+        """Subscribes to objects that match a formula and are published from `start` to `end`.
 
-        Each end is an aware datetime, a timedelta from now, microseconds since 1970, or None for
-        open. The `batch` most recent stored matches come first, `Subscription.more` brings older
-        ones; new ones come as they are inserted (M15, M17).
+        `start` and `end` are aware datetimes, timedeltas from now, microseconds since 1970, or None
+        for an open end. The `batch` most recent stored matches are delivered first,
+        `Subscription.more` requests older ones; new objects follow as they are inserted (M15, M17).
         """
         formula = as_query(query)
         frame = as_frame(start, end, self.now_us())
@@ -152,15 +153,15 @@ class World:
         subscription = Subscription(self._asker, formula, frame, buffer, as_overflow(overflow))
         await self._begin(
             subscription,
-            lambda ask: Subscribe(
-                ask=ask, conjunctions=formula.conjunctions, frame=frame, batch=count
+            lambda request_id: Subscribe(
+                ask=request_id, conjunctions=formula.conjunctions, frame=frame, batch=count
             ),
         )
         return subscription
 
     async def subscriptions(self) -> tuple[Held, ...]:
-        """The subscriptions of this node, also those of its earlier lives."""
-        held = await answer(self._asker, lambda ask: ListSubscriptions(ask=ask))
+        """The subscriptions of this node, including those of earlier incarnations."""
+        held = await answer(self._asker, lambda request_id: ListSubscriptions(ask=request_id))
         assert isinstance(held, tuple)
         return held
 
@@ -171,8 +172,8 @@ class World:
         buffer: int = BUFFER_MAX,
         overflow: str | Overflow = Overflow.DROP_OLDEST,
     ) -> Subscription:
-        """Goes on with a subscription of an earlier life of this node (M27): what was not taken
-        then comes now, and nothing twice."""
+        """Resumes a subscription from an earlier incarnation of this node (M27): notifications not
+        consumed then are delivered now, and none twice."""
         name = as_subscription_id(sid)
         held = next((held for held in await self.subscriptions() if held.sid == name), None)
         if held is None:
@@ -180,13 +181,13 @@ class World:
         subscription = Subscription(
             self._asker, query_of(held.conjunctions), held.frame, buffer, as_overflow(overflow)
         )
-        await self._begin(subscription, lambda ask: Resume(ask=ask, sid=held.sid))
+        await self._begin(subscription, lambda request_id: Resume(ask=request_id, sid=held.sid))
         return subscription
 
     async def unsubscribe(self, sid: str) -> None:
-        """Ends a subscription of this node by its identifier (M18)."""
+        """Ends a subscription of this node by its id (M18)."""
         name = as_subscription_id(sid)
-        await answer(self._asker, lambda ask: Unsubscribe(ask=ask, sid=name))
+        await answer(self._asker, lambda request_id: Unsubscribe(ask=request_id, sid=name))
 
     async def search(
         self,
@@ -195,38 +196,40 @@ class World:
         end: Instant | None = None,
         limit: int = 20,
     ) -> Found:
-        """Reads the catalogue once (M20): the most recent matches, and how many there are."""
+        """Searches the catalogue once (M20): the most recent matches and their total number."""
         formula = as_query(query)
         frame = search_frame(start, end, self.now_us())
         count = as_count(limit, "limit")
         found = await answer(
             self._asker,
-            lambda ask: Search(
-                ask=ask, conjunctions=formula.conjunctions, frame=frame, count=count
+            lambda request_id: Search(
+                ask=request_id, conjunctions=formula.conjunctions, frame=frame, count=count
             ),
         )
         assert isinstance(found, Found)
         return found
 
     async def retrieve(self, thing: Notification | Metadata | Key) -> bytes:
-        """Gets an object that was notified, its content verified (M19)."""
+        """Retrieves a notified object and verifies its content (M19)."""
         metadata = self._asker.metadata_of(thing)
-        data = await answer(self._asker, lambda ask: Retrieve(ask=ask, metadata=metadata))
+        data = await answer(
+            self._asker, lambda request_id: Retrieve(ask=request_id, metadata=metadata)
+        )
         assert isinstance(data, bytes)
         return data
 
     async def explain(
         self, thing: Notification | Metadata | Key, subscription: Subscription
     ) -> Explanation:
-        """Says why an object does or does not match a subscription (M32)."""
+        """Explains why an object does or does not match a subscription (M32)."""
         key = as_key(thing)
-        known = await answer(self._asker, lambda ask: LookUp(ask=ask, key=key))
+        known = await answer(self._asker, lambda request_id: LookUp(ask=request_id, key=key))
         assert isinstance(known, KnownObject)
         conjunctions = subscription.query.conjunctions
         return explain(known.state, known.metadata, conjunctions, subscription.frame)
 
     async def _begin(self, subscription: Subscription, make: Callable[[int], Answered]) -> None:
-        """Starts a subscription; if the caller stops waiting for it, it is cancelled."""
+        """Starts a subscription; cancels it if the caller no longer waits for it."""
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_done(outcome: Outcome[Value]) -> None:
@@ -244,7 +247,7 @@ class World:
 
     def _abandon(self, sid: SubscriptionId) -> None:
         if sid:
-            self._asker.ask(lambda ask: Unsubscribe(ask=ask, sid=sid), lambda _: None)
+            self._asker.ask(lambda request_id: Unsubscribe(ask=request_id, sid=sid), lambda _: None)
 
     @property
     def _member(self) -> tuple[WorldInfo, Asker]:

@@ -1,6 +1,7 @@
-"""Control: a node as a process of its own, and the HTTP by which applications use it.
+"""Daemon: runs a live node as a process and serves its HTTP API on loopback.
 
-`daemon` runs a live node; `server` offers it on loopback: JSON and server-sent events for any
-language, one WebSocket for `thyme.join(node=…)`, metrics for whoever watches.
+`daemon` runs the node, `server` the API: JSON and server-sent events for any language, a WebSocket
+for `thyme.join(node=…)`, and metrics for Prometheus. The client side of the WebSocket is
+`thyme.api.remote`.
 Clauses: M13–M21, M24, M25, E5.
 """

@@ -1,7 +1,8 @@
-"""Answers: what goes back over HTTP, and how failures look there.
+"""Responses: makes HTTP responses from values and errors; middleware of the HTTP API.
 
-Every failure is a JSON object with the code of its error and words; wrong input is 4xx, and nothing
-that a caller sends makes a node fail.
+Every failure is a JSON object with an error code and a message. Invalid input gets a 4xx status; no
+input makes the node fail.
+Entry points: `json_response`, `error_middleware`, `loopback_only`.
 Clauses: M9, M25.
 """
 
@@ -56,22 +57,22 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The code of the error."""
     message: str
     position: int | None = None
-    """Which character of a query is wrong."""
+    """Index of the wrong character in a query."""
 
 
 def as_json(value: object, status: int = 200) -> web.Response:
-    """A value as JSON."""
+    """Makes a JSON response from a value."""
     body = msgspec.json.encode(value)
     return web.Response(body=body, status=status, content_type="application/json")
 
 
 def problem(error: str, message: str, status: int, position: int | None = None) -> web.Response:
-    """A failure as JSON."""
+    """Makes a JSON response for a failure."""
     return as_json(Problem(error=error, message=message, position=position), status)
 
 
 def of_error(error: ThymeError) -> web.Response:
-    """An error as JSON."""
+    """Makes a JSON response for a `ThymeError`, with the matching HTTP status."""
     status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 500)
     position = error.position if isinstance(error, QuerySyntaxError) else None
     return problem(error.code, str(error), status, position)
@@ -79,25 +80,25 @@ def of_error(error: ThymeError) -> web.Response:
 
 @web.middleware
 async def in_words(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns whatever is raised into JSON."""
+    """Converts every exception of a handler to a JSON response."""
     try:
         return await handler(request)
     except ThymeError as error:
         return of_error(error)
-    except web.HTTPException as answer:
-        if answer.status < 400:
+    except web.HTTPException as http_error:
+        if http_error.status < 400:
             raise
-        words = {404: "no such page", 405: f"{request.method} is not offered here"}
-        message = words.get(answer.status, answer.reason)
-        response = problem(_CODES.get(answer.status, "bad_request"), message, answer.status)
-        if "Allow" in answer.headers:
-            response.headers["Allow"] = answer.headers["Allow"]
+        messages = {404: "no such page", 405: f"{request.method} is not allowed here"}
+        message = messages.get(http_error.status, http_error.reason)
+        response = problem(_CODES.get(http_error.status, "bad_request"), message, http_error.status)
+        if "Allow" in http_error.headers:
+            response.headers["Allow"] = http_error.headers["Allow"]
         return response
     except (ConnectionResetError, ConnectionError):
         raise
     except Exception:
         _log.exception("a request could not be handled")
-        return problem("error", "something went wrong here; the log says what", 500)
+        return problem("error", "internal error, see the log of the node", 500)
 
 
 _CODES = {404: "no_such_page", 405: "no_such_method", 413: "too_large"}
@@ -105,17 +106,17 @@ _CODES = {404: "no_such_page", 405: "no_such_method", 413: "too_large"}
 
 @web.middleware
 async def from_here(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Lets in whoever came by a loopback name: a page from elsewhere must not use the node."""
+    """Accepts only requests with loopback host and origin, so that no web page uses the node."""
     origin = request.headers.get("Origin")
     if not is_loopback(_host_of(f"//{request.host}")) or (
         origin is not None and not is_loopback(_host_of(origin))
     ):
-        return problem("forbidden", "this is for applications on this machine", 403)
+        return problem("forbidden", "only applications on this machine may use this node", 403)
     return await handler(request)
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a host is this machine, by its name or address."""
+    """Whether a host name or address is that of the loopback interface."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,8 @@
-"""Bodies: what is sent and answered as JSON, in the words of the model."""
+"""JSON schemas: the request and response bodies of the HTTP API.
+
+Class names and class docstrings are part of the OpenAPI document (`openapi`).
+Entry point: `parse_json`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ Length = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
 class JsonError(InputError):
-    """A body that is not the JSON that is wanted."""
+    """A request body that is not valid JSON or does not match its schema."""
 
     code = "bad_json"
 
@@ -34,16 +38,16 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     """Base64."""
     summary_text: str | None
-    """The summary, where it is text."""
+    """The summary as text; None if it is not valid UTF-8."""
     published_us: int
     size: int
     owner: str
     digest: str
-    """SHA-256, in hexadecimal."""
+    """SHA-256 of the object's bytes, in hexadecimal."""
 
     @classmethod
     def of(cls, metadata: Metadata) -> Object:
-        """The same of metadata."""
+        """Makes the JSON record of an object's metadata."""
         return cls(
             key=str(metadata.key),
             tags=metadata.tags,
@@ -63,11 +67,11 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     object: Object
     arrived_us: int
     past: bool
-    """Whether the object was stored before the subscription was made."""
+    """Whether the object was stored before the subscription was made (a past match)."""
 
     @classmethod
     def of(cls, note: Notification) -> Note:
-        """The same of a notification."""
+        """Makes the JSON record of a notification."""
         return cls(
             sid=note.sid,
             object=Object.of(note.metadata),
@@ -142,11 +146,11 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_json(body: bytes, kind: type[T]) -> T:
-    """A body of one kind; raises an error that says what is wrong with it."""
+    """Decodes a request body; raises `JsonError` with the reason if it is invalid."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise JsonError(f"the body is not what is wanted here: {error}") from None
+        raise JsonError(f"invalid request body: {error}") from None
 
 
 def _text(summary: bytes) -> str | None:

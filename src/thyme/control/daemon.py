@@ -1,7 +1,8 @@
-"""The daemon: a live node as a process, until it is told to stop.
+"""Daemon process: runs a live node with its HTTP API until a signal stops it.
 
-Comes up with what its store holds, offers its pages, tells the log what happens, and leaves with a
-goodbye on SIGTERM or SIGINT. Killed without warning, it comes up again as it was (M24).
+The daemon starts with the data in its store, logs its events, and leaves the world gracefully on
+SIGTERM or SIGINT. After a crash it restarts with the committed data (M24).
+Entry point: `run`. The HTTP API is up to `server`, the node to `thyme.live`.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from thyme.model.worlds import WorldInfo
 
 WATCH_S = 1.0
 MOVE_M_MIN = 1.0
-"""What moves less stays where it is: fixes tremble."""
+"""Smaller position changes are ignored, since GPS fixes fluctuate."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run a node."""
+    """Options of the daemon."""
 
     wanted: Wanted
     http: tuple[str, int] = ("127.0.0.1", HTTP_PORT)
     gps: tuple[str, int] | None = None
-    """The gpsd that says where the device is."""
+    """Address of the gpsd that gives the device's position."""
 
 
 async def run(
@@ -45,7 +46,7 @@ async def run(
     on_ready: Callable[[str], None] = lambda url: None,
     open_sockets: Callable[[Place], Sockets] = Sockets,
 ) -> None:
-    """Runs a node until a signal stops it, or its store fails."""
+    """Runs a node until a signal stops it; raises the error if the node stops by itself."""
     wanted = running.wanted
     if running.gps is not None:
         wanted = replace(wanted, fix=await first_fix(*running.gps))
@@ -89,7 +90,7 @@ async def run(
 
 
 async def _until_stopped(live: LiveNode, board: Switchboard) -> None:
-    """Waits for a signal; meanwhile tells who comes and goes."""
+    """Waits for a signal; meanwhile logs changes of neighbours, worlds and disk space."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -117,7 +118,7 @@ async def _until_stopped(live: LiveNode, board: Switchboard) -> None:
 
 
 async def _follow(world: WorldInfo, host: Host, gps: tuple[str, int]) -> None:
-    """Moves the node with the device."""
+    """Updates the node's position from the fixes of a gpsd."""
     place: tuple[float, float] | None = None
     lost = False
     while True:

@@ -1,7 +1,8 @@
-"""Lines: an application in another process holds a line to the node, over one WebSocket.
+"""WebSocket: the session of an application in another process with the node.
 
-Frames go both ways as they are asked and told (`thyme.wire.asking`): requests in, answers and news
-out. A frame that cannot be read ends the line, and nothing else.
+Frames (`thyme.wire.app_rpc`) carry requests to the node, and replies and events to the application.
+An invalid frame closes this session and affects no other.
+Entry point: `serve_websocket`. The client side is `thyme.api.remote`.
 Clauses: M25, M33.
 """
 
@@ -17,12 +18,12 @@ from thyme.protocol.requests import Told
 from thyme.wire.asking import FRAME_BYTES_MAX, decode_request, encode_told
 
 UNSENT_MAX = 100_000
-"""How many frames may wait for a slow application before its line is closed."""
+"""Maximum number of frames queued for a slow application; beyond it, its session is closed."""
 HEARTBEAT_S = 20.0
 
 
 class _Ear:
-    """Keeps what is told until it is sent."""
+    """Queues the encoded events until they are sent."""
 
     def __init__(self) -> None:
         self.frames: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -38,7 +39,7 @@ class _Ear:
 
 
 async def serve_line(request: web.Request, board: Switchboard) -> web.WebSocketResponse:
-    """One application, from hello to goodbye."""
+    """Serves one application until it disconnects or the node stops."""
     socket = web.WebSocketResponse(
         max_msg_size=FRAME_BYTES_MAX, heartbeat=HEARTBEAT_S, compress=False
     )

@@ -1,4 +1,7 @@
-"""Logs: what happened to a node, one line an event, for people or for programs."""
+"""Logs: writes the events of a node to standard error, one per line, as text or JSON.
+
+Entry points: `configure`, `log_event`, `log_warning`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _log = logging.getLogger("thyme")
 
 
 def set_up(*, as_json: bool) -> None:
-    """Sends the log to standard error."""
+    """Configures logging to standard error, as text or as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if as_json else _Readable())
     for name in ("thyme", "aiohttp", "asyncio"):
@@ -28,17 +31,17 @@ def set_up(*, as_json: bool) -> None:
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Who sends what is no HTTP is told so; the log is not for the mistakes of others."""
+    """Filters out malformed HTTP requests: the client gets an error response, the log no entry."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def event(name: str, **facts: Any) -> None:
-    """Something happened; `name` is what programs look for."""
+    """Logs an event; `name` is a stable identifier for programs."""
     _log.info(name, extra={"facts": facts})
 
 
 def trouble(name: str, **facts: Any) -> None:
-    """Something happened that somebody should look at."""
+    """Logs an event that needs attention; `name` is a stable identifier for programs."""
     _log.warning(name, extra={"facts": facts})
 
 
@@ -58,10 +61,10 @@ class _Json(logging.Formatter):
 class _Readable(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         facts = getattr(record, "facts", {})
-        told = {name: value for name, value in facts.items() if value is not None}
-        words = [f"{name}={shortened(str(value))}" for name, value in told.items()]
-        mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        line = " ".join([_instant(record)[11:19], f"{mark}{record.getMessage()}", *words])
+        shown = {name: value for name, value in facts.items() if value is not None}
+        fields = [f"{name}={shortened(str(value))}" for name, value in shown.items()]
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        line = " ".join([_instant(record)[11:19], f"{level}{record.getMessage()}", *fields])
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line

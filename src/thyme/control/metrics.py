@@ -1,4 +1,7 @@
-"""Metrics: counters and gauges of a node, as Prometheus reads them."""
+"""Metrics: renders the counters and gauges of a node in the Prometheus text format.
+
+Entry point: `render`.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,18 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def written(status: Status, tally: Tally, sockets: Sockets) -> str:
-    """All metrics, one a line."""
+    """Renders all metrics, one per line."""
     return "".join(f"{line}\n" for line in _lines(status, tally, sockets))
 
 
 def _lines(status: Status, tally: Tally, sockets: Sockets) -> Iterator[str]:
     world = _labels(world=status.world.name, substrate=status.world.substrate)
-    yield from _metric("info", "gauge", "which node this is", {world: 1})
-    yield from _metric("up_seconds", "gauge", "since the node came up", {"": status.up_us / 1e6})
+    yield from _metric("info", "gauge", "world and substrate of this node", {world: 1})
+    yield from _metric("up_seconds", "gauge", "time since the start", {"": status.up_us / 1e6})
     for name, words, value in (
-        ("neighbours", "nodes in reach", len(status.neighbours)),
-        ("objects", "objects whose bytes are here", status.storage.objects),
-        ("metadata", "objects known as a broker", status.storage.metadata),
+        ("neighbours", "nodes in range", len(status.neighbours)),
+        ("objects", "objects whose bytes are stored here", status.storage.objects),
+        ("metadata", "objects whose metadata is stored here as a broker", status.storage.metadata),
         ("store_bytes", "size of the store's files", status.storage.file_bytes),
         ("subscriptions_own", "subscriptions of this node", status.subscriptions_own),
         ("subscriptions_standing", "subscriptions matched here", status.subscriptions_standing),
@@ -37,15 +40,15 @@ def _lines(status: Status, tally: Tally, sockets: Sockets) -> Iterator[str]:
     }
     yield from _metric("failures_total", "counter", "operations that failed", failed)
     took = {_labels(kind=kind): us / 1e6 for kind, us in sorted(tally.took_us.items())}
-    yield from _metric("operation_seconds_total", "counter", "time that operations took", took)
+    yield from _metric("operation_seconds_total", "counter", "total duration of operations", took)
     yield from _metric("notifications_total", "counter", "notifications", {"": tally.notified})
     for name, counts in (("datagrams", sockets.datagrams), ("datagram_bytes", sockets.bytes)):
         by_way = {_labels(way=way): counts[way] for way in ("in", "out")}
         yield from _metric(f"{name}_total", "counter", f"{name.replace('_', ' ')}", by_way)
     dropped = {_labels(cause=cause): count for cause, count in status.dropped.items()}
-    yield from _metric("dropped_total", "counter", "what came to nothing", dropped)
+    yield from _metric("dropped_total", "counter", "dropped datagrams and messages", dropped)
     unsent = {_labels(cause=cause): count for cause, count in sorted(sockets.unsent.items())}
-    yield from _metric("unsent_total", "counter", "datagrams that the system refused", unsent)
+    yield from _metric("unsent_total", "counter", "datagrams refused by the system", unsent)
 
 
 def _metric(name: str, kind: str, words: str, values: Mapping[str, float]) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""Objects over HTTP: insert, delete, search, retrieve.
+"""Object routes: HTTP handlers for insert, delete, search, lookup and retrieve.
 
-Bytes come and go as streams. An object is named by its key in the path.
+Object bytes are streamed. An object is addressed by its key in the path.
+Entry point: `ObjectRoutes`. The paths are in `server`.
 Clauses: M13, M14, M19, M20, M25, M32.
 """
 
@@ -29,13 +30,13 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}")
 
 
 class TooLargeError(InputError):
-    """More bytes than a node takes."""
+    """A request body with more bytes than the node accepts."""
 
     code = "too_large"
 
 
 class Objects:
-    """The handlers."""
+    """HTTP handlers of objects."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -65,7 +66,7 @@ class Objects:
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         key = as_key(request.match_info["key"])
-        await answer(self._asker, lambda ask: Delete(ask=ask, key=key))
+        await answer(self._asker, lambda request_id: Delete(ask=request_id, key=key))
         return web.Response(status=204)
 
     async def search(self, request: web.Request) -> web.StreamResponse:
@@ -81,7 +82,9 @@ class Objects:
         frame = search_frame(start_us, end_us, self._asker.now_us())
         found = await answer(
             self._asker,
-            lambda ask: Search(ask=ask, conjunctions=query.conjunctions, frame=frame, count=count),
+            lambda request_id: Search(
+                ask=request_id, conjunctions=query.conjunctions, frame=frame, count=count
+            ),
         )
         assert isinstance(found, Found)
         notes = tuple(Note.of(note) for note in found)
@@ -94,7 +97,9 @@ class Objects:
 
     async def retrieve(self, request: web.Request) -> web.StreamResponse:
         metadata = await self._metadata(as_key(request.match_info["key"]))
-        data = await answer(self._asker, lambda ask: Retrieve(ask=ask, metadata=metadata))
+        data = await answer(
+            self._asker, lambda request_id: Retrieve(ask=request_id, metadata=metadata)
+        )
         assert isinstance(data, bytes)
         response = web.StreamResponse()
         response.content_type = "application/octet-stream"
@@ -108,22 +113,22 @@ class Objects:
         return response
 
     async def _metadata(self, key: Key) -> Metadata:
-        """As it was notified here (M19), or as whoever looks after the key describes it."""
+        """Metadata from an earlier notification (M19), or from the brokers of the key."""
         try:
             return self._asker.metadata_of(key)
         except NotFoundError:
             known = await self._known(key)
         if known.metadata is None:
-            raise NotFoundError(f"{key} is not there: {known.state}")
+            raise NotFoundError(f"{key} cannot be retrieved: its state is {known.state}")
         return known.metadata
 
     async def _known(self, key: Key) -> KnownObject:
-        known = await answer(self._asker, lambda ask: LookUp(ask=ask, key=key))
+        known = await answer(self._asker, lambda request_id: LookUp(ask=request_id, key=key))
         assert isinstance(known, KnownObject)
         return known
 
 
-# What comes in
+# Request bodies and options
 
 
 async def _body(request: web.Request) -> bytes:
@@ -138,12 +143,12 @@ async def _body(request: web.Request) -> bytes:
 
 
 async def _parts(request: web.Request, summary: bytes | str) -> tuple[bytes, bytes | str]:
-    """The form's fields `data` and, if there is one, `summary`."""
+    """Reads the field `data` and the optional field `summary` of a multipart form."""
     data: bytes | None = None
     try:
         async for part in await request.multipart():
             if not isinstance(part, BodyPartReader) or part.name not in ("data", "summary"):
-                raise OptionError('a form has the fields "data" and "summary"')
+                raise OptionError('a form may only have the fields "data" and "summary"')
             if part.name == "data":
                 data = await _part(part, _LIMITS.data_bytes_max)
             else:
@@ -167,28 +172,28 @@ async def _part(part: BodyPartReader, bytes_max: int) -> bytes:
 
 
 def _too_large(bytes_max: int) -> TooLargeError:
-    return TooLargeError(f"this takes at most {bytes_max} bytes")
+    return TooLargeError(f"too large: at most {bytes_max} bytes are accepted")
 
 
 def _options(request: web.Request, *names: str) -> dict[str, str]:
-    """The query string, each option at most once and none that is unknown."""
+    """The options in the query string; raises `OptionError` if one is unknown or repeated."""
     for name in request.query:
         if name not in names:
-            raise OptionError(f"no option {shown(name)}; there is {', '.join(names)}")
+            raise OptionError(f"unknown option {shown(name)}; known are {', '.join(names)}")
         if len(request.query.getall(name)) > 1:
-            raise OptionError(f"the option {name} is there more than once")
+            raise OptionError(f"the option {name} is given more than once")
     return dict(request.query)
 
 
 def _whole(text: str, name: str) -> int:
     if not _WHOLE.fullmatch(text):
-        raise OptionError(f"{name} is a whole number, not {shown(text)}")
+        raise OptionError(f"{name} must be a whole number, not {shown(text)}")
     return int(text)
 
 
 def _truth(text: str, name: str) -> bool:
     if text not in ("true", "false"):
-        raise OptionError(f"{name} is true or false, not {shown(text)}")
+        raise OptionError(f"{name} must be true or false, not {shown(text)}")
     return text == "true"
 
 
@@ -198,4 +203,4 @@ def _life(text: str | None) -> timedelta | None:
     try:
         return timedelta(seconds=float(text))
     except (ValueError, OverflowError):
-        raise OptionError(f"life_s is a number of seconds, not {shown(text)}") from None
+        raise OptionError(f"life_s must be a number of seconds, not {shown(text)}") from None

@@ -1,6 +1,8 @@
-"""OpenAPI: what a node offers over HTTP, described for programs.
+"""OpenAPI: builds the OpenAPI document of a node's HTTP API.
 
-The bodies' schemas come from their types; the rest is one line a page.
+The schemas are derived from the types in `json_schemas`, `responses` and `thyme.live.status`: their
+class names and class docstrings appear in the document. The operations are listed in `_paths`.
+Entry point: `build_document`.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ _BODIES = (
 )
 Parts = dict[str, Any]
 NAME_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"
-"""The names that we draw, and some more; others may be written with percent signs."""
+"""Pattern of the ids that nodes generate, and more; other ids must be percent-encoded."""
 KEY_PATTERN = "^[A-Za-z0-9._~-]{1,64}@([0-9a-f]{2}){1,32}$"
 
 _ASKED = [400, 409, 410, 504]
-"""How whatever a node is asked may fail: wrongly asked, too much at once, too late, or slow."""
+"""HTTP status of any failed request: invalid, too many at once, node stopped, or timeout."""
 _WORDS = {"type": "string", "minLength": 1}
 
 
 @cache
 def document() -> Parts:
-    """The whole description."""
+    """The OpenAPI document."""
     _, schemas = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
     return {
         "openapi": "3.1.0",

@@ -1,6 +1,6 @@
-"""The server: a node's pages on loopback.
+"""HTTP server: serves the HTTP API of a node on loopback.
 
-`offer` starts to listen; everything that is offered is named in `routes`, once.
+Entry points: `make_app` (with the list of all routes), `start_server`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HTTP_PORT = 8473
 
 
 class Pages:
-    """What a node answers about itself."""
+    """HTTP handlers of the node's status, metrics, worlds, position and WebSocket."""
 
     def __init__(self, live: LiveNode, board: Switchboard) -> None:
         self._live = live
@@ -37,7 +37,7 @@ class Pages:
 
     @property
     def status(self) -> Status:
-        """How the node is."""
+        """The current status of the node."""
         return look_at(self._live, self._board, self._started_us)
 
     async def show_status(self, request: web.Request) -> web.StreamResponse:
@@ -66,12 +66,12 @@ class Pages:
 
 
 async def show_openapi(request: web.Request) -> web.StreamResponse:
-    """What is offered, for programs."""
+    """Responds with the OpenAPI document."""
     return as_json(openapi.document())
 
 
 def application(live: LiveNode, board: Switchboard) -> web.Application:
-    """The pages of a node."""
+    """Makes the aiohttp application with all routes."""
     app = web.Application(middlewares=[in_words, from_here])
     asker = Asker(board.line)
     pages = Pages(live, board)
@@ -101,13 +101,13 @@ def application(live: LiveNode, board: Switchboard) -> web.Application:
 
 
 async def offer(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, str]:
-    """Starts to listen; returns what stops it, and the address. Raises what says why not."""
+    """Starts the server; returns its runner and URL. Raises an `InputError` if it cannot listen."""
     if not is_loopback(host):
         raise OptionError(
-            f"the control interface has no password, so it stays on loopback: "
-            f"127.0.0.1, not {shown(host)}"
+            f"the HTTP API has no password, so it is served on loopback only: "
+            f"use 127.0.0.1, not {shown(host)}"
         )
-    # A reader who is gone must not keep its feed from the next one.
+    # Handlers of closed connections are cancelled, so that their feeds can be read again.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0, handler_cancellation=True)
     await runner.setup()
     try:

@@ -1,4 +1,7 @@
-"""Looking at a node from inside, for its status."""
+"""Status collection: reads the status of a node and its world from the node's components.
+
+Entry point: `collect_status`. The records are in `thyme.live.status`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from thyme.substrates.ls.node import LsNode
 
 
 def world_of(info: WorldInfo) -> World:
-    """A world's description for people."""
+    """Makes the JSON record of a world."""
     return World(
         name=info.name,
         wid=info.wid,
@@ -33,7 +36,7 @@ def world_of(info: WorldInfo) -> World:
 
 
 def look_at(live: LiveNode, board: Switchboard, started_us: int) -> Status:
-    """How a node is now."""
+    """Collects the current status of a node."""
     now_us = board.node.now_us()
     inner = inner_of(live.node)
     host, port = live.sockets.address
@@ -63,14 +66,14 @@ def look_at(live: LiveNode, board: Switchboard, started_us: int) -> Status:
 
 
 def inner_of(node: Node) -> EsNode | LsNode | DcsNode:
-    """The node proper, without what carries its messages."""
+    """The substrate node inside a `RoutedNode`, or the node itself."""
     inner = node.inner if isinstance(node, Relay) else node
     assert isinstance(inner, EsNode | LsNode | DcsNode)
     return inner
 
 
 def _left_out(inner: EsNode | LsNode | DcsNode) -> Counter[str]:
-    """What came to nothing; in a cell, also what others keep and this node did not (B5)."""
+    """Dropped messages by reason; with DCS also records that the cell service refused (B5)."""
     return inner.dropped + inner.service.dropped if isinstance(inner, DcsNode) else inner.dropped
 
 

@@ -1,8 +1,9 @@
-"""Subscriptions over HTTP: made and ended by requests, heard as server-sent events.
+"""Subscription routes: HTTP handlers of subscriptions, with notifications as server-sent events.
 
-What is told waits in a feed until it was written to whoever reads it; only then it counts as taken,
-so that a reader who is cut off and comes back misses nothing. A feed that fills up pauses its
-subscription and catches up later; nobody else is hurt.
+A notification waits in a feed until it was written to the reader, and only then counts as consumed,
+so that a reader that reconnects misses nothing. A full feed pauses its subscription and catches up
+later; other subscriptions are not affected.
+Entry point: `SubscriptionRoutes`. The paths are in `server`.
 Clauses: M15–M18, M27, M33.
 """
 
@@ -55,7 +56,7 @@ Event = tuple[str, Any]
 
 
 class Feed:
-    """What was told of one subscription and not yet taken."""
+    """Buffer between the events of one subscription and its server-sent event stream."""
 
     def __init__(self, asker: Asker, sid: SubscriptionId) -> None:
         self._asker = asker
@@ -87,7 +88,7 @@ class Feed:
         self._stirred.set()
 
     async def write_to(self, response: web.StreamResponse) -> None:
-        """Writes events until nothing more will come."""
+        """Writes events to a response until the subscription ends."""
         while True:
             while self._notes:
                 note = self._notes[0]
@@ -107,7 +108,7 @@ class Feed:
                 await response.write(b": still here\n\n")
 
     def _catch_up(self) -> None:
-        """There is room again: asks for what was missed."""
+        """Ends the pause once half the buffer is free, and requests the missed notifications."""
         if not self._paused or len(self._notes) > FEED_MAX // 2:
             return
         self._paused = False
@@ -116,11 +117,13 @@ class Feed:
         def on_done(_outcome: Outcome[Value]) -> None:
             self._stirred.set()
 
-        self._asker.ask(lambda ask: CatchUp(ask=ask, sid=self._sid, refused=refused), on_done)
+        self._asker.ask(
+            lambda request_id: CatchUp(ask=request_id, sid=self._sid, refused=refused), on_done
+        )
 
 
 class Subscriptions:
-    """The handlers."""
+    """HTTP handlers of subscriptions."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -132,14 +135,14 @@ class Subscriptions:
         frame = as_frame(wanted.start_us, wanted.end_us, self._asker.now_us())
         batch = as_count(wanted.batch, "batch")
         begun = await self._begin(
-            lambda ask: Subscribe(
-                ask=ask, conjunctions=query.conjunctions, frame=frame, batch=batch
+            lambda request_id: Subscribe(
+                ask=request_id, conjunctions=query.conjunctions, frame=frame, batch=batch
             )
         )
         return as_json(Standing(sid=begun.sid, total=begun.total), 201)
 
     async def list_all(self, request: web.Request) -> web.StreamResponse:
-        held = await answer(self._asker, lambda ask: ListSubscriptions(ask=ask))
+        held = await answer(self._asker, lambda request_id: ListSubscriptions(ask=request_id))
         assert isinstance(held, tuple)
         return as_json(
             [
@@ -156,21 +159,23 @@ class Subscriptions:
 
     async def unsubscribe(self, request: web.Request) -> web.StreamResponse:
         sid = _sid(request)
-        await answer(self._asker, lambda ask: Unsubscribe(ask=ask, sid=sid))
+        await answer(self._asker, lambda request_id: Unsubscribe(ask=request_id, sid=sid))
         return web.Response(status=204)
 
     async def more(self, request: web.Request) -> web.StreamResponse:
         sid = _sid(request)
         wanted = read_json(await request.read(), MoreBatch)
         count = as_count(wanted.count, "count", least=1)
-        told = await answer(self._asker, lambda ask: More(ask=ask, sid=sid, count=count))
+        told = await answer(
+            self._asker, lambda request_id: More(ask=request_id, sid=sid, count=count)
+        )
         assert isinstance(told, int)
         return as_json(MoreTold(told=told))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         feed = await self._feed(_sid(request))
         if feed.reader is not None:
-            raise RejectedError("somebody is reading this subscription already")
+            raise RejectedError("another client is reading this subscription")
         feed.reader = asyncio.current_task()
         try:
             response = web.StreamResponse(headers={"Cache-Control": "no-store"})
@@ -185,13 +190,13 @@ class Subscriptions:
         return response
 
     async def close(self, app: web.Application) -> None:
-        """The node stops: nobody reads on."""
+        """Ends all event streams, since the node stops."""
         for feed in list(self._feeds.values()):
             if feed.reader is not None:
                 feed.reader.cancel()
 
     async def _begin(self, make: Any) -> Begun:
-        """Begins or resumes; the feed is there before any news is."""
+        """Starts or resumes a subscription; creates its feed before the first event arrives."""
         begun: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
 
         def on_done(outcome: Outcome[Value]) -> None:
@@ -201,19 +206,19 @@ class Subscriptions:
                 if not begun.done():
                     begun.set_result(outcome.value)
             elif not begun.done():
-                begun.set_exception(outcome.error or EndedError("nothing began"))
+                begun.set_exception(outcome.error or EndedError("no subscription was started"))
 
         self._asker.ask(make, on_done)
         return await begun
 
     async def _feed(self, sid: SubscriptionId) -> Feed:
-        """Where to read on: one that began here, or that an earlier life of the node left."""
+        """The feed of a subscription; one from an earlier incarnation of the node is resumed."""
         if sid not in self._feeds:
-            held = await answer(self._asker, lambda ask: ListSubscriptions(ask=ask))
+            held = await answer(self._asker, lambda request_id: ListSubscriptions(ask=request_id))
             assert isinstance(held, tuple)
             if sid not in [one.sid for one in held]:
                 raise NotFoundError(f"this node has no subscription {sid}")
-            await self._begin(lambda ask: Resume(ask=ask, sid=sid))
+            await self._begin(lambda request_id: Resume(ask=request_id, sid=sid))
         return self._feeds[sid]
 
 

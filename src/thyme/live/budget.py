@@ -1,5 +1,6 @@
-"""Budgets: how much one neighbour may send, so that others keep their service.
+"""Rate limit: a token bucket for each neighbour, so that one sender cannot starve the others.
 
+Entry point: `TokenBucket.consume`. `link` keeps one bucket per address.
 Clauses: B5.
 """
 
@@ -9,7 +10,7 @@ from thyme.live.terms import Rate
 
 
 class Budget:
-    """What one neighbour has left."""
+    """Token bucket that counts the datagrams and bytes of one address."""
 
     __slots__ = ("_at_us", "_bytes", "_count", "_rate")
 
@@ -20,7 +21,7 @@ class Budget:
         self._at_us = now_us
 
     def spend(self, size: int, now_us: int) -> bool:
-        """Whether a datagram of this size may pass; if so, it is paid for."""
+        """Charges a datagram of `size` bytes to the bucket; False if too little is left."""
         self._earn(now_us)
         if self._count < 1 or self._bytes < size:
             return False
@@ -29,7 +30,7 @@ class Budget:
         return True
 
     def is_full(self, now_us: int) -> bool:
-        """Whether nothing is lost by forgetting it."""
+        """Whether the bucket is full, so that it can be deleted and created again later."""
         self._earn(now_us)
         return self._count >= self._rate.burst and self._bytes >= self._rate.bytes_burst
 

@@ -1,10 +1,10 @@
-"""Datagrams: what travels between two devices, and how it looks in bytes.
+"""Datagrams: the units of transmission between two devices, and their encoding as bytes.
 
-A datagram is an envelope (which world, who sent it, in which life) around one of four things: a
-greeting, a short message for everybody in reach, a part of a message for one node, or word of the
-parts that came; or around several of them, a sheaf: on most machines a datagram costs more than
-what is done with it. `decode` is the only way in; whatever the bytes, it returns a valid datagram
-or raises `DecodeError`.
+A datagram is an envelope (world, sender, incarnation of the sender) with one content: a hello, a
+short broadcast message, a fragment of a unicast message, or an ack of fragments; or a bundle of
+several such contents, since sending a datagram costs more than processing its content.
+Entry points: `encode`, `decode`, `bundle`. For any input bytes, `decode` returns a valid envelope
+or raises `DecodeError`. Encryption is up to `encryption`, retransmission to `send_window`.
 Clauses: M21, M25.
 """
 
@@ -21,67 +21,67 @@ from thyme.model.worlds import WorldInfo
 
 VERSION = 1
 DATAGRAM_BYTES_MAX = 1_400
-"""What crosses an Ethernet or a Wi-Fi in one piece, with room for a tunnel's headers."""
+"""Fits an Ethernet or Wi-Fi frame without IP fragmentation, with spare bytes for tunnel headers."""
 BODY_BYTES_MAX = 1_200
-"""How much of a message one datagram carries."""
+"""Maximum number of message bytes in one fragment or broadcast."""
 SHEAF_BYTES_MAX = BODY_BYTES_MAX + 50
 SHEAF_MAX = 64
-"""How much, and how many, travel as one: a whole part and word of others, or many short ones."""
+"""Limits of a bundle: one full fragment and some acks, or many short contents."""
 PARTS_MAX = 2**20
 MORE_BITS = 64
-"""How far beyond the first missing part a `Got` can see."""
+"""Number of fragments after the first missing one that a `FragmentAck` can acknowledge."""
 LIFE_BYTES = 8
 WORLD_TAG_BYTES = 8
 _MAGIC = b"Th" + bytes([VERSION])
 SEALED_MAGIC = b"Tc" + bytes([VERSION])
-"""What the datagrams of closed worlds begin with."""
+"""First bytes of the encrypted datagrams of closed worlds."""
 NOBODY = NodeId(b"\x00")
-"""Who says that there is a closed world."""
+"""Sender of the unencrypted hello that announces a closed world."""
 _SMALL_BYTES = 20
-"""What a part, or word of one, takes beside its body."""
+"""Upper bound of the encoded size of a fragment or ack without its body."""
 _FIXED_BYTES = len(_MAGIC) + WORLD_TAG_BYTES + LIFE_BYTES + 1
 
 
 class Introduction(msgspec.Struct, frozen=True, array_like=True):
-    """Says which key a node has, and proves it for one life (B5)."""
+    """Public key of a node, and a signature that binds it to one incarnation (B5)."""
 
     public_key: bytes
     born_us: int
-    """When that life began, by the node's clock: of two lives, the later counts."""
+    """Start of the incarnation on the node's own clock; the latest incarnation is the valid one."""
     signature: bytes
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Somebody is here."""
+    """Announces a node and its world to the devices in range."""
 
     world: WorldInfo
     closed: bool = False
-    """Whether the world has a secret: then this is all that others are told."""
+    """Whether the world has a secret; such a hello carries only the world's name and id."""
     introduction: Introduction | None = None
 
 
 class Cast(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """A message for everybody in reach."""
+    """A short message for all devices in range."""
 
     body: bytes
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """A part of a message for one node; wants a `Got`."""
+    """A fragment of a message for one node; the receiver answers with a `FragmentAck`."""
 
     number: int
-    """Of the message, among those of this sender in this life to this node."""
+    """Sequence number of the message, per receiver and incarnation of the sender."""
     index: int
     count: int
     body: bytes
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count <= PARTS_MAX or self.number < 0:
-            raise ValueError("no such part")
+            raise ValueError("fragment number, index or count is out of range")
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Which parts of a message have come: all below one, and those after it whose bit is set."""
+    """Selective ack: all fragments below an index were received, and those whose bit is set."""
 
     number: int
     below: int
@@ -89,28 +89,28 @@ class Got(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     def __post_init__(self) -> None:
         if min(self.number, self.below, self.more) < 0:
-            raise ValueError("nothing is counted below 0")
+            raise ValueError("an ack has no negative numbers")
 
 
 class Sheaf(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Several at once."""
+    """Several contents in one datagram."""
 
     items: tuple[Cast | Part | Got, ...]
 
     def __post_init__(self) -> None:
         if len(self.items) > SHEAF_MAX:
-            raise ValueError("too many at once")
+            raise ValueError("too many contents in one bundle")
 
 
 Content = Hello | Cast | Part | Got | Sheaf
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A datagram as it was read."""
+    """A decoded datagram."""
 
     world_tag: bytes
     life: bytes
-    """Drawn when the sender came up: numbers begin anew in each life."""
+    """Random id that the sender draws at start; message numbers restart with each incarnation."""
     sender: NodeId
     content: Content
 
@@ -120,32 +120,32 @@ _decoder: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
 
 
 def tag_of(world: WorldInfo) -> bytes:
-    """What tells a world's datagrams from those of others."""
+    """Short digest of the world's id, which marks the datagrams of this world."""
     return sha256(world.wid.encode()).digest()[:WORLD_TAG_BYTES]
 
 
 def encode(world_tag: bytes, life: bytes, sender: NodeId, content: Content) -> bytes:
-    """The bytes of a datagram."""
-    head = _MAGIC + world_tag + life + bytes([len(sender)]) + sender
-    return head + _encoder.encode(content)
+    """Encodes a datagram."""
+    header = _MAGIC + world_tag + life + bytes([len(sender)]) + sender
+    return header + _encoder.encode(content)
 
 
 def bound(contents: Iterable[Content]) -> Iterator[Content]:
-    """The same in as few datagrams as it fits, in order."""
-    sheaf: list[Cast | Part | Got] = []
-    room = SHEAF_BYTES_MAX
+    """Packs contents into as few datagrams as possible and keeps their order."""
+    items: list[Cast | Part | Got] = []
+    bytes_left = SHEAF_BYTES_MAX
     for content in contents:
         if isinstance(content, Hello | Sheaf):
             yield content
             continue
         size = _SMALL_BYTES if isinstance(content, Got) else _SMALL_BYTES + len(content.body)
-        if sheaf and (size > room or len(sheaf) == SHEAF_MAX):
-            yield _as_one(sheaf)
-            sheaf, room = [], SHEAF_BYTES_MAX
-        sheaf.append(content)
-        room -= size
-    if sheaf:
-        yield _as_one(sheaf)
+        if items and (size > bytes_left or len(items) == SHEAF_MAX):
+            yield _as_one(items)
+            items, bytes_left = [], SHEAF_BYTES_MAX
+        items.append(content)
+        bytes_left -= size
+    if items:
+        yield _as_one(items)
 
 
 def _as_one(items: list[Cast | Part | Got]) -> Content:
@@ -153,27 +153,27 @@ def _as_one(items: list[Cast | Part | Got]) -> Content:
 
 
 def decode(datagram: bytes) -> Envelope:
-    """Reads a datagram; raises nothing but `DecodeError`."""
+    """Decodes a datagram; raises only `DecodeError`."""
     if len(datagram) > DATAGRAM_BYTES_MAX:
         raise DecodeError("oversized", f"{len(datagram)} bytes")
     if not datagram.startswith(_MAGIC):
-        raise DecodeError("version", "no datagram of ours, or of another version")
-    names = len(_MAGIC) + WORLD_TAG_BYTES
+        raise DecodeError("version", "not a Thyme datagram, or of another version")
+    incarnation_start = len(_MAGIC) + WORLD_TAG_BYTES
     if len(datagram) < _FIXED_BYTES:
-        raise DecodeError("malformed", "cut off")
-    length = datagram[_FIXED_BYTES - 1]
-    content_from = _FIXED_BYTES + length
-    if not 1 <= length <= NODE_ID_BYTES_MAX or content_from >= len(datagram):
-        raise DecodeError("malformed", "cut off")
+        raise DecodeError("malformed", "truncated")
+    sender_length = datagram[_FIXED_BYTES - 1]
+    content_start = _FIXED_BYTES + sender_length
+    if not 1 <= sender_length <= NODE_ID_BYTES_MAX or content_start >= len(datagram):
+        raise DecodeError("malformed", "truncated")
     try:
-        content = _decoder.decode(memoryview(datagram)[content_from:])
+        content = _decoder.decode(memoryview(datagram)[content_start:])
     except msgspec.ValidationError as error:
         raise DecodeError("invalid", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError("malformed", str(error)) from None
     return Envelope(
-        datagram[len(_MAGIC) : names],
-        datagram[names : names + LIFE_BYTES],
-        NodeId(datagram[_FIXED_BYTES:content_from]),
+        datagram[len(_MAGIC) : incarnation_start],
+        datagram[incarnation_start : incarnation_start + LIFE_BYTES],
+        NodeId(datagram[_FIXED_BYTES:content_start]),
         content,
     )

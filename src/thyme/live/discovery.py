@@ -1,6 +1,7 @@
-"""Discovery: which worlds there are around, from the greetings of their nodes.
+"""Discovery: finds the worlds of the nodes in range from the hellos that they send.
 
-Of a closed world everybody hears the name, and those who know its secret the rest.
+The hello of a closed world shows its name; the rest can be read only with the secret.
+Entry points: `discover_worlds`, `select_world`. Nodes send the hellos in `thyme.transport.link`.
 Clauses: M21, B5.
 """
 
@@ -19,28 +20,28 @@ from thyme.model.worlds import WorldInfo
 
 WORLDS_MAX = 1_000
 DOORS_MAX = 8
-"""For how many closed worlds of one name a secret is tried; each takes a moment."""
+"""Maximum number of closed worlds of one name to try a secret on; deriving each key is slow."""
 LISTEN_S = 2.5
-"""Long enough for two greetings of everybody, so that one may be lost."""
+"""Long enough for two hellos of every node, so that one may be lost."""
 
 Worlds = dict[str, WorldInfo]
-"""Worlds by identifier."""
+"""Worlds by world id."""
 
 
 class Heard:
-    """What was heard of."""
+    """Worlds announced by the hellos received so far."""
 
     def __init__(self, wanted: str | None = None, secret: str | None = None) -> None:
-        """A secret is tried on the closed worlds that are called as wanted."""
+        """`secret` is tried on closed worlds whose name or id is `name`."""
         self._wanted = wanted
         self._secret = secret
         self._doors: dict[str, Seal] = {}
         self.worlds: Worlds = {}
         self.closed: Worlds = {}
-        """Those of which only the name was told."""
+        """Closed worlds, of which only name and id are known."""
 
     def hear(self, datagram: bytes) -> bytes | None:
-        """A datagram came; returns what is to be sent back, if anything."""
+        """Reads a received datagram; returns the datagram to send back, if any."""
         try:
             if datagram.startswith(SEALED_MAGIC):
                 return self._open(datagram)
@@ -54,7 +55,7 @@ class Heard:
         return None
 
     def is_there(self, name: str) -> bool:
-        """Whether some world is called so."""
+        """Whether an open or closed world has this name or id."""
         both = (*self.worlds.values(), *self.closed.values())
         return any(name in (world.name, world.wid) for world in both)
 
@@ -88,7 +89,7 @@ async def hear_worlds(
     wanted: str | None = None,
     secret: str | None = None,
 ) -> Heard:
-    """Listens for a while, or until it is enough."""
+    """Collects the hellos received until `is_complete` returns True or the timeout ends."""
     heard = Heard(wanted, secret)
     satisfied = asyncio.Event()
 
@@ -110,27 +111,27 @@ async def hear_worlds(
 
 
 def pick(worlds: Worlds, wanted: str) -> WorldInfo | None:
-    """The world of a name, or of an identifier; raises when a name means several."""
+    """The world with this id or name; raises `WorldError` if several worlds have the name."""
     if wanted in worlds:
         return worlds[wanted]
     named = [world for world in worlds.values() if world.name == wanted]
     if len(named) > 1:
         raise WorldError(
-            f"{len(named)} worlds here are called {shown(wanted)}: name one by its identifier, "
+            f"{len(named)} worlds here are called {shown(wanted)}: choose one by its id, "
             + " or ".join(sorted(world.wid for world in named))
         )
     return named[0] if named else None
 
 
 def not_found(heard: Heard, wanted: str, *, secret: bool) -> WorldError:
-    """What to say when a world cannot be joined."""
+    """Error for a world that was not found or could not be decrypted."""
     if heard.is_there(wanted):
-        words = "this secret does not open it" if secret else "it takes a secret (--secret-file)"
-        return WorldError(f"the world {shown(wanted)} is closed, and {words}")
+        reason = "this secret does not open it" if secret else "needs a secret (--secret-file)"
+        return WorldError(f"the world {shown(wanted)} is closed: {reason}")
     known = {**heard.worlds, **heard.closed}
     names = ", ".join(sorted(shown(world.name) for world in known.values()))
     return WorldError(
-        f"no world {shown(wanted)} was heard here ("
-        + (f"there is {names}" if names else "nor any other; is this the right interface?")
-        + "); --create makes it"
+        f"no world {shown(wanted)} was found ("
+        + (f"found: {names}" if names else "none at all; is this the right interface?")
+        + "); use --create to create it"
     )

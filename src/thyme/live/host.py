@@ -1,9 +1,10 @@
-"""The host: runs a node on real sockets and a real clock, on the running asyncio loop.
+"""Host: runs a node on the running asyncio loop, with UDP sockets and the system clock.
 
-Inputs that have come together are handled together, under one commit of the store, and only then
-are their actions carried out: nothing is acknowledged that could be lost. The clock is read once
-from the wall and then runs with the monotonic one, so that a corrected wall clock never moves time
-backwards under a node.
+The host handles waiting inputs as a batch with one commit of the store and executes their actions
+after the commit: a node acknowledges only committed data. The wall clock is read once, at start;
+after that the monotonic clock advances the time, so that a corrected wall clock never moves the
+node's time backwards.
+Entry point: `Host`. Retransmission and neighbours are up to `thyme.transport.link`.
 Clauses: M24, M28.
 """
 
@@ -46,27 +47,27 @@ from thyme.storage.store import Store
 
 _log = logging.getLogger("thyme")
 BATCH_MAX = 256
-"""How many inputs share a commit at most."""
+"""Maximum number of inputs in one commit."""
 LEAVE_US_MAX = 5_000_000
 CALM_S = 0.05
 CALM_MIN = 3
-"""A node that leaves stays until nothing has been under way for so many looks."""
+"""A leaving node stays until this many polls in a row find no unacknowledged message."""
 _SLEEP_US_MAX = 3_600_000_000
 
 
 class Clock:
-    """Microseconds since 1970 that never go back."""
+    """Clock that counts microseconds since 1970 and never runs backwards."""
 
     def __init__(self) -> None:
         self._origin_us = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
 
     def now_us(self) -> int:
-        """What time it is."""
+        """The current time in microseconds since 1970."""
         return self._origin_us + time.monotonic_ns() // 1_000
 
 
 class Host:
-    """A node in the real world, as its application reaches it (a `Port`)."""
+    """Runs one node in real time and gives its application access to it (a `NodePort`)."""
 
     def __init__(
         self, node: Node, store: Store, link: Link, sockets: Sockets, listener: Listener
@@ -96,7 +97,7 @@ class Host:
 
     @property
     def link(self) -> Link:
-        """The neighbours."""
+        """The link to the neighbours."""
         return self._link
 
     def now_us(self) -> int:
@@ -108,22 +109,22 @@ class Host:
         self._put(Asked(request))
 
     def move(self, place: tuple[float, float]) -> None:
-        """The device is at another place now."""
+        """Tells the node its new position, in metres."""
         self._put(Moved(place))
 
     async def leave(self) -> None:
-        """Says goodbye, stays until it is heard, and is gone."""
+        """Leaves the world gracefully: waits until the neighbours acknowledged it, then closes."""
         if self._ended is None:
             self._put(Leaving())
-            until_us = self.now_us() + LEAVE_US_MAX
-            calm = 0
-            while calm < CALM_MIN and self.now_us() < until_us and self._ended is None:
+            deadline_us = self.now_us() + LEAVE_US_MAX
+            idle_polls = 0
+            while idle_polls < CALM_MIN and self.now_us() < deadline_us and self._ended is None:
                 await asyncio.sleep(CALM_S)
-                calm = 0 if self._link.busy else calm + 1
+                idle_polls = 0 if self._link.busy else idle_polls + 1
         self.close()
 
     def close(self) -> None:
-        """Gone at once; what is committed stays."""
+        """Stops the node at once; committed data stays in the store."""
         if self._ended is None:
             self._end(EndedError("this world has been left"))
 
@@ -159,7 +160,7 @@ class Host:
         self._send_all()
 
     def _take_turn(self) -> None:
-        """Handles what has come, stores it, and then says so."""
+        """Handles waiting inputs, commits the store, then executes the actions."""
         self._turn = None
         actions: list[Action] = []
         try:
@@ -172,9 +173,9 @@ class Host:
             self._break(error)
             return
         except Exception as error:
-            # A mistake of ours: half of an input must neither be stored nor acted upon (M24).
+            # A bug: a half-handled input must be neither stored nor acted upon (M24).
             _log.exception("an input could not be handled; the node stops")
-            self._break(EndedError(f"a mistake of ours, see the log: {error!r}"))
+            self._break(EndedError(f"internal error, see the log: {error!r}"))
             return
         for action in actions:
             self._carry_out(action)
@@ -187,7 +188,7 @@ class Host:
         self._wake()
 
     def _next_input(self) -> Input:
-        """What came first; inserts that came one after the other are one input (B5)."""
+        """The oldest waiting input; consecutive inserts become one `InsertBatch` (B5)."""
         inbox = self._inbox
         event = inbox.popleft()
         if (insert := _insert_in(event)) is None or not inbox or _insert_in(inbox[0]) is None:
@@ -228,8 +229,8 @@ class Host:
                     assert_never(effect)
 
     def _send_soon(self) -> None:
-        """After all that came was handled, and who waits for it was woken: more then travels as
-        one, and on a busy machine sending hands the processor to whoever gets it."""
+        """Defers sending until the loop has run the callbacks that are ready: more messages then
+        share a datagram, and local readers are not delayed by the send."""
         if self._sending is None:
             self._sending = self._loop.call_soon(self._send_all)
 
@@ -242,8 +243,9 @@ class Host:
                 self._sockets.send(transmit.datagram, transmit.to)
 
     def _set_alarm(self) -> None:
-        """Wakes when the first timer, or the link, has something to do. An alarm that is early
-        does no harm, and is cheaper than another one for each datagram."""
+        """Sets the alarm for the first due timer or link deadline. An alarm that is already set
+        for an earlier time stays: an early alarm is harmless and cheaper than a new one per
+        datagram."""
         if self._ended is not None:
             return
         while self._heap and self._timers.get(self._heap[0][2]) != self._heap[0][0]:

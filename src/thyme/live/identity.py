@@ -1,8 +1,10 @@
-"""Identity: a node is who holds its key.
+"""Identity: the Ed25519 key of a node, and the checks of other nodes' keys.
 
-A node's identifier is a digest of its public key, so nobody can take another's. The key is kept in
-the node's data directory. A `Passport` introduces the node to its neighbours in one life, and looks
-at theirs; `sign` and `is_by` do the same for records that travel further (`notary`).
+A node id is a digest of the node's public key, so no node can claim the id of another. The private
+key is stored in the node's data directory. `PeerAuthenticator` proves the identity of this node to
+its neighbours, for one incarnation, and verifies theirs; `Identity.sign` and `verify_signature` are
+for records that travel further than one hop (`record_signer`).
+Entry point: `load_or_create_identity`.
 Clauses: B5.
 """
 
@@ -33,24 +35,24 @@ KEY_FILE = "node.key"
 
 
 def node_id_of(public_key: bytes) -> NodeId:
-    """The identifier of the node that holds this key."""
+    """The node id that belongs to a public key."""
     return NodeId(sha256(b"thyme node" + public_key).digest()[:NODE_ID_BYTES])
 
 
 class Identity:
-    """A node's key, and who it is by it."""
+    """The key pair of a node and the node id derived from it."""
 
     def __init__(self, seed: bytes) -> None:
-        """`seed` is 32 random bytes that nobody else may know."""
+        """`seed` is 32 random bytes, which must stay secret."""
         self.public_key, self._key = crypto_sign_seed_keypair(seed)
         self.node_id = node_id_of(self.public_key)
 
     def sign(self, text: bytes) -> bytes:
-        """The proof that this node said something."""
+        """Public key and signature of this node for some bytes."""
         return self.public_key + self._sign(text)
 
     def introduce(self, world_tag: bytes, life: bytes, born_us: int) -> Introduction:
-        """Says who this node is in one life."""
+        """Makes the proof that this node owns its id, for one incarnation."""
         text = _introduction(world_tag, life, born_us)
         return Introduction(self.public_key, born_us, self._sign(text))
 
@@ -59,7 +61,7 @@ class Identity:
 
 
 def is_by(author: NodeId, proof: bytes, text: bytes | None) -> bool:
-    """Whether a proof is by this author, for a text; without one, its key is all that counts."""
+    """Whether `proof` was made by `author` for `data`; without data, only the key is checked."""
     public_key, signature = proof[:KEY_BYTES], proof[KEY_BYTES:]
     if node_id_of(public_key) != author:
         return False
@@ -67,14 +69,14 @@ def is_by(author: NodeId, proof: bytes, text: bytes | None) -> bool:
 
 
 class Passport:
-    """Who a node is in one life of its, and whether others are who they say."""
+    """Identity proof of one incarnation of this node; verifies the proofs of its neighbours."""
 
     def __init__(self, identity: Identity, world_tag: bytes, life: bytes, born_us: int) -> None:
         self.introduction = identity.introduce(world_tag, life, born_us)
         self._world_tag = world_tag
 
     def believes(self, node_id: NodeId, life: bytes, introduction: Introduction) -> bool:
-        """Whether an introduction is that of this node, in this life, in our world."""
+        """Whether a proof is valid for this node id and incarnation in this world."""
         public_key = introduction.public_key
         if node_id_of(public_key) != node_id:
             return False
@@ -83,7 +85,7 @@ class Passport:
 
 
 def keep_identity(directory: Path) -> Identity:
-    """The identity kept in a directory; where there is none, a new one is made and kept."""
+    """Loads the identity from a directory, or creates and stores a new one there."""
     path = directory / KEY_FILE
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -92,16 +94,16 @@ def keep_identity(directory: Path) -> Identity:
         except FileNotFoundError:
             seed = _make(path)
         if path.stat().st_mode & 0o077:
-            raise StoreError(f"others can read {path}: chmod 600 it, or remove it for a new one")
+            raise StoreError(f"others can read {path}: chmod 600 it, or remove it to get a new key")
     except OSError as error:
-        raise StoreError(f"cannot keep the node's key in {path}: {error.strerror}") from error
+        raise StoreError(f"cannot read or write the node's key {path}: {error.strerror}") from error
     if len(seed) != SEED_BYTES:
-        raise StoreError(f"{path} is damaged; without it this node is another: remove it for that")
+        raise StoreError(f"{path} is damaged: restore it, or remove it to start with a new node id")
     return Identity(seed)
 
 
 def _make(path: Path) -> bytes:
-    """A new key, on disk as a whole or not at all, and never readable by others."""
+    """Creates a key file atomically, never readable by other users."""
     seed = os.urandom(SEED_BYTES)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,7 +1,8 @@
-"""Incoming: parts from one neighbour, put together to messages.
+"""Reassembly: joins the fragments from one neighbour to messages.
 
-Each message comes out once, whatever is sent twice. What is begun and never finished is dropped
-after a while, and there is a bound to what may be begun.
+Each message is returned once, even if its fragments arrive several times. Incomplete messages are
+limited in number and size, and dropped after a while without a new fragment.
+Entry point: `Reassembler.on_fragment`. The sending side is `send_window`.
 Clauses: M25.
 """
 
@@ -12,7 +13,7 @@ from thyme.live.terms import Bounds
 
 
 class _Pile:
-    """The parts of a message that have come."""
+    """The fragments received so far of one message."""
 
     __slots__ = ("below", "count", "parts", "touched_us")
 
@@ -20,11 +21,11 @@ class _Pile:
         self.count = count
         self.parts: dict[int, bytes] = {}
         self.below = 0
-        """All parts below this one have come."""
+        """All fragments below this index were received."""
         self.touched_us = 0
 
     def add(self, part: Part) -> bool:
-        """Keeps a part; returns whether it was the next in order."""
+        """Stores a fragment; returns whether it was the next in order."""
         in_order = part.index == self.below
         self.parts[part.index] = part.body
         while self.below in self.parts:
@@ -32,27 +33,27 @@ class _Pile:
         return in_order
 
     def got(self, number: int) -> Got:
-        more = 0
-        for place in range(MORE_BITS):
-            if self.below + place in self.parts:
-                more |= 1 << place
-        return Got(number, self.below, more)
+        bits = 0
+        for offset in range(MORE_BITS):
+            if self.below + offset in self.parts:
+                bits |= 1 << offset
+        return Got(number, self.below, bits)
 
 
 class Incoming:
-    """What one neighbour sends."""
+    """Reassembles the messages of one neighbour."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._piles: dict[int, _Pile] = {}
         self._done: dict[int, int] = {}
-        """How many parts each complete message had."""
+        """Number of fragments of each completed message, by message number."""
         self._parts = 0
         self.refused = 0
-        """Parts that there was no room for, or that contradict another."""
+        """Fragments refused: over the limits, or inconsistent with earlier fragments."""
 
     def on_part(self, part: Part, now_us: int) -> tuple[bytes | None, Got | None]:
-        """Takes a part; returns the message, if this completes it, and the word to give."""
+        """Stores a fragment; returns the message, once complete, and the ack to send, if any."""
         count = self._done.get(part.number)
         if count is not None:
             return None, Got(part.number, count)
@@ -69,11 +70,11 @@ class Incoming:
         self._parts += 1
         if pile.below == pile.count:
             return self._finish(part.number, pile), Got(part.number, pile.count)
-        wanted = not in_order or not len(pile.parts) % self._bounds.word_every
-        return None, pile.got(part.number) if wanted else None
+        ack_due = not in_order or not len(pile.parts) % self._bounds.word_every
+        return None, pile.got(part.number) if ack_due else None
 
     def expire(self, now_us: int) -> None:
-        """Drops what was begun and left."""
+        """Drops incomplete messages without a new fragment for `idle_us`."""
         for number, pile in list(self._piles.items()):
             if pile.touched_us + self._bounds.idle_us <= now_us:
                 self._parts -= len(pile.parts)

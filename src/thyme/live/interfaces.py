@@ -1,4 +1,7 @@
-"""Interfaces: which address to use, when somebody names an interface or none."""
+"""Interfaces: finds the IPv4 address of a network interface, given by name, address or default.
+
+Entry point: `resolve_address`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def address_of(interface: str | None) -> str:
-    """The IPv4 address of an interface: given itself, by name, or where the group is reached."""
+    """The IPv4 address of an interface (name or address); default: that of the multicast route."""
     if interface is None:
         return _default()
     try:
@@ -24,7 +27,7 @@ def address_of(interface: str | None) -> str:
 
 
 def _default() -> str:
-    """Where a datagram to the group would leave; loopback where there is no network."""
+    """Address of the interface that reaches the multicast group; loopback without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((GROUP, PORT))  # sends nothing
@@ -37,15 +40,15 @@ def _default() -> str:
 def _named(name: str) -> str:
     names = [known for _, known in socket.if_nameindex()]
     if name not in names:
-        raise NetworkError(f"no interface is called {name!r}; there is {', '.join(names)}")
+        raise NetworkError(f"no interface is called {name!r}; available: {', '.join(names)}")
     if not sys.platform.startswith("linux"):
-        raise NetworkError(f"name the interface by its IPv4 address, not {name!r}")
+        raise NetworkError(f"give the IPv4 address of the interface, not its name {name!r}")
     import fcntl
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        asked = struct.pack("256s", name.encode()[:15])
+        request = struct.pack("256s", name.encode()[:15])
         try:
-            found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, asked)
+            reply = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
         except OSError as error:
             raise NetworkError(f"the interface {name!r} has no IPv4 address") from error
-    return socket.inet_ntoa(found[20:24])
+    return socket.inet_ntoa(reply[20:24])

@@ -1,7 +1,8 @@
-"""Labs: many real nodes on one machine, with virtual radios between them.
+"""Labs: many live nodes on one machine, connected by a virtual radio.
 
-`up` starts a keeper (`lab_run`), which is the air and the parent of the nodes; `look` says how it
-is doing; `down` ends it and everything with it. All is kept in one directory.
+`up` starts the supervisor process (`supervisor`), which runs the virtual radio and the nodes;
+`read_status` reads the state that it writes; `down` stops the supervisor and all nodes. All files
+of a lab are in one directory.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ POLL_S = 0.1
 
 
 def usual_directory() -> Path:
-    """Where a lab is kept unless told otherwise."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "thyme" / "lab"
+    """The default directory of a lab."""
+    state_home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state_home) / "thyme" / "lab"
 
 
 def up(directory: Path, plan: LabPlan, on_progress: Callable[[LabState], None]) -> LabState:
-    """Starts a lab and waits until all its nodes are there."""
+    """Starts a lab and waits until all its nodes are running."""
     waves_of(places_of(plan), plan.reach_m)
     if plan.namespaces:
         from thyme.live.lab_spaces import check_spaces
@@ -50,20 +51,20 @@ def up(directory: Path, plan: LabPlan, on_progress: Callable[[LabState], None]) 
 
 
 def look(directory: Path) -> LabState | None:
-    """How a lab is doing; None where there is none."""
+    """The state of the lab in a directory; None if no lab is running there."""
     return _state(directory) if _is_kept(directory) else None
 
 
 def down(directory: Path) -> int:
-    """Ends a lab; returns how many nodes there were."""
+    """Stops a lab; returns the number of its nodes."""
     state = look(directory)
     if state is None:
         return 0
     os.kill(state.pid, signal.SIGTERM)
-    until = time.monotonic() + 2 * STOP_S_MAX
+    deadline = time.monotonic() + 2 * STOP_S_MAX
     while _is_kept(directory):
-        if time.monotonic() > until:
-            os.kill(state.pid, signal.SIGKILL)  # its nodes end with it
+        if time.monotonic() > deadline:
+            os.kill(state.pid, signal.SIGKILL)  # its nodes are killed with it
             break
         time.sleep(POLL_S)
     return len(state.nodes)
@@ -75,26 +76,26 @@ def _await(directory: Path, keeper: int, on_progress: Callable[[LabState], None]
         if state is not None and state.pid == keeper:
             on_progress(state)
             if state.trouble:
-                raise OptionError(f"the lab did not come up: {state.trouble}")
+                raise OptionError(f"the lab did not start: {state.trouble}")
             if state.ready:
                 return state
         if _has_ended(keeper):
-            raise OptionError(f"the lab did not come up: {last_words(directory / LOG)}")
+            raise OptionError(f"the lab did not start: {last_words(directory / LOG)}")
         time.sleep(POLL_S)
 
 
 def _start_keeper(directory: Path) -> int:
-    """A process that outlives this one, with a session of its own."""
-    words = [sys.executable, "-m", "thyme.live.lab_run", str(directory)]
+    """Starts the supervisor in a session of its own, so that it outlives this process."""
+    command = [sys.executable, "-m", "thyme.live.lab_run", str(directory)]
     log = os.open(directory / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    streams = [(os.POSIX_SPAWN_DUP2, nothing, 0)]
+    null = os.open(os.devnull, os.O_RDONLY)
+    streams = [(os.POSIX_SPAWN_DUP2, null, 0)]
     streams += [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
     try:
-        return os.posix_spawn(words[0], words, os.environ, file_actions=streams, setsid=True)
+        return os.posix_spawn(command[0], command, os.environ, file_actions=streams, setsid=True)
     finally:
         os.close(log)
-        os.close(nothing)
+        os.close(null)
 
 
 def _has_ended(keeper: int) -> bool:
@@ -105,13 +106,13 @@ def _has_ended(keeper: int) -> bool:
 
 
 def _clear(directory: Path) -> None:
-    """Makes room for a new lab; touches nothing but what a lab left."""
+    """Prepares the directory for a new lab; removes only the files of an earlier lab."""
     if _is_kept(directory):
-        raise OptionError(f"a lab is up already in {directory}: thyme lab down ends it")
+        raise OptionError(f"a lab is running already in {directory}: stop it with thyme lab down")
     try:
         if directory.exists() and any(directory.iterdir()):
             if not (directory / PLAN).exists():
-                raise OptionError(f"{directory} holds something else: name another directory")
+                raise OptionError(f"{directory} contains other files: choose another directory")
             shutil.rmtree(directory)
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -119,7 +120,7 @@ def _clear(directory: Path) -> None:
 
 
 def _is_kept(directory: Path) -> bool:
-    """Whether somebody keeps a lab there now."""
+    """Whether a supervisor holds the lock of the directory."""
     try:
         lock = os.open(directory / LOCK, os.O_RDWR)
     except FileNotFoundError:

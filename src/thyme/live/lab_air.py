@@ -1,7 +1,8 @@
-"""The air of a lab: carries datagrams between nodes as far as their virtual radios reach.
+"""Virtual radio: forwards datagrams between the nodes of a lab that are in range of each other.
 
-`Air` says who hears whom. `Voices` and `Tunnels` carry: on loopback, where every node has a voice,
-an address that stands for it to all others; or between network namespaces, packet by packet.
+`VirtualRadio` decides which nodes receive a datagram. `LoopbackRadio` forwards on loopback, where
+each node has a proxy address that stands for it to all others; `TunRadio` forwards IP packets
+between the TUN devices of network namespaces.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from thyme.live.terms import Address
 BUFFER_BYTES = 4 * 2**20
 PACKET_BYTES_MAX = 65_536
 AT_ONCE = 64
-"""How many datagrams of one node are carried before it is another's turn."""
+"""Maximum number of datagrams of one node forwarded before the next node is served."""
 
 
 class Air:
-    """Who hears whom, and what is lost on the way."""
+    """Decides by distance and random loss which nodes receive a datagram."""
 
     def __init__(self, places: list[Point], reach_m: float, loss: float, rng: Random) -> None:
         self._loss = loss
@@ -31,21 +32,21 @@ class Air:
         self.reached = [
             [
                 other
-                for other, there in enumerate(places)
-                if other != number and math.dist(here, there) <= reach_m
+                for other, position in enumerate(places)
+                if other != number and math.dist(own, position) <= reach_m
             ]
-            for number, here in enumerate(places)
+            for number, own in enumerate(places)
         ]
-        """Who is in reach of each node."""
+        """Numbers of the nodes in range, for each node."""
         self.carried = 0
         self.lost = 0
 
     def to_all(self, sender: int) -> list[int]:
-        """Who gets a datagram for everybody."""
+        """The nodes that receive a broadcast datagram."""
         return [other for other in self.reached[sender] if self._arrives()]
 
     def to_one(self, sender: int, receiver: int) -> bool:
-        """Whether a datagram for one node gets there."""
+        """Whether a unicast datagram is received."""
         return receiver in self.reached[sender] and self._arrives()
 
     def _arrives(self) -> bool:
@@ -56,7 +57,7 @@ class Air:
 
 
 class Delay:
-    """Does things at once, or a little later."""
+    """Calls functions at once, or after a fixed delay."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
@@ -69,14 +70,14 @@ class Delay:
 
 
 class Voices:
-    """The air on loopback.
+    """Virtual radio on loopback, with one proxy socket for each node.
 
-    Each node sends what is for all to its own voice, and what is for one to that one's voice; what
-    it hears comes from the voices of others.
+    A node sends broadcasts to its own proxy address and unicasts to the proxy address of the
+    receiver; it receives datagrams from the proxy address of the sender.
     """
 
     def __init__(self, air: Air, ports: list[int], delay: Delay, host: str = "127.0.0.1") -> None:
-        """`ports` are those of the nodes themselves."""
+        """`ports` are the UDP ports of the nodes."""
         self._air = air
         self._delay = delay
         self._nodes: list[Address] = [(host, port) for port in ports]
@@ -85,28 +86,28 @@ class Voices:
 
     @property
     def addresses(self) -> list[Address]:
-        """The voices, node by node."""
-        return [voice.getsockname() for voice in self._voices]
+        """The proxy addresses, by node number."""
+        return [proxy.getsockname() for proxy in self._voices]
 
     def open(self) -> None:
-        """Starts to carry."""
+        """Starts forwarding."""
         loop = asyncio.get_running_loop()
-        for number, voice in enumerate(self._voices):
-            loop.add_reader(voice, self._on_datagrams, number, voice)
+        for number, proxy in enumerate(self._voices):
+            loop.add_reader(proxy, self._on_datagrams, number, proxy)
 
     def close(self) -> None:
-        """Carries no more."""
+        """Stops forwarding and closes the proxy sockets."""
         loop = asyncio.get_running_loop()
-        for voice in self._voices:
-            loop.remove_reader(voice)
-            voice.close()
+        for proxy in self._voices:
+            loop.remove_reader(proxy)
+            proxy.close()
 
     def _on_datagrams(self, owner: int, voice: socket.socket) -> None:
         for _ in range(AT_ONCE):
             try:
                 datagram, address = voice.recvfrom(PACKET_BYTES_MAX)
             except OSError:
-                return  # no more, or word that somebody is gone
+                return  # no more datagrams, or an ICMP error for a closed port
             sender = self._numbers.get(address)
             if sender is None:
                 continue
@@ -125,10 +126,10 @@ class Voices:
 
 
 class Tunnels:
-    """The air between network namespaces: packets from one tunnel device to others."""
+    """Virtual radio between network namespaces: forwards packets between their TUN devices."""
 
     def __init__(self, air: Air, delay: Delay, devices: list[int], addresses: list[str]) -> None:
-        """`devices` are open tunnel devices, one in each namespace."""
+        """`devices` are file descriptors of TUN devices, one in each namespace."""
         self._air = air
         self._delay = delay
         self._devices = devices
@@ -137,14 +138,14 @@ class Tunnels:
         }
 
     def open(self) -> None:
-        """Starts to carry."""
+        """Starts forwarding."""
         loop = asyncio.get_running_loop()
         for number, device in enumerate(self._devices):
             os.set_blocking(device, False)
             loop.add_reader(device, self._on_packets, number, device)
 
     def close(self) -> None:
-        """Carries no more; the devices go with it."""
+        """Stops forwarding and closes the devices."""
         loop = asyncio.get_running_loop()
         for device in self._devices:
             loop.remove_reader(device)
@@ -161,7 +162,7 @@ class Tunnels:
 
     def _receivers(self, sender: int, packet: bytes) -> list[int]:
         if len(packet) < 20 or packet[0] >> 4 != 4:
-            return []  # only IPv4 goes through this air
+            return []  # only IPv4 packets are forwarded
         if 224 <= packet[16] < 240:
             return self._air.to_all(sender)
         receiver = self._numbers.get(packet[16:20])
@@ -177,9 +178,9 @@ class Tunnels:
 
 
 def _udp_socket(host: str) -> socket.socket:
-    voice = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    voice.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-    voice.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-    voice.bind((host, 0))
-    voice.setblocking(False)
-    return voice
+    proxy = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    proxy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+    proxy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    proxy.bind((host, 0))
+    proxy.setblocking(False)
+    return proxy

@@ -1,5 +1,6 @@
-"""Plans of labs: how many nodes, where each stands, and what the air between them does.
+"""Lab plan: the number, positions and start order of a lab's nodes, and its radio settings.
 
+Entry points: `LabPlan`, `choose_positions`, `start_order`.
 Clauses: D2.
 """
 
@@ -16,11 +17,11 @@ Point = tuple[float, float]
 NODES_MAX = 250
 CELL_M = 40.0
 HTTP_PORT = 8484
-"""Where a node in a network namespace of its own serves HTTP."""
+"""HTTP port of each node if nodes have network namespaces of their own."""
 
 
 class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A lab, as asked for."""
+    """Settings of a lab."""
 
     nodes: int = 12
     width_m: float = 120.0
@@ -28,12 +29,12 @@ class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
     cell_m: float = CELL_M
     substrate: str = "dcs"
     range_m: float = 0.0
-    """How far the virtual radios reach; 0 for as far as cells need (D2)."""
+    """Range of the virtual radio; 0 for the range that the cells need (D2)."""
     loss: float = 0.0
-    """The share of datagrams that each receiver in reach does not get."""
+    """Probability that a receiver in range misses a datagram."""
     delay_ms: float = 0.0
     namespaces: bool = False
-    """Whether each node has a network namespace of its own, which needs root."""
+    """Whether each node runs in a network namespace of its own; needs root."""
     seed: int = 1
     world: str = "lab"
 
@@ -41,22 +42,22 @@ class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
         if not 1 <= self.nodes <= NODES_MAX:
             raise OptionError(f"a lab has 1 to {NODES_MAX} nodes, not {self.nodes}")
         if not 0 <= self.loss < 1:
-            raise OptionError(f"a loss is from 0% to below 100%, not {self.loss:.0%}")
+            raise OptionError(f"the loss must be from 0% to below 100%, not {self.loss:.0%}")
         lengths = (self.width_m, self.height_m, self.cell_m)
         if not all(math.isfinite(length) and length > 0 for length in lengths):
-            raise OptionError("an area and its cells are longer than 0 m")
+            raise OptionError("the sides of the area and of its cells must be longer than 0 m")
         if min(self.range_m, self.delay_ms) < 0:
-            raise OptionError("a range and a delay are not negative")
+            raise OptionError("range and delay must not be negative")
 
     @property
     def reach_m(self) -> float:
-        """How far the virtual radios reach."""
+        """Range of the virtual radio in metres."""
         return self.range_m or math.sqrt(8) * self.cell_m
 
 
 def places_of(plan: LabPlan) -> list[Point]:
-    """Where the nodes stand: cell by cell in turn, near the middles, so that a radio that reaches
-    a little further than a cell is long reaches the cells beside."""
+    """Places nodes in the cells in turn, near the cell centres, so that a range slightly longer
+    than a cell reaches the neighbour cells."""
     rng = Random(plan.seed)
     columns = max(1, math.ceil(plan.width_m / plan.cell_m))
     rows = max(1, math.ceil(plan.height_m / plan.cell_m))
@@ -71,8 +72,8 @@ def places_of(plan: LabPlan) -> list[Point]:
 
 
 def waves_of(places: list[Point], reach_m: float) -> list[list[int]]:
-    """The nodes by their number of hops from the first, which makes the world; raises for a lab
-    that falls apart."""
+    """Groups nodes by their hops from the first node, which creates the world; raises `OptionError`
+    if a node is out of range of all others."""
     waves, left = [[0]], set(range(1, len(places)))
     while left:
         wave = sorted(
@@ -83,8 +84,8 @@ def waves_of(places: list[Point], reach_m: float) -> list[list[int]]:
         if not wave:
             apart = ", ".join(str(number + 1) for number in sorted(left))
             raise OptionError(
-                f"with a range of {reach_m:.0f} m, nodes {apart} are out of reach of the others: "
-                "more nodes, a longer range, or a smaller area"
+                f"with a range of {reach_m:.0f} m, nodes {apart} are out of range of the others: "
+                "use more nodes, a longer range, or a smaller area"
             )
         waves.append(wave)
         left -= set(wave)

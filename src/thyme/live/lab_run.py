@@ -1,7 +1,8 @@
-"""The keeper of a lab: one process that is the air, and the parent of all nodes.
+"""Lab supervisor: the process that runs a lab's virtual radio and starts and stops its nodes.
 
-Started by `thyme lab up`, ended by `thyme lab down` with a signal; whatever ends it, the nodes end
-with it. It holds a lock on the lab's directory while it lives, and writes there what it knows.
+`thyme lab up` starts the process, `thyme lab down` stops it with a signal; the nodes end with it in
+any case. While it runs, it holds a lock on the lab's directory and writes `state.json` there.
+Entry point: `main`.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from thyme.model.errors import ThymeError
 
 PLAN, STATE, LOCK, LOG = "plan.json", "state.json", "lock", "lab.log"
 START_S_MAX = 60.0
-"""How long a node may take until it answers."""
+"""Maximum time from the start of a node until it accepts connections."""
 STOP_S_MAX = 8.0
-"""How long a node may take to say goodbye."""
+"""Maximum time for a node to leave the world and exit."""
 
 
 class LabNode(msgspec.Struct, kw_only=True):
-    """A node of a lab."""
+    """State of one node of a lab."""
 
     number: int
-    place: Point
+    place: Point = msgspec.field(name="place")
     url: str
     log: str
     pid: int = 0
@@ -47,24 +48,24 @@ class LabNode(msgspec.Struct, kw_only=True):
 
 
 class LabState(msgspec.Struct, kw_only=True):
-    """What a lab is doing."""
+    """State of a lab, as written to `state.json`."""
 
     pid: int
     plan: LabPlan
     nodes: list[LabNode]
     ready: bool = False
-    trouble: str = ""
-    carried: int = 0
+    trouble: str = msgspec.field(default="", name="trouble")
+    carried: int = msgspec.field(default=0, name="carried")
     lost: int = 0
 
 
 def main(directory: Path) -> int:
-    """Keeps a lab until a signal ends it."""
+    """Runs a lab until a signal stops it; returns the exit status."""
     lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return 1  # there is another keeper
+        return 1  # another supervisor is running
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=LabPlan)
     keeper = Keeper(directory, plan)
     try:
@@ -76,7 +77,7 @@ def main(directory: Path) -> int:
 
 
 class Keeper:
-    """Starts the nodes of a lab, carries for them, and ends them."""
+    """Starts the nodes of a lab, forwards their datagrams, and stops them."""
 
     def __init__(self, directory: Path, plan: LabPlan) -> None:
         self._directory = directory
@@ -106,11 +107,11 @@ class Keeper:
         )
 
     async def run(self) -> None:
-        """From the first node to the last goodbye."""
+        """Runs the lab until a signal, then stops all nodes."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop.set)
-        carrier = await self._open_air()
+        radio = await self._open_air()
         starting = asyncio.create_task(self._start_all())
         try:
             while not self._stop.is_set():
@@ -120,10 +121,10 @@ class Keeper:
         finally:
             starting.cancel()
             await self._end_all()
-            carrier.close()
+            radio.close()
 
     def fail(self, trouble: str) -> None:
-        """Writes down why there is no lab."""
+        """Writes an error into the state of the lab."""
         self._state.trouble = trouble
         self._write()
 
@@ -145,7 +146,7 @@ class Keeper:
         return tunnels
 
     async def _start_all(self) -> None:
-        """Wave by wave, so that each node finds a neighbour that knows the world."""
+        """Starts nodes by hops from the first, so that each finds a neighbour in the world."""
         for wave in waves_of(self._places, self._plan.reach_m):
             for number in wave:
                 self._start(number)
@@ -180,34 +181,34 @@ class Keeper:
         )
 
     def _command(self, number: int) -> list[str]:
-        """What runs a node: the command that a user would type."""
+        """The command line that runs a node, as a user would type it."""
         plan, (x, y) = self._plan, self._places[number]
-        words = [sys.executable, "-m", "thyme.cli", "node", "--world", plan.world]
-        words += ["--data", str(self._directory / f"node-{number + 1:02}")]
+        command = [sys.executable, "-m", "thyme.cli", "node", "--world", plan.world]
+        command += ["--data", str(self._directory / f"node-{number + 1:02}")]
         if number == 0:
-            words += ["--create", "--substrate", plan.substrate]
+            command += ["--create", "--substrate", plan.substrate]
             if plan.substrate == "dcs":
-                words += ["--area", f"{plan.width_m:g}x{plan.height_m:g}"]
-                words += ["--cell", f"{plan.cell_m:g}"]
+                command += ["--area", f"{plan.width_m:g}x{plan.height_m:g}"]
+                command += ["--cell", f"{plan.cell_m:g}"]
         if plan.substrate == "dcs":
-            words += ["--position", f"{x:g},{y:g}"]
+            command += ["--position", f"{x:g},{y:g}"]
         if self._spaces:
             http = f"127.0.0.1:{HTTP_PORT}"
-            return [*words, "--interface", self._spaces[number].address, "--http", http]
+            return [*command, "--interface", self._spaces[number].address, "--http", http]
         host, port = self._voices[number]
-        words += ["--port", str(self._ports[number]), "--interface", host]
-        words += ["--group", f"{host}:{port}"]
-        return [*words, "--http", self._state.nodes[number].url.removeprefix("http://")]
+        command += ["--port", str(self._ports[number]), "--interface", host]
+        command += ["--group", f"{host}:{port}"]
+        return [*command, "--http", self._state.nodes[number].url.removeprefix("http://")]
 
     async def _is_up(self, number: int) -> bool:
-        """Waits until a node answers, and says whether it does."""
+        """Waits until a node accepts connections; returns False if it does not in time."""
         child, node = self._children[number], self._state.nodes[number]
         assert child is not None
-        until = time.monotonic() + START_S_MAX
+        deadline = time.monotonic() + START_S_MAX
         while child.poll() is None:
             if self._answers(number):
                 return True
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 self.fail(f"node {node.number} does not answer after {START_S_MAX:g} s: {node.log}")
                 return False
             await asyncio.sleep(0.1)
@@ -217,16 +218,16 @@ class Keeper:
     def _answers(self, number: int) -> bool:
         if self._spaces:
             with self._spaces[number].inside():
-                caller = socket.socket()
+                probe = socket.socket()
             address = ("127.0.0.1", HTTP_PORT)
         else:
-            caller = socket.socket()
+            probe = socket.socket()
             address = ("127.0.0.1", port_of(self._state.nodes[number].url))
-        with caller:
-            return caller.connect_ex(address) == 0
+        with probe:
+            return probe.connect_ex(address) == 0
 
     def _look_after(self) -> None:
-        """Notes who has ended, and what the air has done."""
+        """Updates the states of the nodes and the radio counters."""
         for child, node in zip(self._children, self._state.nodes, strict=True):
             if child is not None and child.poll() is not None:
                 node.state = "ended"
@@ -234,7 +235,7 @@ class Keeper:
         self._write()
 
     async def _end_all(self) -> None:
-        """Asks every node to leave, carries their goodbyes, and ends those that stay."""
+        """Terminates the nodes, forwards their last messages, and kills those that do not exit."""
         children = [child for child in self._children if child is not None]
         for child in children:
             child.terminate()
@@ -255,26 +256,26 @@ class Keeper:
 
 
 def free_ports(count: int, kind: socket.SocketKind) -> list[int]:
-    """Ports on loopback that nobody uses just now."""
-    taken = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
+    """Loopback ports that are free at the moment."""
+    sockets = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
     try:
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in taken]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
     finally:
-        for one in taken:
-            one.close()
+        for sock in sockets:
+            sock.close()
 
 
 def port_of(url: str) -> int:
-    """The port in a URL."""
+    """The port number in a URL."""
     return int(url.rpartition(":")[2])
 
 
 def last_words(log: Path) -> str:
-    """The last line that a node wrote."""
+    """The last line of a log file."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "its log is empty"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Network namespaces for labs: each node alone with one tunnel device, which ends in the air.
+"""Network namespaces for labs: each node has one TUN device, connected to the virtual radio.
 
-Nothing has a name outside, so nothing is left behind: a namespace goes with its last process, a
-device with whoever holds it. Linux and root are needed.
+Namespaces and devices have no names, so nothing remains after a lab: the kernel removes a namespace
+with its last process and a device with its last file descriptor. Needs Linux and root.
+Entry points: `check_namespaces`, `NetworkNamespace`, `PortForwarder`.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Space:
-    """One namespace, and the tunnel device in it."""
+    """A network namespace with one TUN device."""
 
     def __init__(self, number: int) -> None:
         self.address = f"10.84.{(number + 1) // 250}.{(number + 1) % 250 + 1}"
-        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        outer = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             _call(_libc.unshare, _NEW_NET)
             try:
                 self._space = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
                 self.device = self._furnish()
             finally:
-                _call(_libc.setns, home, _NEW_NET)
+                _call(_libc.setns, outer, _NEW_NET)
         finally:
-            os.close(home)
+            os.close(outer)
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """What is started or opened meanwhile belongs to the namespace."""
-        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        """Enters the namespace: processes and sockets created inside the block belong to it."""
+        outer = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             _call(_libc.setns, self._space, _NEW_NET)
             yield
         finally:
-            _call(_libc.setns, home, _NEW_NET)
-            os.close(home)
+            _call(_libc.setns, outer, _NEW_NET)
+            os.close(outer)
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the file descriptor of the namespace."""
         os.close(self._space)
 
     def _furnish(self) -> int:
@@ -73,22 +74,22 @@ class Space:
 
 
 class Doors:
-    """Lets applications outside reach the HTTP ports of nodes in namespaces."""
+    """Forwards loopback ports to the HTTP ports of nodes in namespaces."""
 
     def __init__(self) -> None:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, space: Space, port: int, inner_port: int) -> None:
-        """From a port on loopback here to one on loopback there."""
+        """Forwards a loopback port to a loopback port inside a namespace."""
 
-        async def on_guest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await _connect(space, inner_port, reader, writer)
 
-        self._servers.append(await asyncio.start_server(on_guest, "127.0.0.1", port))
+        self._servers.append(await asyncio.start_server(on_connection, "127.0.0.1", port))
 
     def close(self) -> None:
-        """Nobody gets in any more."""
+        """Stops accepting connections."""
         for server in self._servers:
             server.close()
 
@@ -121,7 +122,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def check_spaces() -> None:
-    """Says what is missing, where namespaces cannot be had."""
+    """Raises `OptionError` if network namespaces cannot be created, with the reason."""
     if os.name != "posix" or not hasattr(os, "geteuid") or os.geteuid() != 0:
         raise OptionError("network namespaces need root: use sudo, or leave out --namespaces")
     try:
@@ -131,11 +132,11 @@ def check_spaces() -> None:
     except FileNotFoundError as error:
         raise OptionError(f"network namespaces need /dev/net/tun and `ip`: {error}") from error
     except (OSError, subprocess.CalledProcessError) as error:
-        raise OptionError(f"this machine gives us no network namespace: {error}") from error
+        raise OptionError(f"cannot create a network namespace: {error}") from error
 
 
 def die_with_parent() -> None:
-    """For a child, before it becomes another program: ends when its parent does (Linux)."""
+    """Makes a child process end with its parent (Linux); call it in the child before exec."""
     if hasattr(_libc, "prctl"):
         _libc.prctl(_DIES_WITH_PARENT, _TERMINATE)
 

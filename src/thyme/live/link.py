@@ -1,8 +1,9 @@
-"""The link: one hop between this device and those in reach, over datagrams that may be lost.
+"""Link: sends and receives messages over one hop, on datagrams that may be lost.
 
-Messages for one node are repeated until it says that it has them, or given up, as a radio's MAC
-would; messages for everybody go out once. Who is in reach is known from what is heard. Pure: the
-host brings datagrams and instants, and carries out what comes of them.
+Unicast messages are retransmitted until they are acknowledged or fail, as in a radio's MAC layer;
+broadcast messages are sent once. A neighbour is a node from which datagrams arrive. Pure: the host
+passes in datagrams and the time, and drains the link's events and datagrams.
+Entry point: `Link`. Fragments are up to `send_window` and `reassembly`, encryption to `encryption`.
 Clauses: M21, M25, D4, D10.
 """
 
@@ -39,13 +40,13 @@ from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.messages import Message
 
-if TYPE_CHECKING:  # an open world of nodes without keys needs neither
+if TYPE_CHECKING:  # without keys and secrets, the link needs no cryptography at run time
     from thyme.live.identity import Passport
     from thyme.live.seal import Seal
 
 
 class Neighbour:
-    """Somebody in reach."""
+    """State of the link to one node in range."""
 
     def __init__(self, address: Address, life: bytes, config: LinkConfig) -> None:
         self.address = address
@@ -57,7 +58,7 @@ class Neighbour:
 
 
 class Link:
-    """The neighbours of one node in one world, and what goes to and comes from them."""
+    """Exchanges messages between one node and its neighbours in one world."""
 
     def __init__(
         self,
@@ -69,8 +70,9 @@ class Link:
         seal: Seal | None = None,
         passport: Passport | None = None,
     ) -> None:
-        """`life` is drawn anew whenever the node comes up. A closed world has a seal; with a
-        passport, only those are heard who have introduced themselves (B5)."""
+        """`incarnation` is a new random id for each start of the node. A closed world needs a
+        cipher; with an authenticator, only neighbours with a valid identity proof are accepted
+        (B5)."""
         self._node_id = node_id
         self._seal = seal
         self._passport = passport
@@ -86,39 +88,39 @@ class Link:
         self._unsent: dict[Address | None, list[Content]] = {}
         self._hello_us = 0
         self.worlds: dict[str, WorldInfo] = {}
-        """The worlds that were heard of, by identifier."""
+        """Open worlds from received hellos, by world id."""
         self.closed_worlds: dict[str, WorldInfo] = {}
-        """Those of which only the name is told, since they have a secret."""
+        """Closed worlds from received hellos, by world id; only their names are known."""
         self.dropped: Counter[str] = Counter()
-        """Datagrams that came to nothing, by cause."""
+        """Number of dropped datagrams and messages, by reason."""
 
     @property
     def neighbours(self) -> list[NodeId]:
-        """Who is in reach, in order of acquaintance."""
+        """The nodes in range, oldest neighbour first."""
         return list(self._neighbours)
 
     @property
     def hint(self) -> str | None:
-        """What the user should know, if nobody can be understood (B5)."""
+        """Advice for the user if no datagram of this world can be decrypted (B5)."""
         return None if self._seal is None else self._seal.hint
 
     def acquaintances(self) -> list[tuple[NodeId, Address, int]]:
-        """Who is in reach, where, and when it was last heard."""
+        """Node id, address and last receive time of each neighbour."""
         known = self._neighbours.items()
         return [(name, neighbour.address, neighbour.heard_us) for name, neighbour in known]
 
     @property
     def busy(self) -> bool:
-        """Whether something is on its way to a neighbour."""
+        """Whether a message to a neighbour is not acknowledged yet."""
         return any(neighbour.outgoing.busy for neighbour in self._neighbours.values())
 
     def take(self) -> list[Effect]:
-        """What came, and what did not reach a neighbour, in order."""
+        """Returns and clears the received and undelivered messages, in order."""
         effects, self._effects = self._effects, []
         return effects
 
     def transmits(self) -> list[Transmit]:
-        """What is to be sent; the later this is asked, the more travels as one."""
+        """Returns and clears the datagrams to send; contents queued together share datagrams."""
         ready, self._ready = self._ready, []
         unsent, self._unsent = self._unsent, {}
         for to, contents in unsent.items():
@@ -126,7 +128,7 @@ class Link:
         return ready
 
     def send(self, to: NodeId, message: Message, now_us: int) -> None:
-        """Sends a message to a neighbour."""
+        """Queues a message for a neighbour."""
         neighbour = self._neighbours.get(to)
         if neighbour is None or not neighbour.outgoing.put(wire.encode(message), message):
             self._effects.append(GaveUp(to, message))
@@ -134,7 +136,7 @@ class Link:
             self._pump(to, neighbour, now_us)
 
     def broadcast(self, message: Message, now_us: int) -> None:
-        """Sends a message to everybody in reach: once, or if it is long, surely to those known."""
+        """Queues a message for all nodes in range; a long one goes to each neighbour by unicast."""
         body = wire.encode(message)
         if len(body) <= BODY_BYTES_MAX:
             self._transmit(None, Cast(body))
@@ -146,7 +148,7 @@ class Link:
                 self.dropped["no room"] += 1
 
     def hear(self, datagram: bytes, address: Address, now_us: int) -> None:
-        """A datagram came."""
+        """Processes a received datagram."""
         config = self._config
         if not self._within(self._budgets, config.rate, address, len(datagram), now_us):
             self.dropped["too much"] += 1
@@ -157,7 +159,7 @@ class Link:
             self.dropped[error.reason] += 1
 
     def tick(self, now_us: int) -> None:
-        """Time has passed: says hello, sends again, forgets who is gone."""
+        """Sends the periodic hello, retransmits, and removes silent neighbours."""
         if now_us >= self._hello_us:
             self._hello_us = now_us + self._config.hello_every_us
             self._greet(None)
@@ -166,16 +168,16 @@ class Link:
             self._pump(node_id, neighbour, now_us)
 
     def next_us(self) -> int:
-        """When `tick` has something to do unless something comes before."""
+        """The time at which `tick` must be called next."""
         waits = [neighbour.outgoing.next_us() for neighbour in self._neighbours.values()]
         return min([self._hello_us, *(at_us for at_us in waits if at_us is not None)])
 
     def _read(self, datagram: bytes, address: Address, now_us: int) -> None:
-        """Opens a datagram, if it is sealed, and takes it in."""
+        """Decrypts a datagram, if it is encrypted, and dispatches it."""
         if not datagram.startswith(SEALED_MAGIC):
             self._take_in(decode(datagram), address, now_us, sealed=False)
         elif self._seal is None:
-            raise DecodeError("another world", "a closed one")
+            raise DecodeError("another world", "encrypted datagram of a closed world")
         else:
             opened = self._seal.open(datagram)
             if opened.reply is not None:
@@ -187,7 +189,7 @@ class Link:
         sender, content = envelope.sender, envelope.content
         if sender == self._node_id:
             if envelope.life != self._life:
-                raise DecodeError("our name", "somebody else has it")
+                raise DecodeError("our name", "another node uses our node id")
             return
         ours = envelope.world_tag == self._tag
         if isinstance(content, Hello) and (content.closed or not ours):
@@ -195,9 +197,9 @@ class Link:
             if content.closed:
                 return
         if not ours:
-            raise DecodeError("another world", "not ours")
+            raise DecodeError("another world", "world digest differs")
         if sealed != (self._seal is not None):
-            raise DecodeError("not sealed", "in a closed world everything is")
+            raise DecodeError("not sealed", "a closed world accepts only encrypted datagrams")
         neighbour = self._neighbours.get(sender)
         if neighbour is None or neighbour.life != envelope.life:
             neighbour = self._meet(envelope, neighbour, address, now_us)
@@ -208,7 +210,7 @@ class Link:
             return
         for item in content.items:
             if not self._within(self._budgets, self._config.rate, address, 0, now_us):
-                raise DecodeError("too much", "in one datagram")
+                raise DecodeError("too much", "rate limit exceeded within a bundle")
             self._hear(sender, neighbour, item, now_us)
 
     def _hear(
@@ -250,7 +252,7 @@ class Link:
         if isinstance(content, Got) and unsent:
             earlier = unsent[-1]
             if isinstance(earlier, Got) and earlier.number == content.number:
-                unsent.pop()  # the later one says all that it says
+                unsent.pop()  # the later ack covers the earlier one
         unsent.append(content)
 
     def _datagram(self, content: Content) -> bytes:
@@ -258,8 +260,8 @@ class Link:
         return datagram if self._seal is None else self._seal.close(datagram)
 
     def _greet(self, to: Address | None) -> None:
-        """Says that we are here; of a closed world, others learn the name. That comes first: who
-        knows the secret can then read the rest."""
+        """Queues a hello. A broadcast hello of a closed world is preceded by an unencrypted one
+        with the world's name, so that a node with the secret can decrypt the second."""
         if self._seal is not None and to is None:
             notice = Hello(WorldInfo(self._world.name, self._world.wid), closed=True)
             datagram = encode(self._tag, bytes(LIFE_BYTES), NOBODY, notice)
@@ -270,14 +272,14 @@ class Link:
     def _meet(
         self, envelope: Envelope, known: Neighbour | None, address: Address, now_us: int
     ) -> Neighbour:
-        """Somebody new, or in a new life; it is greeted, so that it need not wait to know us."""
+        """Adds a new node, or a new incarnation of one, and sends it a hello at once."""
         sender, born_us = envelope.sender, 0
         if self._passport is not None:
             born_us = self._look_at(envelope, known, address, now_us)
         if known is not None:
             self._part_from(sender, known)
         elif len(self._neighbours) >= self._config.neighbours_max:
-            raise DecodeError("too many neighbours", f"{len(self._neighbours)} are enough")
+            raise DecodeError("too many neighbours", f"{len(self._neighbours)} is the maximum")
         neighbour = self._neighbours[sender] = Neighbour(address, envelope.life, self._config)
         neighbour.born_us = born_us
         self._greet(address)
@@ -286,21 +288,21 @@ class Link:
     def _look_at(
         self, envelope: Envelope, known: Neighbour | None, address: Address, now_us: int
     ) -> int:
-        """Makes sure that somebody is who it says, and returns when its life began."""
+        """Verifies the identity proof of a sender; returns the start time of its incarnation."""
         assert self._passport is not None
         introduction = _introduction(envelope.content)
         if introduction is None:
-            raise DecodeError("not introduced", "says who it is with its next greeting")
+            raise DecodeError("not introduced", "no identity proof yet; the next hello has one")
         if known is not None and introduction.born_us <= known.born_us:
-            raise DecodeError("old life", "it has begun another since")
+            raise DecodeError("old life", "a later incarnation is known")
         if not self._within(self._introductions, self._config.introductions, address, 0, now_us):
-            raise DecodeError("too much", "introductions")
+            raise DecodeError("too much", "rate limit of identity proofs exceeded")
         if not self._passport.believes(envelope.sender, envelope.life, introduction):
-            raise DecodeError("forged", "not its key, or not its signature")
+            raise DecodeError("forged", "wrong key or invalid signature")
         return introduction.born_us
 
     def _part_from(self, node_id: NodeId, neighbour: Neighbour) -> None:
-        """A neighbour is gone, or came back as another: what was for it did not arrive."""
+        """Removes a neighbour that is gone or has restarted; its pending messages fail."""
         del self._neighbours[node_id]
         neighbour.outgoing.give_up()
         for token in neighbour.outgoing.failures():

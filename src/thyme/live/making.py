@@ -1,7 +1,8 @@
-"""Making: the node that a world needs, with settings for real networks.
+"""Node factory: makes the protocol node for a world, with settings for real networks.
 
-Links repeat what is lost, clocks differ a little, and messages are cheap compared with those of a
-simulated crowd: so every substrate runs with its robust profile.
+Links retransmit, clocks differ slightly, and messages cost less than in a large simulated network:
+so every substrate runs with its robust profile.
+Entry point: `make_node`. Finding the world and opening the sockets is up to `open_node`.
 Clauses: M12, M21, E5, D1, B5.
 """
 
@@ -37,9 +38,9 @@ from thyme.substrates.quotas import Quota
 from thyme.substrates.subscriber import SubscriberConfig
 
 SKEW_US = 5 * SECOND_US
-"""How far the clocks of devices may differ."""
+"""Maximum difference between the clocks of two devices."""
 QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
-"""What a node keeps for each of the others, unless it is told otherwise (B5)."""
+"""Default storage quota for each other node (B5)."""
 _BROKER = BrokerConfig(skew_us=SKEW_US, quota=QUOTA)
 _SUBSCRIBER = SubscriberConfig(skew_us=SKEW_US)
 DSDV = DsdvConfig(
@@ -53,8 +54,8 @@ DSDV = DsdvConfig(
     waiting_apart_us_max=1_000,
     lives_apart_us=1_000,
 )
-"""Devices come and go under their users' eyes: routes are told more often than in ns-3, and what
-waits for one leaves as soon as there is one."""
+"""Routes are advertised more often than in ns-3, so that users see joins and leaves quickly;
+waiting packets are sent as soon as a route exists."""
 
 
 def make_node(
@@ -67,8 +68,8 @@ def make_node(
     notary: Notary | None = None,
     quota: Quota = QUOTA,
 ) -> Node:
-    """The node of a device in a world; raises `WorldError` for a world it cannot be in. Without a
-    notary it believes everybody."""
+    """Makes the node for a world; raises `WorldError` if the world is not usable. Without a signer,
+    the node neither signs nor verifies records."""
     check_world(world)
     warden = None if notary is None else Warden(node_id, notary, places=world.substrate == "dcs")
     broker = replace(_BROKER, quota=quota)
@@ -95,37 +96,37 @@ def make_node(
 
 
 def check_world(world: WorldInfo) -> None:
-    """Refuses a world that no node can be in."""
+    """Raises `WorldError` if no live node can join this world."""
     if world.substrate not in LIVE_SUBSTRATES:
         known = ", ".join(LIVE_SUBSTRATES)
-        raise WorldError(f"a live world is one of {known}, not {shown(world.substrate)}")
+        raise WorldError(f"a live substrate is one of {known}, not {shown(world.substrate)}")
     if world.substrate == "es" and world.server is None:
-        raise WorldError("a world of ES has a server")
+        raise WorldError("an ES world needs a server")
     if world.substrate == "dcs":
         grid_of(world)
 
 
 def grid_of(world: WorldInfo) -> Grid:
-    """The cells of a world; the radio is taken to reach as far as they need (D2)."""
+    """The cell grid of a world; the radio range is assumed to be what the cells need (D2)."""
     if world.area is None or world.cell_m is None:
-        raise WorldError("a world of DCS has an area and a cell size: --area 400x200 --cell 40")
+        raise WorldError("a DCS world needs an area and a cell size: --area 400x200 --cell 40")
     range_m = math.sqrt(8) * world.cell_m
     try:
         return Grid.covering(world.area.width_m, world.area.height_m, world.cell_m, range_m)
     except ValueError as error:
         raise WorldError(
-            f"an area of {world.area.width_m}x{world.area.height_m}: {error}"
+            f"unusable area {world.area.width_m}x{world.area.height_m}: {error}"
         ) from error
 
 
 def middle_of(world: WorldInfo) -> Point:
-    """Where a node is that does not know."""
+    """Centre of the area: the position of a node that was given none."""
     assert world.area is not None
     return world.area.width_m / 2, world.area.height_m / 2
 
 
 def es_config(world: WorldInfo) -> EsConfig:
-    """The settings of a node of ES."""
+    """Settings of an ES node."""
     return replace(
         ES_ROBUST,
         broker=_BROKER,
@@ -136,7 +137,7 @@ def es_config(world: WorldInfo) -> EsConfig:
 
 
 def ls_config(world: WorldInfo) -> LsConfig:
-    """The settings of a node of LS."""
+    """Settings of an LS node."""
     return replace(
         LS_ROBUST,
         collecting=CollectingConfig(merge_us=SECOND_US // 2, search_us=SECOND_US),
@@ -147,7 +148,7 @@ def ls_config(world: WorldInfo) -> LsConfig:
 
 
 def dcs_config(world: WorldInfo) -> DcsConfig:
-    """The settings of a node of DCS."""
+    """Settings of a DCS node."""
     return replace(
         DCS_ROBUST,
         broker=replace(_BROKER, metadata_only=True),

@@ -1,8 +1,9 @@
-"""The notary of a live node: signs its records with its key, and looks at those of others.
+"""Record signer: signs the records of a node with its Ed25519 key and verifies those of others.
 
-To look at a signature costs about a hundred times what it costs to find that it was looked at
-before: what was found to be genuine is remembered. Records that come together share a signature,
-over the top of a tree of digests; each has the way from itself to the top with it.
+Verifying a signature costs about a hundred times as much as a cache lookup, so valid signatures are
+cached. Records signed in one call share a signature over the root of a Merkle tree; the proof of
+each record is the public key, this signature, and the Merkle path from the record to the root.
+Entry point: `Ed25519RecordSigner`. `thyme.protocol.message_auth` decides which records to verify.
 Clauses: B5.
 """
 
@@ -18,11 +19,11 @@ from thyme.model.records import Record, author_of, text_of
 REMEMBERED_MAX = 20_000
 _STEP_BYTES = 33
 TOGETHER_MAX = 2 ** (WAY_BYTES_MAX // _STEP_BYTES)
-"""How many records share a signature at most."""
+"""Maximum number of records that share one signature."""
 
 
 class KeyNotary:
-    """The records of one world, seen from one node; a `Notary`."""
+    """Signs and verifies the records of one world for one node (a `RecordSigner`)."""
 
     def __init__(self, identity: Identity, wid: str, remembered_max: int = REMEMBERED_MAX) -> None:
         self._identity = identity
@@ -31,37 +32,37 @@ class KeyNotary:
         self._genuine: dict[bytes, None] = {}
 
     def sign(self, record: Record) -> bytes:
-        """The proof that this node is the author of a record."""
+        """Makes the proof that this node is the author of a record."""
         [proof] = self.sign_all([record])
         return proof
 
     def sign_all(self, records: Sequence[Record]) -> list[bytes]:
-        """The proof for each of several records, for little more than that for one."""
+        """Makes one proof per record; a batch costs little more than a single record."""
         proofs: list[bytes] = []
         for start in range(0, len(records), TOGETHER_MAX):
-            some = records[start : start + TOGETHER_MAX]
-            for record in some:
+            batch = records[start : start + TOGETHER_MAX]
+            for record in batch:
                 if author_of(record) != self._identity.node_id:
-                    raise ValueError(f"only {author_of(record).hex()} can sign this")
-            leaves = [text_of(record, self._wid) for record in some]
-            top, ways = _tree([_leaf(text) for text in leaves])
-            proof = self._identity.sign(_top(top))
-            self._remember(proof + top)
-            proofs += [proof + way for way in ways]
+                    raise ValueError(f"only {author_of(record).hex()} can sign this record")
+            texts = [text_of(record, self._wid) for record in batch]
+            root, paths = _tree([_leaf(text) for text in texts])
+            proof = self._identity.sign(_top(root))
+            self._remember(proof + root)
+            proofs += [proof + path for path in paths]
         return proofs
 
     def is_genuine(self, record: Record, proof: bytes) -> bool:
-        """Whether a record is from the one it says it is from."""
+        """Whether the author named in a record signed it."""
         if not PROOF_BYTES <= len(proof) <= PROOF_BYTES + WAY_BYTES_MAX:
             return False
-        proof, way = proof[:PROOF_BYTES], proof[PROOF_BYTES:]
-        top = _follow(_leaf(text_of(record, self._wid)), way)
-        if top is None:
+        proof, path = proof[:PROOF_BYTES], proof[PROOF_BYTES:]
+        root = _follow(_leaf(text_of(record, self._wid)), path)
+        if root is None:
             return False
-        name = proof + top
-        if not is_by(author_of(record), proof, None if name in self._genuine else _top(top)):
+        cached = proof + root
+        if not is_by(author_of(record), proof, None if cached in self._genuine else _top(root)):
             return False
-        self._remember(name)
+        self._remember(cached)
         return True
 
     def _remember(self, name: bytes) -> None:
@@ -79,31 +80,31 @@ def _join(left: bytes, right: bytes) -> bytes:
 
 
 def _top(top: bytes) -> bytes:
-    """What is signed."""
+    """The bytes that are signed for a Merkle root."""
     return b"thyme records 2" + top
 
 
 def _tree(level: list[bytes]) -> tuple[bytes, list[bytes]]:
-    """The top of a tree over some digests, and the way there from each of them: for each step a
-    byte, 0 if what is joined stands to the left and 1 to the right, and its digest."""
-    ways = [b""] * len(level)
-    under = [[at] for at in range(len(level))]
+    """Builds a Merkle tree over leaf digests; returns its root and the path of each leaf. A path
+    step is one byte (0: the sibling is on the left, 1: on the right) and the sibling's digest."""
+    paths = [b""] * len(level)
+    leaves = [[at] for at in range(len(level))]
     while len(level) > 1:
         for at in range(0, len(level) - 1, 2):
-            for leaf in under[at]:
-                ways[leaf] += b"\x01" + level[at + 1]
-            for leaf in under[at + 1]:
-                ways[leaf] += b"\x00" + level[at]
+            for leaf in leaves[at]:
+                paths[leaf] += b"\x01" + level[at + 1]
+            for leaf in leaves[at + 1]:
+                paths[leaf] += b"\x00" + level[at]
         pairs = range(0, len(level) - 1, 2)
-        # One that is left over goes up as it is.
+        # The last digest of an odd level moves up unchanged.
         last = slice(len(level) - len(level) % 2, None)
-        under = [under[at] + under[at + 1] for at in pairs] + under[last]
+        leaves = [leaves[at] + leaves[at + 1] for at in pairs] + leaves[last]
         level = [_join(level[at], level[at + 1]) for at in pairs] + level[last]
-    return level[0], ways
+    return level[0], paths
 
 
 def _follow(digest: bytes, way: bytes) -> bytes | None:
-    """Where a way leads. There is one way of writing it, so that nobody makes two of a proof."""
+    """The root that a path leads to; None if malformed. Each path has exactly one encoding."""
     if len(way) % _STEP_BYTES:
         return None
     for start in range(0, len(way), _STEP_BYTES):

@@ -1,10 +1,10 @@
-"""Outgoing: messages on their way to one neighbour, in parts, until it has them.
+"""Send window: congestion-controlled, reliable sending of fragmented messages to one neighbour.
 
-As many parts are under way as the neighbour and the link take: the number grows while parts come
-through and halves when one is lost. While round trips stay short nothing is queueing: what is lost
-then was lost by chance, as on a radio, and the number does not fall below the one that is begun
-with. A part of which no word comes is sent again; a message that has a part sent too often is given
-up.
+The window limits the number of fragments in flight. It grows with each acknowledged fragment and
+halves after a loss. Without queueing delay a loss is taken for a radio error, and the window stays
+at or above its initial size. A fragment without an ack is retransmitted; a message fails once one
+of its fragments was sent too often.
+Entry points: `SendWindow.enqueue`, `due_fragments`, `on_ack`. The receiving side is `reassembly`.
 Clauses: M25, D10.
 """
 
@@ -17,7 +17,7 @@ from thyme.live.terms import Pace
 
 
 class _Letter:
-    """A message being sent."""
+    """A message that is not acknowledged yet."""
 
     __slots__ = ("below", "body", "count", "flights", "left", "next", "number", "token")
 
@@ -27,22 +27,22 @@ class _Letter:
         self.token = token
         self.count = max(1, -(-len(body) // BODY_BYTES_MAX))
         self.next = 0
-        """The part to be sent next for the first time."""
+        """Index of the next fragment that was never sent."""
         self.left = self.count
-        """How many parts have not come yet."""
+        """Number of fragments that are not acknowledged."""
         self.below = 0
-        """All parts below this one have come."""
+        """All fragments below this index are acknowledged."""
         self.flights: dict[int, _Flight] = {}
-        """The parts that were sent and have not come, by index."""
+        """Fragments that were sent and are not acknowledged, by index."""
 
     def part(self, index: int) -> Part:
         start = index * BODY_BYTES_MAX
         return Part(self.number, index, self.count, self.body[start : start + BODY_BYTES_MAX])
 
     def came(self, got: Got) -> list[_Flight]:
-        """Takes out the parts that have come, as the neighbour says."""
+        """Removes and returns the fragments that an ack acknowledges."""
         below = max(self.below, min(got.below, self.count))
-        more = [got.below + place for place in range(MORE_BITS) if got.more >> place & 1]
+        more = [got.below + offset for offset in range(MORE_BITS) if got.more >> offset & 1]
         indexes = [*range(self.below, below), *more]
         self.below = below
         found = [self.flights.pop(index) for index in indexes if index in self.flights]
@@ -51,7 +51,7 @@ class _Letter:
 
 
 class _Flight:
-    """A part under way."""
+    """A fragment that was sent and is not acknowledged."""
 
     __slots__ = ("index", "letter", "order", "sent_us", "tries")
 
@@ -60,12 +60,12 @@ class _Flight:
         self.index = index
         self.tries = 0
         self.order = 0
-        """How many parts were sent before, of any message; tells one try from the next."""
+        """Serial number of the latest transmission, over all messages."""
         self.sent_us = 0
 
 
 class Outgoing:
-    """What one neighbour is to get."""
+    """Sends messages to one neighbour."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -74,11 +74,11 @@ class Outgoing:
         self._letters: dict[int, _Letter] = {}
         self._unsent: deque[_Letter] = deque()
         self._under_way: dict[int, _Flight] = {}
-        """By order, so the one sent longest ago is first."""
+        """Fragments in flight by send order, so the oldest transmission is first."""
         self._lost: deque[_Flight] = deque()
         self._window = float(pace.window_first)
         self._steep = True
-        """Whether the window doubles with each round trip: until the first loss."""
+        """Whether the window doubles with each round trip; ends with the first loss."""
         self._calm_until_us = 0
         self._trip_us: float | None = None
         self._trip_us_least = pace.wait_max_us
@@ -88,11 +88,11 @@ class Outgoing:
 
     @property
     def busy(self) -> bool:
-        """Whether something has not come yet."""
+        """Whether a message is not acknowledged yet."""
         return bool(self._letters)
 
     def put(self, body: bytes, token: object) -> bool:
-        """Takes a message to send, unless too many wait already."""
+        """Queues a message; returns False if too many are pending."""
         if len(self._letters) >= self._pace.waiting_max:
             return False
         letter = _Letter(self._next_number, body, token)
@@ -102,7 +102,7 @@ class Outgoing:
         return True
 
     def due(self, now_us: int) -> list[Part]:
-        """The parts to send now: lost ones first."""
+        """The fragments to send now: lost ones first."""
         self._miss(now_us)
         parts: list[Part] = []
         while self._lost and len(self._under_way) < self._window:
@@ -119,19 +119,19 @@ class Outgoing:
         return parts
 
     def next_us(self) -> int | None:
-        """When `due` has something to do unless word comes before."""
+        """The next retransmission timeout; None if no fragment is in flight."""
         if not self._under_way:
             return None
         return next(iter(self._under_way.values())).sent_us + self._wait_us
 
     def on_got(self, got: Got, now_us: int) -> None:
-        """The neighbour says what it has of a message."""
+        """Processes an ack from the neighbour."""
         letter = self._letters.get(got.number)
         if letter is None:
             return
-        came = letter.came(got)
+        acked = letter.came(got)
         latest = -1
-        for flight in came:
+        for flight in acked:
             if self._under_way.pop(flight.order, None) is not None:
                 latest = max(latest, flight.order)
             self._on_came(flight, now_us)
@@ -140,12 +140,12 @@ class Outgoing:
         self._skip(latest, now_us)
 
     def failures(self) -> list[object]:
-        """What was given up since this was last asked."""
+        """Returns and clears the tokens of the messages that failed."""
         failed, self._failed = self._failed, []
         return failed
 
     def give_up(self) -> None:
-        """The neighbour is gone: whatever was for it has failed."""
+        """Fails all pending messages, since the neighbour is gone."""
         for letter in list(self._letters.values()):
             self._give_up(letter)
 
@@ -158,18 +158,18 @@ class Outgoing:
         return flight.letter.part(flight.index)
 
     def _miss(self, now_us: int) -> None:
-        """Finds the parts of which word should have come."""
-        missed = []
+        """Marks fragments as lost whose retransmission timeout has passed."""
+        timed_out = []
         for flight in self._under_way.values():
             if flight.sent_us + self._wait_us > now_us:
                 break
-            missed.append(flight)
-        if missed:
-            self._lose(missed, now_us)
+            timed_out.append(flight)
+        if timed_out:
+            self._lose(timed_out, now_us)
             self._wait_us = min(2 * self._wait_us, self._pace.wait_max_us)
 
     def _skip(self, order: int, now_us: int) -> None:
-        """Parts sent well before one that came are lost."""
+        """Marks fragments as lost that were sent well before an acknowledged one."""
         skipped = []
         for flight in self._under_way.values():
             if flight.order + self._pace.skipped_max >= order:
@@ -181,7 +181,7 @@ class Outgoing:
     def _lose(self, flights: list[_Flight], now_us: int) -> None:
         for flight in flights:
             if self._under_way.pop(flight.order, None) is None:
-                continue  # given up with another part of its message
+                continue  # its message failed because of another fragment
             if flight.tries >= self._pace.tries_max:
                 self._give_up(flight.letter)
             else:
@@ -198,12 +198,12 @@ class Outgoing:
         self._failed.append(letter.token)
 
     def _on_came(self, flight: _Flight, now_us: int) -> None:
-        """Learns from a part that came: the window may grow, and how long a round trip takes."""
+        """Grows the window and updates the round-trip time after a fragment was acknowledged."""
         pace = self._pace
         self._window += 1.0 if self._steep else 1.0 / self._window
         self._window = min(self._window, pace.window_max)
         if flight.tries > 1:
-            return  # which of the tries it was, nobody can tell
+            return  # the ack may belong to an earlier transmission (Karn's algorithm)
         trip_us = now_us - flight.sent_us
         self._trip_us_least = min(self._trip_us_least, trip_us)
         if self._trip_us is None:
@@ -215,14 +215,14 @@ class Outgoing:
         self._wait_us = max(pace.wait_min_us, min(wait_us, pace.wait_max_us))
 
     def _narrow(self, now_us: int) -> None:
-        """Once for each round trip, however many are lost in it."""
+        """Halves the window, at most once per round trip."""
         if now_us >= self._calm_until_us:
             self._steep = False
-            least = self._pace.window_min if self._crowded() else self._pace.window_first
-            self._window = max(least, self._window / 2)
+            smallest = self._pace.window_min if self._crowded() else self._pace.window_first
+            self._window = max(smallest, self._window / 2)
             self._calm_until_us = now_us + round(self._trip_us or self._wait_us)
 
     def _crowded(self) -> bool:
-        """Whether what is under way waits in queues; so it seems until a round trip was seen."""
+        """Whether fragments wait in queues on the path; assumed until a round trip was measured."""
         trip_us = self._trip_us
         return trip_us is None or trip_us > self._trip_us_least + self._pace.queueing_us

@@ -1,10 +1,11 @@
-"""Seals: the datagrams of a closed world, which only those who know its secret can read or write.
+"""Encryption: encrypts, authenticates and replay-protects the datagrams of a closed world.
 
-Every node draws a stream for each of its lives and numbers what it seals, so that no key ever sees
-a nonce twice. What was heard before is not heard again: within a stream a window of numbers says
-so, and a stream is heard only once its sender has answered a token of ours, so that a recording
-from before our life comes to nothing. Who has no secret sees the world's tag, sizes and times.
-Pure: bytes in, bytes out. docs/decisions/0014-trust.md has the reasons.
+Every incarnation of a node draws a random stream id, from which its key is derived, and counts its
+datagrams, so that no key is used with the same nonce twice. Replayed datagrams are rejected: within
+a stream by a window of counters; and a stream is accepted only after its sender has answered a
+challenge of this node, which a recording from before this incarnation cannot do. Without the
+secret, an observer sees the world's digest, the stream ids, and the sizes and times of datagrams.
+Pure: bytes in, bytes out. Entry point: `DatagramCipher`. Reasons: docs/decisions/0014-trust.md.
 Clauses: B5.
 """
 
@@ -33,7 +34,7 @@ NUMBER_BYTES = 8
 TOKEN_BYTES = 16
 KEY_BYTES = 32
 WINDOW = 4_096
-"""How far behind the highest number of its stream a datagram may come."""
+"""How far behind the highest counter of its stream a datagram is still accepted."""
 STREAMS_MAX = 4_096
 REFUSED_MIN = 3
 _PAPERS_BYTES = len(SEALED_MAGIC) + WORLD_TAG_BYTES
@@ -44,26 +45,26 @@ _DATAGRAM, _HAIL = b"\x00", b"\x01"
 
 
 def check_secret(secret: str) -> None:
-    """Raises an error that says why a secret is none."""
+    """Raises `OptionError` if a secret is too short."""
     if len(secret) < SECRET_LETTERS_MIN:
-        raise OptionError(f"a world's secret has at least {SECRET_LETTERS_MIN} letters")
+        raise OptionError(f"a world's secret needs at least {SECRET_LETTERS_MIN} characters")
 
 
 def world_key(secret: str, world: WorldInfo) -> bytes:
-    """The key of a world, from its secret; takes a moment, so that guessing takes long."""
+    """Derives the key of a world from its secret; slow on purpose, against guessing."""
     salt = b"thyme world " + world.wid.encode()
     return scrypt(secret.encode(), salt=salt, n=2**14, r=8, p=1, dklen=KEY_BYTES)
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """What came of a sealed datagram: what can be believed now, and what is to be sent back."""
+    """Result of decrypting a datagram: the accepted plaintexts and the reply to send, if any."""
 
     datagrams: tuple[bytes, ...] = ()
     reply: bytes | None = None
 
 
 class Window:
-    """The numbers of a stream that have come."""
+    """The counters received in one stream."""
 
     __slots__ = ("_bits", "_highest")
 
@@ -72,7 +73,7 @@ class Window:
         self._bits = 0
 
     def takes(self, number: int) -> bool:
-        """Whether this number is new; if so, it is no more."""
+        """Records a counter; returns False if it is a repetition or too old."""
         ahead = number - self._highest
         if ahead > 0:
             kept = self._bits << ahead if ahead < WINDOW else 0
@@ -86,7 +87,7 @@ class Window:
 
 
 class _Stream:
-    """A neighbour's stream."""
+    """The stream of one incarnation of a neighbour."""
 
     __slots__ = ("held", "key", "proven", "window")
 
@@ -94,28 +95,28 @@ class _Stream:
         self.key = key
         self.window = Window()
         self.proven = False
-        """Whether its sender lives now."""
+        """Whether the sender has answered a challenge of this node."""
         self.held: bytes | None = None
-        """The last datagram that came before that was known."""
+        """The last datagram received before the challenge was answered."""
 
 
 class _Hail(msgspec.Struct, frozen=True, array_like=True):
-    """Asks whoever it goes to for proof that it lives now, or is that proof, or both."""
+    """A challenge to the receiver, the response to its challenge, or both."""
 
     wanted: bytes = b""
-    """The sender's token, which the answer is to name."""
+    """Random bytes that the receiver must send back; empty if none are needed."""
     proof: bytes = b""
-    """The token of the one it goes to."""
+    """The challenge received from the receiver; empty if this is no response."""
 
 
 _hails = msgspec.msgpack.Decoder(_Hail)
 
 
 class Seal:
-    """Seals what one node sends in one life, and opens what it hears."""
+    """Encrypts the datagrams of one incarnation of a node and decrypts those it receives."""
 
     def __init__(self, key: bytes, world: WorldInfo, draw: Callable[[int], bytes]) -> None:
-        """`key` is that of `world_key`; `draw` gives so many random bytes, hard to guess."""
+        """`key` comes from `derive_world_key`; `random_bytes` is a cryptographic random source."""
         self._key = key
         self._papers = SEALED_MAGIC + tag_of(world)
         self._draw = draw
@@ -124,42 +125,42 @@ class Seal:
         self._token = draw(TOKEN_BYTES)
         self._number = 0
         self._streams: dict[bytes, _Stream] = {}
-        """In order of when they were last heard."""
+        """Streams by stream id, the most recently received last."""
         self.opened = 0
         self.refused = 0
-        """Datagrams of this world that were sealed with another secret, or changed on the way."""
+        """Number of datagrams of this world with another secret, or modified on the way."""
 
     def close(self, datagram: bytes) -> bytes:
-        """The sealed form of a datagram."""
+        """Encrypts a datagram."""
         return self._close(_DATAGRAM + datagram)
 
     def open(self, sealed: bytes) -> Opened:
-        """What a sealed datagram brings; raises nothing but `DecodeError`."""
+        """Decrypts a datagram; raises only `DecodeError`."""
         if len(sealed) > DATAGRAM_BYTES_MAX:
             raise DecodeError("oversized", f"{len(sealed)} bytes")
         if not sealed.startswith(self._papers):
-            raise DecodeError("another world", "sealed, and not of this world")
+            raise DecodeError("another world", "encrypted for another world")
         if len(sealed) <= _HEAD_BYTES + TAG_BYTES:
-            raise DecodeError("malformed", "cut off")
+            raise DecodeError("malformed", "truncated")
         name = sealed[_PAPERS_BYTES : _PAPERS_BYTES + STREAM_BYTES]
         if name == self._stream:
-            return Opened()  # our own voice
+            return Opened()  # our own datagram, looped back
         stream = self._streams.get(name) or _Stream(self._key_of(name))
         text = self._text(sealed, stream)
         self._keep(name, stream)
         if not stream.window.takes(int.from_bytes(sealed[_NUMBER])):
-            raise DecodeError("replayed", "heard before, or too late to tell")
+            raise DecodeError("replayed", "received before, or too old to tell")
         if text.startswith(_HAIL):
             return self._on_hail(stream, text[1:])
         return self._on_datagram(stream, text[1:])
 
     @property
     def hint(self) -> str | None:
-        """What the user should know, if nobody can be understood."""
+        """Advice for the user if no datagram of this world can be decrypted."""
         if self.opened or self.refused < REFUSED_MIN:
             return None
         return (
-            "devices of this world are in reach, and none of them can be read: "
+            "devices of this world are in range, but none of their datagrams can be decrypted: "
             "is the secret the right one?"
         )
 
@@ -190,32 +191,32 @@ class Seal:
     def _close(self, text: bytes) -> bytes:
         number = self._number.to_bytes(NUMBER_BYTES)
         self._number += 1
-        head = self._papers + self._stream + number
-        return head + crypto_aead_chacha20poly1305_ietf_encrypt(
-            text, head, _nonce(number), self._stream_key
+        header = self._papers + self._stream + number
+        return header + crypto_aead_chacha20poly1305_ietf_encrypt(
+            text, header, _nonce(number), self._stream_key
         )
 
     def _text(self, sealed: bytes, stream: _Stream) -> bytes:
-        head = sealed[:_HEAD_BYTES]
+        header = sealed[:_HEAD_BYTES]
         try:
             text = crypto_aead_chacha20poly1305_ietf_decrypt(
-                sealed[_HEAD_BYTES:], head, _nonce(sealed[_NUMBER]), stream.key
+                sealed[_HEAD_BYTES:], header, _nonce(sealed[_NUMBER]), stream.key
             )
         except CryptoError:
             self.refused += 1
-            raise DecodeError("wrong secret", "sealed with another secret, or changed") from None
+            raise DecodeError("wrong secret", "another secret, or modified on the way") from None
         self.opened += 1
         return text
 
     def _keep(self, name: bytes, stream: _Stream) -> None:
-        """Moves a stream to the end; where there are too many, the one longest silent goes."""
+        """Moves a stream to the end; if there are too many, removes the one silent for longest."""
         self._streams.pop(name, None)
         self._streams[name] = stream
         if len(self._streams) > STREAMS_MAX:
-            unproven = (other for other, it in self._streams.items() if not it.proven)
+            unproven = (other for other, known in self._streams.items() if not known.proven)
             oldest = next(unproven, name)
             if oldest == name:
-                # Its window is lost: what proved it once must not prove it again.
+                # Its replay window is lost: the old response must not be accepted again.
                 oldest = next(iter(self._streams))
                 self._token = self._draw(TOKEN_BYTES)
             del self._streams[oldest]

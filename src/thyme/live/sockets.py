@@ -1,7 +1,8 @@
-"""Sockets: datagrams to one device and to all in reach, on a chosen interface.
+"""Sockets: send and receive UDP datagrams by unicast and multicast, on one network interface.
 
-A device has a socket of its own, from which it sends everything, and listens to the multicast group
-that all share. What goes to the group stays on the link (time to live 1).
+A node sends everything from its unicast socket, and receives on this one and on a socket that has
+joined the multicast group. Multicast datagrams stay on the local link (IP TTL 1).
+Entry point: `Sockets`. The content of the datagrams is up to `thyme.transport`.
 Clauses: M21, D4.
 """
 
@@ -25,58 +26,58 @@ BUFFER_BYTES = 4 * 2**20
 
 
 class NetworkError(InputError):
-    """The network cannot be used as asked; the message says what would help."""
+    """The network settings cannot be used; the message says what to change."""
 
     code = "network"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where on the network a node is."""
+    """Network settings of a node."""
 
     interface: str = "127.0.0.1"
-    """The address of the interface to use."""
+    """IPv4 address of the network interface."""
     port: int = 0
-    """The node's own port; 0 for any that is free."""
+    """Unicast port of the node; 0 for any free port."""
     group: str = GROUP
-    """Where everybody in reach listens; or, where it is no multicast address, somebody who passes
-    on to them what it gets, as the air of a lab does."""
+    """Multicast group of the nodes in range; or a unicast address whose owner forwards datagrams to
+    them, like the virtual radio of a lab."""
     group_port: int = PORT
     peers: tuple[Address, ...] = ()
-    """Nodes that are told everything that is for all, where multicast does not reach them; they
-    must do the same."""
+    """Nodes out of reach of multicast, which get a unicast copy of each broadcast; they must list
+    this node, too."""
 
 
 class Sockets:
-    """The two sockets of a node."""
+    """The unicast and the multicast socket of a node."""
 
     def __init__(self, place: Place) -> None:
         self._all = (place.group, place.group_port), *place.peers
         self.on_datagram: Callable[[bytes, Address], None] = lambda datagram, address: None
         self.unsent: Counter[str] = Counter()
-        """Datagrams that the system did not take, by cause."""
+        """Number of datagrams that the operating system refused, by reason."""
         self.datagrams: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
-        """How much went, by way: "in" or "out"."""
+        """Number of datagrams and bytes, by direction: "in" or "out"."""
         self._own = _own_socket(place)
         self._shared = _shared_socket(place, self._own) if _is_multicast(place.group) else None
         self._transports: list[asyncio.DatagramTransport] = []
 
     @property
     def address(self) -> Address:
-        """Where the node is reached."""
+        """Unicast address and port of the node."""
         host, port = self._own.getsockname()[:2]
         return str(host), int(port)
 
     async def open(self) -> None:
-        """Starts to listen."""
+        """Starts receiving."""
         loop = asyncio.get_running_loop()
-        for ears in (self._own, self._shared):
-            if ears is not None:
-                transport, _ = await loop.create_datagram_endpoint(lambda: _Ear(self), sock=ears)
+        for sock in (self._own, self._shared):
+            if sock is not None:
+                transport, _ = await loop.create_datagram_endpoint(lambda: _Ear(self), sock=sock)
                 self._transports.append(transport)
 
     def send(self, datagram: bytes, to: Address | None) -> None:
-        """Sends a datagram, to one address or to all in reach."""
+        """Sends a datagram to one address, or to all devices in range if `to` is None."""
         if not self._transports:
             return
         for address in self._all if to is None else (to,):
@@ -85,7 +86,7 @@ class Sockets:
             self._transports[0].sendto(datagram, address)
 
     def close(self) -> None:
-        """Listens no more."""
+        """Closes both sockets."""
         for transport in self._transports:
             transport.close()
         self._own.close()
@@ -94,7 +95,7 @@ class Sockets:
 
 
 class _Ear(asyncio.DatagramProtocol):
-    """Hears for both sockets."""
+    """Passes received datagrams to `Sockets.on_datagram`."""
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
@@ -105,7 +106,7 @@ class _Ear(asyncio.DatagramProtocol):
         self._sockets.on_datagram(data, (addr[0], addr[1]))
 
     def error_received(self, exc: Exception) -> None:
-        # A neighbour that is gone, or a full buffer: what matters is sent again.
+        # An unreachable neighbour or a full buffer: the link retransmits if needed.
         self._sockets.unsent[type(exc).__name__] += 1
 
 
@@ -151,7 +152,7 @@ def _is_multicast(group: str) -> bool:
     try:
         return ipaddress.IPv4Address(group).is_multicast
     except ValueError:
-        return True  # the system says what is wrong with it
+        return True  # the operating system reports the invalid address
 
 
 def _checked(interface: str) -> str:
@@ -159,7 +160,7 @@ def _checked(interface: str) -> str:
         return str(ipaddress.IPv4Address(interface))
     except ValueError:
         raise NetworkError(
-            f"an interface is named by its IPv4 address (see `ip addr`), not {interface!r}"
+            f"the interface must be an IPv4 address (see `ip addr`), not {interface!r}"
         ) from None
 
 
@@ -172,7 +173,7 @@ def _words(error: OSError, place: Place, port: int) -> str:
         case errno.EADDRNOTAVAIL:
             return f"no interface here has the address {place.interface}"
         case errno.ENODEV:
-            return f"the interface {place.interface} takes no multicast: choose another"
+            return f"the interface {place.interface} has no multicast: choose another"
         case errno.EACCES | errno.EPERM:
             return f"no permission for port {port}: choose one above 1023"
     return f"cannot use {place.interface}, port {port}: {error.strerror or error}"

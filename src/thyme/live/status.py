@@ -1,4 +1,8 @@
-"""Status: how a node is, as it says itself to whoever asks on its machine."""
+"""Status: the JSON records of a node's status, as served at `/v1/status` and `/v1/worlds`.
+
+Class names and class docstrings are part of the OpenAPI document. `thyme.daemon.collect_status`
+fills the records.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     cell_m: float | None = None
     ends_us: int | None = None
     server: str | None = None
-    """The server's node id, in a world of ES."""
+    """Node id of the server of an ES world."""
     closed: bool = False
-    """Whether it takes a secret; of such a world of others only the name is known."""
+    """Whether the world has a secret; of other closed worlds only name and id are known."""
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,20 +30,20 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     address: str
     silent_us: int
-    """How long ago it was last heard."""
+    """Time since the last datagram from the node."""
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """What a node keeps."""
 
     objects: int
-    """Objects whose bytes are here."""
+    """Number of objects whose bytes are stored on this node."""
     metadata: int
-    """Objects that this node knows as a broker."""
+    """Number of objects whose metadata this node stores as a broker."""
     durable: bool
     file_bytes: int
     full: bool = False
-    """Whether new objects are refused because the disk is full."""
+    """Whether the node refuses new objects because the disk is full."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,16 +57,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     up_us: int
     neighbours: tuple[Neighbour, ...]
     routes: int | None
-    """How many nodes can be reached, over however many hops; None where cells are the routes."""
+    """Number of reachable nodes, over any number of hops; None with cell routing (DCS)."""
     cell: int | None
     serving: bool
-    """Whether the node has joined its cell, and works for it."""
+    """Whether the node has joined its cell and answers requests for it."""
     storage: Storage
     subscriptions_own: int
     subscriptions_standing: int
-    """Subscriptions of anybody that this node matches new objects against."""
+    """Subscriptions of all nodes that this node matches new objects against."""
     applications: int
     dropped: dict[str, int]
-    """Datagrams and messages that came to nothing, by cause."""
+    """Number of dropped datagrams and messages, by reason."""
     hint: str | None = None
-    """What the user should look into."""
+    """Advice for the user, if there is a problem."""

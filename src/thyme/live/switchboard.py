@@ -1,9 +1,10 @@
-"""The switchboard: one node, and all the applications that use it.
+"""Shared node: lets several applications use one node.
 
-Every line is a port of its own. Requests are numbered anew on their way in, so that each answer
-finds the line that asked; news of a subscription goes to the line that began or resumed it. A line
-that is closed leaves its subscriptions standing: the node pauses them, and whoever resumes one
-hears what was not taken before (M27).
+Each application has a session, which is a `NodePort`. Requests get a new request id on their way to
+the node, so that each reply goes to the session that made the request; the events of a subscription
+go to the session that started or resumed it. When a session is closed, its subscriptions stay
+active but paused; a session that resumes one gets the notifications not consumed before (M27).
+Entry point: `SharedNode.open_session`.
 Clauses: M13–M20, M27.
 """
 
@@ -34,11 +35,11 @@ from thyme.protocol.requests import (
 )
 
 READERS_MAX = 1_000
-"""Of how many subscriptions that are over it is remembered who read them."""
+"""Number of ended subscriptions whose session is remembered."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """A request under way; one of the switchboard's own has a subscription instead of a line."""
+    """A request without a reply yet; one made by `SharedNode` itself has a `sid`, no session."""
 
     line: Line | None
     ask: int
@@ -48,34 +49,34 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class _Reading:
-    """A subscription, and who reads it."""
+    """A subscription and the session that receives its events."""
 
     __slots__ = ("line", "over", "total", "untaken")
 
     def __init__(self) -> None:
         self.line: Line | None = None
-        """None while nobody does."""
+        """None while no session owns the subscription."""
         self.total = 0
         self.untaken: dict[Key, None] = {}
-        """What was told and not taken."""
+        """Keys of notifications delivered and not consumed."""
         self.over = False
 
 
 class Tally:
-    """What was asked of a node, and how it ended."""
+    """Counts and durations of the requests to a node."""
 
     def __init__(self) -> None:
         self.finished: Counter[str] = Counter()
-        """By kind of request."""
+        """Successful requests, by kind of request."""
         self.failed: Counter[tuple[str, str]] = Counter()
-        """By kind of request and code of failure."""
+        """Failed requests, by kind of request and failure code."""
         self.took_us: Counter[str] = Counter()
-        """The time that all together took, by kind."""
+        """Total duration of requests, by kind of request."""
         self.notified = 0
 
 
 class Switchboard:
-    """Connects lines to a node."""
+    """Passes requests and events between one node and the sessions of its applications."""
 
     def __init__(self, start: PortMaker) -> None:
         self._next_ask = 0
@@ -88,7 +89,7 @@ class Switchboard:
         self.node: Port = start(self)
 
     def line(self, listener: Listener) -> Line:
-        """A new line, for an application."""
+        """Opens a session for an application."""
         if self._broken is not None:
             raise EndedError(f"the node stopped: {self._broken}")
         line = Line(self, listener)
@@ -97,18 +98,18 @@ class Switchboard:
 
     @property
     def lines(self) -> int:
-        """How many applications there are."""
+        """Number of open sessions."""
         return len(self._lines)
 
     @property
     def broken(self) -> ThymeError | None:
-        """Why the node is gone for good, if it is."""
+        """The error that stopped the node; None while it runs."""
         return self._broken
 
-    # What lines say
+    # Requests of the sessions
 
     def ask(self, line: Line, request: Request) -> None:
-        """Passes on what a line asks."""
+        """Passes a request of a session to the node."""
         match request:
             case Take():
                 if (reading := self._readings.get(request.sid)) is not None:
@@ -122,14 +123,14 @@ class Switchboard:
                 self._pass_in(line, request)
 
     def drop(self, line: Line) -> None:
-        """A line is closed: nobody hears what it would have."""
+        """Removes a closed session and pauses its subscriptions."""
         self._lines.pop(line, None)
         for sid, reading in list(self._readings.items()):
             if reading.line is line:
                 self._set_free(sid, reading)
 
     def hang_up(self, why: ThymeError) -> None:
-        """Tells every line that there is nobody to ask any more."""
+        """Reports to every session that the node has stopped."""
         for line in list(self._lines):
             line.listener.on_broken(why)
 
@@ -147,7 +148,7 @@ class Switchboard:
             raise
 
     def _is_free(self, sid: SubscriptionId) -> bool:
-        """Whether a subscription of this life stands, and nobody reads it."""
+        """Whether a subscription of this incarnation is active without a session."""
         reading = self._readings.get(sid)
         return reading is not None and reading.line is None
 
@@ -157,18 +158,18 @@ class Switchboard:
             del self._readings[sid]
             self._over.pop(sid, None)
             return
-        with suppress(EndedError):  # then nobody will resume it in this life
+        with suppress(EndedError):  # the node has stopped; there is nothing to pause
             self.node.ask(Pause(sid=sid))
 
     def _take_up(self, line: Line, request: Resume) -> None:
-        """A line goes on where another has stopped."""
+        """Gives a subscription without a session to a session that resumes it."""
         reading = self._readings[request.sid]
         reading.line = line
         line.listener.on_told(Finished(request.ask, Begun(request.sid, reading.total)))
         refused, reading.untaken = tuple(reading.untaken), {}
         self._pass_in(None, CatchUp(ask=0, sid=request.sid, refused=refused), request.sid)
 
-    # What the node says
+    # Events of the node
 
     def on_told(self, told: Told) -> None:
         match told:
@@ -210,7 +211,7 @@ class Switchboard:
         reading.total = begun.total
         reading.line = line
         self._over.pop(begun.sid, None)
-        if line not in self._lines:  # who asked did not wait for it
+        if line not in self._lines:  # the session was closed meanwhile
             self._set_free(begun.sid, reading)
 
     def _pass_on(self, sid: SubscriptionId, told: Told) -> None:
@@ -219,7 +220,7 @@ class Switchboard:
             reading.line.listener.on_told(told)
 
     def _on_over(self, sid: SubscriptionId) -> None:
-        """One that is over can still be read from: `More` brings its past."""
+        """Marks a subscription as ended; its session can still read its history."""
         reading = self._readings.get(sid)
         if reading is None:
             return
@@ -241,7 +242,7 @@ class Switchboard:
 
 
 class Line:
-    """One application's port to a shared node."""
+    """The session of one application with a shared node (a `NodePort`)."""
 
     def __init__(self, board: Switchboard, listener: Listener) -> None:
         self._board = board
@@ -261,6 +262,6 @@ class Line:
         self._board.ask(self, request)
 
     def close(self) -> None:
-        """Hangs up; the node goes on."""
+        """Closes the session; the node keeps running."""
         self._open = False
         self._board.drop(self)

@@ -1,6 +1,6 @@
-"""Terms: the settings of a link, and what it tells its host.
+"""Link configuration: the settings of a link, its events and the datagrams it sends.
 
-A room of its own, since rooms that are compiled hold no records.
+A module of its own, since mypyc cannot compile modules that define msgspec records.
 Clauses: M25, D4, D10, B5.
 """
 
@@ -17,7 +17,7 @@ SECOND_US = 1_000_000
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """So many datagrams and bytes in the long run, and in one burst."""
+    """Maximum number of datagrams and bytes: per second on average, and in one burst."""
 
     per_second: float = 20_000.0
     burst: float = 10_000.0
@@ -26,70 +26,70 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of one neighbour's is kept while it is not complete."""
+    """Limits of the incomplete messages from one neighbour."""
 
     bytes_max: int = 256 * 2**20
     messages_max: int = 1_000
     idle_us: int = 30 * SECOND_US
     remembered_max: int = 4_096
-    """How many complete messages are remembered, so that none comes twice."""
+    """Number of completed messages remembered, so that none is delivered twice."""
     word_every: int = 4
-    """Word is given of every so manieth part, of what comes out of order, and of the last."""
+    """Send an ack for every n-th fragment, for any fragment out of order, and for the last one."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast parts are sent, and how long word of them is awaited."""
+    """Settings of a send window: number of fragments in flight and retransmission timeouts."""
 
     window_first: int = 32
     window_min: int = 4
     window_max: int = 512
-    """How many parts may be under way; the least where the link is crowded."""
+    """Number of fragments in flight; the minimum applies while the link is queueing."""
     queueing_us: int = 10 * MS_US
-    """A link is crowded when a round trip takes so much longer than the shortest: the first window
-    of parts takes about this long at 30 Mbit/s."""
+    """The link is queueing if a round trip takes this much longer than the shortest one; sending
+    the initial window takes about this long at 30 Mbit/s."""
     wait_first_us: int = 100 * MS_US
     wait_min_us: int = 20 * MS_US
     wait_max_us: int = 1_000 * MS_US
-    """How long until a part is sent again; the round trips seen tell, within these."""
+    """Retransmission timeout, computed from measured round trips within these limits."""
     tries_max: int = 8
     skipped_max: int = 3
-    """A part is lost when so many that were sent later have come."""
+    """A fragment is lost once a fragment sent more than this many later was acknowledged."""
     waiting_max: int = 1_000
-    """How many messages may wait for their turn."""
+    """Maximum number of unacknowledged messages to one neighbour."""
 
 
 class LinkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a link."""
+    """Settings of a link."""
 
     hello_every_us: int = SECOND_US
     silent_us_max: int = 5 * SECOND_US
-    """A neighbour that is silent for longer is out of reach."""
+    """A neighbour is removed after this time without a datagram from it."""
     neighbours_max: int = 1_000
     worlds_max: int = 1_000
     pace: Pace = Pace()
     bounds: Bounds = Bounds()
     rate: Rate = Rate()
-    """What one neighbour may send."""
+    """Limit of the datagrams from one address."""
     introductions: Rate = Rate(per_second=20, burst=100)
-    """How many introductions from one address are looked at."""
+    """Limit of the identity proofs from one address that are verified."""
 
 
 class Transmit(msgspec.Struct, frozen=True):
-    """A datagram is to be sent, to an address or to everybody in reach."""
+    """Send a datagram to one address, or to all devices in range if `to` is None."""
 
     to: Address | None
     datagram: bytes
 
 
 class Came(msgspec.Struct, frozen=True):
-    """A message came from a neighbour."""
+    """A message from a neighbour was received."""
 
     sender: NodeId
     message: Message
 
 
 class GaveUp(msgspec.Struct, frozen=True):
-    """A message did not reach a neighbour."""
+    """A message was not acknowledged by its receiver, or could not be sent."""
 
     to: NodeId
     message: Message

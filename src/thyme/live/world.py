@@ -1,7 +1,8 @@
-"""Live worlds: from what somebody asks for to a node that runs in it.
+"""Opening a node: finds or creates a world and makes a node that is ready to run in it.
 
-A node that was in the world before goes on as who it was, with what its store holds. Else it
-listens for a world of this name and joins it, or makes it when asked to.
+A node whose store holds a profile continues with the same id, world and data. Any other node
+listens for a world of the given name and joins it, or creates it if `create` is set.
+Entry point: `open_node`. Running the node is up to `host`, making it to `node_factory`.
 Clauses: M21, M24, E5, B5.
 """
 
@@ -41,40 +42,40 @@ PATIENCE_S = 10.0
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which world, and how to be in it."""
+    """Options of a live node: the world to join or create, and the settings of the node."""
 
     world: str
-    """Its name; or, to join, its identifier."""
+    """Name of the world; to join an existing one, its id can be used, too."""
     substrate: str | None = None
-    """One of `LIVE_SUBSTRATES`; None for that of the world, and for a new one DCS where it has an
-    area, else LS."""
+    """One of `LIVE_SUBSTRATES`; None for that of the existing world. A new world is by default DCS
+    if it has an area, else LS."""
     create: bool = False
-    """Whether to make the world where there is none."""
+    """Whether to create the world instead of joining it."""
     area: Area | None = None
     cell_m: float | None = None
     ends_us: int | None = None
     wid: str | None = None
-    """The identifier of a world to make, where it must be known before; else it is drawn."""
+    """Id of a new world; None for a random id."""
     at: Point | None = None
-    """Where the device is, in metres; None for the middle of the area."""
+    """Position of the device in metres; None for the centre of the area."""
     fix: Origin | None = None
-    """Where the device is on the Earth, instead."""
+    """Latitude and longitude of the device, instead of a position in metres."""
     origin: Origin | None = None
-    """Where the corner of a new world's area is."""
+    """Latitude and longitude of the south-west corner of a new world's area."""
     secret: str | None = None
-    """What opens a closed world, and closes a new one (B5)."""
+    """Secret of a closed world; with a secret, a new world is closed (B5)."""
     data: Path | None = None
-    """The directory to keep everything in; None for memory."""
+    """Directory of the node's key and store; None to keep both in memory."""
     network: Place = Place()
     patience_s: float = PATIENCE_S
-    """How long to listen for a world to join."""
+    """How long to listen for the world to join."""
     link: LinkConfig = LinkConfig()
     quota: Quota = QUOTA
-    """What the node keeps for each of the others (B5)."""
+    """Storage quota for each other node (B5)."""
 
 
 class LiveNode:
-    """A node that is ready to run: `start` it, with somebody who hears what it tells."""
+    """A node that is ready to run, with its store, link and sockets."""
 
     def __init__(
         self,
@@ -89,23 +90,23 @@ class LiveNode:
         self.node = node
         self.store = store
         self.file = file
-        """Where the store is; None for memory."""
+        """The file of the store; None for a store in memory."""
         self.link = link
         self.sockets = sockets
 
     @property
     def world(self) -> WorldInfo:
-        """The world that it is in."""
+        """The world of the node."""
         return self.home.world
 
     def start(self, listener: Listener) -> Host:
-        """Runs it on the running asyncio loop."""
+        """Runs the node on the running asyncio loop; its events go to `listener`."""
         return Host(self.node, self.store, self.link, self.sockets, listener)
 
 
 async def open_node(wanted: Wanted, open_sockets: Callable[[Place], Sockets] = Sockets) -> LiveNode:
-    """Finds or makes the world, and a node in it; raises an `InputError` or a `StoreError` that
-    says what is wrong."""
+    """Finds or creates the world and makes a node in it; raises `InputError` or `StoreError` if
+    the options or the store cannot be used."""
     _check(wanted)
     rng = Random(secrets.randbits(256))
     store: Store = MemoryStore()
@@ -133,14 +134,14 @@ async def open_node(wanted: Wanted, open_sockets: Callable[[Place], Sockets] = S
 
 
 def _identity(wanted: Wanted) -> Identity:
-    """Who the node is: kept beside its data, or drawn where nothing is kept."""
+    """The node's key: from the data directory, or a random one without a directory."""
     if wanted.data is None:
         return Identity(secrets.token_bytes(SEED_BYTES))
     return keep_identity(wanted.data)
 
 
 def _link(wanted: Wanted, home: Home, identity: Identity) -> Link:
-    """The link of a new life."""
+    """Makes the link for a new incarnation of the node."""
     life = secrets.token_bytes(LIFE_BYTES)
     seal = None
     if wanted.secret is not None:
@@ -153,25 +154,25 @@ def _check(wanted: Wanted) -> None:
     check_world_name(wanted.world)
     if wanted.substrate is not None and wanted.substrate not in LIVE_SUBSTRATES:
         known = ", ".join(LIVE_SUBSTRATES)
-        raise OptionError(f"a substrate is one of {known}, not {shown(wanted.substrate)}")
+        raise OptionError(f"the substrate must be one of {known}, not {shown(wanted.substrate)}")
     if wanted.secret is not None:
         check_secret(wanted.secret)
     made = (wanted.area, wanted.cell_m, wanted.wid, wanted.ends_us, wanted.origin)
     if not wanted.create and any(option is not None for option in made):
         raise OptionError(
-            "area, cell, origin, identifier and end are those of a new world: use --create"
+            "area, cell, origin, id and end can only be set for a new world: use --create"
         )
 
 
 async def _new_home(wanted: Wanted, node_id: NodeId, sockets: Sockets, rng: Random) -> Home:
-    """A node that was never here: joins the world, or makes it."""
+    """Makes the profile of a new node: joins the world, or creates it."""
     if not wanted.create:
         return Home(await _find(wanted, sockets), node_id)
     if wanted.wid is None:
         heard = await hear_worlds(sockets, LISTEN_S, lambda heard: heard.is_there(wanted.world))
         if heard.is_there(wanted.world):
             raise WorldError(
-                f"there is a world {shown(wanted.world)} here already: join it without --create"
+                f"a world {shown(wanted.world)} exists here already: join it without --create"
             )
     return Home(_new_world(wanted, node_id, rng), node_id)
 
@@ -179,14 +180,14 @@ async def _new_home(wanted: Wanted, node_id: NodeId, sockets: Sockets, rng: Rand
 async def _find(wanted: Wanted, sockets: Sockets) -> WorldInfo:
     name = wanted.world
 
-    def enough(heard: Heard) -> bool:
+    def is_complete(heard: Heard) -> bool:
         known = pick(heard.worlds, name) is not None
         return known or (wanted.secret is None and heard.is_there(name))
 
     heard = await hear_worlds(
         sockets,
         wanted.patience_s,
-        enough,
+        is_complete,
         wanted=name,
         secret=wanted.secret,
     )
@@ -199,7 +200,7 @@ async def _find(wanted: Wanted, sockets: Sockets) -> WorldInfo:
 def _new_world(wanted: Wanted, node_id: NodeId, rng: Random) -> WorldInfo:
     substrate = wanted.substrate or ("ls" if wanted.area is None else "dcs")
     if substrate != "dcs" and wanted.area is not None:
-        raise OptionError("only a world of DCS has an area and cells")
+        raise OptionError("only a DCS world has an area and cells: use --substrate dcs")
     world = WorldInfo(
         wanted.world,
         wanted.wid or draw_name(rng),
@@ -217,22 +218,22 @@ def _new_world(wanted: Wanted, node_id: NodeId, rng: Random) -> WorldInfo:
 
 
 def _agree(wanted: Wanted, home: Home, identity: Identity) -> None:
-    """What is asked for and what there is."""
+    """Raises an error if the options contradict the world, the store or the key."""
     world = home.world
     if wanted.substrate not in (None, world.substrate):
         raise WorldError(
-            f"the world {shown(world.name)} is one of {world.substrate}, not {wanted.substrate}"
+            f"the world {shown(world.name)} uses {world.substrate}, not {wanted.substrate}"
         )
     if world.closed != (wanted.secret is not None):
-        words = "closed: it takes its secret" if world.closed else "open: it has no secret"
-        raise WorldError(f"the world {shown(world.name)} is {words}")
+        reason = "closed: it needs its secret" if world.closed else "open: it has no secret"
+        raise WorldError(f"the world {shown(world.name)} is {reason}")
     if wanted.at is not None and world.area is not None:
         x_m, y_m = wanted.at
         width_m, height_m = world.area.width_m, world.area.height_m
         if not (0 <= x_m <= width_m and 0 <= y_m <= height_m):
             raise OptionError(
-                f"the position {x_m:g},{y_m:g} is not in this world, which is "
+                f"the position {x_m:g},{y_m:g} is outside this world, which is "
                 f"{width_m:g} by {height_m:g} m"
             )
     if home.node_id != identity.node_id:
-        raise StoreError("the key beside the store is not that of its node")
+        raise StoreError("the key file beside the store belongs to another node")
