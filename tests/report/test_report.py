@@ -72,7 +72,7 @@ def test_what_failed_and_what_was_not_measured_is_said(tmp_path: Path) -> None:
 def test_the_page_says_that_small_networks_tell_little(report: Report) -> None:
     small = tables(sizes=(16, 36), churn_nodes=16)
 
-    words = "mobility have 16 nodes here, not the documents' 100"
+    words = "mobility have 16 nodes here, not 100 as in the papers"
     assert words in page(small, [scorecard(small, "paper")], {})
     assert words not in report.page.read_text(encoding="utf-8")
 

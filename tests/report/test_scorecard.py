@@ -68,4 +68,4 @@ def test_a_series_that_was_not_run_is_not_measured() -> None:
 
     for claim in ("C9", "C10", "C11", "C12", "C13", "C14", "C15"):
         assert found[claim].verdict is Verdict.NOT_MEASURED
-        assert found[claim].ours == "nothing of it is in this sweep"
+        assert found[claim].ours == "not measured in this sweep"

@@ -1,8 +1,8 @@
-"""The `thyme` command: thin commands over the other rooms.
+"""The `thyme` command: one module per subcommand.
 
-Each command parses, calls and renders; what it calls is what an application would call. Results go
-to standard output, everything else to standard error. The exit status is 0 when all went well and 2
-when what was asked for cannot be done; a command that answers a question says no with 1.
+Entry point: `main`. Each command parses its options, calls the same functions an application would
+call, and prints the result. Results go to standard output, everything else to standard error. The
+exit status is 0 for success, 2 for an error, and 1 if a command answers a question with no.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from thyme.cli import compile as compiling
 from thyme.model.errors import ThymeError
 
 FAILED = 2
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
-PIPE_CLOSED = 141  # and of one whose reader went away
+INTERRUPTED = 130  # the exit status that a shell reports after Ctrl-C
+PIPE_CLOSED = 141  # the exit status that a shell reports after SIGPIPE
 
 EXAMPLES = """\
 examples:
   thyme demo                                         simulate, measure, report
-  thyme story                                        what an application can do
-  thyme query explain 'goal & (eder | ronaldo)'      what a query means
+  thyme story                                        see what an application can do
+  thyme query explain 'goal & (eder | ronaldo)'      explain a query
   thyme query match 'goal & !replay' --tags goal,eder && echo hit
-  thyme node --world lisbon --create                 be in a live world
-  thyme subscribe 'goal & !replay' --follow          hear of what others publish there
-  thyme sim radio --selftest --quick                 the simulated radio against ns-3
+  thyme node --world lisbon --create                 run a node in a live world
+  thyme subscribe 'goal & !replay' --follow          print matching objects as they are published
+  thyme sim radio --selftest --quick                 compare the simulated radio with ns-3
 
-Put queries in single quotes: & | ! ( ) mean something to the shell, too.
+Put queries in single quotes: & | ! ( ) are special characters of the shell.
 """
 
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _give_up_output() -> None:
-    """Python writes what is left once more when it ends; lets that go nowhere."""
+    """Redirects standard output to the null device: Python flushes it once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -77,13 +77,13 @@ def _run(argv: Sequence[str] | None) -> int:
         status: int = args.run(args)
     except ThymeError as error:
         return _complain(str(error))
-    except SystemExit as stop:  # argparse has said what there was to say
+    except SystemExit as stop:  # argparse has printed the message
         return stop.code if isinstance(stop.code, int) else FAILED
     return status
 
 
 class _Parser(ArgumentParser):
-    """Complains in one line and points to the help that teaches."""
+    """A parser whose errors are one line and refer to the help."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(_complain(f"{message}\n(see {self.prog} --help)"))
@@ -97,7 +97,7 @@ def _parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--version", action=version.ShowVersion, nargs=0, help="the same as the command version"
+        "--version", action=version.ShowVersion, nargs=0, help="same as the command version"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     for command in (
@@ -127,8 +127,8 @@ def _complain(message: str) -> int:
 
 
 def _make_streams_safe() -> None:
-    """A terminal that cannot show a letter gets a stand-in, not a crash; and a closed output is
-    an output that nobody reads."""
+    """Makes standard output replace characters that it cannot encode, and opens the null device
+    if standard output is closed."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
     if isinstance(sys.stdout, TextIOWrapper):

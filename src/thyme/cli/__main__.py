@@ -1,4 +1,4 @@
-"""Lets `python -m thyme.cli` be the `thyme` command."""
+"""Runs the `thyme` command for `python -m thyme.cli`."""
 
 import sys
 

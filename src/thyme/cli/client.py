@@ -1,4 +1,4 @@
-"""thyme publish, subscribe, retrieve, delete, unsubscribe, status: using a node that runs.
+"""thyme publish, subscribe, retrieve, delete, unsubscribe, status: use a running node.
 
 Clauses: M13–M20, M27.
 """
@@ -32,12 +32,12 @@ T = TypeVar("T")
 NODE = "http://127.0.0.1:8473"
 WATCH_S = 1.0
 PATIENCE_S = 10.0
-"""How long to wait for a node that may have been started just now."""
+"""How long to wait for a node that may still be starting."""
 AGAIN_S = 0.2
 TIMES = """\
 times:
-  2h, 30m, 90s, 1d        so long ago for --since, so long from now for --until
-  2026-07-10T21:00Z       an instant; without a zone it is local time
+  2h, 30m, 90s, 1d        a time span: before now for --since, from now for --until
+  2026-07-10T21:00Z       an instant; local time if it has no zone
 """
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -46,47 +46,57 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def add_to(commands: Commands) -> None:
     """Adds the commands to the parser."""
     publish = _add(commands, "publish", "store a file for others to find", publish_command)
-    publish.add_argument("file", metavar="FILE", type=Path, help="what to publish; - for the input")
-    publish.add_argument("--tags", metavar="A,B", required=True, action="append", help="its tags")
     publish.add_argument(
-        "--summary", metavar="FILE|TEXT", default="", help="goes with each notification"
+        "file", metavar="FILE", type=Path, help="file to publish; - for standard input"
     )
-    publish.add_argument("--oid", metavar="NAME", help="its name among yours; default: drawn")
-    publish.add_argument("--life", metavar="SPAN", help="when it expires, e.g. 2h; default: never")
+    publish.add_argument("--tags", metavar="A,B", required=True, action="append", help="tags")
+    publish.add_argument(
+        "--summary", metavar="FILE|TEXT", default="", help="summary sent with each notification"
+    )
+    publish.add_argument(
+        "--oid", metavar="NAME", help="object id, unique among your objects (default: random)"
+    )
+    publish.add_argument(
+        "--life", metavar="SPAN", help="time to live, e.g. 2h (default: unlimited)"
+    )
 
-    subscribe = _add(commands, "subscribe", "be told of what matches a query", subscribe_command)
+    subscribe = _add(commands, "subscribe", "print objects that match a query", subscribe_command)
     subscribe.formatter_class = RawDescriptionHelpFormatter
     subscribe.epilog = TIMES
-    subscribe.add_argument("query", metavar="QUERY", nargs="?", help="in single quotes")
-    subscribe.add_argument("--since", metavar="TIME", help="published then or later; default: ever")
-    subscribe.add_argument("--until", metavar="TIME", help="published then or earlier")
+    subscribe.add_argument("query", metavar="QUERY", nargs="?", help="query, in single quotes")
+    subscribe.add_argument(
+        "--since", metavar="TIME", help="published at or after TIME (default: any time)"
+    )
+    subscribe.add_argument("--until", metavar="TIME", help="published at or before TIME")
     subscribe.add_argument("--batch", metavar="N", type=int, default=20,
-        help="how many of the past, the most recent ones; default: 20")  # fmt: skip
-    subscribe.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
-    subscribe.add_argument("--keep", action="store_true", help="leave the subscription standing")
-    subscribe.add_argument("--resume", metavar="SID", help="go on with one that was left standing")
+        help="maximum number of past objects, most recent first (default: 20)")  # fmt: skip
+    subscribe.add_argument("--follow", action="store_true", help="continue until Ctrl-C")
+    subscribe.add_argument(
+        "--keep", action="store_true", help="keep the subscription active at exit"
+    )
+    subscribe.add_argument("--resume", metavar="SID", help="continue a subscription kept by --keep")
 
-    retrieve = _add(commands, "retrieve", "get what was published", retrieve_command)
-    retrieve.add_argument("key", metavar="KEY", help="as a notification names it")
+    retrieve = _add(commands, "retrieve", "retrieve a published object", retrieve_command)
+    retrieve.add_argument("key", metavar="KEY", help="key of the object, from a notification")
     retrieve.add_argument(
         "-o", "--out", metavar="FILE", type=Path, help="default: standard output", required=False
     )
-    delete = _add(commands, "delete", "remove an object of this node", delete_command)
+    delete = _add(commands, "delete", "delete an object of this node", delete_command)
     delete.add_argument("key", metavar="KEY")
     unsubscribe = _add(commands, "unsubscribe", "end a subscription", unsubscribe_command)
     unsubscribe.add_argument("sid", metavar="SID")
-    status = _add(commands, "status", "how a node is", status_command)
-    status.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
+    status = _add(commands, "status", "show the status of a node", status_command)
+    status.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
 
 
 def _add(
     commands: Commands, name: str, purpose: str, run: Callable[[Namespace], int]
 ) -> ArgumentParser:
-    words = f"{purpose[0].upper()}{purpose[1:]}."
-    parser: ArgumentParser = commands.add_parser(name, help=purpose, description=words)
+    description = f"{purpose[0].upper()}{purpose[1:]}."
+    parser: ArgumentParser = commands.add_parser(name, help=purpose, description=description)
     parser.add_argument("--node", metavar="URL", default=os.environ.get("THYME_NODE") or NODE,
-        help=f"which node; default: $THYME_NODE or {NODE}")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+        help=f"URL of the node (default: $THYME_NODE or {NODE})")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON, one object per line")
     parser.set_defaults(run=run)
     return parser
 
@@ -108,7 +118,9 @@ def publish_command(args: Namespace) -> int:
 def subscribe_command(args: Namespace) -> int:
     """thyme subscribe QUERY [--since TIME] [--until TIME] [--follow]"""
     if (args.query is None) == (args.resume is None):
-        raise OptionError("subscribe to a QUERY, or --resume one that was left standing")
+        raise OptionError(
+            "give a QUERY, or --resume SID for a subscription kept by --keep; not both"
+        )
     start, end = _instant(args.since, past=True), _instant(args.until, past=False)
 
     async def subscribe(world: World) -> None:
@@ -123,7 +135,7 @@ def subscribe_command(args: Namespace) -> int:
                     print(f"thyme: subscription {subscription.sid}", file=sys.stderr)
                 async for note in subscription:
                     _show(note, args.json)
-                print(f"thyme: the subscription is over: {subscription.over}", file=sys.stderr)
+                print(f"thyme: the subscription has ended: {subscription.over}", file=sys.stderr)
             else:
                 await subscription.caught_up()
                 for note in subscription.take():
@@ -138,7 +150,7 @@ def subscribe_command(args: Namespace) -> int:
 
 
 def _end_on_signals() -> None:
-    """Whoever closes the terminal wants no more of it, as with Ctrl-C."""
+    """Makes SIGTERM and SIGHUP (a closed terminal) end the command as Ctrl-C does."""
     import asyncio
 
     task = asyncio.current_task()
@@ -230,7 +242,7 @@ async def _status(args: Namespace) -> None:
 
 
 def status_table(status: Status) -> Any:
-    """A node's status for people."""
+    """Formats the status of a node as a table."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -266,7 +278,7 @@ def status_table(status: Status) -> Any:
 
 
 def _with_world(args: Namespace, act: Callable[[World], Awaitable[object]]) -> int:
-    """Does something in the world of a node that runs."""
+    """Calls `act` with the world of a running node; returns the exit status."""
     need_live()
     from thyme.app.remote import open_remote
     from thyme.app.world import World
@@ -285,21 +297,21 @@ def _with_world(args: Namespace, act: Callable[[World], Awaitable[object]]) -> i
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Asks a node; where nobody listens, waits for a while for one that is coming up."""
+    """Calls `ask`; while no node answers, retries until the timeout."""
     import asyncio
 
     from thyme.app.remote import NoNodeError
 
     end_s = time.monotonic() + PATIENCE_S
-    said = False
+    announced = False
     while True:
         try:
             return await ask()
         except NoNodeError as error:
             if not error.silent or time.monotonic() >= end_s:
                 raise
-        if not said:
-            said = True
+        if not announced:
+            announced = True
             print(f"thyme: waiting for a node, {PATIENCE_S:g} s at most", file=sys.stderr)
         await asyncio.sleep(AGAIN_S)
 
@@ -318,12 +330,12 @@ def _show(note: Notification, as_json: bool) -> None:
         }
         print(json.dumps(entry), flush=True)
         return
-    words = [written_instant(note.published_us), str(note.key), ",".join(note.tags)]
+    columns = [written_instant(note.published_us), str(note.key), ",".join(note.tags)]
     printable = "".join(char if char.isprintable() else " " for char in text)
-    print("  ".join([*words, f"{metadata.size} bytes", printable[:80]]).rstrip(), flush=True)
+    print("  ".join([*columns, f"{metadata.size} bytes", printable[:80]]).rstrip(), flush=True)
 
 
-# What comes in
+# Input and output
 
 
 def _read(file: Path) -> bytes:
@@ -332,7 +344,7 @@ def _read(file: Path) -> bytes:
 
 @contextmanager
 def _out(file: Path | None) -> Iterator[Callable[[bytes], object]]:
-    """Where bytes go. A file is there only once it is whole."""
+    """Yields the function that writes the output; a file appears only when it is complete."""
     if file is None or str(file) == "-":
         yield sys.stdout.buffer.write
         return
@@ -346,11 +358,11 @@ def _out(file: Path | None) -> Iterator[Callable[[bytes], object]]:
 
 
 def _summary(given: str) -> bytes:
-    """The bytes of a file of this name, or else the text itself."""
+    """The contents of the file of this name, or else the text itself."""
     try:
         file = Path(given)
         return file.read_bytes() if given and file.is_file() else given.encode()
-    except (OSError, ValueError):  # no name for a file
+    except (OSError, ValueError):  # not a valid file name
         return given.encode()
 
 

@@ -1,4 +1,4 @@
-"""What the command modules share: the type of the list they add themselves to."""
+"""The type of argparse's subparsers, to which each command module adds its parser."""
 
 from __future__ import annotations
 

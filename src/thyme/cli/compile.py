@@ -1,4 +1,4 @@
-"""thyme compile: the simulator's inner rooms as machine code."""
+"""thyme compile: compiles the hot modules (simulator, routing, link) with mypyc."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NotCompiledError(InputError):
-    """The rooms run as they are."""
+    """The compilation failed; the interpreted modules are used."""
 
     code = "not_compiled"
 
@@ -25,13 +25,15 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "compile",
         help="make simulations faster (needs a C compiler)",
-        description="Compile the inner rooms of the simulator to machine code. Simulations then "
-        "take about half the time and give the same results. Needs a C compiler, and "
-        "pip install 'thyme[fast]'. After a change to Thyme's sources, compile again.",
+        description="Compile the hot modules (simulator, routing, link) to machine code with "
+        "mypyc. Simulations then take about half the time and give the same results. Needs a C "
+        "compiler and pip install 'thyme[fast]'. Compile again after changes to Thyme's sources.",
     )
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--state", action="store_true", help="only say what there is")
-    choice.add_argument("--remove", action="store_true", help="take the machine code away")
+    choice.add_argument(
+        "--state", action="store_true", help="only print whether compiled modules are in use"
+    )
+    choice.add_argument("--remove", action="store_true", help="remove the compiled modules")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=compile_command)
 
@@ -60,7 +62,7 @@ def compile_command(args: Namespace) -> int:
 
 
 MEANING = {
-    "plain": "the sources run as they are",
-    "compiled": "machine code of these sources runs",
-    "stale": "machine code of other sources runs; compile again, or use --remove",
+    "plain": "the sources are interpreted",
+    "compiled": "modules compiled from these sources are in use",
+    "stale": "modules compiled from other sources are in use; compile again, or use --remove",
 }

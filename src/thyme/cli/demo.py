@@ -1,7 +1,7 @@
-"""thyme demo and thyme story: Thyme at work, on a simulated network and in a world of one.
+"""thyme demo and thyme story: show Thyme on a simulated network and in a local world.
 
-The demo is the quick evaluation, from traces to a report to look at. The story shows what an
-application can do, in a few scenes.
+The demo is `thyme evaluate --preset quick`, from traces to a report. The story shows in a few
+scenes what an application can do; its scenes are in `story`, its output in `story_output`.
 Clauses: P5–P7.
 """
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 OUT = Path("thyme-demo")
 DEMO = f"""\
-Devices of 16 and 36 people at a football match are simulated in three ways of keeping what they
-share: nobody fails, devices crash, come and go, or move. It takes two minutes or so
-and leaves a report in {OUT}/. It is the same as
+Simulates the devices of 16 and 36 people at a football match, with three substrates (es, ls, dcs):
+without failures, with crashes, with transient churn, and with mobility. It takes about two minutes
+and writes a report to {OUT}/. It is the same as
 
   thyme evaluate --preset quick --out {OUT}
 
-What is in that folder already is not simulated again: remove it to start afresh.
+Runs with a result in that folder are not simulated again; remove the folder to start afresh.
 """
 STORY = """\
-Everything shown is done by the library while you watch; the data is made up and lives in
+Every step shown is executed by the library as you watch. The data is made up; it is stored in
 memory and in a temporary directory that is removed at the end.
 """
 
@@ -40,17 +40,19 @@ def add_to(commands: Commands) -> None:
         epilog=DEMO,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", metavar="W", type=Path, default=OUT, help=f"default: {OUT}")
+    parser.add_argument(
+        "--out", metavar="W", type=Path, default=OUT, help=f"folder (default: {OUT})"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=demo_command)
     parser = commands.add_parser(
         "story",
-        help="what an application can do, told in eight scenes",
-        description="Tell the story of a football final with a real world of one.",
+        help="see what an application can do, in eight scenes",
+        description="Show the operations of Thyme in the story of a football final.",
         epilog=STORY,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", action="store_true", help="print only what happened, as JSON")
+    parser.add_argument("--json", action="store_true", help="print only the results, as JSON")
     parser.set_defaults(run=story_command)
 
 
@@ -58,8 +60,8 @@ def demo_command(args: Namespace) -> int:
     """thyme demo [--out W] [--json]"""
     from thyme.cli.evaluate import evaluate_command
 
-    asked = {"preset": "quick", "only": None, "profile": "paper", "posts": None, "master": None}
-    return evaluate_command(Namespace(**asked, out=args.out, json=args.json))
+    options = {"preset": "quick", "only": None, "profile": "paper", "posts": None, "master": None}
+    return evaluate_command(Namespace(**options, out=args.out, json=args.json))
 
 
 def story_command(args: Namespace) -> int:

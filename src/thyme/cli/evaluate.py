@@ -1,4 +1,4 @@
-"""thyme evaluate: the documents' evaluation, from traces to a report.
+"""thyme evaluate: repeats the evaluation of Thyme (journal article), from traces to a report.
 
 Clauses: P5–P7, P10, S16.
 """
@@ -32,18 +32,18 @@ SAY_EVERY_S = 15.0
 
 HELP = """\
 presets:
-  quick   three substrates, two small networks: everything once, in two minutes or so
-  paper   the documents' matrix: 16 to 196 nodes, and at 100 nodes the series with crashes, with
-          devices that come and go and with devices that move; 15 runs per point. It takes hours:
-          --plan says how many; a cluster takes it with --master
+  quick   three substrates, two small networks: every series once, in about two minutes
+  paper   the matrix of Thyme (journal article): 16 to 196 nodes, and at 100 nodes the series with
+          crashes, transient churn and mobility; 15 runs per point. It takes hours: --plan
+          estimates how many; --master runs it on a cluster
 
-What has ended is kept in the folder: the same command after an interruption, however hard, runs
-only what is missing. Runs that fail are listed and tried again next time.
+Finished runs are kept in the folder: after an interruption of any kind, the same command runs only
+the missing ones. Failed runs are listed and tried again next time.
 
---master is Spark's: local[4], spark://host:7077, and so on; the default is all cores of this
-machine. On a cluster the folder must be one that all machines see (docs/pipeline.md).
+--master is Spark's master URL: local[4], spark://host:7077, and so on; the default is all cores of
+this machine. On a cluster, all machines must share the folder (docs/pipeline.md).
 
-exit status: 0 all runs ended, 1 some failed, 2 what was asked cannot be done
+exit status: 0 all runs succeeded, 1 some failed, 2 error
 
 examples:
   thyme evaluate --preset quick --out result
@@ -56,21 +56,27 @@ def add_to(commands: Commands) -> None:
     """Adds the command to the parser."""
     parser: ArgumentParser = commands.add_parser(
         "evaluate",
-        help="simulate the documents' evaluation and write a report",
-        description="Simulate the documents' evaluation and write a report.",
+        help="repeat the papers' evaluation and write a report",
+        description="Simulate the evaluation of Thyme (journal article) and write a report.",
         epilog=HELP,
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--preset", metavar="NAME", required=True, help=" or ".join(PRESETS))
-    parser.add_argument("--only", metavar="SERIES", help="of static,crash,transient,mobile")
+    parser.add_argument(
+        "--only", metavar="SERIES", help="comma-separated series: static,crash,transient,mobile"
+    )
     parser.add_argument("--profile", metavar="NAME", default="paper", help="paper, robust or both")
-    parser.add_argument("--posts", metavar="W", type=Path, help="posts of your own, imported there")
-    parser.add_argument("--out", metavar="W", type=Path, required=True, help="where all is kept")
-    parser.add_argument("--master", metavar="M", help="default: local[*]")
+    parser.add_argument(
+        "--posts", metavar="W", type=Path, help="warehouse with imported posts (default: synthetic)"
+    )
+    parser.add_argument(
+        "--out", metavar="W", type=Path, required=True, help="warehouse (folder) for the results"
+    )
+    parser.add_argument("--master", metavar="M", help="Spark master URL (default: local[*])")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--plan", dest="run", action="store_const", const=plan_command,
-        help="only say how many runs there are and how long they take",
+        help="only print the number of runs and the estimated time",
     )  # fmt: skip
     parser.set_defaults(run=evaluate_command)
 
@@ -89,7 +95,7 @@ def evaluate_command(args: Namespace) -> int:
 
 
 def check_names(args: Namespace) -> None:
-    """Refuses a preset or profile that there is not."""
+    """Raises `OptionError` for an unknown preset or profile."""
     for option, known in (("preset", PRESETS), ("profile", PROFILES)):
         if getattr(args, option) not in known:
             given = shown(getattr(args, option))
@@ -97,7 +103,7 @@ def check_names(args: Namespace) -> None:
 
 
 def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
-    """Everything that the command does, but for what it says in the end."""
+    """Runs the evaluation and draws its report, with progress on standard error."""
     from thyme.pipeline.evaluate import evaluate
     from thyme.pipeline.session import LOCAL, spark_session
     from thyme.report.report import make_report
@@ -114,7 +120,7 @@ def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
                 warehouse,
                 **choice,
                 on_progress=on_progress,
-                on_stage=lambda words: _say(words, quiet),
+                on_stage=lambda text: _say(text, quiet),
             )
     finally:
         spark.stop()
@@ -123,7 +129,7 @@ def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
 
 
 def _asked(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:
-    """The preset, where all is kept, and which part of the preset."""
+    """The preset, the warehouse, and the selected part of the preset."""
     from thyme.pipeline.presets import PRESETS as KNOWN
     from thyme.pipeline.presets import series_named
     from thyme.pipeline.warehouse import Warehouse
@@ -142,7 +148,7 @@ def _say(words: str, quiet: bool) -> None:
         print(f"thyme: {words} …", file=sys.stderr, flush=True)
 
 
-# Before
+# Plan
 
 
 def plan_command(args: Namespace) -> int:
@@ -163,7 +169,7 @@ def plan_command(args: Namespace) -> int:
         print(f"{name:<10}{series.runs:>5} runs{done}: {took} of simulation")
     cores = "1 core" if plan.cores == 1 else f"{plan.cores} cores"
     print(f"{'all':<10}{plan.runs:>5} runs: about {duration(plan.all_s)} on {cores}", end="")
-    print(f", {duration(plan.left_s)} of it still to do" if plan.done else "")
+    print(f", {duration(plan.left_s)} remaining" if plan.done else "")
     if plan.calibrated_by:
         print(f"(estimated from the {plan.calibrated_by} runs in {warehouse.path})")
     else:
@@ -172,7 +178,7 @@ def plan_command(args: Namespace) -> int:
 
 
 def plan_as_json(plan: Plan) -> dict[str, Any]:
-    """A plan as plain data."""
+    """Converts a plan to JSON values."""
     series = {
         name: {"runs": each.runs, "done": each.done, "core_s": round(each.core_s)}
         for name, each in plan.series.items()
@@ -189,19 +195,19 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
 
 
 def cores_of(master: str | None) -> int:
-    """The cores that a master gives; of a cluster only Spark knows, so it is planned for one."""
+    """The cores of a local Spark master; 1 for a cluster, whose size only Spark knows."""
     found = re.fullmatch(r"local(?:\[(\*|\d+)[^]]*\])?", master or "local[*]")
     if found and found[1] == "*":
         return os.cpu_count() or 1
     return int(found[1]) if found and found[1] else 1
 
 
-# How far it is
+# Progress
 
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A bar where somebody looks, a line now and then where nobody does."""
+    """Shows a progress bar on a terminal, or a line every 15 s elsewhere."""
     if quiet or sys.stderr is None:
         yield None
     elif sys.stderr.isatty():
@@ -212,7 +218,7 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 
 class _Bar:
-    """Done of total, the rate, the time left."""
+    """A progress bar with finished runs, rate and remaining time."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -253,8 +259,8 @@ class _Lines:
         over = now.done == now.total and self._done != now.total
         if over or time.monotonic() > self._said_s + SAY_EVERY_S:
             self._said_s, self._done = time.monotonic(), now.done
-            words = f"{now.done}/{now.total} runs, {_rate(now)}, {_left(now)}"
-            print(f"thyme: {words}", file=sys.stderr, flush=True)
+            line = f"{now.done}/{now.total} runs, {_rate(now)}, {_left(now)}"
+            print(f"thyme: {line}", file=sys.stderr, flush=True)
 
 
 def _rate(now: Progress) -> str:
@@ -267,7 +273,7 @@ def _left(now: Progress) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As exact as an estimate is worth."""
+    """Formats an estimated duration, rounded."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 5_400:
@@ -275,11 +281,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3_600:.1f} h"
 
 
-# In the end
+# Result
 
 
 def as_json(found: Evaluation, report: Report) -> dict[str, Any]:
-    """What was written, as plain data."""
+    """Converts the results of an evaluation to JSON values."""
     swept = found.swept
     return {
         "runs": {
@@ -299,18 +305,18 @@ def as_json(found: Evaluation, report: Report) -> dict[str, Any]:
 
 
 def show(found: Evaluation, report: Report) -> None:
-    """What was written, for people."""
+    """Prints the results of an evaluation as text."""
     from thyme.cli.report import show_report
 
     swept = found.swept
     print(
-        f"runs: {swept.planned} planned, {swept.found} found from before, {swept.ran} run now in "
+        f"runs: {swept.planned} planned, {swept.found} found, {swept.ran} run now in "
         f"{swept.wall_s:.0f} s, {len(swept.failures)} failed"
     )
     if swept.overhead is not None:
         print(
             f"  {swept.simulating_s:.0f} s of simulation on {swept.cores} cores: "
-            f"{swept.overhead:.0%} more than they alone take"
+            f"{swept.overhead:.0%} overhead"
         )
     for failure in swept.failures[:10]:
         print(f"  failed: {failure.run_id}: {failure.error}")

@@ -1,4 +1,4 @@
-"""thyme lab: many real nodes on one machine, with virtual radios between them."""
+"""thyme lab: starts, shows and ends many real nodes on one machine, linked by a virtual radio."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SUBSTRATES = ("dcs", "ls", "es")
 NOTHING, FOUND = 1, 0
 
 HELP = """\
-A lab is real processes, started as a user would start them, each with a virtual radio: datagrams
-reach whoever stands within --range and is not hit by --loss. Without root, all are on loopback and
-the radio is a process in between. With root, --namespaces gives each node a network of its own.
+A lab is a set of real node processes linked by a virtual radio: a datagram reaches the nodes within
+--range, except for random loss (--loss). Without root, all nodes use loopback and one process is
+the radio. With root, --namespaces gives each node its own network namespace.
 
 examples:
   thyme lab up --nodes 12 --area 120x80
-  thyme lab up --nodes 12 --area 120x80 --range 50 --loss 5%     several hops, and some loss
+  thyme lab up --nodes 12 --area 120x80 --range 50 --loss 5%     several hops, some loss
   sudo thyme lab up --nodes 12 --namespaces
   thyme lab status
   thyme lab down
@@ -35,14 +35,14 @@ def add_to(commands: Commands) -> None:
     """Adds the command to the parser."""
     parser: ArgumentParser = commands.add_parser(
         "lab",
-        help="many real nodes on this machine, with virtual radios",
-        description="Many real nodes on one machine, with virtual radios between them.",
+        help="run many real nodes on this machine, with a virtual radio",
+        description="Run many real nodes on one machine, linked by a virtual radio.",
         epilog=HELP,
         formatter_class=RawDescriptionHelpFormatter,
     )
     group = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_up(group)
-    status = group.add_parser("status", help="how the lab is doing")
+    status = group.add_parser("status", help="show the state of the lab")
     status.add_argument("--json", action="store_true", help="print one JSON object")
     status.set_defaults(run=status_command)
     down = group.add_parser("down", help="end the lab and all its processes")
@@ -55,17 +55,33 @@ def _add_up(group: Commands) -> None:
     up: ArgumentParser = group.add_parser(
         "up", help="start a lab", epilog=HELP, formatter_class=RawDescriptionHelpFormatter
     )
-    up.add_argument("--nodes", metavar="N", type=int, default=12, help="default: 12")
-    up.add_argument("--area", metavar="WxH", default="120x80", help="metres; default: 120x80")
-    up.add_argument("--cell", metavar="M", type=float, default=40.0, help="default: 40")
+    up.add_argument(
+        "--nodes", metavar="N", type=int, default=12, help="number of nodes (default: 12)"
+    )
+    up.add_argument("--area", metavar="WxH", default="120x80", help="metres (default: 120x80)")
+    up.add_argument(
+        "--cell", metavar="M", type=float, default=40.0, help="cell width, metres (default: 40)"
+    )
     up.add_argument("--substrate", choices=SUBSTRATES, default="dcs", help="default: dcs")
     up.add_argument(
-        "--range", metavar="M", type=float, default=0.0, help="default: 2.83 cells, as DCS wants"
+        "--range",
+        metavar="M",
+        type=float,
+        default=0.0,
+        help="metres (default: 2.83 cells, as DCS needs)",
     )
-    up.add_argument("--loss", metavar="P", default="0%", help="for each receiver; default: 0%%")
-    up.add_argument("--delay", metavar="MS", type=float, default=0.0, help="default: 0")
-    up.add_argument("--namespaces", action="store_true", help="a network for each node; needs root")
-    up.add_argument("--seed", metavar="N", type=int, default=1, help="of places and losses")
+    up.add_argument(
+        "--loss", metavar="P", default="0%", help="loss rate per receiver (default: 0%%)"
+    )
+    up.add_argument(
+        "--delay", metavar="MS", type=float, default=0.0, help="milliseconds (default: 0)"
+    )
+    up.add_argument(
+        "--namespaces", action="store_true", help="one network namespace per node; needs root"
+    )
+    up.add_argument(
+        "--seed", metavar="N", type=int, default=1, help="seed for positions and losses"
+    )
     up.add_argument("--world", metavar="NAME", default="lab", help="default: lab")
     up.add_argument("--json", action="store_true", help="print one JSON object")
     _add_directory(up)
@@ -74,7 +90,10 @@ def _add_up(group: Commands) -> None:
 
 def _add_directory(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--dir", metavar="DIR", type=Path, help="where it is kept; default: your state directory"
+        "--dir",
+        metavar="DIR",
+        type=Path,
+        help="folder of the lab (default: in your state directory)",
     )
 
 
@@ -126,7 +145,7 @@ def down_command(args: Namespace) -> int:
 
 
 def as_area(text: str) -> tuple[float, float]:
-    """Reads 120x80."""
+    """Parses an area such as 120x80."""
     width, by, height = text.partition("x")
     try:
         if by:
@@ -137,7 +156,7 @@ def as_area(text: str) -> tuple[float, float]:
 
 
 def as_share(text: str) -> float:
-    """Reads 5% or 0.05."""
+    """Parses a share such as 5% or 0.05."""
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
@@ -152,7 +171,7 @@ def _directory(args: Namespace) -> Path:
 
 
 class _Progress:
-    """How many nodes are there, on one line of a terminal."""
+    """Shows the number of started nodes on one line of a terminal."""
 
     def __init__(self) -> None:
         self._shown = -1

@@ -1,4 +1,4 @@
-"""thyme node, thyme server, thyme worlds: a device in a live world, and which worlds there are.
+"""thyme node, thyme server, thyme worlds: run a node in a live world, or list live worlds.
 
 Clauses: M21, M24, E5, B5.
 """
@@ -28,14 +28,14 @@ GPS = "127.0.0.1:2947"
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 NODE = """\
-Nodes find each other by multicast on one interface, and store what they know in DIR. The node runs
-until Ctrl-C or SIGTERM; started again, it is who it was before. Applications on this machine use it
-at the address given by --http; see docs/live.md.
+Nodes find each other by multicast on one network interface and store their state in DIR. A node
+runs until Ctrl-C or SIGTERM; started again, it keeps its identity. Applications on this machine
+connect to the address given by --http; see docs/live.md.
 
 substrates:
-  dcs   the devices in a place are the store (the default with --area)
-  ls    each device keeps its own (the default without)
-  es    one server keeps everything: start it with thyme server
+  dcs   the devices of an area store objects together (the default with --area)
+  ls    each device stores its own objects (the default without --area)
+  es    one server stores all objects: start it with thyme server
 
 examples:
   thyme node --world lisbon --create
@@ -43,7 +43,7 @@ examples:
   thyme node --world lisbon --create --area 400x200 --cell 40 --position 120,80
 """
 SERVER = """\
-The same as a node of substrate es that makes its world. Others join with thyme node.
+Creates a world with substrate es and runs its server. Other devices join with thyme node.
 
 example:
   thyme server --world lisbon
@@ -52,31 +52,35 @@ example:
 
 def add_to(commands: Commands) -> None:
     """Adds the commands to the parser."""
-    node = _parser(commands, "node", "be in a live world", "Run a node in a live world.", NODE)
-    node.add_argument("--substrate", metavar="S", help="dcs, ls or es; default: the world's")
-    node.add_argument(
-        "--create", action="store_true", help="make the world; an error if it is there"
+    node = _parser(
+        commands, "node", "run a node in a live world", "Run a node in a live world.", NODE
     )
-    node.add_argument("--area", metavar="WxH", help="of a new world of dcs, in metres")
-    node.add_argument("--cell", metavar="M", type=float, help="how wide a cell is; default: 40")
-    node.add_argument("--position", metavar="X,Y", help="where the device is; default: the middle")
+    node.add_argument("--substrate", metavar="S", help="dcs, ls or es (default: that of the world)")
+    node.add_argument("--create", action="store_true", help="create the world; fails if it exists")
+    node.add_argument("--area", metavar="WxH", help="area of a new dcs world, in metres")
+    node.add_argument("--cell", metavar="M", type=float, help="cell width in metres (default: 40)")
+    node.add_argument("--position", metavar="X,Y", help="position of the device (default: centre)")
     node.add_argument("--gps", metavar="A:PORT", nargs="?", const=GPS,
-        help=f"where the device is, from a gpsd; default: {GPS}")  # fmt: skip
+        help=f"take the position from gpsd at this address (default: {GPS})")  # fmt: skip
     node.add_argument("--origin", metavar="LAT,LON",
-        help="where the south-west corner of a new world's area is, in degrees")  # fmt: skip
+        help="south-west corner of the area of a new world, in degrees")  # fmt: skip
     node.set_defaults(run=node_command)
-    server = _parser(commands, "server", "serve a world of es", "Serve a world of ES.", SERVER)
+    server = _parser(
+        commands, "server", "run the server of an es world", "Run an ES server.", SERVER
+    )
     server.set_defaults(
         run=node_command, substrate="es", create=True, area=None, cell=None, position=None,
         gps=None, origin=None,
     )  # fmt: skip
     worlds = commands.add_parser(
         "worlds",
-        help="list the live worlds around",
-        description="Listen for nodes in reach, and list their worlds.",
+        help="list live worlds in range",
+        description="Listen for nodes in range and list their worlds.",
     )
     add_network(worlds)
-    worlds.add_argument("--seconds", metavar="S", type=float, default=2.5, help="default: 2.5")
+    worlds.add_argument(
+        "--seconds", metavar="S", type=float, default=2.5, help="how long to listen (default: 2.5)"
+    )
     worlds.add_argument("--json", action="store_true", help="print one JSON array")
     worlds.set_defaults(run=worlds_command)
 
@@ -89,30 +93,40 @@ def _parser(commands: Commands, name: str, purpose: str, words: str, more: str) 
         epilog=more,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--world", metavar="NAME", required=True, help="which world")
-    parser.add_argument("--wid", metavar="ID", help="the identifier of a world to make")
+    parser.add_argument("--world", metavar="NAME", required=True, help="name of the world")
+    parser.add_argument("--wid", metavar="ID", help="identifier of a new world")
     parser.add_argument("--secret-file", metavar="FILE", type=Path,
-        help="with the secret of a closed world; or set THYME_SECRET")  # fmt: skip
-    parser.add_argument("--data", metavar="DIR", type=Path, default=DATA, help=f"default: {DATA}")
-    parser.add_argument("--memory", action="store_true", help="keep nothing on the disk")
+        help="file with the secret of a closed world; or set THYME_SECRET")  # fmt: skip
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        default=DATA,
+        help=f"folder for stored data (default: {DATA})",
+    )
+    parser.add_argument("--memory", action="store_true", help="store nothing on disk")
     add_network(parser)
-    parser.add_argument("--port", metavar="N", type=int, default=0, help="UDP port; default: any")
-    parser.add_argument("--http", metavar="A:PORT", default=HTTP, help=f"default: {HTTP}")
+    parser.add_argument("--port", metavar="N", type=int, default=0, help="UDP port (default: any)")
+    parser.add_argument(
+        "--http", metavar="A:PORT", default=HTTP, help=f"address for applications (default: {HTTP})"
+    )
     parser.add_argument("--patience", metavar="S", type=float, default=10.0,
-        help="how long to look for the world; default: 10")  # fmt: skip
+        help="how long to search for the world (default: 10)")  # fmt: skip
     parser.add_argument("--quota", metavar="Q",
-        help="what each of the others may have kept here; default: bytes=4G,objects=100000,"
-        "subscriptions=1000")  # fmt: skip
-    parser.add_argument("--log-json", action="store_true", help="log as JSON, one line an event")
+        help="storage limit per peer (default: bytes=4G,objects=100000,"
+        "subscriptions=1000)")  # fmt: skip
+    parser.add_argument("--log-json", action="store_true", help="log as JSON, one line per event")
     return parser
 
 
 def add_network(parser: ArgumentParser) -> None:
-    """Adds the options that say which network."""
-    parser.add_argument("--interface", metavar="I", help="its name or IPv4 address; default: found")
-    parser.add_argument("--group", metavar="A:PORT", help="the multicast group that all share")
+    """Adds the network options."""
+    parser.add_argument(
+        "--interface", metavar="I", help="name or IPv4 address (default: automatic)"
+    )
+    parser.add_argument("--group", metavar="A:PORT", help="multicast group, the same on all nodes")
     parser.add_argument("--peer", metavar="A:PORT", action="append", default=[],
-        help="a node that multicast does not reach; it needs one for this node, too")  # fmt: skip
+        help="a node that multicast does not reach; it needs --peer for this one, too")  # fmt: skip
 
 
 def node_command(args: Namespace) -> int:
@@ -122,7 +136,7 @@ def node_command(args: Namespace) -> int:
     from thyme.control.daemon import Running, run
 
     if args.gps is not None and args.position is not None:
-        raise OptionError("where the device is: by --position or by --gps, not both")
+        raise OptionError("use --position or --gps, not both")
     running = Running(
         wanted=wanted(args),
         http=host_and_port(args.http, "--http"),
@@ -159,12 +173,12 @@ def worlds_command(args: Namespace) -> int:
     for world in found:
         print(f"{world.name}  {world.substrate or 'closed'}  {world.wid}")
     if not found:
-        print("no world was heard")
+        print("no world found")
     return 0
 
 
 def wanted(args: Namespace) -> Wanted:
-    """What the options of `thyme node` ask for."""
+    """Builds the node options from the command line of `thyme node`."""
     from thyme.live.making import QUOTA
     from thyme.live.world import Wanted
 
@@ -187,7 +201,7 @@ def wanted(args: Namespace) -> Wanted:
 
 
 def network(args: Namespace) -> Place:
-    """What the options say of the network."""
+    """Builds the network configuration from the options."""
     from thyme.live.interfaces import address_of
     from thyme.live.sockets import GROUP, PORT, Place
 
@@ -207,7 +221,7 @@ def network(args: Namespace) -> Place:
 
 
 def host_and_port(text: str, option: str) -> tuple[str, int]:
-    """What is written 127.0.0.1:8473."""
+    """Parses an address such as 127.0.0.1:8473."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise OptionError(f"{option} is an address and a port, like {HTTP}, not {shown(text)}")
@@ -223,7 +237,7 @@ def _peer(text: str) -> tuple[str, int]:
 
 
 def _secret(file: Path | None) -> str | None:
-    """Not an option itself: everybody on this machine can read command lines."""
+    """Reads the secret from a file or the environment; every user can read command lines."""
     if file is None:
         return os.environ.get("THYME_SECRET")
     try:
@@ -233,7 +247,7 @@ def _secret(file: Path | None) -> str | None:
 
 
 def _quota(text: str, default: Quota) -> Quota:
-    """What is written bytes=100M,objects=1000,subscriptions=none; the others stay as they are."""
+    """Parses bytes=100M,objects=1000,subscriptions=none; limits not named keep their default."""
     from msgspec.structs import asdict, replace
 
     limits: dict[str, int | None] = {}
@@ -270,15 +284,15 @@ def _pair(text: str, between: str, option: str) -> tuple[float, float]:
 
 
 def need_live() -> None:
-    """Says so, where what live nodes need is not installed."""
+    """Raises `OptionError` if a package that live nodes need is not installed."""
     from importlib.util import find_spec
 
     if any(find_spec(name) is None for name in ("aiohttp", "nacl")):
-        raise OptionError("live nodes need some more packages: pip install 'thyme[live]'")
+        raise OptionError("live nodes need more packages: pip install 'thyme[live]'")
 
 
 def runner() -> Any:
-    """What runs a coroutine: uvloop where it is there, else asyncio."""
+    """The function that runs a coroutine: uvloop's if it is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:

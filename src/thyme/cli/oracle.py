@@ -1,4 +1,4 @@
-"""thyme oracle: what a perfect execution of a trace notifies.
+"""thyme oracle: computes the notifications of a perfect execution of a trace.
 
 Clauses: P4, P10.
 """
@@ -19,11 +19,11 @@ def add_to(commands: Commands) -> None:
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "oracle",
-        help="what a perfect execution of a trace notifies",
-        description="Every notification that a perfect execution of a trace gives.",
+        help="compute the notifications a trace should cause",
+        description="Compute every notification of a perfect execution of a trace.",
     )
     parser.add_argument(
-        "--trace", metavar="DIR", type=Path, required=True, help="the warehouse with the trace"
+        "--trace", metavar="DIR", type=Path, required=True, help="warehouse with the trace"
     )
     add_options(parser)
     parser.set_defaults(run=oracle_command)

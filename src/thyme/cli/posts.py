@@ -1,4 +1,4 @@
-"""thyme posts: posts into a warehouse, from files or from a synthetic match.
+"""thyme posts: imports or generates posts and stores them in a warehouse.
 
 Clauses: P1, P2, P10.
 """
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "parquet")
 
 HELP = """\
-FILES are files, folders, patterns or addresses that Spark reads; JSON lines and CSV may be
-compressed (.gz). csv, jsonl and parquet are tables with the columns id, user, time, text and tags,
-or those that --columns names; id and tags may be missing. Times are ISO 8601 or numbers since 1970.
+FILES are files, folders, patterns or URLs that Spark can read; JSON lines and CSV may be compressed
+(.gz). csv, jsonl and parquet are tables with the columns id, user, time, text and tags, or those
+named by --columns; id and tags are optional. Times are ISO 8601 or numbers since 1970.
 
-What is no post goes to the table quarantine with the reason and the row as it was.
+Invalid rows go to the table quarantine, with the reason and the original row.
 
-exit status: 0 all is well, 2 what was asked cannot be done
+exit status: 0 success, 2 error
 
 examples:
   thyme posts import tweets.jsonl.gz --format twitter-v2 --out w
@@ -36,14 +36,14 @@ def add_to(commands: Commands) -> None:
     """Adds the commands to the parser."""
     group = commands.add_parser(
         "posts",
-        help="posts from files, or synthetic ones",
-        description="Posts into a warehouse, from files or from a synthetic match.",
+        help="import posts, or generate synthetic ones",
+        description="Import or generate posts and store them in a warehouse.",
     ).add_subparsers(metavar="COMMAND", required=True)
     _add_import(
         group.add_parser(
             "import",
-            help="read posts from files",
-            description="Read posts from files into a warehouse.",
+            help="import posts from files",
+            description="Import posts from files into a warehouse.",
             epilog=HELP,
             formatter_class=RawDescriptionHelpFormatter,
         )
@@ -51,26 +51,28 @@ def add_to(commands: Commands) -> None:
     _add_synth(
         group.add_parser(
             "synth",
-            help="make the posts of a synthetic match",
-            description="Make the posts of a synthetic football match.",
+            help="generate the posts of a synthetic match",
+            description="Generate the posts of a synthetic football match.",
         )
     )
 
 
 def _add_import(parser: ArgumentParser) -> None:
-    parser.add_argument("files", metavar="FILES", nargs="+", help="what to read")
+    parser.add_argument("files", metavar="FILES", nargs="+", help="files to import")
     parser.add_argument("--format", metavar="NAME", required=True, help=", ".join(FORMATS))
-    parser.add_argument("--columns", metavar="NAMES", help="as in user=author,time=when,text=body")
-    parser.add_argument("--zone", metavar="ZONE", help="of times that name none, as in +01:00")
+    parser.add_argument("--columns", metavar="NAMES", help="e.g. user=author,time=when,text=body")
+    parser.add_argument(
+        "--zone", metavar="ZONE", help="time zone of times without one, e.g. +01:00"
+    )
     add_options(parser)
     parser.set_defaults(run=import_command)
 
 
 def _add_synth(parser: ArgumentParser) -> None:
-    whole(parser, "--users", "how many take part", 5_000)
-    whole(parser, "--posts", "how many posts", 1_000_000)
-    whole(parser, "--tags", "how many tags", 800)
-    whole(parser, "--seed", "what the posts are drawn from", 1)
+    whole(parser, "--users", "number of users", 5_000)
+    whole(parser, "--posts", "number of posts", 1_000_000)
+    whole(parser, "--tags", "number of distinct tags", 800)
+    whole(parser, "--seed", "random seed", 1)
     add_options(parser)
     parser.set_defaults(run=synth_command)
 
@@ -97,7 +99,7 @@ def import_command(args: Namespace) -> int:
     notes = stage.manifest.notes
 
     def lines() -> Iterator[str]:
-        yield f"{notes['rows_in']:,} rows in, {notes['untagged']:,} of the posts without a tag"
+        yield f"{notes['rows_in']:,} rows read, {notes['untagged']:,} posts without a tag"
         for reason, count in notes["quarantined"].items():
             yield f"quarantined: {count:,} ({reason})"
 

@@ -1,6 +1,7 @@
-"""thyme query: what a formula means, and whether an object's tags satisfy it.
+"""thyme query: explains a query, or checks whether tags satisfy it.
 
-`explain` shows the canonical form and its conjunctions; `match` answers with its exit status.
+`explain` prints the canonical form and its conjunctions; `match` prints the answer and returns it
+as the exit status.
 Clauses: M5–M9.
 """
 
@@ -32,9 +33,9 @@ the language:
   !replay            without this tag     also: not replay
   goal & (a | b)     parentheses group; ! binds tighter than &, & tighter than |
 
-A tag is any word, in upper or lower case alike. Each alternative of a query needs a
-tag without '!', since that is what it is found by. QUERY may be - to read it from
-standard input.
+A tag is any word; upper and lower case are the same. Each alternative of a query
+needs a tag without '!', because objects are looked up by it. QUERY may be - to read
+it from standard input.
 """
 EXPLAIN_EXAMPLES = """\
 examples:
@@ -42,7 +43,7 @@ examples:
   thyme query explain 'not (a or b) and c' --json
 """
 MATCH_EXAMPLES = """\
-exit status: 0 it matches, 1 it does not, 2 the query or the tags are wrong
+exit status: 0 the tags match, 1 they do not, 2 the query or the tags are invalid
 
 examples:
   thyme query match 'goal & !replay' --tags goal,eder
@@ -61,13 +62,13 @@ def add_to(commands: Commands) -> None:
     ).add_subparsers(metavar="COMMAND", required=True)
     explain = _add(group, "explain", "show what a query means", EXPLAIN_EXAMPLES)
     explain.set_defaults(run=explain_command)
-    match = _add(group, "match", "tell whether tags satisfy a query", MATCH_EXAMPLES)
+    match = _add(group, "match", "check whether tags satisfy a query", MATCH_EXAMPLES)
     match.add_argument(
         "--tags",
         required=True,
         action="append",
         metavar="A,B",
-        help="the tags of an object, with commas between them",
+        help="tags of an object, separated by commas",
     )
     match.set_defaults(run=match_command)
 
@@ -113,11 +114,12 @@ def match_command(args: Namespace) -> int:
 
 
 def _text(given: str) -> str:
-    """The query's text; one that is far too long is read only as far as needed to say so."""
+    """The text of the query; from standard input, at most enough to detect excess length."""
     if given != "-":
         return given
     if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # the parser points at what is no text
+        # The parser reports the position of invalid bytes.
+        sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin.read(16 * TEXT_CHARS_MAX).rstrip()
 
 
@@ -149,7 +151,7 @@ def _unwanted(conjunction: Conjunction, tags: Iterable[str]) -> list[Tag]:
 
 
 def _show(query: Query) -> None:
-    """For people. Rich takes longer to load than all the rest takes to run: only when needed."""
+    """Prints a query as text. Rich is imported here because it is slow to load."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

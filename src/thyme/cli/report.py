@@ -1,4 +1,4 @@
-"""thyme report: the page of an evaluation that has been run.
+"""thyme report: writes the report of a finished evaluation again.
 
 Clause: P7.
 """
@@ -21,10 +21,12 @@ def add_to(commands: Commands) -> None:
     """Adds the command to the parser."""
     parser: ArgumentParser = commands.add_parser(
         "report",
-        help="draw the report of an evaluation again",
-        description="Draw figures, scorecard and page of what `thyme evaluate` has measured.",
+        help="write the report of an evaluation again",
+        description="Write figures, scorecard and page from the results of `thyme evaluate`.",
     )
-    parser.add_argument("folder", metavar="W", type=Path, help="the --out of thyme evaluate")
+    parser.add_argument(
+        "folder", metavar="W", type=Path, help="folder given as --out to thyme evaluate"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=report_command)
 
@@ -46,7 +48,7 @@ def report_command(args: Namespace) -> int:
 
 
 def show_report(report: Report) -> None:
-    """The scorecard in a few lines, and where the page is."""
+    """Prints the scorecard and the path of the page."""
     print(f"{report.folder}/")
     for name, rows in report.tables.items():
         print(f"  {name:<14}{rows:>10,} rows")

@@ -1,4 +1,4 @@
-"""thyme sim: the simulated world and its parts, one at a time."""
+"""thyme sim: the group of simulator commands, `run` and `radio`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def add_to(commands: Commands) -> None:
     """Adds the commands to the parser."""
     group = commands.add_parser(
         "sim",
-        help="run scenarios, try the simulated radio",
-        description="The simulated world and its parts, one at a time.",
+        help="simulate a scenario, or only the radio",
+        description="Simulate a whole scenario, or only the radio.",
     ).add_subparsers(metavar="COMMAND", required=True)
     sim_run.add_to(group)
     sim_radio.add_to(group)

@@ -1,7 +1,7 @@
-"""thyme sim radio: raw sends on the simulated radio, and how it compares with ns-3.
+"""thyme sim radio: replays raw sends on the simulated radio, or compares it with ns-3.
 
-Replays a file of sends with no protocol on top and says what became of each; or, as a self-test,
-replays the reference sets and holds the outcome against ns-3's.
+Replays a file of sends without any protocol and writes the result of each send; or, as a self-test,
+replays the reference sets and compares the results with those of ns-3.
 Clauses: S1–S5.
 """
 
@@ -33,23 +33,23 @@ COLUMNS = "id,n_rx,n_tx,delay_mean_us,dropped"
 
 HELP = """\
 files:
-  positions   node,x,y           nodes 0, 1, 2 … in order, places in metres
-  sends       id,t,src,dst,size  seconds; dst -1 is everybody; size: bytes of UDP payload
+  positions   node,x,y           nodes 0, 1, 2 … in order, positions in metres
+  sends       id,t,src,dst,size  t in seconds; dst -1: broadcast; size: bytes of UDP payload
   out         id,n_rx,n_tx,delay_mean_us,dropped, one line for each send:
-              how many got it, how often it was sent, how long it took (-1 if nobody got it),
-              and why the sender gave up, if it did:
+              number of receivers, number of transmissions, mean delay (-1 if no receiver),
+              and the reason if the sender dropped it:
               exceeded (7 transmissions), full (the queue), stale (500 ms in the queue)
 
-The radio is 802.11g at 6 Mb/s over log-distance propagation with interference. All frames go
-at one --rate, in Mb/s:
+The radio is 802.11g at 6 Mb/s with log-distance propagation and interference. All frames have the
+same --rate, in Mb/s:
   802.11g     6, 9, 12, 18, 24, 36, 48 or 54
   802.11b     1, 2, 5.5 or 11
---range is where half of the frames with 300 bytes of payload arrive; a faster rate reaches less
-far unless it is given. With --propagation disk all frames arrive within the range, none beyond,
-and none that overlaps another within earshot. The same seed gives the same bytes.
-docs/simulator.md describes the model.
+--range is the distance at which half of the frames with 300 bytes of payload are received; without
+it, higher rates have shorter ranges. With --propagation disk, a frame is received by every node
+within the range and by none beyond, unless another frame overlaps it at the receiver. The same
+seed gives the same bytes. docs/simulator.md describes the model.
 
-exit status: 0 all is well, 1 the self-test found a difference, 2 what was asked cannot be done
+exit status: 0 success, 1 the self-test found a difference, 2 error
 
 examples:
   printf 'node,x,y\\n0,0,0\\n1,80,0\\n2,160,0\\n' >positions.csv
@@ -58,7 +58,7 @@ examples:
   thyme sim radio --positions positions.csv --sends sends.csv --out result.csv --seed 2 --json
   thyme sim radio --positions positions.csv --sends sends.csv --out result.csv \\
       --standard 802.11b --rate 5.5 --range 100
-  thyme sim radio --selftest --quick     compare with ns-3: few seeds; without --quick, all
+  thyme sim radio --selftest --quick     compare with ns-3, few seeds (all without --quick)
 """
 
 
@@ -67,25 +67,28 @@ def add_to(group: Commands) -> None:
     parser: ArgumentParser = group.add_parser(
         "radio",
         help="replay raw sends, or compare the radio with ns-3",
-        description="Replay raw sends on the simulated radio; or compare it with ns-3.",
+        description="Replay raw sends on the simulated radio, or compare it with ns-3.",
         epilog=HELP,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--positions", metavar="FILE", type=Path, help="where the nodes are")
-    parser.add_argument("--sends", metavar="FILE", type=Path, help="what they send")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="what becomes of each send")
+    parser.add_argument("--positions", metavar="FILE", type=Path, help="positions of the nodes")
+    parser.add_argument("--sends", metavar="FILE", type=Path, help="sends to replay")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="file for the result of each send")
     parser.add_argument(
-        "--range", metavar="M", type=float, help="default: what the rate reaches, 113 at 6 Mb/s"
+        "--range",
+        metavar="M",
+        type=float,
+        help="metres (default: range of the rate, 113 at 6 Mb/s)",
     )
     parser.add_argument("--standard", metavar="NAME", help=_choice(STANDARDS))
-    parser.add_argument("--rate", metavar="MBPS", type=float, help="default: the lowest")
+    parser.add_argument("--rate", metavar="MBPS", type=float, help="default: the lowest rate")
     parser.add_argument("--propagation", metavar="NAME", help=_choice(PROPAGATIONS))
-    parser.add_argument("--seed", metavar="N", type=int, default=1, help="default: 1")
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--selftest", action="store_true", help="compare with ns-3's figures")
+    parser.add_argument("--selftest", action="store_true", help="compare with the results of ns-3")
     parser.add_argument("--quick", action="store_true", help="self-test with few seeds")
     parser.add_argument(
-        "--jobs", metavar="N", type=int, help="processes of the self-test; default: one a core"
+        "--jobs", metavar="N", type=int, help="processes of the self-test (default: one per core)"
     )
     parser.set_defaults(run=radio_command)
 
@@ -119,7 +122,7 @@ def _replay(args: Namespace) -> int:
 
 
 def _config(args: Namespace) -> RadioConfig:
-    """The radio that was asked for."""
+    """Builds the radio configuration from the options."""
     from thyme.sim.disk import Disk
     from thyme.sim.phy import phy_of
     from thyme.sim.radio import RadioConfig
@@ -138,10 +141,10 @@ def _config(args: Namespace) -> RadioConfig:
 
 
 def _check(args: Namespace) -> None:
-    """What argparse cannot say in our words."""
+    """Checks combinations and values that argparse cannot check."""
     for option in ("positions", "sends", "out"):
         if getattr(args, option) is None:
-            raise OptionError(f"--{option} FILE is missing; or ask for --selftest")
+            raise OptionError(f"--{option} FILE is missing; or use --selftest")
     if args.quick or args.jobs is not None:
         raise OptionError("--quick and --jobs belong to --selftest")
     if args.range is not None and not (math.isfinite(args.range) and args.range > 0):
@@ -160,7 +163,7 @@ def _choice(names: tuple[str, ...]) -> str:
 
 
 def _lines(sends: list[RawSend], results: Iterable[SendResult]) -> Iterator[str]:
-    """One line for each send, in the order of the file."""
+    """Formats one line per send, in the order of the file."""
     by_id = {result.id: result for result in results}
     for send in sends:
         result = by_id[send.id]
@@ -170,16 +173,16 @@ def _lines(sends: list[RawSend], results: Iterable[SendResult]) -> Iterator[str]
 
 @contextmanager
 def _whole(path: Path) -> Iterator[TextIO]:
-    """A file that appears under its name only once all of it is written.
+    """Opens a file that is renamed into place only when it is complete.
 
-    A link stays a link: what it leads to is replaced. Devices and pipes (/dev/stdout) are no place
-    for a file that has to be whole, whatever they lead to at the moment.
+    The target of a symbolic link is replaced, not the link. Devices and pipes (/dev/stdout) are
+    rejected, because they cannot be replaced atomically.
     """
     target = path.resolve()
     if (target.exists() and not target.is_file()) or target.is_relative_to("/proc"):
-        raise OptionError(f"--out must name a file: {path} is something else")
+        raise OptionError(f"--out must be a regular file: {path} is not")
     if path.parent == Path("/dev"):
-        raise OptionError(f"--out must name a file: {path} is a device")
+        raise OptionError(f"--out must be a regular file: {path} is a device")
     if not target.parent.is_dir():
         raise OptionError(f"--out {path}: there is no folder {target.parent}")
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -213,7 +216,7 @@ def _totals(result: ReplayResult) -> dict[str, Any]:
 
 
 def _show_totals(totals: dict[str, Any], out: Path) -> None:
-    """For people."""
+    """Prints the totals as text."""
     from rich.table import Table
 
     from thyme.cli.terminal import Terminal
@@ -222,18 +225,18 @@ def _show_totals(totals: dict[str, Any], out: Path) -> None:
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column()
-    for name, what in (
-        ("frames", "on the air, with acknowledgements and repetitions"),
-        ("retransmissions", "for want of an acknowledgement"),
-        ("exceeded", "sends given up after the last transmission"),
-        ("bytes", "on the air, with MAC headers"),
-        ("receptions", "of sends, by the nodes they were for"),
+    for name, meaning in (
+        ("frames", "transmitted, with acknowledgements and retransmissions"),
+        ("retransmissions", "after a missing acknowledgement"),
+        ("exceeded", "sends dropped after the last transmission"),
+        ("bytes", "transmitted, with MAC headers"),
+        ("receptions", "of sends, at their destinations"),
     ):
-        table.add_row(name, f"{totals[name]:,}", what)
+        table.add_row(name, f"{totals[name]:,}", meaning)
     for name, delay_ms in totals["delay_ms"].items():
         shown_ms = "none" if delay_ms is None else f"{delay_ms:.3f} ms"
         table.add_row(f"delay {name}", shown_ms, "from send to reception")
-    table.add_row("wall", f"{totals['wall_s']:.3f} s", f"what became of each send: {out}")
+    table.add_row("wall", f"{totals['wall_s']:.3f} s", f"result of each send: {out}")
     Terminal().print(table, soft_wrap=True)
 
 
@@ -244,10 +247,10 @@ def _selftest(args: Namespace) -> int:
     from thyme.sim.selftest import passed, selftest
 
     if args.positions or args.sends or args.out:
-        raise OptionError("--selftest brings its own positions and sends, and writes no file")
+        raise OptionError("--selftest has its own positions and sends, and writes no file")
     for option in ("standard", "rate", "propagation", "range"):
         if getattr(args, option) is not None:
-            raise OptionError(f"--selftest has a radio of its own; --{option} is not for it")
+            raise OptionError(f"--selftest has its own radio; --{option} cannot be used with it")
     if args.jobs is not None and args.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, not {args.jobs}")
     progress = _progress if sys.stderr is not None and sys.stderr.isatty() else None
@@ -271,7 +274,7 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 
 def _show_rows(rows: list[Row]) -> None:
-    """For people."""
+    """Prints the comparisons as a table."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -289,14 +292,14 @@ def _show_rows(rows: list[Row]) -> None:
     judged = [row for row in rows if row.ok is not None]
     good = sum(bool(row.ok) for row in judged)
     console = Terminal()
-    # Figures cut short would be worse than lines that a narrow terminal wraps.
+    # On a narrow terminal, wrapped lines are better than truncated numbers.
     console.width = max(console.width, TABLE_COLUMNS)
     console.print(table)
     console.print(f"\n{good} of {len(judged)} comparisons with ns-3.44 agree")
 
 
 def row_words(row: Row) -> tuple[str, ...]:
-    """A comparison as the words of a table's row."""
+    """Formats a comparison as the cells of a table row."""
     share = "%" if row.relative else ""
     scale = 100 if row.relative else 1
     digits = 1 if row.relative else 3

@@ -1,4 +1,4 @@
-"""thyme sim run: one scenario on the simulated radio, from its trace to its numbers.
+"""thyme sim run: simulates one scenario and prints its measurements.
 
 Clauses: S7, S10–S12, S14–S18.
 """
@@ -33,23 +33,23 @@ NODES = 100
 SHOW_EVERY_S = 0.5
 
 HELP = """\
-scenarios (the documents' parameters; 720 s: routing alone for 30 s, nodes join until 60 s,
-operations for 600 s, 60 s of quiet):
-  static      nobody fails and nobody moves
-  crash       nodes are publishers or subscribers; a share of the publishers (--failing) crashes
-              for good at a random instant between 200 and 300 s
-  transient   a share of the nodes (--failing) is on for 120 s, off for 60 s, and so on
+scenarios (parameters of Thyme, journal article; 720 s: routing only for 30 s, nodes join until
+60 s, operations for 600 s, quiet for 60 s):
+  static      no node fails or moves
+  crash       each node is a publisher or a subscriber; a share of the publishers (--failing)
+              crashes permanently at a random instant between 200 and 300 s
+  transient   a share of the nodes (--failing) alternates between 120 s up and 60 s down
   mobile      60 % of the nodes walk at up to --speed m/s, with pauses of 120 s
 
-Without --trace, users do what the synthetic football match of the seed says. A trace is a table
-of operations, as CSV or Parquet; docs/traces.md describes it. Users retrieve what they are notified
-of with a probability (--retrieve) within some seconds (--within).
+Without --trace, the operations are those of the synthetic football match of the seed. A trace is a
+table of operations, as CSV or Parquet; docs/traces.md describes it. Users retrieve an object they
+are notified of with a given probability (--retrieve), within a given time (--within).
 
 --out DIR writes the tables (operations, notifications, traffic, energy, storage, and the cells of
-dcs), summary.json, the recording of the run and playback.html, which shows it in a browser. Same
-scenario, same seed, same bytes, but for the wall time in the summary.
+dcs), summary.json, the recording of the run, and playback.html to view it in a browser. The same
+scenario and seed give the same bytes, except for the wall time in the summary.
 
-exit status: 0 all is well, 2 what was asked cannot be done
+exit status: 0 success, 2 error
 
 examples:
   thyme sim run --substrate ls --nodes 16
@@ -64,26 +64,43 @@ def add_to(group: Commands) -> None:
     """Adds the command to the parser."""
     parser: ArgumentParser = group.add_parser(
         "run",
-        help="run a scenario and measure it",
-        description="Run a scenario on the simulated radio and measure it.",
+        help="run a scenario and print its measurements",
+        description="Run a scenario on the simulated radio and print its measurements.",
         epilog=HELP,
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--substrate", metavar="NAME", required=True, help=_among(SUBSTRATES))
-    parser.add_argument("--nodes", metavar="N", type=int, help="default: the trace's users, or 100")
+    parser.add_argument(
+        "--nodes", metavar="N", type=int, help="default: users of the trace, or 100"
+    )
     parser.add_argument("--scenario", metavar="NAME", default="static", help=_among(KINDS))
-    parser.add_argument("--failing", metavar="SHARE", type=float, help="from 0 to 1; default: 0.2")
-    parser.add_argument("--speed", metavar="M/S", type=float, help="default: 1.4")
-    parser.add_argument("--trace", metavar="FILE", type=Path, help="what users do")
+    parser.add_argument(
+        "--failing",
+        metavar="SHARE",
+        type=float,
+        help="share of failing nodes, 0 to 1 (default: 0.2)",
+    )
+    parser.add_argument("--speed", metavar="M/S", type=float, help="maximum speed (default: 1.4)")
+    parser.add_argument("--trace", metavar="FILE", type=Path, help="trace of operations")
     parser.add_argument("--profile", metavar="NAME", default="paper", help=_among(PROFILES))
-    parser.add_argument("--area", metavar="WxH", help="metres; default: two nodes per 40 × 40 m")
-    parser.add_argument("--retrieve", metavar="P", type=float, default=0.7, help="default: 0.7")
-    parser.add_argument("--within", metavar="S", type=float, default=30.0, help="default: 30")
-    parser.add_argument("--seed", metavar="N", type=int, default=1, help="default: 1")
-    parser.add_argument("--topology", metavar="N", type=int, help="seed of the places, if another")
+    parser.add_argument("--area", metavar="WxH", help="metres (default: two nodes per 40 × 40 m)")
+    parser.add_argument(
+        "--retrieve", metavar="P", type=float, default=0.7,
+        help="probability that a user retrieves a notified object (default: 0.7)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--within", metavar="S", type=float, default=30.0,
+        help="maximum seconds from notification to retrieve (default: 30)",
+    )  # fmt: skip
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
+    parser.add_argument(
+        "--topology", metavar="N", type=int, help="seed for node positions (default: --seed)"
+    )
     parser.add_argument("--out", metavar="DIR", type=Path, help="write tables and a playback page")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--watch", action="store_true", help="show what happens meanwhile")
+    parser.add_argument(
+        "--watch", action="store_true", help="print progress and counts during the run"
+    )
     parser.set_defaults(run=run_command)
 
 
@@ -120,12 +137,12 @@ def run_command(args: Namespace) -> int:
     else:
         _show(outcome)
         if args.out is not None:
-            print(f"\nwritten: {args.out}/ (look at {args.out / 'playback.html'} in a browser)")
+            print(f"\nwritten: {args.out}/ (open {args.out / 'playback.html'} in a browser)")
     return 0
 
 
 def _scenario(args: Namespace) -> Scenario:
-    """What was asked for."""
+    """Builds the scenario from the options."""
     for option, known in (
         ("substrate", SUBSTRATES),
         ("scenario", KINDS),
@@ -155,7 +172,7 @@ def _scenario(args: Namespace) -> Scenario:
 
 
 def _trace(args: Namespace) -> Trace:
-    """The trace in a file, with a user for each node."""
+    """Reads the trace file and checks that each node has a user."""
     from thyme.sim.scenario import ScenarioError
     from thyme.traces.table import read_trace
 
@@ -163,8 +180,8 @@ def _trace(args: Namespace) -> Trace:
     users = 1 + max(operation.user for operation in trace.operations)
     if users < trace.users:
         raise ScenarioError(
-            f"nodes: {args.trace} has {users} users, but there are {trace.users} nodes; each has "
-            "a user"
+            f"nodes: {args.trace} has {users} users, but there are {trace.users} nodes; "
+            f"use --nodes {users}"
         )
     return trace
 
@@ -197,12 +214,12 @@ def _micro(seconds: float) -> int:
         raise OptionError(f"--within is a number of seconds, not {seconds}") from None
 
 
-# Meanwhile
+# Progress
 
 
 def _watcher(args: Namespace) -> Callable[[Progress, Users], None] | None:
-    """Shows how far the run is: where somebody looks in one line, and to those who watch in many,
-    with what has happened so far."""
+    """Returns the progress callback: one updated line on a terminal; with --watch, a new line each
+    time, with counts of the operations so far. None: no progress output."""
     screen = sys.stderr
     if screen is None or not (args.watch or (screen.isatty() and not args.json)):
         return None
@@ -225,11 +242,11 @@ def _watcher(args: Namespace) -> Callable[[Progress, Users], None] | None:
 def _so_far(users: Users) -> str:
     issued = Counter(attempt.kind for attempt in users.attempts)
     ended = Counter(attempt.kind for attempt in users.attempts if attempt.code == "ok")
-    words = [f"{kind} {ended[kind]}/{issued[kind]}" for kind in sorted(issued)]
-    return ", ".join([*words, f"notified {users.told}"])
+    counts = [f"{kind} {ended[kind]}/{issued[kind]}" for kind in sorted(issued)]
+    return ", ".join([*counts, f"notified {users.told}"])
 
 
-# For people
+# Text output
 
 
 def _show(outcome: Outcome) -> None:
@@ -257,8 +274,8 @@ def _show(outcome: Outcome) -> None:
     )
     console.print(table)
     console.print(
-        f"\nnotifications: {notes.spurious} spurious, {notes.duplicates} twice, "
-        f"{notes.unexpected} that a perfect execution would not have given"
+        f"\nnotifications: {notes.spurious} spurious, {notes.duplicates} duplicates, "
+        f"{notes.unexpected} not in a perfect execution"
     )
     for line in _lines(outcome):
         console.print(line, soft_wrap=True)
@@ -302,7 +319,7 @@ def _cells(cells: CellFigures) -> list[str]:
 
 
 def _messages(outcome: Outcome) -> Any:
-    """The analytical model beside what was simulated."""
+    """Table of messages predicted by the analytical model and simulated messages."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

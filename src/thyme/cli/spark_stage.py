@@ -1,4 +1,4 @@
-"""What the commands of the pipeline share: options, a session that ends, and what they print."""
+"""Shared parts of the pipeline commands: options, the Spark session, the printed result."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """The options that every stage has."""
+    """Adds the options that all stages share."""
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="the warehouse to write to"
+        "--out", metavar="DIR", type=Path, required=True, help="warehouse (folder) to write to"
     )
     parser.add_argument(
-        "--master", metavar="URL", default="local[*]", help="where Spark runs; default: here"
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        help="Spark master URL (default: all cores of this machine)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 @contextmanager
 def session(args: Namespace) -> Iterator[SparkSession]:
-    """The session that runs already, or one for this command; troubles of a task are told in a
+    """The active Spark session, or a new one for this command; errors of Spark are shortened to a
     line or two."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -43,23 +46,23 @@ def session(args: Namespace) -> Iterator[SparkSession]:
     try:
         yield spark
     except (PySparkException, Py4JError) as error:
-        raise SparkError(f"Spark gave up: {told(str(error))}") from error
+        raise SparkError(f"Spark failed: {told(str(error))}") from error
     finally:
         if running is None:
             spark.stop()
 
 
 def told(text: str, most: int = 400) -> str:
-    """The first lines of what Java says, without where in its source it says so."""
+    """The first lines of a Java error message, without its stack trace."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = " ".join(line for line in lines if not line.startswith(("at ", "...", "Traceback")))
-    return said if len(said) <= most else f"{said[:most]}…"
+    summary = " ".join(line for line in lines if not line.startswith(("at ", "...", "Traceback")))
+    return summary if len(summary) <= most else f"{summary[:most]}…"
 
 
 def whole(parser: ArgumentParser, option: str, text: str, default: int | None = None) -> None:
-    """An option that is a whole number."""
+    """Adds an option that takes an integer."""
     name = option.removeprefix("--")
-    more = "" if default is None else f"; default: {default:,}"
+    more = "" if default is None else f" (default: {default:,})"
     parser.add_argument(
         option, metavar="N", type=int, default=default, required=default is None, help=text + more,
         dest=name,
@@ -67,7 +70,7 @@ def whole(parser: ArgumentParser, option: str, text: str, default: int | None = 
 
 
 def show(args: Namespace, stage: Stage, lines: Callable[[], Iterator[str]] | None = None) -> int:
-    """Says what was written, for people or for programs."""
+    """Prints the tables of a stage, as text or as JSON."""
     manifest = stage.manifest
     if args.json:
         facts = {
@@ -86,12 +89,12 @@ def show(args: Namespace, stage: Stage, lines: Callable[[], Iterator[str]] | Non
     for line in lines() if lines else ():
         print(line)
     if not stage.made_now:
-        print("(was there already, made from the same)")
+        print("(already built from the same configuration and inputs)")
     return 0
 
 
 def pairs(text: str, option: str) -> dict[str, str]:
-    """`a=b,c=d` as a dictionary."""
+    """Parses `a=b,c=d` into a dictionary."""
     found: dict[str, str] = {}
     for part in text.split(","):
         name, sign, value = part.partition("=")

@@ -1,6 +1,7 @@
-"""The stage of the demo: where its story is shown.
+"""The output of `thyme story`: an interface, one implementation with Rich and one without output.
 
-The story says what happened; a stage decides how that looks, and how long to wait between scenes.
+`story` reports what happened; the output decides how it is displayed and how long to pause between
+scenes.
 """
 
 from __future__ import annotations
@@ -13,50 +14,50 @@ PAUSE_S = 0.45
 
 
 class Stage(Protocol):
-    """What a story needs."""
+    """The output that a story writes to."""
 
     async def scene(self, title: str, words: str) -> None:
-        """Opens a scene."""
+        """Begins a scene with a title and an introduction."""
         ...
 
     def code(self, line: str) -> None:
-        """Shows a line of Python that is being run."""
+        """Shows a line of Python that the story executes."""
         ...
 
     def say(self, words: str) -> None:
-        """Tells what came of it."""
+        """Shows a text, such as the result of the code."""
         ...
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Shows several things of a kind."""
+        """Shows a table."""
         ...
 
     async def end(self, title: str, lines: Sequence[tuple[str, str]]) -> None:
-        """Says what to try next: commands and what they are for."""
+        """Ends the story with a list of commands to try, each with its purpose."""
         ...
 
 
 class SilentStage:
-    """For programs, which want only the facts."""
+    """Shows nothing, for `thyme story --json`."""
 
     async def scene(self, title: str, words: str) -> None:
-        """Nothing to see."""
+        """Does nothing."""
 
     def code(self, line: str) -> None:
-        """Nothing to see."""
+        """Does nothing."""
 
     def say(self, words: str) -> None:
-        """Nothing to see."""
+        """Does nothing."""
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Nothing to see."""
+        """Does nothing."""
 
     async def end(self, title: str, lines: Sequence[tuple[str, str]]) -> None:
-        """Nothing to see."""
+        """Does nothing."""
 
 
 class RichStage:
-    """For people: with colour and pauses on a terminal, plain text without either elsewhere."""
+    """Colour and pauses on a terminal; plain text without pauses elsewhere."""
 
     def __init__(self) -> None:
         from thyme.cli.terminal import Terminal

@@ -1,7 +1,7 @@
-"""The story of the demo: a football final in Lisbon, told by a world of one.
+"""The story of `thyme story`: a football final in Lisbon, in a local world (substrate `solo`).
 
-Every scene does what it tells through the public interface and returns what came of it; the facts
-of all scenes are what the tests look at and what `thyme story --json` prints.
+Entry point: `run_story`. Every scene calls the public API, shows what it does (`story_output`) and
+returns the results as facts. Tests check the facts of all scenes; `thyme story --json` prints them.
 Clauses: M13–M20, M27, M32.
 """
 
@@ -24,7 +24,7 @@ PAGE = 3
 OPENS_IN = timedelta(milliseconds=250)
 OPEN_FOR = timedelta(milliseconds=500)
 
-# Who, what, the tags, the caption; in the order they are published.
+# Publisher, object id, tags, caption; in the order of publication.
 BEFORE = (
     ("ana", "fans", "photo fans stadium", "The stands at kick-off"),
     ("bruno", "g1", "clip goal ronaldo", "12' Ronaldo from the spot"),
@@ -43,7 +43,7 @@ BEFORE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What really happened."""
+    """Results of the scenes, as printed by `thyme story --json`."""
 
     published: int
     query: str
@@ -68,17 +68,17 @@ class Facts:
 
 
 def as_json(facts: Facts) -> dict[str, Any]:
-    """The facts as plain data."""
+    """Converts the facts to JSON values."""
     return asdict(facts)
 
 
 async def tell(stage: Stage) -> Facts:
-    """Tells the whole story."""
+    """Runs all scenes and returns their facts."""
     facts: dict[str, Any] = {}
     await stage.scene(
         "Thyme: the night of the final",
         "Lisbon, a full stadium, no signal. Four friends share what they see.\n"
-        "For now one process plays them all: a world of one, substrate “solo”.",
+        "Here one process plays all of them, in a local world: substrate “solo”.",
     )
     async with thyme.join("final") as world:
         facts |= await _publish(stage, world)
@@ -94,10 +94,10 @@ async def tell(stage: Stage) -> Facts:
     await stage.end(
         "What next",
         [
-            ("./run thyme query explain 'goal & (a | b)'", "what a query means"),
-            ("./run thyme query match 'goal & !b' --tags goal", "try one on tags"),
+            ("./run thyme query explain 'goal & (a | b)'", "explain a query"),
+            ("./run thyme query match 'goal & !b' --tags goal", "try a query on tags"),
             ("docs/quickstart.md", "write an application"),
-            ("docs/concepts.md", "what you can rely on"),
+            ("docs/concepts.md", "read about the guarantees"),
         ],
     )
     return Facts(**facts)
@@ -106,7 +106,7 @@ async def tell(stage: Stage) -> Facts:
 async def _publish(stage: Stage, world: thyme.World) -> dict[str, Any]:
     await stage.scene(
         "People publish",
-        "An object is any bytes. It is found by its tags; a summary says what it is.",
+        "An object is a sequence of bytes. Its tags make it findable; a summary describes it.",
     )
     stage.code('await world.insert(data, tags=["clip", "goal", "ronaldo"], summary=caption)')
     for who, oid, tags, caption in BEFORE:
@@ -147,7 +147,7 @@ async def _hear_a_goal(
     stage: Stage, world: thyme.World, feed: thyme.Subscription
 ) -> tuple[thyme.Notification, dict[str, Any]]:
     await stage.scene(
-        "79': a goal falls", "Ana publishes; Eva's subscription still stands, and hears of it."
+        "79': a goal", "Ana publishes; Eva's subscription is still active and is notified."
     )
     began_s = time.perf_counter()
     listening = asyncio.ensure_future(anext(feed))
@@ -164,7 +164,7 @@ async def _see_no_replay(
     stage: Stage, world: thyme.World, feed: thyme.Subscription
 ) -> dict[str, Any]:
     await stage.scene(
-        "80': the replay", "Eva asked for !replay, and is left in peace. If in doubt, ask why."
+        "80': the replay", "Eva's query has !replay, so she is not notified. `explain` says why."
     )
     key = await _insert(world, "bruno", "g5-replay", "clip goal eder replay", "80' Once more")
     why = await world.explain(key, feed)
@@ -177,7 +177,7 @@ async def _see_no_replay(
 async def _retrieve(stage: Stage, world: thyme.World, note: thyme.Notification) -> dict[str, Any]:
     await stage.scene(
         "Eva wants to see the goal",
-        "Notifications carry metadata only; the object comes on demand, verified.",
+        "Notifications carry metadata only; the object is retrieved on demand and verified.",
     )
     data = await world.retrieve(note)
     digest = sha256(data).hexdigest()
@@ -191,7 +191,7 @@ async def _retrieve(stage: Stage, world: thyme.World, note: thyme.Notification) 
 async def _delete(stage: Stage, world: thyme.World) -> dict[str, Any]:
     await stage.scene(
         "Ana deletes a blurry photo",
-        "What its owner deletes is gone, also from the past of every later subscription.",
+        "A deleted object is gone, also for later subscriptions to the past.",
     )
     found = await world.search("photo & goal & ronaldo & by:ana")
     [blurry] = found
@@ -200,7 +200,7 @@ async def _delete(stage: Stage, world: thyme.World) -> dict[str, Any]:
     async with await world.subscribe(QUERY) as later:
         await later.caught_up()
         heard = await _take_what_is_here(later)
-        stage.say(f"A later subscription hears of {later.total}, without “{_caption(blurry)}”:")
+        stage.say(f"A later subscription finds {later.total}, without “{_caption(blurry)}”:")
         stage.say(str(await world.explain(blurry, later)))
     try:
         await world.retrieve(blurry)
@@ -219,8 +219,8 @@ async def _delete(stage: Stage, world: thyme.World) -> dict[str, Any]:
 
 async def _wait_for_the_future(stage: Stage, world: thyme.World) -> dict[str, Any]:
     await stage.scene(
-        "A frame that lies in the future",
-        "Fireworks are due. Carla wants those between two instants, and no others.",
+        "A time frame in the future",
+        "Fireworks will start soon. Carla wants photos from between two instants only.",
     )
     opens_s, closes_s = OPENS_IN.total_seconds(), (OPENS_IN + OPEN_FOR).total_seconds()
     stage.code(f'show = await world.subscribe("fireworks", start=timedelta(seconds={opens_s}),')
@@ -248,7 +248,7 @@ async def _wait_for_the_future(stage: Stage, world: thyme.World) -> dict[str, An
 async def _restart(stage: Stage) -> dict[str, Any]:
     await stage.scene(
         "Eva's phone dies, and comes back",
-        "A world kept in a directory survives; a subscription resumes where it stopped.",
+        "A world stored in a directory survives; a subscription resumes where it stopped.",
     )
     with TemporaryDirectory() as folder:
         stage.code('async with thyme.join("final", data=folder) as world:')
@@ -267,7 +267,7 @@ async def _restart(stage: Stage) -> dict[str, Any]:
             await feed.caught_up()
             resumed = await _take_what_is_here(feed)
             stored = await world.search(QUERY)
-    stage.say("What is new and what was not seen; nothing twice:")
+    stage.say("New objects and those not seen before; nothing twice:")
     _show(stage, resumed)
     return {
         "restart_taken": _oids(taken),
@@ -277,7 +277,7 @@ async def _restart(stage: Stage) -> dict[str, Any]:
 
 
 async def _insert(world: thyme.World, who: str, oid: str, tags: str, caption: str) -> thyme.Key:
-    """Publishes some made-up bytes. Who published is a tag, too: that makes it searchable."""
+    """Inserts made-up bytes, with the publisher as an extra tag for searching."""
     data = f"{caption}\n".encode() * 2_000
     return await world.insert(data, tags=[*tags.split(), f"by:{who}"], summary=caption, oid=oid)
 

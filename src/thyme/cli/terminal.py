@@ -1,4 +1,4 @@
-"""The terminal: Rich, set up for our commands. Import it late, Rich takes a while to load."""
+"""Terminal output with Rich. Import this module late: Rich is slow to load."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from rich.console import Console
 
 
 class Terminal(Console):
-    """Colour and width as the terminal has them, plain text elsewhere."""
+    """A Rich console: colour and width of the terminal, or plain text if there is none."""
 
     def __init__(self) -> None:
         super().__init__(highlight=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Called while a `BrokenPipeError` is handled, which `main` knows how to end with."""
-        raise  # what Rich is handling as it calls this
+        """Re-raises the `BrokenPipeError` that Rich is handling; `main` ends with it."""
+        raise  # the exception that Rich is handling

@@ -1,4 +1,4 @@
-"""thyme trace: from the posts of a warehouse to what users do.
+"""thyme trace: builds a trace of operations from the posts of a warehouse.
 
 Clauses: P3, P10.
 """
@@ -20,26 +20,27 @@ def add_to(commands: Commands) -> None:
     """Adds the commands to the parser."""
     group = commands.add_parser(
         "trace",
-        help="make a trace from posts",
-        description="What users do, from their posts.",
+        help="build a trace from posts",
+        description="Build a trace of operations from posts.",
     ).add_subparsers(metavar="COMMAND", required=True)
     parser = group.add_parser(
         "build",
-        help="make the trace of the most active users",
-        description="Make the trace of the most active users of a match, by the documents' rules.",
+        help="build the trace of the most active users",
+        description="Build the trace of the most active users of a match, by the rules of Thyme "
+        "(journal article), section 9.2.",
     )
     parser.add_argument(
-        "--posts", metavar="DIR", type=Path, required=True, help="the warehouse with the posts"
+        "--posts", metavar="DIR", type=Path, required=True, help="warehouse with the posts"
     )
-    whole(parser, "--users", "how many of the most active", 100)
-    whole(parser, "--seed", "what is drawn comes from", 1)
+    whole(parser, "--users", "number of users, the most active ones", 100)
+    whole(parser, "--seed", "random seed", 1)
     parser.add_argument(
         "--boolean", metavar="SHARE", type=float, default=0.0,
-        help="how many queries are formulas; default: 0",
+        help="share of queries that are Boolean formulas, 0 to 1 (default: 0)",
     )  # fmt: skip
     parser.add_argument(
         "--publishers", metavar="SHARE", type=float,
-        help="how many only publish, the others only subscribe; default: all do both",
+        help="share of users that only publish; the others only subscribe (default: all do both)",
     )  # fmt: skip
     add_options(parser)
     parser.set_defaults(run=build_command)

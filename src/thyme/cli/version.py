@@ -1,4 +1,4 @@
-"""thyme version: which Thyme this is, and what it speaks."""
+"""thyme version: prints the versions of Thyme, of the wire format and of Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def add_to(commands: Commands) -> None:
     """Adds the command to the parser."""
     parser = commands.add_parser(
-        "version", help="which version this is", description="Print the version of Thyme."
+        "version", help="print the version", description="Print the version of Thyme."
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=version_command)
@@ -34,7 +34,7 @@ class ShowVersion(Action):
 
 
 def versions() -> dict[str, str | int]:
-    """The versions that a report of a problem should name; imports what other commands need not."""
+    """The versions to name in a bug report. Imports here keep other commands fast."""
     import platform
 
     import thyme
@@ -48,6 +48,6 @@ def versions() -> dict[str, str | int]:
 
 
 def line() -> str:
-    """The same for people."""
+    """The versions as one line of text."""
     found = versions()
     return f"thyme {found['thyme']} (wire version {found['wire']}, Python {found['python']})"

@@ -1,8 +1,9 @@
-"""The data pipeline on Spark: posts to traces, to what a perfect execution notifies, to a report.
+"""The data pipeline on Spark: posts, traces, expected notifications, sweeps and metrics.
 
-Each stage is a pure function from DataFrames to DataFrames with a schema of its own (`schemas`);
-`session` makes the one Spark session, `jobs` runs the stages, and `warehouse` keeps what they made,
-so that none is run twice. Posts come from `sources` or `synth`, become operations in `traces`, and
-`oracle` says which notifications those are owed. The rules themselves are those of `thyme.traces`.
+Each stage is a pure function from DataFrames to DataFrames with its own schema (`schemas`).
+`session` creates the Spark session, `jobs` runs the stages, and `warehouse` stores their results so
+that no stage runs twice. `posts` imports or generates posts, `traces` turns them into operations,
+and `oracle` computes the expected notifications. `sweep` runs simulations, `metrics` measures their
+results, and `evaluate` does both. The rules for traces are in `thyme.traces`.
 Clauses: P1–P10.
 """

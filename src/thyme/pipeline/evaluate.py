@@ -1,7 +1,8 @@
-"""The evaluation: traces, sweep and metrics one after the other, kept in a warehouse.
+"""The evaluation: makes traces, runs the sweep and computes metrics, stored in a warehouse.
 
-Stage `match` holds the traces, one file each, and what they are made of; `runs/` the results of
-single runs, which outlive changes of the plan; stage `metrics` the tables that a report is made of.
+Entry point: `evaluate`. Stage `match` holds the traces, one file each, and their statistics;
+`runs/` the results of single runs, which stay valid when the plan changes; stage `metrics` the
+tables for the report (`thyme.report`).
 Clauses: P3, P5, P6, P10, C21.
 """
 
@@ -56,36 +57,36 @@ TRACES, RUNS, METRICS = "match", "runs", "metrics"
 
 
 class EvaluationError(ThymeError):
-    """There is nothing to make tables of."""
+    """No run has a result, so there are no metrics."""
 
     code = "no_results"
 
 
 class TraceOf(msgspec.Struct, frozen=True, order=True):
-    """Which trace a run has: so many users of the match of a seed."""
+    """Identifies the trace of a run: the seed, the number of users, their roles, the duration."""
 
     seed: int
     users: int
     split: bool
-    """Whether users are publishers or subscribers, and not both (S7)."""
+    """Whether each user is either a publisher or a subscriber (S7)."""
     lasts_us: int
 
     @property
     def file(self) -> str:
-        """Where it is kept."""
+        """Name of the trace file."""
         roles = "split" if self.split else "both"
         lasts_s = self.lasts_us // 1_000_000
         return f"seed-{self.seed}-users-{self.users:03}-{roles}-{lasts_s}s.parquet"
 
 
 def trace_of(scenario: Scenario) -> TraceOf:
-    """The trace of a scenario: the same in every topology and substrate."""
+    """The trace of a scenario; it does not depend on topology and substrate."""
     lasts_us = scenario.timeline.operations_us
     return TraceOf(scenario.seed, scenario.nodes, scenario.kind is Kind.CRASH, lasts_us)
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """What an evaluation came to."""
+    """The result of an evaluation."""
 
     traces: Stage
     swept: Swept
@@ -101,9 +102,9 @@ def evaluate(
     profiles: Sequence[Profile] = (Profile.PAPER,),
     posts: Warehouse | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    on_stage: Callable[[str], None] = lambda words: None,
+    on_stage: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
-    """Carries out what is missing of a preset, and makes the tables."""
+    """Carries out the missing runs of a preset and computes the metrics of all its runs."""
     wanted = scenarios(preset, only, profiles)
     on_stage("making traces")
     warm_up(spark)
@@ -115,9 +116,9 @@ def evaluate(
     ended = sorted({run.run_id for run in runs} & done_in(folder))
     if not ended:
         raise EvaluationError(
-            f"no run ended well; the first failed with {swept.failures[0].error}"
+            f"every run failed; the first with {swept.failures[0].error}"
             if swept.failures
-            else "there are no runs: nothing of what was asked for can be simulated"
+            else "there are no runs: the simulator supports none of the selected scenarios"
         )
     on_stage("measuring")
     return Evaluation(
@@ -128,7 +129,7 @@ def evaluate(
 
 
 def plan(wanted: Iterable[Scenario], traces: Path) -> list[PlannedRun]:
-    """The table of runs (P5)."""
+    """Pairs each scenario with its trace file (P5)."""
     digests: dict[str, str] = {}
     runs = []
     for scenario in wanted:
@@ -154,7 +155,7 @@ Tracer = Callable[[TraceOf], Trace]
 
 
 def _synthetic(posts: int) -> Tracer:
-    """Traces of the synthetic match; the posts of each seed are made once."""
+    """Makes traces of the synthetic match; generates the posts of each seed once."""
     made: dict[int, list[Post]] = {}
 
     def trace(which: TraceOf) -> Trace:
@@ -166,7 +167,7 @@ def _synthetic(posts: int) -> Tracer:
 
 
 def _imported(spark: SparkSession, stage: Stage) -> Tracer:
-    """Traces of posts in a warehouse; the seed is for what is drawn besides."""
+    """Makes traces of imported posts; the seed determines the drawn operations only."""
     from thyme.pipeline.schemas import POSTS
     from thyme.pipeline.traces import match_operations
     from thyme.pipeline.traces import trace_of as trace_in
@@ -190,19 +191,19 @@ def make_traces(
     spark: SparkSession,
     posts: Warehouse | None,
 ) -> Stage:
-    """The traces of all runs, and how the trace of 100 users of the documents' length looks."""
+    """Makes the traces of all runs, and statistics of the full-length trace of 100 users."""
     which = sorted({trace_of(scenario) for scenario in wanted})
     seeds = _seeds(preset)
     full = [TraceOf(seed, C21_USERS, False, Rules().lasts_us) for seed in seeds]
     stage = None if posts is None else posts.open("posts")
 
     def build(draft: Draft) -> None:
-        ours = _synthetic(preset.posts) if stage is None else _imported(spark, stage)
-        whole = _synthetic(MatchConfig().posts) if stage is None else ours
+        make = _synthetic(preset.posts) if stage is None else _imported(spark, stage)
+        make_full = _synthetic(MatchConfig().posts) if stage is None else make
         for each in which:
-            write_trace(ours(each), draft.path("traces") / each.file)
-        theirs = {each.seed: whole(each) for each in full}
-        counts, bins = trace_counts(theirs), timeline(theirs)
+            write_trace(make(each), draft.path("traces") / each.file)
+        references = {each.seed: make_full(each) for each in full}
+        counts, bins = trace_counts(references), timeline(references)
         pq.write_table(counts, draft.path("trace_counts") / "part-0.parquet")
         pq.write_table(bins, draft.path("timeline") / "part-0.parquet")
 
@@ -212,7 +213,7 @@ def make_traces(
 def found_traces(
     warehouse: Warehouse, preset: Preset, wanted: Iterable[Scenario], posts: Warehouse | None
 ) -> Stage | None:
-    """The traces of all runs, if they have been made."""
+    """The stage with the traces of all runs; None if it has not been built."""
     which = sorted({trace_of(scenario) for scenario in wanted})
     made_from = _made_from(preset, which, None if posts is None else posts.open("posts"))
     if TRACES not in warehouse.stages():
@@ -224,7 +225,7 @@ def found_traces(
 def _made_from(
     preset: Preset, which: Sequence[TraceOf], posts: Stage | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Configuration and inputs of the traces."""
+    """Configuration and inputs of the stage `match`."""
     files = [each.file for each in which]
     config = {"posts": preset.posts, "full": list(_seeds(preset)), "traces": files}
     return config, {} if posts is None else {"posts": posts.fingerprint}
@@ -235,7 +236,7 @@ def _seeds(preset: Preset) -> range:
 
 
 def trace_counts(traces: dict[int, Trace]) -> pa.Table:
-    """How many operations of each kind there are, by seed (C21)."""
+    """Number of operations by kind and seed (C21)."""
     rows = [
         {"users": trace.users, "seed": seed, "kind": kind, "operations": count}
         for seed, trace in traces.items()
@@ -245,7 +246,7 @@ def trace_counts(traces: dict[int, Trace]) -> pa.Table:
 
 
 def timeline(traces: dict[int, Trace]) -> pa.Table:
-    """How operations are distributed over time (F, Fig. 9)."""
+    """Number of operations over time, by kind and seed (Thyme, journal article, Fig. 9)."""
     rows = [
         {"seed": seed, "at_s": at_s, "kind": kind, "operations": count}
         for seed, trace in traces.items()
@@ -271,7 +272,7 @@ def _metrics(
     swept: Swept,
     preset: Preset,
 ) -> Stage:
-    """The tables that a report is made of."""
+    """Builds the stage `metrics`, the tables for the report."""
     from thyme.pipeline import metrics
     from thyme.pipeline.metrics_devices import cell_work
     from thyme.pipeline.schemas import MEASURES

@@ -1,7 +1,7 @@
-"""Jobs: each stage from where its input lies to where its output is kept.
+"""Jobs: run the stages posts, trace and oracle of the pipeline and store their tables.
 
-Reading and writing happen here; what is done in between are the pure functions of the other
-modules. Each returns the finished stage, made now or found.
+Each function returns the finished stage, newly built or found in the warehouse. Reading and writing
+happen here; the pure transformations are in `posts`, `traces` and `oracle`.
 Clauses: P1–P4, P10.
 """
 
@@ -30,7 +30,7 @@ from thyme.traces.trace import KINDS
 def import_posts(
     spark: SparkSession, warehouse: Warehouse, files: Sequence[str], reader: Reader
 ) -> Stage:
-    """The posts of files, and the quarantine (P1, P2)."""
+    """Imports posts from files; rows that are not posts go to the quarantine (P1, P2)."""
     config = {name: value for name, value in _plain(reader).items() if name != "now_us"}
 
     def build(draft: Draft) -> None:
@@ -45,9 +45,11 @@ def import_posts(
         rows.unpersist()
         rows_in = raw.count()
         if rows_in != kept + sum(counts.values()):
-            raise InputError(f"{rows_in} rows came in and {kept} + {sum(counts.values())} went out")
+            raise InputError(
+                f"{rows_in} rows were read, but {kept} + {sum(counts.values())} written"
+            )
         if not rows_in:
-            raise InputError(f"there is no row in {', '.join(files)}")
+            raise InputError(f"there is no row in {', '.join(files)}; check the files and --format")
         draft.note(rows_in=rows_in, untagged=untagged, quarantined=counts, now_us=reader.now_us)
 
     inputs = {"files": _fingerprint(spark, files)}
@@ -57,7 +59,7 @@ def import_posts(
 def synthesise_posts(
     spark: SparkSession, warehouse: Warehouse, seed: int, config: MatchConfig
 ) -> Stage:
-    """The posts of a synthetic match (P1)."""
+    """Generates the posts of a synthetic football match (P1)."""
 
     def build(draft: Draft) -> None:
         draft.write("posts", synthetic_posts(spark, seed, config))
@@ -75,7 +77,7 @@ def build_trace(
     rules: Rules = F_RULES,
     publishers_share: float | None = None,
 ) -> Stage:
-    """The trace of the most active users (P3)."""
+    """Builds the trace of the most active users (P3)."""
 
     def build(draft: Draft) -> None:
         table = spark.read.schema(POSTS).parquet(posts.table("posts"))
@@ -89,7 +91,7 @@ def build_trace(
 
 
 def ask_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> Stage:
-    """The notifications that a perfect execution of a trace gives (P4)."""
+    """Computes the notifications of a perfect execution of a trace (P4)."""
 
     def build(draft: Draft) -> None:
         operations = spark.read.schema(OPERATIONS).parquet(trace.table("operations"))
@@ -104,13 +106,13 @@ def _kinds(operations: DataFrame) -> dict[str, int]:
 
 
 def _plain(config: msgspec.Struct) -> dict[str, object]:
-    """A configuration as JSON says it, so that what is read back equals what was written."""
+    """Converts a configuration to JSON values, so that it equals its copy in the manifest."""
     plain: dict[str, object] = msgspec.json.decode(msgspec.json.encode(config))
     return plain
 
 
 def _fingerprint(spark: SparkSession, files: Sequence[str]) -> str:
-    """Of what is in files; of those elsewhere, of their sizes and when they were changed."""
+    """Fingerprint of local files by content; of remote files by size and modification time."""
     here = [path for path in files if "://" not in path]
     parts = [fingerprint_of_files(here)]
     if away := [path for path in files if "://" in path]:

@@ -1,7 +1,6 @@
-"""A measure: a number of one run under a name, in a row of MEASURES.
+"""Long form: turns columns of measured values into rows of MEASURES (run, measure, value).
 
-How such rows are made of columns, for the rooms that work the numbers out: `metrics_users` and
-`metrics_devices`.
+Entry point: `long_form`, used by `metrics.users` and `metrics.devices`.
 Clauses: P6, S14.
 """
 
@@ -14,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 
 def long_form(frame: DataFrame, measured: Mapping[str, Column], of: str | None = None) -> DataFrame:
-    """One row per run and measure; with `of`, the name of a measure ends in that column's word."""
+    """One row per run and measure; `suffix` names a column whose value ends the measure's name."""
     pairs = F.array(
         *(
             F.struct(_name(name, of).alias("measure"), value.cast("double").alias("value"))
@@ -29,10 +28,10 @@ def _name(name: str, of: str | None) -> Column:
 
 
 def columns(names: Sequence[str]) -> dict[str, Column]:
-    """Measures that are columns already."""
+    """Measures that are columns of the frame, by name."""
     return {name: F.col(name) for name in names}
 
 
 def total(values: Column) -> Column:
-    """The sum of an array, in its order: sums of fractions depend on it."""
+    """Sum of an array in its order: the sum of floats depends on the order."""
     return F.aggregate(values, F.lit(0.0), lambda total, value: total + value)

@@ -1,10 +1,10 @@
-"""Metrics: what the runs of a sweep come to, each alone and all of a point together.
+"""Metrics: the measures of each run of a sweep, and their statistics over the runs of a point.
 
-A measure is a number of one run under a name: `phy_bytes`, `success.retrieve`,
-`latency_ms_p95.notification`. `measures` has all of them, those of `metrics_users` (what users got)
-and of `metrics_devices` (what it cost); `points` aggregates the runs that differ in topology and
-repetition only. Sums of fractions are taken in a fixed order, so the numbers do not depend on the
-partitions.
+A measure is a named number of one run: `phy_bytes`, `success.retrieve`,
+`latency_ms_p95.notification`. `compute_measures` collects those of `metrics.users` (success and
+latency) and of `metrics.devices` (traffic, energy, storage); `aggregate_points` aggregates runs
+that differ in topology and repetition only. Floats are summed in a fixed order, so the results do
+not depend on the partitions.
 Clauses: P6, S14–S16.
 """
 
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POINT = ["series", "profile", "substrate", "nodes", "parameter", "measure"]
-"""What a row of POINTS is of."""
+"""Columns that identify a row of POINTS."""
 T_95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 )  # fmt: skip
-"""Student's t for a confidence of 95 %, by degrees of freedom from 1 on."""
+"""Student's t for 95 % confidence, by degrees of freedom, from 1."""
 T_95_MANY = 1.96
 
 
 def read_results(spark: SparkSession, files: list[str]) -> DataFrame:
-    """The results of runs (P5), from their files."""
+    """Reads the results of runs (P5) from their files."""
     return spark.read.schema(from_arrow_schema(RESULT)).parquet(*files)
 
 
 def runs(results: DataFrame) -> DataFrame:
-    """Which runs there are."""
+    """One row of RUNS per run."""
     return shaped(results, RUNS)
 
 
 def measures(results: DataFrame) -> DataFrame:
-    """Every number of every run."""
-    rooms = (*metrics_users.ALL, *metrics_devices.ALL)
-    whole = reduce(DataFrame.unionByName, (measured(results) for measured in rooms))
-    return shaped(whole.where(F.col("value").isNotNull()), MEASURES)
+    """Every measure of every run."""
+    functions = (*metrics_users.ALL, *metrics_devices.ALL)
+    every = reduce(DataFrame.unionByName, (function(results) for function in functions))
+    return shaped(every.where(F.col("value").isNotNull()), MEASURES)
 
 
 def points(measured: DataFrame, run_table: DataFrame) -> DataFrame:
-    """Mean, standard deviation and confidence interval over the runs of a point (S16)."""
+    """Mean, standard deviation and confidence interval over the runs of each point (S16)."""
     values = F.array_sort(F.collect_list(F.struct("run_id", "value")))
     grouped = (
         measured.join(run_table.drop("events"), "run_id")

@@ -1,4 +1,6 @@
-"""What it cost: traffic on the air, messages by type and by formula, load, energy and storage.
+"""Device metrics: radio traffic, messages by type and by formula, load, energy and storage.
+
+Entry point: `DEVICE_MEASURES`, the functions from results to measures; `metrics.tables` calls them.
 
 Clauses: P6, S14, S18.
 """
@@ -16,7 +18,7 @@ HELD = ("objects", "object_bytes", "metadata", "subscriptions")
 
 
 def traffic(results: DataFrame) -> DataFrame:
-    """What went over the air (S14)."""
+    """Frames, bytes and retransmissions of the radio (S14)."""
     exceeded = F.aggregate(
         "drops",
         F.lit(0).cast("bigint"),
@@ -30,7 +32,7 @@ def traffic(results: DataFrame) -> DataFrame:
 
 
 def messages(results: DataFrame) -> DataFrame:
-    """Messages and bytes sent, by type."""
+    """Messages and bytes sent, by message type."""
     by_type = (
         results.select("run_id", F.inline("loads"))
         .groupBy("run_id", "type")
@@ -41,13 +43,13 @@ def messages(results: DataFrame) -> DataFrame:
 
 
 def model(results: DataFrame) -> DataFrame:
-    """Messages by the formulas of Table 6, and as they were simulated (S18)."""
+    """Messages predicted by the formulas of Table 6, and simulated messages (S18)."""
     parts = results.select("run_id", F.inline("model"))
     return long_form(parts, columns(("formula", "simulated")), of="part")
 
 
 def load(results: DataFrame) -> DataFrame:
-    """Messages sent and heard by the busiest node and cell, and how unevenly they are spread."""
+    """Messages sent and received by the busiest node and cell, and their Gini coefficient."""
     by_node = (
         results.select("run_id", F.inline("loads"))
         .groupBy("run_id", "node")
@@ -60,7 +62,7 @@ def load(results: DataFrame) -> DataFrame:
 
 
 def _spread(loads: DataFrame, over: str) -> DataFrame:
-    """The maximum, and Gini's measure: 0 where all have the same."""
+    """The maximum and the Gini coefficient (0 if all loads are equal)."""
     rank = F.row_number().over(Window.partitionBy("run_id").orderBy("load", over))
     size, total = F.count("*"), F.sum("load")
     gini = 2 * F.sum(F.col("rank") * F.col("load")) / (size * total) - (size + 1) / size
@@ -73,7 +75,7 @@ def _spread(loads: DataFrame, over: str) -> DataFrame:
 
 
 def energy(results: DataFrame) -> DataFrame:
-    """What the users' devices spent: a server has a socket."""
+    """Energy of user devices only; the ES server is mains-powered."""
     phones = F.filter("devices", lambda device: ~device["server"])
     joules = F.transform(phones, lambda device: device["joules"])
     shares = F.transform(phones, lambda device: device["battery_share"])
@@ -88,17 +90,17 @@ def energy(results: DataFrame) -> DataFrame:
 
 
 def storage(results: DataFrame) -> DataFrame:
-    """What nodes keep at the end: objects and their bytes, metadata, subscriptions."""
+    """Records stored by nodes at the end: objects, their bytes, metadata, subscriptions."""
     found: dict[str, Column] = {}
-    for what in HELD:
-        kept = F.col(f"devices.{what}").cast("array<double>")
-        found[f"storage_mean.{what}"] = total(kept) / F.size(kept)
-        found[f"storage_max.{what}"] = F.array_max(kept)
+    for name in HELD:
+        counts = F.col(f"devices.{name}").cast("array<double>")
+        found[f"storage_mean.{name}"] = total(counts) / F.size(counts)
+        found[f"storage_max.{name}"] = F.array_max(counts)
     return long_form(results, found)
 
 
 def cell_work(results: DataFrame) -> DataFrame:
-    """Notification messages that the nodes of cells start, by how many nodes a cell has (C16)."""
+    """Notification messages originated by the nodes of cells, by cell size (C16)."""
     dcs = results.where(F.col("substrate") == "dcs")
     started = (
         dcs.select("run_id", F.inline("loads"))

@@ -1,4 +1,6 @@
-"""What users got: how their operations ended, and which notifications came, against the oracle.
+"""User metrics: success and latency of operations; recall of notifications against the oracle.
+
+Entry point: `USER_MEASURES`, the functions from results to measures; `metrics.tables` calls them.
 
 Clauses: P6, S14, S15.
 """
@@ -15,10 +17,9 @@ MS = 1_000.0
 
 
 def operations(results: DataFrame) -> DataFrame:
-    """Success and latency of each operation; and of all together, as `operation`.
+    """Success and latency by kind of operation, and of all operations as `operation`.
 
-    That an object is not found any more is the right answer where it was deleted, or had expired,
-    before.
+    For a retrieve, `not_found` counts as success if the object was deleted or expired before.
     """
     tried = results.select("run_id", F.inline("operations"))
     gone = (
@@ -47,14 +48,14 @@ def operations(results: DataFrame) -> DataFrame:
 
 
 def _gone_us() -> Column:
-    """From when on an object may be gone: a delete, or the end of its life."""
+    """First instant at which an object may be gone: its delete, or the end of its TTL."""
     return F.when(F.col("kind") == "delete", F.col("issued_us")).otherwise(
         F.col("issued_us") + F.col("life_us")
     )
 
 
 def _latencies() -> list[Column]:
-    """Of `latency_us`; a quantile is the least value that as many do not exceed."""
+    """Statistics of `latency_us`; a quantile is the smallest value with rank q or more."""
     quantile = "percentile_disc({}) within group (order by latency_us)"
     return [
         (F.sum("latency_us") / F.count("latency_us")).alias("mean"),
@@ -65,14 +66,14 @@ def _latencies() -> list[Column]:
 
 
 def _long_by_kind(frame: DataFrame, issued: str, good: str) -> DataFrame:
-    """Rows like `success.insert` of a frame with a row per run and kind."""
+    """Measures like `success.insert` from a frame with one row per run and kind."""
     measured = columns((issued, good)) | {"success": F.try_divide(F.col(good), F.col(issued))}
     latencies = {f"latency_ms_{name}": F.col(name) / MS for name in LATENCIES}
     return long_form(frame, measured | latencies, of="kind")
 
 
 def notifications(results: DataFrame) -> DataFrame:
-    """Recall and latency against the oracle; and what was told twice, or wrongly (S15)."""
+    """Recall and latency against the oracle; duplicate, spurious and unexpected ones (S15)."""
     key = ["run_id", "user", "sid", "oid"]
     heard = (
         results.select("run_id", F.inline("notifications"))
@@ -109,8 +110,8 @@ def notifications(results: DataFrame) -> DataFrame:
 
 
 def due_notifications(results: DataFrame) -> DataFrame:
-    """The notifications of a perfect execution and when each is due: at once, or when the
-    subscriber's device is up again, if it is down then. Who never comes back cannot be told."""
+    """The notifications of a perfect execution and when each is due: at once, or, if the
+    subscriber's device is down, when it is up again. Without a restart, none is due."""
     spans = F.filter("downtimes", lambda span: span["user"] == F.col("user"))
     due = F.aggregate(
         spans,

@@ -1,10 +1,10 @@
-"""The oracle at scale: the notifications of a perfect execution of a trace, as one join.
+"""The oracle on Spark: computes the notifications of a perfect execution of a trace by one join.
 
-Every conjunction of every subscription is filed under its rarest tag, every object under each of
-its tags that a conjunction is filed under; those that meet are compared in full: tags, frame, what
-was deleted, expired or revoked before. An object that satisfies several conjunctions of one
-query counts for the first of them, so each notification comes out once. A tag with much work is
-cut into pieces that any task can take. The result is that of `traces.oracle`.
+Entry point: `expected_notifications`. The join key is a tag: each conjunction has its rarest tag,
+each object all of its tags. Joined pairs are then checked in full: tags, time frame, and earlier
+deletes, expiries and revocations. An object that satisfies several conjunctions of a query counts
+for the first one, so each notification occurs once. A tag with many pairs is split into pieces for
+several tasks. The result equals that of `traces.oracle`.
 Clauses: P4, P8, S15, M10, M11, M14–M16, M18, M29.
 """
 
@@ -20,15 +20,15 @@ from thyme.pipeline.schemas import CONJUNCTIONS, NOTIFICATIONS, shaped
 from thyme.traces.operations import conjunctions_of
 
 ORDER = ("at_us", "user", "sid", "oid")
-"""What notifications are in order of, as in `traces.oracle`."""
+"""Sort order of notifications, as in `traces.oracle`."""
 PIECE_OBJECTS = 50_000
 PIECE_PAIRS = 500_000
-"""How many objects, and pairs with subscriptions, a piece of a tag's work has at most."""
+"""Maximum number of objects, and of pairs with subscriptions, in a piece of a tag."""
 PIECES_MAX = 10_000
 
 
 def expected_notifications(operations: DataFrame) -> DataFrame:
-    """Every notification that is due, in no order, in the columns of NOTIFICATIONS."""
+    """Every expected notification, unsorted, in the columns of NOTIFICATIONS."""
     objects = _objects(operations)
     subscriptions = _filed(_subscriptions(operations), objects)
     keys = _pieces(subscriptions)
@@ -37,13 +37,13 @@ def expected_notifications(operations: DataFrame) -> DataFrame:
     )
     held = (
         objects.withColumn("tag", F.explode("tags"))
-        # Sent to all, because a join by tag would gather a hot one in one task.
+        # Broadcast, because a shuffle by tag would gather a popular tag in one task.
         .join(F.broadcast(keys.select("tag", "pieces")), "tag")
         .withColumn("piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int"))
         .drop("pieces")
     )
     due = held.join(asked, ["tag", "piece"]).where(_framed() & _in_time() & _matching())
-    told = due.select(
+    notified = due.select(
         F.greatest("published_us", "asked_us").alias("at_us"),
         "user",
         "sid",
@@ -51,11 +51,11 @@ def expected_notifications(operations: DataFrame) -> DataFrame:
         "owner",
         (F.col("object_number") < F.col("number")).alias("past"),
     )
-    return shaped(told, NOTIFICATIONS)
+    return shaped(notified, NOTIFICATIONS)
 
 
 def _objects(operations: DataFrame) -> DataFrame:
-    """The objects of a trace, each with the number of its delete, if there is one."""
+    """The objects of a trace, each with the number of its delete, if any."""
     inserts = operations.where("op = 'insert'").select(
         F.col("number").alias("object_number"),
         F.col("at_us").alias("published_us"),
@@ -69,7 +69,7 @@ def _objects(operations: DataFrame) -> DataFrame:
 
 
 def _subscriptions(operations: DataFrame) -> DataFrame:
-    """The conjunctions of a trace's subscriptions, each with the number of its unsubscribe."""
+    """The subscriptions of a trace, each with the number of its unsubscribe, if any."""
     subscribes = operations.where("op = 'subscribe'").select(
         "number", F.col("at_us").alias("asked_us"), "user", "sid", "query", "start_us", "end_us"
     )
@@ -79,9 +79,9 @@ def _subscriptions(operations: DataFrame) -> DataFrame:
 
 
 def _filed(subscriptions: DataFrame, objects: DataFrame) -> DataFrame:
-    """Subscriptions by conjunction, each with its rarest tag and how many objects have that.
+    """One row per subscription and conjunction, with its rarest tag and that tag's object count.
 
-    Where a tag is wanted that no object has, the conjunction is left out: nothing satisfies it.
+    A conjunction with a positive tag that no object has is omitted: nothing satisfies it.
     """
     counts = objects.select(F.explode("tags").alias("tag")).groupBy("tag").count()
     conjunctions = subscriptions.select("query").distinct().mapInArrow(_parsed, CONJUNCTIONS)
@@ -99,7 +99,7 @@ def _filed(subscriptions: DataFrame, objects: DataFrame) -> DataFrame:
 
 
 def _pieces(subscriptions: DataFrame) -> DataFrame:
-    """Into how many pieces the work of each tag is cut."""
+    """The number of pieces into which the pairs of each tag are split."""
     objects, asking = F.col("objects"), F.col("asking")
     pieces = F.ceil(F.greatest(objects / PIECE_OBJECTS, objects * asking / PIECE_PAIRS))
     return (
@@ -110,25 +110,26 @@ def _pieces(subscriptions: DataFrame) -> DataFrame:
 
 
 def _framed() -> Column:
-    """The object was published inside the frame; both ends belong to it."""
+    """Condition: the object was published inside the frame, ends included."""
     published = F.col("published_us")
     after = F.col("start_us").isNull() | (F.col("start_us") <= published)
     return after & (F.col("end_us").isNull() | (published <= F.col("end_us")))
 
 
 def _in_time() -> Column:
-    """What came second found the first still there: the subscription standing, or the object."""
+    """Condition: when the later operation of the pair was issued, the earlier one still held: the
+    subscription was not revoked, or the object neither deleted nor expired."""
     inserted, asked = F.col("object_number"), F.col("number")
-    standing = F.col("revoked").isNull() | (F.col("revoked") > inserted)
+    active = F.col("revoked").isNull() | (F.col("revoked") > inserted)
     undeleted = F.col("deleted").isNull() | (F.col("deleted") > asked)
     alive = F.col("life_us").isNull() | (
         F.col("published_us") + F.col("life_us") > F.col("asked_us")
     )
-    return F.when(inserted > asked, standing).otherwise(undeleted & alive)
+    return F.when(inserted > asked, active).otherwise(undeleted & alive)
 
 
 def _matching() -> Column:
-    """The object satisfies the conjunction, and none that stands before it in the query."""
+    """Condition: the object satisfies the conjunction and no earlier one of the query."""
     already = F.exists("earlier", lambda each: _satisfied(each["positive"], each["negative"]))
     first = (F.size("earlier") == 0) | ~already
     return _satisfied(F.col("positive"), F.col("negative")) & first
@@ -140,9 +141,9 @@ def _satisfied(positive: Column, negative: Column) -> Column:
 
 
 def _parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The conjunctions of queries."""
-    words = pa.list_(pa.string())
-    literals = pa.struct([("positive", words), ("negative", words)])
+    """Parses queries into rows of CONJUNCTIONS."""
+    tags = pa.list_(pa.string())
+    literals = pa.struct([("positive", tags), ("negative", tags)])
     schema = pa.schema(
         [
             ("query", pa.string()),

@@ -1,7 +1,7 @@
-"""Planning: how large an evaluation is and how long it will take, without running it.
+"""Plan: the number of runs of an evaluation and its estimated duration, without running it.
 
-Nothing is simulated and Spark is not started. Runs that have a result in the warehouse are counted,
-and correct the estimate for this machine.
+Entry point: `plan_evaluation`. It neither simulates nor starts Spark. Runs with a result in the
+warehouse count as done and calibrate the estimate for this machine.
 Clauses: P5, S16.
 """
 
@@ -22,39 +22,39 @@ from thyme.sim.scenario import Kind, Profile, Scenario
 
 
 class SeriesPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A series of an evaluation."""
+    """The plan of one series."""
 
     runs: int
     done: int
     core_s: float
-    """What all of its runs take, one after the other."""
+    """Total duration of its runs on one core."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """An evaluation before it is run."""
+    """The plan of an evaluation."""
 
     series: dict[str, SeriesPlan]
     cores: int
     all_s: float
-    """How long all runs take on so many cores."""
+    """Duration of all runs on `cores` cores."""
     left_s: float
-    """How long those take that are not done."""
+    """Duration of the runs that are not done."""
     calibrated_by: int
-    """How many ended runs the estimate goes by; without any, by the machine of costs.LAWS."""
+    """Number of finished runs behind the estimate; 0: it assumes the machine of COST_LAWS."""
 
     @property
     def runs(self) -> int:
-        """How many there are."""
+        """Number of runs."""
         return sum(each.runs for each in self.series.values())
 
     @property
     def done(self) -> int:
-        """How many have ended well."""
+        """Number of runs with a result."""
         return sum(each.done for each in self.series.values())
 
     @property
     def core_s(self) -> float:
-        """What all runs take, one after the other."""
+        """Total duration of all runs on one core."""
         return sum(each.core_s for each in self.series.values())
 
 
@@ -67,7 +67,7 @@ def plan_evaluation(
     profiles: Sequence[Profile] = (Profile.PAPER,),
     posts: Warehouse | None = None,
 ) -> Plan:
-    """What `evaluate` would do."""
+    """Plans the runs that `evaluate` would carry out."""
     wanted = scenarios(preset, only, profiles)
     pace = learnt(warehouse.path / RUNS)
     done = _done(warehouse, preset, wanted, posts)
@@ -84,7 +84,7 @@ def plan_evaluation(
 def _done(
     warehouse: Warehouse, preset: Preset, wanted: Sequence[Scenario], posts: Warehouse | None
 ) -> list[bool]:
-    """Which runs have results. A run is known by its trace, too: without traces, none has."""
+    """Whether each run has a result. Run ids depend on the traces: without traces, none has."""
     traces = found_traces(warehouse, preset, wanted, posts)
     if traces is None:
         return [False] * len(wanted)
@@ -102,6 +102,6 @@ def _series(kind: Kind, wanted: Sequence[Scenario], done: Sequence[bool], pace: 
 
 
 def _spread_s(runs: Sequence[Scenario], pace: Pace, cores: int) -> float:
-    """In the order in which the sweep takes them."""
+    """Duration of runs in the order of the sweep, longest first."""
     works = sorted(map(work_of, runs), key=lambda work: -work.seconds)
     return spread_s(map(pace.seconds, works), cores)

@@ -1,8 +1,8 @@
-"""Presets: which runs an evaluation has.
+"""Presets: the runs of an evaluation.
 
-`paper` is the documents' matrix: six sizes, and at 100 nodes the series with crashes, with devices
-that come and go, and with devices that move; 15 runs per point. `quick` is a small part of it in a
-shorter match at the same rates, to see everything once.
+`paper` is the matrix of Thyme (journal article): six static sizes, and at 100 nodes the series with
+crashes, transient churn and mobility; 15 runs per point. `quick` is a small part of it, with a
+shorter match at the same rates. Entry point: `make_scenarios`.
 Clauses: P5, S6, S7, S11, S12, S16.
 """
 
@@ -18,16 +18,16 @@ from thyme.model.frames import SECOND_US
 from thyme.sim.scenario import Kind, Profile, Scenario, ScenarioError, Substrate, Timeline
 
 POSTS = 20_600
-"""Of the synthetic match; the most active 100 users give about 4,500 of them (C21)."""
+"""Posts of the synthetic match; the 100 most active users write about 4,500 of them (C21)."""
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """The points of each series, and how often each is run."""
+    """The points of each series and the runs per point."""
 
     name: str
     sizes: tuple[int, ...]
     nodes: int
-    """In the series that do not vary the size."""
+    """Network size in the series that vary something else."""
     crashing: tuple[float, ...]
     transient: tuple[float, ...]
     speeds_m_s: tuple[float, ...]
@@ -56,7 +56,7 @@ QUICK = Preset(
     speeds_m_s=(0.6, 2.5),
     topologies=2,
     repetitions=1,
-    # Long enough for the crashes, which fall between 200 and 300 s.
+    # Long enough for the crashes, which happen between 200 and 300 s.
     timeline=Timeline(operations_us=300 * SECOND_US, quiet_us=30 * SECOND_US),
     posts=POSTS // 2,
 )
@@ -69,7 +69,7 @@ def scenarios(
     only: Sequence[Kind] = tuple(Kind),
     profiles: Sequence[Profile] = (Profile.PAPER,),
 ) -> list[Scenario]:
-    """Every run of a preset that the simulator takes."""
+    """The scenarios of all runs of a preset, without those the simulator rejects."""
     return [
         scenario
         for kind in Kind
@@ -95,7 +95,7 @@ def scenarios(
 
 
 def possible(**settings: Any) -> Scenario | None:
-    """The scenario, unless there is something in it that the simulator refuses."""
+    """Makes a scenario; None if the simulator rejects the settings."""
     try:
         return Scenario(**settings)
     except ScenarioError:
@@ -103,10 +103,10 @@ def possible(**settings: Any) -> Scenario | None:
 
 
 def _points(preset: Preset, kind: Kind) -> Iterator[dict[str, Any]]:
-    """What varies in a series."""
+    """The settings that vary in a series, one dictionary per point."""
     match kind:
         case Kind.STATIC:
-            # The point where nothing fails is that of the other series, too.
+            # The other series use this point as their value without failures.
             for nodes in sorted({*preset.sizes, preset.nodes}):
                 yield {"nodes": nodes}
         case Kind.CRASH:
@@ -121,11 +121,11 @@ def _points(preset: Preset, kind: Kind) -> Iterator[dict[str, Any]]:
 
 
 def series_named(words: str | None) -> tuple[Kind, ...]:
-    """The series of `--only static,crash`; all without it."""
+    """Parses the option `--only static,crash`; all series if it is absent."""
     if words is None:
         return tuple(Kind)
-    asked = [word.strip() for word in words.split(",")]
-    for word in asked:
-        if word not in SERIES:
-            raise OptionError(f"--only {shown(word)} is unknown; there is {', '.join(SERIES)}")
-    return tuple(kind for kind in Kind if kind.value in asked)
+    names = [name.strip() for name in words.split(",")]
+    for name in names:
+        if name not in SERIES:
+            raise OptionError(f"--only {shown(name)} is unknown; there is {', '.join(SERIES)}")
+    return tuple(kind for kind in Kind if kind.value in names)

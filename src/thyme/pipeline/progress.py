@@ -1,7 +1,7 @@
-"""Progress: how far a sweep is, and how long the rest takes.
+"""Progress: finished runs of a sweep and its estimated remaining time.
 
-The folder of results says what has ended; what runs cost (`costs`), corrected by those that have,
-says how long the others take.
+Entry point: `ProgressMonitor.poll`, which reads the results folder. Estimates come from the cost
+model (`sweep.cost_model`), calibrated by the runs that have finished.
 Clause: P5.
 """
 
@@ -19,26 +19,26 @@ from thyme.pipeline.runs import FAILED, SUFFIX, PlannedRun, Took, done_in, took
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a sweep is."""
+    """Progress of a sweep."""
 
     total: int
     found: int
-    """Runs whose results were there before."""
+    """Runs with a result from an earlier sweep."""
     done: int
-    """Runs that have a result or a failure, those found among them."""
+    """Runs with a result or a failure, including `found`."""
     failed: int
     passed_s: float
     left_s: float
-    """An estimate; better the more runs have ended."""
+    """An estimate that improves with each finished run."""
 
     @property
     def runs_per_s(self) -> float:
-        """The rate since it began."""
+        """Runs per second since the sweep began."""
         return (self.done - self.found) / self.passed_s if self.passed_s else 0.0
 
 
 class Watch:
-    """Looks at the folder of results now and then."""
+    """Derives the progress of a sweep from its results folder."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Watch:
         self._clock = clock
         self._since = clock()
         self.ended: dict[str, Took] = {}
-        """What the runs took that have ended since it began."""
+        """Durations of the runs finished since the sweep began."""
 
     def look(self) -> Progress:
-        """How far it is now."""
+        """Reads the results folder and returns the current progress."""
         for name in sorted((self._missing.keys() & done_in(self._folder)) - self.ended.keys()):
             self.ended[name] = took(self._folder / f"{name}{SUFFIX}")
             self._pace.learn(self.ended[name].work, self.ended[name].wall_s)
@@ -81,8 +81,8 @@ class Watch:
         )
 
     def _left_s(self, over: set[str], passed_s: float) -> float:
-        """What the others take, but for what those that run now have behind them: all the time of
-        the cores that those that have ended did not take."""
+        """Estimated time of the unfinished runs, minus the time that the current runs have already
+        used: all core time since the start that no finished run accounts for."""
         rest = [
             self._pace.seconds(work) for name, work in self._missing.items() if name not in over
         ]
@@ -92,12 +92,12 @@ class Watch:
 
 
 def learnt(folder: Path) -> Pace:
-    """How fast this machine is, by all results that are in a folder."""
+    """The speed of this machine, calibrated by all results in a folder."""
     pace = Pace()
     for name in sorted(done_in(folder)):
         try:
             each = took(folder / f"{name}{SUFFIX}")
         except (OSError, ValueError, pa.ArrowException):
-            continue  # not of this form; it is not ours to judge
+            continue  # a file of another format; not needed for the estimate
         pace.learn(each.work, each.wall_s)
     return pace

@@ -1,7 +1,7 @@
-"""Reading posts: one row of a source, as a line of JSON, to one post or the reason against it.
+"""Post formats: parses one source row, given as a line of JSON, into a post.
 
-No Spark and no files here, so that every source and every fault can be tried on one line;
-`sources` does it for whole files.
+Entry point: `read_post`, which raises `InvalidPost` with the reason if the row is not a valid post.
+This module uses neither Spark nor files; `posts.sources` applies it to whole files.
 Clauses: P1, P2.
 """
 
@@ -25,7 +25,7 @@ from thyme.traces.posts import Post
 
 FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "parquet")
 COLUMNS = ("id", "user", "time", "text", "tags")
-"""What `--columns` can name; `id` and `tags` need not be there."""
+"""Fields of a post that `--columns` can map; `id` and `tags` are optional."""
 _HASHTAG = re.compile(r"#(\w+)")
 _MARKUP = re.compile(r"<[^>]*>")
 _TWITTER_TIME = "%a %b %d %H:%M:%S %z %Y"
@@ -33,22 +33,22 @@ _TWITTER_TIME = "%a %b %d %H:%M:%S %z %Y"
 Fields = dict[str, Any]
 
 
-class NoPost(InputError):  # noqa: N818 (a row that is no post is no error of ours)
-    """A row that cannot be a post; the message is the reason, one of few."""
+class NoPost(InputError):  # noqa: N818 (an invalid row is data, not an error)
+    """A row that is not a valid post; the message is the reason, one of a fixed set."""
 
     code = "no_post"
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """How the rows of a source are read."""
+    """Settings for parsing the rows of a source."""
 
     form: str
     columns: dict[str, str] = {}
-    """For tables: which column is the id, the user, the time, the text, the tags."""
+    """For tables: the column of each field (id, user, time, text, tags)."""
     zone: str | None = None
-    """The zone of times that name none; without it such rows are no posts."""
+    """Time zone of times without one; if None, such rows are invalid."""
     now_us: int = INSTANT_MAX_US
-    """What is later is in the future."""
+    """Posts later than this instant are invalid."""
 
     def __post_init__(self) -> None:
         if self.form not in FORMATS:
@@ -62,12 +62,12 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
             zone_of(self.zone)
 
     def column(self, name: str) -> str:
-        """What the source calls a field of a post."""
+        """The source's column for a field of a post."""
         return self.columns.get(name, name)
 
 
 def zone_of(name: str) -> timezone | ZoneInfo:
-    """A time zone by its offset (`+01:00`) or its name (`Europe/Lisbon`)."""
+    """Parses a time zone: an offset (`+01:00`) or a name (`Europe/Lisbon`)."""
     if found := re.fullmatch(r"([+-])(\d\d):?(\d\d)", name):
         offset = timedelta(hours=int(found[2]), minutes=int(found[3]))
         if offset < timedelta(hours=24):
@@ -75,11 +75,13 @@ def zone_of(name: str) -> timezone | ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise OptionError(f"there is no time zone {shown(name)}; +01:00, or UTC") from error
+        raise OptionError(
+            f"there is no time zone {shown(name)}; use an offset like +01:00 or a name like UTC"
+        ) from error
 
 
 def read_post(line: str, reader: Reader) -> Post:
-    """The post in a line of JSON, or a `NoPost` that says why there is none."""
+    """Parses the post in a line of JSON; raises `InvalidPost` with the reason otherwise."""
     try:
         fields = msgspec.json.decode(line.removeprefix("\ufeff"))
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
@@ -96,7 +98,7 @@ def read_post(line: str, reader: Reader) -> Post:
 
 
 def _post_id(found: Fields, user: str, at_us: int, text: str, reader: Reader) -> str:
-    """The id that the source gives; a table need not have one, and then it is a digest."""
+    """The id of a post in the source; a digest for tables without ids."""
     written = _written(found.get("id"))
     if not written:
         if reader.form not in ("csv", "jsonl", "parquet") or "id" in reader.columns:
@@ -110,9 +112,9 @@ def _post_id(found: Fields, user: str, at_us: int, text: str, reader: Reader) ->
 
 
 def instant_us(value: object, reader: Reader) -> int:
-    """The instant that a source writes, as ISO 8601, as Twitter 1.1 does, or as a number.
+    """Parses the time of a post: ISO 8601, the format of Twitter 1.1, or a number.
 
-    Numbers count from 1970 in seconds, milliseconds or microseconds, by their size.
+    Numbers count from 1970, in seconds, milliseconds or microseconds depending on their magnitude.
     """
     if isinstance(value, str):
         value = value.strip()
@@ -156,9 +158,9 @@ def _parsed_us(value: object, reader: Reader) -> int:
 
 
 def tags_of(given: object, text: str) -> tuple[Tag, ...]:
-    """The tags that a source lists, else those written in the text with `#`.
+    """The tags listed by the source, or else the hashtags in the text.
 
-    Words that cannot be tags, such as `and`, are left out: nobody could ask for them.
+    Words that cannot be tags, such as `and`, are omitted: no query could contain them.
     """
     if isinstance(given, str):
         words: list[object] = [*given.replace("#", " ").replace(",", " ").split()]
@@ -169,7 +171,7 @@ def tags_of(given: object, text: str) -> tuple[Tag, ...]:
     tags: set[Tag] = set()
     for word in words:
         try:
-            tags.add(as_tag(word))  # type: ignore[arg-type]  # as_tag refuses what is no text
+            tags.add(as_tag(word))  # type: ignore[arg-type]  # as_tag rejects values other than text
         except TagError:
             continue
     if len(tags) > TAGS_PER_OBJECT_MAX:
@@ -178,17 +180,17 @@ def tags_of(given: object, text: str) -> tuple[Tag, ...]:
 
 
 def _written(value: object) -> str | None:
-    """Text, or a number that stands for it."""
+    """Text, or an integer as text; None for any other value."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value.strip("\0") if isinstance(value, str) else None
 
 
-# What each source calls things
+# The fields of each format
 
 
 def _at(fields: object, *path: str) -> Any:
-    """What is found along a path of names; None where the path ends early."""
+    """The value at a path of names in nested objects; None if the path is missing."""
     for name in path:
         if not isinstance(fields, dict):
             return None
@@ -197,14 +199,14 @@ def _at(fields: object, *path: str) -> Any:
 
 
 def _listed(values: object, name: str) -> list[object] | None:
-    """One field of each of a list of things."""
+    """One field of each object in a list."""
     if not isinstance(values, list):
         return None
     return [value.get(name) for value in values if isinstance(value, dict)]
 
 
 def _twitter_v2(fields: Fields, _: Reader) -> Fields:
-    # The stream wraps each post; a page of a search holds many, and is no post.
+    # The stream wraps each post in `data`; a search result holds a list of posts there.
     post = fields["data"] if isinstance(fields.get("data"), dict) else fields
     if isinstance(fields.get("data"), list):
         raise NoPost("a page of posts, not a post")
@@ -244,7 +246,7 @@ def _mastodon(fields: Fields, _: Reader) -> Fields:
 
 
 def _bluesky(fields: Fields, _: Reader) -> Fields:
-    """A post as the application shows it, or a commit as the stream of all posts has it."""
+    """Fields of a post view, or of a commit in the stream of all posts."""
     commit = fields.get("commit")
     record = _at(commit, "record") or fields.get("record")
     user = fields.get("did") if commit else _at(fields, "author", "did")
@@ -255,7 +257,7 @@ def _bluesky(fields: Fields, _: Reader) -> Fields:
     for facet in _at(record, "facets") or []:
         words += [word for word in _listed(_at(facet, "features"), "tag") or [] if word]
     return {
-        # The address of a post is longer than an object's id may be; this much is as unique.
+        # The URI of a post may be too long for an object id; user and key are as unique.
         "id": f"{user}/{key}" if user and key else None,
         "user": user,
         "time": _at(record, "createdAt") or fields.get("time_us"),

@@ -1,8 +1,9 @@
-"""Runs: one simulation of a sweep, from its plan to the row that is kept of it.
+"""The task of a sweep: simulates one planned run and writes its result file.
 
-A planned run is a scenario and the file of its trace; its name says what it is and ends in a digest
-of everything that its result depends on. `simulate` runs it; the result is one row with the logs
-as nested tables, in a file of its own that appears whole or not at all.
+A planned run is a scenario and a trace file; its id describes the run and ends in a digest of
+everything that its result depends on. Entry point: `run_task`, executed on a Spark worker.
+`simulate` returns the result as one row with the logs as nested tables; each result is a file of
+its own, written atomically.
 Clauses: P5, S14–S16, S18.
 """
 
@@ -30,23 +31,23 @@ from thyme.traces.operations import Insert
 from thyme.traces.table import read_trace
 
 FORMAT = 2
-"""Of the row of a result; another one makes other names, so that old results are not taken."""
+"""Format of a result row. It is part of run ids, so results in older formats are ignored."""
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table of runs (P5)."""
+    """One run of a sweep (P5)."""
 
     scenario: Scenario
     trace: str
-    """The file."""
+    """Path of the trace file."""
     trace_digest: str
-    """Of its contents: the file may lie elsewhere tomorrow."""
+    """Digest of the contents of the trace file; independent of its path."""
     version: str
-    """Thyme's: another one may give other results."""
+    """Version of Thyme: another version may give other results."""
 
     @property
     def run_id(self) -> str:
-        """Equal for equal inputs, wherever they lie."""
+        """The id of the run: equal for equal inputs, wherever the files are."""
         it = self.scenario
         inputs = msgspec.json.encode((FORMAT, self.version, it, self.trace_digest))
         digest = blake2b(inputs, digest_size=5).hexdigest()
@@ -57,12 +58,12 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parameter(self) -> float:
-        """What varies in its series: nodes, the share that fails, or the speed."""
+        """The value that varies in the series: nodes, failing share, or speed."""
         return parameter_of(self.scenario)
 
 
 def parameter_of(scenario: Scenario) -> float:
-    """What varies in the series of a scenario."""
+    """The value that varies in the series of a scenario: nodes, failing share, or speed."""
     match scenario.kind:
         case Kind.STATIC:
             return float(scenario.nodes)
@@ -73,11 +74,11 @@ def parameter_of(scenario: Scenario) -> float:
 
 
 def digest_of(file: Path) -> str:
-    """Of the contents of a file."""
+    """Digest of the contents of a file."""
     return blake2b(file.read_bytes(), digest_size=16).hexdigest()
 
 
-# What is kept of a run
+# The result of a run
 
 _OPERATIONS = pa.struct(
     [
@@ -186,12 +187,12 @@ RESULT = pa.schema(
         pa.field("model", pa.list_(_MODEL), nullable=False),
     ]
 )
-"""One row per run. Instants are the run's; those of `expected` count from `origin_us`."""
+"""One row per run. Instants are simulated time; those of `expected` count from `origin_us`."""
 Row = dict[str, Any]
 
 
 def simulate(planned: PlannedRun) -> Row:
-    """Runs one run: scenario and trace in, the row of its result out."""
+    """Simulates one planned run and returns its result row."""
     scenario = planned.scenario
     trace = read_trace(planned.trace, scenario.nodes)
     started_s = time.process_time()
@@ -226,19 +227,20 @@ def simulate(planned: PlannedRun) -> Row:
 
 
 def _logs(found: Run) -> Row:
-    judge = Judge(found)
-    lives_us = {op.oid: op.life_us for op in found.trace.operations if isinstance(op, Insert)}
+    checker = Judge(found)
+    ttls_us = {op.oid: op.life_us for op in found.trace.operations if isinstance(op, Insert)}
     return {
         "operations": [
-            msgspec.to_builtins(attempt) | {"life_us": lives_us.get(attempt.name)}
+            msgspec.to_builtins(attempt) | {"life_us": ttls_us.get(attempt.name)}
             for attempt in found.attempts
         ],
         "notifications": [
-            msgspec.to_builtins(heard) | {"right": judge.right(heard)} for heard in found.heard
+            msgspec.to_builtins(received) | {"right": checker.right(received)}
+            for received in found.heard
         ],
         "expected": [
-            {"at_us": note.at_us, "user": note.user, "sid": note.sid, "oid": note.oid}
-            for note in found.expected
+            {"at_us": due.at_us, "user": due.user, "sid": due.sid, "oid": due.oid}
+            for due in found.expected
         ],
         "downtimes": [
             {"user": user, "since_us": since_us, "until_us": until_us}
@@ -255,29 +257,29 @@ def _logs(found: Run) -> Row:
 
 
 def _devices(found: Run) -> Iterator[Row]:
-    """What each device spent, what it keeps at the end, and the cell in which it started."""
+    """Traffic, energy and final storage of each device, and the cell in which it started."""
     grid = grid_over(found.scenario.area)
-    places = Cast(found.scenario, found.trace).places
-    rows = zip(places, found.measurements.nodes, found.census.holdings, strict=True)
-    for number, (place, node, holding) in enumerate(rows):
+    positions = Cast(found.scenario, found.trace).places
+    rows = zip(positions, found.measurements.nodes, found.census.holdings, strict=True)
+    for number, (position, node, stored) in enumerate(rows):
         yield {
             "node": number,
             "server": number >= found.scenario.nodes,
-            "cell": int(grid.cell_at(place)),
+            "cell": int(grid.cell_at(position)),
             "frames": node.frames,
             "frame_bytes": node.frame_bytes,
             "retransmissions": node.retransmissions,
             "joules": node.energy.joules,
             "battery_share": node.energy.battery_share,
-            "objects": holding.objects,
-            "object_bytes": holding.bytes,
-            "metadata": holding.metadata,
-            "subscriptions": holding.subscriptions,
+            "objects": stored.objects,
+            "object_bytes": stored.bytes,
+            "metadata": stored.metadata,
+            "subscriptions": stored.subscriptions,
         }
 
 
 def _model(outcome: Outcome) -> Iterator[Row]:
-    """Messages by formula and as they were; an acknowledgement has no formula of its own."""
+    """Messages by formula and as simulated; acknowledgements and upkeep have no formula."""
     formula = msgspec.to_builtins(outcome.analytical.formula)
     simulated = outcome.analytical.simulated
     for part in sorted({*formula, *simulated} - {"hot_spot"}):
@@ -295,7 +297,7 @@ SUFFIX, FAILED = ".parquet", ".failed.json"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that raised instead of ending."""
+    """A run that ended with an exception."""
 
     run_id: str
     error: str
@@ -303,14 +305,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_and_keep(planned: PlannedRun, folder: Path) -> None:
-    """Runs one run and writes what came of it, its result or its failure, as it ends."""
+    """Simulates one planned run and writes its result file, or its failure file."""
     result, failed = folder / f"{planned.run_id}{SUFFIX}", folder / f"{planned.run_id}{FAILED}"
     try:
         data = parquet_bytes([simulate(planned)])
     except Exception as error:
-        words = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         failure = Failure(
-            run_id=planned.run_id, error=words, trace_back="".join(traceback.format_exc())
+            run_id=planned.run_id, error=message, trace_back="".join(traceback.format_exc())
         )
         write_whole(failed, msgspec.json.encode(failure))
         return
@@ -319,19 +321,19 @@ def run_and_keep(planned: PlannedRun, folder: Path) -> None:
 
 
 def parquet_bytes(rows: list[Row]) -> bytes:
-    """Results as a Parquet file."""
+    """Encodes result rows as a Parquet file."""
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, RESULT), buffer, compression="zstd")
     return buffer.getvalue()
 
 
 def done_in(folder: Path) -> set[str]:
-    """The runs whose results are there."""
+    """The ids of runs with a result in a folder."""
     return {file.name.removesuffix(SUFFIX) for file in folder.glob(f"[!.]*{SUFFIX}")}
 
 
 class Took(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run had to do and how long the simulation took, by the clock and by its core."""
+    """The size of a run and its duration, in wall-clock and CPU time."""
 
     work: Work
     wall_s: float
@@ -339,7 +341,7 @@ class Took(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def took(file: Path) -> Took:
-    """How long the run of a result took."""
+    """Reads the duration of a run from its result file."""
     columns = ["series", "substrate", "nodes", "end_us", "wall_s", "cpu_s"]
     [row] = pq.read_table(file, columns=columns).to_pylist()
     work = Work(Kind(row["series"]), Substrate(row["substrate"]), row["nodes"], row["end_us"])
@@ -347,6 +349,6 @@ def took(file: Path) -> Took:
 
 
 def failures_in(folder: Path) -> list[Failure]:
-    """The runs that failed, in order of their names."""
+    """The failed runs of a folder, sorted by run id."""
     files = sorted(folder.glob(f"[!.]*{FAILED}"))
     return [msgspec.json.decode(file.read_bytes(), type=Failure) for file in files]

@@ -1,7 +1,8 @@
-"""Schemas: the columns of every table, as constants.
+"""Schemas: the columns of the pipeline's Spark tables, as constants.
 
-Instants are integers, microseconds: of posts since 1970 (UTC), of operations and notifications
-since the operations of the trace began.
+Instants are integers in microseconds: those of posts since 1970 (UTC), those of operations and
+notifications since the first instant of the trace. The Arrow schemas of files are in
+`sweep.task` and `evaluate`.
 Clauses: P1–P4, P6, S10, S14–S16.
 """
 
@@ -23,7 +24,7 @@ from thyme.traces.rows import COLUMNS
 
 TAGS = ArrayType(StringType(), containsNull=False)
 
-POSTS = (  # one row per post; tags are normalised, sorted, distinct, and may be none
+POSTS = (  # one row per post; tags are normalised, sorted and distinct; may be empty
     StructType()
     .add("post_id", StringType(), nullable=False)
     .add("user", StringType(), nullable=False)
@@ -32,18 +33,18 @@ POSTS = (  # one row per post; tags are normalised, sorted, distinct, and may be
     .add("tags", TAGS, nullable=False)
 )
 
-QUARANTINE = (  # one row per row of a source that is no post
+QUARANTINE = (  # one row per source row that is not a valid post
     StructType()
     .add("source", StringType(), nullable=False)
     .add("reason", StringType(), nullable=False)
     .add("raw", StringType(), nullable=False)
 )
 
-RAW = (  # one row per row of a source, as it stands
+RAW = (  # one row per source row, unchanged
     StructType().add("source", StringType(), nullable=False).add("raw", StringType())
 )
 
-READ = (  # one row per row of a source: a post if there is no reason against it
+READ = (  # one row per source row: a post if `reason` is null
     StructType()
     .add("source", StringType())
     .add("raw", StringType())
@@ -66,11 +67,11 @@ def _operations() -> StructType:
 
 
 OPERATIONS = _operations()
-"""A trace: `number` is an operation's place in it, from 0; the rest is as in docs/traces.md."""
+"""A trace: `number` is the position of an operation, from 0; docs/traces.md has the rest."""
 
 _LITERALS = StructType().add("positive", TAGS, nullable=False).add("negative", TAGS, nullable=False)
 
-CONJUNCTIONS = (  # one row per conjunction of a query, with those that stand before it in the query
+CONJUNCTIONS = (  # one row per conjunction of a query; `earlier`: the conjunctions before it
     StructType()
     .add("query", StringType(), nullable=False)
     .add("place", IntegerType(), nullable=False)
@@ -79,7 +80,7 @@ CONJUNCTIONS = (  # one row per conjunction of a query, with those that stand be
     .add("earlier", ArrayType(_LITERALS, containsNull=False), nullable=False)
 )
 
-NOTIFICATIONS = (  # one row per notification that a perfect execution gives
+NOTIFICATIONS = (  # one row per notification of a perfect execution
     StructType()
     .add("at_us", LongType(), nullable=False)
     .add("user", LongType(), nullable=False)
@@ -89,7 +90,7 @@ NOTIFICATIONS = (  # one row per notification that a perfect execution gives
     .add("past", BooleanType(), nullable=False)
 )
 
-DRAWN = (  # one row per operation that is drawn for a user, not taken from a post
+DRAWN = (  # one row per operation drawn at random for a user, not taken from a post
     StructType()
     .add("at_us", LongType(), nullable=False)
     .add("user", LongType(), nullable=False)
@@ -102,7 +103,7 @@ DRAWN = (  # one row per operation that is drawn for a user, not taken from a po
     .add("end_us", LongType())
 )
 
-RUNS = (  # one row per run that ended
+RUNS = (  # one row per finished run
     StructType()
     .add("run_id", StringType(), nullable=False)
     .add("series", StringType(), nullable=False)
@@ -115,14 +116,14 @@ RUNS = (  # one row per run that ended
     .add("events", LongType(), nullable=False)
 )
 
-MEASURES = (  # one row per run and measure that it has
+MEASURES = (  # one row per run and measure
     StructType()
     .add("run_id", StringType(), nullable=False)
     .add("measure", StringType(), nullable=False)
     .add("value", DoubleType(), nullable=False)
 )
 
-POINTS = (  # one row per point and measure; of one run there is no deviation
+POINTS = (  # one row per point and measure; `sd` and `ci95` are null for a single run
     StructType()
     .add("series", StringType(), nullable=False)
     .add("profile", StringType(), nullable=False)
@@ -138,7 +139,7 @@ POINTS = (  # one row per point and measure; of one run there is no deviation
     .add("most", DoubleType(), nullable=False)
 )
 
-CELL_WORK = (  # one row per run of DCS and number of nodes that some of its cells have
+CELL_WORK = (  # one row per DCS run and cell size (in nodes)
     StructType()
     .add("run_id", StringType(), nullable=False)
     .add("cell_nodes", LongType(), nullable=False)
@@ -148,9 +149,9 @@ CELL_WORK = (  # one row per run of DCS and number of nodes that some of its cel
 
 
 def shaped(frame: DataFrame, schema: StructType) -> DataFrame:
-    """A frame with just the columns of a schema, in its order and types.
+    """Selects the columns of a schema from a frame, in the schema's order and types.
 
-    Whether a column may be empty is not looked at: Spark knows that of few expressions.
+    Nullability is not checked: Spark derives it for few expressions only.
     """
     types = dict(frame.dtypes)
     return frame.select(

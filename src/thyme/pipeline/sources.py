@@ -1,8 +1,8 @@
-"""Sources: posts as others write them, brought to the one form; what is no post, kept with why.
+"""Sources: reads files of posts in any supported format, with Spark.
 
-Every row of a file becomes one line of JSON, which `reading` makes a post of or names the reason
-against it. Rows come in and go out again, all of them: into the posts, or into the quarantine
-with the reason and the raw row.
+Every row of a file becomes one line of JSON, which `posts.formats` parses into a post or rejects
+with a reason. Each row ends up either in the posts or in the quarantine, with the reason and the
+raw row. Entry points: `load_raw_rows`, `parse_rows`.
 Clauses: P1, P2.
 """
 
@@ -31,8 +31,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def files_of(given: Sequence[str]) -> list[str]:
-    """The files that paths, folders and patterns name; addresses with a scheme stand for
-    themselves."""
+    """Expands paths, folders and patterns to readable files; URLs are returned unchanged."""
     found: list[str] = []
     for path in given:
         if "://" in path:
@@ -63,9 +62,9 @@ def _checked(path: str) -> str:
 
 
 def raw_rows(spark: SparkSession, files: Sequence[str], reader: Reader) -> DataFrame:
-    """The rows of files as they stand, in the columns of RAW; blank lines are no rows."""
+    """The unparsed rows of files, in the columns of RAW; blank lines are skipped."""
     if reader.form == "csv":
-        # One by one, because each has a header of its own.
+        # File by file, because each has its own header.
         rows = reduce(DataFrame.unionByName, [_csv_rows(spark, path, reader) for path in files])
     elif reader.form == "parquet":
         rows = reduce(DataFrame.unionByName, [_parquet_rows(spark, path, reader) for path in files])
@@ -94,32 +93,32 @@ def _csv_rows(spark: SparkSession, path: str, reader: Reader) -> DataFrame:
     schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in [*names, _BROKEN])
     table = spark.read.schema(schema).options(columnNameOfCorruptRecord=_BROKEN, **options)
     rows = table.csv(path)
-    whole = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
-    return rows.select(_source(), F.coalesce(F.col(_BROKEN), whole).alias("raw"))
+    as_json = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
+    return rows.select(_source(), F.coalesce(F.col(_BROKEN), as_json).alias("raw"))
 
 
 def _parquet_rows(spark: SparkSession, path: str, reader: Reader) -> DataFrame:
     rows = spark.read.parquet(path)
     _check_columns(path, rows.columns, reader)
     options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-    whole = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), options)
-    return rows.select(_source(), whole.alias("raw"))
+    as_json = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), options)
+    return rows.select(_source(), as_json.alias("raw"))
 
 
 def _check_columns(path: str, names: Sequence[str], reader: Reader) -> None:
-    """Refuses a table that lacks a column as a whole: not one of its rows could be a post."""
+    """Rejects a table without a required column: none of its rows could be a post."""
     needed = {"user", "time", "text", *reader.columns}
     lacking = sorted(reader.column(name) for name in needed if reader.column(name) not in names)
     if lacking:
         raise InputFileError(
             path,
             f"lacks the column {', '.join(lacking)}; it has {', '.join(names)} "
-            "(say which is which: --columns user=…,time=…,text=…)",
+            "(map columns with --columns user=…,time=…,text=…)",
         )
 
 
 def read_rows(raw: DataFrame, reader: Reader) -> DataFrame:
-    """Each row of RAW as a post or with the reason against it, in the columns of READ."""
+    """Parses each row of RAW into a post or a reason for rejection, in the columns of PARSED."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -131,11 +130,11 @@ def read_rows(raw: DataFrame, reader: Reader) -> DataFrame:
 
     valid = F.is_valid_utf8("raw")
     if reader.form == "csv":
-        # Lines keep their bytes, but the reader of CSV puts a sign in the place of broken letters.
+        # Text lines keep their bytes, but the CSV reader replaces invalid UTF-8 by U+FFFD.
         valid &= ~F.contains("raw", F.lit("\ufffd"))
     marked = raw.select("source", F.make_valid_utf8("raw").alias("raw"), valid.alias("valid"))
     read_all = marked.mapInArrow(read, READ)
-    # Rows without an id are spread by what they hold: one task would get them all.
+    # Rejected rows have no id: partition them by content, so that one task does not get all.
     apart = F.when(F.col("reason").isNotNull(), F.xxhash64("raw"))
     posts = Window.partitionBy("post_id", apart)
     order = posts.orderBy("at_us", "user", "text", "tags", "raw", "source")
@@ -144,12 +143,12 @@ def read_rows(raw: DataFrame, reader: Reader) -> DataFrame:
 
 
 def kept_posts(rows: DataFrame) -> DataFrame:
-    """The posts among rows of READ, in the columns of POSTS."""
+    """The accepted rows of PARSED, in the columns of POSTS."""
     return shaped(rows.where("reason IS NULL"), POSTS)
 
 
 def quarantined(rows: DataFrame) -> DataFrame:
-    """The others, in the columns of QUARANTINE."""
+    """The rejected rows of PARSED, in the columns of QUARANTINE."""
     return shaped(rows.where("reason IS NOT NULL"), QUARANTINE)
 
 

@@ -1,8 +1,8 @@
-"""The sweep: a table of runs carried out by Spark, one simulation per task.
+"""The sweep: runs planned simulations on Spark, one simulation per task.
 
-Each task writes its run's result as it ends (`runs`), so a sweep that is killed goes on where it
-was; a run that raises is written down with its error and the others go on. The driver watches the
-folder of results, which all workers and the driver must see, to say how far it is.
+Entry point: `sweep`. Each task (`sweep.task`) writes the result of its run, so an interrupted sweep
+continues where it stopped; a run that raises is recorded with its error, and the others continue.
+The driver polls the results folder, which all workers must share, to report progress.
 Clauses: P5, S16.
 """
 
@@ -40,29 +40,29 @@ GROUP = "thyme-sweep"
 
 
 class SweepError(ThymeError):
-    """Spark gave the sweep up; what had ended is kept, and the same command goes on from there."""
+    """Spark aborted the sweep. Finished runs are kept; the same command continues from there."""
 
     code = "sweep_failed"
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep came to."""
+    """The result of a sweep."""
 
     planned: int
     found: int
     ran: int
     failures: list[Failure]
     wall_s: float
-    """From when the sweep was asked for to when its last result was there."""
+    """Time from the start of the sweep to its last result."""
     simulating_s: float
-    """What the simulations took that ran now, each by the clock, added up."""
+    """Sum of the wall-clock times of the simulations run by this sweep."""
     cpu_s: float
-    """What they took of their cores: less, where cores are shared with others."""
+    """Sum of their CPU times; less than `simulating_s` on a busy machine."""
     cores: int
 
     @property
     def overhead(self) -> float | None:
-        """How much longer it took than the simulations alone, spread evenly over the cores."""
+        """Extra time relative to the simulations alone, spread evenly over the cores."""
         alone_s = self.simulating_s / self.cores
         return self.wall_s / alone_s - 1 if alone_s else None
 
@@ -73,7 +73,7 @@ def sweep(
     folder: Path,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Swept:
-    """Carries out those of the runs whose results are not in the folder yet."""
+    """Carries out the runs that have no result in the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -101,8 +101,8 @@ def sweep(
 
 
 def in_order(runs: Iterable[PlannedRun], *, known: bool) -> list[PlannedRun]:
-    """The longest first, so that no core has to wait long for the others at the end; but where it
-    is not known how fast this machine is, before them the shortest of each substrate."""
+    """Sorts runs by cost, longest first, so that cores finish at about the same time. If the speed
+    of this machine is not known yet, the shortest run of each substrate comes before them."""
     ordered = sorted(runs, key=lambda run: -work_of(run.scenario).seconds)
     shortest = {} if known else {run.scenario.substrate: run for run in ordered}
     first = list(shortest.values())
@@ -110,7 +110,7 @@ def in_order(runs: Iterable[PlannedRun], *, known: bool) -> list[PlannedRun]:
 
 
 def _forget_failures(missing: Sequence[PlannedRun], folder: Path) -> None:
-    """What failed before is tried again."""
+    """Removes the failures of earlier attempts: these runs are tried again."""
     for run in missing:
         (folder / f"{run.run_id}{FAILED}").unlink(missing_ok=True)
 
@@ -122,50 +122,50 @@ def _carry_out(
     watch: Watch,
     on_progress: Callable[[Progress], None] | None,
 ) -> None:
-    """Runs the job in a thread of its own and watches meanwhile."""
+    """Runs the Spark job in a thread and reports progress until it ends."""
     from pyspark import InheritableThread
 
-    tell = on_progress or (lambda _: None)
-    trouble: list[BaseException] = []
+    report = on_progress or (lambda _: None)
+    errors: list[BaseException] = []
 
     def work() -> None:
         try:
             spark.sparkContext.setJobGroup(GROUP, f"{len(missing)} simulations")
             _job(spark, missing, folder)
         except Exception as error:
-            trouble.append(error)
+            errors.append(error)
 
     thread: InheritableThread = InheritableThread(target=work, session=spark)
     thread.start()
     try:
-        tell(watch.look())
+        report(watch.look())
         while thread.is_alive():
             thread.join(LOOK_EVERY_S)
-            tell(watch.look())
+            report(watch.look())
     except KeyboardInterrupt:
         spark.sparkContext.cancelJobGroup(GROUP)
         thread.join()
         raise
-    if trouble:
-        raise SweepError(_reason(trouble[0])) from trouble[0]
+    if errors:
+        raise SweepError(_reason(errors[0])) from errors[0]
 
 
 def _job(spark: SparkSession, missing: Sequence[PlannedRun], folder: Path) -> None:
-    """One partition per run, in their order: Spark starts them in that order.
+    """Runs one partition per run; Spark starts partitions in their order.
 
-    Not a DataFrame: there are no columns to speak of, and the first task of one starts much later.
+    An RDD, because the first task of a DataFrame starts much later.
     """
     task = partial(run_and_keep, folder=folder.resolve())
     spark.sparkContext.parallelize(missing, len(missing)).foreach(task)
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Has a Python worker per core import the simulator, while the driver goes on."""
+    """Starts a Python worker per core that imports the simulator, in the background."""
     from pyspark import InheritableThread
 
     cores = spark.sparkContext.defaultParallelism
     numbers = spark.sparkContext.parallelize(range(cores), cores)
-    # If it fails, so will the sweep, which says why.
+    # If this fails, the sweep fails too and reports the reason.
     InheritableThread(target=lambda: _quietly(numbers), session=spark, daemon=True).start()
 
 
@@ -175,13 +175,13 @@ def _quietly(numbers: RDD[int]) -> None:
 
 
 def _import_all(_: int) -> None:
-    """A worker that knows this function has imported its module and what that needs; but for
-    what pyarrow imports when it is first used."""
+    """Unpickling this function imports the simulator; writing an empty table loads the parts of
+    pyarrow that are imported on first use."""
     parquet_bytes([])
 
 
 def _reason(error: BaseException) -> str:
-    """The line of a long complaint of Spark's that tells what happened."""
+    """The line of a long Spark error message that names the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "cannot be written" in line or "Error: " in line]
-    return f"the sweep stopped: {(telling or lines or [type(error).__name__])[-1]}"
+    causes = [line for line in lines if "cannot be written" in line or "Error: " in line]
+    return f"the sweep stopped: {(causes or lines or [type(error).__name__])[-1]}"

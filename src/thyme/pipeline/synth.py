@@ -1,9 +1,9 @@
-"""The synthetic match at scale: the posts of `traces.match`, made by Spark in columns.
+"""Synthetic posts on Spark: generates the posts of `traces.football_match` in columns.
 
-A post is a function of the seed and its number, so partitions need not know of each other, and a
-row here equals the row of `Match.post`, to the letter. The draws are products and shifts of 64
-bits that wrap around; a wheel is turned by looking its sectors up in an array, first at the place
-where those of a like draw begin, then by comparing. No Python runs per row.
+Entry point: `synthetic_posts`. A post is a function of the seed and its number, so partitions are
+independent, and each row equals `FootballMatch.post` of its number. Draws are 64-bit products and
+shifts that wrap around; a weighted choice looks up a start index by the high bits of a draw, then
+searches from there. No Python runs per row.
 Clauses: P1, P8.
 """
 
@@ -41,13 +41,13 @@ _DRAWS = {
 _WHEEL_OF = {"user": "user", "second": "second", "count": "count"} | dict.fromkeys(
     _TAG_DRAWS, "tag"
 )
-"""The draws that turn a wheel, and which."""
+"""The draws that make a weighted choice, and the name of that choice."""
 
 
 def synthetic_posts(
     spark: SparkSession, seed: int, config: MatchConfig, partitions: int | None = None
 ) -> DataFrame:
-    """The posts of a match, in order of their numbers, in the columns of POSTS."""
+    """The posts of a match, sorted by number, in the columns of POSTS."""
     game = Match(seed, config)
     wheels = {
         "user": game.users,
@@ -66,20 +66,22 @@ def synthetic_posts(
         _tags().alias("tags"),
         _words().alias("words"),
     )
-    signs = F.array_join(F.transform("tags", lambda tag: F.concat(F.lit("#"), tag)), " ")
-    room = F.lit(match.TEXT_CHARS_MAX - 1) - F.length("signs")
-    made = chosen.withColumn("signs", signs).select(
+    hashtags = F.array_join(F.transform("tags", lambda tag: F.concat(F.lit("#"), tag)), " ")
+    words_length = F.lit(match.TEXT_CHARS_MAX - 1) - F.length("hashtags")
+    made = chosen.withColumn("hashtags", hashtags).select(
         F.col("id").cast("string").alias("post_id"),
         F.concat(F.lit("fan"), F.col("user") + 1).alias("user"),
         "at_us",
-        F.concat(F.rtrim(F.substr("words", F.lit(1), room)), F.lit(" "), "signs").alias("text"),
+        F.concat(F.rtrim(F.substr("words", F.lit(1), words_length)), F.lit(" "), "hashtags").alias(
+            "text"
+        ),
         "tags",
     )
     return shaped(made, POSTS)
 
 
 def _drawn(numbers: DataFrame, origin: int) -> DataFrame:
-    """Each number with its draws, one column for each purpose (`draws.draw`)."""
+    """Each number with its draws, one column per purpose (`counter_rng.draw`)."""
     step = F.lit(_signed(_STEP * LANES)) * F.col("id")
     values = {
         name: F.lit(_signed(origin + _STEP * (lane + 1))) + step for name, lane in _DRAWS.items()
@@ -97,19 +99,19 @@ def _folded(name: str, shift: int) -> Column:
 
 
 def _signed(value: int) -> int:
-    """64 bits as Java holds them."""
+    """An unsigned 64-bit integer as a signed one, as in Java."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 def _below(most: int, drawn: Column) -> Column:
-    """As `draws.below`."""
+    """Spark expression of `counter_rng.scale_below`."""
     return F.shiftright(F.shiftrightunsigned(drawn, 32) * most, 32)
 
 
 def _tables(spark: SparkSession, game: Match, wheels: dict[str, Wheel]) -> DataFrame:
-    """One row of arrays to look things up in, which stands beside every post.
+    """One row of lookup arrays, to be joined to every post.
 
-    As constants they would be part of the plan, which Spark compares and copies all the time.
+    As constants they would be part of the query plan, which Spark often compares and copies.
     """
     columns: dict[str, pa.Array] = {
         "tag_words": pa.array([game.words], pa.list_(pa.string())),
@@ -117,7 +119,7 @@ def _tables(spark: SparkSession, game: Match, wheels: dict[str, Wheel]) -> DataF
     }
     for name, wheel in wheels.items():
         starts, steps = guide(wheel.ends)
-        # Beyond the last sector there are as many that no draw reaches as a search looks at.
+        # Padding, above any draw, for the indices that a search may read past the end.
         beyond = [2**WHEEL_BITS] * (2 * steps[0] if steps else 0)
         columns[f"{name}_starts"] = pa.array([starts], pa.list_(pa.int32()))
         columns[f"{name}_ends"] = pa.array([[*wheel.ends, *beyond]], pa.list_(pa.int64()))
@@ -125,10 +127,10 @@ def _tables(spark: SparkSession, game: Match, wheels: dict[str, Wheel]) -> DataF
 
 
 def _turned(frame: DataFrame, wheels: dict[str, Wheel]) -> DataFrame:
-    """Draws replaced by the numbers of the sectors that they point to, as by `Wheel.at`.
+    """Replaces draws by the chosen indices, as `WeightedChoice.choose` does.
 
-    Each step of the search is a step of the plan: as one expression it would hold every place
-    several times, and in it every place before.
+    Each step of the search is a step of the plan: a single expression would repeat the index of
+    each step several times and grow exponentially.
     """
     lots = {f"{name}_lot": F.shiftrightunsigned(name, 64 - WHEEL_BITS) for name in _WHEEL_OF}
     frame = frame.withColumns(lots).withColumns(
@@ -159,8 +161,8 @@ def _advanced(name: str, wheel: str, step: int) -> Column:
 
 
 def guide(ends: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Where the sectors of a wheel begin for each value of a draw's first bits; and the steps, each
-    half of the one before, that a search from there has to take."""
+    """The start index of the search for each value of a draw's high bits, and the step sizes of the
+    search from there, each half of the previous one."""
     width = 1 << (WHEEL_BITS - _GUIDE_BITS)
     starts = [bisect_right(ends, number * width) for number in range(2**_GUIDE_BITS + 1)]
     most = max(after - before for before, after in pairwise(starts))
@@ -184,5 +186,5 @@ def _words() -> Column:
 
 
 def _byte(name: str, number: int) -> Column:
-    """A byte of a draw, the highest first."""
+    """Byte `number` of a draw, the highest byte first."""
     return F.shiftrightunsigned(name, 56 - 8 * number).bitwiseAND(F.lit(255).cast("long"))

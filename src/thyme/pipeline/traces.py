@@ -1,9 +1,9 @@
-"""Traces at scale: the posts of the most active users as a table of operations, by Spark.
+"""Traces on Spark: turns the posts of the most active users into a table of operations.
 
-What `traces.rules.match_trace` does in one process, with the same result for the same posts and
-seed, however the posts are spread. Posts become inserts by Spark's own expressions; what is drawn
-for a user (subscriptions, deletes, unsubscribes) comes from the same rules, user by user. Only
-the names of the users and the candidate tags pass through the driver.
+Entry point: `operations_from_posts`. For the same posts and seed its result equals that of
+`traces.posts_to_trace`, however the posts are partitioned. Posts become inserts by Spark
+expressions; subscriptions, deletes and unsubscribes are drawn user by user by the functions of
+`traces.posts_to_trace`. Only user names and candidate tags pass through the driver.
 Clauses: P3, P8, S10, C21.
 """
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from thyme.model.tags import Tag
 
 BUCKETS = 1_024
-"""Into how many spans of time a trace is cut for numbering it."""
+"""Number of time spans into which a trace is split to number its operations."""
 ROWS_PER_FILE = 250_000
 ROWS_AT_ONCE = 5_000
 _PLACE = ("at_us", "user", "kind", "posted_us", "drawn", "oid")
-"""What operations are in order of: at one instant lower users first, and each user's inserts before
-its deletes, subscriptions and unsubscribes, as the rules draw them."""
+"""Sort order of operations: by instant, user, kind (inserts, deletes, subscribes, unsubscribes),
+then in the order in which the rules draw them."""
 
 
 class Made(NamedTuple):
-    """As much of an insert as the rule for deletes looks at."""
+    """The fields of an insert that the rule for deletes needs."""
 
     at_us: int
     oid: str
@@ -63,7 +63,7 @@ def match_operations(
     rules: Rules = F_RULES,
     publishers_share: float | None = None,
 ) -> DataFrame:
-    """The trace of the most active users, in order, in the columns of OPERATIONS."""
+    """The trace of the most active users, sorted, in the columns of OPERATIONS."""
     seen = posts.where(_insertable(rules))
     names = most_active(seen, users)
     parts = roles(seed, users, publishers_share)
@@ -90,28 +90,28 @@ def match_operations(
     subscribers = [user for user, role in enumerate(parts) if role is not Role.PUBLISHER]
     asking = spark.createDataFrame([(user,) for user in subscribers] or [], "user long")
     subscriptions = asking.mapInArrow(_subscribing(spark, seed, candidates, rules), DRAWN)
-    # Looked at twice, for the counts and for the rows; and it is little.
+    # Small, and read twice: for the counts and for the rows.
     drawn = deletes.unionByName(subscriptions).persist(StorageLevel.DISK_ONLY)
     return numbered(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
 
 
 def most_active(posts: DataFrame, users: int) -> list[str]:
-    """The names of the most active users, most active first, equals by name."""
+    """The names of the most active users, most active first, ties by name."""
     counts = posts.groupBy("user").count()
     first = counts.orderBy(F.desc("count"), "user").limit(max(users, 1)).collect()
     return top_users({row["user"]: row["count"] for row in first}, users)
 
 
 def popularity(posts: DataFrame) -> dict[Tag, int]:
-    """In how many posts each tag occurs."""
+    """Number of posts with each tag."""
     counts = posts.select(F.explode("tags").alias("tag")).groupBy("tag").count()
     return {row["tag"]: row["count"] for row in counts.collect()}
 
 
 def numbered(operations: DataFrame, lasts_us: int) -> DataFrame:
-    """Operations in order, each with its number in the whole trace.
+    """Sorts operations and adds the number of each in the whole trace.
 
-    They are cut into spans of time and numbered span by span, each from where the one before ends.
+    Operations are split into time spans; the numbers of a span start where the previous span ends.
     """
     bucket = F.floor(F.col("at_us") * BUCKETS / lasts_us).cast("int")
     cut = operations.withColumns(
@@ -120,7 +120,7 @@ def numbered(operations: DataFrame, lasts_us: int) -> DataFrame:
     counts = {row["bucket"]: row["count"] for row in cut.groupBy("bucket").count().collect()}
     starts = list(accumulate((counts.get(number, 0) for number in range(BUCKETS)), initial=0))
     first = F.get(F.split(F.lit(" ".join(map(str, starts))), " ").cast("array<bigint>"), "bucket")
-    # Spans lie in order in the partitions, and the window keeps them there.
+    # Partitions hold the spans in order, and the window function preserves that.
     files = -(-starts[-1] // ROWS_PER_FILE) or 1
     within = Window.partitionBy("bucket").orderBy(*_PLACE)
     number = first + F.row_number().over(within) - 1
@@ -129,14 +129,14 @@ def numbered(operations: DataFrame, lasts_us: int) -> DataFrame:
 
 
 def operations_of(spark: SparkSession, trace: Trace) -> DataFrame:
-    """A trace that is in memory, as a table."""
+    """Converts a trace in memory to a table."""
     names = OPERATIONS.fieldNames()
     rows = [{"number": number, **row_of(each)} for number, each in enumerate(trace.operations)]
     return spark.createDataFrame([tuple(map(row.get, names)) for row in rows], OPERATIONS)
 
 
 def trace_of(operations: DataFrame, users: int) -> Trace:
-    """A table of operations as a trace in memory."""
+    """Converts a table of operations to a trace in memory."""
     rows = operations.orderBy("number").drop("number").collect()
     filled = (
         {name: value for name, value in row.asDict().items() if value is not None} for row in rows
@@ -145,14 +145,14 @@ def trace_of(operations: DataFrame, users: int) -> Trace:
 
 
 def _insertable(rules: Rules) -> Column:
-    """As `rules.insertable`."""
+    """Spark expression of `posts_to_trace.is_insertable`."""
     since_us = F.col("at_us") - rules.timetable.starts_us
     within = (since_us >= 0) & (since_us < rules.timetable.length_us)
     return (F.size("tags") > 0) & within
 
 
 def _compressed(rules: Rules) -> Column:
-    """As `Rules.compressed_us`, of the instant of a post."""
+    """Spark expression of `TraceRules.compress_us` for the instant of a post."""
     length_us = rules.timetable.length_us
     common = gcd(rules.lasts_us, length_us)
     factor, divisor = rules.lasts_us // common, length_us // common
@@ -180,18 +180,18 @@ Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _deleting(seed: int, rules: Rules) -> Step:
-    """What users delete, of all that they insert; the inserts of each come one after the other."""
+    """Maps batches of inserts, grouped by user, to the deletes of each user."""
 
     def deleted(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
         for user, rows in groupby(_rows(batches, "user", "at_us", "oid"), itemgetter(0)):
-            made = cast("list[Insert]", [Made(at_us, oid) for _, at_us, oid in rows])
-            yield deletes_of(seed, user, made, rules)
+            inserts = cast("list[Insert]", [Made(at_us, oid) for _, at_us, oid in rows])
+            yield deletes_of(seed, user, inserts, rules)
 
     return lambda batches: _drawn(deleted(batches))
 
 
 def _subscribing(spark: SparkSession, seed: int, candidates: Sequence[Tag], rules: Rules) -> Step:
-    """What users subscribe to and revoke."""
+    """Maps batches of users to their subscribes and unsubscribes."""
     shared = spark.sparkContext.broadcast(tuple(candidates))
 
     def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
@@ -208,7 +208,7 @@ def _rows(batches: Iterator[pa.RecordBatch], *names: str) -> Iterator[tuple[Any,
 
 
 def _drawn(users: Iterator[Sequence[Operation]]) -> Iterator[pa.RecordBatch]:
-    """The operations of users in the columns of DRAWN, many users at once."""
+    """Batches of the operations of users, in the columns of DRAWN."""
     kinds = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
     schema = pa.schema([(field.name, kinds[field.dataType.simpleString()]) for field in DRAWN])
     rows: list[dict[str, Any]] = []

@@ -1,16 +1,17 @@
-"""The warehouse: a folder that keeps what each stage made, and knows what it was made from.
+"""The warehouse: a folder that stores the tables of each stage and their provenance.
 
 A stage is a folder of tables (folders of a few Parquet files) with a `manifest.json`: configuration
-with its seeds, fingerprints of the inputs, versions, row counts. It is made as a draft beside its
-place, the manifest last, and moved there in one step, so a half-written stage is never taken for
-done. A stage that is there for the same configuration and inputs is not made again.
+with seeds, fingerprints of the inputs, versions, row counts. A stage is built as a draft in a
+hidden folder, its manifest last, and renamed into place atomically, so an unfinished stage is never
+taken for a finished one. A stage with the same configuration and inputs is not built again.
 
     warehouse = Warehouse("w")
-    posts = warehouse.stage("posts", {"seed": 1}, {}, lambda draft: draft.write("posts", frame))
-    posts.rows("posts"), posts.table("posts"), posts.fingerprint, posts.made_now
+    build = lambda draft: draft.write("posts", frame)
+    posts = warehouse.get_or_build("posts", {"seed": 1}, {}, build)
+    posts.row_count("posts"), posts.table_path("posts"), posts.fingerprint, posts.built_now
 
-`inputs` names what the stage was made from and gives the fingerprint of each: another stage's
-`fingerprint`, or `fingerprint_of_files`. The folder must be one that all workers see.
+`inputs` maps the name of each input to its fingerprint: another stage's `fingerprint`, or
+`fingerprint_of_files`. All Spark workers need access to the folder.
 Clause: P10.
 """
 
@@ -39,20 +40,20 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 LAYOUT = 1
-"""Grows when what is written changes its form: stages of other layouts are made again."""
+"""Version of the layout; stages of another version are built again."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _VERSIONS_OF = ("thyme", "pyspark", "pyarrow", "pandas")
 _READ_BYTES = 1 << 20
 
 
 class WarehouseError(ThymeError):
-    """The warehouse cannot be used: not there, not writable, full, or lacking a stage."""
+    """The warehouse is missing, not writable or full, or a stage is missing."""
 
     code = "bad_warehouse"
 
 
 class TableFacts(msgspec.Struct, frozen=True):
-    """How large a table is."""
+    """Size of a table."""
 
     rows: int
     files: int
@@ -60,7 +61,7 @@ class TableFacts(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage was made from, by what, and how much it holds."""
+    """The provenance of a stage: configuration, inputs, versions and table sizes."""
 
     stage: str
     layout: int
@@ -70,29 +71,29 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     tables: dict[str, TableFacts]
     notes: dict[str, Any]
-    """What the stage wants to tell besides: rows quarantined by reason, and the like."""
+    """Other facts about the stage, such as quarantined rows by reason."""
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """A stage that is done."""
+    """A finished stage."""
 
     folder: Path
     manifest: Manifest
     made_now: bool = False
-    """Whether it was made just now, and not found."""
+    """Whether this call built the stage rather than found it."""
 
     @property
     def fingerprint(self) -> str:
-        """What a stage made from this one names as its input."""
+        """The fingerprint that a stage built from this one lists among its inputs."""
         return self.manifest.fingerprint
 
     def table(self, name: str) -> str:
-        """Where a table is, for `spark.read.schema(…).parquet(…)`."""
+        """The path of a table, for `spark.read.schema(…).parquet(…)`."""
         self._facts(name)
         return str(self.folder / name)
 
     def rows(self, name: str) -> int:
-        """How many rows a table has."""
+        """The number of rows of a table."""
         return self._facts(name).rows
 
     def _facts(self, name: str) -> TableFacts:
@@ -103,7 +104,7 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Draft:
-    """A stage while it is made: `write` frames into it, or files into `path`, and `note` facts."""
+    """A stage under construction: add frames by `write`, files in `path`, facts by `add_notes`."""
 
     def __init__(self, folder: Path, parts: Path) -> None:
         self._folder = folder
@@ -112,13 +113,13 @@ class Draft:
 
     @property
     def parts(self) -> Path:
-        """A folder for finished pieces of a long build: if the build is killed, the next one for
-        the same configuration and inputs finds them again. Gone once the stage is done."""
+        """A folder for partial results of a long build. It survives an interrupted build, for the
+        next one with the same configuration and inputs, and is removed with the finished stage."""
         self._parts.mkdir(parents=True, exist_ok=True)
         return self._parts
 
     def path(self, table: str) -> Path:
-        """Where the Parquet files of a table go, for those who write them themselves."""
+        """The folder of a table, for callers that write its Parquet files themselves."""
         _check_name(table)
         path = self._folder / table
         path.mkdir(exist_ok=True)
@@ -127,7 +128,7 @@ class Draft:
     def write(
         self, table: str, frame: DataFrame, order: Sequence[str] = (), files: int | None = None
     ) -> None:
-        """Writes a table, in few files; rows in order of some columns over all files if asked."""
+        """Writes a table in few files, globally sorted by the columns of `order` if given."""
         if order:
             spread = (files, *order) if files else order
             frame = frame.repartitionByRange(*spread).sortWithinPartitions(*order)
@@ -139,7 +140,7 @@ class Draft:
             frame.write.mode("error").parquet(str(path))
 
     def note(self, **facts: Any) -> None:
-        """Keeps facts for the manifest; anything that JSON can say."""
+        """Adds facts, as JSON values, to the notes of the manifest."""
         self.notes |= facts
 
 
@@ -156,9 +157,9 @@ class Warehouse:
         inputs: Mapping[str, str],
         build: Callable[[Draft], None],
     ) -> Stage:
-        """The stage of this name, configuration and inputs: the one that is there, or a new one.
+        """Returns the stage for this name, configuration and inputs; builds it if it is missing.
 
-        A stage of the name that was made from something else gives way when the new one is done.
+        A finished build replaces a stage of the same name with other configuration or inputs.
         """
         _check_name(name)
         wanted = fingerprint_of(name, config, inputs)
@@ -181,14 +182,14 @@ class Warehouse:
         return Stage(self.path / name, manifest, made_now=True)
 
     def open(self, name: str) -> Stage:
-        """A stage that must be there."""
+        """Opens a finished stage; an error if there is none of this name."""
         if (found := self._found(name)) is None:
             there = ", ".join(self.stages()) or "none"
             raise WarehouseError(f"{self.path} has no finished stage {name}; its stages: {there}")
         return found
 
     def stages(self) -> list[str]:
-        """The names of all stages that are done."""
+        """The names of all finished stages."""
         if not self.path.is_dir():
             return []
         names = (path.name for path in self.path.iterdir() if _NAME.fullmatch(path.name))
@@ -203,7 +204,7 @@ class Warehouse:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """One process at a time makes a stage, so what an earlier one left behind is litter."""
+        """Locks a stage: one process builds it at a time; older leftovers can be removed."""
         with _disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / f".{name}.lock").open("w")
@@ -212,7 +213,7 @@ class Warehouse:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise WarehouseError(
-                    f"{self.path / name} is being made by another process; wait for it"
+                    f"{self.path / name} is being made by another process; wait until it is done"
                 ) from error
             yield
 
@@ -227,14 +228,14 @@ class Warehouse:
 
 
 def fingerprint_of(name: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """What a stage is a function of, in 32 letters."""
+    """Hash of everything that a stage depends on, as 32 hexadecimal digits."""
     parts = [name, LAYOUT, _versions()["thyme"], dict(config), dict(inputs)]
     data = msgspec.json.encode(parts, order="deterministic")
     return blake2b(data, digest_size=16).hexdigest()
 
 
 def fingerprint_of_files(paths: Iterable[Source]) -> str:
-    """The fingerprint of what is in files, wherever they lie."""
+    """Hash of the contents of files; independent of their paths."""
     whole = blake2b(digest_size=16)
     for path in paths:
         one = blake2b(digest_size=16)
@@ -266,7 +267,7 @@ def _manifest(
 
 
 def _facts(folder: Path) -> TableFacts:
-    """Counted in the files themselves: what the manifest says is there, is there."""
+    """Counts rows, files and bytes in the Parquet files themselves."""
     from pyarrow import parquet
 
     files = sorted(folder.rglob("*.parquet"))
@@ -300,7 +301,7 @@ def _empty(folder: Path) -> None:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise WarehouseError(
-            f"stages and tables are named with small letters, digits, - and _, not {shown(name)}"
+            f"names of stages and tables have small letters, digits, - and _, not {shown(name)}"
         )
 
 
@@ -310,14 +311,14 @@ _TROUBLES = (
     "Permission denied",
     "Read-only file system",
 )
-"""In the words of the system, which Java repeats."""
+"""Messages of the operating system, which Java repeats."""
 
 
 @contextmanager
 def _disk_errors(path: Path, *, ours: bool = True) -> Iterator[None]:
-    """Says of what the disk refuses, to us or to a task of Spark's, what and where it was.
+    """Translates disk errors, from this process or from a Spark task, into a WarehouseError.
 
-    Where the work is not ours, only troubles of the disk as a whole are taken to be meant.
+    Without `any_os_error` (code of the caller or of Spark), only errors of the whole disk count.
     """
     try:
         yield
@@ -326,7 +327,7 @@ def _disk_errors(path: Path, *, ours: bool = True) -> Iterator[None]:
     except Exception as error:
         if ours and isinstance(error, OSError):
             problem = error.strerror or str(error)
-        elif found := [trouble for trouble in _TROUBLES if trouble in str(error)]:
+        elif found := [text for text in _TROUBLES if text in str(error)]:
             problem = found[0]
         else:
             raise

@@ -1,7 +1,8 @@
-"""Figures: those of the documents, drawn from what was measured.
+"""Figures: draws the figures of Thyme (journal article) from the measurements.
 
-Each is a panel of one of F's figures under its number; a panel for which nothing was measured is
-left out. Marks are means over the runs of a point, bars one standard deviation to either side.
+Entry point: `draw_figures`. Each figure is a panel of the article, under its number there; panels
+without measurements are omitted. Marks are means over the runs of a point, bars one standard
+deviation to either side.
 Clauses: P7, C1–C16, S16.
 """
 
@@ -19,32 +20,32 @@ from thyme.report.tables import OPERATIONS, SUBSTRATES, Point, Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A figure that was drawn."""
+    """A drawn figure."""
 
     name: str
-    """Of its file."""
+    """Name of the file."""
     number: str
-    """F's."""
+    """Number of the figure in Thyme (journal article)."""
     title: str
     svg: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A figure to be drawn: lines of a series over what varies in it."""
+    """Definition of a figure: lines of a series over its x values."""
 
     number: str
     title: str
     series: str
     y: str
     lines: tuple[tuple[str, str, str], ...]
-    """Substrate, measure, and whose look the line has."""
+    """Substrate, measure, and key of the line style in LINE_STYLES."""
     scale: float = 1.0
     log: bool = False
     share: bool = False
-    """Whether values are parts of one."""
+    """Whether values are shares from 0 to 1."""
     calm: bool = False
-    """Whether the point without churn is shown, too."""
+    """Whether the value of the static run is drawn at x = 0, too."""
 
 
 def _each(measure: str) -> tuple[tuple[str, str, str], ...]:
@@ -106,7 +107,7 @@ X_LABELS = {
 
 
 def drawings(tables: Tables, profile: str) -> Iterator[Drawing]:
-    """Every figure for which there is something, in the documents' order."""
+    """Draws every figure with measurements, in the order of the article."""
     with styled():
         yield from _work(tables, profile)
         yield from _timeline(tables)
@@ -191,11 +192,11 @@ def _set_y(canvas: Canvas, panel: Panel, lines: Sequence[Line]) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
 
 
-# Figures of their own kind
+# Other figures
 
 
 def _work(tables: Tables, profile: str) -> Iterator[Drawing]:
-    """F, Fig. 8: by formula, and as it was in the static runs of DCS."""
+    """Thyme (journal article), Fig. 8: by formula, and in the static runs of DCS."""
     found = work_per_node(tables, profile)
     most = max([10, *(size for size, _ in found)])
     canvas = Canvas()
@@ -220,7 +221,7 @@ def _work(tables: Tables, profile: str) -> Iterator[Drawing]:
 
 
 def _timeline(tables: Tables) -> Iterator[Drawing]:
-    """F, Fig. 9: what users do when, in the trace of the first seed."""
+    """Thyme (journal article), Fig. 9: operations over time in the trace of seed 1."""
     rows = [row for row in tables.rows("timeline") if row["seed"] == 1]
     if not rows:
         return

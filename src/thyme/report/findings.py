@@ -1,4 +1,4 @@
-"""Findings: what a sweep's tables say to a claim, in numbers, in words, and as a verdict.
+"""Findings: the result of checking a claim, its text formatting, and access to the tables.
 
 Clauses: P7, S16.
 """
@@ -11,26 +11,29 @@ from dataclasses import dataclass
 from thyme.report.tables import SUBSTRATES, Point, Tables
 
 LARGEST = 196
-"""The documents' largest network, for which they give most numbers."""
+"""Largest network of Thyme (journal article), for which it gives most numbers."""
 MANY = 100
-"""Where the documents say “many nodes”, or that something grows with the network."""
+"""Minimum size for claims about “many nodes” or about growth with the network."""
 CHURN_NODES = 100
-"""The documents' networks with churn and mobility."""
+"""Network size of Thyme (journal article) with churn and mobility."""
 FLAT = 0.03
-"""How far a ratio may move and still count as flat."""
+"""Maximum change of a ratio that counts as flat."""
 NAMES = {"es": "ES", "ls": "LS", "dcs": "DCS"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found: numbers in words, and whether they agree; None if these cannot say it."""
+    """The result of checking a claim: our numbers as text, and whether they agree with it.
+
+    `agrees` is None if the measurements cannot decide the claim.
+    """
 
     ours: str
     agrees: bool | None
     measured: bool = True
 
 
-NOTHING = Finding("nothing of it is in this sweep", None, measured=False)
+NOTHING = Finding("not measured in this sweep", None, measured=False)
 
 
 class View:
@@ -44,7 +47,7 @@ class View:
         return self.tables.points(series, self.profile, substrate, measure)
 
     def means(self, series: str, measure: str) -> dict[str, list[float]]:
-        """The line of each substrate that has one."""
+        """The means over a series, by substrate; without substrates that have none."""
         lines = {
             name: [point.mean for point in self.points(series, name, measure)]
             for name in SUBSTRATES
@@ -62,17 +65,17 @@ class View:
         return round(sizes[-1]) if sizes else None
 
     def whole(self, series: str, measure: str, needed: Iterable[str] = SUBSTRATES) -> bool:
-        """Whether these substrates have at least two points."""
+        """Whether each of the substrates has at least two points."""
         lines = self.means(series, measure)
         return all(len(lines.get(name, [])) > 1 for name in needed)
 
     def scale(self, series: str) -> str:
-        """Says if a series was run in another network than the documents'."""
+        """A note if the network size of a series differs from that of the paper."""
         nodes = self.tables.nodes_of(series)
         return "" if nodes in (None, CHURN_NODES) else f" (with {nodes} nodes instead of 100)"
 
 
-# Words
+# Formatting and verdicts
 
 
 def percent(value: float) -> str:
@@ -98,7 +101,7 @@ def ms(value: float) -> str:
 
 
 def course(line: Sequence[float], form: Callable[[float], str]) -> str:
-    """From the first point to the last."""
+    """Formats the first and the last value."""
     return f"{form(line[0])} → {form(line[-1])}" if len(line) > 1 else form(line[0])
 
 
@@ -115,10 +118,10 @@ def at_largest(view: View) -> str:
 
 
 def only_at(view: View, nodes: int, agrees: bool) -> bool | None:
-    """A verdict that only this size can give."""
+    """The verdict if the largest network has this size, else None."""
     return agrees if view.largest == nodes else None
 
 
 def of_many(view: View, agrees: bool) -> bool | None:
-    """A verdict that only a large network can give."""
+    """The verdict if the largest network is large enough, else None."""
     return agrees if (view.largest or 0) >= MANY else None

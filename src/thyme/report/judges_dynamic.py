@@ -1,4 +1,6 @@
-"""Judges of what the documents report of churn and mobility.
+"""Checks the claims of Thyme (journal article) about churn and mobility.
+
+Each `check_c…` function returns a `Finding`; `scorecard` lists the claims.
 
 Clauses: C9–C15.
 """
@@ -24,8 +26,8 @@ from thyme.report.findings import (
 
 
 def of_hundred(view: View, series: str, agrees: bool) -> bool | None:
-    """A verdict that only networks of the documents' size can give: in one of 16 nodes all hear
-    each other, so that nothing is forwarded and nobody is out of reach."""
+    """The verdict if the series has networks of the paper's size, else None: among 16 nodes, all
+    are in range of each other, so nothing is forwarded."""
     return agrees if view.tables.nodes_of(series) == CHURN_NODES else None
 
 
@@ -35,16 +37,16 @@ def c9(view: View) -> Finding:
     lines = view.means("crash", "success.notification")
     falls = lines["ls"][0] - lines["ls"][-1] > FLAT
     flat = all(max(lines[name]) - min(lines[name]) <= FLAT for name in ("es", "dcs"))
-    words = courses(lines, percent) + view.scale("crash")
-    return Finding(words, of_hundred(view, "crash", falls and flat))
+    text = courses(lines, percent) + view.scale("crash")
+    return Finding(text, of_hundred(view, "crash", falls and flat))
 
 
 def c10(view: View) -> Finding:
     if not view.whole("transient", "success.retrieve", ["ls"]):
         return NOTHING
     line = view.means("transient", "success.retrieve")["ls"]
-    words = f"LS {course(line, percent)}{view.scale('transient')}"
-    return Finding(words, of_hundred(view, "transient", line[0] - line[-1] > FLAT))
+    text = f"LS {course(line, percent)}{view.scale('transient')}"
+    return Finding(text, of_hundred(view, "transient", line[0] - line[-1] > FLAT))
 
 
 def c11(view: View) -> Finding:
@@ -55,8 +57,8 @@ def c11(view: View) -> Finding:
     near = 12_500 <= first <= 50_000 and 50_000 <= last <= 200_000
     stable = all(max(lines[name]) <= 2 * min(lines[name]) for name in ("es", "dcs"))
     agrees = near and last > first and stable
-    words = courses(lines, ms) + view.scale("transient")
-    return Finding(words, of_hundred(view, "transient", agrees))
+    text = courses(lines, ms) + view.scale("transient")
+    return Finding(text, of_hundred(view, "transient", agrees))
 
 
 def c12(view: View) -> Finding:
@@ -69,8 +71,8 @@ def c12(view: View) -> Finding:
         parts.append(f"{NAMES[name]} {course(success, percent)}, {course(latency, ms)} on average")
         fine.append(min(success) > least)
         fine.append(latencies[0] <= min(latency) and max(latency) <= latencies[1])
-    words = "; ".join(parts) + view.scale("transient")
-    return Finding(words, of_hundred(view, "transient", all(fine)))
+    text = "; ".join(parts) + view.scale("transient")
+    return Finding(text, of_hundred(view, "transient", all(fine)))
 
 
 def c13(view: View) -> Finding:
@@ -84,12 +86,12 @@ def c13(view: View) -> Finding:
         if (point := view.tables.at("static", view.profile, name, "forwarded_bytes", nodes))
     }
     churned = ratio(lines["ls"][-1], lines["dcs"][-1])
-    words = f"LS/DCS {times(churned)} at the largest share"
+    text = f"LS/DCS {times(churned)} at the largest share"
     if len(still) < 2:
-        return Finding(words + "; without churn not in this sweep", None, measured=False)
-    calm = ratio(still["ls"], still["dcs"])
-    words += f", {times(calm)} without churn{view.scale('transient')}"
-    return Finding(words, of_hundred(view, "transient", churned > 1.2 and calm < 1))
+        return Finding(text + "; runs without churn are not in this sweep", None, measured=False)
+    without = ratio(still["ls"], still["dcs"])
+    text += f", {times(without)} without churn{view.scale('transient')}"
+    return Finding(text, of_hundred(view, "transient", churned > 1.2 and without < 1))
 
 
 # Mobility
@@ -99,8 +101,8 @@ def c14(view: View) -> Finding:
     if not view.whole("mobile", "success.notification", ["dcs"]):
         return NOTHING
     line = view.means("mobile", "success.notification")["dcs"]
-    words = f"DCS {course(line, percent)}{view.scale('mobile')}"
-    return Finding(words, of_hundred(view, "mobile", line[-1] < line[0]))
+    text = f"DCS {course(line, percent)}{view.scale('mobile')}"
+    return Finding(text, of_hundred(view, "mobile", line[-1] < line[0]))
 
 
 def c15(view: View) -> Finding:
@@ -109,5 +111,5 @@ def c15(view: View) -> Finding:
     lines = view.means("mobile", "latency_ms_mean.retrieve")
     others = zip(lines["es"], lines["ls"], strict=True)
     lower = all(dcs < min(two) for dcs, two in zip(lines["dcs"], others, strict=True))
-    words = courses(lines, ms) + view.scale("mobile")
-    return Finding(words, of_hundred(view, "mobile", lower))
+    text = courses(lines, ms) + view.scale("mobile")
+    return Finding(text, of_hundred(view, "mobile", lower))

@@ -1,4 +1,6 @@
-"""Judges of the analytical model and of the trace.
+"""Checks the claims of Thyme (journal article) about the analytical model and the trace.
+
+Each `check_c…` function returns a `Finding`; `scorecard` lists the claims.
 
 Clauses: C16, C17, C21, S18.
 """
@@ -16,8 +18,8 @@ from thyme.report.tables import OPERATIONS, SUBSTRATES, Tables
 
 
 def work_per_node(tables: Tables, profile: str) -> list[tuple[int, float]]:
-    """Notification messages started per node, by the nodes of its cell, where the cells of the
-    average run together start 100 per cell that has nodes (F, Fig. 8)."""
+    """Notification messages originated per node, by cell size, scaled to a mean of 100 per
+    populated cell (Thyme, journal article, Fig. 8)."""
     wanted = {
         row["run_id"]
         for row in tables.rows("runs")
@@ -40,19 +42,19 @@ def c16(view: View) -> Finding:
     if len(found) < 2:
         return NOTHING
     steepness = slope([(log(size), log(work)) for size, work in found if work > 0])
-    words = ", ".join(f"{work:.0f} with {size}" for size, work in found)
-    return Finding(f"messages per node in a cell of so many: {words}", steepness < -0.3)
+    text = ", ".join(f"{work:.0f} with {size}" for size, work in found)
+    return Finding(f"messages per node, by nodes in the cell: {text}", steepness < -0.3)
 
 
 def slope(pairs: Sequence[tuple[float, float]]) -> float:
-    """Of the straight line through them."""
+    """The slope of the regression line through the points."""
     x_mean, y_mean = mean(x for x, _ in pairs), mean(y for _, y in pairs)
     spread = sum((x - x_mean) ** 2 for x, _ in pairs)
     return sum((x - x_mean) * (y - y_mean) for x, y in pairs) / spread if spread else 0.0
 
 
 def model_ratios(tables: Tables, profile: str) -> dict[str, list[tuple[float, float]]]:
-    """Simulated messages over those of the formulas, by substrate and size."""
+    """Ratio of simulated messages to those of the formulas, by substrate and size."""
     found: dict[str, list[tuple[float, float]]] = {}
     parts = (*OPERATIONS, "notification")
     for name in SUBSTRATES:
@@ -93,11 +95,11 @@ def c21(view: View) -> Finding:
         kind: mean(row["operations"] for row in rows if row["kind"] == kind)
         for kind in DOCUMENTS_TRACE
     }
-    # Drawn at random: within three standard deviations of a Poisson count, or 10 %.
+    # Counts are random: accept three standard deviations of a Poisson count, or 10 %.
     near = all(
         abs(ours[kind] - number) <= max(3 * sqrt(number), 0.1 * number)
         for kind, number in DOCUMENTS_TRACE.items()
     )
     seeds = len({row["seed"] for row in rows})
-    words = ", ".join(f"{count(number)} {kind}s" for kind, number in ours.items())
-    return Finding(f"{words} (mean of {seeds} traces)" if seeds > 1 else words, near)
+    text = ", ".join(f"{count(number)} {kind}s" for kind, number in ours.items())
+    return Finding(f"{text} (mean of {seeds} traces)" if seeds > 1 else text, near)

@@ -1,6 +1,7 @@
-"""The page: one HTML file with everything in it, for a screen, a phone and paper.
+"""The page: renders the report as one HTML file, for screens, phones and print.
 
-Nothing is fetched: figures are inside, letters are the reader's own.
+The file loads nothing: figures are embedded, fonts are those of the browser.
+Entry point: `render_page`.
 Clause: P7.
 """
 
@@ -22,24 +23,24 @@ CSS = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 TILES = {
     Verdict.AGREES: "claims agree",
     Verdict.DIFFERS: "claims differ",
-    Verdict.OTHER_SIZE: "of another size: not judged",
-    Verdict.NOT_MEASURED: "not measured here",
+    Verdict.OTHER_SIZE: "claims about other sizes: not judged",
+    Verdict.NOT_MEASURED: "claims not measured",
 }
 GROUPS = (
-    ("8", "The analytical model", "What the formulas of section 8 say, beside what was counted."),
-    ("9", "The trace", "What users do: the synthetic match, or posts of your own."),
-    ("10", "Lower layers, nobody fails", "Traffic and interference as the network grows."),
-    ("11", "Operations, nobody fails", "Success and latency as the network grows; notifications "
-     "are held against a perfect execution."),
-    ("12", "Crashes", "A share of the publishers crashes for good around the middle of the run."),
-    ("13", "Transient churn in LS", "Some nodes are on for 120 s, off for 60 s, and so on."),
+    ("8", "The analytical model", "Messages by the formulas of section 8, and as simulated."),
+    ("9", "The trace", "Operations of users: from the synthetic match, or from imported posts."),
+    ("10", "Lower layers, without failures", "Traffic and interference by network size."),
+    ("11", "Operations, without failures", "Success and latency by network size; notifications "
+     "are compared with a perfect execution."),
+    ("12", "Crashes", "A share of the publishers crashes permanently in the middle of the run."),
+    ("13", "Transient churn in LS", "Some nodes alternate between 120 s up and 60 s down."),
     ("14", "Transient churn", "The point at 0 % is the static run of the same size."),
     ("15", "Mobility", "60 % of the nodes walk, with pauses of 120 s."),
 )  # fmt: skip
 
 
 def page(tables: Tables, cards: Sequence[list[Line]], drawn: dict[str, list[Drawing]]) -> str:
-    """The whole page; `cards` and `drawn` have one part per profile."""
+    """Renders the whole page; `cards` and `drawn` have one part per profile."""
     body = "\n".join(_body(tables, cards, drawn))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -57,8 +58,8 @@ def _body(
         profile = lines[0].profile
         yield f"<h2>Scorecard{_of(profile, cards)}</h2>"
         yield (
-            "<p>What the documents report, what this sweep measured, and whether the two agree. "
-            "Each verdict is worked out from the tables; a claim about a size that was not "
+            "<p>Claims of the papers, the measurements of this sweep, and whether they agree. "
+            "Each verdict is computed from the tables; a claim about a size that was not "
             "simulated is shown, but not judged.</p>"
         )
         yield _scorecard(lines)
@@ -78,9 +79,9 @@ def _head(tables: Tables, cards: Sequence[list[Line]]) -> Iterator[str]:
     yield "<header><h1>Thyme: the evaluation</h1>"
     yield (
         f"<p>Preset <code>{_t(notes['preset'])}</code>: networks of {_listed(sizes)} nodes, "
-        f"{notes['operations_s']} s of operations each, on the simulated radio. ES keeps "
-        "everything on one server, LS keeps everything where it was made, DCS makes the devices in "
-        f"a place the store.</p>{_small(tables)}</header>"
+        f"{notes['operations_s']} s of operations each, on the simulated radio. ES stores all "
+        "objects on one server, LS on the device that publishes them, DCS in cells of nearby "
+        f"devices.</p>{_small(tables)}</header>"
     )
     verdicts = [line.verdict for lines in cards for line in lines]
     tiles = [(f"{runs:,}", "runs", "")]
@@ -98,16 +99,16 @@ def _head(tables: Tables, cards: Sequence[list[Line]]) -> Iterator[str]:
 
 
 def _small(tables: Tables) -> str:
-    """Says plainly where networks are too small to tell what the documents report."""
+    """A note if the networks are too small to check the claims of the papers."""
     found = (tables.nodes_of(series) for series in ("crash", "transient", "mobile"))
     nodes = sorted({each for each in found if each is not None and each != CHURN_NODES})
     if not nodes:
         return ""
     return (
-        f"<p>The series with crashes, churn and mobility have {_listed(nodes)} nodes here, not the "
-        f"documents' {CHURN_NODES}. In so small a network nearly everybody hears everybody and "
-        "little has to be forwarded: what the documents report of these series is shown beside "
-        "our numbers, but not judged.</p>"
+        f"<p>The series with crashes, churn and mobility have {_listed(nodes)} nodes here, not "
+        f"{CHURN_NODES} as in the papers. In so small a network nearly all nodes are in range of "
+        "each other and little is forwarded: the claims of the papers about these series are "
+        "shown beside our numbers, but not judged.</p>"
     )
 
 
@@ -115,14 +116,12 @@ def _scorecard(lines: Iterable[Line]) -> str:
     rows = "".join(
         f'<tr><td class="id">{line.claim}</td>'
         f"<td>{_t(line.title)}<small>{_t(line.source)}</small></td>"
-        f'<td data-name="the documents">{_t(line.documents)}</td>'
+        f'<td data-name="papers">{_t(line.documents)}</td>'
         f'<td data-name="ours">{_t(line.ours)}</td>'
         f'<td><span class="badge {line.verdict.value.split()[0]}">{line.verdict}</span></td></tr>'
         for line in lines
     )
-    heads = "".join(
-        f"<th>{name}</th>" for name in ("", "about", "the documents", "ours", "verdict")
-    )
+    heads = "".join(f"<th>{name}</th>" for name in ("", "about", "papers", "ours", "verdict"))
     return (
         f'<div class="card"><table class="scorecard"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
@@ -167,7 +166,8 @@ FORMULAS = {
 
 
 def _table_6(tables: Tables, profile: str) -> str:
-    """F, Table 6: the formulas, what they give at the largest static size, and what was sent."""
+    """Thyme (journal article), Table 6: formulas, their values at the largest static size, and the
+    simulated messages."""
     sizes = tables.xs("static", profile)
     if not sizes:
         return ""
@@ -194,8 +194,8 @@ def _table_6(tables: Tables, profile: str) -> str:
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         '<p class="muted">Dᵢ inserted, Dᵣ retrieved, S subscriptions, Dₛ notifications, n nodes '
         "(in DCS cells with nodes), c nodes per cell; values take objects with several tags into "
-        "account. The simulated hot spot is what the busiest node sends and hears, routing "
-        "included.</p>"
+        "account. The simulated hot spot is the number of messages that the busiest node sends "
+        "and receives, routing included.</p>"
     )
 
 
@@ -206,7 +206,7 @@ def _whole(point: Any) -> str:
 def _foot(tables: Tables) -> Iterator[str]:
     failures = tables.notes["failures"]
     if failures:
-        yield "<h2>Runs that failed</h2><p>They are tried again by the same command.</p>"
+        yield "<h2>Failed runs</h2><p>The same command tries them again.</p>"
         rows = "".join(
             f"<tr><td class=id>{_t(each['run_id'])}</td><td>{_t(each['error'])}</td></tr>"
             for each in failures
@@ -216,7 +216,7 @@ def _foot(tables: Tables) -> Iterator[str]:
     runs = [point["runs"] for point in tables.rows("points")]
     yield (
         f"<footer><p>Marks in figures are means over {min(runs)} to {max(runs)} runs, bars one "
-        "standard deviation. F is the first document: “It's about Thyme”, 2021. The numbers behind "
+        "standard deviation. F is the journal article “It's about Thyme”, 2021. The numbers behind "
         "all figures are beside this page in <code>tables/</code>, as CSV and Parquet, the figures "
         f"in <code>figures/</code>.</p><p>Made with {_t(versions)}.</p></footer>"
     )

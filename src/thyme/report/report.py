@@ -1,4 +1,6 @@
-"""The report of an evaluation, written into its warehouse: page, figures, tables.
+"""Writes the report of an evaluation into its warehouse: page, figures, tables.
+
+Entry point: `make_report`.
 
 Clause: P7.
 """
@@ -24,17 +26,17 @@ FOLDER, PAGE = "report", "index.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was written."""
+    """A written report."""
 
     folder: Path
     page: Path
     figures: list[str]
     tables: dict[str, int]
-    """Rows by name."""
+    """Number of rows by table."""
     lines: list[Line]
 
     def as_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Converts the report to JSON values."""
         return {
             "page": str(self.page),
             "figures": self.figures,
@@ -44,7 +46,7 @@ class Report:
 
 
 def make_report(warehouse: Path) -> Report:
-    """Draws and writes everything; an earlier report gives way to it."""
+    """Draws and writes the report of a warehouse; replaces an earlier one."""
     tables = read_tables(warehouse)
     cards = [scorecard(tables, profile) for profile in tables.profiles]
     drawn = {profile: list(drawings(tables, profile)) for profile in tables.profiles}
@@ -76,7 +78,7 @@ def _write_figures(draft: Path, drawn: dict[str, list[Drawing]]) -> list[str]:
 
 
 def _write_tables(draft: Path, tables: Tables, lines: list[Line]) -> dict[str, int]:
-    """The tables behind the figures, and the scorecard, as CSV and Parquet."""
+    """Writes the tables behind the figures and the scorecard, as CSV and Parquet."""
     (draft / "tables").mkdir()
     columns = [field.name for field in fields(Line)]
     card = pa.table({name: [str(getattr(line, name)) for line in lines] for name in columns})

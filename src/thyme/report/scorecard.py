@@ -1,7 +1,8 @@
-"""The scorecard: what the documents report, what was measured, and whether the two agree.
+"""The scorecard: the claims of the papers, the measurements, and whether they agree.
 
-Every verdict is worked out from the tables; how far apart two values may be is written beside the
-claim it is for. A claim about a size that was not simulated is not judged.
+Entry point: `make_scorecard`. Every verdict is computed from the tables; the tolerance is in the
+function that checks the claim (`claims`). A claim about a size that was not simulated is not
+judged.
 Clauses: C1–C17, C21, S18.
 """
 
@@ -17,12 +18,12 @@ from thyme.report.tables import Tables
 
 
 class Verdict(StrEnum):
-    """How a claim fares."""
+    """The result of checking a claim."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
     OTHER_SIZE = "other size"
-    """There are numbers, of networks of another size than the claim's: not judged."""
+    """Measured in networks of another size than the claim's: not judged."""
     NOT_MEASURED = "not measured"
 
 
@@ -41,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the documents report, and how it is looked for."""
+    """A claim of the papers and the function that checks it."""
 
     id: str
     source: str
@@ -51,7 +52,7 @@ class Claim:
 
 
 def scorecard(tables: Tables, profile: str) -> list[Line]:
-    """Every claim, judged."""
+    """Checks every claim against the tables of a profile."""
     view = View(tables, profile)
     lines = []
     for claim in CLAIMS:
@@ -71,7 +72,7 @@ def scorecard(tables: Tables, profile: str) -> list[Line]:
 
 
 def verdict_of(found: Finding) -> Verdict:
-    """How a claim fares by what was found."""
+    """The verdict of a finding."""
     if not found.measured:
         return Verdict.NOT_MEASURED
     if found.agrees is None:

@@ -1,7 +1,7 @@
-"""The style of all figures: one look, colours that everybody can tell apart, shapes besides.
+"""The style of all figures: colours, markers and line styles.
 
-Colours are those of Okabe and Ito; every line also has a marker and a dash of its own, so that
-figures can be read in grey.
+Colours are those of Okabe and Ito, for colour-blind readers; every line also has its own marker and
+dash pattern, so that figures can be read in grey.
 Clause: P7.
 """
 
@@ -61,14 +61,14 @@ SETTINGS: Any = {
 
 
 class Canvas:
-    """A figure in the making."""
+    """A figure under construction."""
 
     def __init__(self, width_in: float = WIDTH_IN, height_in: float = HEIGHT_IN) -> None:
         self.figure = Figure(figsize=(width_in, height_in), layout="constrained")
         self.axes: Axes = self.figure.add_subplot()
 
     def svg(self) -> str:
-        """The figure as text; the same for the same figure."""
+        """Renders the figure as SVG; equal figures give equal text."""
         text = io.StringIO()
         self.figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
         return text.getvalue()
@@ -76,6 +76,6 @@ class Canvas:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Within it, figures have our look."""
+    """Applies the style to figures drawn inside the block."""
     with mpl.rc_context(SETTINGS):
         yield

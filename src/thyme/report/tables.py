@@ -1,4 +1,6 @@
-"""Tables: what a report is made of, read from a warehouse.
+"""Tables: reads the tables of an evaluation from a warehouse.
+
+Entry point: `read_tables`.
 
 Clauses: P7, P10.
 """
@@ -23,12 +25,12 @@ OPERATIONS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
 
 
 class NoTablesError(Exception):
-    """A folder in which no evaluation has left its tables."""
+    """A folder without the tables of a finished evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A measure at one point: its mean over some runs, and how far they are apart."""
+    """A measure at one point: statistics over its runs."""
 
     x: float
     mean: float
@@ -64,26 +66,26 @@ class Tables:
 
     @property
     def profiles(self) -> list[str]:
-        """The profiles that were run."""
+        """The profiles of the runs."""
         return sorted(set(self.tables["runs"].column("profile").to_pylist()))
 
     def nodes_of(self, series: str) -> int | None:
-        """How many nodes the networks of a series have, the largest of them."""
+        """Size of the largest network of a series; None if the series was not run."""
         return max(self._nodes[series]) if series in self._nodes else None
 
     def points(self, series: str, profile: str, substrate: str, measure: str) -> list[Point]:
-        """A line of a figure, in order of what varies; empty if there is none."""
+        """The points of a measure in a series, sorted by x; empty if there are none."""
         return self._points.get((series, profile, substrate, measure), [])
 
     def at(self, series: str, profile: str, substrate: str, measure: str, x: float) -> Point | None:
-        """One point of a line."""
+        """The point of a measure at `x`; None if there is none."""
         for point in self.points(series, profile, substrate, measure):
             if point.x == x:
                 return point
         return None
 
     def xs(self, series: str, profile: str) -> list[float]:
-        """What was varied in a series."""
+        """The x values of a series."""
         return sorted(
             {
                 point.x
@@ -94,18 +96,18 @@ class Tables:
         )
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """A whole table."""
+        """All rows of a table."""
         found: list[dict[str, Any]] = self.tables[name].to_pylist()
         return found
 
 
 def read_tables(warehouse: Path) -> Tables:
-    """The tables that an evaluation left."""
+    """Reads the tables of the evaluation in a warehouse."""
     tables: dict[str, pa.Table] = {}
     for stage, names in STAGES.items():
         if not (warehouse / stage / "manifest.json").is_file():
             raise NoTablesError(
-                f"{warehouse} has no finished evaluation: thyme evaluate --out makes one"
+                f"{warehouse} has no finished evaluation: run thyme evaluate --out {warehouse}"
             )
         for name in names:
             tables[name] = _read(sorted((warehouse / stage / name).glob("*.parquet")))

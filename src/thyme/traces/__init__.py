@@ -1,7 +1,7 @@
-"""Traces: what users do in a run, where it comes from, and what a perfect execution of it tells.
+"""Traces: the operations of users in a run, and the notifications of a perfect execution.
 
-A trace is a table of timed operations (`operations`, `trace`), read and written by `table`. It is
-made from posts by the rules of `rules`, whose posts may be those of the synthetic match (`match`),
-or drawn as in `lecture`. `oracle` says which notifications it is owed.
+A trace is a table of timed operations (`operations`, `trace`), read and written by `trace_files`.
+`posts_to_trace` makes a trace from posts, real ones or those of the synthetic `football_match`;
+`lecture_trace` draws the workload of the thesis. `oracle` computes the expected notifications.
 Clauses: S10, S13, S15, P1, P3, C21.
 """

@@ -1,9 +1,9 @@
-"""Draws: chance as a function of a seed, a number and a lane, without a state.
+"""Counter-based random numbers: a stateless function of a seed, a number and a purpose.
 
-`draw(origin, number, lane)` is one of 2⁶⁴ values, as good as random, and the same wherever and in
-whatever order it is asked for: the sequence of SplitMix64 (Steele, Lea and Flood, 2014), entered at
-any place. It takes only additions, products and shifts of 64 bits, so whole columns of numbers can
-be drawn at once by whoever has arrays. A `Wheel` turns a draw into a choice by comparing integers.
+Entry point: `draw(origin, number, purpose)`, 64 pseudo-random bits that depend on its arguments
+only: the SplitMix64 sequence (Steele, Lea and Flood, 2014) with random access. It uses only 64-bit
+additions, products and shifts, so whole columns can be computed at once (`pipeline.posts`).
+`WeightedChoice` turns a draw into a weighted choice by comparing integers.
 Clause: P1.
 """
 
@@ -16,48 +16,48 @@ from itertools import accumulate
 from thyme.model.errors import InputError
 
 LANES = 16
-"""How many draws each number has."""
+"""Number of purposes, that is, of draws per number."""
 _MASK = 2**64 - 1
 _STEP = 0x9E3779B97F4A7C15
 WHEEL_BITS = 53
-"""As many as a float holds exactly."""
+"""Precision of weights: the bits of an integer that a float represents exactly."""
 
 
 def mixed(value: int) -> int:
-    """64 bits scrambled, one to one."""
+    """Mixes 64 bits: a bijection."""
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
     return value ^ (value >> 31)
 
 
 def origin_of(seed: int) -> int:
-    """Where the draws of a seed begin."""
+    """The origin of the draws of a seed."""
     return mixed(seed & _MASK)
 
 
 def draw(origin: int, number: int, lane: int) -> int:
-    """64 random bits for one purpose (the lane) of one thing (the number)."""
+    """64 random bits for one number and one purpose."""
     return mixed(origin + _STEP * (number * LANES + lane + 1) & _MASK)
 
 
 def below(most: int, drawn: int) -> int:
-    """A draw as one of 0 to `most` − 1."""
+    """Scales a draw to an integer from 0 to `most` − 1."""
     return (drawn >> 32) * most >> 32
 
 
 class Wheel:
-    """Chooses among weighted things: a wheel whose sectors are as wide as the weights."""
+    """Weighted random choice of an index."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         total = sum(weights)
         if not weights or min(weights) < 0 or not total > 0:
-            raise InputError("weights are not negative, and not all are zero")
+            raise InputError("weights must not be negative, and one must be positive")
         ends = [int(end / total * 2**WHEEL_BITS) for end in accumulate(weights)]
-        # Sums of floats may end beside the mark, and what has no weight must not be chosen.
+        # Float sums may miss the exact total, and an index with weight 0 must not be chosen.
         last = max(number for number, weight in enumerate(weights) if weight)
         self.ends = ends[:last] + [2**WHEEL_BITS] * (len(ends) - last)
-        """Where each sector ends; the nth is chosen below the nth end."""
+        """Cumulative weights; a draw below the n-th (and not below the previous) chooses n."""
 
     def at(self, drawn: int) -> int:
-        """The number of the sector that a draw points to."""
+        """The index chosen by a draw."""
         return bisect_right(self.ends, drawn >> (64 - WHEEL_BITS))

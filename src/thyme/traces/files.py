@@ -1,7 +1,7 @@
-"""Input files: text read word by word, so that an error can point at the word.
+"""Input files: reads text files as tokens that know their position, and writes files atomically.
 
-The readers of traces share these with the simulator's readers of tables and recorded paths.
-Whatever is wrong with a file is an `InputFileError`, also that it is not there.
+The readers of traces share this module with the simulator's readers of tables and mobility traces.
+Every problem with a file, also that it is missing, is an `InputFileError`.
 Clause: M25.
 """
 
@@ -22,20 +22,20 @@ from thyme.model.frames import SECOND_US
 Source = str | os.PathLike[str]
 
 COORDINATE_M_MAX = 1e7
-"""Farther than this, no place on Earth is."""
+"""Limit of coordinates: more than any distance on Earth."""
 TIME_S_MAX = 1e9
-"""About thirty years."""
+"""Limit of times: about thirty years."""
 
-# What `float` takes besides, underscores and digits of other scripts, is a slip in a file.
+# Stricter than `float`, which also accepts underscores and digits of other scripts.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.I | re.A)
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.A)
 
 
 class InputFileError(InputError):
-    """A file that cannot be used: which one, and where in it the trouble is.
+    """A file that cannot be used, with the position of the problem.
 
-    `line` and `column` count from 1, the column in characters; None where the trouble is not in
-    one place.
+    `line` and `column` count from 1, the column in characters; None if the problem has no single
+    position.
     """
 
     code = "bad_file"
@@ -55,7 +55,7 @@ class InputFileError(InputError):
 
 
 class Word(NamedTuple):
-    """A piece of a line, and where it stands."""
+    """A piece of a line and its position."""
 
     path: str
     line: int
@@ -63,11 +63,11 @@ class Word(NamedTuple):
     text: str
 
     def error(self, problem: str) -> InputFileError:
-        """An error that points at this word."""
+        """An error at the position of this token."""
         return InputFileError(self.path, problem, self.line, self.column)
 
     def number(self, what: str) -> float:
-        """The word as a finite number."""
+        """Parses the token as a finite number."""
         if not _NUMBER.fullmatch(self.text):
             raise self.error(f"{what} is a number, not {shown(self.text)}")
         value = float(self.text)
@@ -76,20 +76,20 @@ class Word(NamedTuple):
         return value
 
     def whole(self, what: str) -> int:
-        """The word as a whole number."""
+        """Parses the token as an integer."""
         if not _WHOLE.fullmatch(self.text):
             raise self.error(f"{what} is a whole number, not {shown(self.text)}")
         return int(self.text)
 
     def coordinate_m(self, what: str) -> float:
-        """The word as a coordinate in metres."""
+        """Parses the token as a coordinate in metres."""
         value = self.number(what)
         if abs(value) > COORDINATE_M_MAX:
             raise self.error(f"{what} is at most {COORDINATE_M_MAX:.0f} m, not {self.text}")
         return value
 
     def instant_us(self, what: str) -> int:
-        """The word, in seconds, as an instant."""
+        """Parses the token, in seconds, as an instant."""
         value = self.number(what)
         if value < 0:
             raise self.error(f"{what} is 0 s or later, not {self.text}")
@@ -98,7 +98,7 @@ class Word(NamedTuple):
         return round(value * SECOND_US)
 
     def node(self, what: str, nodes: int) -> int:
-        """The word as the number of one of so many nodes."""
+        """Parses the token as a node number below `nodes`."""
         value = self.whole(what)
         if not 0 <= value < nodes:
             raise self.error(f"{what} is unknown: {value}; nodes are numbered 0 to {nodes - 1}")
@@ -106,12 +106,12 @@ class Word(NamedTuple):
 
 
 def read_lines(source: Source) -> list[str]:
-    """The lines of a text file, which may be compressed if its name ends in `.gz`."""
+    """Reads the lines of a text file, compressed if its name ends in `.gz`."""
     return read_text(source).replace("\r\n", "\n").split("\n")
 
 
 def read_text(source: Source) -> str:
-    """A text file as it stands, which may be compressed if its name ends in `.gz`."""
+    """Reads a text file unchanged, compressed if its name ends in `.gz`."""
     path = os.fspath(source)
     try:
         data = Path(path).read_bytes()
@@ -132,9 +132,9 @@ def read_text(source: Source) -> str:
 
 
 def write_whole(target: Source, data: bytes) -> None:
-    """Writes a file all at once: whoever looks finds the old one or the new one, never a part."""
+    """Writes a file atomically: readers see the old or the new contents, never a part."""
     path = Path(os.fspath(target))
-    # Two writers of one file, in threads or processes, each have a draft of their own.
+    # Concurrent writers of one file, in threads or processes, use different drafts.
     draft = path.with_name(f".{path.name[:200]}.{token_hex(8)}")
     try:
         try:

@@ -1,10 +1,10 @@
-"""The lecture trace: a class held twice, each time for half of the students.
+"""The lecture trace: the workload of the thesis, a class held twice, each for half of the students.
 
-In a class the good students subscribe to all its topics while it warms up and publish much; the
-others begin to publish after the warm-up and come to the topics one by one. All the time everybody
-publishes and subscribes under the tags of the university. Downloads are reactions
-(`reactions.LECTURE`). What V leaves open is a setting here: the numbers of tags, the frames (all
-⊥..⊥), the rate of deletes, which V says there are, and the sizes.
+Entry point: `lecture_trace`. In a class, good students subscribe to all topics during the warm-up
+and publish much; regular students publish after the warm-up and subscribe to the topics one by one.
+All students publish and subscribe under the tags of the university all the time. Retrieves follow
+from notifications (`retrieve_behaviour.LECTURE_RETRIEVES`). Values that the thesis leaves open are
+settings: numbers of tags, rate of deletes, sizes; all frames are ⊥..⊥.
 Clause: S13.
 """
 
@@ -28,11 +28,11 @@ MINUTE_US = 60 * SECOND_US
 
 
 class LectureConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of V, 5.1; rates are per user and hour, before compression."""
+    """Parameters of the thesis, section 5.1; rates per user and hour, before compression."""
 
     users: int = 100
     good_share: float = 0.15
-    """How many of those who attend are good students."""
+    """Share of good students in each class."""
     class_us: int = 45 * MINUTE_US
     break_us: int = 10 * MINUTE_US
     warm_up_us: int = 10 * MINUTE_US
@@ -53,28 +53,30 @@ class LectureConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.users < 1:
             raise InputError(f"a lecture has at least one student, not {self.users}")
         if not 0 <= self.warm_up_us <= self.class_us or self.class_us < 1 or self.break_us < 0:
-            raise InputError("a class warms up within its time, and a break is not negative")
+            raise InputError(
+                "warm_up_us must be 0 to class_us, class_us at least 1, break_us at least 0"
+            )
         if self.class_tags < 1 or self.university_tags < 1:
-            raise InputError("there is at least one tag of the class and one of the university")
+            raise InputError("class_tags and university_tags must be at least 1")
 
     @property
     def total_us(self) -> int:
-        """Two classes and the break between them."""
+        """Duration of both classes and the break between them."""
         return 2 * self.class_us + self.break_us
 
     def class_span_us(self, number: int) -> tuple[int, int]:
-        """When class 0 or class 1 begins and ends."""
+        """Start and end of class 0 or class 1."""
         begin_us = number * (self.class_us + self.break_us)
         return begin_us, begin_us + self.class_us
 
 
 V_LECTURE = LectureConfig()
 Draft = tuple[int, str, str]
-"""An instant before compression, what is done (insert, subscribe), and the tag."""
+"""Instant before compression, kind (insert or subscribe), and tag."""
 
 
 def lecture_trace(seed: int, config: LectureConfig = V_LECTURE) -> Trace:
-    """The trace of all students."""
+    """Draws the trace of all students."""
     first, good = attendance(seed, config)
     return merged(
         config.users,
@@ -89,7 +91,7 @@ def lecture_trace(seed: int, config: LectureConfig = V_LECTURE) -> Trace:
 
 
 def attendance(seed: int, config: LectureConfig = V_LECTURE) -> tuple[set[int], set[int]]:
-    """Who attends the first class, and who are the good students of both classes."""
+    """The students of the first class, and the good students of both classes."""
     first = set(choose(seed, "class", range(config.users), 0.5))
     second = set(range(config.users)) - first
     good = {
@@ -103,7 +105,7 @@ def attendance(seed: int, config: LectureConfig = V_LECTURE) -> tuple[set[int], 
 def student_operations(
     seed: int, user: int, class_number: int, good: bool, config: LectureConfig = V_LECTURE
 ) -> list[Operation]:
-    """What one student does, in order."""
+    """The operations of one student, in order."""
     drafts = [
         *_class_drafts(stream(seed, "lecture", user, "class"), class_number, good, config),
         *_university_drafts(stream(seed, "lecture", user, "university"), class_number, config),
@@ -128,7 +130,7 @@ def _class_drafts(
     warm_us = begin_us + config.warm_up_us
     topics = [f"class{number}" for number in range(config.class_tags)]
     for topic in topics:
-        # The good ones know what they want; the others come to it in the course of the class.
+        # Good students subscribe during the warm-up, the others during the whole class.
         yield (
             rng.randrange(begin_us, max(warm_us, begin_us + 1) if good else end_us),
             "subscribe",
@@ -150,7 +152,7 @@ def _university_drafts(rng: Random, class_number: int, config: LectureConfig) ->
     ]
     for at_us in arrivals(rng, *spans):
         yield at_us, "insert", rng.choice(tags)
-    # Nobody subscribes to the same tag twice; who has them all is content.
+    # A student subscribes to each tag at most once.
     rng.shuffle(tags)
     asking = arrivals(rng, (0, config.total_us, config.university_subscribes))
     for at_us, tag in zip(asking, tags, strict=False):

@@ -1,10 +1,10 @@
-"""The synthetic match: posts like those of a final, from a seed.
+"""The synthetic football match: generates posts like those of a final, from a seed.
 
-Users are active with a heavy tail, tags follow Zipf's law, and the posts per second follow the
-game: they swell before kick-off, peak at goals, at half-time and at the end, and fall silent now
-and then. Every field of a post is a function of the seed and the post's number, so posts can be
-made in any order, anywhere, one by one or by columns (`draws`). The defaults are calibrated to the
-trace that the documents report; docs/traces.md has the measurements.
+Entry point: `FootballMatch.post`. The activity of users has a heavy tail, tags follow Zipf's law,
+and the post rate follows the game: it rises before kick-off, peaks at goals, half-time and the end,
+and drops to zero in a few silences. Every field of a post is a function of the seed and the post's
+number (`counter_rng`), so posts can be generated in any order, singly or in columns. The defaults
+are calibrated to the trace of Thyme (journal article); docs/traces.md has the measurements.
 Clauses: P1, C21.
 """
 
@@ -31,19 +31,19 @@ _WORDS_MIN, _WORDS_MAX = 3, 16
 
 
 class MatchConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How many take part, and how unevenly."""
+    """Size and distributions of a synthetic match."""
 
     posts: int = 20_600
     users: int = 8_000
     user_exponent: float = 0.8
     user_shift: float = 10.0
-    """The nth user posts in proportion to (n + shift) to the power of −exponent."""
+    """The n-th user posts in proportion to (n + shift) to the power of −exponent."""
     tags: int = 800
     tag_exponent: float = 1.0
     tag_counts: tuple[float, ...] = (0.5, 0.3, 0.15, 0.05)
-    """The shares of posts that draw one tag, two, and so on."""
+    """Shares of posts that draw one tag, two tags, and so on."""
     goals: tuple[int, int] = (1, 4)
-    """At least and at most; and so for the seconds that a silence lasts."""
+    """Minimum and maximum; likewise `silence_s`, the duration of a silence."""
     silences: int = 8
     silence_s: tuple[int, int] = (20, 150)
     timetable: Timetable = MATCH
@@ -56,13 +56,13 @@ class MatchConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"a post draws 1 to {TAGS_MAX} tags, not {len(self.tag_counts)}")
         for what, (least, most) in (("goals", self.goals), ("silence_s", self.silence_s)):
             if not 0 <= least <= most:
-                raise InputError(f"{what} is from 0 or more up to as much, not {least} to {most}")
+                raise InputError(f"{what} needs 0 ≤ minimum ≤ maximum, not {least} to {most}")
         if self.silences < 0:
-            raise InputError(f"the number of silences is not negative: {self.silences}")
+            raise InputError(f"the number of silences must not be negative, not {self.silences}")
 
 
 class Match:
-    """One match; `post(n)` is its nth post, for n from 0 up to `len(match)`."""
+    """One match; `post(n)` is its post number n, from 0 to `len(match)` − 1."""
 
     def __init__(self, seed: int, config: MatchConfig | None = None) -> None:
         self.origin = origin_of(seed)
@@ -81,7 +81,7 @@ class Match:
         return map(self.post, range(len(self)))
 
     def post(self, number: int) -> Post:
-        """The nth post; numbers say nothing about time."""
+        """The post with this number; posts are not numbered by time."""
         if not 0 <= number < len(self):
             raise InputError(f"posts are numbered 0 to {len(self) - 1}, not {number}")
         origin = self.origin
@@ -97,31 +97,31 @@ class Match:
         )
 
     def _tags(self, number: int) -> tuple[Tag, ...]:
-        """The tags of a post; one that is drawn twice counts once."""
+        """The tags of a post, without duplicates."""
         count = self.tag_counts.at(draw(self.origin, number, _TAGS)) + 1
         lanes = range(_TAG_FIRST, _TAG_FIRST + count)
         ranks = (self.tags.at(draw(self.origin, number, lane)) for lane in lanes)
         return tuple(sorted({self.words[rank] for rank in ranks}))
 
     def _text(self, number: int, tags: tuple[Tag, ...]) -> str:
-        """A few words and the tags, as long as a tweet may be."""
+        """A few words and the hashtags, at most as long as a tweet."""
         span = _WORDS_MAX - _WORDS_MIN + 1
         count = _WORDS_MIN + below(span, draw(self.origin, number, _WORDS))
         lanes = range(_WORD_FIRST, _WORD_FIRST + _WORDS_MAX // 8)
         drawn = b"".join(draw(self.origin, number, lane).to_bytes(8, "big") for lane in lanes)
         words = [TEXT_WORDS[byte * len(TEXT_WORDS) >> 8] for byte in drawn[:count]]
-        signs = " ".join(f"#{tag}" for tag in tags)
-        return f"{' '.join(words)[: TEXT_CHARS_MAX - len(signs) - 1].rstrip()} {signs}"
+        hashtags = " ".join(f"#{tag}" for tag in tags)
+        return f"{' '.join(words)[: TEXT_CHARS_MAX - len(hashtags) - 1].rstrip()} {hashtags}"
 
 
 def vocabulary(count: int) -> list[Tag]:
-    """The tags, most popular first: words of the game, then numbered topics."""
+    """The tags of a match, most popular first: words of the game, then numbered topics."""
     words = [*TAG_WORDS, *(f"topic{number}" for number in range(len(TAG_WORDS) + 1, count + 1))]
     return [as_tag(word) for word in words[:count]]
 
 
 def intensity(seed: int, config: MatchConfig) -> list[float]:
-    """How many posts there are in each second, in proportion; 1 is a usual second of play."""
+    """Relative number of posts in each second; 1 is an ordinary second of play."""
     game = config.timetable
     rng = stream(seed, "match", "course")
     played = [*range(*game.first_half_s), *range(*game.second_half_s)]
@@ -135,14 +135,14 @@ def intensity(seed: int, config: MatchConfig) -> list[float]:
     for _ in range(config.silences):
         length = rng.randint(*config.silence_s)
         begin = rng.randrange(game.length_s)
-        # A goal breaks any silence.
+        # A goal ends a silence.
         end = min([begin + length, game.length_s, *(goal for goal in goals if goal >= begin)])
         rates[begin:end] = [0.0] * (end - begin)
     return rates
 
 
 def _usual(game: Timetable, at: int) -> float:
-    """What is posted when nothing happens: little before and after, more during the game."""
+    """Post rate without events: low before and after the game, higher during it."""
     if at < game.first_half_s[0]:
         return 0.3 + 0.5 * at / game.first_half_s[0]
     if at < game.second_half_s[1]:
@@ -151,6 +151,6 @@ def _usual(game: Timetable, at: int) -> float:
 
 
 def _swell(at: int, peak: int, height: float, fades_s: float) -> float:
-    """What an event adds: all at once, then fading."""
+    """Additional post rate after an event: a jump, then a decay."""
     late = (at - peak) / fades_s
     return height / (1.0 + late * late) if late >= 0 else 0.0

@@ -1,8 +1,8 @@
-"""Operations: the four things that a user of a trace does, each at an instant.
+"""Operations: the four kinds of operations in a trace, each with an instant and a user.
 
-Instants are microseconds from the start of the operations, those of frames and life spans included;
-whoever runs a trace adds the instant at which operations begin. Retrieves are not here: they are
-reactions to notifications (`reactions`).
+Instants, also those of frames, are microseconds from the start of the operations; the simulator
+adds the instant at which operations begin. Retrieves are not here: they depend on notifications
+(`retrieve_behaviour`).
 Clauses: S10, M2, M10, M11, M14, M18, M29.
 """
 
@@ -23,11 +23,11 @@ from thyme.model.tags import Tag, check_tags
 from thyme.query.query import Query
 
 SIZE_MAX = 2**40
-"""A tebibyte: what is larger is a slip in a file."""
+"""Limit of sizes: a tebibyte; a larger size is taken for an error."""
 
 
 class TraceError(InputError):
-    """An operation that cannot be part of a trace: which field, and what is wrong with it."""
+    """An invalid operation of a trace: the field and its problem."""
 
     code = "bad_trace"
 
@@ -41,10 +41,9 @@ class TraceError(InputError):
 
 
 class Insert(msgspec.Struct, frozen=True, tag=True):
-    """A user publishes an object.
+    """A user inserts an object.
 
-    Where there is a text it is the object's bytes; where there is none, `size` bytes of no
-    consequence are.
+    The bytes of the object are `text`; without a text, they are `size` arbitrary bytes.
     """
 
     at_us: int
@@ -55,7 +54,7 @@ class Insert(msgspec.Struct, frozen=True, tag=True):
     summary_size: int = 0
     text: str = ""
     life_us: int | None = None
-    """How long after its publication the object expires (M29); None is never."""
+    """Time to live after publication (M29); None: unlimited."""
 
     def __post_init__(self) -> None:
         _check_who_and_when(self.at_us, self.user)
@@ -72,16 +71,16 @@ class Insert(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def expires_us(self) -> int | None:
-        """The first instant at which the object is no longer there."""
+        """The instant at which the object expires; None: never."""
         return None if self.life_us is None else self.at_us + self.life_us
 
     def expired(self, now_us: int) -> bool:
-        """Whether the object's life span is over."""
+        """Whether the object has expired."""
         return self.life_us is not None and self.at_us + self.life_us <= now_us
 
 
 class Delete(msgspec.Struct, frozen=True, tag=True):
-    """A user takes an object of its own back."""
+    """A user deletes one of its objects."""
 
     at_us: int
     user: int
@@ -94,7 +93,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
-    """A user asks to hear of what matches a query and was published inside a frame."""
+    """A user subscribes to objects that match a query and are published inside a frame."""
 
     at_us: int
     user: int
@@ -111,11 +110,11 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def conjunctions(self) -> tuple[Conjunction, ...]:
-        """The query in disjunctive normal form."""
+        """The conjunctions of the query in disjunctive normal form."""
         return conjunctions_of(self.query)
 
     def frame_from(self, origin_us: int) -> TimeFrame:
-        """The frame in a run whose operations begin at an instant."""
+        """The frame in a run whose operations begin at `origin_us`."""
         start_us, end_us = self.frame.start_us, self.frame.end_us
         return TimeFrame(
             None if start_us is None else start_us + origin_us,
@@ -124,7 +123,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
-    """A user revokes a subscription of its own."""
+    """A user revokes one of its subscriptions."""
 
     at_us: int
     user: int
@@ -141,19 +140,19 @@ Operation = Insert | Delete | Subscribe | Unsubscribe
 
 @lru_cache(maxsize=16_384)
 def conjunctions_of(query: str) -> tuple[Conjunction, ...]:
-    """The conjunctions of a query's text; traces ask for the same few queries again and again."""
+    """Parses a query into conjunctions; cached, because traces repeat a few queries."""
     return Query(query).conjunctions
 
 
 @contextmanager
 def about(field: str) -> Iterator[None]:
-    """Says of what is refused inside which field it was."""
+    """Adds the name of a field to the errors raised inside the block."""
     try:
         yield
     except TraceError:
         raise
     except QuerySyntaxError as error:
-        # The pointer below the text is for terminals; a row of a file is named already.
+        # Only the first line: the pointer to the character below it is for terminals.
         raise TraceError(field, str(error).partition("\n")[0]) from error
     except InputError as error:
         raise TraceError(field, str(error)) from error

@@ -1,10 +1,10 @@
-"""Oracle: the notifications of a perfect execution, in which every operation succeeds at once.
+"""Oracle: the notifications of a perfect execution, in which each operation succeeds at once.
 
-Recall is measured against these. As in a broker, a new object is matched with the subscriptions
-that stand and a new subscription with the objects that are there, so an object that was deleted or
-has expired is not told to those who come later; a user hears of its own objects, too; and each
-object is told at most once per subscription. A subscriber is taken to ask for all of its past, in
-however many batches.
+Entry point: `expected_notifications`; recall is measured against its result. As in a broker, a new
+object is matched with the active subscriptions, and a new subscription with the stored objects, so
+deleted and expired objects do not match later subscriptions. A user is notified of its own objects,
+too; each object is notified at most once per subscription. Subscribers are assumed to read all past
+matches, in any number of pages. `pipeline.oracle` computes the same on Spark.
 Clauses: S15, P4, M10, M11, M14–M16, M18, M29.
 """
 
@@ -23,7 +23,7 @@ from thyme.traces.trace import Trace
 
 
 class Expected(msgspec.Struct, frozen=True, order=True):
-    """One notification that a perfect execution gives."""
+    """One notification of a perfect execution."""
 
     at_us: int
     user: int
@@ -33,17 +33,17 @@ class Expected(msgspec.Struct, frozen=True, order=True):
     owner: int
     """The user who inserted the object."""
     past: bool
-    """Whether the object was there before the subscription."""
+    """Whether the object was inserted before the subscription."""
 
 
 def expected_notifications(trace: Trace) -> list[Expected]:
-    """Every notification that is due, in order of its instant, subscriber and names."""
+    """Every expected notification, sorted by instant, subscriber and ids."""
     perfect = _Perfect()
-    return sorted(note for operation in trace.operations for note in perfect.take(operation))
+    return sorted(each for operation in trace.operations for each in perfect.take(operation))
 
 
 class _Perfect:
-    """A broker without a network: what is there, and what stands."""
+    """A broker without a network: stored objects and active subscriptions."""
 
     def __init__(self) -> None:
         self._objects: dict[str, Insert] = {}
@@ -89,7 +89,7 @@ class _Perfect:
                 yield _expected(subscribe, insert, now_us, past=True)
 
     def _matching(self, conjunction: Conjunction) -> dict[str, Insert]:
-        """The objects that satisfy a conjunction, looked for under its rarest tag."""
+        """The objects that satisfy a conjunction, searched among those with its rarest tag."""
         held = [self._by_tag.get(tag, {}) for tag in conjunction.positive]
         rarest = min(held, key=len)
         if conjunction.negative or len(held) > 1:

@@ -1,4 +1,4 @@
-"""Parquet: rows as a columnar file, where pyarrow is installed (extras `sim` and `pipeline`)."""
+"""Parquet: reads and writes rows of operations; needs pyarrow (extras `sim` and `pipeline`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROWS_AT_ONCE = 65_536
 
 
 def parquet_bytes(path: str, rows: Iterable[Row]) -> bytes:
-    """A Parquet file of rows."""
+    """Encodes rows as a Parquet file."""
     arrow, parquet = _pyarrow(path)
     table = arrow.Table.from_pylist(list(rows), schema=_schema(arrow))
     sink = arrow.BufferOutputStream()
@@ -23,7 +23,7 @@ def parquet_bytes(path: str, rows: Iterable[Row]) -> bytes:
 
 
 def parquet_rows(path: str) -> Iterator[Row]:
-    """The rows of a Parquet file; columns that are not ours are left out."""
+    """Reads the rows of a Parquet file; ignores columns that are not in COLUMNS."""
     arrow, parquet = _pyarrow(path)
     try:
         file = parquet.ParquetFile(path)
@@ -46,7 +46,7 @@ def _rows(path: str, arrow: ModuleType, table: Any) -> Iterator[Row]:
     for field in _schema(arrow):
         column = table.column(field.name)
         if not _alike(arrow, column.type, field.type):
-            raise InputFileError(path, f"{field.name}: is {field.type}, not {column.type}")
+            raise InputFileError(path, f"{field.name}: must be {field.type}, not {column.type}")
         columns.append(column.cast(field.type).to_pylist())
     for values in zip(*columns, strict=True):
         yield {
@@ -57,7 +57,7 @@ def _rows(path: str, arrow: ModuleType, table: Any) -> Iterator[Row]:
 
 
 def _alike(arrow: ModuleType, found: Any, wanted: Any) -> bool:
-    """Whether values of one type can be taken for the other: an int32 is a whole number, too."""
+    """Whether a column of one type can be read as the other, such as int32 as int64."""
     types = arrow.types
     if types.is_null(found):
         return True

@@ -1,4 +1,4 @@
-"""Posts: what people wrote, in the one form that every source is brought to.
+"""Posts: the common form of posts from every source, and statistics of their users and tags.
 
 Clauses: P1, P3.
 """
@@ -18,7 +18,7 @@ CANDIDATE_SHARE = 0.6
 
 
 class Post(msgspec.Struct, frozen=True):
-    """One post; its tags are normalised, sorted and distinct, and may be none."""
+    """One post; its tags are normalised, sorted and distinct, and may be empty."""
 
     post_id: str
     user: str
@@ -29,7 +29,7 @@ class Post(msgspec.Struct, frozen=True):
 
 
 def top_users(posts: Mapping[str, int], count: int) -> list[str]:
-    """The most active users by their numbers of posts, most active first, equals by name."""
+    """The users with the most posts, most active first, ties by name."""
     if count < 1:
         raise InputError(f"a trace has at least one user, not {count}")
     ranked = sorted(posts, key=lambda user: (-posts[user], user))
@@ -39,16 +39,16 @@ def top_users(posts: Mapping[str, int], count: int) -> list[str]:
 
 
 def tag_popularity(posts: Iterable[Post]) -> Counter[Tag]:
-    """In how many posts each tag occurs."""
+    """Number of posts with each tag."""
     return Counter(tag for post in posts for tag in post.tags)
 
 
 def candidate_tags(
     popularity: Mapping[Tag, int], share: float = CANDIDATE_SHARE
 ) -> tuple[Tag, ...]:
-    """The share of the tags that is the most popular, equals by name: what is subscribed to."""
+    """The most popular share of the tags, ties by name: users subscribe to these tags."""
     if not 0.0 < share <= 1.0:
-        raise InputError(f"a share of the tags is more than 0 and at most 1, not {share}")
+        raise InputError(f"the share of candidate tags must be above 0 and at most 1, not {share}")
     ranked = sorted(popularity, key=lambda tag: (-popularity[tag], tag))
-    # Rounded first: 0.6 of 5 is 3, whatever the product of floats says.
+    # Rounded first, because 0.6 · 5 in floats may exceed 3.
     return tuple(ranked[: ceil(round(share * len(ranked), 9))])

@@ -1,9 +1,8 @@
-"""Reactions: who retrieves what they were notified of, and how soon.
+"""Retrieve behaviour: whether and when a user retrieves an object after a notification.
 
-Retrieves are not part of a trace, because what is notified depends on the execution. Whether and
-when a user reacts to an object depends on the seed, the user and the object alone, so executions
-that notify the same retrieve the same. It does not depend on the subscription: nobody retrieves an
-object twice.
+Retrieves are not part of a trace, because notifications depend on the execution. The decision
+depends on seed, user and object only, so executions with the same notifications have the same
+retrieves. It does not depend on the subscription: no user retrieves an object twice.
 Clauses: S10, S13.
 """
 
@@ -18,7 +17,7 @@ from thyme.model.streams import stream
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
-    """How likely a user retrieves an object that it hears of, and the most that it waits."""
+    """Probability that a user retrieves a notified object, and the maximum delay."""
 
     probability: float = 0.7
     within_us: int = 30 * SECOND_US
@@ -26,10 +25,10 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_share(self.probability, "a probability")
         if self.within_us < 0:
-            raise InputError(f"nobody reacts before the notification: {self.within_us} µs")
+            raise InputError(f"within_us must not be negative: {self.within_us}")
 
     def delay_us(self, seed: int, user: int, oid: str) -> int | None:
-        """How long after the notification the user retrieves the object; None if it does not."""
+        """Delay from the notification to the retrieve; None if the user does not retrieve."""
         rng = stream(seed, "reaction", user, oid)
         if rng.random() >= self.probability:
             return None
@@ -38,4 +37,4 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
 
 NONE = Reaction(probability=0.0, within_us=0)
 LECTURE = Reaction()
-"""Seven in ten are retrieved within half a minute (V, 5.1)."""
+"""70 % of notified objects are retrieved, within 30 s (thesis, section 5.1)."""

@@ -1,8 +1,8 @@
-"""Rows: an operation as one row of a table, and back.
+"""Row codec: converts operations to rows of a table and back.
 
-A table of operations has the columns of `COLUMNS`. A row fills those of its kind and leaves the
-others empty; where a kind may leave one of its own empty, the empty field means ⊥, never, or
-nothing. `table` reads and writes whole files of them.
+A table of operations has the columns of `COLUMNS`. A row has values in the columns of its kind and
+leaves the others empty; an empty optional column means ⊥, never, or nothing. `trace_files` reads
+and writes whole files.
 Clause: S10.
 """
 
@@ -27,7 +27,7 @@ from thyme.traces.trace import KINDS, kind_of
 
 Value = int | str | list[str]
 Row = dict[str, Value]
-"""What a row fills: the name of a column and its value."""
+"""The values of a row, by column; empty columns are absent."""
 
 COLUMNS: dict[str, type] = {
     "at_us": int,
@@ -60,7 +60,7 @@ _MAY = {
 
 
 def row_of(operation: Operation) -> Row:
-    """The row of an operation."""
+    """Converts an operation to a row."""
     row: Row = {"at_us": operation.at_us, "user": operation.user, "op": kind_of(operation)}
     match operation:
         case Insert():
@@ -86,7 +86,7 @@ def row_of(operation: Operation) -> Row:
 
 
 def operation_of(row: Row) -> Operation:
-    """The operation that a row stands for, or a `TraceError` that names the field."""
+    """Converts a row to an operation; raises a `TraceError` that names the field."""
     kind = row.get("op")
     if kind not in KINDS:
         known = ", ".join(KINDS)
@@ -102,19 +102,19 @@ def operation_of(row: Row) -> Operation:
 
 
 def missing_columns(names: Collection[str]) -> str:
-    """What to say of a table that lacks columns; nothing if it has them all."""
+    """The error message for a table without some columns; empty if it has all."""
     missing = [name for name in COLUMNS if name not in names]
     return f"the table lacks the columns {', '.join(missing)}" if missing else ""
 
 
 def _made(kind: str, row: Mapping[str, Any]) -> Operation:
-    who_and_when = row["at_us"], row["user"]
+    common = row["at_us"], row["user"]
     match kind:
         case "insert":
             with about("tags"):
                 tags = as_tags(row["tags"])
             return Insert(
-                *who_and_when,
+                *common,
                 row["oid"],
                 tags,
                 row["size"],
@@ -123,10 +123,10 @@ def _made(kind: str, row: Mapping[str, Any]) -> Operation:
                 row.get("life_us"),
             )
         case "delete":
-            return Delete(*who_and_when, row["oid"])
+            return Delete(*common, row["oid"])
         case "subscribe":
             with about("start_us"):
                 frame = TimeFrame(row.get("start_us"), row.get("end_us"))
-            return Subscribe(*who_and_when, row["sid"], row["query"], frame)
+            return Subscribe(*common, row["sid"], row["query"], frame)
         case _:
-            return Unsubscribe(*who_and_when, row["sid"])
+            return Unsubscribe(*common, row["sid"])

@@ -1,9 +1,9 @@
-"""Rules: how the posts of a match become the trace of its most active users.
+"""Posts to trace: makes the trace of the most active users from the posts of a match.
 
-Their posts are the inserts; subscriptions, deletes and unsubscribes are drawn at exponential
-intervals, from streams that depend on the seed, the user and the purpose alone. So each user's part
-is a function of that user's posts and the candidate tags: `user_operations` may run anywhere.
-`match_trace` does it all in one process.
+Posts become inserts; subscriptions, deletes and unsubscribes are drawn at exponential intervals,
+from random generators that depend on seed, user and purpose only. So the operations of a user are a
+function of its posts and the candidate tags (`user_operations`), and users can be processed in
+parallel (`pipeline.traces`). Entry point: `trace_from_posts`, for a single process.
 Clauses: P3, S7, S10, C21.
 """
 
@@ -36,7 +36,7 @@ HOUR_US = 3_600 * SECOND_US
 
 
 class Role(Enum):
-    """What a user does."""
+    """Whether a user publishes, subscribes, or both."""
 
     BOTH = "both"
     PUBLISHER = "publisher"
@@ -44,41 +44,41 @@ class Role(Enum):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of F, 9.2; rates are per user and hour of the match."""
+    """Parameters of Thyme (journal article), section 9.2; rates per user and hour of the match."""
 
     timetable: Timetable = MATCH
     lasts_us: int = 600 * SECOND_US
-    """Into how long the hours of the match are compressed."""
+    """Duration to which the hours of the match are compressed."""
     candidate_share: float = CANDIDATE_SHARE
     subscribes_early: float = 3.0
-    """Up to the end of the first half."""
+    """Rate of subscribes until the end of the first half; `subscribes_late`: after it."""
     subscribes_late: float = 1.0
     always_share: float = 0.6
-    """How many of the subscriptions are ⊥..⊥; the others are now..⊥."""
+    """Share of subscriptions with the frame ⊥..⊥; the others have now..⊥."""
     boolean_share: float = 0.0
-    """How many of the queries are formulas of two or three tags; the others are one tag."""
+    """Share of queries that are formulas of two or three tags; the others are one tag."""
     deletes: float = 0.5
-    """In the second half only, and so are unsubscribes."""
+    """Rate in the second half only; likewise `unsubscribes`."""
     unsubscribes: float = 0.2
     summary_size: int = 0
 
     def __post_init__(self) -> None:
         for what in ("subscribes_early", "subscribes_late", "deletes", "unsubscribes"):
             if getattr(self, what) < 0:
-                raise InputError(f"a rate is not negative: {what} is {getattr(self, what)}")
+                raise InputError(f"a rate must not be negative: {what} is {getattr(self, what)}")
         for what in ("always_share", "boolean_share"):
             check_share(getattr(self, what), what)
         if self.lasts_us < 1:
-            raise InputError(f"operations last longer than 0 µs, not {self.lasts_us}")
+            raise InputError(f"lasts_us must be at least 1 µs, not {self.lasts_us}")
 
     def compressed_us(self, at_us: int) -> int:
-        """An instant of the match, from its start, as one of the trace."""
+        """Converts an instant since the start of the match to an instant of the trace."""
         return at_us * self.lasts_us // self.timetable.length_us
 
 
 F_RULES = Rules()
 Span = tuple[int, int, float]
-"""From an instant to another, at a rate per hour."""
+"""Start and end instants, and a rate per hour."""
 
 
 def match_trace(
@@ -88,9 +88,9 @@ def match_trace(
     rules: Rules = F_RULES,
     publishers_share: float | None = None,
 ) -> Trace:
-    """The trace of the most active users; user 0 is the most active.
+    """Makes the trace of the most active users; user 0 is the most active.
 
-    With a share of publishers, the others are subscribers and nobody is both (S7).
+    With `publishers_share`, that share of users only publishes; the others only subscribe (S7).
     """
     seen = [post for post in posts if insertable(post, rules)]
     names = top_users(Counter(post.user for post in seen), users)
@@ -110,17 +110,17 @@ def match_trace(
 
 
 def insertable(post: Post, rules: Rules = F_RULES) -> bool:
-    """Whether a post can be an insert: written in the hours of the match, and with a tag (M2)."""
+    """Whether a post can be an insert: published during the match, with a tag (M2)."""
     return bool(post.tags) and rules.timetable.holds(post.at_us)
 
 
 def publishes(role: Role) -> bool:
-    """Whether a user of this role inserts and deletes."""
+    """Whether users with this role insert and delete."""
     return role is not Role.SUBSCRIBER
 
 
 def roles(seed: int, users: int, publishers_share: float | None) -> list[Role]:
-    """The role of each user; without a share of publishers, all are both."""
+    """The role of each user; BOTH for all without a share of publishers."""
     if publishers_share is None:
         return [Role.BOTH] * users
     publishing = set(choose(seed, "publisher", range(users), publishers_share))
@@ -135,7 +135,7 @@ def user_operations(
     rules: Rules = F_RULES,
     role: Role = Role.BOTH,
 ) -> list[Operation]:
-    """What one user does, in order."""
+    """The operations of one user, in order."""
     operations: list[Operation] = []
     if publishes(role):
         inserts = inserts_of(user, posts, rules)
@@ -143,12 +143,12 @@ def user_operations(
     if role is not Role.PUBLISHER:
         subscribes = subscribes_of(seed, user, candidates, rules)
         operations += [*subscribes, *unsubscribes_of(seed, user, subscribes, rules)]
-    # What was drawn first comes first where instants are equal: an insert before its delete.
+    # A stable sort: at equal instants, an insert stays before its delete.
     return sorted(operations, key=lambda operation: operation.at_us)
 
 
 def inserts_of(user: int, posts: Iterable[Post], rules: Rules = F_RULES) -> list[Insert]:
-    """A user's posts as inserts, in order: the post's id and tags, its text as the object."""
+    """The inserts of a user, in order, with id and tags of the post and its text as object."""
     return [
         Insert(
             rules.compressed_us(post.at_us - rules.timetable.starts_us),
@@ -167,7 +167,7 @@ def inserts_of(user: int, posts: Iterable[Post], rules: Rules = F_RULES) -> list
 def subscribes_of(
     seed: int, user: int, candidates: Sequence[Tag], rules: Rules = F_RULES
 ) -> list[Subscribe]:
-    """A user's subscriptions, in order."""
+    """The subscribes of a user, in order."""
     if not candidates:
         return []
     rng = stream(seed, "trace", user, "subscribe")
@@ -186,7 +186,7 @@ def subscribes_of(
 def deletes_of(
     seed: int, user: int, inserts: Sequence[Insert], rules: Rules = F_RULES
 ) -> list[Delete]:
-    """A user's deletes: each of an object of its own that is there, if there is one."""
+    """The deletes of a user, in order; each deletes one of its existing objects, if any."""
     rng = stream(seed, "trace", user, "delete")
     chosen = _withdrawn(rng, [(each.at_us, each.oid) for each in inserts], rules, rules.deletes)
     return [Delete(at_us, user, oid) for at_us, oid in chosen]
@@ -195,7 +195,7 @@ def deletes_of(
 def unsubscribes_of(
     seed: int, user: int, subscribes: Sequence[Subscribe], rules: Rules = F_RULES
 ) -> list[Unsubscribe]:
-    """A user's unsubscribes: each of a subscription of its own that stands, if there is one."""
+    """The unsubscribes of a user, in order; each revokes one active subscription, if any."""
     rng = stream(seed, "trace", user, "unsubscribe")
     made = [(each.at_us, each.sid) for each in subscribes]
     chosen = _withdrawn(rng, made, rules, rules.unsubscribes)
@@ -203,10 +203,10 @@ def unsubscribes_of(
 
 
 def arrivals(rng: Random, *spans: Span) -> Iterator[int]:
-    """Instants at exponential intervals, over spans with rates per hour."""
+    """Draws instants at exponential intervals over spans with rates per hour."""
     for from_us, to_us, rate in spans:
         at_us = float(from_us)
-        # Exponential intervals have no memory, so each span may begin anew.
+        # The exponential distribution is memoryless, so each span can start anew.
         while rate > 0 and (at_us := at_us + rng.expovariate(rate) * HOUR_US) < to_us:
             yield int(at_us)
 
@@ -214,7 +214,7 @@ def arrivals(rng: Random, *spans: Span) -> Iterator[int]:
 def _withdrawn(
     rng: Random, made: Sequence[tuple[int, str]], rules: Rules, rate: float
 ) -> Iterator[tuple[int, str]]:
-    """Instants of the second half, and what is taken back then of what was made until then."""
+    """Draws instants of the second half and, for each, one earlier item that is not revoked."""
     begin_s, end_s = rules.timetable.second_half_s
     gone: set[str] = set()
     for at_us in arrivals(rng, (begin_s * SECOND_US, end_s * SECOND_US, rate)):
@@ -237,12 +237,12 @@ _SHAPES: tuple[tuple[int, Shape], ...] = (
 
 
 def drawn_query(rng: Random, candidates: Sequence[Tag], boolean_share: float) -> str:
-    """A query: one tag, or a formula of two or three where there are as many."""
-    # Drawn in any case, so that the setting moves nothing but the queries it turns into formulas.
-    word, lot, shape = rng.choice(candidates), rng.random(), rng.choice(_SHAPES)
+    """Draws a query: one tag, or a formula of two or three tags."""
+    # Always drawn, so that `boolean_share` does not change the other queries.
+    tag, lot, shape = rng.choice(candidates), rng.random(), rng.choice(_SHAPES)
     inner = Random(rng.getrandbits(64))
-    count, written = shape
+    count, format_query = shape
     if lot >= boolean_share or len(candidates) < count:
-        return word
-    others = inner.sample([tag for tag in candidates if tag != word], count - 1)
-    return written(word, *others)
+        return tag
+    others = inner.sample([other for other in candidates if other != tag], count - 1)
+    return format_query(tag, *others)

@@ -1,8 +1,8 @@
-"""Tables: traces as files, CSV or Parquet by the name's ending.
+"""Trace files: reads and writes traces as CSV or Parquet, depending on the file name.
 
-Equal traces give equal bytes, written all at once. What is wrong with a file is refused with the
-file, the row and the field. CSV files have the instants and sizes as whole numbers, tags separated
-by spaces, and may be compressed (`.csv.gz`).
+Entry points: `read_trace`, `write_trace`. Equal traces give equal bytes, written atomically. Errors
+name the file, the row and the field. CSV files have instants and sizes as integers and tags
+separated by spaces, and may be compressed (`.csv.gz`).
 Clause: S10.
 """
 
@@ -26,14 +26,14 @@ _WHOLE = re.compile(r"[+-]?\d{1,19}", re.A)
 _TO_QUOTE = re.compile(r'[",\r\n]|^\s|\s$')
 
 Place = tuple[str, int | None]
-"""Where a row stands: in words where a line number does not tell, and the line number."""
+"""Location of a row: a text prefix if there are no lines, and the line number if there are."""
 
 
 def read_trace(source: Source, users: int | None = None) -> Trace:
-    """The trace in a file.
+    """Reads a trace from a file.
 
-    `users` is how many there are; else there are as many as the highest number says. A file does
-    not know of users who do nothing.
+    `users` is the number of users; by default the highest user number plus one. A file does not
+    contain users without operations.
     """
     path = os.fspath(source)
     rows = _parquet(path) if _is_parquet(path) else _csv(path)
@@ -53,7 +53,7 @@ def read_trace(source: Source, users: int | None = None) -> Trace:
 
 
 def write_trace(trace: Trace, target: Source) -> None:
-    """Writes a trace, all of it or nothing."""
+    """Writes a trace to a file, atomically."""
     path = os.fspath(target)
     rows = map(row_of, trace.operations)
     if _is_parquet(path):
@@ -66,14 +66,14 @@ def write_trace(trace: Trace, target: Source) -> None:
 
 
 def csv_bytes(rows: Iterable[Row]) -> bytes:
-    """A CSV file of rows."""
+    """Encodes rows as a CSV file."""
     lines = [",".join(COLUMNS)]
     lines += [",".join(_written(row.get(column, "")) for column in COLUMNS) for row in rows]
     return ("\n".join(lines) + "\n").encode()
 
 
 def _compressed(data: bytes) -> bytes:
-    """Without the name and the time of writing, which the format has room for."""
+    """Compresses data with gzip, without file name and time: equal data give equal bytes."""
     packed = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
         file.write(data)
@@ -94,7 +94,7 @@ def _parquet(path: str) -> Iterator[tuple[Place, Row]]:
 
 
 def _csv(path: str) -> Iterator[tuple[Place, Row]]:
-    """The rows of a CSV file, each with the line that it begins in; blank lines are skipped."""
+    """Reads the rows of a CSV file, each with its first line number; skips blank lines."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     header: list[str] = []
     line = 1

@@ -1,10 +1,11 @@
-"""Timetables: when a game is played within the hours that are looked at.
+"""Timetables: the observed hours of a match and the times of its two halves.
 
-The documents look at three hours from 20:00 on 10 July 2016 and tell apart the first half of the
-game, the second half and the rest. Their trace for 100 users has 526 subscriptions, at three per
-user and hour up to the end of the first half and one from then on: (3 + 2h) · 100 = 526 gives
-h = 68 minutes. It has 29 deletes and 15 unsubscribes, at 0.5 and 0.2 in the second half: 35 and 45
-minutes. Hence a kick-off after twenty minutes, and halves of a real game's length.
+Thyme (journal article) observes three hours from 20:00 on 10 July 2016 and distinguishes the first
+half of the game, the second half and the rest. Its trace for 100 users has 526 subscriptions, at
+three per user and hour until the end of the first half and one afterwards: (3 + 2h) · 100 = 526
+gives h = 68 minutes. It has 29 deletes and 15 unsubscribes, at rates of 0.5 and 0.2 in the second
+half, which gives 35 and 45 minutes. Hence kick-off after 20 minutes, and halves of a real game's
+length.
 Clauses: P3, C21.
 """
 
@@ -19,7 +20,7 @@ MINUTE_S = 60
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True):
-    """The hours that are looked at, and the two halves of the game, in seconds from their start."""
+    """The observed hours, and the two halves of the game in seconds from their start."""
 
     starts_us: int
     length_s: int
@@ -29,15 +30,15 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         marks = [0, *self.first_half_s, *self.second_half_s, self.length_s]
         if marks != sorted(marks) or not self.length_s:
-            raise InputError(f"the marks of a timetable follow each other, not {marks}")
+            raise InputError(f"the times of a timetable must follow each other, not {marks}")
 
     @property
     def length_us(self) -> int:
-        """The length of the hours that are looked at."""
+        """The duration of the observed hours."""
         return self.length_s * SECOND_US
 
     def holds(self, at_us: int) -> bool:
-        """Whether an instant lies in the hours that are looked at."""
+        """Whether an instant lies in the observed hours."""
         return 0 <= at_us - self.starts_us < self.length_us
 
 

@@ -1,8 +1,9 @@
-"""The trace: operations in order, which could all succeed.
+"""The trace: a valid sequence of operations.
 
-Whatever an execution does to it, the trace itself is sound: nobody deletes what is not there or not
-theirs, names are used once, time does not go back. Identifiers of objects and subscriptions are
-unique in the whole trace, which is more than M3 asks for, so that logs can be joined by them.
+In a valid trace, a user deletes only its own existing objects and revokes only its own active
+subscriptions, ids are unique, and instants do not decrease; `TraceValidator` checks this. Ids of
+objects and subscriptions are unique in the whole trace, not only per user (M3), so that logs can be
+joined by them.
 Clauses: S10, M14, M18, M29.
 """
 
@@ -26,7 +27,7 @@ from thyme.traces.operations import (
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """The operations of users 0, 1, 2 and so on, in the order in which they are issued."""
+    """The operations of users 0, 1, 2 and so on, in the order of issue."""
 
     users: int
     operations: tuple[Operation, ...]
@@ -43,38 +44,38 @@ class Trace(msgspec.Struct, frozen=True):
         return len(self.operations)
 
     def counts(self) -> dict[str, int]:
-        """How many operations there are of each kind (C21)."""
+        """Number of operations by kind (C21)."""
         found = Counter(kind_of(operation) for operation in self.operations)
         return {kind: found[kind] for kind in KINDS}
 
     def of_user(self, user: int) -> tuple[Operation, ...]:
-        """What one user does."""
+        """The operations of one user."""
         return tuple(operation for operation in self.operations if operation.user == user)
 
 
 KINDS = {"insert": Insert, "delete": Delete, "subscribe": Subscribe, "unsubscribe": Unsubscribe}
-"""The kinds of operations as tables name them."""
+"""Kinds of operations, by their name in tables."""
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def kind_of(operation: Operation) -> str:
-    """The name of an operation's kind."""
+    """The name of the kind of an operation."""
     return _NAMES[type(operation)]
 
 
 def merged(users: int, operations: Iterable[Operation]) -> Trace:
-    """The trace of what users do, each user's operations given in order.
+    """Merges the operations of users into a trace; those of each user are given in order.
 
-    At one instant the lower numbers come first.
+    At the same instant, lower user numbers come first.
     """
     return Trace(users, tuple(sorted(operations, key=lambda each: (each.at_us, each.user))))
 
 
 def until_crashes(trace: Trace, crashes_us: Mapping[int, int]) -> Trace:
-    """What is left of a trace when users crash: nothing from their instant on (S7).
+    """Removes the operations of each user from the instant of its crash on (S7).
 
-    Instants are the trace's, from the start of the operations. What was done before stays done: a
-    perfect execution loses nothing.
+    Instants count from the start of the operations. Earlier operations keep their effect: a perfect
+    execution loses nothing.
     """
     return Trace(
         trace.users,
@@ -87,7 +88,7 @@ def until_crashes(trace: Trace, crashes_us: Mapping[int, int]) -> Trace:
 
 
 class Ledger:
-    """Takes operations one by one and refuses the first that could not succeed."""
+    """Validates the operations of a trace one by one."""
 
     def __init__(self, users: int | None = None) -> None:
         if users is not None and users < 1:
@@ -100,7 +101,7 @@ class Ledger:
         self._cancelled: set[str] = set()
 
     def take(self, operation: Operation) -> None:
-        """Notes an operation, or raises a `TraceError`."""
+        """Checks and records the next operation; raises `TraceError` if it is invalid."""
         if self._users is not None and operation.user >= self._users:
             raise TraceError(
                 "user", f"unknown: {operation.user}; users are numbered 0 to {self._users - 1}"

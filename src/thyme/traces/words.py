@@ -1,8 +1,8 @@
-"""Words: what the synthetic match talks about."""
+"""Vocabulary: the tags and words in the posts of the synthetic football match."""
 
 from __future__ import annotations
 
-# Split from text, against the linter: a hundred quoted words would be a page of quotes.
+# Split from text, because a hundred quoted words would be hard to read.
 TAG_WORDS = tuple(
     """final goal portugal france euro2016 por fra porfra live kickoff halftime fulltime champions
     fans anthem keeper save corner penalty freekick offside foul yellowcard redcard substitution
