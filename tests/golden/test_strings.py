@@ -31,8 +31,7 @@ from thyme.pipeline import schemas
 from thyme.pipeline.evaluate import TIMELINE, TRACE_COUNTS
 from thyme.pipeline.runs import RESULT, PlannedRun
 from thyme.sim import tables
-from thyme.sim.measure import kind_of
-from thyme.sim.outcome import _PARTS
+from thyme.sim.measure import PARTS, innermost, kind_of
 from thyme.sim.page.digest import is_control
 from thyme.sim.scenario import Kind, Profile, Scenario, Substrate, Timeline, synthetic_trace
 from thyme.traces.reactions import Reaction
@@ -98,7 +97,7 @@ def test_messages_have_the_labels_they_always_had(frozen: Frozen) -> None:
     found = {}
     for message, _ in GOLDEN:
         label = kind_of(message)
-        part = _PARTS.get(label.rpartition("/")[2], "upkeep")
+        part = PARTS[innermost(label)]
         kind = "routing control" if is_control(label) else part
         found[str(encode(message)[2])] = [label, kind]
 

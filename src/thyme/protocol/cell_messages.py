@@ -6,8 +6,6 @@ Clauses: D4, D8, D9, D11–D18, D20–D24, D26, B1–B3, B5, B6.
 
 from __future__ import annotations
 
-import msgspec
-
 from thyme.model.ids import (
     Key,
     NodeId,
@@ -19,10 +17,14 @@ from thyme.model.ids import (
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Matched, Place, as_cell_id
+from thyme.protocol.labels import LabelledMessage
 
 
-class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
+class CellBeacon(LabelledMessage, frozen=True, array_like=True, tag=64):
     """I am here, in this cell (D4)."""
+
+    label = "CellBeacon"
+    routing_control = True
 
     cell: CellId
     serving: bool
@@ -38,8 +40,10 @@ class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
         as_cell_id(self.cell)
 
 
-class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
+class Undelivered(LabelledMessage, frozen=True, array_like=True, tag=67):
     """The node was not in the cell: what you sent it under this number did not arrive (D8)."""
+
+    label = "Undelivered"
 
     number: int
     node: NodeId
@@ -50,21 +54,30 @@ class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
         as_cell_id(self.cell)
 
 
-class IndexObject(msgspec.Struct, frozen=True, array_like=True, tag=80):
+class IndexObject(LabelledMessage, frozen=True, array_like=True, tag=80):
     """Keep this metadata and notify whom it concerns (D11). Answered by `Done` or `Refused`."""
+
+    label = "IndexObject"
+    operation = "insert"
 
     request: RequestNumber
     indexed: Indexed
 
 
-class AnnounceReplica(msgspec.Struct, frozen=True, array_like=True, tag=81):
+class AnnounceReplica(LabelledMessage, frozen=True, array_like=True, tag=81):
     """The sender has this object, too (D13). Not answered."""
+
+    label = "AnnounceReplica"
+    operation = "retrieve"
 
     key: Key
 
 
-class HoldObject(msgspec.Struct, frozen=True, array_like=True, tag=82):
+class HoldObject(LabelledMessage, frozen=True, array_like=True, tag=82):
     """Be an active replica of this object (D11, D14). Not answered."""
+
+    label = "HoldObject"
+    operation = "insert"
 
     metadata: Metadata
     data: bytes
@@ -76,8 +89,11 @@ class HoldObject(msgspec.Struct, frozen=True, array_like=True, tag=82):
             as_node_id(node_id)
 
 
-class CellNotify(msgspec.Struct, frozen=True, array_like=True, tag=83):
+class CellNotify(LabelledMessage, frozen=True, array_like=True, tag=83):
     """One object that matches subscriptions of the receivers (D9, D17). Not answered."""
+
+    label = "CellNotify"
+    operation = "notification"
 
     indexed: Indexed
     sids: tuple[SubscriptionId, ...]
@@ -88,8 +104,11 @@ class CellNotify(msgspec.Struct, frozen=True, array_like=True, tag=83):
             as_subscription_id(sid)
 
 
-class CellPage(msgspec.Struct, frozen=True, array_like=True, tag=84):
+class CellPage(LabelledMessage, frozen=True, array_like=True, tag=84):
     """A `Page` of a cell, with replication lists."""
+
+    label = "CellPage"
+    operation = "subscribe"
 
     request: RequestNumber
     total: int
@@ -97,22 +116,28 @@ class CellPage(msgspec.Struct, frozen=True, array_like=True, tag=84):
     more: bool
 
 
-class CellStatus(msgspec.Struct, frozen=True, array_like=True, tag=85):
+class CellStatus(LabelledMessage, frozen=True, array_like=True, tag=85):
     """What a cell knows of a key: an `ObjectStatus` with the replication list."""
+
+    label = "CellStatus"
 
     request: RequestNumber
     state: str
     indexed: Indexed | None
 
 
-class FetchCellState(msgspec.Struct, frozen=True, array_like=True, tag=87):
+class FetchCellState(LabelledMessage, frozen=True, array_like=True, tag=87):
     """What does our cell know (D23)? Answered by all parts of `CellState`."""
+
+    label = "FetchCellState"
 
     request: RequestNumber
 
 
-class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
+class CellState(LabelledMessage, frozen=True, array_like=True, tag=88):
     """Some of what a cell knows: part `part` of `parts`, counted from 0 (D23)."""
+
+    label = "CellState"
 
     request: RequestNumber
     part: int
@@ -125,20 +150,29 @@ class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
     """The objects of which the nodes of the cell are active replicas."""
 
 
-class CellNews(msgspec.Struct, frozen=True, array_like=True, tag=89):
+class CellNews(LabelledMessage, frozen=True, array_like=True, tag=89):
     """Objects that match subscriptions of the receivers; each says that they came (B3)."""
+
+    label = "CellNews"
+    operation = "notification"
 
     items: tuple[Matched, ...]
 
 
-class NewsCame(msgspec.Struct, frozen=True, array_like=True, tag=90):
+class NewsCame(LabelledMessage, frozen=True, array_like=True, tag=90):
     """What you sent under these numbers came."""
+
+    label = "NewsCame"
+    operation = "acknowledgement"
 
     numbers: tuple[int, ...]
 
 
-class SpreadHeard(msgspec.Struct, frozen=True, array_like=True, tag=91):
+class SpreadHeard(LabelledMessage, frozen=True, array_like=True, tag=91):
     """The sender heard this message for its cell, which the receiver spread (B2)."""
+
+    label = "SpreadHeard"
+    operation = "acknowledgement"
 
     origin: NodeId
     number: int
@@ -149,16 +183,20 @@ class SpreadHeard(msgspec.Struct, frozen=True, array_like=True, tag=91):
         as_cell_id(self.cell)
 
 
-class CellSums(msgspec.Struct, frozen=True, array_like=True, tag=92):
+class CellSums(LabelledMessage, frozen=True, array_like=True, tag=92):
     """What the sender knows for our cell, summed up by buckets, 4 bytes each (B2). Answered by
     `CellMarks` where the receiver's sums differ."""
+
+    label = "CellSums"
 
     sums: bytes
 
 
-class CellMarks(msgspec.Struct, frozen=True, array_like=True, tag=93):
+class CellMarks(LabelledMessage, frozen=True, array_like=True, tag=93):
     """The marks of all that the sender knows in some buckets, 8 bytes each (B2). Answered with what
     is not among them, as `CellState`; and with the receiver's own marks, if they are wanted."""
+
+    label = "CellMarks"
 
     buckets: bytes
     """A byte for each."""
@@ -166,9 +204,11 @@ class CellMarks(msgspec.Struct, frozen=True, array_like=True, tag=93):
     wanted: bool
 
 
-class NodeMoved(msgspec.Struct, frozen=True, array_like=True, tag=94):
+class NodeMoved(LabelledMessage, frozen=True, array_like=True, tag=94):
     """The origin of the packet is where the packet comes from now: notify it there of these
     subscriptions, and let others ask it there for these objects (D21). Answered by `MoveNoted`."""
+
+    label = "NodeMoved"
 
     request: RequestNumber
     sids: tuple[SubscriptionId, ...] = ()
@@ -182,12 +222,16 @@ class NodeMoved(msgspec.Struct, frozen=True, array_like=True, tag=94):
 class SignedMove(NodeMoved, frozen=True, array_like=True, tag=101):
     """A `NodeMoved` that proves where the node is (D21, B5)."""
 
+    label = "SignedMove"
+
     place: Place | None = None
 
 
-class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=95):
+class MoveNoted(LabelledMessage, frozen=True, array_like=True, tag=95):
     """The cell knows where you are; but of these subscriptions of yours, and of these objects, it
     knew nothing."""
+
+    label = "MoveNoted"
 
     request: RequestNumber
     missing: tuple[SubscriptionId, ...] = ()
@@ -198,9 +242,11 @@ class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=95):
             as_subscription_id(sid)
 
 
-class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=96):
+class HandOver(LabelledMessage, frozen=True, array_like=True, tag=96):
     """Keep this from now on: it belongs to your cell, or to one for which that stands in (D24).
     Answered by `Done`."""
+
+    label = "HandOver"
 
     request: RequestNumber
     cell: CellId
@@ -211,9 +257,11 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=96):
         as_cell_id(self.cell)
 
 
-class HandedOver(msgspec.Struct, frozen=True, array_like=True, tag=97):
+class HandedOver(LabelledMessage, frozen=True, array_like=True, tag=97):
     """What we kept for this cell is where it belongs: these objects, these subscriptions (D24).
     From one node of a cell to the others; not answered."""
+
+    label = "HandedOver"
 
     cell: CellId
     keys: tuple[Key, ...] = ()
@@ -223,9 +271,11 @@ class HandedOver(msgspec.Struct, frozen=True, array_like=True, tag=97):
         as_cell_id(self.cell)
 
 
-class BackUp(msgspec.Struct, frozen=True, array_like=True, tag=98):
+class BackUp(LabelledMessage, frozen=True, array_like=True, tag=98):
     """Keep this aside, in case that we who look after a cell are gone all at once (B1). Answered by
     `Done`; by `Refused` from who has less than it should."""
+
+    label = "BackUp"
 
     request: RequestNumber
     cell: CellId
@@ -238,9 +288,11 @@ class BackUp(msgspec.Struct, frozen=True, array_like=True, tag=98):
         as_cell_id(self.cell)
 
 
-class SubscriberGone(msgspec.Struct, frozen=True, array_like=True, tag=99):
+class SubscriberGone(LabelledMessage, frozen=True, array_like=True, tag=99):
     """A subscriber was not in this cell for too long and was not heard of: ask it, and if it is not
     there, forget its subscriptions (D22). From one node of a cell to the others; not answered."""
+
+    label = "SubscriberGone"
 
     subscriber: NodeId
     cell: CellId
@@ -250,9 +302,11 @@ class SubscriberGone(msgspec.Struct, frozen=True, array_like=True, tag=99):
         as_cell_id(self.cell)
 
 
-class IndexAgain(msgspec.Struct, frozen=True, array_like=True, tag=100):
+class IndexAgain(LabelledMessage, frozen=True, array_like=True, tag=100):
     """These objects are of your cell, and you did not know them: index them again (B2). Answered by
     `Done`."""
+
+    label = "IndexAgain"
 
     request: RequestNumber
     objects: tuple[Indexed, ...]

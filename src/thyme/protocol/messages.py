@@ -2,14 +2,12 @@
 
 Immutable records; on the wire each is an array that starts with its number (`tag`) and lists its
 fields in the order they stand here (see docs/wire.md). Fields may be added at the end, with a
-default; numbers are never used twice. What only cells say to each other is in `cell_messages`, but
-for what holds another message: that has to know them all.
+default; numbers are never used twice, and labels never change (`labels`). What only cells say to
+each other is in `cell_messages`, but for what holds another message: that has to know them all.
 Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, B5.
 """
 
 from __future__ import annotations
-
-import msgspec
 
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import (
@@ -40,34 +38,47 @@ from thyme.protocol.cell_messages import (
     Undelivered,
 )
 from thyme.protocol.cells import CellId, CellTarget, Place, as_cell_id
+from thyme.protocol.labels import UPKEEP, LabelledMessage
 from thyme.query.cursor import Cursor
 
 
-class InsertObject(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class InsertObject(LabelledMessage, frozen=True, array_like=True, tag=1):
     """Store this object and notify whom it concerns. Answered by `Done` or `Refused`."""
+
+    label = "InsertObject"
+    operation = "insert"
 
     request: RequestNumber
     metadata: Metadata
     data: bytes
 
 
-class DeleteObject(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class DeleteObject(LabelledMessage, frozen=True, array_like=True, tag=2):
     """Remove an object; only from its owner. Answered by `Done` or `Refused`."""
+
+    label = "DeleteObject"
+    operation = "delete"
 
     request: RequestNumber
     key: Key
 
 
-class StartSubscription(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class StartSubscription(LabelledMessage, frozen=True, array_like=True, tag=3):
     """Match this from now on, and answer with a `Page` of the past."""
+
+    label = "StartSubscription"
+    operation = "subscribe"
 
     request: RequestNumber
     subscription: Subscription
     batch: int
 
 
-class StopSubscription(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class StopSubscription(LabelledMessage, frozen=True, array_like=True, tag=4):
     """Forget a subscription; only from its subscriber. Answered by `Done`."""
+
+    label = "StopSubscription"
+    operation = "unsubscribe"
 
     request: RequestNumber
     key: SubscriptionKey
@@ -76,11 +87,17 @@ class StopSubscription(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class SignedDelete(DeleteObject, frozen=True, array_like=True, tag=8):
     """A `DeleteObject` with the owner's proof (B5)."""
 
+    label = "SignedDelete"
+    operation = UPKEEP
+
     proof: bytes
 
 
 class SignedStop(StopSubscription, frozen=True, array_like=True, tag=9):
     """A `StopSubscription` with the subscriber's proof (B5)."""
+
+    label = "SignedStop"
+    operation = UPKEEP
 
     proof: bytes
 
@@ -88,11 +105,17 @@ class SignedStop(StopSubscription, frozen=True, array_like=True, tag=9):
 class PlacedSubscription(StartSubscription, frozen=True, array_like=True, tag=10):
     """A `StartSubscription` that proves where the subscriber is (D16, B5)."""
 
+    label = "PlacedSubscription"
+    operation = UPKEEP
+
     place: Place
 
 
-class FetchPage(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class FetchPage(LabelledMessage, frozen=True, array_like=True, tag=5):
     """The most recent matches before a cursor. Answered by `Page`; nothing is remembered."""
+
+    label = "FetchPage"
+    operation = "subscribe"
 
     request: RequestNumber
     conjunctions: tuple[Conjunction, ...]
@@ -104,36 +127,50 @@ class FetchPage(msgspec.Struct, frozen=True, array_like=True, tag=5):
         check_conjunctions(self.conjunctions)
 
 
-class FetchObject(msgspec.Struct, frozen=True, array_like=True, tag=6):
+class FetchObject(LabelledMessage, frozen=True, array_like=True, tag=6):
     """The bytes of an object. Answered by `ObjectData` or `Refused`."""
 
+    label = "FetchObject"
+    operation = "retrieve"
+
     request: RequestNumber
     key: Key
 
 
-class FetchStatus(msgspec.Struct, frozen=True, array_like=True, tag=7):
+class FetchStatus(LabelledMessage, frozen=True, array_like=True, tag=7):
     """What is known of a key. Answered by `ObjectStatus`."""
 
+    label = "FetchStatus"
+
     request: RequestNumber
     key: Key
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag=16):
+class Done(LabelledMessage, frozen=True, array_like=True, tag=16):
     """The request was carried out."""
+
+    label = "Done"
+    operation = "acknowledgement"
 
     request: RequestNumber
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag=17):
+class Refused(LabelledMessage, frozen=True, array_like=True, tag=17):
     """The request failed for good: a code of `thyme.model.errors` and words for people."""
+
+    label = "Refused"
+    operation = "acknowledgement"
 
     request: RequestNumber
     code: str
     detail: str
 
 
-class Page(msgspec.Struct, frozen=True, array_like=True, tag=18):
+class Page(LabelledMessage, frozen=True, array_like=True, tag=18):
     """Some of the past, newest first; how much there is in all; whether there are older ones."""
+
+    label = "Page"
+    operation = "subscribe"
 
     request: RequestNumber
     total: int
@@ -141,24 +178,32 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag=18):
     more: bool
 
 
-class ObjectData(msgspec.Struct, frozen=True, array_like=True, tag=19):
+class ObjectData(LabelledMessage, frozen=True, array_like=True, tag=19):
     """An object."""
+
+    label = "ObjectData"
+    operation = "retrieve"
 
     request: RequestNumber
     key: Key
     data: bytes
 
 
-class ObjectStatus(msgspec.Struct, frozen=True, array_like=True, tag=20):
+class ObjectStatus(LabelledMessage, frozen=True, array_like=True, tag=20):
     """What a broker knows of a key, see `KnownObject`."""
+
+    label = "ObjectStatus"
 
     request: RequestNumber
     state: str
     metadata: Metadata | None
 
 
-class Notify(msgspec.Struct, frozen=True, array_like=True, tag=32):
+class Notify(LabelledMessage, frozen=True, array_like=True, tag=32):
     """One object that matches one or more subscriptions of the receiver. Not answered."""
+
+    label = "Notify"
+    operation = "notification"
 
     metadata: Metadata
     sids: tuple[SubscriptionId, ...]
@@ -168,8 +213,10 @@ class Notify(msgspec.Struct, frozen=True, array_like=True, tag=32):
             as_subscription_id(sid)
 
 
-class Packet(msgspec.Struct, frozen=True, array_like=True, tag=48):
+class Packet(LabelledMessage, frozen=True, array_like=True, tag=48):
     """A message on its way over several hops, see `thyme.routing`."""
+
+    label = "Packet"
 
     origin: NodeId
     destination: NodeId
@@ -194,9 +241,12 @@ Hearsay = tuple[NodeId, int, int]
 thousands are passed over each second by nodes that know as much."""
 
 
-class RouteUpdate(msgspec.Struct, frozen=True, array_like=True, tag=49):
+class RouteUpdate(LabelledMessage, frozen=True, array_like=True, tag=49):
     """What a node knows of the ways to others, itself among them; an odd sequence number tells
     of a way that is lost (R1)."""
+
+    label = "RouteUpdate"
+    routing_control = True
 
     entries: tuple[Hearsay, ...]
 
@@ -207,8 +257,11 @@ class RouteUpdate(msgspec.Struct, frozen=True, array_like=True, tag=49):
                 raise ValueError(f"no way is {hops} hops long and has the number {sequence}")
 
 
-class OwnerPage(msgspec.Struct, frozen=True, array_like=True, tag=33):
+class OwnerPage(LabelledMessage, frozen=True, array_like=True, tag=33):
     """What the sender has for a subscription of the receiver: a `Page` that nobody need ask for."""
+
+    label = "OwnerPage"
+    operation = "subscribe"
 
     sid: SubscriptionId
     total: int
@@ -219,15 +272,19 @@ class OwnerPage(msgspec.Struct, frozen=True, array_like=True, tag=33):
         as_subscription_id(self.sid)
 
 
-class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=34):
+class JoinRequest(LabelledMessage, frozen=True, array_like=True, tag=34):
     """Which subscriptions do you hold? Some who hear it answer with `JoinReply`."""
+
+    label = "JoinRequest"
 
     request: RequestNumber
     attempt: int
 
 
-class JoinReply(msgspec.Struct, frozen=True, array_like=True, tag=35):
+class JoinReply(LabelledMessage, frozen=True, array_like=True, tag=35):
     """Some of the subscriptions the sender holds: part `part` of `parts`, counted from 0."""
+
+    label = "JoinReply"
 
     request: RequestNumber
     part: int
@@ -235,8 +292,10 @@ class JoinReply(msgspec.Struct, frozen=True, array_like=True, tag=35):
     subscriptions: tuple[Subscription, ...]
 
 
-class Letter(msgspec.Struct, frozen=True, array_like=True, tag=36):
+class Letter(LabelledMessage, frozen=True, array_like=True, tag=36):
     """A message that is sent until its receiver says that it came."""
+
+    label = "Letter"
 
     number: int
     message: Message
@@ -246,14 +305,19 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, tag=36):
             raise ValueError("a letter holds no letter")
 
 
-class Receipt(msgspec.Struct, frozen=True, array_like=True, tag=37):
+class Receipt(LabelledMessage, frozen=True, array_like=True, tag=37):
     """The letter of this number came."""
+
+    label = "Receipt"
+    operation = "acknowledgement"
 
     number: int
 
 
-class Flooded(msgspec.Struct, frozen=True, array_like=True, tag=50):
+class Flooded(LabelledMessage, frozen=True, array_like=True, tag=50):
     """A message for everybody: whoever sees it for the first time broadcasts it again."""
+
+    label = "Flooded"
 
     origin: NodeId
     number: int
@@ -267,8 +331,10 @@ class Flooded(msgspec.Struct, frozen=True, array_like=True, tag=50):
             raise ValueError("a flood has crossed no fewer than 0 links and holds no flood")
 
 
-class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
+class CellPacket(LabelledMessage, frozen=True, array_like=True, tag=65):
     """A message on its way to cells, or to nodes in cells (D5–D9)."""
+
+    label = "CellPacket"
 
     origin: NodeId
     origin_cell: CellId
@@ -286,8 +352,10 @@ class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
             raise ValueError("a cell packet goes somewhere")
 
 
-class CellSpread(msgspec.Struct, frozen=True, array_like=True, tag=66):
+class CellSpread(LabelledMessage, frozen=True, array_like=True, tag=66):
     """A message for all nodes of a cell, from one of them; others pass it over (D7)."""
+
+    label = "CellSpread"
 
     origin: NodeId
     origin_cell: CellId
@@ -306,8 +374,10 @@ class CellSpread(msgspec.Struct, frozen=True, array_like=True, tag=66):
         as_cell_id(self.cell)
 
 
-class FromCell(msgspec.Struct, frozen=True, array_like=True, tag=86):
+class FromCell(LabelledMessage, frozen=True, array_like=True, tag=86):
     """A reply in the name of a cell: the one that was asked, whoever answers for it (D6, D11)."""
+
+    label = "FromCell"
 
     cell: CellId
     message: Message

@@ -283,4 +283,4 @@ def failure_of(reply: Reply) -> tuple[str, str]:
     """The failure that a reply means where another kind of reply was due."""
     if isinstance(reply, Refused):
         return reply.code, reply.detail
-    return "failed", f"an answer that makes no sense here: {type(reply).__name__}"
+    return "failed", f"an answer that makes no sense here: {reply.label}"

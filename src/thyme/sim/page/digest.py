@@ -17,7 +17,7 @@ import msgspec
 
 from thyme.model.errors import InputError
 from thyme.sim.faults import ClockSkew, Crash, Fault, Heal, Leave, Partition, Restart
-from thyme.sim.measure import CONTROL
+from thyme.sim.measure import CONTROL, innermost
 from thyme.sim.paths import Point
 from thyme.sim.recorder import (
     AskedFor,
@@ -363,7 +363,7 @@ def _struck(fault: Fault) -> Iterable[int]:
 
 def is_control(kind: str) -> bool:
     """Whether a type of message, `Packet/…` or not, is routing control."""
-    return kind.rpartition("/")[2] in CONTROL
+    return innermost(kind) in CONTROL
 
 
 def centimetres(metres: float) -> int:
