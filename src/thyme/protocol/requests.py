@@ -1,13 +1,15 @@
 """What an application asks of its node, and what the node tells it.
 
 Every request carries a number chosen by the asker (`ask`); exactly one `Finished` or `Failed`
-answers it. News of subscriptions comes unasked, as it happens.
+answers it. News of subscriptions comes unasked, as it happens. `label` is the name of each on the
+way to applications in other processes, in recordings and in metrics.
 Clauses: M13–M20, M27, M29, M30, M32, B5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import msgspec
 
@@ -25,6 +27,8 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
     `unsupported` rather than accept it (M30).
     """
 
+    label: ClassVar[str] = "Insert"
+
     ask: int
     data: bytes
     tags: tuple[Tag, ...]
@@ -38,12 +42,16 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
     """Remove an object of one's own (M14). Finished with None."""
 
+    label: ClassVar[str] = "Delete"
+
     ask: int
     key: Key
 
 
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     """Be told of what matches, from the past and from now on (M15). Finished with `Begun`."""
+
+    label: ClassVar[str] = "Subscribe"
 
     ask: int
     conjunctions: tuple[Conjunction, ...]
@@ -57,6 +65,8 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     What was published since the subscriber last took a notification comes first.
     """
 
+    label: ClassVar[str] = "Resume"
+
     ask: int
     sid: SubscriptionId
 
@@ -67,6 +77,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     Not answered; `CatchUp` ends it.
     """
 
+    label: ClassVar[str] = "Pause"
+
     sid: SubscriptionId
 
 
@@ -76,6 +88,8 @@ class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
     `refused` are those told before the pause took effect.
     """
 
+    label: ClassVar[str] = "CatchUp"
+
     ask: int
     sid: SubscriptionId
     refused: tuple[Key, ...]
@@ -84,6 +98,8 @@ class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
 class More(msgspec.Struct, frozen=True, kw_only=True):
     """The next batch of the past (M17). Finished with the number of notifications told."""
 
+    label: ClassVar[str] = "More"
+
     ask: int
     sid: SubscriptionId
     count: int
@@ -91,6 +107,8 @@ class More(msgspec.Struct, frozen=True, kw_only=True):
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
     """End a subscription before its time (M18). Finished with None."""
+
+    label: ClassVar[str] = "Unsubscribe"
 
     ask: int
     sid: SubscriptionId
@@ -102,12 +120,16 @@ class Take(msgspec.Struct, frozen=True, kw_only=True):
     Not answered.
     """
 
+    label: ClassVar[str] = "Take"
+
     sid: SubscriptionId
     key: Key
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
     """Read the catalogue once (M20). Finished with `Found`."""
+
+    label: ClassVar[str] = "Search"
 
     ask: int
     conjunctions: tuple[Conjunction, ...]
@@ -118,6 +140,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 class Retrieve(msgspec.Struct, frozen=True, kw_only=True):
     """Get an object whose metadata was notified (M19). Finished with its bytes."""
 
+    label: ClassVar[str] = "Retrieve"
+
     ask: int
     metadata: Metadata
 
@@ -125,12 +149,16 @@ class Retrieve(msgspec.Struct, frozen=True, kw_only=True):
 class LookUp(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a key (M32). Finished with `KnownObject`."""
 
+    label: ClassVar[str] = "LookUp"
+
     ask: int
     key: Key
 
 
 class ListSubscriptions(msgspec.Struct, frozen=True, kw_only=True):
     """The subscriptions this node holds. Finished with a tuple of `Held`."""
+
+    label: ClassVar[str] = "ListSubscriptions"
 
     ask: int
 
@@ -203,12 +231,16 @@ Value = Key | Begun | Found | KnownObject | tuple[Held, ...] | bytes | int | Non
 class Finished(msgspec.Struct, frozen=True):
     """A request succeeded."""
 
+    label: ClassVar[str] = "Finished"
+
     ask: int
     value: Value
 
 
 class Failed(msgspec.Struct, frozen=True):
     """A request ended in a named failure."""
+
+    label: ClassVar[str] = "Failed"
 
     ask: int
     code: str
@@ -217,6 +249,8 @@ class Failed(msgspec.Struct, frozen=True):
 
 class Notified(msgspec.Struct, frozen=True):
     """A matching object: new, or stored before the subscription (M15)."""
+
+    label: ClassVar[str] = "Notified"
 
     note: Notification
 
@@ -227,6 +261,8 @@ class CaughtUp(msgspec.Struct, frozen=True):
     `code` names the failure where some of it could not be had.
     """
 
+    label: ClassVar[str] = "CaughtUp"
+
     sid: SubscriptionId
     total: int
     code: str = ""
@@ -234,6 +270,8 @@ class CaughtUp(msgspec.Struct, frozen=True):
 
 class SubscriptionOver(msgspec.Struct, frozen=True):
     """Nothing new will come for this subscription: its frame ended or it was cancelled (M18)."""
+
+    label: ClassVar[str] = "SubscriptionOver"
 
     sid: SubscriptionId
     reason: str

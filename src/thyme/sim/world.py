@@ -134,7 +134,7 @@ class WirelessWorld:
         if node_id in self._driver:
             number = self._numbers[node_id]
             self.ledger.ask(number, request)
-            self._record(AskedFor, number, type(request).__name__)
+            self._record(AskedFor, number, request.label)
             self._driver.ask(node_id, request)
 
     def place(self, node_id: NodeId) -> Point:
@@ -294,7 +294,7 @@ class WirelessWorld:
         """An application whose news are recorded."""
 
         def tell(told: Told) -> None:
-            self._record(WasTold, number, type(told).__name__)
+            self._record(WasTold, number, told.label)
             on_told(told)
 
         return tell

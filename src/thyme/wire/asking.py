@@ -1,6 +1,6 @@
 """Requests and what a node tells ↔ bytes: for applications in another process than their node.
 
-A frame is one MessagePack array: the name of what it is, then its fields. `Finished` says also
+A frame is one MessagePack array: the label of what it is, then its fields. `Finished` says also
 what kind of value it brings. Both readers raise nothing but `DecodeError`, whatever the bytes.
 Clauses: M25.
 """
@@ -32,8 +32,8 @@ from thyme.protocol.requests import (
 FRAME_BYTES_MAX = 512 * 2**20
 COUNT_MAX = 100_000
 
-_REQUESTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Request)}
-_TOLD: dict[str, Any] = {kind.__name__: kind for kind in get_args(Told) if kind is not Finished}
+_REQUESTS: dict[str, Any] = {kind.label: kind for kind in get_args(Request)}
+_TOLD: dict[str, Any] = {kind.label: kind for kind in get_args(Told) if kind is not Finished}
 _VALUES: dict[str, Any] = {
     "key": Key,
     "begun": Begun,
@@ -73,7 +73,7 @@ _decoders = {
 
 def encode_request(request: Request) -> bytes:
     """The frame of a request."""
-    return _encode((type(request).__name__, request))
+    return _encode((request.label, request))
 
 
 def decode_request(frame: bytes) -> Request:
@@ -90,14 +90,14 @@ def encode_told(told: Told) -> bytes:
     """The frame of something that a node tells."""
     if isinstance(told, Finished):
         answer = (told.ask, _KINDS[type(told.value)], told.value)
-        return _encode(("Finished", answer))
-    return _encode((type(told).__name__, told))
+        return _encode((told.label, answer))
+    return _encode((told.label, told))
 
 
 def decode_told(frame: bytes) -> Told:
     """What a frame tells."""
     found = _read(frame, _frames)
-    if found.name != "Finished":
+    if found.name != Finished.label:
         told: Told = _decoded(_TOLD, found)
         return told
     answer: _Answer = _read(found.body, _answers)
