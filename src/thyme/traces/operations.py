@@ -40,7 +40,7 @@ class TraceError(InputError):
         return type(self), (self.field, self.problem)
 
 
-class Insert(msgspec.Struct, frozen=True, tag=True):
+class Insert(msgspec.Struct, frozen=True, tag="Insert"):
     """A user publishes an object.
 
     Where there is a text it is the object's bytes; where there is none, `size` bytes of no
@@ -80,7 +80,7 @@ class Insert(msgspec.Struct, frozen=True, tag=True):
         return self.life_us is not None and self.at_us + self.life_us <= now_us
 
 
-class Delete(msgspec.Struct, frozen=True, tag=True):
+class Delete(msgspec.Struct, frozen=True, tag="Delete"):
     """A user takes an object of its own back."""
 
     at_us: int
@@ -93,7 +93,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
             as_object_id(self.oid)
 
 
-class Subscribe(msgspec.Struct, frozen=True, tag=True):
+class Subscribe(msgspec.Struct, frozen=True, tag="Subscribe"):
     """A user asks to hear of what matches a query and was published inside a frame."""
 
     at_us: int
@@ -123,7 +123,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
         )
 
 
-class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
+class Unsubscribe(msgspec.Struct, frozen=True, tag="Unsubscribe"):
     """A user revokes a subscription of its own."""
 
     at_us: int
