@@ -1,11 +1,12 @@
 """Settings for all tests: HYPOTHESIS_PROFILE chooses how Hypothesis draws its examples, and
-`--rewrite` records the transcripts in tests/transcripts anew."""
+`--rewrite` records the transcripts in tests/transcripts and the values in tests/golden anew."""
 
 import os
 
 import pytest
 from hypothesis import settings
 
+from tests.golden.frozen import Frozen
 from thyme import compiling
 
 # No deadline: a busy machine is no bug.
@@ -16,7 +17,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite", action="store_true", help="record the transcripts anew")
+    parser.addoption(
+        "--rewrite", action="store_true", help="record transcripts and golden values anew"
+    )
+
+
+@pytest.fixture
+def frozen(request: pytest.FixtureRequest) -> Frozen:
+    """Compares what a test finds with the values in tests/golden."""
+    return Frozen(rewrite=bool(request.config.getoption("--rewrite")))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -173,7 +173,7 @@ def test_m25_a_timedelta_beyond_all_clocks_is_refused(delta: timedelta) -> None:
 
 @pytest.mark.parametrize("value", [True, False])
 def test_m25_a_truth_value_is_no_instant(value: bool) -> None:
-    with pytest.raises(InstantError, match="not a truth value"):
+    with pytest.raises(InstantError, match="cannot be a boolean"):
         as_instant_us(value, now_us=5)
 
 

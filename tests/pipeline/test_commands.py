@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.golden.frozen import Frozen
+from tests.golden.tables import digests_of_tables
 from thyme.cli import main
 from thyme.pipeline.schemas import OPERATIONS
 from thyme.pipeline.traces import trace_of
@@ -29,7 +31,7 @@ def told(capsys: pytest.CaptureFixture[str], argv: Sequence[object]) -> dict[str
 
 
 def test_posts_become_a_trace_and_the_trace_its_notifications(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], frozen: Frozen
 ) -> None:
     w = tmp_path / "w"
     synth = ["posts", "synth", "--users", 50, "--posts", 800, "--tags", 90, "--seed", 3, "--out", w]
@@ -48,6 +50,7 @@ def test_posts_become_a_trace_and_the_trace_its_notifications(
     assert not any(told(capsys, argv)["made_now"] for argv in (synth, trace, oracle))
     main(list(map(str, oracle)))
     assert f"notifications: {due:,} rows in 1 file" in capsys.readouterr().out
+    frozen.check("pipeline.json", "commands", digests_of_tables(w))
 
 
 @pytest.mark.parametrize(

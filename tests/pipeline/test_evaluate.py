@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.golden.frozen import Frozen
+from tests.golden.tables import digests_of_tables
 from tests.pipeline.planned import STORY
 from tests.sim.runs import SHORT
 from thyme.cli import main
@@ -41,7 +43,7 @@ TINY = Preset(
 
 
 def test_an_evaluation_leaves_tables_and_a_report_and_is_not_made_twice(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, frozen: Frozen
 ) -> None:
     stages: list[str] = []
     found = evaluate(
@@ -59,6 +61,7 @@ def test_an_evaluation_leaves_tables_and_a_report_and_is_not_made_twice(
     lines = {line.claim: line for line in report.lines}
     assert lines["C21"].verdict == "agrees"
     assert report.tables["points"] == found.metrics.rows("points")
+    frozen.check("pipeline.json", "evaluation", digests_of_tables(tmp_path))
 
 
 def test_p3_traces_may_come_from_posts_in_a_warehouse(spark: SparkSession, tmp_path: Path) -> None:

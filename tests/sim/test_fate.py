@@ -79,7 +79,7 @@ def test_s7_a_node_that_crashes_is_silent_and_comes_back_with_its_memory_or_not(
     assert second.remembered == remembered
     assert village.lives[4:] == [(300 * MS, NAMES[BOB], 0), (600 * MS, NAMES[BOB], 2)]
     assert first.left_us is None, "a crash comes without warning"
-    assert village.fate.befell == {"Crash": 1, "Restart": 1}
+    assert village.fate.befell == {Crash: 1, Restart: 1}
 
 
 def test_s7_a_node_may_crash_and_restart_in_one_instant(make_world: MakeWorld) -> None:

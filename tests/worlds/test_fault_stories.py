@@ -229,7 +229,7 @@ def test_s7_clients_come_and_go_and_miss_nothing_in_the_end(world: World) -> Non
     told = town.notes(ALICE)  # of what it missed, the newest first
     assert Counter(told) == {f"photo-{number}": 1 for number in range(50)}
     assert 5 < missed_for_now < 45
-    assert town.fate.befell["Crash"] >= 8
+    assert town.fate.befell[Crash] >= 8
 
 
 def a_walking_town(recorder: Recorder | None = None) -> Town:

@@ -15,13 +15,27 @@ import msgspec
 import thyme
 from thyme.control import bodies
 from thyme.control.answers import Problem
-from thyme.live.status import Status, World
+from thyme.live.status import Neighbour, Status, Storage, World
 
-_BODIES = (
-    *(bodies.Object, bodies.Note, bodies.Inserted, bodies.Matches, bodies.Known, bodies.Interest),
-    *(bodies.Standing, bodies.HeldSubscription, bodies.MoreBatch, bodies.MoreTold, bodies.Position),
-    *(Problem, Status, World),
-)
+_BODIES: dict[type[msgspec.Struct], str] = {
+    bodies.Object: "Object",
+    bodies.Note: "Note",
+    bodies.Inserted: "Inserted",
+    bodies.Matches: "Matches",
+    bodies.Known: "Known",
+    bodies.Interest: "Interest",
+    bodies.Standing: "Standing",
+    bodies.HeldSubscription: "HeldSubscription",
+    bodies.MoreBatch: "MoreBatch",
+    bodies.MoreTold: "MoreTold",
+    bodies.Position: "Position",
+    Problem: "Problem",
+    Status: "Status",
+    World: "World",
+    Neighbour: "Neighbour",
+    Storage: "Storage",
+}
+"""The bodies, and what the description calls them: a renamed class keeps its name there."""
 Parts = dict[str, Any]
 NAME_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"
 """Pattern of the ids that nodes generate, and more; other ids must be percent-encoded."""
@@ -35,7 +49,6 @@ _WORDS = {"type": "string", "minLength": 1}
 @cache
 def document() -> Parts:
     """The OpenAPI document."""
-    _, schemas = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
     return {
         "openapi": "3.1.0",
         "info": {
@@ -46,8 +59,30 @@ def document() -> Parts:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": _paths(),
-        "components": {"schemas": schemas},
+        "components": {"schemas": _schemas()},
     }
+
+
+def _schemas() -> Parts:
+    """The schemas of the bodies under their names here; msgspec knows them by their classes'."""
+    names = {kind.__name__: name for kind, name in _BODIES.items()}
+    _, found = msgspec.json.schema_components(tuple(_BODIES), ref_template="{name}")
+    return {
+        names[title]: _with_names(schema, names) | {"title": names[title]}
+        for title, schema in found.items()
+    }
+
+
+def _with_names(part: Any, names: dict[str, str]) -> Any:
+    """A part of a schema, with references to the names here."""
+    match part:
+        case {"$ref": str(title)}:
+            return _ref(names[title])
+        case dict():
+            return {key: _with_names(value, names) for key, value in part.items()}
+        case list():
+            return [_with_names(each, names) for each in part]
+    return part
 
 
 def _paths() -> Parts:

@@ -139,7 +139,7 @@ class Switchboard:
     ) -> None:
         self._next_ask += 1
         number = self._next_ask
-        kind = type(request).__name__
+        kind = request.label
         self._asked[number] = _Asked(line, request.ask, kind, self.node.now_us(), sid)
         try:
             self.node.ask(msgspec.structs.replace(request, ask=number))

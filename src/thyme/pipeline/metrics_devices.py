@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.pipeline.measures import columns, long_form, total
 from thyme.pipeline.schemas import CELL_WORK, shaped
+from thyme.sim.measure import NOTIFY
 
 TRAFFIC = ("phy_bytes", "phy_frames", "mac_retransmissions", "forwarded_bytes", "control_bytes")
 HELD = ("objects", "object_bytes", "metadata", "subscriptions")
@@ -104,7 +105,7 @@ def cell_work(results: DataFrame) -> DataFrame:
     dcs = results.where(F.col("substrate") == "dcs")
     started = (
         dcs.select("run_id", F.inline("loads"))
-        .where(F.col("type").rlike("(^|/)(Cell)?Notify$"))
+        .where(F.col("type").rlike(f"(^|/)({'|'.join(NOTIFY)})$"))
         .groupBy("run_id", "node")
         .agg(F.sum(F.col("sent") - F.col("forwarded")).alias("sent"))
     )

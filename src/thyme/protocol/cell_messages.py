@@ -7,8 +7,6 @@ Clauses: D4, D8, D9, D11–D18, D20–D24, D26, B1–B3, B5, B6.
 
 from __future__ import annotations
 
-import msgspec
-
 from thyme.model.ids import (
     Key,
     NodeId,
@@ -20,10 +18,14 @@ from thyme.model.ids import (
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Matched, Place, as_cell_id
+from thyme.protocol.labels import LabelledMessage
 
 
-class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
+class CellBeacon(LabelledMessage, frozen=True, array_like=True, tag=64):
     """The sender is in this cell (D4)."""
+
+    label = "CellBeacon"
+    routing_control = True
 
     cell: CellId
     serving: bool
@@ -40,8 +42,10 @@ class CellBeacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
         as_cell_id(self.cell)
 
 
-class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
+class Undelivered(LabelledMessage, frozen=True, array_like=True, tag=67):
     """A packet did not arrive because the node was not in the cell (D8)."""
+
+    label = "Undelivered"
 
     number: int
     node: NodeId
@@ -52,21 +56,30 @@ class Undelivered(msgspec.Struct, frozen=True, array_like=True, tag=67):
         as_cell_id(self.cell)
 
 
-class IndexObject(msgspec.Struct, frozen=True, array_like=True, tag=80):
+class IndexObject(LabelledMessage, frozen=True, array_like=True, tag=80):
     """Index this metadata and notify subscribers (D11). Answered by `Done` or `Refused`."""
+
+    label = "IndexObject"
+    operation = "insert"
 
     request: RequestNumber
     indexed: Indexed
 
 
-class AnnounceReplica(msgspec.Struct, frozen=True, array_like=True, tag=81):
+class AnnounceReplica(LabelledMessage, frozen=True, array_like=True, tag=81):
     """The sender is a passive replica of an object (D13). Not answered."""
+
+    label = "AnnounceReplica"
+    operation = "retrieve"
 
     key: Key
 
 
-class HoldObject(msgspec.Struct, frozen=True, array_like=True, tag=82):
+class HoldObject(LabelledMessage, frozen=True, array_like=True, tag=82):
     """Store this object as an active replica (D11, D14). Not answered."""
+
+    label = "HoldObject"
+    operation = "insert"
 
     metadata: Metadata
     data: bytes
@@ -78,8 +91,11 @@ class HoldObject(msgspec.Struct, frozen=True, array_like=True, tag=82):
             as_node_id(node_id)
 
 
-class CellNotify(msgspec.Struct, frozen=True, array_like=True, tag=83):
+class CellNotify(LabelledMessage, frozen=True, array_like=True, tag=83):
     """One object matches subscriptions of the receivers (D9, D17). Not answered."""
+
+    label = "CellNotify"
+    operation = "notification"
 
     indexed: Indexed
     sids: tuple[SubscriptionId, ...]
@@ -90,8 +106,11 @@ class CellNotify(msgspec.Struct, frozen=True, array_like=True, tag=83):
             as_subscription_id(sid)
 
 
-class CellPage(msgspec.Struct, frozen=True, array_like=True, tag=84):
+class CellPage(LabelledMessage, frozen=True, array_like=True, tag=84):
     """A `Page` of past matches at a cell, with replication lists."""
+
+    label = "CellPage"
+    operation = "subscribe"
 
     request: RequestNumber
     total: int
@@ -99,22 +118,28 @@ class CellPage(msgspec.Struct, frozen=True, array_like=True, tag=84):
     more: bool
 
 
-class CellStatus(msgspec.Struct, frozen=True, array_like=True, tag=85):
+class CellStatus(LabelledMessage, frozen=True, array_like=True, tag=85):
     """The status of an object at a cell: an `ObjectStatus` with the replication list."""
+
+    label = "CellStatus"
 
     request: RequestNumber
     state: str
     indexed: Indexed | None
 
 
-class FetchCellState(msgspec.Struct, frozen=True, array_like=True, tag=87):
+class FetchCellState(LabelledMessage, frozen=True, array_like=True, tag=87):
     """Return the state of our cell (D23). Answered by all parts of `CellState`."""
+
+    label = "FetchCellState"
 
     request: RequestNumber
 
 
-class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
+class CellState(LabelledMessage, frozen=True, array_like=True, tag=88):
     """Records of a cell: part `part` of `parts`, counted from 0 (D23)."""
+
+    label = "CellState"
 
     request: RequestNumber
     part: int
@@ -127,20 +152,29 @@ class CellState(msgspec.Struct, frozen=True, array_like=True, tag=88):
     """The objects whose active replicas are the nodes of the cell."""
 
 
-class CellNews(msgspec.Struct, frozen=True, array_like=True, tag=89):
+class CellNews(LabelledMessage, frozen=True, array_like=True, tag=89):
     """Objects match subscriptions of the receivers. Answered by `NotifyAck` (B3)."""
+
+    label = "CellNews"
+    operation = "notification"
 
     items: tuple[Matched, ...]
 
 
-class NewsCame(msgspec.Struct, frozen=True, array_like=True, tag=90):
+class NewsCame(LabelledMessage, frozen=True, array_like=True, tag=90):
     """The `CellNotifyBatch` packets with these numbers arrived."""
+
+    label = "NewsCame"
+    operation = "acknowledgement"
 
     numbers: tuple[int, ...]
 
 
-class SpreadHeard(msgspec.Struct, frozen=True, array_like=True, tag=91):
+class SpreadHeard(LabelledMessage, frozen=True, array_like=True, tag=91):
     """The sender received a `CellBroadcast` of the receiver (B2)."""
+
+    label = "SpreadHeard"
+    operation = "acknowledgement"
 
     origin: NodeId
     number: int
@@ -151,16 +185,20 @@ class SpreadHeard(msgspec.Struct, frozen=True, array_like=True, tag=91):
         as_cell_id(self.cell)
 
 
-class CellSums(msgspec.Struct, frozen=True, array_like=True, tag=92):
+class CellSums(LabelledMessage, frozen=True, array_like=True, tag=92):
     """Digests of the sender's records of our cell, by bucket, 4 bytes each (B2). Answered by
     `CellRecordHashes` if the receiver's digests differ."""
+
+    label = "CellSums"
 
     sums: bytes
 
 
-class CellMarks(msgspec.Struct, frozen=True, array_like=True, tag=93):
+class CellMarks(LabelledMessage, frozen=True, array_like=True, tag=93):
     """Hashes of the sender's records in some buckets, 8 bytes each (B2). Answered by a `CellState`
     with the records not among them and, on request, by the receiver's own hashes."""
+
+    label = "CellMarks"
 
     buckets: bytes
     """The bucket numbers, one byte each."""
@@ -168,9 +206,11 @@ class CellMarks(msgspec.Struct, frozen=True, array_like=True, tag=93):
     wanted: bool
 
 
-class NodeMoved(msgspec.Struct, frozen=True, array_like=True, tag=94):
+class NodeMoved(LabelledMessage, frozen=True, array_like=True, tag=94):
     """The origin of the packet is now in the packet's origin cell: send notifications of these
     subscriptions and retrieves of these objects there (D21). Answered by `LocationUpdateReply`."""
+
+    label = "NodeMoved"
 
     request: RequestNumber
     sids: tuple[SubscriptionId, ...] = ()
@@ -184,11 +224,15 @@ class NodeMoved(msgspec.Struct, frozen=True, array_like=True, tag=94):
 class SignedMove(NodeMoved, frozen=True, array_like=True, tag=101):
     """A `LocationUpdate` with the node's signed location (D21, B5)."""
 
+    label = "SignedMove"
+
     place: Place | None = None
 
 
-class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=95):
+class MoveNoted(LabelledMessage, frozen=True, array_like=True, tag=95):
     """The cell recorded the location, but does not know these subscriptions and objects."""
+
+    label = "MoveNoted"
 
     request: RequestNumber
     missing: tuple[SubscriptionId, ...] = ()
@@ -199,9 +243,11 @@ class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=95):
             as_subscription_id(sid)
 
 
-class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=96):
+class HandOver(LabelledMessage, frozen=True, array_like=True, tag=96):
     """Take over this state: it belongs to your cell, or to a cell that yours is proxy of (D24).
     Answered by `Done`."""
+
+    label = "HandOver"
 
     request: RequestNumber
     cell: CellId
@@ -212,9 +258,11 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=96):
         as_cell_id(self.cell)
 
 
-class HandedOver(msgspec.Struct, frozen=True, array_like=True, tag=97):
+class HandedOver(LabelledMessage, frozen=True, array_like=True, tag=97):
     """These objects and subscriptions of another cell were transferred to it (D24). Sent by a node
     to the others of its cell; not answered."""
+
+    label = "HandedOver"
 
     cell: CellId
     keys: tuple[Key, ...] = ()
@@ -224,9 +272,11 @@ class HandedOver(msgspec.Struct, frozen=True, array_like=True, tag=97):
         as_cell_id(self.cell)
 
 
-class BackUp(msgspec.Struct, frozen=True, array_like=True, tag=98):
+class BackUp(LabelledMessage, frozen=True, array_like=True, tag=98):
     """Store this backup of a cell, in case all nodes responsible for the cell fail (B1). Answered
     by `Done`, or by `Refused` if the receiver has fewer records than `expected_total`."""
+
+    label = "BackUp"
 
     request: RequestNumber
     cell: CellId
@@ -239,9 +289,11 @@ class BackUp(msgspec.Struct, frozen=True, array_like=True, tag=98):
         as_cell_id(self.cell)
 
 
-class SubscriberGone(msgspec.Struct, frozen=True, array_like=True, tag=99):
+class SubscriberGone(LabelledMessage, frozen=True, array_like=True, tag=99):
     """A subscriber has been absent from this cell for too long: probe it and, if it is not there,
     remove its subscriptions (D22). Sent by a node to the others of its cell; not answered."""
+
+    label = "SubscriberGone"
 
     subscriber: NodeId
     cell: CellId
@@ -251,8 +303,10 @@ class SubscriberGone(msgspec.Struct, frozen=True, array_like=True, tag=99):
         as_cell_id(self.cell)
 
 
-class IndexAgain(msgspec.Struct, frozen=True, array_like=True, tag=100):
+class IndexAgain(LabelledMessage, frozen=True, array_like=True, tag=100):
     """Index these objects of your cell again, which you did not know (B2). Answered by `Done`."""
+
+    label = "IndexAgain"
 
     request: RequestNumber
     objects: tuple[Indexed, ...]

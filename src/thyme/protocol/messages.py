@@ -9,8 +9,6 @@ Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, B5.
 
 from __future__ import annotations
 
-import msgspec
-
 from thyme.model.frames import TimeFrame
 from thyme.model.ids import (
     Key,
@@ -40,34 +38,47 @@ from thyme.protocol.cell_messages import (
     Undelivered,
 )
 from thyme.protocol.cells import CellId, CellTarget, Place, as_cell_id
+from thyme.protocol.labels import UPKEEP, LabelledMessage
 from thyme.query.cursor import Cursor
 
 
-class InsertObject(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class InsertObject(LabelledMessage, frozen=True, array_like=True, tag=1):
     """Store this object and notify its subscribers. Answered by `Done` or `Refused`."""
+
+    label = "InsertObject"
+    operation = "insert"
 
     request: RequestNumber
     metadata: Metadata
     data: bytes
 
 
-class DeleteObject(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class DeleteObject(LabelledMessage, frozen=True, array_like=True, tag=2):
     """Delete an object; sent by its owner only. Answered by `Done` or `Refused`."""
+
+    label = "DeleteObject"
+    operation = "delete"
 
     request: RequestNumber
     key: Key
 
 
-class StartSubscription(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class StartSubscription(LabelledMessage, frozen=True, array_like=True, tag=3):
     """Activate a subscription. Answered by a `Page` of past matches."""
+
+    label = "StartSubscription"
+    operation = "subscribe"
 
     request: RequestNumber
     subscription: Subscription
     batch: int
 
 
-class StopSubscription(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class StopSubscription(LabelledMessage, frozen=True, array_like=True, tag=4):
     """Remove a subscription; sent by its subscriber only. Answered by `Done`."""
+
+    label = "StopSubscription"
+    operation = "unsubscribe"
 
     request: RequestNumber
     key: SubscriptionKey
@@ -76,11 +87,17 @@ class StopSubscription(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class SignedDelete(DeleteObject, frozen=True, array_like=True, tag=8):
     """A `DeleteObject` with the owner's proof (B5)."""
 
+    label = "SignedDelete"
+    operation = UPKEEP
+
     proof: bytes
 
 
 class SignedStop(StopSubscription, frozen=True, array_like=True, tag=9):
     """A `StopSubscription` with the subscriber's proof (B5)."""
+
+    label = "SignedStop"
+    operation = UPKEEP
 
     proof: bytes
 
@@ -88,11 +105,17 @@ class SignedStop(StopSubscription, frozen=True, array_like=True, tag=9):
 class PlacedSubscription(StartSubscription, frozen=True, array_like=True, tag=10):
     """A `StartSubscription` with the subscriber's signed location (D16, B5)."""
 
+    label = "PlacedSubscription"
+    operation = UPKEEP
+
     place: Place
 
 
-class FetchPage(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class FetchPage(LabelledMessage, frozen=True, array_like=True, tag=5):
     """Return the most recent matches before a cursor. Answered by `Page`; changes no state."""
+
+    label = "FetchPage"
+    operation = "subscribe"
 
     request: RequestNumber
     conjunctions: tuple[Conjunction, ...]
@@ -104,36 +127,50 @@ class FetchPage(msgspec.Struct, frozen=True, array_like=True, tag=5):
         check_conjunctions(self.conjunctions)
 
 
-class FetchObject(msgspec.Struct, frozen=True, array_like=True, tag=6):
+class FetchObject(LabelledMessage, frozen=True, array_like=True, tag=6):
     """Return the bytes of an object. Answered by `ObjectData` or `Refused`."""
 
+    label = "FetchObject"
+    operation = "retrieve"
+
     request: RequestNumber
     key: Key
 
 
-class FetchStatus(msgspec.Struct, frozen=True, array_like=True, tag=7):
+class FetchStatus(LabelledMessage, frozen=True, array_like=True, tag=7):
     """Return the status of an object. Answered by `ObjectStatus`."""
 
+    label = "FetchStatus"
+
     request: RequestNumber
     key: Key
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag=16):
+class Done(LabelledMessage, frozen=True, array_like=True, tag=16):
     """The request succeeded."""
+
+    label = "Done"
+    operation = "acknowledgement"
 
     request: RequestNumber
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag=17):
+class Refused(LabelledMessage, frozen=True, array_like=True, tag=17):
     """The request failed: a code of `thyme.model.errors` and an explanation."""
+
+    label = "Refused"
+    operation = "acknowledgement"
 
     request: RequestNumber
     code: str
     detail: str
 
 
-class Page(msgspec.Struct, frozen=True, array_like=True, tag=18):
+class Page(LabelledMessage, frozen=True, array_like=True, tag=18):
     """Past matches, newest first, with the total number; `has_more` if older ones remain."""
+
+    label = "Page"
+    operation = "subscribe"
 
     request: RequestNumber
     total: int
@@ -141,24 +178,32 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag=18):
     more: bool
 
 
-class ObjectData(msgspec.Struct, frozen=True, array_like=True, tag=19):
+class ObjectData(LabelledMessage, frozen=True, array_like=True, tag=19):
     """The bytes of an object."""
+
+    label = "ObjectData"
+    operation = "retrieve"
 
     request: RequestNumber
     key: Key
     data: bytes
 
 
-class ObjectStatus(msgspec.Struct, frozen=True, array_like=True, tag=20):
+class ObjectStatus(LabelledMessage, frozen=True, array_like=True, tag=20):
     """The status of an object at a broker, see `LookupResult`."""
+
+    label = "ObjectStatus"
 
     request: RequestNumber
     state: str
     metadata: Metadata | None
 
 
-class Notify(msgspec.Struct, frozen=True, array_like=True, tag=32):
+class Notify(LabelledMessage, frozen=True, array_like=True, tag=32):
     """One object matches one or more subscriptions of the receiver. Not answered."""
+
+    label = "Notify"
+    operation = "notification"
 
     metadata: Metadata
     sids: tuple[SubscriptionId, ...]
@@ -168,8 +213,10 @@ class Notify(msgspec.Struct, frozen=True, array_like=True, tag=32):
             as_subscription_id(sid)
 
 
-class Packet(msgspec.Struct, frozen=True, array_like=True, tag=48):
+class Packet(LabelledMessage, frozen=True, array_like=True, tag=48):
     """A message routed over several hops, see `thyme.routing`."""
+
+    label = "Packet"
 
     origin: NodeId
     destination: NodeId
@@ -194,9 +241,12 @@ Hearsay = tuple[NodeId, int, int]
 because nodes skip thousands of known entries per second."""
 
 
-class RouteUpdate(msgspec.Struct, frozen=True, array_like=True, tag=49):
+class RouteUpdate(LabelledMessage, frozen=True, array_like=True, tag=49):
     """The sender's routes, including the route to itself; an odd sequence number marks a lost
     route (R1)."""
+
+    label = "RouteUpdate"
+    routing_control = True
 
     entries: tuple[Hearsay, ...]
 
@@ -207,8 +257,11 @@ class RouteUpdate(msgspec.Struct, frozen=True, array_like=True, tag=49):
                 raise ValueError(f"invalid route entry: hops={hops}, sequence={sequence}")
 
 
-class OwnerPage(msgspec.Struct, frozen=True, array_like=True, tag=33):
+class OwnerPage(LabelledMessage, frozen=True, array_like=True, tag=33):
     """Past matches at the sender for a subscription of the receiver: an unsolicited `Page`."""
+
+    label = "OwnerPage"
+    operation = "subscribe"
 
     sid: SubscriptionId
     total: int
@@ -219,15 +272,19 @@ class OwnerPage(msgspec.Struct, frozen=True, array_like=True, tag=33):
         as_subscription_id(self.sid)
 
 
-class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=34):
+class JoinRequest(LabelledMessage, frozen=True, array_like=True, tag=34):
     """Return the subscriptions you store. Some receivers answer with `JoinReply`."""
+
+    label = "JoinRequest"
 
     request: RequestNumber
     attempt: int
 
 
-class JoinReply(msgspec.Struct, frozen=True, array_like=True, tag=35):
+class JoinReply(LabelledMessage, frozen=True, array_like=True, tag=35):
     """Some subscriptions stored by the sender: part `part` of `parts`, counted from 0."""
+
+    label = "JoinReply"
 
     request: RequestNumber
     part: int
@@ -235,8 +292,10 @@ class JoinReply(msgspec.Struct, frozen=True, array_like=True, tag=35):
     subscriptions: tuple[Subscription, ...]
 
 
-class Letter(msgspec.Struct, frozen=True, array_like=True, tag=36):
+class Letter(LabelledMessage, frozen=True, array_like=True, tag=36):
     """A message that is repeated until the receiver answers with `ReliableAck`."""
+
+    label = "Letter"
 
     number: int
     message: Message
@@ -246,14 +305,19 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, tag=36):
             raise ValueError("a ReliableMessage cannot contain another ReliableMessage")
 
 
-class Receipt(msgspec.Struct, frozen=True, array_like=True, tag=37):
+class Receipt(LabelledMessage, frozen=True, array_like=True, tag=37):
     """The `ReliableMessage` with this number arrived."""
+
+    label = "Receipt"
+    operation = "acknowledgement"
 
     number: int
 
 
-class Flooded(msgspec.Struct, frozen=True, array_like=True, tag=50):
+class Flooded(LabelledMessage, frozen=True, array_like=True, tag=50):
     """A message for all nodes: each node broadcasts it once more when it first receives it."""
+
+    label = "Flooded"
 
     origin: NodeId
     number: int
@@ -267,8 +331,10 @@ class Flooded(msgspec.Struct, frozen=True, array_like=True, tag=50):
             raise ValueError("a Flooded needs hops of 0 or more and cannot contain another Flooded")
 
 
-class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
+class CellPacket(LabelledMessage, frozen=True, array_like=True, tag=65):
     """A message routed to cells, or to nodes in cells (D5–D9)."""
+
+    label = "CellPacket"
 
     origin: NodeId
     origin_cell: CellId
@@ -286,8 +352,10 @@ class CellPacket(msgspec.Struct, frozen=True, array_like=True, tag=65):
             raise ValueError("a CellPacket needs at least one target")
 
 
-class CellSpread(msgspec.Struct, frozen=True, array_like=True, tag=66):
+class CellSpread(LabelledMessage, frozen=True, array_like=True, tag=66):
     """A message from one node of a cell to all others; nodes of other cells ignore it (D7)."""
+
+    label = "CellSpread"
 
     origin: NodeId
     origin_cell: CellId
@@ -306,8 +374,10 @@ class CellSpread(msgspec.Struct, frozen=True, array_like=True, tag=66):
         as_cell_id(self.cell)
 
 
-class FromCell(msgspec.Struct, frozen=True, array_like=True, tag=86):
+class FromCell(LabelledMessage, frozen=True, array_like=True, tag=86):
     """A reply on behalf of the cell that was addressed, perhaps sent by its proxy (D6, D11)."""
+
+    label = "FromCell"
 
     cell: CellId
     message: Message

@@ -2,13 +2,15 @@
 
 The application chooses the `request_id` of a request; exactly one `Finished` or `Failed` answers
 it. Events of subscriptions come unsolicited. `thyme.wire.app_rpc` carries both between processes
-under the names in `_RPC_NAMES`.
+under the names in `_RPC_NAMES`; `label` is the name of each class there, in recordings and in
+metrics.
 Clauses: M13–M20, M27, M29, M30, M32, B5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import msgspec
 
@@ -34,6 +36,8 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     with `unsupported` (M30).
     """
 
+    label: ClassVar[str] = "Insert"
+
     ask: int
     data: bytes
     tags: tuple[Tag, ...]
@@ -47,12 +51,16 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
 class Delete(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Delete an object of this node (M14). Finished with None."""
 
+    label: ClassVar[str] = "Delete"
+
     ask: int
     key: Key
 
 
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Subscribe to past and future matches (M15). Finished with `SubscriptionStarted`."""
+
+    label: ClassVar[str] = "Subscribe"
 
     ask: int
     conjunctions: tuple[Conjunction, ...]
@@ -66,6 +74,8 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     Objects published since the last consumed notification come first.
     """
 
+    label: ClassVar[str] = "Resume"
+
     ask: int
     sid: SubscriptionId
 
@@ -76,6 +86,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     Not answered; `CatchUp` ends the pause.
     """
 
+    label: ClassVar[str] = "Pause"
+
     sid: SubscriptionId
 
 
@@ -85,6 +97,8 @@ class CatchUp(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     `refused` are the keys of notifications that the application rejected before the pause began.
     """
 
+    label: ClassVar[str] = "CatchUp"
+
     ask: int
     sid: SubscriptionId
     refused: tuple[Key, ...]
@@ -93,6 +107,8 @@ class CatchUp(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
 class More(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Emit the next page of past matches (M17). Finished with the number of notifications."""
 
+    label: ClassVar[str] = "More"
+
     ask: int
     sid: SubscriptionId
     count: int
@@ -100,6 +116,8 @@ class More(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """End a subscription before its end time (M18). Finished with None."""
+
+    label: ClassVar[str] = "Unsubscribe"
 
     ask: int
     sid: SubscriptionId
@@ -111,12 +129,16 @@ class Take(msgspec.Struct, frozen=True, kw_only=True):
     Not answered.
     """
 
+    label: ClassVar[str] = "Take"
+
     sid: SubscriptionId
     key: Key
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Search the catalogue once (M20). Finished with `SearchResult`."""
+
+    label: ClassVar[str] = "Search"
 
     ask: int
     conjunctions: tuple[Conjunction, ...]
@@ -127,6 +149,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
 class Retrieve(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Retrieve an object by its metadata (M19). Finished with its bytes."""
 
+    label: ClassVar[str] = "Retrieve"
+
     ask: int
     metadata: Metadata
 
@@ -134,12 +158,16 @@ class Retrieve(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
 class LookUp(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Return the status of an object (M32). Finished with `LookupResult`."""
 
+    label: ClassVar[str] = "LookUp"
+
     ask: int
     key: Key
 
 
 class ListSubscriptions(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """List the subscriptions of this node. Finished with a tuple of `SubscriptionInfo`."""
+
+    label: ClassVar[str] = "ListSubscriptions"
 
     ask: int
 
@@ -212,12 +240,16 @@ Value = Key | Begun | Found | KnownObject | tuple[Held, ...] | bytes | int | Non
 class Finished(msgspec.Struct, frozen=True):
     """A request succeeded."""
 
+    label: ClassVar[str] = "Finished"
+
     ask: int
     value: Value
 
 
 class Failed(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
     """A request failed; `code` names the failure."""
+
+    label: ClassVar[str] = "Failed"
 
     ask: int
     code: str
@@ -226,6 +258,8 @@ class Failed(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
 
 class Notified(msgspec.Struct, frozen=True, rename=_RPC_NAMES):
     """An object matches a subscription: a new one, or one from history (M15)."""
+
+    label: ClassVar[str] = "Notified"
 
     note: Notification
 
@@ -236,6 +270,8 @@ class CaughtUp(msgspec.Struct, frozen=True):
     `code` names the failure if some matches could not be fetched.
     """
 
+    label: ClassVar[str] = "CaughtUp"
+
     sid: SubscriptionId
     total: int
     code: str = ""
@@ -243,6 +279,8 @@ class CaughtUp(msgspec.Struct, frozen=True):
 
 class SubscriptionOver(msgspec.Struct, frozen=True):
     """The subscription has ended: its time frame ended or it was cancelled (M18)."""
+
+    label: ClassVar[str] = "SubscriptionOver"
 
     sid: SubscriptionId
     reason: str

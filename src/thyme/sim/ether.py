@@ -134,7 +134,7 @@ class Ether:
         """Sends a message to one receiver; returns whether at least one copy will arrive."""
         self.traffic.messages += 1
         self.traffic.bytes += len(packet)
-        self.traffic.by_type[type(message).__name__] += 1
+        self.traffic.by_type[message.label] += 1
         trouble = self.trouble
         if to not in self._driver or not (trouble.calm or trouble.reaches(sender, to)):
             self.traffic.lost += 1

@@ -46,7 +46,7 @@ class Fate:
         self._residents = residents
         self._trouble = world.trouble
         self._on_fault = on_fault
-        self.befell: Counter[str] = Counter()
+        self.befell: Counter[type[object]] = Counter()
         """Number of faults that have begun, by kind."""
         for fault in schedule:
             world.kernel.at(world.start_us + fault.at_us, self._befall, fault)
@@ -54,7 +54,7 @@ class Fate:
                 world.kernel.at(world.start_us + fault.end_us, self._end, fault)
 
     def _befall(self, fault: Fault) -> None:
-        self.befell[type(fault).__name__] += 1
+        self.befell[type(fault)] += 1
         if self._on_fault is not None:
             self._on_fault(fault, True)
         match fault:

@@ -9,10 +9,13 @@ Clauses: S9, S14.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 import msgspec
 
-from thyme.protocol.messages import Message
+from thyme.protocol.cell_messages import CellNotify
+from thyme.protocol.labels import LabelledMessage
+from thyme.protocol.messages import Message, Notify
 from thyme.protocol.requests import Delete, Insert, Request, Retrieve, Subscribe, Unsubscribe
 from thyme.sim.energy import EnergyMeter, Operation, Phone
 from thyme.sim.radio import Activity, Radio
@@ -28,8 +31,14 @@ OPERATIONS: dict[type[object], Operation] = {
 """The requests whose energy cost the papers give."""
 
 
-CONTROL = frozenset({"RouteUpdate", "CellBeacon"})
-"""The messages by which routings keep themselves up to date, by name."""
+MESSAGES: tuple[type[LabelledMessage], ...] = get_args(Message)
+CONTROL = frozenset(kind.label for kind in MESSAGES if kind.routing_control)
+"""The messages by which routings keep themselves up to date, by label."""
+PARTS = {kind.label: kind.operation for kind in MESSAGES}
+"""What messages are about, by label. A `Done` answers an insert, a delete or an unsubscribe, which
+the formulas count with these."""
+NOTIFY = (Notify.label, CellNotify.label)
+"""The messages by which brokers and cells notify subscribers."""
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -124,10 +133,15 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kind_of(message: Message) -> str:
-    """The type of a message, and of the message inside it, if there is one: `Packet/Notify`."""
-    kind = type(message).__name__
+    """The label of a message, and of the message inside it, if there is one: `Packet/Notify`."""
+    kind = message.label
     inner = getattr(message, "message", None)
     return kind if inner is None else f"{kind}/{kind_of(inner)}"
+
+
+def innermost(kind: str) -> str:
+    """The label of the innermost message of a type: of `Packet/Notify`, `Notify`."""
+    return kind.rpartition("/")[2]
 
 
 class Counts:

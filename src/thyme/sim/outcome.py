@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from thyme.protocol.labels import UPKEEP
 from thyme.sim.analytical import Approach, Messages, Scene, messages, scene_of, workload_of
 from thyme.sim.census import CellFigures, Storage, cells_of, storage_of
-from thyme.sim.measure import CONTROL, Load
+from thyme.sim.measure import CONTROL, PARTS, Load, innermost
 from thyme.sim.phy import OVERHEAD_BYTES
 from thyme.sim.run import Run
 from thyme.sim.scenario import Scenario, Substrate, grid_over
@@ -334,32 +335,6 @@ class Judge:
 
 # The analytical model
 
-_PARTS = {
-    "InsertObject": "insert",
-    "DeleteObject": "delete",
-    "FetchObject": "retrieve",
-    "ObjectData": "retrieve",
-    "StartSubscription": "subscribe",
-    "Page": "subscribe",
-    "FetchPage": "subscribe",
-    "OwnerPage": "subscribe",
-    "StopSubscription": "unsubscribe",
-    "Notify": "notification",
-    "Done": "acknowledgement",
-    "Refused": "acknowledgement",
-    "Receipt": "acknowledgement",
-    "IndexObject": "insert",
-    "HoldObject": "insert",
-    "AnnounceReplica": "retrieve",
-    "CellPage": "subscribe",
-    "CellNotify": "notification",
-    "CellNews": "notification",
-    "NewsCame": "acknowledgement",
-    "SpreadHeard": "acknowledgement",
-}
-"""What messages are about, by the innermost name of their type. A `Done` answers an insert, a
-delete or an unsubscribe, which the formulas count with these; the rest is upkeep."""
-
 
 def _scene(scenario: Scenario) -> Scene:
     """Returns the network size that the formulas need; only DCS needs cells."""
@@ -374,7 +349,7 @@ def _analytical(run: Run) -> Analytical:
     scene = _scene(run.scenario)
     simulated: Counter[str] = Counter()
     for kind, load in run.measurements.loads.items():
-        simulated[_PARTS.get(kind.rpartition("/")[2], "upkeep")] += load.sent
+        simulated[PARTS.get(innermost(kind), UPKEEP)] += load.sent
     return Analytical(
         formula=messages(Approach(run.scenario.substrate.value), work, scene),
         simulated=dict(sorted(simulated.items())),

@@ -22,6 +22,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.streams import stream
 from thyme.protocol.node import Action, Input, Node
 from thyme.protocol.operations import RetryPolicy
+from thyme.protocol.requests import Subscribe
 from thyme.routing.cells import Grid
 from thyme.routing.cells.grid import CELL_M
 from thyme.sim.ether import Ether
@@ -349,9 +350,9 @@ class _World:
             node.check()
         except AssertionError as error:
             raise BrokenError(f"{self._names[number].decode()}: {error!r}") from error
-        things, wishes = len(self.people.things), self.people.ended["Subscribe ok"]
+        things, wishes = len(self.people.things), self.people.ended[f"{Subscribe.label} ok"]
         # A subscription whose reply was lost may be active, too.
-        wishes += self.people.ended["Subscribe timeout"] + ACTS
+        wishes += self.people.ended[f"{Subscribe.label} timeout"] + ACTS
         objects, subscriptions = _sizes(node)
         if objects > things or subscriptions > wishes:
             what = f"{self._names[number].decode()} stores {objects} objects of {things}"

@@ -233,7 +233,7 @@ class People:
         if ask is None:
             self.wrong("answered twice", f"request {number} of {name.decode()}: {told}")
             return
-        kind = type(ask.request).__name__
+        kind = ask.request.label
         self.ended[f"{kind} {code}"] += 1
         if isinstance(told, Finished):
             self._on_finished(name, ask, told)

@@ -135,7 +135,7 @@ class WirelessWorld:
         if node_id in self._driver:
             number = self._numbers[node_id]
             self.ledger.ask(number, request)
-            self._record(AskedFor, number, type(request).__name__)
+            self._record(AskedFor, number, request.label)
             self._driver.ask(node_id, request)
 
     def place(self, node_id: NodeId) -> Point:
@@ -295,7 +295,7 @@ class WirelessWorld:
         """Wraps an application's callback so that its events are recorded."""
 
         def emit(event: Told) -> None:
-            self._record(WasTold, number, type(event).__name__)
+            self._record(WasTold, number, event.label)
             on_told(event)
 
         return emit

@@ -284,4 +284,4 @@ def failure_of(reply: Reply) -> tuple[str, str]:
     """Failure code and detail of a reply that is not of the expected type."""
     if isinstance(reply, Refused):
         return reply.code, reply.detail
-    return "failed", f"unexpected reply type: {type(reply).__name__}"
+    return "failed", f"unexpected reply type: {reply.label}"

@@ -40,7 +40,7 @@ class TraceError(InputError):
         return type(self), (self.field, self.problem)
 
 
-class Insert(msgspec.Struct, frozen=True, tag=True):
+class Insert(msgspec.Struct, frozen=True, tag="Insert"):
     """A user inserts an object.
 
     The bytes of the object are `text`; without a text, they are `size` arbitrary bytes.
@@ -79,7 +79,7 @@ class Insert(msgspec.Struct, frozen=True, tag=True):
         return self.life_us is not None and self.at_us + self.life_us <= now_us
 
 
-class Delete(msgspec.Struct, frozen=True, tag=True):
+class Delete(msgspec.Struct, frozen=True, tag="Delete"):
     """A user deletes one of its objects."""
 
     at_us: int
@@ -92,7 +92,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
             as_object_id(self.oid)
 
 
-class Subscribe(msgspec.Struct, frozen=True, tag=True):
+class Subscribe(msgspec.Struct, frozen=True, tag="Subscribe"):
     """A user subscribes to objects that match a query and are published inside a frame."""
 
     at_us: int
@@ -122,7 +122,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
         )
 
 
-class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
+class Unsubscribe(msgspec.Struct, frozen=True, tag="Unsubscribe"):
     """A user revokes one of its subscriptions."""
 
     at_us: int

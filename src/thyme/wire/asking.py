@@ -1,6 +1,6 @@
 """Codec of application requests and node events, for applications in a process of their own.
 
-A frame is one MessagePack array: the name of its type, then its fields. A `Finished` frame also
+A frame is one MessagePack array: the label of its type, then its fields. A `Finished` frame also
 names the type of its value. For any bytes, `decode_request` and `decode_event` return a valid value
 or raise `DecodeError`. Messages between nodes are encoded by `codec`.
 Clauses: M25.
@@ -8,7 +8,7 @@ Clauses: M25.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -18,57 +18,23 @@ from thyme.model.subscriptions import check_conjunctions
 from thyme.model.tags import check_tags
 from thyme.protocol.requests import (
     Begun,
-    CatchUp,
-    CaughtUp,
-    Delete,
-    Failed,
     Finished,
     Found,
     Held,
     Insert,
     KnownObject,
-    ListSubscriptions,
-    LookUp,
     More,
-    Notified,
-    Pause,
     Request,
-    Resume,
-    Retrieve,
     Search,
     Subscribe,
-    SubscriptionOver,
-    Take,
     Told,
-    Unsubscribe,
 )
 
 FRAME_BYTES_MAX = 512 * 2**20
 COUNT_MAX = 100_000
 
-# The names in frames are independent of the names of the classes.
-_REQUESTS: dict[str, Any] = {
-    "Insert": Insert,
-    "Delete": Delete,
-    "Subscribe": Subscribe,
-    "Resume": Resume,
-    "CatchUp": CatchUp,
-    "More": More,
-    "Unsubscribe": Unsubscribe,
-    "Search": Search,
-    "Retrieve": Retrieve,
-    "LookUp": LookUp,
-    "ListSubscriptions": ListSubscriptions,
-    "Take": Take,
-    "Pause": Pause,
-}
-_TOLD: dict[str, Any] = {
-    "Failed": Failed,
-    "Notified": Notified,
-    "CaughtUp": CaughtUp,
-    "SubscriptionOver": SubscriptionOver,
-}
-_NAMES = {kind: name for name, kind in (_REQUESTS | _TOLD).items()}
+_REQUESTS: dict[str, Any] = {kind.label: kind for kind in get_args(Request)}
+_TOLD: dict[str, Any] = {kind.label: kind for kind in get_args(Told) if kind is not Finished}
 _VALUES: dict[str, Any] = {
     "key": Key,
     "begun": Begun,
@@ -108,7 +74,7 @@ _decoders = {
 
 def encode_request(request: Request) -> bytes:
     """Encodes a request as a frame."""
-    return _encode((_NAMES[type(request)], request))
+    return _encode((request.label, request))
 
 
 def decode_request(frame: bytes) -> Request:
@@ -125,14 +91,14 @@ def encode_told(told: Told) -> bytes:
     """Encodes an event of a node as a frame."""
     if isinstance(told, Finished):
         answer = (told.ask, _KINDS[type(told.value)], told.value)
-        return _encode(("Finished", answer))
-    return _encode((_NAMES[type(told)], told))
+        return _encode((told.label, answer))
+    return _encode((told.label, told))
 
 
 def decode_told(frame: bytes) -> Told:
     """Decodes a frame to an event."""
     found = _read(frame, _frames)
-    if found.name != "Finished":
+    if found.name != Finished.label:
         told: Told = _decoded(_TOLD, found)
         return told
     answer: _Answer = _read(found.body, _answers)

@@ -18,7 +18,7 @@ import msgspec
 
 from thyme.model.errors import InputError
 from thyme.sim.faults import ClockSkew, Crash, Fault, Heal, Leave, Partition, Restart
-from thyme.sim.measure import CONTROL
+from thyme.sim.measure import CONTROL, innermost
 from thyme.sim.paths import Point
 from thyme.sim.recorder import (
     AskedFor,
@@ -373,7 +373,7 @@ def _struck(fault: Fault) -> Iterable[int]:
 
 def is_control(kind: str) -> bool:
     """Whether a message type, with or without the prefix `Packet/`, is routing control."""
-    return kind.rpartition("/")[2] in CONTROL
+    return innermost(kind) in CONTROL
 
 
 def centimetres(metres: float) -> int:

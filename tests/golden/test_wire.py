@@ -1,0 +1,152 @@
+"""Golden bytes: everything that travels between processes is written and read as ever (M25, I24).
+
+The examples are those of the tests of each format. The bytes are kept apart from them, under the
+names and numbers that stand in the bytes themselves: they do not move when a class is renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from tests.builders import ALICE, conjunctions, key, photo, subscribe
+from tests.golden.frozen import Frozen, read
+from tests.live.pipe import WORLD
+from tests.pipeline.planned import STORY
+from tests.wire.test_asking import REQUESTS, TOLD
+from tests.wire.test_schema import GOLDEN
+from thyme.live import datagrams
+from thyme.live.identity import SEED_BYTES, Identity
+from thyme.live.notary import KeyNotary
+from thyme.live.seal import Seal, world_key
+from thyme.model import records
+from thyme.model.ids import SubscriptionId
+from thyme.model.subscriptions import SubscriptionKey
+from thyme.model.worlds import Area, Origin, WorldInfo
+from thyme.protocol.messages import Message
+from thyme.traces.operations import Operation
+from thyme.wire import asking, decode, encode
+
+FILE = "wire.json"
+LIFE = b"life1234"
+IDENTITY = Identity(bytes(range(SEED_BYTES)))
+TAG = datagrams.tag_of(WORLD)
+PLACE = WorldInfo(
+    "lisbon",
+    "w1",
+    area=Area(400.0, 200.0),
+    cell_m=40.0,
+    ends_us=1_468_187_340_000_000,
+    substrate="dcs",
+    closed=True,
+    origin=Origin(38.7, -9.1),
+)
+PART = datagrams.Part(7, 1, 3, b"\x01\x02")
+GOT = datagrams.Got(7, 2, 5)
+CONTENTS: dict[str, datagrams.Content] = {
+    "greeting": datagrams.Hello(WORLD),
+    "greeting with an introduction": datagrams.Hello(
+        PLACE, True, IDENTITY.introduce(TAG, LIFE, 1_468_187_340_000_000)
+    ),
+    "broadcast": datagrams.Cast(b"\x00\xff"),
+    "part": PART,
+    "acknowledgement": GOT,
+    "several": datagrams.Sheaf((datagrams.Cast(b"a"), PART, GOT)),
+}
+OWN_KEY = key(7, by=IDENTITY.node_id)
+OWN_SUBSCRIPTION = SubscriptionKey(SubscriptionId("sub1"), IDENTITY.node_id)
+SIGNED: dict[str, records.Record] = {
+    "metadata": photo(7, by=IDENTITY.node_id, data=b"pixels", summary=b"th", expires_us=9),
+    "delete": records.DeleteRecord(OWN_KEY),
+    "subscribe": records.SubscribeRecord(
+        OWN_SUBSCRIPTION,
+        subscribe(1).frame,
+        records.marks_of(conjunctions("goal & !replay | eder")),
+    ),
+    "unsubscribe": records.UnsubscribeRecord(OWN_SUBSCRIPTION),
+    "location": records.LocationRecord(IDENTITY.node_id, 7, 5),
+}
+
+
+def name_in(frame: bytes) -> str:
+    """The name at the start of a frame for applications, and the kind of an answer's value."""
+    name, body = msgspec.msgpack.decode(frame)
+    return f"{name} {body[1]}" if isinstance(body, list) else str(name)
+
+
+def frames(encode_one: Callable[[Any], bytes], examples: list[Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for example in examples:
+        frame = encode_one(example)
+        found[f"{name_in(frame)} {len(found)}"] = frame.hex()
+    return found
+
+
+def test_messages_have_the_bytes_they_always_had(frozen: Frozen) -> None:
+    found = {str(encode(message)[2]): encode(message).hex() for message, _ in GOLDEN}
+
+    assert len(found) == len(get_args(Message))
+    frozen.check(FILE, "messages", found)
+
+
+def test_requests_and_news_of_applications_have_the_bytes_they_always_had(frozen: Frozen) -> None:
+    frozen.check(FILE, "requests", frames(asking.encode_request, REQUESTS))
+    frozen.check(FILE, "told", frames(asking.encode_told, TOLD))
+
+
+def test_datagrams_have_the_bytes_they_always_had(frozen: Frozen) -> None:
+    found = {
+        name: datagrams.encode(TAG, LIFE, ALICE, content).hex()
+        for name, content in CONTENTS.items()
+    }
+
+    assert {type(content) for content in CONTENTS.values()} == set(get_args(datagrams.Content))
+    frozen.check(FILE, "datagrams", found)
+
+
+def test_sealed_datagrams_have_the_bytes_they_always_had(frozen: Frozen) -> None:
+    seal = Seal(world_key("correct horse", WORLD), WORLD, Random(1).randbytes)
+    datagram = datagrams.encode(TAG, LIFE, ALICE, PART)
+
+    frozen.check(FILE, "sealed datagram", seal.close(datagram).hex())
+
+
+def test_what_is_signed_and_the_signatures_are_as_ever(frozen: Frozen) -> None:
+    notary = KeyNotary(IDENTITY, "w1")
+    texts = {name: records.text_of(record, "w1").hex() for name, record in SIGNED.items()}
+    proofs = {name: notary.sign(record).hex() for name, record in SIGNED.items()}
+    together = [proof.hex() for proof in notary.sign_all(list(SIGNED.values()))]
+
+    assert {type(record) for record in SIGNED.values()} == set(get_args(records.Record))
+    frozen.check(FILE, "signed texts", texts)
+    frozen.check(FILE, "signatures", proofs)
+    frozen.check(FILE, "signatures together", together)
+
+
+def test_operations_of_traces_have_the_bytes_they_always_had(frozen: Frozen) -> None:
+    found = {operation: msgspec.json.encode(operation).decode() for operation in STORY.operations}
+
+    assert {type(operation) for operation in found} == set(get_args(Operation))
+    frozen.check(FILE, "operations of a trace", list(found.values()))
+
+
+READERS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
+    "messages": (decode, encode),
+    "requests": (asking.decode_request, asking.encode_request),
+    "told": (asking.decode_told, asking.encode_told),
+    "datagrams": (
+        datagrams.decode,
+        lambda it: datagrams.encode(it.world_tag, it.life, it.sender, it.content),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_the_bytes_of_earlier_versions_are_read_and_written_again(what: str) -> None:
+    reads, writes = READERS[what]
+    for name, golden in read(FILE)[what].items():
+        assert writes(reads(bytes.fromhex(golden))).hex() == golden, name
