@@ -24,10 +24,10 @@ from random import Random
 from typing import Any
 
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.model.streams import stream
-from thyme.protocol.cell_messages import CellBeacon
-from thyme.protocol.cells import CellId, CellTarget, Detour
-from thyme.protocol.messages import CellPacket, FetchStatus, Message
+from thyme.model.rng import derive_rng
+from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
+from thyme.protocol.messages.cells import CellBeacon
+from thyme.protocol.messages.common import CellPacket, FetchStatus, Message
 from thyme.protocol.node import (
     Action,
     Broadcast,
@@ -40,18 +40,18 @@ from thyme.protocol.node import (
 )
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (
-    Arrival,
-    CellsConfig,
+    BeaconReceived,
+    CellRoutingConfig,
+    Delivery,
+    DeliveryFailure,
+    Destination,
     GeographicRouting,
     Grid,
-    NotThere,
-    Sighting,
-    To,
 )
-from thyme.routing.cells.routing import BeaconDue
-from thyme.sim.world import WirelessWorld
+from thyme.routing.cells.interface import BeaconTimer
+from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.storage.store import MemoryStore
-from thyme.wire import encode, size_of
+from thyme.wire.codec import encode, size_of
 
 SECOND_US = 1_000_000
 RIGHT_LEAST = 0.999
@@ -63,12 +63,12 @@ Place = tuple[float, float]
 class Station:
     """A node that does nothing but route by cells, and counts what it is told."""
 
-    def __init__(self, number: int, grid: Grid, place: Place, seed: int, config: CellsConfig):
+    def __init__(self, number: int, grid: Grid, place: Place, seed: int, config: CellRoutingConfig):
         self.node_id = NodeId(number.to_bytes(2, "big"))
         self.outbox = Outbox()
-        self.told: dict[tuple[NodeId, int], Arrival] = {}
+        self.told: dict[tuple[NodeId, int], Delivery] = {}
         self._cell = grid.cell_at(place)
-        rng = stream(seed, "cells", number)
+        rng = derive_rng(seed, "cells", number)
         self.routing = GeographicRouting(self.node_id, grid, self.outbox, rng, self, config)
 
     def start(self, now_us: int) -> None:
@@ -86,34 +86,36 @@ class Station:
                 self.routing.on_timer(event.timer, now_us)
             case _:
                 pass
-        return self.outbox.take()
+        return self.outbox.drain_actions()
 
     def check(self) -> None:
         self.routing.check()
 
-    def arrived(self, arrival: Arrival, now_us: int) -> None:
+    def on_delivery(self, arrival: Delivery, now_us: int) -> None:
         self.told[arrival.origin, arrival.number] = arrival
 
-    def not_there(self, failure: NotThere, now_us: int) -> None:
+    def on_delivery_failure(self, failure: DeliveryFailure, now_us: int) -> None:
         pass
 
-    def sighted(self, sighting: Sighting, now_us: int) -> None:
+    def on_beacon(self, sighting: BeaconReceived, now_us: int) -> None:
         pass
 
-    def knows(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
+    def is_redundant(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
         return False
 
-    def cares_for(self, payload: bytes) -> bool:
+    def is_new_payload(self, payload: bytes) -> bool:
         return False
 
-    def payload(self, now_us: int) -> bytes:
+    def beacon_payload(self, now_us: int) -> bytes:
         return b""
 
 
 class Plain:
     """A carrier without loss: whoever is within range hears everything."""
 
-    def __init__(self, grid: Grid, places: list[Place], seed: int, config: CellsConfig) -> None:
+    def __init__(
+        self, grid: Grid, places: list[Place], seed: int, config: CellRoutingConfig
+    ) -> None:
         self.grid = grid
         stations = [Station(n, grid, place, seed, config) for n, place in enumerate(places)]
         self.stations = {station.node_id: station for station in stations}
@@ -128,10 +130,10 @@ class Plain:
         self._queue: deque[tuple[NodeId, NodeId, Any]] = deque()
         for station in stations:
             station.start(0)
-            station.outbox.take()
+            station.outbox.drain_actions()
         for now_us in range(4):
             for station in stations:
-                station.routing.on_timer(BeaconDue(), now_us)
+                station.routing.on_timer(BeaconTimer(), now_us)
                 self.run(station)
 
     def run(self, station: Station) -> None:
@@ -144,7 +146,7 @@ class Plain:
 
     def _post(self, station: Station) -> None:
         sender = station.node_id
-        for action in station.outbox.take():
+        for action in station.outbox.drain_actions():
             if isinstance(action, Send):
                 self._queue.append((sender, action.to, action.message))
             elif isinstance(action, Broadcast):
@@ -214,12 +216,12 @@ class Count:
     """Wrong answers by topology."""
 
 
-def ask(world: Plain, source: NodeId, cells: list[CellId]) -> dict[CellId, dict[NodeId, Arrival]]:
+def ask(world: Plain, source: NodeId, cells: list[CellId]) -> dict[CellId, dict[NodeId, Delivery]]:
     """Sends a message to each of these cells; returns who was told."""
     station = world.stations[source]
     numbers = {}
     for cell in cells:
-        numbers[cell] = station.routing.send([To(cell)], QUESTION, 0)
+        numbers[cell] = station.routing.send([Destination(cell)], QUESTION, 0)
         world.run(station)
     return {
         cell: {
@@ -243,8 +245,8 @@ def try_out(world: Plain, count: Count, rng: Random, sources: int) -> None:
         populated = {where[node_id] for node_id in reached}
         part = min(populated)
         for cell, told in ask(world, source, cells).items():
-            right = min(populated, key=lambda one: grid.rank(one, cell))
-            firsts = [n for n, arrival in told.items() if arrival.first]
+            right = min(populated, key=lambda one: grid.distance_key(one, cell))
+            firsts = [n for n, arrival in told.items() if arrival.is_first]
             members = {n for n in reached if where[n] == right}
             sound = len(firsts) == 1 and where[firsts[0]] == right and set(told) == members
             count.messages += 1
@@ -269,8 +271,8 @@ def delivery(topologies: int, sources: int, seed: int) -> dict[str, Any]:
     found, all_right, all_messages, hops, shortest = [], 0, 0, 0, 0
     for per_cell in (0.2, 0.3, 0.5, 1.0, 2.0):
         for loop_always in (True, False):
-            config = CellsConfig(loop_always=loop_always)
-            rng, count = stream(seed, "topologies", round(10 * per_cell)), Count()
+            config = CellRoutingConfig(always_perimeter=loop_always)
+            rng, count = derive_rng(seed, "topologies", round(10 * per_cell)), Count()
             for _ in range(topologies):
                 grid, places = topology(rng, per_cell=per_cell)
                 try_out(Plain(grid, places, seed, config), count, rng, sources)
@@ -304,15 +306,15 @@ def delivery(topologies: int, sources: int, seed: int) -> dict[str, Any]:
     return {"right": right, "stretch": stretch, "by_density": found}
 
 
-def on_the_radio(nodes: int, messages: int, seed: int, config: CellsConfig) -> dict[str, Any]:
+def on_the_radio(nodes: int, messages: int, seed: int, config: CellRoutingConfig) -> dict[str, Any]:
     """Static nodes, two per cell, a message every 20 ms from anywhere to any cell."""
     side_m = 40.0 * math.sqrt(nodes / 4)
     grid = Grid.covering(2 * side_m, side_m)
-    rng = stream(seed, "radio field")
+    rng = derive_rng(seed, "radio field")
     places = [(rng.uniform(0, 2 * side_m), rng.uniform(0, side_m)) for _ in range(nodes)]
     truth = Plain(grid, places, seed, config)
     named: Mapping[NodeId, Place] = dict(zip(truth.stations, places, strict=True))
-    world = WirelessWorld(named, seed=seed)
+    world = WirelessNetwork(named, seed=seed)
     stations = [Station(n, grid, place, seed, config) for n, place in enumerate(places)]
     for station in stations:
         world.add(station, MemoryStore(), lambda told: None)
@@ -320,8 +322,8 @@ def on_the_radio(nodes: int, messages: int, seed: int, config: CellsConfig) -> d
     sent = []
     for _ in range(messages):
         station, cell = rng.choice(stations), CellId(rng.randrange(len(grid)))
-        number = station.routing.send([To(cell)], QUESTION, world.now_us)
-        for action in station.outbox.take():
+        number = station.routing.send([Destination(cell)], QUESTION, world.now_us)
+        for action in station.outbox.drain_actions():
             if isinstance(action, Send):
                 world.send(station.node_id, action.to, action.message)
             elif isinstance(action, Broadcast):
@@ -332,11 +334,11 @@ def on_the_radio(nodes: int, messages: int, seed: int, config: CellsConfig) -> d
     right = heard = members = hops = 0
     for source, cell, number in sent:
         populated = {truth.stations[n].routing.cell for n in truth.reached(source)}
-        where = min(populated, key=lambda one: grid.rank(one, cell))
+        where = min(populated, key=lambda one: grid.distance_key(one, cell))
         there = [s for s in stations if s.routing.cell == where]
         told = {s.node_id: s.told[source, number] for s in there if (source, number) in s.told}
-        right += sum(arrival.first for arrival in told.values()) == 1
-        hops += sum(arrival.hops for arrival in told.values() if arrival.first)
+        right += sum(arrival.is_first for arrival in told.values()) == 1
+        hops += sum(arrival.hops for arrival in told.values() if arrival.is_first)
         heard += len(told)
         members += len(there)
     traffic = [station.routing.traffic for station in stations]
@@ -359,7 +361,7 @@ def radio(nodes: int, messages: int, seeds: int, seed: int) -> list[dict[str, An
     print("reroute  loop    right     heard     hops  rerouted  beacon bytes per node and second")
     found = []
     for reroute, loop_always in ((True, True), (False, True), (True, False)):
-        config = CellsConfig(reroute=reroute, loop_always=loop_always)
+        config = CellRoutingConfig(reroute=reroute, always_perimeter=loop_always)
         runs = [on_the_radio(nodes, messages, seed + more, config) for more in range(seeds)]
         mean = {key: sum(run[key] for run in runs) / seeds for key in runs[0]}
         print(
@@ -374,22 +376,22 @@ def radio(nodes: int, messages: int, seeds: int, seed: int) -> list[dict[str, An
 def steps(seed: int) -> dict[str, float]:
     """The time a node in the middle of 100 takes for one thing, again and again."""
     print("\n(d) The time of a step, 100 nodes in 10 by 5 cells\n")
-    rng = stream(seed, "steps")
+    rng = derive_rng(seed, "steps")
     grid = Grid.covering(400.0, 200.0)
     places = [(rng.uniform(0, 400), rng.uniform(0, 200)) for _ in range(100)]
-    world = Plain(grid, places, seed, CellsConfig())
+    world = Plain(grid, places, seed, CellRoutingConfig())
     station = min(world.stations.values(), key=lambda one: abs(one.routing.cell - 24))
     routing, here = station.routing, station.routing.cell
     far = max(map(CellId, range(len(grid))), key=lambda cell: grid.distance2(here, cell))
     sender = routing.neighbours.all()[0]
-    around = routing.neighbours.around(here)
-    edge = grid.beside(here, around.edges[0])
+    around = routing.neighbours.neighbourhood(here)
+    edge = grid.cell_at_offset(here, around.edges[0])
     assert edge is not None
     plain = CellTarget(far)
     # A target in the own cell's place that is never closer: the walk goes on.
     detour = Detour(here, CellId(0), edge, here)
     beacon = CellBeacon(
-        sender.cell, True, routing.neighbours.window.packed(sender.direct, sender.second), b""
+        sender.cell, True, routing.neighbours.layout.encode(sender.direct, sender.second), b""
     )
     cases = {
         "greedy step": CellPacket(b"x", here, 1, 3, (plain,), QUESTION),
@@ -406,7 +408,9 @@ def steps(seed: int) -> dict[str, float]:
     found = {}
     for what, message in cases.items():
         found[what] = timed(lambda message=message: _step(station, sender.node_id, message))
-    found["turn around a void"] = timed(lambda: routing._steps._turn(around, CellId(0), detour))
+    found["turn around a void"] = timed(
+        lambda: routing._selector._next_perimeter_edge(around, CellId(0), detour)
+    )
     found["own view made anew"] = timed(lambda: _anew(routing))
     for what, step_us in found.items():
         print(f"{what:30} {step_us:7.1f} µs")
@@ -415,14 +419,14 @@ def steps(seed: int) -> dict[str, float]:
 
 
 def _step(station: Station, sender: NodeId, message: Any) -> None:
-    station.routing._passed._until_us.clear()  # else it would be known to have come before
+    station.routing._forwarded._until_us.clear()  # else it would be known to have come before
     station.routing.on_received(sender, message, 0)
-    station.outbox.take()
+    station.outbox.drain_actions()
 
 
 def _anew(routing: GeographicRouting) -> None:
-    routing.neighbours._around = None
-    assert routing.neighbours.around(routing.cell).edges
+    routing.neighbours._neighbourhood = None
+    assert routing.neighbours.neighbourhood(routing.cell).edges
 
 
 def timed(what: Any, rounds: int = 2_000) -> float:

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from thyme.sim.outcome import Outcome, outcome_of
+from thyme.sim.results.summary import RunSummary, summarise_run
 from thyme.sim.run import run
-from thyme.sim.scenario import Kind, Profile, Scenario, Substrate
+from thyme.sim.scenario import Profile, Scenario, Series, Substrate
 
 SIZES = (16, 36, 64, 100, 144, 196)
 LARGEST = SIZES[-1]
@@ -38,7 +38,7 @@ TOPOLOGIES, RUNS = 5, 3
 class Case(NamedTuple):
     """What is run several times."""
 
-    kind: Kind
+    kind: Series
     nodes: int
     substrate: Substrate
     profile: Profile
@@ -64,11 +64,11 @@ class Figures(NamedTuple):
     control_mb: float
 
 
-def cases(kinds: Sequence[Kind], sizes: Sequence[int], rivals: Sequence[Substrate]) -> list[Case]:
+def cases(kinds: Sequence[Series], sizes: Sequence[int], rivals: Sequence[Substrate]) -> list[Case]:
     """What is asked for, the small ones first."""
     asked = []
     for kind in kinds:
-        for nodes in sizes if kind is Kind.STATIC else (OTHERS,):
+        for nodes in sizes if kind is Series.STATIC else (OTHERS,):
             asked += [Case(kind, nodes, Substrate.DCS, profile) for profile in Profile]
             if nodes == LARGEST:
                 asked += [Case(kind, nodes, rival, Profile.PAPER) for rival in rivals]
@@ -91,7 +91,7 @@ def scenario_of(case: Case, topology: int, seed: int) -> Scenario:
 
 def figures(name: str, scenario: Scenario) -> tuple[str, Figures]:
     """Runs it."""
-    outcome: Outcome = outcome_of(run(scenario))
+    outcome: RunSummary = summarise_run(run(scenario))
     tried = [each for each in outcome.ops.values() if each.success is not None]
     told = outcome.notifications
     return name, Figures(
@@ -180,27 +180,27 @@ def verdicts(results: dict[Case, list[Figures]]) -> Iterator[tuple[str, float, f
         over = mean(float(getattr(each, field)) for each in results[case])
         return over / mean(float(getattr(each, field)) for each in results[other])
 
-    paper = Case(Kind.STATIC, LARGEST, Substrate.DCS, Profile.PAPER)
+    paper = Case(Series.STATIC, LARGEST, Substrate.DCS, Profile.PAPER)
     yield from least(paper, "operations", 0.99)
     yield from least(paper, "recall", 0.95)
     for rival in RIVALS:
-        case = Case(Kind.STATIC, LARGEST, rival, Profile.PAPER)
+        case = Case(Series.STATIC, LARGEST, rival, Profile.PAPER)
         if (times := ratio(case, paper, "mb")) is not None:
             yield f"{case.name}: bytes, in those of DCS, more than", times, 2.0, times > 2.0
         if (times := ratio(paper, case, "control_mb")) is not None:
             yield f"control bytes of DCS in those of {rival}, below", times, 0.5, times < 0.5
     for nodes in SIZES:
-        case, other = (Case(Kind.STATIC, nodes, Substrate.DCS, profile) for profile in Profile)
+        case, other = (Case(Series.STATIC, nodes, Substrate.DCS, profile) for profile in Profile)
         yield from least(other, "recall", 0.995)
         if (times := ratio(other, case, "mb")) is not None:
             yield f"{other.name}: bytes, in those of paper, at most", times, 1.25, times <= 1.25
     for kind, field, bar in (
-        (Kind.CRASH, "recall", 0.97),
-        (Kind.TRANSIENT, "operations", 0.95),
-        (Kind.MOBILE, "recall", 0.97),
+        (Series.CRASH, "recall", 0.97),
+        (Series.TRANSIENT, "operations", 0.95),
+        (Series.MOBILE, "recall", 0.97),
     ):
         yield from least(Case(kind, OTHERS, Substrate.DCS, Profile.ROBUST), field, bar)
-    slow = Case(Kind.TRANSIENT, OTHERS, Substrate.DCS, Profile.ROBUST)
+    slow = Case(Series.TRANSIENT, OTHERS, Substrate.DCS, Profile.ROBUST)
     if slow in results:
         value = mean(each.slowest_ms for each in results[slow])
         yield f"{slow.name}: highest median in ms, below", value, 300.0, value < 300.0
@@ -211,7 +211,9 @@ def verdicts(results: dict[Case, list[Figures]]) -> Iterator[tuple[str, float, f
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     listed: dict[str, Any] = {"nargs": "*"}
-    parser.add_argument("--cases", type=Kind, default=list(Kind), choices=list(Kind), **listed)
+    parser.add_argument(
+        "--cases", type=Series, default=list(Series), choices=list(Series), **listed
+    )
     parser.add_argument("--sizes", type=int, default=SIZES, help="of static places", **listed)
     parser.add_argument("--rivals", type=Substrate, default=RIVALS, choices=RIVALS, **listed)
     parser.add_argument("--topologies", metavar="N", type=int, default=TOPOLOGIES)

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.model.streams import stream
-from thyme.protocol.messages import ObjectData, Packet, RouteUpdate
-from thyme.protocol.node import Action, Asked, Input, Received, Send
+from thyme.model.rng import derive_rng
+from thyme.protocol.app_interface import Lookup
+from thyme.protocol.messages.common import ObjectData, Packet, RouteUpdate
+from thyme.protocol.node import Action, AppRequested, Input, Received, Send
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.requests import LookUp
-from thyme.routing import Dsdv, DsdvConfig, Relay
-from thyme.sim import reference
-from thyme.sim.world import WirelessWorld
+from thyme.routing import Dsdv, DsdvConfig, RoutedNode
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.validation import reference
 from thyme.storage.store import MemoryStore
-from thyme.wire import size_of
+from thyme.wire.codec import size_of
 
 SECOND_US = 1_000_000
 OVERHEAD_BYTES = 64
@@ -60,10 +60,10 @@ class Application:
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         match event:
-            case Asked(LookUp() as request):
-                return [Send(request.key.owner, payload(request.ask))]
+            case AppRequested(Lookup() as request):
+                return [Send(request.key.owner, payload(request.request_id))]
             case Received(_, ObjectData() as message):
-                self.arrived_us[message.request] = now_us
+                self.arrived_us[message.request_id] = now_us
         return []
 
     def check(self) -> None:
@@ -76,14 +76,14 @@ class Field:
     def __init__(self, nodes: int, *, seed: int, config: DsdvConfig) -> None:
         places = reference.dsdv_positions(nodes)
         names = [address(number) for number in range(nodes)]
-        self.world = WirelessWorld(dict(zip(names, places, strict=True)), seed=seed)
+        self.world = WirelessNetwork(dict(zip(names, places, strict=True)), seed=seed)
         self.applications = [Application(name) for name in names]
-        self.relays: list[Relay] = []
+        self.relays: list[RoutedNode] = []
         for application in self.applications:
             outbox = Outbox()
-            rng = stream(seed, "dsdv", application.node_id)
+            rng = derive_rng(seed, "dsdv", application.node_id)
             routing = Dsdv(application.node_id, outbox, rng, config)
-            self.relays.append(Relay(application, routing, outbox, size_of=size_of))
+            self.relays.append(RoutedNode(application, routing, outbox, size_of=size_of))
         for relay in self.relays:
             self.world.add(relay, MemoryStore(), lambda told: None)
         self.cpu_s = 0.0
@@ -119,7 +119,7 @@ def idle(sizes: list[int], *, seed: int, config: DsdvConfig) -> dict[str, Any]:
     print(f"{'bytes':>10}{'ns-3':>8}{'off':>8}{'cpu s per s':>13}")
     found: dict[str, Any] = {}
     worst = 0.0
-    for expected in reference.dsdv().idle:
+    for expected in reference.dsdv_figures().idle:
         if expected.nodes not in sizes:
             continue
         run = Field(expected.nodes, seed=seed, config=config)
@@ -141,14 +141,14 @@ def idle(sizes: list[int], *, seed: int, config: DsdvConfig) -> dict[str, Any]:
 
 
 def load(*, seed: int, config: DsdvConfig) -> dict[str, Any]:
-    expected = reference.dsdv().load
+    expected = reference.dsdv_figures().load
     print("\n(b) 50 unicasts of 300 bytes per second among 100 nodes\n")
     run = Field(100, seed=seed, config=config)
     sends = reference.dsdv_sends()
     for send in sends:
-        request = LookUp(ask=send.id, key=Key(ObjectId("o"), address(send.to)))
+        request = Lookup(request_id=send.id, key=Key(ObjectId("o"), address(send.to)))
         ask = (address(send.source), request)
-        run.world.kernel.at(send.at_us, lambda ask: run.world.ask(*ask), ask)
+        run.world.kernel.schedule(send.at_us, lambda ask: run.world.send_request(*ask), ask)
     run.run(LOAD_S)
     arrived = {
         number: at_us
@@ -190,7 +190,7 @@ def reception(*, seed: int, config: DsdvConfig) -> dict[str, Any]:
     relay = run.relays[0]
     routing = relay.routing
     assert isinstance(routing, Dsdv)
-    known = [route for route in routing.routes.values() if route.bar > 0]
+    known = [route for route in routing.routes.values() if route.min_useful_sequence > 0]
     sender = next(route.destination for route in known if route.hops == 1)
     others = [route for route in known if route.next_hop != sender][:2]
     entries = tuple((route.destination, route.sequence, route.hops + 1) for route in others)
@@ -210,14 +210,14 @@ def reception(*, seed: int, config: DsdvConfig) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    sizes = [figures.nodes for figures in reference.dsdv().idle]
+    sizes = [figures.nodes for figures in reference.dsdv_figures().idle]
     parser.add_argument("--sizes", type=int, nargs="*", default=sizes, help="numbers of nodes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="up to 64 nodes, and no load")
     parser.add_argument("--textbook", action="store_true", help="news is never taken back")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON, too")
     args = parser.parse_args()
-    config = DsdvConfig(take_back=not args.textbook)
+    config = DsdvConfig(suppress_repeated=not args.textbook)
     print(f"{platform.machine()}, Python {platform.python_version()}, seed {args.seed}")
     wanted = [size for size in args.sizes if size <= 64 or not args.quick]
     found = {"idle": idle(wanted, seed=args.seed, config=config)}

@@ -40,11 +40,11 @@ from rivals_history import (
 )
 from workload_history import SPAN_US, START_US, PastQuery, objects, queries
 
-from thyme.model.frames import TimeFrame
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
-from thyme.query.history import HistoryIndex
+from thyme.model.time_frames import TimeFrame
+from thyme.query.history_index.index import HistoryIndex
 
 BAR = 5.0
 BAR_OBJECTS = 1_000_000
@@ -69,13 +69,13 @@ class Thyme:
             self.index.add(metadata)
 
     def latest(self, query: PastQuery) -> Rows:
-        return self.index.latest(query.conjunctions, query.frame, PAGE)
+        return self.index.latest_matches(query.conjunctions, query.frame, PAGE)
 
     def tagged(self, tag: Tag, frame: TimeFrame) -> Rows:
-        return self.index.latest((Conjunction((tag,)),), frame, len(self.index))
+        return self.index.latest_matches((Conjunction((tag,)),), frame, len(self.index))
 
     def total(self, query: PastQuery) -> int:
-        return self.index.total(query.conjunctions, query.frame)
+        return self.index.count_matches(query.conjunctions, query.frame)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ def whole_totals_us(index: HistoryIndex, asked: Sequence[PastQuery]) -> list[flo
     taken = []
     for query in asked[:SOME]:
         begin = perf_counter_ns()
-        index.total(query.conjunctions, WHOLE)
+        index.count_matches(query.conjunctions, WHOLE)
         taken.append((perf_counter_ns() - begin) / 1_000)
     return taken
 

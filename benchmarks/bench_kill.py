@@ -31,7 +31,7 @@ from random import Random
 from typing import Any
 
 import thyme
-from thyme.live.lab_run import free_ports
+from thyme.lab.supervisor import free_ports
 from thyme.model.errors import InputError, ThymeError
 from thyme.model.ids import Key
 
@@ -202,11 +202,11 @@ class Soak:
     async def _read(self, node: Process, user: thyme.World, thing: Thing) -> None:
         gone = thing.deleted_s is not None
         found = await user.search(thing.tag)
-        if gone and found.notes:
+        if gone and found.notifications:
             assert thing.deleted_s is not None
             age_s = time.monotonic() - thing.deleted_s
             self.came_back.append(f"{thing.key} at node {node.number}, {age_s:.1f} s after")
-        elif not thing.delete_begun and not found.notes:
+        elif not thing.delete_begun and not found.notifications:
             self.ended["read, and not there just now"] += 1
 
     async def _kill(self) -> None:
@@ -252,7 +252,7 @@ class Soak:
                 node = self.rng.choice(self.nodes)
                 user = await node.reach(self.world)
                 found = await user.search(thing.tag)
-                if found.notes:
+                if found.notifications:
                     undead.append(f"{thing.key} of node {thing.owner}, at node {node.number}")
         return lost, undead
 
@@ -263,9 +263,9 @@ class Soak:
             try:
                 user = await node.reach(self.world)
                 found = await user.search(thing.tag)
-                if not found.notes:
+                if not found.notifications:
                     why = "not found"
-                elif await user.retrieve(found.notes[0]) == thing.data:
+                elif await user.retrieve(found.notifications[0]) == thing.data:
                     return ""
                 else:
                     return "other bytes"

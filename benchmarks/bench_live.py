@@ -35,8 +35,8 @@ import store_live
 from rich.console import Console
 from rich.table import Table
 
-from thyme.live.lab_plan import LabPlan
-from thyme.live.lab_run import free_ports
+from thyme.lab.plan import LabPlan
+from thyme.lab.supervisor import free_ports
 
 HERE = Path(__file__).resolve().parent
 GAP_S = 0.005

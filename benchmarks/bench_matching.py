@@ -38,9 +38,9 @@ from workload import (
     spec_objects,
 )
 
-from thyme.model.frames import ALWAYS, SECOND_US, TimeFrame
 from thyme.model.tags import Tag
-from thyme.query.standing import StandingIndex
+from thyme.model.time_frames import ALWAYS, SECOND_US, TimeFrame
+from thyme.query.subscription_index.index import SubscriptionIndex
 
 SEED = 7
 # Subscriptions come one by one; of five, three have no frame and two start when they come, as in
@@ -156,12 +156,12 @@ def measure_sparse(sizes: Sequence[int]) -> SparseFigures:
 
 
 def _match_all(
-    index: StandingIndex[int], objects: list[tuple[Tag, ...]], published_us: int
+    index: SubscriptionIndex[int], objects: list[tuple[Tag, ...]], published_us: int
 ) -> float:
     return _race({"thyme": lambda tags: index.match(tags, published_us)}, objects, 1)["thyme"]
 
 
-def _loaded(rows: Conjunctions) -> tuple[StandingIndex[int], int]:
+def _loaded(rows: Conjunctions) -> tuple[SubscriptionIndex[int], int]:
     """An index of all the subscriptions, and the memory it took.
 
     Collecting garbage is off meanwhile: there is none, and looking for it in millions of fresh
@@ -174,7 +174,7 @@ def _loaded(rows: Conjunctions) -> tuple[StandingIndex[int], int]:
     gc.collect()
     before = _resident_bytes()
     gc.disable()
-    index: StandingIndex[int] = StandingIndex()
+    index: SubscriptionIndex[int] = SubscriptionIndex()
     for number, (_, conjunctions) in zip(numbers, rows.subscriptions(), strict=True):
         _stand(index, (number, conjunctions), BEGIN_US + number * GAP_US)
     index.expire(_object_us(rows.subscription_count))
@@ -183,7 +183,7 @@ def _loaded(rows: Conjunctions) -> tuple[StandingIndex[int], int]:
     return index, _resident_bytes() - before
 
 
-def _stand(index: StandingIndex[int], subscribed: Subscribed, now_us: int) -> None:
+def _stand(index: SubscriptionIndex[int], subscribed: Subscribed, now_us: int) -> None:
     owner, conjunctions = subscribed
     frame = ALWAYS if owner % 5 < 3 else TimeFrame(now_us, None)
     index.add(owner, owner, conjunctions, frame, now_us)
@@ -216,7 +216,7 @@ def _race(ways: dict[str, Way], objects: list[tuple[Tag, ...]], rounds: int) -> 
     return best
 
 
-def _churn(index: StandingIndex[int], rows: Conjunctions) -> tuple[float, float]:
+def _churn(index: SubscriptionIndex[int], rows: Conjunctions) -> tuple[float, float]:
     """Subscriptions added and removed per second, in a full index; best of three rounds."""
     some = list(islice(rows.subscriptions(), CHURN_MAX))
     Random(SEED).shuffle(some)

@@ -116,10 +116,10 @@ def one(posts: int, folder: Path) -> int:
     """Posts, trace and oracle, each timed."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from thyme.pipeline.jobs import ask_oracle, build_trace, synthesise_posts
+    from thyme.pipeline.jobs import build_trace, compute_oracle, generate_posts
     from thyme.pipeline.session import spark_session
     from thyme.pipeline.warehouse import Warehouse
-    from thyme.traces.match import MatchConfig
+    from thyme.traces.football_match import FootballMatchConfig
 
     log = folder / "events"
     log.mkdir()
@@ -128,14 +128,14 @@ def one(posts: int, folder: Path) -> int:
     logging = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": log.as_uri()}
     spark = spark_session(settings=logging | {"spark.eventLog.compress": "false"})
     marks.append(time.time())
-    config = MatchConfig(posts=posts, users=USERS, tags=TAGS)
-    made = synthesise_posts(spark, warehouse, SEED, config)
+    config = FootballMatchConfig(posts=posts, users=USERS, tags=TAGS)
+    made = generate_posts(spark, warehouse, SEED, config)
     marks.append(time.time())
     trace = build_trace(spark, warehouse, made, TRACE_USERS, SEED)
     marks.append(time.time())
-    oracle = ask_oracle(spark, warehouse, trace)
+    oracle = compute_oracle(spark, warehouse, trace)
     marks.append(time.time())
-    tags = spark.read.parquet(made.table("posts")).select(F.explode("tags").alias("tag"))
+    tags = spark.read.parquet(made.table_path("posts")).select(F.explode("tags").alias("tag"))
     hottest = tags.groupBy("tag").count().agg(F.max("count")).collect()[0][0]
     spark.stop()
     start_s, synth_s, trace_s, oracle_s = (after - before for before, after in pairwise(marks))
@@ -146,8 +146,8 @@ def one(posts: int, folder: Path) -> int:
         "trace_s": trace_s,
         "oracle_s": oracle_s,
         "us_per_post": (synth_s + trace_s + oracle_s) / posts * 1e6,
-        "operations": trace.rows("operations"),
-        "notifications": oracle.rows("notifications"),
+        "operations": trace.row_count("operations"),
+        "notifications": oracle.row_count("notifications"),
         "skew": skew(log, 1e3 * marks[3], 1e3 * marks[4]),
         "hot": hottest / posts,
     }

@@ -18,11 +18,11 @@ from typing import Any
 
 from ns3_radio import Ns3, Ns3Result, installed
 
-from thyme import compiling
-from thyme.model.streams import stream
-from thyme.sim import reference
-from thyme.sim.replay import RawSend, ReplayResult, replay
-from thyme.sim.selftest import SETS, Row, passed, selftest
+from thyme.model.rng import derive_rng
+from thyme.sim.validation import reference
+from thyme.sim.validation.raw_replay import RawSend, ReplayResult, replay_sends
+from thyme.sim.validation.selftest import SETS, Comparison, all_passed, run_selftest
+from thyme.tools import mypyc_build
 
 FASTER_LEAST = 50.0
 FASTER_AIM = 200.0
@@ -38,7 +38,7 @@ Positions = list[tuple[float, float]]
 def timed(positions: Positions, sends: list[RawSend], seed: int = 1) -> tuple[ReplayResult, float]:
     """A replay and its processor time; making the links' tables is part of it."""
     began = time.process_time()
-    result = replay(positions, sends, seed=seed)
+    result = replay_sends(positions, sends, seed=seed)
     return result, time.process_time() - began
 
 
@@ -52,7 +52,7 @@ def met(ok: bool) -> str:
 def agreement(*, quick: bool) -> dict[str, Any]:
     """The self-test, set by set."""
     print(f"\n(a) Agreement with ns-3.44, {'one seed' if quick else 'all seeds'}\n")
-    rows = selftest(quick=quick)
+    rows = run_selftest(quick=quick)
     print(f"{'set':<12}{'comparisons':>12}{'differ':>8}   furthest from its tolerance")
     for name in SETS:
         judged = [row for row in rows if row.set == name and row.ok is not None]
@@ -62,11 +62,11 @@ def agreement(*, quick: bool) -> dict[str, Any]:
     for row in rows:
         if row.ok is False:
             print(f"  differs: {_words(row)}")
-    print(f"bar: every comparison within its tolerance: {met(passed(rows))}")
+    print(f"bar: every comparison within its tolerance: {met(all_passed(rows))}")
     return {"comparisons": len(rows), "differ": sum(row.ok is False for row in rows)}
 
 
-def _words(row: Row) -> str:
+def _words(row: Comparison) -> str:
     off = f"{row.deviation:+.1%}" if row.relative else f"{row.deviation:+.3f}"
     most = f"{row.tolerance:.0%}" if row.relative else f"{row.tolerance:.2f}"
     return f"{row.case}, {row.quantity}: {off} of {most}"
@@ -122,14 +122,14 @@ def against_ns3(rounds: int, per_second: int) -> dict[str, Any]:
 def field(nodes: int) -> Positions:
     """Random places in a field twice as long as it is wide, as dense as the reference's."""
     width_m = (nodes / NODES_PER_M2 / 2) ** 0.5
-    rng = stream(nodes, "bench", "places")
+    rng = derive_rng(nodes, "bench", "places")
     return [(rng.uniform(0, 2 * width_m), rng.uniform(0, width_m)) for _ in range(nodes)]
 
 
 def mixed_sends(positions: Positions, per_node: float, seconds: float) -> list[RawSend]:
     """Poisson sends of 300 bytes, so many per node and second, every other one a unicast to a near
     neighbour."""
-    rng = stream(len(positions), "bench", "sends")
+    rng = derive_rng(len(positions), "bench", "sends")
     near = _near(positions)
     rate = per_node * len(positions)
     sends: list[RawSend] = []
@@ -188,7 +188,7 @@ def big(nodes: int, seconds: int) -> dict[str, Any]:
     print(
         f"\n(d) {nodes:,} nodes, {seconds} s, one beacon of {BEACON_BYTES} bytes per node and s\n"
     )
-    rng = stream(nodes, "bench", "phases")
+    rng = derive_rng(nodes, "bench", "phases")
     phases_us = [rng.randrange(1_000_000) for _ in range(nodes)]
     order = sorted(range(nodes), key=phases_us.__getitem__)
     sends = [
@@ -226,7 +226,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="simulated, for the scaling")
     parser.add_argument("--only", choices="abcd", help="one question")
     args = parser.parse_args()
-    rooms = compiling.state().value
+    rooms = mypyc_build.build_state().value
     print(f"Python {platform.python_version()}, {platform.machine()}, inner rooms {rooms}")
     report: dict[str, Any] = {}
     if args.only in (None, "a"):

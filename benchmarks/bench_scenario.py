@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 from ns3_dsdv import DUMP_S, DsdvCost, Ns3Dsdv
 from ns3_radio import installed
 
-from thyme import compiling
-from thyme.model.frames import SECOND_US
-from thyme.sim import reference
-from thyme.sim.casting import Cast
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.deployment import Deployment
+from thyme.sim.progress import RunProgress
 from thyme.sim.run import Run, run
 from thyme.sim.scenario import Scenario, Substrate, Timeline, synthetic_trace
-from thyme.sim.watch import Progress
+from thyme.sim.validation import reference
+from thyme.tools import mypyc_build
 from thyme.traces.trace import Trace
 
 NODES = 100
@@ -83,7 +83,7 @@ def ours(substrate: Substrate, nodes: int, seconds: int, seed: int) -> Ours:
     origin_s = whole.timeline.origin_us // SECOND_US
     marks_s: dict[int, float] = {}
 
-    def mark(progress: Progress, *_: object) -> None:
+    def mark(progress: RunProgress, *_: object) -> None:
         marks_s[progress.done_us // SECOND_US] = time.process_time() - began_s
 
     result = run(*first(whole, seconds), on_progress=mark)
@@ -121,7 +121,7 @@ def against_ns3(
         print("ns-3 is not installed here (pip install 'thyme[ns3]'): ours alone")
     if seconds < whole_s:
         print(f"ours: the first {seconds} s, extrapolated at the cost since operations began")
-    places = Cast(whole, Trace(NODES, ())).places[:NODES]
+    places = Deployment(whole, Trace(NODES, ())).positions[:NODES]
     mine: dict[Row, list[Ours]] = {row: [] for row in rows}
     theirs: list[DsdvCost] = []
     for number in range(rounds):
@@ -170,7 +170,7 @@ def _the_rival(theirs: list[DsdvCost], whole_s: int) -> float:
             f"{cost.cpu_s_of(whole_s, SPREAD_PERIODS):.0f} s in all"
         )
     frames = theirs[0].frames_of(REFERENCE_S, SPREAD_PERIODS) / NODES / REFERENCE_S
-    expected = next(idle.frames for idle in reference.dsdv().idle if idle.nodes == NODES)
+    expected = next(idle.frames for idle in reference.dsdv_figures().idle if idle.nodes == NODES)
     ok = abs(frames / expected - 1) <= FRAMES_OFF_MOST
     print(
         f"      {frames:.2f} frames per node and second in {REFERENCE_S} s "
@@ -237,7 +237,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.dumps <= SPREAD_PERIODS:
         parser.error(f"--dumps: more than {SPREAD_PERIODS}, by when the first have spread")
-    rooms = compiling.state().value
+    rooms = mypyc_build.build_state().value
     print(
         f"Python {platform.python_version()}, {platform.machine()}, inner rooms {rooms}, "
         f"seed {args.seed}"

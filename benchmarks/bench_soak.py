@@ -3,8 +3,8 @@
 Each seed makes a world of 6 to 20 nodes in which devices crash, leave, return and lose their
 memory, groups part and meet, messages are lost, doubled and overtaken, and clocks differ, while
 people insert, delete, subscribe, search and retrieve. What must hold is checked all along and when
-all is calm again (`thyme.sim.soak`). A failure prints the seed, and the command that makes it
-happen again.
+all is calm again (`thyme.testing.soak.runner`). A failure prints the seed, and the command that
+makes it happen again.
 Clauses: B12, D15, M16, M23, M24.
 """
 
@@ -18,10 +18,10 @@ import time
 from collections import Counter
 
 from thyme.sim.scenario import Profile, Substrate
-from thyme.sim.soak import Verdict, soak
+from thyme.testing.soak.runner import SoakResult, run_soak
 
 
-def replay(verdict: Verdict) -> str:
+def replay(verdict: SoakResult) -> str:
     """The command that makes a world happen again."""
     return (
         f"./run bench soak --seeds 1 --first {verdict.seed} "
@@ -29,7 +29,7 @@ def replay(verdict: Verdict) -> str:
     )
 
 
-def summary(verdicts: list[Verdict], seconds: float) -> dict[str, object]:
+def summary(verdicts: list[SoakResult], seconds: float) -> dict[str, object]:
     """All worlds in one record."""
     ended: Counter[str] = Counter()
     for verdict in verdicts:
@@ -41,7 +41,7 @@ def summary(verdicts: list[Verdict], seconds: float) -> dict[str, object]:
         "nodes": sum(verdict.nodes for verdict in verdicts),
         "faults": sum(verdict.faults for verdict in verdicts),
         "steps": sum(verdict.steps for verdict in verdicts),
-        "told": sum(verdict.told for verdict in verdicts),
+        "told": sum(verdict.notifications for verdict in verdicts),
         "ended": dict(sorted(ended.items())),
         "seconds": round(seconds, 1),
     }
@@ -60,10 +60,10 @@ def main() -> int:
     out = sys.stderr if args.json else sys.stdout
     machine = f"Python {platform.python_version()}, {platform.machine()}"
     print(f"{args.substrate}, profile {args.profile}; {machine}", file=out)
-    verdicts: list[Verdict] = []
+    verdicts: list[SoakResult] = []
     began = time.process_time()
     for seed in range(args.first, args.first + args.seeds):
-        verdict = soak(seed, args.substrate, args.profile)
+        verdict = run_soak(seed, args.substrate, args.profile)
         verdicts.append(verdict)
         if verdict.violations:
             print(f"\nseed {seed}: {len(verdict.violations)} violations", file=out)

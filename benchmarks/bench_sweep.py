@@ -59,21 +59,21 @@ def measured(topologies: int) -> dict[str, Any]:
 
 def one(topologies: int, folder: Path) -> int:
     """The evaluation up to the end of its sweep, timed."""
-    from thyme.pipeline.evaluate import make_traces, plan
-    from thyme.pipeline.presets import QUICK, scenarios
+    from thyme.pipeline.evaluate import make_traces, plan_runs
     from thyme.pipeline.session import spark_session
-    from thyme.pipeline.sweep import sweep, warm_up
+    from thyme.pipeline.sweep.presets import QUICK, make_scenarios
+    from thyme.pipeline.sweep.runner import sweep, warm_up
     from thyme.pipeline.warehouse import Warehouse
 
     began = time.monotonic()
     spark = spark_session()
     started = time.monotonic()
     preset = msgspec.structs.replace(QUICK, topologies=topologies)
-    wanted = scenarios(preset)
+    wanted = make_scenarios(preset)
     warm_up(spark)
     traces = make_traces(Warehouse(folder / "w"), preset, wanted, spark, None)
     made = time.monotonic()
-    swept = sweep(spark, plan(wanted, Path(traces.table("traces"))), folder / "runs")
+    swept = sweep(spark, plan_runs(wanted, Path(traces.table_path("traces"))), folder / "runs")
     spark.stop()
     assert not swept.failures, swept.failures[0]
     result = {

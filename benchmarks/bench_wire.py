@@ -3,7 +3,7 @@
 Four questions of each format: how many bytes; how long from our record to bytes; how long from
 bytes until every field has been read; how long from bytes to our record, checked as everything
 that arrives is. Formats take turns in every round, so that a busy machine slows them alike.
-Decision: docs/decisions/0003-wire.md.
+Decision: docs/decisions/0003-codec.md.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 
-from thyme import wire
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.metadata import Metadata, describe
-from thyme.protocol.messages import Notify
+from thyme.model.metadata import Metadata, make_metadata
+from thyme.protocol.messages.common import Notify
+from thyme.wire import codec
 
 CALLS = 2_000
 NUMBER = 32  # of Notify among our messages
@@ -36,7 +36,7 @@ Plain = tuple[Any, ...]
 def a_notify() -> Notify:
     """Owner 16 bytes, identifiers 13 letters, three tags, summary 64 bytes, two subscriptions."""
     key = Key(ObjectId("8f3kz0q1vx7mc"), NodeId(bytes(range(16))))
-    metadata = describe(
+    metadata = make_metadata(
         key, b"\x00" * 300, ["goal", "ronaldo", "photo"], 1_752_950_400_123_456, summary=b"s" * 64
     )
     return Notify(metadata, (SubscriptionId("2c5m9d0r7ynsk"), SubscriptionId("t40wq8h1e6pxa")))
@@ -111,13 +111,13 @@ class Msgspec(Format):
         self._unchecked = msgspec.msgpack.Decoder(_Notify)
 
     def encode(self, message: Notify) -> bytes:
-        return wire.encode(message)
+        return codec.encode(message)
 
     def read(self, frame: bytes) -> Plain:
         return fields_of(self._unchecked.decode(memoryview(frame)[1:]))  # type: ignore[arg-type]
 
     def decode(self, frame: bytes) -> Notify:
-        message = wire.decode(frame)
+        message = codec.decode(frame)
         assert isinstance(message, Notify)
         return message
 

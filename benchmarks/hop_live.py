@@ -18,9 +18,9 @@ from typing import Any
 
 import rivals_live as rivals
 
-from thyme.app.world import World
-from thyme.live.sockets import Place
-from thyme.live.world import Wanted, open_node
+from thyme.api.world import World
+from thyme.live.open_node import NodeOptions, open_node
+from thyme.live.sockets import NetworkConfig
 from thyme.model.worlds import Area
 
 SUBSTRATES = ("dcs", "ls", "es")
@@ -71,15 +71,15 @@ def cpu_s() -> float:
 async def a_world(options: dict[str, Any], *, serves: bool) -> World:
     """Thyme with a node in this process; the subscriber makes the world, and serves it in ES."""
     substrate = options["system"]
-    wanted = Wanted(
+    wanted = NodeOptions(
         world="bench",
         create=serves,
         substrate=substrate if serves else None,
         area=Area(40, 40) if serves and substrate == "dcs" else None,
         cell_m=40.0 if serves and substrate == "dcs" else None,
-        wid="bench" if serves else None,
+        world_id="bench" if serves else None,
         data=Path(options["data"]) / ("sub" if serves else "pub") if options["data"] else None,
-        network=Place(group_port=options["port"]),
+        network=NetworkConfig(group_port=options["port"]),
     )
     node = await open_node(wanted)
     return await World(lambda: (node.world, node.start))

@@ -12,11 +12,11 @@ from statistics import median
 from typing import Any
 
 import thyme
-from thyme.app.subscription import Subscription
-from thyme.app.world import World
-from thyme.live.lab import down, up
-from thyme.live.lab_plan import LabPlan
-from thyme.live.lab_run import LabState
+from thyme.api.subscription import Subscription
+from thyme.api.world import World
+from thyme.lab.lab import down, up
+from thyme.lab.plan import LabPlan
+from thyme.lab.supervisor import LabState
 from thyme.model.errors import OperationError
 from thyme.model.subscriptions import Notification
 

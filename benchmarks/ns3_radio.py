@@ -14,7 +14,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from thyme.sim.replay import RawSend
+from thyme.sim.validation.raw_replay import RawSend
 
 RADIO = r"""
 #include <cstring>

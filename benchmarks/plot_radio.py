@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from thyme.sim import reference, trials
-from thyme.sim.replay import replay
-from thyme.sim.selftest import CONFIGS, quantile
+from thyme.sim.validation import ns3_trials, reference
+from thyme.sim.validation.raw_replay import replay_sends
+from thyme.sim.validation.selftest import CONFIG_BY_PROFILE, quantile
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "radio-ns3.svg"
 COLOURS = ("#0b6e4f", "#c8553d", "#28536b", "#b58900")
@@ -26,7 +26,7 @@ def draw_link(axes: Any) -> None:
     links = [link for link in reference.figures().links if 96 <= link.distance_m <= 124]
     distances_m = [link.distance_m for link in links]
     for colour, payload_bytes in zip(COLOURS, PAYLOADS, strict=True):
-        ours = trials.broadcast_curve(distances_m, payload_bytes, count=20_000, seed=1)
+        ours = ns3_trials.broadcast_delivery_curve(distances_m, payload_bytes, count=20_000, seed=1)
         theirs = [getattr(link, f"bcast{payload_bytes}") for link in links]
         axes.plot(distances_m, ours, color=colour, label=f"{payload_bytes} bytes")
         axes.plot(distances_m, theirs, "o", color=colour, markersize=3.5)
@@ -40,7 +40,7 @@ def draw_loads(receivers: Any, delays: Any) -> None:
     ours: dict[str, list[list[float]]] = {"a_bcast": [], "b_ucast": []}
     loads = reference.figures().loads
     for load in loads:
-        result = replay(positions, reference.sends(load), seed=1)
+        result = replay_sends(positions, reference.sends(load), seed=1)
         late = result.delays_us()
         figures = [fmean(late), quantile(late, 0.95), quantile(late, 0.99)]
         ours[load.set].append([result.receptions / load.sends, *(us / 1000 for us in figures)])
@@ -63,7 +63,7 @@ def draw_loads(receivers: Any, delays: Any) -> None:
 
 def draw_chain(axes: Any) -> None:
     """What five nodes in a line carry from end to end."""
-    styles = zip(COLOURS, [(p, b) for b in (300, 1000) for p in CONFIGS], strict=True)
+    styles = zip(COLOURS, [(p, b) for b in (300, 1000) for p in CONFIG_BY_PROFILE], strict=True)
     for colour, (profile, payload_bytes) in styles:
         chains = [
             chain
@@ -73,7 +73,9 @@ def draw_chain(axes: Any) -> None:
         ]
         rates = [chain.per_second for chain in chains]
         ours = [
-            trials.chain(payload_bytes, rate, seed=1, config=CONFIGS[profile]).goodput_per_second
+            ns3_trials.run_chain(
+                payload_bytes, rate, seed=1, config=CONFIG_BY_PROFILE[profile]
+            ).goodput_per_second
             for rate in rates
         ]
         sense = "hears far" if profile == "anchor" else "hidden nodes"

@@ -24,9 +24,9 @@ from typing import Any, Protocol
 import msgspec
 from workload_history import PastQuery
 
-from thyme.model.frames import TimeFrame
 from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag
+from thyme.model.time_frames import TimeFrame
 
 PAGE = 20
 Rows = Sequence[Any]

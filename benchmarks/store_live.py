@@ -18,14 +18,14 @@ from typing import Any
 from lab_live import resident_mb
 from workload_history import objects, queries
 
-from thyme.app.world import World
-from thyme.live.identity import keep_identity
-from thyme.live.sockets import Place
-from thyme.live.world import Wanted, open_node
+from thyme.api.world import World
+from thyme.live.identity import load_or_create_identity
+from thyme.live.open_node import NodeOptions, open_node
+from thyme.live.sockets import NetworkConfig
 from thyme.model.worlds import WorldInfo
-from thyme.storage.home import Home, file_of, keep_home
-from thyme.storage.sqlite import SqliteStore
-from thyme.substrates.catalogue import OBJECTS
+from thyme.storage.node_profile import NodeProfile, save_profile, world_file
+from thyme.storage.sqlite.store import SqliteStore
+from thyme.substrates.common.catalogue import OBJECTS
 
 PAGE = 20
 COMMIT_EVERY = 256
@@ -34,10 +34,12 @@ NAME = "bench"
 
 def fill(directory: Path, entries: int) -> None:
     """The store of a server that looks after so many objects."""
-    server = keep_identity(directory).node_id
-    store = SqliteStore(file_of(directory, NAME))
-    keep_home(store, Home(WorldInfo(NAME, "bench", substrate="es", server=server), server))
-    history = store.history(OBJECTS)
+    server = load_or_create_identity(directory).node_id
+    store = SqliteStore(world_file(directory, NAME))
+    save_profile(
+        store, NodeProfile(WorldInfo(NAME, "bench", substrate="es", server=server), server)
+    )
+    history = store.open_history(OBJECTS)
     for number, metadata in enumerate(objects(entries)):
         store.put(OBJECTS, str(metadata.key), metadata)
         history.add(metadata)
@@ -49,8 +51,8 @@ def fill(directory: Path, entries: int) -> None:
 
 async def start(options: dict[str, Any]) -> dict[str, Any]:
     """Starts on it, and asks for the past as often as told."""
-    network = Place(group_port=options["port"])
-    node = await open_node(Wanted(world=NAME, data=Path(options["data"]), network=network))
+    network = NetworkConfig(group_port=options["port"])
+    node = await open_node(NodeOptions(world=NAME, data=Path(options["data"]), network=network))
     world = await World(lambda: (node.world, node.start))
     await world.subscriptions()
     started_s = time.monotonic() - options["told_s"]

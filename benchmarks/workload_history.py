@@ -10,11 +10,11 @@ from itertools import accumulate
 from random import Random
 from typing import NamedTuple
 
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import DIGEST_BYTES, Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
+from thyme.model.time_frames import TimeFrame
 
 DAY_US = 86_400_000_000
 START_US = 1_700_000_000_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from thyme.model.frames import ALWAYS, TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.metadata import Metadata, describe
-from thyme.model.subscriptions import Conjunction, Subscription, SubscriptionKey
+from thyme.model.metadata import Metadata, make_metadata
+from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
+from thyme.model.time_frames import ALWAYS, TimeFrame
 from thyme.query.query import Query
 
 ALICE = NodeId(b"alice")
@@ -31,7 +31,7 @@ def photo(
     expires_us: int | None = None,
 ) -> Metadata:
     """The metadata of photo `number`, published at `at_us`."""
-    return describe(key(number, by), data, tags, at_us, summary=summary, expires_us=expires_us)
+    return make_metadata(key(number, by), data, tags, at_us, summary=summary, expires_us=expires_us)
 
 
 def frame(start_us: int | None = None, end_us: int | None = None) -> TimeFrame:
@@ -52,7 +52,7 @@ def conjunction(query: str) -> Conjunction:
 
 def subscribe(
     number: int = 1, query: str = "goal", within: TimeFrame = ALWAYS, *, by: NodeId = ALICE
-) -> Subscription:
+) -> SubscriptionRecord:
     """Subscription `number` to what matches a query in words, published inside a frame."""
     sid = SubscriptionId(f"sub{number}")
-    return Subscription(SubscriptionKey(sid, by), conjunctions(query), within)
+    return SubscriptionRecord(SubscriptionKey(sid, by), conjunctions(query), within)

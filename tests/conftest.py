@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 from tests.golden.frozen import Frozen
-from thyme import compiling
+from thyme.tools import mypyc_build
 
 # No deadline: a busy machine is no bug.
 settings.register_profile("default", deadline=None)
@@ -29,5 +29,5 @@ def frozen(request: pytest.FixtureRequest) -> Frozen:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if compiling.state() is compiling.State.STALE:
+    if mypyc_build.build_state() is mypyc_build.BuildState.STALE:
         pytest.exit("machine code of other sources would run: thyme compile [--remove]", 2)

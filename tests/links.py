@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from thyme.model.ids import NodeId
-from thyme.model.streams import stream
-from thyme.protocol.messages import Message
+from thyme.model.rng import derive_rng
+from thyme.protocol.app_interface import AppEvent, AppRequest
+from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Input, Node, Received, SendFailed
-from thyme.protocol.requests import Request, Told
-from thyme.sim.driver import Driver, Journal
-from thyme.sim.kernel import Kernel
+from thyme.sim.engine.driver import Driver, Journal
+from thyme.sim.engine.kernel import Kernel
 from thyme.storage.store import MemoryStore
-from thyme.wire import decode, encode
+from thyme.wire.codec import decode, encode
 
 
 class Links:
@@ -31,7 +31,7 @@ class Links:
         self.loss = loss
         self.broadcasts: Counter[NodeId] = Counter()
         self.kernel = Kernel()
-        self._rng = stream(seed, "links")
+        self._rng = derive_rng(seed, "links")
         self._driver = Driver(self.kernel, self, journal)
         self._linked: dict[NodeId, dict[NodeId, None]] = {}
         self._nodes: dict[NodeId, Node] = {}
@@ -49,11 +49,11 @@ class Links:
 
     def feed(self, node_id: NodeId, event: Input) -> None:
         """Something happens to a node."""
-        self._driver.feed(node_id, event)
+        self._driver.deliver(node_id, event)
         self._nodes[node_id].check()
 
     def add(
-        self, node: Node, on_told: Callable[[Told], None] = lambda told: None, skew_us: int = 0
+        self, node: Node, on_told: Callable[[AppEvent], None] = lambda told: None, skew_us: int = 0
     ) -> None:
         self._nodes[node.node_id] = node
         self._driver.add(node, MemoryStore(), on_told, skew_us)
@@ -61,8 +61,8 @@ class Links:
     def remove(self, node_id: NodeId) -> None:
         self._driver.remove(node_id)
 
-    def ask(self, node_id: NodeId, request: Request) -> None:
-        self._driver.ask(node_id, request)
+    def ask(self, node_id: NodeId, request: AppRequest) -> None:
+        self._driver.send_request(node_id, request)
 
     def run(self, seconds: float) -> None:
         """Lets so much time pass."""
@@ -72,7 +72,7 @@ class Links:
         if to in self._linked.get(sender, ()) and to in self._driver and self._arrives():
             self._deliver_later(sender, to, message)
         else:
-            self._driver.feed(sender, SendFailed(to, message))
+            self._driver.deliver(sender, SendFailed(to, message))
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
         self.broadcasts[sender] += 1
@@ -85,12 +85,12 @@ class Links:
 
     def _deliver_later(self, sender: NodeId, to: NodeId, message: Message) -> None:
         at_us = self.kernel.now_us + self._rng.randint(200, 2_000)
-        self.kernel.at(at_us, self._deliver, (to, Received(sender, decode(encode(message)))))
+        self.kernel.schedule(at_us, self._deliver, (to, Received(sender, decode(encode(message)))))
 
     def _deliver(self, event: tuple[NodeId, Received]) -> None:
         to, received = event
         if to in self._driver:
-            self._driver.feed(to, received)
+            self._driver.deliver(to, received)
             self._nodes[to].check()
 
 

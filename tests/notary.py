@@ -11,9 +11,15 @@ from hashlib import sha256
 
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
-from thyme.model.records import Record, author_of, seal, text_of, vouched
-from thyme.model.subscriptions import Subscription
-from thyme.protocol.warden import Warden
+from thyme.model.signed_records import (
+    Record,
+    attach_proofs,
+    author_of,
+    sign_subscription,
+    signing_bytes,
+)
+from thyme.model.subscriptions import SubscriptionRecord
+from thyme.protocol.message_auth import MessageAuthenticator
 
 
 class Stamps:
@@ -29,26 +35,26 @@ class Stamps:
     def sign_all(self, records: Sequence[Record]) -> list[bytes]:
         return [self.sign(record) for record in records]
 
-    def is_genuine(self, record: Record, proof: bytes) -> bool:
+    def verify(self, record: Record, proof: bytes) -> bool:
         self.looked_at += 1
         return proof == _stamp(author_of(record), record)
 
 
 def _stamp(node_id: NodeId, record: Record) -> bytes:
-    return 3 * sha256(b"of " + node_id + text_of(record, "w")).digest()
+    return 3 * sha256(b"of " + node_id + signing_bytes(record, "w")).digest()
 
 
-def warden(node_id: NodeId, *, places: bool = False) -> Warden:
-    return Warden(node_id, Stamps(node_id), places=places)
+def warden(node_id: NodeId, *, places: bool = False) -> MessageAuthenticator:
+    return MessageAuthenticator(node_id, Stamps(node_id), check_locations=places)
 
 
 def signed(metadata: Metadata, by: NodeId | None = None) -> Metadata:
     """Metadata as its owner, or somebody else, signs it."""
     made = copy(metadata)
-    seal([made], Stamps(by or metadata.owner))
+    attach_proofs([made], Stamps(by or metadata.owner))
     return made
 
 
-def vouched_for(subscription: Subscription, by: NodeId | None = None) -> Subscription:
+def vouched_for(subscription: SubscriptionRecord, by: NodeId | None = None) -> SubscriptionRecord:
     """A subscription as its subscriber, or somebody else, signs it."""
-    return vouched(subscription, Stamps(by or subscription.key.subscriber))
+    return sign_subscription(subscription, Stamps(by or subscription.key.subscriber))

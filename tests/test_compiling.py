@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from thyme import compiling
-from thyme.compiling import CompileError, State
+from thyme.tools import mypyc_build
+from thyme.tools.mypyc_build import BuildState, CompileError
 
 RUN = """\
 import importlib.machinery as machinery, pathlib, sys
@@ -23,7 +23,7 @@ if sys.argv[1] == "plain":
         return hook(path)
     sys.path_hooks.insert(0, only_sources)
 from thyme.cli import main
-from thyme.sim import mac
+from thyme.sim.radio import mac
 print(mac.__file__.endswith(".py"), file=sys.stderr)
 main(["sim", "run", "--substrate", "ls", "--nodes", "9", "--scenario", "transient", "--failing",
       "0.3", "--seed", "5", "--out", sys.argv[2]])
@@ -33,7 +33,7 @@ main(["sim", "run", "--substrate", "ls", "--nodes", "9", "--scenario", "transien
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """Sources of all rooms, with nothing in them."""
-    for room in compiling.ROOMS:
+    for room in mypyc_build.COMPILED_MODULES:
         path = tmp_path / f"{room}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
@@ -44,38 +44,38 @@ def package(tmp_path: Path) -> Path:
 def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that makes a file for each room, quickly."""
     monkeypatch.setattr(
-        compiling,
+        mypyc_build,
         "_SETUP",
         "import pathlib\nfor module in {modules!r}:\n    path = pathlib.Path('made', module)\n"
         "    path.parent.mkdir(parents=True, exist_ok=True)\n"
-        f"    path.with_suffix({compiling._SUFFIX!r}).write_text('{{group}}')\n",
+        f"    path.with_suffix({mypyc_build._SUFFIX!r}).write_text('{{group}}')\n",
     )
 
 
 def test_sources_alone_are_plain(package: Path) -> None:
-    assert compiling.state(package) is State.PLAIN
-    assert not compiling.settled(package)
+    assert mypyc_build.build_state(package) is BuildState.PLAIN
+    assert not mypyc_build.is_up_to_date(package)
 
 
 @pytest.mark.usefixtures("_compiler")
 def test_compiled_until_a_source_changes(package: Path) -> None:
-    compiling.compile_rooms(package)
-    assert compiling.state(package) is State.COMPILED
-    assert compiling.settled(package)
+    mypyc_build.compile_modules(package)
+    assert mypyc_build.build_state(package) is BuildState.COMPILED
+    assert mypyc_build.is_up_to_date(package)
 
-    (package / f"{compiling.ROOMS[0]}.py").write_text("# changed")
-    assert compiling.state(package) is State.STALE
-    assert not compiling.settled(package)
+    (package / f"{mypyc_build.COMPILED_MODULES[0]}.py").write_text("# changed")
+    assert mypyc_build.build_state(package) is BuildState.STALE
+    assert not mypyc_build.is_up_to_date(package)
 
-    compiling.remove(package)
-    assert compiling.state(package) is State.PLAIN
+    mypyc_build.remove_compiled(package)
+    assert mypyc_build.build_state(package) is BuildState.PLAIN
 
 
 @pytest.mark.usefixtures("_compiler")
 def test_half_of_it_is_stale(package: Path) -> None:
-    compiling.compile_rooms(package)
-    next(iter(package.rglob(f"*{compiling._SUFFIX}"))).unlink()
-    assert compiling.state(package) is State.STALE
+    mypyc_build.compile_modules(package)
+    next(iter(package.rglob(f"*{mypyc_build._SUFFIX}"))).unlink()
+    assert mypyc_build.build_state(package) is BuildState.STALE
 
 
 @pytest.mark.parametrize(
@@ -88,23 +88,23 @@ def test_half_of_it_is_stale(package: Path) -> None:
 def test_what_fails_says_why_and_is_not_tried_again_with_the_same_sources(
     package: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
 ) -> None:
-    monkeypatch.setattr(compiling, "_SETUP", script)
+    monkeypatch.setattr(mypyc_build, "_SETUP", script)
     with pytest.raises(CompileError, match=says):
-        compiling.compile_rooms(package)
+        mypyc_build.compile_modules(package)
 
-    assert compiling.state(package) is State.PLAIN
-    assert compiling.settled(package)
+    assert mypyc_build.build_state(package) is BuildState.PLAIN
+    assert mypyc_build.is_up_to_date(package)
 
-    (package / f"{compiling.ROOMS[0]}.py").write_text("# changed")
-    assert not compiling.settled(package)
+    (package / f"{mypyc_build.COMPILED_MODULES[0]}.py").write_text("# changed")
+    assert not mypyc_build.is_up_to_date(package)
 
 
 @pytest.mark.skipif(
-    compiling.state() is not State.COMPILED, reason="not compiled here: thyme compile"
+    mypyc_build.build_state() is not BuildState.COMPILED, reason="not compiled here: thyme compile"
 )
 def test_a_run_gives_the_same_bytes_compiled_or_not(tmp_path: Path) -> None:
     """Whole tables and the recording of a run with failing nodes."""
-    package = compiling.PACKAGE.resolve()
+    package = mypyc_build.PACKAGE.resolve()
     for kind in ("plain", "compiled"):
         done = subprocess.run(
             [sys.executable, "-c", RUN, kind, str(tmp_path / kind), str(package)],

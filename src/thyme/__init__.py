@@ -6,11 +6,11 @@ async with thyme.join("lisbon") as world:
         data = await world.retrieve(note)
 """
 
-from thyme.app.asker import Outcome
-from thyme.app.handlers import Handlers
-from thyme.app.join import join, worlds
-from thyme.app.subscription import Overflow, Subscription
-from thyme.app.world import World
+from thyme.api.callbacks import CallbackWorld
+from thyme.api.join import join, worlds
+from thyme.api.session import Outcome
+from thyme.api.subscription import Overflow, Subscription
+from thyme.api.world import World
 from thyme.model import errors
 from thyme.model.errors import (
     InputError,
@@ -20,21 +20,21 @@ from thyme.model.errors import (
     StoreError,
     ThymeError,
 )
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key
 from thyme.model.metadata import Limits, Metadata
 from thyme.model.subscriptions import Conjunction, Notification
+from thyme.model.time_frames import TimeFrame
 from thyme.model.worlds import WorldInfo
 from thyme.query.explain import Explanation
 from thyme.query.query import Query, tag
-from thyme.substrates.catalogue import Retention
+from thyme.substrates.common.catalogue import Retention
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CallbackWorld",
     "Conjunction",
     "Explanation",
-    "Handlers",
     "InputError",
     "Key",
     "Limits",

@@ -8,8 +8,8 @@ import pytest
 
 import thyme
 from tests.control.pages import a_node
-from thyme.app.remote import NoNodeError
-from thyme.model.errors import EndedError, NotFoundError, OptionError, WorldError
+from thyme.api.remote import NodeUnreachableError
+from thyme.model.errors import ClosedError, NotFoundError, OptionError, WorldError
 
 
 def test_the_interface_is_the_same_over_a_line() -> None:
@@ -23,9 +23,9 @@ def test_the_interface_is_the_same_over_a_line() -> None:
             keys = [await world.insert(b"x" * n, tags=["a", f"n{n}"]) for n in range(5)]
             feed = await world.subscribe("a & !n0", batch=2)
             await feed.caught_up()
-            assert {note.key for note in feed.take()} == {keys[3], keys[4]}
+            assert {note.key for note in feed.drain()} == {keys[3], keys[4]}
             assert await feed.more(10) == 2
-            assert {note.key for note in feed.take()} == {keys[1], keys[2]}
+            assert {note.key for note in feed.drain()} == {keys[1], keys[2]}
             assert await world.retrieve(keys[4]) == b"xxxx"
             assert not (await world.explain(keys[0], feed)).matches
             await world.delete(keys[4])
@@ -58,8 +58,8 @@ def test_when_the_node_ends_so_does_everything() -> None:
             world = await thyme.join("lisbon", node=node.url)
             feed = await world.subscribe("a")
         assert [note async for note in feed] == []
-        assert "closed the connection" in str(feed.over)
-        with pytest.raises(EndedError):
+        assert "closed the connection" in str(feed.end_reason)
+        with pytest.raises(ClosedError):
             await world.insert(b"", tags=["a"])
         await world.leave()
 
@@ -73,7 +73,7 @@ def test_a_node_that_is_not_there_or_elsewhere_is_said_to_be() -> None:
         async with a_node() as node:
             with pytest.raises(WorldError, match="in the world 'lisbon', not 'porto'"):
                 await thyme.join("porto", node=node.url)
-        with pytest.raises(NoNodeError, match="thyme node"):
+        with pytest.raises(NodeUnreachableError, match="thyme node"):
             await thyme.join("lisbon", node=node.url)
         with pytest.raises(OptionError, match="http"):
             await thyme.join("lisbon", node="ftp://127.0.0.1")

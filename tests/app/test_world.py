@@ -12,7 +12,7 @@ import pytest
 
 import thyme
 from thyme.model.errors import (
-    EndedError,
+    ClosedError,
     NotFoundError,
     NotOwnerError,
     OptionError,
@@ -48,7 +48,7 @@ def test_the_ten_lines_of_every_application() -> None:
         assert note.metadata.tags == ("eder", "goal")
         assert note.metadata.summary == b"0-1"
         assert await world.retrieve(note) == b"pixels"
-        assert subscription.waiting == 0
+        assert subscription.buffered == 0
 
     tell(story)
 
@@ -58,7 +58,7 @@ def test_m18_iteration_ends_when_the_frame_ends() -> None:
         subscription = await world.subscribe("goal", end=timedelta(seconds=0.3))
         await world.insert(b"", tags=["goal"], oid="inside")
         assert [note.key.oid async for note in subscription] == ["inside"]
-        assert subscription.over == "its frame is over"
+        assert subscription.end_reason == "its frame is over"
         await world.insert(b"", tags=["goal"], oid="outside")
         assert [note.key.oid async for note in subscription] == []
 
@@ -118,7 +118,7 @@ def test_leaving_a_world_ends_everything_that_waits() -> None:
             reader = asyncio.create_task(_all(subscription))
             await asyncio.sleep(0.01)
         assert await asyncio.wait_for(reader, 5) == []
-        with pytest.raises(EndedError, match="left"):
+        with pytest.raises(ClosedError, match="left"):
             await world.insert(b"", tags=["goal"])
 
     asyncio.run(run())
@@ -127,10 +127,10 @@ def test_leaving_a_world_ends_everything_that_waits() -> None:
 def test_a_world_is_joined_before_it_is_used_and_only_once() -> None:
     async def run() -> None:
         world = thyme.join("lisbon")
-        with pytest.raises(EndedError, match="async with"):
+        with pytest.raises(ClosedError, match="async with"):
             await world.insert(b"", tags=["goal"])
         async with world:
-            with pytest.raises(EndedError, match="already"):
+            with pytest.raises(ClosedError, match="already"):
                 await world.__aenter__()
 
     asyncio.run(run())
@@ -162,7 +162,7 @@ def test_m27_caught_up_waits_for_the_first_batch() -> None:
             await world.insert(b"", tags=["goal"], oid=f"photo-{number}")
         subscription = await world.subscribe("goal", batch=2)
         await asyncio.wait_for(subscription.caught_up(), 5)
-        assert (subscription.total, subscription.waiting) == (3, 2)
+        assert (subscription.total, subscription.buffered) == (3, 2)
 
     tell(story)
 
@@ -239,7 +239,7 @@ def test_m13_handlers_do_the_same_with_callbacks(caplog: pytest.LogCaptureFixtur
             notes.append(note.key.oid)
             raise RuntimeError("an application's mistake")
 
-        handlers = world.handlers
+        handlers = world.callbacks
         handlers.subscribe("goal", None, None, on_note, outcomes.append)
         handlers.insert(b"pixels", ["goal"], b"thumbnail", outcomes.append, oid="photo-1")
         handlers.insert(b"pixels", ["goal"], b"thumbnail", outcomes.append, oid="photo-2")
@@ -261,9 +261,9 @@ def test_a_handler_may_ask_for_more_from_within() -> None:
         def echo(note: thyme.Notification) -> None:
             notes.append(note.key.oid)
             if len(notes) < 500:
-                world.handlers.insert(b"", ["goal"], oid=f"echo-{len(notes)}")
+                world.callbacks.insert(b"", ["goal"], oid=f"echo-{len(notes)}")
 
-        world.handlers.subscribe("goal", None, None, echo)
+        world.callbacks.subscribe("goal", None, None, echo)
         await world.insert(b"", tags=["goal"], oid="call")
         assert len(notes) == 500
 
@@ -285,7 +285,7 @@ def test_m21_worlds_in_one_directory_do_not_mix(tmp_path: Path) -> None:
     asyncio.run(run())
     infos = thyme.worlds(tmp_path)
     assert [info.name for info in infos] == ["Lisbon!", "lisbon", "porto"]
-    assert len({info.wid for info in infos}) == 3
+    assert len({info.world_id for info in infos}) == 3
 
 
 def test_m21_a_world_ends_with_its_life_span(tmp_path: Path) -> None:
@@ -293,9 +293,9 @@ def test_m21_a_world_ends_with_its_life_span(tmp_path: Path) -> None:
         await world.insert(b"", tags=["goal"])
         subscription = await world.subscribe("goal", batch=0)
         assert [note async for note in subscription] == []
-        assert subscription.over is not None
-        assert "world" in subscription.over
-        with pytest.raises(EndedError, match="life span"):
+        assert subscription.end_reason is not None
+        assert "world" in subscription.end_reason
+        with pytest.raises(ClosedError, match="life span"):
             await world.insert(b"", tags=["goal"])
 
     tell(story, ends=timedelta(seconds=0.3), data=tmp_path)
@@ -318,7 +318,7 @@ def test_a_store_that_fails_stops_its_node_rather_than_lie(tmp_path: Path) -> No
         async with thyme.join("lisbon", data=tmp_path) as world:
             await world.insert(b"", tags=["goal"], oid="kept")
             subscription = await world.subscribe("goal", batch=0)
-            store = world._asker._port._store  # type: ignore[attr-defined]
+            store = world._session._port._store  # type: ignore[attr-defined]
             store._db.execute("PRAGMA query_only = ON")
             with pytest.raises(thyme.StoreError):
                 await world.insert(b"", tags=["goal"], oid="lost")

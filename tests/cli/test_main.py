@@ -14,7 +14,7 @@ import pytest
 
 import thyme as front_door
 from tests.cli.conftest import Thyme
-from thyme.wire import VERSION
+from thyme.wire.codec import VERSION
 
 COMMAND = [sys.executable, "-m", "thyme.cli"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Result, Thyme
-from thyme.sim import selftest
-from thyme.sim.selftest import near
+from thyme.sim.validation import selftest
+from thyme.sim.validation.selftest import compare
 
 POSITIONS = "node,x,y\n0,0,0\n1,80,0\n2,160,0\n3,900,0\n"
 SENDS = """\
@@ -207,7 +207,7 @@ def test_a_replay_that_fails_leaves_the_older_result_and_nothing_else(
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("thyme.sim.replay.replay", fail)
+    monkeypatch.setattr("thyme.sim.validation.raw_replay.replay_sends", fail)
 
     assert replay(thyme, folder).status == 130
     assert (folder / "result.csv").read_text() == "old"
@@ -310,14 +310,14 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process(folder: Path) -> No
 def test_the_self_test_answers_by_its_exit_status(
     thyme: Thyme, monkeypatch: pytest.MonkeyPatch, ours: float, status: int
 ) -> None:
-    row = near(("a_bcast", "20/s"), "receivers per send", 100.0, ours, 0.03)
+    row = compare(("a_bcast", "20/s"), "receivers per send", 100.0, ours, 0.03)
     asked: dict[str, object] = {}
 
-    def no_test(**options: object) -> list[selftest.Row]:
+    def no_test(**options: object) -> list[selftest.Comparison]:
         asked.update(options)
         return [row]
 
-    monkeypatch.setattr(selftest, "selftest", no_test)
+    monkeypatch.setattr(selftest, "run_selftest", no_test)
 
     as_json = thyme("sim", "radio", "--selftest", "--quick", "--jobs", "1", "--json")
     for_people = thyme("sim", "radio", "--selftest")
@@ -351,10 +351,10 @@ def test_no_figure_of_the_self_test_is_cut_short(
 ) -> None:
     where = ("c_chain", "cca_at_decode 1000 B 1000/s")
     rows = [
-        near(where, "receivers per reply", 36.269, 36.325, 0.05),
-        near(where, "delay mean µs", 934_736.0, 884_065.9, 0.1),
+        compare(where, "receivers per reply", 36.269, 36.325, 0.05),
+        compare(where, "delay mean µs", 934_736.0, 884_065.9, 0.1),
     ]
-    monkeypatch.setattr(selftest, "selftest", lambda **_: rows)
+    monkeypatch.setattr(selftest, "run_selftest", lambda **_: rows)
 
     lines = thyme("sim", "radio", "--selftest").out.splitlines()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Result, Thyme
-from thyme.sim.tables import RESULT, SUMMARY
+from thyme.sim.results.tables import RESULT_FILES, SUMMARY
 
 HEADER = "at_us,user,op,oid,tags,size,summary_size,text,life_us,sid,query,start_us,end_us\n"
 INSERT = "1000000,0,insert,o1,goal,100,,,,,,,\n"
@@ -164,7 +164,7 @@ def test_out_is_a_folder_with_everything(thyme: Thyme, trace: Path, tmp_path: Pa
     out = tmp_path / "result"
     first = run(thyme, "--trace", str(trace), "--out", str(out))
     assert first.status == 0
-    assert set(names(out)) == RESULT
+    assert set(names(out)) == RESULT_FILES
     assert str(out / "playback.html") in first.out
 
     run(thyme, "--trace", str(trace), "--out", str(out), "--json", "--seed", "2")
@@ -214,7 +214,7 @@ def test_same_scenario_and_seed_same_bytes_in_any_process(trace: Path, tmp_path:
         files[SUMMARY] = json.loads(files[SUMMARY]) | {"wall_s": None}
         results.append(files)
 
-    assert set(results[0]) == RESULT
+    assert set(results[0]) == RESULT_FILES
     assert results[0] == results[1]
 
 

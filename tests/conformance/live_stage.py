@@ -12,24 +12,24 @@ from msgspec.structs import replace
 
 from tests.conformance.stage import Stage
 from tests.live.nodes import free_group
-from thyme.app.asker import Asker
+from thyme.api.session import NodeSession
 from thyme.live.host import Host
-from thyme.live.link import Link
-from thyme.live.making import DSDV, es_config, ls_config
-from thyme.live.sockets import Place, Sockets
-from thyme.live.terms import LinkConfig
+from thyme.live.node_factory import DSDV_CONFIG, es_config, ls_config
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.ids import Key, NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.node import Node
-from thyme.protocol.operations import RetryPolicy
-from thyme.protocol.port import Listener
+from thyme.protocol.port import NodeListener
+from thyme.protocol.request_tracker import RetryPolicy
 from thyme.storage.store import MemoryStore
-from thyme.substrates.assembly import over_dsdv
-from thyme.substrates.broker import BrokerConfig
+from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.subscriber import SubscriberConfig
 from thyme.substrates.es import EsNode
+from thyme.substrates.factory import with_dsdv
+from thyme.substrates.ls.flooded_queries import CollectionConfig
 from thyme.substrates.ls.node import LsNode
-from thyme.substrates.ls.owners import CollectingConfig
-from thyme.substrates.subscriber import SubscriberConfig
+from thyme.transport.link import Link
+from thyme.transport.link_config import LinkConfig
 
 SECOND_US = 1_000_000
 MOMENT_US = 150_000
@@ -49,11 +49,11 @@ class LiveStage(Stage):
         super().__init__()
         self._loop = asyncio.new_event_loop()
         group, port = free_group().split(":")
-        self._place = Place(group=group, group_port=int(port))
+        self._place = NetworkConfig(group=group, group_port=int(port))
         self._stores: dict[str, MemoryStore] = {}
         self._nodes: dict[str, Any] = {}
         self._hosts: dict[str, Host] = {}
-        self._askers: dict[str, Asker] = {}
+        self._askers: dict[str, NodeSession] = {}
 
     @property
     @abstractmethod
@@ -64,10 +64,10 @@ class LiveStage(Stage):
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> Node:
         """A node of the substrate."""
 
-    def open(self, name: str) -> Asker:
+    def open(self, name: str) -> NodeSession:
         return self._loop.run_until_complete(self._open(name))
 
-    async def _open(self, name: str) -> Asker:
+    async def _open(self, name: str) -> NodeSession:
         sockets = Sockets(self._place)
         await sockets.open()
         node_id, rng = NodeId(name.encode()), Random(secrets.randbits(64))
@@ -75,12 +75,12 @@ class LiveStage(Stage):
         node = self._nodes[name] = self._make(node_id, store, rng)
         link = Link(node_id, self._world, rng.randbytes(8), LinkConfig())
 
-        def start(listener: Listener) -> Host:
-            routed = over_dsdv(node, rng, config=DSDV)
+        def start(listener: NodeListener) -> Host:
+            routed = with_dsdv(node, rng, config=DSDV_CONFIG)
             host = self._hosts[name] = Host(routed, store, link, sockets, listener)
             return host
 
-        asker = self._askers[name] = Asker(start)
+        asker = self._askers[name] = NodeSession(start)
         for _ in range(1_000):
             if len(link.neighbours) >= len(self._hosts) - 1:
                 break
@@ -132,7 +132,7 @@ class LiveEsStage(LiveStage):
         server: EsNode = self._nodes[SERVER]
         assert server.broker is not None
         server.check()
-        return server.broker.subscriptions
+        return server.broker.subscription_count
 
 
 class LiveLsStage(LiveStage):
@@ -148,7 +148,9 @@ class LiveLsStage(LiveStage):
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> LsNode:
         config = replace(
             ls_config(self._world),
-            collecting=CollectingConfig(merge_us=2 * MOMENT_US, search_us=2 * MOMENT_US),
+            collecting=CollectionConfig(
+                subscribe_wait_us=2 * MOMENT_US, search_wait_us=2 * MOMENT_US
+            ),
             retries=RETRIES,
             broker=BrokerConfig(skew_us=SKEW_US),
             subscriber=SubscriberConfig(skew_us=SKEW_US),

@@ -13,8 +13,8 @@ from urllib.request import urlopen
 
 from tests.conformance.stage import Stage
 from tests.live.nodes import NodeProcess, free_group
-from thyme.app.asker import Asker
-from thyme.app.remote import open_remote
+from thyme.api.remote import open_remote
+from thyme.api.session import NodeSession
 from thyme.model.ids import Key
 
 SECOND_US = 1_000_000
@@ -44,7 +44,7 @@ class ProcessStage(Stage):
         self._group = free_group()
         self._loop = asyncio.new_event_loop()
         self._nodes: dict[str, NodeProcess] = {}
-        self._askers: dict[str, Asker] = {}
+        self._askers: dict[str, NodeSession] = {}
 
     def _options(self, name: str) -> tuple[str, ...]:
         return ("--world", "lisbon", "--create", "--wid", "w")
@@ -55,12 +55,12 @@ class ProcessStage(Stage):
         node = self._nodes[name] = NodeProcess(command, *self._options(name), *where)
         return node
 
-    def open(self, name: str) -> Asker:
+    def open(self, name: str) -> NodeSession:
         node = self._start(name)
 
-        async def connect() -> Asker:
+        async def connect() -> NodeSession:
             _, make_port = await open_remote(node.url, "lisbon")
-            return Asker(make_port)
+            return NodeSession(make_port)
 
         asker = self._askers[name] = self._loop.run_until_complete(connect())
         self.elapse(3)
@@ -127,7 +127,7 @@ class DcsProcesses(ProcessStage):
         area = ("--area", "80x80", "--cell", "40", "--position", f"{x},{y}")
         return (*super()._options(name), *area)
 
-    def open(self, name: str) -> Asker:
+    def open(self, name: str) -> NodeSession:
         asker = super().open(name)
         self.elapse(7)  # a node listens for its cell for three seconds
         return asker

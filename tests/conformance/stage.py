@@ -11,16 +11,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thyme.app.asker import Asker, Outcome
-from thyme.app.handlers import Handlers
-from thyme.app.inputs import Instant
-from thyme.app.subscription import Overflow, Subscription
+from thyme.api.arguments import Instant
+from thyme.api.callbacks import CallbackWorld
+from thyme.api.session import NodeSession, Outcome
+from thyme.api.subscription import Overflow, Subscription
 from thyme.model.errors import ThymeError
-from thyme.model.frames import as_frame
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Notification
-from thyme.protocol.requests import Begun, Found, Held, KnownObject, Subscribe, Value
+from thyme.model.time_frames import as_frame
+from thyme.protocol.app_interface import (
+    LookupResult,
+    ReplyValue,
+    SearchResult,
+    Subscribe,
+    SubscriptionInfo,
+    SubscriptionStarted,
+)
 from thyme.query.explain import Explanation, explain
 from thyme.query.query import Formula, as_query
 
@@ -32,9 +39,9 @@ PATIENCE = 60
 class Act:
     """Something that was asked for and may have ended."""
 
-    outcome: Outcome[Value] | None = None
+    outcome: Outcome[ReplyValue] | None = None
 
-    def end(self, outcome: Outcome[Value]) -> None:
+    def end(self, outcome: Outcome[ReplyValue]) -> None:
         assert self.outcome is None, "an operation ends once"
         self.outcome = outcome
 
@@ -56,9 +63,9 @@ class Following:
     over: str | None = None
 
     @property
-    def begun(self) -> Begun:
+    def begun(self) -> SubscriptionStarted:
         assert self.act.outcome is not None
-        assert isinstance(self.act.outcome.value, Begun), self.act.outcome
+        assert isinstance(self.act.outcome.value, SubscriptionStarted), self.act.outcome
         return self.act.outcome.value
 
     @property
@@ -99,7 +106,7 @@ class Stage(ABC):
         self._people: dict[str, Person] = {}
 
     @abstractmethod
-    def open(self, name: str) -> Asker:
+    def open(self, name: str) -> NodeSession:
         """Brings a person's node up, with whatever its earlier life left in the store."""
 
     @abstractmethod
@@ -156,11 +163,11 @@ class Stage(ABC):
 class Person:
     """Somebody with a device. What they do is waited for, unless they `begin` it."""
 
-    def __init__(self, stage: Stage, name: str, asker: Asker) -> None:
+    def __init__(self, stage: Stage, name: str, asker: NodeSession) -> None:
         self.stage = stage
         self.name = name
         self.asker = asker
-        self.handlers = Handlers(asker)
+        self.handlers = CallbackWorld(asker)
 
     @property
     def node_id(self) -> NodeId:
@@ -175,7 +182,7 @@ class Person:
         operation(*args, on_done=act.end, **options)
         return act
 
-    def wait(self, act: Act) -> Value:
+    def wait(self, act: Act) -> ReplyValue:
         """Lets time pass until an operation ends; raises its error."""
         for _ in range(PATIENCE * 10):
             if act.outcome is not None:
@@ -210,8 +217,8 @@ class Person:
             following.notes.append,
             following.act.end,
             batch=batch,
-            on_past=lambda total: setattr(following, "past", total),
-            on_over=lambda reason: setattr(following, "over", reason),
+            on_caught_up=lambda total: setattr(following, "past", total),
+            on_ended=lambda reason: setattr(following, "over", reason),
         )
         return following
 
@@ -243,8 +250,8 @@ class Person:
             sid,
             following.notes.append,
             following.act.end,
-            on_past=lambda total: setattr(following, "past", total),
-            on_over=lambda reason: setattr(following, "over", reason),
+            on_caught_up=lambda total: setattr(following, "past", total),
+            on_ended=lambda reason: setattr(following, "over", reason),
         )
         self.wait(following.act)
         self.catch_up(following)
@@ -258,14 +265,14 @@ class Person:
     def cancel(self, following: Following) -> None:
         self.wait(self.begin(self.handlers.unsubscribe, following.sid))
 
-    def subscriptions(self) -> tuple[Held, ...]:
+    def subscriptions(self) -> tuple[SubscriptionInfo, ...]:
         value = self.wait(self.begin(self.handlers.subscriptions))
         assert isinstance(value, tuple)
         return value
 
-    def search(self, query: str | Formula, *args: Any, **options: Any) -> Found:
+    def search(self, query: str | Formula, *args: Any, **options: Any) -> SearchResult:
         value = self.wait(self.begin(self.handlers.search, query, *args, **options))
-        assert isinstance(value, Found)
+        assert isinstance(value, SearchResult)
         return value
 
     def retrieve(self, thing: Notification | Metadata | Key) -> bytes:
@@ -275,7 +282,7 @@ class Person:
 
     def explain(self, key: Key, following: Following) -> Explanation:
         known = self.wait(self.begin(self.handlers.look_up, key))
-        assert isinstance(known, KnownObject)
+        assert isinstance(known, LookupResult)
         conjunctions = as_query(following.query).conjunctions
         return explain(known.state, known.metadata, conjunctions, following.frame)
 
@@ -285,9 +292,9 @@ class Person:
         frame = as_frame(None, None, self.now_us())
         subscription = Subscription(self.asker, formula, frame, buffer, overflow)
         act = Act()
-        self.asker.ask(
+        self.asker.send_request(
             lambda ask: Subscribe(
-                ask=ask, conjunctions=formula.conjunctions, frame=frame, batch=20
+                request_id=ask, conjunctions=formula.conjunctions, frame=frame, batch=20
             ),
             lambda outcome: self._begun(subscription, act, outcome),
         )
@@ -296,15 +303,15 @@ class Person:
         return subscription
 
     @staticmethod
-    def _begun(subscription: Subscription, act: Act, outcome: Outcome[Value]) -> None:
-        if isinstance(outcome.value, Begun):
-            subscription.begin(outcome.value.sid, outcome.value.total)
+    def _begun(subscription: Subscription, act: Act, outcome: Outcome[ReplyValue]) -> None:
+        if isinstance(outcome.value, SubscriptionStarted):
+            subscription.start(outcome.value.sid, outcome.value.total)
         act.end(outcome)
 
 
 def take(subscription: Subscription) -> Notification | None:
     """The next notification of a reader, if one is waiting."""
-    if not subscription.waiting:
+    if not subscription.buffered:
         return None
     try:
         subscription.__anext__().send(None)

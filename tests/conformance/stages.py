@@ -14,34 +14,34 @@ import msgspec
 from tests.conformance.live_stage import LiveEsStage, LiveLsStage
 from tests.conformance.process_stage import DcsProcesses, EsProcesses, LsProcesses
 from tests.conformance.stage import Stage
-from thyme.app.asker import Asker
-from thyme.app.pacing import PacedPort
-from thyme.app.port import Listener, Port, VirtualPort
+from thyme.api.pacing import RealTimePort
+from thyme.api.port import NodeListener, NodePort, SimulatedPort
+from thyme.api.session import NodeSession
 from thyme.model.ids import Key, NodeId
-from thyme.model.streams import stream
-from thyme.protocol.cells import CellId
-from thyme.protocol.operations import RetryPolicy
+from thyme.model.rng import derive_rng
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.request_tracker import RetryPolicy
 from thyme.routing.cells import Grid
-from thyme.sim.ether import PERFECT, Conditions, Ether
-from thyme.sim.world import WirelessWorld
-from thyme.storage.sqlite import SqliteStore
+from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
-from thyme.substrates.broker import BrokerConfig
-from thyme.substrates.catalogue import Retention
+from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.catalogue import Retention
+from thyme.substrates.common.subscriber import SubscriberConfig
+from thyme.substrates.dcs.cell_map import GridCellMap
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.dcs.config import DcsConfig
-from thyme.substrates.dcs.ground import Geography
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
-from thyme.substrates.solo import SoloConfig, solo_node
-from thyme.substrates.subscriber import SubscriberConfig
+from thyme.substrates.solo import SoloConfig, make_solo_node
 
 START_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
 SKEW_US = 2 * SECOND_US
-LOSSY = Conditions(loss=0.2, duplication=0.1, delay_us_min=500, delay_us_max=200_000)
+LOSSY = LinkConditions(loss=0.2, duplication=0.1, delay_us_min=500, delay_us_max=200_000)
 
 
 AROUND_A_TABLE = {
@@ -61,27 +61,27 @@ class SoloStage(Stage):
         self.durable = directory is not None
         self._directory = directory
         self._config = SoloConfig(retention=retention or Retention())
-        self._ether = Ether(start_us=START_US)
+        self._ether = IdealNetwork(start_us=START_US)
         self._lives = 0
-        self._asker: Asker | None = None
+        self._asker: NodeSession | None = None
         self._memory = MemoryStore()
         self._store: Store = self._memory
         self._node: EsNode | None = None
 
-    def open(self, name: str) -> Asker:
+    def open(self, name: str) -> NodeSession:
         if self._asker is None:
             self._lives += 1
             if self._directory is not None:
                 self._store = SqliteStore(self._directory / "solo.thyme")
             node_id = NodeId(b"the one device..")
-            rng = stream(self._lives, "node")
-            self._node = solo_node(node_id, self._store, rng, self._config)
-            self._asker = Asker(self._port)
+            rng = derive_rng(self._lives, "node")
+            self._node = make_solo_node(node_id, self._store, rng, self._config)
+            self._asker = NodeSession(self._port)
         return self._asker
 
-    def _port(self, listener: Listener) -> Port:
+    def _port(self, listener: NodeListener) -> NodePort:
         assert self._node is not None
-        return VirtualPort(self._ether, self._node, self._store, listener)
+        return SimulatedPort(self._ether, self._node, self._store, listener)
 
     def crash(self, name: str) -> None:
         assert self._node is not None
@@ -99,13 +99,13 @@ class SoloStage(Stage):
         assert self._node is not None
         assert self._node.broker is not None
         self._node.check()
-        return self._node.broker.subscriptions
+        return self._node.broker.subscription_count
 
     def left(self) -> dict[str, int]:
         """How many objects left the store, and why."""
         assert self._node is not None
         assert self._node.broker is not None
-        return dict(self._node.broker.catalogue.left)
+        return dict(self._node.broker.catalogue.removed)
 
     def close(self) -> None:
         self._store.close()
@@ -120,15 +120,15 @@ class PacedSoloStage(SoloStage):
         super().__init__(directory)
         self._loop = asyncio.new_event_loop()
 
-    def open(self, name: str) -> Asker:
-        async def in_loop() -> Asker:
+    def open(self, name: str) -> NodeSession:
+        async def in_loop() -> NodeSession:
             return super(PacedSoloStage, self).open(name)
 
         return self._loop.run_until_complete(in_loop())
 
-    def _port(self, listener: Listener) -> Port:
+    def _port(self, listener: NodeListener) -> NodePort:
         assert self._node is not None
-        self._paced = PacedPort(self._node, self._store, listener)
+        self._paced = RealTimePort(self._node, self._store, listener)
         return self._paced
 
     def crash(self, name: str) -> None:
@@ -155,7 +155,7 @@ class CrowdStage(Stage, Generic[N]):
 
     def __init__(
         self,
-        conditions: Conditions = PERFECT,
+        conditions: LinkConditions = PERFECT,
         *,
         seed: int = 0,
         skews_us: dict[str, int] | None = None,
@@ -165,9 +165,9 @@ class CrowdStage(Stage, Generic[N]):
         self.reliable = conditions == PERFECT
         self.lag = 1 if conditions == PERFECT else 5  # what is lost is sent again
         self._ether = (
-            WirelessWorld(self.places, seed=seed, start_us=START_US)
+            WirelessNetwork(self.places, seed=seed, start_us=START_US)
             if radio
-            else Ether(seed=seed, conditions=conditions, start_us=START_US)
+            else IdealNetwork(seed=seed, conditions=conditions, start_us=START_US)
         )
         self._seed = seed
         self._skews_us = skews_us or {}
@@ -182,15 +182,15 @@ class CrowdStage(Stage, Generic[N]):
     def _node(self, name: str) -> N:
         self._lives[name] = self._lives.get(name, 0) + 1
         store = self._stores.setdefault(name, MemoryStore())
-        rng = stream(self._seed, "node", name, self._lives[name])
+        rng = derive_rng(self._seed, "node", name, self._lives[name])
         self._nodes[name] = node = self._make(NodeId(name.encode()), store, rng)
         return node
 
-    def open(self, name: str) -> Asker:
+    def open(self, name: str) -> NodeSession:
         node, store = self._node(name), self._stores[name]
         skew_us = self._skews_us.get(name, 0)
-        return Asker(
-            lambda listener: VirtualPort(self._ether, node, store, listener, skew_us=skew_us)
+        return NodeSession(
+            lambda listener: SimulatedPort(self._ether, node, store, listener, skew_us=skew_us)
         )
 
     def crash(self, name: str) -> None:
@@ -209,7 +209,7 @@ class EsStage(CrowdStage[EsNode]):
 
     def __init__(
         self,
-        conditions: Conditions = PERFECT,
+        conditions: LinkConditions = PERFECT,
         *,
         seed: int = 0,
         skews_us: dict[str, int] | None = None,
@@ -242,7 +242,7 @@ class EsStage(CrowdStage[EsNode]):
     def standing(self) -> int:
         assert self._server.broker is not None
         self._server.check()
-        return self._server.broker.subscriptions
+        return self._server.broker.subscription_count
 
 
 class LsStage(CrowdStage[LsNode]):
@@ -253,7 +253,7 @@ class LsStage(CrowdStage[LsNode]):
 
     def __init__(
         self,
-        conditions: Conditions = PERFECT,
+        conditions: LinkConditions = PERFECT,
         *,
         profile: LsConfig = PAPER,
         seed: int = 0,
@@ -278,7 +278,7 @@ class LsStage(CrowdStage[LsNode]):
     def standing(self) -> int:
         for node in self._nodes.values():
             node.check()
-        return max(node.broker.subscriptions for node in self._nodes.values())
+        return max(node.broker.subscription_count for node in self._nodes.values())
 
 
 FOUR_CELLS = Grid(columns=2, rows=2)
@@ -296,7 +296,7 @@ class DcsStage(CrowdStage[DcsNode]):
 
     def __init__(
         self,
-        conditions: Conditions = PERFECT,
+        conditions: LinkConditions = PERFECT,
         *,
         profile: DcsConfig = DCS_PAPER,
         seed: int = 0,
@@ -317,17 +317,17 @@ class DcsStage(CrowdStage[DcsNode]):
 
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
         cell = FOUR_CELLS.cell_at(IN_FOUR_CELLS[node_id])
-        ground = Geography(node_id, FOUR_CELLS, rng, self._config.cells)
+        ground = GridCellMap(node_id, FOUR_CELLS, rng, self._config.routing)
         return DcsNode(node_id, CellId(cell), ground, store, rng, self._config)
 
-    def open(self, name: str) -> Asker:
+    def open(self, name: str) -> NodeSession:
         asker = super().open(name)
         self.elapse(5)  # long enough to hear the neighbours and to join the cell
         return asker
 
     def tamper(self, key: Key, data: bytes) -> None:
         for store in self._stores.values():
-            if store.data(str(key)) is not None:
+            if store.get_data(str(key)) is not None:
                 store.put_data(str(key), data)
 
     def standing(self) -> int:

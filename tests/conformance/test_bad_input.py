@@ -37,8 +37,8 @@ from thyme.model.errors import (
         ({"oid": ""}, KeyFormatError, "object id"),
         ({"oid": "a b"}, KeyFormatError, "object id"),
         ({"oid": "x" * 65}, KeyFormatError, "64 bytes"),
-        ({"life": timedelta(0)}, OptionError, "time to live"),
-        ({"life": 5}, OptionError, "time to live"),
+        ({"ttl": timedelta(0)}, OptionError, "time to live"),
+        ({"ttl": 5}, OptionError, "time to live"),
         ({"copies": "many"}, OptionError, "copies"),
     ],
 )

@@ -20,7 +20,7 @@ from thyme.model.errors import (
     UnsupportedError,
 )
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.substrates.catalogue import Retention
+from thyme.substrates.common.catalogue import Retention
 
 MIB = 2**20
 
@@ -33,7 +33,7 @@ def test_m1_an_object_is_any_bytes_and_comes_back_as_it_went_in(stage: Stage, si
 
     found = bob.search("film")
 
-    assert bob.retrieve(found.notes[0]) == data
+    assert bob.retrieve(found.notifications[0]) == data
 
 
 def test_m1_an_object_of_64_mib_is_no_trouble() -> None:
@@ -41,7 +41,7 @@ def test_m1_an_object_of_64_mib_is_no_trouble() -> None:
     alice = stage.person("alice")
     data = b"\x07" * (64 * MIB)
     alice.insert("film", data=data)
-    assert alice.retrieve(alice.search("film").notes[0]) == data
+    assert alice.retrieve(alice.search("film").notifications[0]) == data
 
 
 def test_m2_metadata_says_all_there_is_to_say_of_an_object(stage: Stage) -> None:
@@ -50,7 +50,7 @@ def test_m2_metadata_says_all_there_is_to_say_of_an_object(stage: Stage) -> None
     key = alice.insert("goal", "eder", data=b"pixels", description=b"thumbnail", oid="photo-7")
     after_us = alice.now_us()
 
-    metadata = bob.search("goal").notes[0].metadata
+    metadata = bob.search("goal").notifications[0].metadata
 
     assert metadata.key == key == Key(ObjectId("photo-7"), alice.node_id)
     assert (metadata.oid, metadata.owner) == ("photo-7", alice.node_id)
@@ -84,7 +84,7 @@ def test_m3_an_owner_cannot_use_an_identifier_twice(stage: Stage) -> None:
     alice.insert("goal", data=b"first", oid="photo-1")
     with pytest.raises(RejectedError, match="never changes"):
         alice.insert("goal", data=b"second", oid="photo-1")
-    assert alice.retrieve(alice.search("goal").notes[0]) == b"first"
+    assert alice.retrieve(alice.search("goal").notifications[0]) == b"first"
 
 
 def test_m4_tags_are_the_same_however_they_are_written(stage: Stage) -> None:
@@ -130,7 +130,7 @@ def test_m14_what_is_deleted_is_invisible_also_to_a_frame_that_covers_its_time(
 
     assert (later.total, later.heard) == (0, [])
     with pytest.raises(NotFoundError, match="deleted"):
-        bob.retrieve(found.notes[0])
+        bob.retrieve(found.notifications[0])
 
 
 def test_m14_only_the_owner_may_delete(crowd: Stage) -> None:
@@ -169,7 +169,7 @@ def test_m19_only_what_was_notified_can_be_retrieved(stage: Stage) -> None:
     with pytest.raises(NotFoundError, match="not notified"):
         alice.retrieve(key)
     found = alice.search("goal")
-    assert alice.retrieve(key) == alice.retrieve(found.notes[0].metadata) == b"pixels"
+    assert alice.retrieve(key) == alice.retrieve(found.notifications[0].metadata) == b"pixels"
 
 
 def test_m19_content_is_verified_before_it_is_handed_over(stage: Stage) -> None:
@@ -178,7 +178,7 @@ def test_m19_content_is_verified_before_it_is_handed_over(stage: Stage) -> None:
     found = bob.search("goal")
     stage.tamper(key, b"pixelz")
     with pytest.raises(CorruptError, match="digest differs"):
-        bob.retrieve(found.notes[0])
+        bob.retrieve(found.notifications[0])
 
 
 def test_m24_what_was_acknowledged_is_there_after_a_restart(stage: Stage) -> None:
@@ -191,7 +191,7 @@ def test_m24_what_was_acknowledged_is_there_after_a_restart(stage: Stage) -> Non
 
     found = alice.search("goal")
     assert [note.key for note in found] == [kept]
-    assert alice.retrieve(found.notes[0]) == b"pixels"
+    assert alice.retrieve(found.notifications[0]) == b"pixels"
     with pytest.raises(RejectedError, match="deleted"):
         alice.insert("goal", oid="gone")
 
@@ -204,7 +204,7 @@ def test_m24_the_server_s_disk_is_what_counts_in_es() -> None:
 
     stage.restart_server()
 
-    assert bob.retrieve(bob.search("goal").notes[0]) == b"pixels"
+    assert bob.retrieve(bob.search("goal").notifications[0]) == b"pixels"
     alice.insert("goal", oid="after")
     stage.elapse(1)
     stage.hears(news, ["before", "after"])
@@ -219,10 +219,10 @@ def test_m24_l6_what_becomes_of_an_object_whose_owner_is_gone(crowd: Stage) -> N
 
     assert bob.search("goal").total == int(crowd.outlives_owner)
     if crowd.outlives_owner:
-        assert bob.retrieve(found.notes[0]) == b"pixels"
+        assert bob.retrieve(found.notifications[0]) == b"pixels"
     else:
         with pytest.raises(OperationTimeoutError):
-            bob.retrieve(found.notes[0])
+            bob.retrieve(found.notifications[0])
 
 
 def test_m28_the_publisher_s_stamp_counts_and_the_arrival_is_kept_apart(stage: Stage) -> None:
@@ -233,14 +233,14 @@ def test_m28_the_publisher_s_stamp_counts_and_the_arrival_is_kept_apart(stage: S
     news = bob.subscribe("goal")
 
     note = news.notes[0]
-    assert note.past
+    assert note.from_history
     assert note.arrived_us - note.metadata.published_us >= stage.us(5)
 
 
 def test_m29_an_object_leaves_when_its_life_span_ends_with_nobody_looking(stage: Stage) -> None:
     alice = stage.person("alice")
     life = timedelta(microseconds=stage.us(10))
-    key = alice.insert("goal", oid="short", life=life)
+    key = alice.insert("goal", oid="short", ttl=life)
     alice.insert("goal", oid="long")
     news = alice.subscribe("goal")
     assert alice.search("goal").total == 2

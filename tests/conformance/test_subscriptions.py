@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.stage import Act, Stage, take
 from tests.conformance.stages import STAGES
-from thyme.app.subscription import Overflow
+from thyme.api.subscription import Overflow
 from thyme.model.errors import NotFoundError, OptionError
 
 
@@ -20,7 +20,7 @@ def test_m15_a_new_object_finds_the_standing_subscription(stage: Stage) -> None:
     alice.insert("goal", oid="other")
     stage.elapse(2)
     stage.hears(news, ["photo"])
-    assert not any(note.past for note in news.notes)
+    assert not any(note.from_history for note in news.notes)
 
 
 def test_m15_a_new_subscription_finds_the_stored_object(stage: Stage) -> None:
@@ -29,7 +29,7 @@ def test_m15_a_new_subscription_finds_the_stored_object(stage: Stage) -> None:
     alice.insert("goal", oid="other")
     news = bob.subscribe("goal & eder")
     assert (news.total, news.heard) == (1, ["photo"])
-    assert news.notes[0].past
+    assert news.notes[0].from_history
 
 
 def test_m16_an_object_that_matches_twice_is_heard_once(stage: Stage) -> None:

@@ -80,7 +80,7 @@ def test_m10_a_frame_may_start_in_the_past_and_end_in_the_future(stage: Stage) -
 def test_m11_both_ends_belong_to_the_frame(stage: Stage) -> None:
     alice, bob = stage.person("alice"), stage.person("bob")
     alice.insert("goal", oid="photo")
-    at_us = bob.search("goal").notes[0].metadata.published_us
+    at_us = bob.search("goal").notifications[0].metadata.published_us
     for start_us, end_us, inside in [
         (at_us, at_us, True),
         (at_us - 1, at_us, True),

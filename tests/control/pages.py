@@ -9,22 +9,22 @@ from typing import Any
 from aiohttp import ClientSession, web
 
 from tests.live.nodes import free_group
-from thyme.control.server import application, offer
+from thyme.daemon.server import make_app, start_server
 from thyme.live.host import Host
-from thyme.live.sockets import Place
-from thyme.live.switchboard import Switchboard
-from thyme.live.terms import LinkConfig
-from thyme.live.world import LiveNode, Wanted, open_node
-from thyme.model.errors import EndedError
+from thyme.live.open_node import LiveNode, NodeOptions, open_node
+from thyme.live.shared_node import SharedNode
+from thyme.live.sockets import NetworkConfig
+from thyme.model.errors import ClosedError
+from thyme.transport.link_config import LinkConfig
 
 BRISK = LinkConfig(hello_every_us=100_000)
 """Tests wait for greetings; people do not mind a second."""
 
 
-def a_place(group: str | None = None) -> Place:
+def a_place(group: str | None = None) -> NetworkConfig:
     """Loopback, with nobody else."""
     host, port = (group or free_group()).split(":")
-    return Place(group=host, group_port=int(port))
+    return NetworkConfig(group=host, group_port=int(port))
 
 
 class Pages:
@@ -55,17 +55,23 @@ class Pages:
 @asynccontextmanager
 async def a_node(**wanted: Any) -> AsyncIterator[Pages]:
     """A node of its own world."""
-    options = {"world": "lisbon", "create": True, "wid": "w", "network": a_place(), "link": BRISK}
+    options = {
+        "world": "lisbon",
+        "create": True,
+        "world_id": "w",
+        "network": a_place(),
+        "link": BRISK,
+    }
     options |= wanted
-    live = await open_node(Wanted(**options))
-    board = Switchboard(live.start)
-    app = application(live, board)
-    runner, url = await offer(app, "127.0.0.1", 0)
+    live = await open_node(NodeOptions(**options))
+    board = SharedNode(live.start)
+    app = make_app(live, board)
+    runner, url = await start_server(app, "127.0.0.1", 0)
     assert isinstance(board.node, Host)
     async with ClientSession() as session:
         try:
             yield Pages(url, app, session, live, board.node)
         finally:
-            board.hang_up(EndedError("the node left its world"))
+            board.close_all(ClosedError("the node left its world"))
             await runner.cleanup()
             board.node.close()

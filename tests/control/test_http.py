@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from tests.control.pages import Pages, a_node
-from thyme.control import logs, openapi
-from thyme.control.server import offer
-from thyme.control.status import inner_of
+from thyme.daemon import logs, openapi
+from thyme.daemon.collect_status import unwrap_node
+from thyme.daemon.server import start_server
 from thyme.model.errors import OptionError
 from thyme.model.worlds import Area
 from thyme.substrates.dcs.node import DcsNode
@@ -242,7 +242,7 @@ BODIES = st.binary(max_size=50) | st.dictionaries(
 @settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(METHODS, st.sampled_from(sorted(openapi.document()["paths"])), WORDS, OPTIONS, BODIES)
+@given(METHODS, st.sampled_from(sorted(openapi.build_document()["paths"])), WORDS, OPTIONS, BODIES)
 def test_m25_whatever_is_sent_the_answer_is_in_words(
     node: tuple[asyncio.AbstractEventLoop, Pages],
     method: str,
@@ -264,7 +264,7 @@ def test_m25_whatever_is_sent_the_answer_is_in_words(
             return response.status, await response.read()
 
     status, _ = loop.run_until_complete(ask())
-    described = openapi.document()["paths"][path].get(method.lower(), {"responses": {}})
+    described = openapi.build_document()["paths"][path].get(method.lower(), {"responses": {}})
 
     assert status in {404, 405, *map(int, described["responses"])}, (filled, options, body)
 
@@ -292,7 +292,7 @@ def test_status_and_metrics_count_what_happened(
 def test_b5_status_counts_what_a_node_of_a_cell_leaves_out() -> None:
     async def story() -> None:
         async with a_node(area=Area(400, 200), cell_m=40.0) as pages:
-            inner = inner_of(pages.live.node)
+            inner = unwrap_node(pages.live.node)
             assert isinstance(inner, DcsNode)
             inner.dropped["no such cell"] += 1
             inner.service.dropped["over_quota"] += 2
@@ -323,7 +323,7 @@ def test_what_is_offered_is_described_and_what_is_described_is_offered(
     }
 
     assert status == 200
-    assert described == json.loads(json.dumps(openapi.document()))
+    assert described == json.loads(json.dumps(openapi.build_document()))
     assert promised == offered
 
 
@@ -333,7 +333,7 @@ def test_the_control_interface_stays_on_loopback() -> None:
     async def story(host: str) -> None:
         async with a_node() as pages:
             with pytest.raises(OptionError, match="loopback"):
-                await offer(pages.app, host, 0)
+                await start_server(pages.app, host, 0)
 
     asyncio.run(story("0.0.0.0"))
 
@@ -352,4 +352,4 @@ def test_m25_what_is_no_http_is_refused_and_not_a_mistake_of_ours(
         return answer
 
     assert b" 400 " in loop.run_until_complete(story())
-    assert [logs.is_ours(record) for record in caplog.records] == [False], "not for the log"
+    assert [logs.is_relevant(record) for record in caplog.records] == [False], "not for the log"

@@ -8,11 +8,12 @@ from typing import get_args
 
 import pytest
 
-from thyme.sim import faults, recorder
-from thyme.sim.measure import Measurements
-from thyme.sim.recorder import Befell, Recording
-from thyme.sim.residents import GOODBYE_US
-from thyme.sim.trouble import ECHO_US_MAX
+from thyme.sim.faults import schedule
+from thyme.sim.faults.devices import LEAVE_GRACE_US
+from thyme.sim.faults.network_faults import DUPLICATE_DELAY_US_MAX
+from thyme.sim.playback import recorder
+from thyme.sim.playback.recorder import FaultEvent, Recording
+from thyme.sim.results.measurements import Measurements
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text("utf-8")
 
@@ -25,23 +26,23 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(measured, Measurements)
     assert capsys.readouterr().out == f"{measured.frames} frames, {measured.joules:.0f} J\n"
     assert measured.joules > 1_000
-    befell = [event for event in _events(recording) if isinstance(event, Befell)]
+    befell = [event for event in _events(recording) if isinstance(event, FaultEvent)]
     assert len(befell) > 6
 
 
-def _events(recording: object) -> list[recorder.Event]:
+def _events(recording: object) -> list[recorder.RecordedEvent]:
     data = recording.getvalue()  # type: ignore[attr-defined]
     return list(Recording(data.splitlines()))
 
 
 def test_s17_every_line_of_a_recording_is_explained() -> None:
     listed = re.findall(r"^\| `\[\"(\w+)\",t", PAGE, flags=re.M)
-    assert listed == [kind.__struct_config__.tag for kind in get_args(recorder.Event)]
+    assert listed == [kind.__struct_config__.tag for kind in get_args(recorder.RecordedEvent)]
 
 
 def test_s8_every_fault_is_explained() -> None:
     rows = re.findall(r"^\| ((?:`[A-Z]\w+`(?:, )?)+) \| ", PAGE, flags=re.M)
     named = {name for row in rows for name in re.findall(r"\w+", row)}
-    assert named == {kind.__name__ for kind in get_args(faults.Fault)}
-    assert f"has {GOODBYE_US // 1_000} ms for its last words" in PAGE
-    assert f"up to {ECHO_US_MAX // 1_000} ms later" in PAGE
+    assert named == {kind.__name__ for kind in get_args(schedule.Fault)}
+    assert f"has {LEAVE_GRACE_US // 1_000} ms to send its last messages" in PAGE
+    assert f"up to {DUPLICATE_DELAY_US_MAX // 1_000} ms later" in PAGE

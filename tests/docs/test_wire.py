@@ -10,44 +10,49 @@ from typing import Any, get_args, get_origin
 import msgspec
 import pytest
 
-from thyme import wire
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.metadata import Metadata, describe
-from thyme.model.subscriptions import Conjunction, SignedTerms, Subscription, SubscriptionKey
-from thyme.protocol.cells import (
+from thyme.model.metadata import Metadata, make_metadata
+from thyme.model.subscriptions import (
+    Conjunction,
+    SignedConjunctions,
+    SubscriptionKey,
+    SubscriptionRecord,
+)
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol.messages.cell_records import (
+    CellSubscription,
     CellTarget,
     Detour,
-    Grave,
-    Indexed,
-    Interest,
-    Matched,
-    Place,
-    Proven,
+    IndexedMetadata,
+    MatchedObject,
     Replica,
+    SignedInstant,
+    SignedLocation,
+    TombstoneRecord,
 )
-from thyme.protocol.messages import Message, Notify
+from thyme.protocol.messages.common import Message, Notify
 from thyme.query.cursor import Cursor
+from thyme.wire import codec
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire.md"
 RECORDS = (
     Key,
     Metadata,
     SubscriptionKey,
-    Subscription,
-    SignedTerms,
+    SubscriptionRecord,
+    SignedConjunctions,
     Conjunction,
     TimeFrame,
     Cursor,
     CellTarget,
     Detour,
     Replica,
-    Indexed,
-    Interest,
-    Matched,
-    Grave,
-    Proven,
-    Place,
+    IndexedMetadata,
+    CellSubscription,
+    MatchedObject,
+    TombstoneRecord,
+    SignedInstant,
+    SignedLocation,
 )
 MESSAGES = get_args(Message)
 
@@ -114,11 +119,13 @@ def example() -> bytes:
 
 def test_the_worked_example_is_the_message_it_says() -> None:
     key = Key(ObjectId("photo-1"), NodeId(bytes(range(16))))
-    metadata = describe(key, b"jpeg", ["goal", "eder"], 1_752_950_400_000_000, summary=b"79' Eder!")
+    metadata = make_metadata(
+        key, b"jpeg", ["goal", "eder"], 1_752_950_400_000_000, summary=b"79' Eder!"
+    )
     message = Notify(metadata, (SubscriptionId("sub-1"),))
 
-    assert wire.encode(message) == example()
-    assert wire.decode(example()) == message
+    assert codec.encode(message) == example()
+    assert codec.decode(example()) == message
     assert f"`sub-1`, {len(example())} bytes;" in PAGE.read_text("utf-8")
 
 
@@ -128,5 +135,5 @@ def test_fields_may_be_missing_or_added_at_the_end() -> None:
     newer = [number, [*metadata, "later"], sids, "still later"]
 
     for variant in (older, newer):
-        frame = bytes([wire.VERSION]) + msgspec.msgpack.encode(variant)
-        assert wire.decode(frame) == wire.decode(example())
+        frame = bytes([codec.VERSION]) + msgspec.msgpack.encode(variant)
+        assert codec.decode(frame) == codec.decode(example())

@@ -11,44 +11,46 @@ from typing import Any
 import msgspec
 
 from thyme.live.identity import SEED_BYTES, Identity
-from thyme.live.making import make_node
-from thyme.live.notary import KeyNotary
-from thyme.model.frames import SECOND_US, TimeFrame
+from thyme.live.node_factory import make_node
+from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.tags import as_tags
+from thyme.model.time_frames import SECOND_US, TimeFrame
 from thyme.model.worlds import Area, WorldInfo
-from thyme.protocol import requests as asked
+from thyme.protocol import app_interface as asked
 from thyme.protocol.node import Node
 from thyme.query.query import Query
-from thyme.sim.ether import Ether
-from thyme.storage import home as homes
-from thyme.storage.sqlite import SqliteStore
-from thyme.storage.store import Shelf
-from thyme.substrates import broker, catalogue, quotas, subscriber
-from thyme.substrates.dcs import deletions, home, index, keys, replicas, wards
-from thyme.substrates.solo import SoloConfig, solo_node
+from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.storage import node_profile as homes
+from thyme.storage.sqlite.store import SqliteStore
+from thyme.storage.store import RecordTable
+from thyme.substrates.common import broker, catalogue, quotas, subscriber
+from thyme.substrates.dcs.client import key_choice
+from thyme.substrates.dcs.membership import proxied_cells
+from thyme.substrates.dcs.state import cell_index, deletion_log, replica_store, stored_cell
+from thyme.substrates.solo import SoloConfig, make_solo_node
 
 START_US = 1_468_187_340_000_000
-SHELVES: tuple[Shelf[Any], ...] = (
+SHELVES: tuple[RecordTable[Any], ...] = (
     homes._WORLD,
     homes._NODE,
     catalogue.OBJECTS,
-    catalogue.BURIED_OBJECTS,
+    catalogue.OBJECT_TOMBSTONES,
     broker.SUBSCRIPTIONS,
-    broker.BURIED_SUBSCRIPTIONS,
-    quotas.SHARES,
-    subscriber.OWN,
-    subscriber.TAKEN,
-    home.HOME,
-    keys.KEYS,
-    wards.WARDS,
-    index.LISTS,
-    index.SUBSCRIBER_CELLS,
-    deletions.DELETIONS,
-    replicas.HELD,
-    replicas.BURIED,
+    broker.SUBSCRIPTION_TOMBSTONES,
+    quotas.PEER_USAGE,
+    subscriber.OWN_SUBSCRIPTIONS,
+    subscriber.CONSUMED,
+    stored_cell.STORED_CELL,
+    key_choice.SUBSCRIPTION_KEYS,
+    proxied_cells.PROXIED_CELLS,
+    cell_index.REPLICATION_LISTS,
+    cell_index.SUBSCRIBER_CELLS,
+    deletion_log.DELETIONS,
+    replica_store.REPLICAS,
+    replica_store.REPLICA_TOMBSTONES,
 )
 """All that the nodes of live worlds and of worlds of one keep."""
 TOWN = WorldInfo("lisbon", "w1", area=Area(80.0, 80.0), cell_m=40.0, substrate="dcs")
@@ -65,8 +67,8 @@ class Applications:
     """The applications of the nodes in an ether, which ask one thing after the other."""
 
     def __init__(self, start_us: int = START_US) -> None:
-        self.ether = Ether(seed=5, start_us=start_us)
-        self.told: dict[NodeId, list[asked.Told]] = {}
+        self.ether = IdealNetwork(seed=5, start_us=start_us)
+        self.told: dict[NodeId, list[asked.AppEvent]] = {}
         self._asks = 0
 
     def add(self, node: Node, store: SqliteStore) -> None:
@@ -81,12 +83,12 @@ class Applications:
     def ask(self, node_id: NodeId, make: type[Any], **fields: Any) -> Any:
         """What a request ends with."""
         self._asks += 1
-        self.ether.ask(node_id, make(ask=self._asks, **fields))
+        self.ether.send_request(node_id, make(request_id=self._asks, **fields))
         self.run(3)
         for told in self.told[node_id]:
-            if isinstance(told, asked.Failed) and told.ask == self._asks:
+            if isinstance(told, asked.Failed) and told.request_id == self._asks:
                 return told.code
-            if isinstance(told, asked.Finished) and told.ask == self._asks:
+            if isinstance(told, asked.Finished) and told.request_id == self._asks:
                 return told.value
         return "nothing"
 
@@ -116,9 +118,9 @@ class Applications:
     def take(self, node_id: NodeId) -> None:
         """The application of a node takes all notifications."""
         for told in list(self.told[node_id]):
-            if isinstance(told, asked.Notified):
-                note = told.note
-                self.ether.ask(node_id, asked.Take(sid=note.sid, key=note.key))
+            if isinstance(told, asked.NotificationEvent):
+                note = told.notification
+                self.ether.send_request(node_id, asked.MarkConsumed(sid=note.sid, key=note.key))
 
 
 def identity(name: str) -> Identity:
@@ -129,14 +131,14 @@ def identity(name: str) -> Identity:
 def town_node(name: str, store: SqliteStore, life: int) -> Node:
     """A node as `thyme node` makes it."""
     me = identity(name)
-    notary = KeyNotary(me, TOWN.wid)
-    rng = stream(5, name, life)
-    return make_node(TOWN, me.node_id, store, rng, PLACES[name], notary=notary)
+    notary = Ed25519RecordSigner(me, TOWN.world_id)
+    rng = derive_rng(5, name, life)
+    return make_node(TOWN, me.node_id, store, rng, PLACES[name], signer=notary)
 
 
 def alone_node(store: SqliteStore, life: int) -> Node:
     """A node as `thyme.join` makes it for a world of one."""
-    return solo_node(SOLO_ID, store, stream(5, "solo", life), SoloConfig())
+    return make_solo_node(SOLO_ID, store, derive_rng(5, "solo", life), SoloConfig())
 
 
 def write_town(folder: Path) -> None:
@@ -145,7 +147,7 @@ def write_town(folder: Path) -> None:
     ana, rui, eva = (identity(name).node_id for name in PLACES)
     stores = {name: SqliteStore(folder / name, chunk_size=CHUNK_SIZE) for name in PLACES}
     for name, store in stores.items():
-        homes.keep_home(store, homes.Home(TOWN, identity(name).node_id))
+        homes.save_profile(store, homes.NodeProfile(TOWN, identity(name).node_id))
         apps.add(town_node(name, store, 1), store)
     apps.run(8)
     always = TimeFrame()
@@ -157,7 +159,7 @@ def write_town(folder: Path) -> None:
         author = (ana, rui, eva)[number % 3]
         tags = ("goal", f"tag{number % 5}", *(("replay",) if number == 4 else ()))
         life_us = 3_600 * SECOND_US if number % 4 == 0 else None
-        apps.insert(author, f"photo{number}", *tags, summary=b"th", life_us=life_us)
+        apps.insert(author, f"photo{number}", *tags, summary=b"th", ttl_us=life_us)
     for node_id, oid in ((ana, "photo3"), (rui, "photo4"), (eva, "photo5")):
         assert apps.ask(node_id, asked.Delete, key=Key(ObjectId(oid), node_id)) is None
     for node_id, sid in ((ana, ended), (eva, elsewhere)):
@@ -175,14 +177,14 @@ def write_alone(folder: Path) -> None:
     """The store of a node that is its own server."""
     apps = Applications()
     store = SqliteStore(folder / "solo", chunk_size=CHUNK_SIZE)
-    homes.keep_home(store, homes.Home(ALONE, SOLO_ID))
+    homes.save_profile(store, homes.NodeProfile(ALONE, SOLO_ID))
     apps.add(alone_node(store, 1), store)
     apps.subscribe(SOLO_ID, "goal & !replay", TimeFrame())
     ended = apps.subscribe(SOLO_ID, "eder", TimeFrame(None, START_US + 7_200 * SECOND_US))
     for number in range(15):
         life_us = 3_600 * SECOND_US if number % 4 == 0 else None
         tags = ("goal", f"tag{number % 5}")
-        apps.insert(SOLO_ID, f"photo{number}", *tags, summary=b"th", life_us=life_us)
+        apps.insert(SOLO_ID, f"photo{number}", *tags, summary=b"th", ttl_us=life_us)
     for oid in ("photo2", "photo13"):
         assert apps.ask(SOLO_ID, asked.Delete, key=Key(ObjectId(oid), SOLO_ID)) is None
     assert apps.ask(SOLO_ID, asked.Unsubscribe, sid=ended) is None

@@ -17,26 +17,26 @@ from pathlib import Path
 import pytest
 
 from tests.golden.frozen import Frozen, digest, read
-from thyme.model.frames import SECOND_US
-from thyme.sim.outcome import outcome_of
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.results.summary import summarise_run
+from thyme.sim.results.tables import PAGE, RECORDING, SUMMARY, result_folder
 from thyme.sim.run import run
-from thyme.sim.scenario import PUBLISHERS_SHARE, Kind, Profile, Scenario, Substrate, Timeline
-from thyme.sim.tables import PAGE, RECORDING, SUMMARY, whole_folder
-from thyme.traces.match import Match, MatchConfig
-from thyme.traces.reactions import Reaction
-from thyme.traces.rules import Rules, match_trace
+from thyme.sim.scenario import PUBLISHERS_SHARE, Profile, Scenario, Series, Substrate, Timeline
+from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.retrieve_behaviour import RetrieveBehaviour
 from thyme.traces.trace import Trace
 
 FILE = "journals.json"
 SEEDS = (1, 2, 3)
 NODES = 12
-OPERATIONS_S = {Kind.STATIC: 40, Kind.CRASH: 300, Kind.TRANSIENT: 190, Kind.MOBILE: 90}
+OPERATIONS_S = {Series.STATIC: 40, Series.CRASH: 300, Series.TRANSIENT: 190, Series.MOBILE: 90}
 """Crashes happen between 200 and 300 s; a device that comes and goes is on for 120 s, then off
 for 60 s."""
 _DATA = re.compile(rb'<script type="text/plain" id="data">(.*?)</script>', re.DOTALL)
 
 
-def a_scenario(substrate: Substrate, profile: Profile, kind: Kind, seed: int) -> Scenario:
+def a_scenario(substrate: Substrate, profile: Profile, kind: Series, seed: int) -> Scenario:
     """Few nodes on an area of twelve cells, so that some cells are empty."""
     timeline = Timeline(
         starts_us=5 * SECOND_US,
@@ -52,7 +52,7 @@ def a_scenario(substrate: Substrate, profile: Profile, kind: Kind, seed: int) ->
         area_m=(160.0, 120.0),
         failing=0.5,
         speed_m_s=2.5,
-        reaction=Reaction(probability=0.7, within_us=5 * SECOND_US),
+        reaction=RetrieveBehaviour(probability=0.7, within_us=5 * SECOND_US),
         seed=seed,
         timeline=timeline,
     )
@@ -60,7 +60,7 @@ def a_scenario(substrate: Substrate, profile: Profile, kind: Kind, seed: int) ->
 
 def a_trace(scenario: Scenario) -> Trace:
     """A match of few posts, with more deletes and revoked subscriptions than the documents'."""
-    rules = Rules(
+    rules = TraceRules(
         lasts_us=scenario.timeline.operations_us,
         candidate_share=0.5,
         boolean_share=0.4,
@@ -68,9 +68,9 @@ def a_trace(scenario: Scenario) -> Trace:
         unsubscribes=3.0,
         summary_size=20,
     )
-    posts = Match(scenario.seed, MatchConfig(posts=200, users=50))
-    share = PUBLISHERS_SHARE if scenario.kind is Kind.CRASH else None
-    return match_trace(scenario.seed, posts, scenario.nodes, rules, publishers_share=share)
+    posts = FootballMatch(scenario.seed, FootballMatchConfig(posts=200, users=50))
+    share = PUBLISHERS_SHARE if scenario.kind is Series.CRASH else None
+    return trace_from_posts(scenario.seed, posts, scenario.nodes, rules, publishers_share=share)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -89,23 +89,23 @@ def name_of(scenario: Scenario) -> str:
     return f"{scenario.substrate} {scenario.profile} {scenario.kind} {scenario.seed}"
 
 
-@pytest.mark.parametrize("kind", Kind, ids=str)
+@pytest.mark.parametrize("kind", Series, ids=str)
 @pytest.mark.parametrize("profile", Profile, ids=str)
 @pytest.mark.parametrize("substrate", Substrate, ids=str)
 def test_a_scenario_and_its_seed_give_the_files_they_always_gave(
-    substrate: Substrate, profile: Profile, kind: Kind, frozen: Frozen, tmp_path: Path
+    substrate: Substrate, profile: Profile, kind: Series, frozen: Frozen, tmp_path: Path
 ) -> None:
     for seed in SEEDS:
         scenario = a_scenario(substrate, profile, kind, seed)
-        with whole_folder(tmp_path / str(seed)) as folder:
-            with folder.recording() as record:
-                found = run(scenario, a_trace(scenario), record=record)
-            folder.write(found, outcome_of(found))
+        with result_folder(tmp_path / str(seed)) as folder:
+            with folder.open_recording() as record:
+                found = run(scenario, a_trace(scenario), recording_file=record)
+            folder.write_results(found, summarise_run(found))
 
         frozen.check(FILE, name_of(scenario), digests(tmp_path / str(seed)))
 
 
 def test_every_recorded_run_is_still_made() -> None:
-    cases = itertools.product(Substrate, Profile, Kind, SEEDS)
+    cases = itertools.product(Substrate, Profile, Series, SEEDS)
 
     assert set(read(FILE)) == {name_of(a_scenario(*case)) for case in cases}

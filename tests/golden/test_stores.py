@@ -29,17 +29,17 @@ from tests.golden.stores import (
     plain,
     town_node,
 )
-from thyme.model.frames import SECOND_US
 from thyme.model.ids import Key, ObjectId
-from thyme.protocol import requests as asked
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol import app_interface as asked
 from thyme.protocol.node import Node
-from thyme.storage.home import Home, load_home
-from thyme.storage.sqlite import SqliteStore
-from thyme.substrates.catalogue import OBJECTS
+from thyme.storage.node_profile import NodeProfile, load_profile
+from thyme.storage.sqlite.store import SqliteStore
+from thyme.substrates.common.catalogue import OBJECTS
 
 FILE = "stores.json"
 ANA, RUI = identity("ana").node_id, identity("rui").node_id
-HOMES = {"ana": Home(TOWN, ANA), "solo": Home(ALONE, SOLO_ID)}
+HOMES = {"ana": NodeProfile(TOWN, ANA), "solo": NodeProfile(ALONE, SOLO_ID)}
 
 
 def packed(name: str) -> Path:
@@ -74,8 +74,8 @@ def test_the_records_of_an_earlier_file_are_read(earlier: Path) -> None:
         for shelf in SHELVES
         for key, record in store.load(shelf)
     }
-    history = {f"object | {metadata.key}" for metadata in store.history(OBJECTS)}
-    home = load_home(store)
+    history = {f"object | {metadata.key}" for metadata in store.open_history(OBJECTS)}
+    home = load_profile(store)
     store.close()
 
     assert found == expected
@@ -126,13 +126,13 @@ def test_a_world_of_one_goes_on_where_it_was(earlier: Path) -> None:
     assert list(apps.search(SOLO_ID, "tag1 & goal")) == ["photo11", "photo6", "photo1"]
     assert apps.retrieve(SOLO_ID, found["photo0"]) == b"photo0"
     for oid, state in (("photo2", "deleted"), ("photo3", "there"), ("photo99", "unknown")):
-        known = apps.ask(SOLO_ID, asked.LookUp, key=Key(ObjectId(oid), SOLO_ID))
+        known = apps.ask(SOLO_ID, asked.Lookup, key=Key(ObjectId(oid), SOLO_ID))
         assert known.state == state
     [held] = apps.ask(SOLO_ID, asked.ListSubscriptions)
     assert " | ".join(map(str, held.conjunctions)) == "goal & !replay"
     apps.told[SOLO_ID].clear()
-    assert apps.ask(SOLO_ID, asked.Resume, sid=held.sid) == asked.Begun(held.sid, 13)
-    assert not any(isinstance(told, asked.Notified) for told in apps.told[SOLO_ID])
+    assert apps.ask(SOLO_ID, asked.Resume, sid=held.sid) == asked.SubscriptionStarted(held.sid, 13)
+    assert not any(isinstance(told, asked.NotificationEvent) for told in apps.told[SOLO_ID])
     store.close()
 
 
@@ -144,10 +144,10 @@ def test_a_node_of_a_live_world_goes_on_where_it_was(earlier: Path) -> None:
     found = apps.search(ANA, "goal")
     assert list(found) == [f"photo{n}" for n in (11, 10, 9, 8, 7, 6, 2, 1, 0)]
     assert apps.retrieve(ANA, found["photo8"]) == b"photo8"
-    assert apps.ask(ANA, asked.LookUp, key=Key(ObjectId("photo4"), RUI)).state == "deleted"
+    assert apps.ask(ANA, asked.Lookup, key=Key(ObjectId("photo4"), RUI)).state == "deleted"
     [held] = apps.ask(ANA, asked.ListSubscriptions)
     assert " | ".join(map(str, held.conjunctions)) == "eder | goal & !replay"
     apps.told[ANA].clear()
-    assert apps.ask(ANA, asked.Resume, sid=held.sid) == asked.Begun(held.sid, 9)
-    assert not any(isinstance(told, asked.Notified) for told in apps.told[ANA])
+    assert apps.ask(ANA, asked.Resume, sid=held.sid) == asked.SubscriptionStarted(held.sid, 9)
+    assert not any(isinstance(told, asked.NotificationEvent) for told in apps.told[ANA])
     store.close()

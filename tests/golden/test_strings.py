@@ -24,24 +24,24 @@ from tests.control.pages import Pages, a_node
 from tests.golden.frozen import Frozen, digest
 from tests.wire.test_schema import GOLDEN
 from thyme.cli import _parser
-from thyme.control import openapi
+from thyme.daemon import openapi
 from thyme.model.errors import ThymeError
-from thyme.model.frames import SECOND_US
+from thyme.model.time_frames import SECOND_US
 from thyme.pipeline import schemas
 from thyme.pipeline.evaluate import TIMELINE, TRACE_COUNTS
-from thyme.pipeline.runs import RESULT, PlannedRun
-from thyme.sim import tables
-from thyme.sim.measure import PARTS, innermost, kind_of
-from thyme.sim.page.digest import is_control
-from thyme.sim.scenario import Kind, Profile, Scenario, Substrate, Timeline, synthetic_trace
-from thyme.traces.reactions import Reaction
-from thyme.traces.rows import COLUMNS, row_of
-from thyme.traces.table import csv_bytes
-from thyme.wire import encode
+from thyme.pipeline.sweep.task import RESULT, PlannedRun
+from thyme.sim.playback.page_data import is_routing_control
+from thyme.sim.results import tables
+from thyme.sim.results.measurements import PARTS, innermost, kind_of
+from thyme.sim.scenario import Profile, Scenario, Series, Substrate, Timeline, synthetic_trace
+from thyme.traces.retrieve_behaviour import RetrieveBehaviour
+from thyme.traces.row_codec import COLUMNS, operation_to_row
+from thyme.traces.trace_files import rows_to_csv
+from thyme.wire.codec import encode
 
 FILE = "strings.json"
 SOURCE = Path(thyme.__file__).parent
-LOGS = {"event", "trouble"}
+LOGS = {"log_event", "log_warning"}
 """The functions that write to the log."""
 
 
@@ -50,18 +50,18 @@ def test_a_planned_run_has_the_identifier_it_always_had(frozen: Frozen) -> None:
     special = Scenario(
         substrate=Substrate.DCS,
         nodes=36,
-        kind=Kind.MOBILE,
+        kind=Series.MOBILE,
         profile=Profile.ROBUST,
         area_m=(160.0, 80.0),
         failing=0.4,
         speed_m_s=2.5,
-        reaction=Reaction(probability=0.5, within_us=SECOND_US),
+        reaction=RetrieveBehaviour(probability=0.5, within_us=SECOND_US),
         seed=3,
         topology=2,
         timeline=Timeline(operations_us=300 * SECOND_US, quiet_us=30 * SECOND_US),
     )
     found = [
-        PlannedRun(scenario=it, trace="here", trace_digest="00ff", version="0").run_id
+        PlannedRun(scenario=it, trace_file="here", trace_digest="00ff", version="0").run_id
         for it in (plain, special)
     ]
 
@@ -70,16 +70,18 @@ def test_a_planned_run_has_the_identifier_it_always_had(frozen: Frozen) -> None:
 
 def test_the_synthetic_trace_of_a_scenario_is_as_ever(frozen: Frozen) -> None:
     found = {}
-    for kind in (Kind.STATIC, Kind.CRASH):
+    for kind in (Series.STATIC, Series.CRASH):
         trace = synthetic_trace(Scenario(substrate=Substrate.LS, nodes=16, kind=kind))
-        found[str(kind)] = digest(csv_bytes(map(row_of, trace.operations)))
+        found[str(kind)] = digest(rows_to_csv(map(operation_to_row, trace.operations)))
 
     frozen.check(FILE, "synthetic traces", found)
 
 
 def test_result_tables_have_the_columns_they_always_had(frozen: Frozen) -> None:
-    frozen.check(FILE, "files of a run", sorted(tables.RESULT))
-    frozen.check(FILE, "columns of a run", {name: list(of) for name, of in tables.COLUMNS.items()})
+    frozen.check(FILE, "files of a run", sorted(tables.RESULT_FILES))
+    frozen.check(
+        FILE, "columns of a run", {name: list(of) for name, of in tables.TABLE_COLUMNS.items()}
+    )
     frozen.check(FILE, "columns of a trace", list(COLUMNS))
     arrow = {"result": RESULT, "trace_counts": TRACE_COUNTS, "timeline": TIMELINE}
     fields = {
@@ -98,7 +100,7 @@ def test_messages_have_the_labels_they_always_had(frozen: Frozen) -> None:
     for message, _ in GOLDEN:
         label = kind_of(message)
         part = PARTS[innermost(label)]
-        kind = "routing control" if is_control(label) else part
+        kind = "routing control" if is_routing_control(label) else part
         found[str(encode(message)[2])] = [label, kind]
 
     frozen.check(FILE, "labels of messages", found)
@@ -122,7 +124,7 @@ def named(document: Any) -> Any:
 
 
 def test_the_description_of_the_pages_is_as_ever(frozen: Frozen) -> None:
-    found = json.loads(json.dumps(named(openapi.document())))
+    found = json.loads(json.dumps(named(openapi.build_document())))
 
     frozen.check(FILE, "openapi paths", found["paths"])
     frozen.check(FILE, "openapi schemas", found["components"]["schemas"])

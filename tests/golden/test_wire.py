@@ -19,22 +19,23 @@ from tests.live.pipe import WORLD
 from tests.pipeline.planned import STORY
 from tests.wire.test_asking import REQUESTS, TOLD
 from tests.wire.test_schema import GOLDEN
-from thyme.live import datagrams
 from thyme.live.identity import SEED_BYTES, Identity
-from thyme.live.notary import KeyNotary
-from thyme.live.seal import Seal, world_key
-from thyme.model import records
+from thyme.live.record_signer import Ed25519RecordSigner
+from thyme.model import signed_records
 from thyme.model.ids import SubscriptionId
 from thyme.model.subscriptions import SubscriptionKey
-from thyme.model.worlds import Area, Origin, WorldInfo
-from thyme.protocol.messages import Message
+from thyme.model.worlds import Area, GeoPoint, WorldInfo
+from thyme.protocol.messages.common import Message
 from thyme.traces.operations import Operation
-from thyme.wire import asking, decode, encode
+from thyme.transport import datagrams
+from thyme.transport.encryption import DatagramCipher, derive_world_key
+from thyme.wire import app_rpc
+from thyme.wire.codec import decode, encode
 
 FILE = "wire.json"
 LIFE = b"life1234"
 IDENTITY = Identity(bytes(range(SEED_BYTES)))
-TAG = datagrams.tag_of(WORLD)
+TAG = datagrams.digest_world(WORLD)
 PLACE = WorldInfo(
     "lisbon",
     "w1",
@@ -43,32 +44,32 @@ PLACE = WorldInfo(
     ends_us=1_468_187_340_000_000,
     substrate="dcs",
     closed=True,
-    origin=Origin(38.7, -9.1),
+    origin=GeoPoint(38.7, -9.1),
 )
-PART = datagrams.Part(7, 1, 3, b"\x01\x02")
-GOT = datagrams.Got(7, 2, 5)
+PART = datagrams.Fragment(7, 1, 3, b"\x01\x02")
+GOT = datagrams.FragmentAck(7, 2, 5)
 CONTENTS: dict[str, datagrams.Content] = {
     "greeting": datagrams.Hello(WORLD),
     "greeting with an introduction": datagrams.Hello(
-        PLACE, True, IDENTITY.introduce(TAG, LIFE, 1_468_187_340_000_000)
+        PLACE, True, IDENTITY.make_proof(TAG, LIFE, 1_468_187_340_000_000)
     ),
-    "broadcast": datagrams.Cast(b"\x00\xff"),
+    "broadcast": datagrams.BroadcastBody(b"\x00\xff"),
     "part": PART,
     "acknowledgement": GOT,
-    "several": datagrams.Sheaf((datagrams.Cast(b"a"), PART, GOT)),
+    "several": datagrams.Bundle((datagrams.BroadcastBody(b"a"), PART, GOT)),
 }
 OWN_KEY = key(7, by=IDENTITY.node_id)
 OWN_SUBSCRIPTION = SubscriptionKey(SubscriptionId("sub1"), IDENTITY.node_id)
-SIGNED: dict[str, records.Record] = {
+SIGNED: dict[str, signed_records.Record] = {
     "metadata": photo(7, by=IDENTITY.node_id, data=b"pixels", summary=b"th", expires_us=9),
-    "delete": records.DeleteRecord(OWN_KEY),
-    "subscribe": records.SubscribeRecord(
+    "delete": signed_records.DeleteRecord(OWN_KEY),
+    "subscribe": signed_records.SubscribeRecord(
         OWN_SUBSCRIPTION,
         subscribe(1).frame,
-        records.marks_of(conjunctions("goal & !replay | eder")),
+        signed_records.conjunction_digests(conjunctions("goal & !replay | eder")),
     ),
-    "unsubscribe": records.UnsubscribeRecord(OWN_SUBSCRIPTION),
-    "location": records.LocationRecord(IDENTITY.node_id, 7, 5),
+    "unsubscribe": signed_records.UnsubscribeRecord(OWN_SUBSCRIPTION),
+    "location": signed_records.LocationRecord(IDENTITY.node_id, 7, 5),
 }
 
 
@@ -94,8 +95,8 @@ def test_messages_have_the_bytes_they_always_had(frozen: Frozen) -> None:
 
 
 def test_requests_and_news_of_applications_have_the_bytes_they_always_had(frozen: Frozen) -> None:
-    frozen.check(FILE, "requests", frames(asking.encode_request, REQUESTS))
-    frozen.check(FILE, "told", frames(asking.encode_told, TOLD))
+    frozen.check(FILE, "requests", frames(app_rpc.encode_request, REQUESTS))
+    frozen.check(FILE, "told", frames(app_rpc.encode_event, TOLD))
 
 
 def test_datagrams_have_the_bytes_they_always_had(frozen: Frozen) -> None:
@@ -109,19 +110,21 @@ def test_datagrams_have_the_bytes_they_always_had(frozen: Frozen) -> None:
 
 
 def test_sealed_datagrams_have_the_bytes_they_always_had(frozen: Frozen) -> None:
-    seal = Seal(world_key("correct horse", WORLD), WORLD, Random(1).randbytes)
+    seal = DatagramCipher(derive_world_key("correct horse", WORLD), WORLD, Random(1).randbytes)
     datagram = datagrams.encode(TAG, LIFE, ALICE, PART)
 
-    frozen.check(FILE, "sealed datagram", seal.close(datagram).hex())
+    frozen.check(FILE, "sealed datagram", seal.encrypt(datagram).hex())
 
 
 def test_what_is_signed_and_the_signatures_are_as_ever(frozen: Frozen) -> None:
-    notary = KeyNotary(IDENTITY, "w1")
-    texts = {name: records.text_of(record, "w1").hex() for name, record in SIGNED.items()}
+    notary = Ed25519RecordSigner(IDENTITY, "w1")
+    texts = {
+        name: signed_records.signing_bytes(record, "w1").hex() for name, record in SIGNED.items()
+    }
     proofs = {name: notary.sign(record).hex() for name, record in SIGNED.items()}
     together = [proof.hex() for proof in notary.sign_all(list(SIGNED.values()))]
 
-    assert {type(record) for record in SIGNED.values()} == set(get_args(records.Record))
+    assert {type(record) for record in SIGNED.values()} == set(get_args(signed_records.Record))
     frozen.check(FILE, "signed texts", texts)
     frozen.check(FILE, "signatures", proofs)
     frozen.check(FILE, "signatures together", together)
@@ -136,11 +139,11 @@ def test_operations_of_traces_have_the_bytes_they_always_had(frozen: Frozen) -> 
 
 READERS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     "messages": (decode, encode),
-    "requests": (asking.decode_request, asking.encode_request),
-    "told": (asking.decode_told, asking.encode_told),
+    "requests": (app_rpc.decode_request, app_rpc.encode_request),
+    "told": (app_rpc.decode_event, app_rpc.encode_event),
     "datagrams": (
         datagrams.decode,
-        lambda it: datagrams.encode(it.world_tag, it.life, it.sender, it.content),
+        lambda it: datagrams.encode(it.world_digest, it.incarnation, it.sender, it.content),
     ),
 }
 

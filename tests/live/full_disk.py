@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import thyme
-from thyme.model.errors import FullError
+from thyme.model.errors import DiskFullError
 from thyme.model.ids import Key
-from thyme.storage.home import file_of
-from thyme.storage.sqlite import SqliteStore
+from thyme.storage.node_profile import world_file
+from thyme.storage.sqlite.store import SqliteStore
 
 MIB = 2**20
 NAME = f"full-{secrets.token_hex(4)}"
@@ -29,7 +29,7 @@ async def insert_until_full(world: thyme.World, size: int) -> tuple[list[Key], s
         wanted = [world.insert(secrets.token_bytes(size), tags=["photo"]) for _ in range(4)]
         refused = ""
         for outcome in await asyncio.gather(*wanted, return_exceptions=True):
-            if isinstance(outcome, FullError):
+            if isinstance(outcome, DiskFullError):
                 refused = str(outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
@@ -61,7 +61,7 @@ async def story(directory: Path) -> dict[str, Any]:
         third, _ = await insert_until_full(world, MIB)
         told["after others made room"] = len(third)
         left = {str(key) for key in (*first[4:], *second, *third)}
-    store = SqliteStore(file_of(directory / "data", NAME))
+    store = SqliteStore(world_file(directory / "data", NAME))
     held = store.read("SELECT key FROM record WHERE shelf = 'object'")
     told["intact"] = left <= {key for (key,) in held}
     told["sound"] = store.read("PRAGMA integrity_check") == [("ok",)]

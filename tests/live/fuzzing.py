@@ -9,18 +9,27 @@ from random import Random
 
 from tests.live.pipe import ALICE, BOB
 from tests.wire.test_schema import GOLDEN
-from thyme.live.datagrams import Cast, Content, Got, Hello, Part, Sheaf, encode, tag_of
-from thyme.live.identity import Identity, Passport
-from thyme.live.link import Link
-from thyme.live.making import make_node
-from thyme.live.seal import Seal
-from thyme.live.terms import Came, GaveUp, LinkConfig
+from thyme.live.identity import Identity, PeerAuthenticator
+from thyme.live.node_factory import make_node
 from thyme.model.ids import NodeId
 from thyme.model.metadata import PROOF_BYTES
-from thyme.model.records import Record
+from thyme.model.signed_records import Record
 from thyme.model.worlds import Area, WorldInfo
 from thyme.protocol.node import Input, Received, SendFailed, Started, TimerFired
 from thyme.storage.store import MemoryStore
+from thyme.transport.datagrams import (
+    BroadcastBody,
+    Bundle,
+    Content,
+    Fragment,
+    FragmentAck,
+    Hello,
+    digest_world,
+    encode,
+)
+from thyme.transport.encryption import DatagramCipher
+from thyme.transport.link import Link
+from thyme.transport.link_config import LinkConfig, MessageReceived, MessageUndelivered
 
 WORLDS = {
     "dcs": WorldInfo("lisbon", "w1", Area(120, 80), 40, substrate="dcs"),
@@ -64,7 +73,7 @@ class Whims:
     def sign_all(self, records: Sequence[Record]) -> list[bytes]:
         return [self.sign(record) for record in records]
 
-    def is_genuine(self, record: Record, proof: bytes) -> bool:
+    def verify(self, record: Record, proof: bytes) -> bool:
         return self._rng.random() < 0.8
 
 
@@ -79,12 +88,12 @@ class Victim:
         self._store = MemoryStore()
         notary = Whims(self._rng) if keys else None
         self._node = make_node(
-            self._world, ALICE, self._store, self._rng, (60.0, 40.0), notary=notary
+            self._world, ALICE, self._store, self._rng, (60.0, 40.0), signer=notary
         )
-        seals = [Seal(bytes(32), self._world, Random(n).randbytes) for n in (1, 2)]
+        seals = [DatagramCipher(bytes(32), self._world, Random(n).randbytes) for n in (1, 2)]
         self._stranger = seals[1] if closed else None
         self.link = Link(
-            ALICE, self._world, b"aliceist", LinkConfig(), seal=seals[0] if closed else None
+            ALICE, self._world, b"aliceist", LinkConfig(), cipher=seals[0] if closed else None
         )
         self._now_us = 10**15
         self._timers: dict[object, int] = {}
@@ -101,7 +110,7 @@ class Victim:
         for _ in range(count):
             self.heard += 1
             self._now_us += 1_000
-            self.link.hear(self._datagram(), ("10.0.0.1", 7), self._now_us)
+            self.link.receive_datagram(self._datagram(), ("10.0.0.1", 7), self._now_us)
             self._carry_out()
             if self.heard % CHECK_EVERY == 0:
                 self._pass_time()
@@ -113,11 +122,13 @@ class Victim:
         if inside:
             packet = damaged(packet, other, rng)
         sender = BOB if rng.random() < 0.9 else rng.choice(SENDERS)
-        whole = encode(tag_of(self._world), LIFE, sender, self._content(packet))
+        whole = encode(digest_world(self._world), LIFE, sender, self._content(packet))
         if not inside:
-            whole = damaged(whole, encode(tag_of(self._world), LIFE, BOB, Cast(other)), rng)
+            whole = damaged(
+                whole, encode(digest_world(self._world), LIFE, BOB, BroadcastBody(other)), rng
+            )
         if self._stranger is not None:
-            whole = self._stranger.close(whole)
+            whole = self._stranger.encrypt(whole)
             if rng.random() < 0.3:
                 whole = damaged(whole, whole, rng)
         return whole
@@ -126,35 +137,37 @@ class Victim:
         rng = self._rng
         match rng.randrange(6):
             case 0:
-                introduction = Passport(IDENTITY, b"12345678", LIFE, 1).introduction
-                return Hello(self._world, introduction=introduction if rng.random() < 0.5 else None)
+                introduction = PeerAuthenticator(IDENTITY, b"12345678", LIFE, 1).own_proof
+                return Hello(
+                    self._world, identity_proof=introduction if rng.random() < 0.5 else None
+                )
             case 1:
-                return Sheaf(tuple(self._item(packet) for _ in range(rng.randrange(4))))
+                return Bundle(tuple(self._item(packet) for _ in range(rng.randrange(4))))
             case _:
                 return self._item(packet)
 
-    def _item(self, packet: bytes) -> Cast | Part | Got:
+    def _item(self, packet: bytes) -> BroadcastBody | Fragment | FragmentAck:
         rng = self._rng
         self._number += 1
         match rng.randrange(4):
             case 0:
-                return Cast(packet)
+                return BroadcastBody(packet)
             case 1:
-                return Got(rng.randrange(50), rng.randrange(5), rng.getrandbits(20))
+                return FragmentAck(rng.randrange(50), rng.randrange(5), rng.getrandbits(20))
             case _:
-                return Part(
+                return Fragment(
                     self._number, 0, 1 if rng.random() < 0.9 else rng.randrange(1, 9), packet
                 )
 
     def _carry_out(self) -> None:
-        for effect in self.link.take():
+        for effect in self.link.drain_events():
             match effect:
-                case Came():
+                case MessageReceived():
                     self.delivered[type(effect.message).__name__] += 1
                     self._handle(Received(effect.sender, effect.message))
-                case GaveUp():
+                case MessageUndelivered():
                     self._handle(SendFailed(effect.to, effect.message))
-        self.link.transmits()
+        self.link.drain_datagrams()
 
     def _handle(self, event: Input) -> None:
         for action in self._node.handle(event, self._now_us):
@@ -178,13 +191,13 @@ class Victim:
         self._store.commit()
         self._node.check()
 
-    def _befriend(self, seals: list[Seal]) -> None:
+    def _befriend(self, seals: list[DatagramCipher]) -> None:
         """Lets the victim believe that the stranger lives now: a member of the world gone mad."""
         ours, theirs = seals
-        reply = ours.open(theirs.close(b"")).reply
+        reply = ours.decrypt(theirs.encrypt(b"")).reply
         while reply is not None:
             ours, theirs = theirs, ours
-            reply = ours.open(reply).reply
+            reply = ours.decrypt(reply).reply
 
 
 IDENTITY = Identity(bytes(32))

@@ -5,11 +5,17 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from random import Random
 
-from thyme.live.link import Link
-from thyme.live.terms import Address, Came, GaveUp, LinkConfig, Transmit
 from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
-from thyme.protocol.messages import Message
+from thyme.protocol.messages.common import Message
+from thyme.transport.link import Link
+from thyme.transport.link_config import (
+    Address,
+    LinkConfig,
+    MessageReceived,
+    MessageUndelivered,
+    SendDatagram,
+)
 
 WORLD = WorldInfo("lisbon", "w1")
 ALICE, BOB, CAROL = (NodeId(name) for name in (b"alice", b"bob", b"carol"))
@@ -61,13 +67,13 @@ class Pipe:
         self._carry(sender)
 
     def inject(self, to: NodeId, datagram: bytes, address: Address = ("ff", 1)) -> None:
-        self.links[to].hear(datagram, address, self.now_us)
+        self.links[to].receive_datagram(datagram, address, self.now_us)
         self._carry(to)
 
     def run(self, for_s: float) -> None:
         until_us = self.now_us + round(1e6 * for_s)
         while True:
-            at_us = min(link.next_us() for link in self.links.values())
+            at_us = min(link.next_tick_us() for link in self.links.values())
             if self._queue:
                 at_us = min(at_us, self._queue[0][0])
             if at_us > until_us:
@@ -77,7 +83,7 @@ class Pipe:
                 _, _, address, to, datagram = heappop(self._queue)
                 name = NodeId(bytes.fromhex(to[0]))
                 if name in self.links:
-                    self.links[name].hear(datagram, address, self.now_us)
+                    self.links[name].receive_datagram(datagram, address, self.now_us)
                     self._carry(name)
             for name, link in list(self.links.items()):
                 link.tick(self.now_us)
@@ -85,16 +91,16 @@ class Pipe:
         self.now_us = until_us
 
     def _carry(self, name: NodeId) -> None:
-        for effect in self.links[name].take():
+        for effect in self.links[name].drain_events():
             match effect:
-                case Came():
+                case MessageReceived():
                     self.came.append((name, effect.sender, effect.message))
-                case GaveUp():
+                case MessageUndelivered():
                     self.given_up.append((name, effect.to, effect.message))
-        for transmit in self.links[name].transmits():
+        for transmit in self.links[name].drain_datagrams():
             self._transmit(name, transmit)
 
-    def _transmit(self, sender: NodeId, effect: Transmit) -> None:
+    def _transmit(self, sender: NodeId, effect: SendDatagram) -> None:
         self.datagrams += 1
         others = [(name.hex(), 0) for name in self.links if name != sender]
         for to in others if effect.to is None else [effect.to]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.control.pages import a_place
-from thyme.app.world import Opened, World
-from thyme.live.world import Wanted, open_node
+from thyme.api.world import OpenedWorld, World
+from thyme.live.open_node import NodeOptions, open_node
 from thyme.model.errors import NotFoundError
 from thyme.model.worlds import Area
 
@@ -25,7 +25,7 @@ def test_objects_are_found_and_outlive_the_goodbye_of_their_publisher() -> None:
 
     async def story() -> None:
         place = a_place()
-        new = {"create": True, "wid": "w", "area": Area(80, 80), "cell_m": 40.0}
+        new = {"create": True, "world_id": "w", "area": Area(80, 80), "cell_m": 40.0}
         async with AsyncExitStack() as stack:
             worlds: list[World] = []
             for at in PLACES:
@@ -55,6 +55,6 @@ def test_objects_are_found_and_outlive_the_goodbye_of_their_publisher() -> None:
     asyncio.run(story())
 
 
-async def _open(place: Any, at: tuple[float, float], options: dict[str, Any]) -> Opened:
-    live = await open_node(Wanted(world="lisbon", network=place, at=at, **options))
+async def _open(place: Any, at: tuple[float, float], options: dict[str, Any]) -> OpenedWorld:
+    live = await open_node(NodeOptions(world="lisbon", network=place, position=at, **options))
     return live.world, live.start

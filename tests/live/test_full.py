@@ -13,18 +13,18 @@ from types import SimpleNamespace
 import pytest
 
 from tests.builders import BOB, conjunctions, key, photo, subscribe
-from thyme.model.errors import FullError
-from thyme.model.frames import ALWAYS
-from thyme.protocol import messages as wire
+from thyme.model.errors import DiskFullError
+from thyme.model.time_frames import ALWAYS
+from thyme.protocol.messages import common as wire
 from thyme.protocol.node import Send
 from thyme.protocol.outbox import Outbox
-from thyme.storage.room import Room
+from thyme.storage.sqlite.disk_reserve import DiskReserve
 from thyme.storage.store import MemoryStore
-from thyme.substrates.broker import Broker, BrokerConfig
-from thyme.substrates.catalogue import Retention
-from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
-from thyme.substrates.desk import Desk
-from thyme.substrates.graveyard import Burial
+from thyme.substrates.common.broker import Broker, BrokerConfig
+from thyme.substrates.common.broker_service import BrokerService
+from thyme.substrates.common.catalogue import Retention
+from thyme.substrates.common.tombstones import TombstoneLimits
+from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
 
 MIB = 2**20
 
@@ -34,19 +34,19 @@ class SmallStore(MemoryStore):
 
     room_bytes = 10
 
-    def has_room(self, octets: int) -> bool:
-        return octets <= self.room_bytes
+    def has_space(self, size_bytes: int) -> bool:
+        return size_bytes <= self.room_bytes
 
 
-def replies(desk: Desk, outbox: Outbox, *requests: wire.Ask) -> list[object]:
+def replies(desk: BrokerService, outbox: Outbox, *requests: wire.BrokerRequest) -> list[object]:
     for request in requests:
-        desk.serve(BOB, request, 0)
-    return [action.message for action in outbox.take() if isinstance(action, Send)]
+        desk.handle_request(BOB, request, 0)
+    return [action.message for action in outbox.drain_actions() if isinstance(action, Send)]
 
 
 def test_m25_a_broker_with_a_full_disk_refuses_objects_and_goes_on() -> None:
     store, outbox = SmallStore(), Outbox()
-    desk = Desk(Broker(store, BrokerConfig(), 0), outbox, lambda *_: None)
+    desk = BrokerService(Broker(store, BrokerConfig(), 0), outbox, lambda *_: None)
     small, large = photo(1, data=b"0123456789"), photo(2, data=b"0123456789a")
 
     told = replies(
@@ -75,29 +75,29 @@ def test_m25_a_broker_with_a_full_disk_refuses_objects_and_goes_on() -> None:
 def test_m25_an_object_that_was_refused_leaves_no_trace() -> None:
     store = SmallStore()
     broker = Broker(store, BrokerConfig(), 0)
-    with pytest.raises(FullError):
+    with pytest.raises(DiskFullError):
         broker.insert(photo(data=b"0123456789a"), BOB, b"0123456789a", 0)
 
     assert len(broker.catalogue) == 0
     assert broker.catalogue.state(key()) == "unknown"
-    assert broker.page(conjunctions("goal"), ALWAYS, 9, None, 0).total == 0
+    assert broker.read_page(conjunctions("goal"), ALWAYS, 9, None, 0).total == 0
 
 
 def test_m25_a_replica_for_which_there_is_no_room_is_refused() -> None:
-    replicas = Replicas(SmallStore(), Retention(), Burial())
+    replicas = ReplicaStore(SmallStore(), Retention(), TombstoneLimits())
 
-    with pytest.raises(FullError):
-        replicas.hold(HeldObject(photo(data=b"x" * 11), Role.ACTIVE), b"x" * 11, 0)
+    with pytest.raises(DiskFullError):
+        replicas.add_replica(StoredReplica(photo(data=b"x" * 11), ReplicaRole.ACTIVE), b"x" * 11, 0)
 
     assert len(replicas) == 0
 
 
 def a_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, reserve_bytes: int
-) -> Room:
+) -> DiskReserve:
     disk = SimpleNamespace(f_bavail=free_bytes // 4_096, f_frsize=4_096)
     monkeypatch.setattr(os, "statvfs", lambda _: disk)
-    return Room(tmp_path, reserve_bytes)
+    return DiskReserve(tmp_path, reserve_bytes)
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,18 @@ def test_m25_objects_leave_a_reserve(
 ) -> None:
     room = a_room(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
 
-    assert room.has(size, lambda: freed) is has
+    assert room.fits(size, lambda: freed) is has
 
 
 def test_m25_what_shares_a_commit_shares_the_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = a_room(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
-    room.take(MIB)
+    room.add_pending(MIB)
 
-    assert not room.has(MIB, lambda: 0)
-    room.taken()
-    assert room.has(MIB, lambda: 0)
+    assert not room.fits(MIB, lambda: 0)
+    room.clear_pending()
+    assert room.fits(MIB, lambda: 0)
 
 
 def test_m25_a_live_node_on_a_full_disk_goes_on_and_takes_more_once_there_is_room(

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.live.nodes import free_group, running
-from thyme.app.remote import status_of
-from thyme.live.gps import first_fix, fix_in, place_of
+from thyme.api.remote import fetch_status
+from thyme.live.gps import parse_fix, to_local_position, wait_for_fix
 from thyme.model.errors import OptionError, WorldError
-from thyme.model.worlds import Area, Origin, WorldInfo
+from thyme.model.worlds import Area, GeoPoint, WorldInfo
 
-LISBON = Origin(38.7, -9.2)
+LISBON = GeoPoint(38.7, -9.2)
 WORLD = WorldInfo("w", "w", area=Area(400, 200), cell_m=40, origin=LISBON)
 FIRST, LAST = 7, 27
 """The cells of (300, 20) and (300, 100), ten in a row."""
@@ -74,32 +74,32 @@ def a_gpsd(*lines: bytes) -> Iterator[str]:
         (b"\xff\n", None),
     ],
 )
-def test_d1_a_fix_is_read_and_nothing_else(line: bytes, fix: Origin | None) -> None:
-    assert fix_in(line) == fix
+def test_d1_a_fix_is_read_and_nothing_else(line: bytes, fix: GeoPoint | None) -> None:
+    assert parse_fix(line) == fix
 
 
 @given(st.floats(0, 400), st.floats(0, 200))
 def test_d1_degrees_become_metres_east_and_north_of_the_origin(x_m: float, y_m: float) -> None:
     """A degree of latitude is 111.195 km; of longitude, at 38.7 degrees north, 86.78 km."""
-    fix = Origin(38.7 + y_m / 111_195, -9.2 + x_m / 86_780)
+    fix = GeoPoint(38.7 + y_m / 111_195, -9.2 + x_m / 86_780)
 
-    assert place_of(WORLD, fix) == pytest.approx((x_m, y_m), abs=0.05)
+    assert to_local_position(WORLD, fix) == pytest.approx((x_m, y_m), abs=0.05)
 
 
 def test_d1_who_is_outside_is_at_the_edge() -> None:
-    assert place_of(WORLD, Origin(38.6, -9.3)) == (0, 0)
-    assert place_of(WORLD, Origin(38.8, -9.1)) == (400, 200)
+    assert to_local_position(WORLD, GeoPoint(38.6, -9.3)) == (0, 0)
+    assert to_local_position(WORLD, GeoPoint(38.8, -9.1)) == (400, 200)
 
 
 def test_a_world_without_an_origin_takes_no_fix() -> None:
     with pytest.raises(WorldError, match="--origin LAT,LON"):
-        place_of(WorldInfo("w", "w", area=Area(400, 200), cell_m=40), LISBON)
+        to_local_position(WorldInfo("w", "w", area=Area(400, 200), cell_m=40), LISBON)
 
 
 @pytest.mark.parametrize(("latitude", "longitude"), [(90.0, 0.0), (0.0, 181.0), (float("nan"), 0)])
 def test_an_origin_is_a_point_on_the_earth(latitude: float, longitude: float) -> None:
     with pytest.raises(WorldError):
-        Origin(latitude, longitude)
+        GeoPoint(latitude, longitude)
 
 
 def test_where_no_gpsd_is_the_user_is_told_what_to_do() -> None:
@@ -107,12 +107,12 @@ def test_where_no_gpsd_is_the_user_is_told_what_to_do() -> None:
         port = probe.getsockname()[1]
 
     with pytest.raises(OptionError, match=r"no gpsd answers .* --position"):
-        asyncio.run(first_fix("127.0.0.1", port))
+        asyncio.run(wait_for_fix("127.0.0.1", port))
 
 
 def test_a_gpsd_without_a_fix_is_not_waited_for_for_ever() -> None:
     with a_gpsd(tpv(1, 1, mode=1)) as address, pytest.raises(OptionError, match="has no fix"):
-        asyncio.run(first_fix("127.0.0.1", int(address.split(":")[1]), wait_s=0.1))
+        asyncio.run(wait_for_fix("127.0.0.1", int(address.split(":")[1]), timeout_s=0.1))
 
 
 def test_d1_a_node_with_gps_is_in_the_cell_where_it_is(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_d1_a_node_with_gps_is_in_the_cell_where_it_is(tmp_path: Path) -> None:
         cells: list[int | None] = []
         async with ClientSession() as session:
             while not cells or cells[-1] != LAST:
-                cells.append((await status_of(session, url)).cell)
+                cells.append((await fetch_status(session, url)).cell)
                 await asyncio.sleep(0.05)
         return cells
 

@@ -10,17 +10,17 @@ import pytest
 
 from tests.live.pipe import ALICE, WORLD
 from thyme.live.host import Host
-from thyme.live.link import Link
-from thyme.live.sockets import Place, Sockets
-from thyme.live.terms import LinkConfig
-from thyme.model.errors import EndedError, ThymeError
+from thyme.live.sockets import NetworkConfig, Sockets
+from thyme.model.errors import ClosedError, ThymeError
 from thyme.model.ids import NodeId
-from thyme.protocol.node import Action, Input, Moved
-from thyme.protocol.requests import Told
-from thyme.storage.sqlite import SqliteStore
-from thyme.storage.store import Shelf, Store
+from thyme.protocol.app_interface import AppEvent
+from thyme.protocol.node import Action, Input, PositionChanged
+from thyme.storage.sqlite.store import SqliteStore
+from thyme.storage.store import RecordTable, Store
+from thyme.transport.link import Link
+from thyme.transport.link_config import LinkConfig
 
-SHELF = Shelf("test", bytes)
+SHELF = RecordTable("test", bytes)
 
 
 class Clumsy:
@@ -33,7 +33,7 @@ class Clumsy:
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         self._store.put(SHELF, type(event).__name__, b"x")
-        if isinstance(event, Moved):
+        if isinstance(event, PositionChanged):
             raise IndexError("stumbled")
         return []
 
@@ -45,10 +45,10 @@ class Ear:
     def __init__(self) -> None:
         self.broken: list[ThymeError] = []
 
-    def on_told(self, told: Told) -> None:
+    def on_event(self, told: AppEvent) -> None:
         raise AssertionError("nothing is told")
 
-    def on_broken(self, error: ThymeError) -> None:
+    def on_node_failed(self, error: ThymeError) -> None:
         self.broken.append(error)
 
 
@@ -58,20 +58,20 @@ def test_m24_a_mistake_stops_the_node_and_stores_nothing_of_the_input(
     path, ear = tmp_path / "store", Ear()
 
     async def story() -> None:
-        store, sockets = SqliteStore(path), Sockets(Place(interface="127.0.0.1"))
+        store, sockets = SqliteStore(path), Sockets(NetworkConfig(interface="127.0.0.1"))
         await sockets.open()
         link = Link(ALICE, WORLD, b"12345678", LinkConfig())
         host = Host(Clumsy(store), store, link, sockets, ear)
         await asyncio.sleep(0.05)
-        host.move((1.0, 1.0))
+        host.move_to((1.0, 1.0))
         await asyncio.sleep(0.05)
-        with pytest.raises(EndedError, match="stumbled"):
-            host.ask(None)  # type: ignore[arg-type]
+        with pytest.raises(ClosedError, match="stumbled"):
+            host.send_request(None)  # type: ignore[arg-type]
 
     with caplog.at_level(logging.CRITICAL, "thyme"):
         asyncio.run(story())
 
-    assert [type(error) for error in ear.broken] == [EndedError]
+    assert [type(error) for error in ear.broken] == [ClosedError]
     store = SqliteStore(path)
     assert [key for key, _ in store.load(SHELF)] == ["Started"]
     store.close()

@@ -10,16 +10,12 @@ from hypothesis import strategies as st
 
 from tests.live.pipe import WORLD, Pipe
 from tests.live.test_link import parcel
-from thyme.live.datagrams import Cast, Content, Hello, encode, tag_of
-from thyme.live.identity import Identity, Passport, keep_identity, node_id_of
-from thyme.live.link import Link
-from thyme.live.notary import TOGETHER_MAX, KeyNotary
-from thyme.live.terms import LinkConfig, Rate
+from thyme.live.identity import Identity, PeerAuthenticator, derive_node_id, load_or_create_identity
+from thyme.live.record_signer import BATCH_RECORDS_MAX, Ed25519RecordSigner
 from thyme.model.errors import StoreError
-from thyme.model.frames import ALWAYS
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.metadata import describe
-from thyme.model.records import (
+from thyme.model.metadata import make_metadata
+from thyme.model.signed_records import (
     DeleteRecord,
     LocationRecord,
     Record,
@@ -27,14 +23,18 @@ from thyme.model.records import (
     UnsubscribeRecord,
 )
 from thyme.model.subscriptions import SubscriptionKey
+from thyme.model.time_frames import ALWAYS
+from thyme.transport.datagrams import BroadcastBody, Content, Hello, digest_world, encode
+from thyme.transport.link import Link
+from thyme.transport.link_config import LinkConfig, RateLimit
 
 ALICE, BOB, MALLORY = (Identity(bytes([number]) * 32) for number in (1, 2, 3))
-TAG = tag_of(WORLD)
+TAG = digest_world(WORLD)
 LIFE = b"life one"
 A_KEY = Key(ObjectId("o1"), ALICE.node_id)
 A_SUBSCRIPTION = SubscriptionKey(SubscriptionId("s1"), ALICE.node_id)
 RECORDS: list[Record] = [
-    describe(A_KEY, b"data", ["goal"], 1_000_000),
+    make_metadata(A_KEY, b"data", ["goal"], 1_000_000),
     DeleteRecord(A_KEY),
     SubscribeRecord(A_SUBSCRIPTION, ALWAYS, b"marks"),
     UnsubscribeRecord(A_SUBSCRIPTION),
@@ -45,13 +45,13 @@ RECORDS: list[Record] = [
 def a_pipe(*identities: Identity, config: LinkConfig | None = None) -> Pipe:
     pipe = Pipe()
     for identity in identities:
-        passport = Passport(identity, TAG, identity.node_id[:8], born_us=5)
+        passport = PeerAuthenticator(identity, TAG, identity.node_id[:8], started_us=5)
         pipe.links[identity.node_id] = Link(
             identity.node_id,
             WORLD,
             identity.node_id[:8],
             config or LinkConfig(),
-            passport=passport,
+            authenticator=passport,
         )
     return pipe
 
@@ -61,11 +61,11 @@ def said_by(sender: NodeId, content: Content, life: bytes = LIFE) -> bytes:
 
 
 def hello(identity: Identity, *, life: bytes = LIFE, born_us: int = 10) -> Hello:
-    return Hello(WORLD, introduction=identity.introduce(TAG, life, born_us))
+    return Hello(WORLD, identity_proof=identity.make_proof(TAG, life, born_us))
 
 
-def notary(identity: Identity, wid: str = "w1", remembered_max: int = 100) -> KeyNotary:
-    return KeyNotary(identity, wid, remembered_max)
+def notary(identity: Identity, wid: str = "w1", remembered_max: int = 100) -> Ed25519RecordSigner:
+    return Ed25519RecordSigner(identity, wid, remembered_max)
 
 
 @pytest.mark.parametrize("record", RECORDS)
@@ -73,13 +73,13 @@ def test_a_record_is_believed_if_its_author_signed_it(record: Record) -> None:
     proof = notary(ALICE).sign(record)
     theirs, elsewhere = notary(BOB), notary(BOB, "w2")
 
-    assert theirs.is_genuine(record, proof)
-    assert theirs.is_genuine(record, proof), "and once more"
-    assert not elsewhere.is_genuine(record, proof), "another world"
-    assert not theirs.is_genuine(record, MALLORY.public_key + proof[32:]), "another key"
-    assert not theirs.is_genuine(record, proof[:-1] + bytes([proof[-1] ^ 1]))
-    assert not theirs.is_genuine(record, proof + b"\x00")
-    assert not theirs.is_genuine(record, b"")
+    assert theirs.verify(record, proof)
+    assert theirs.verify(record, proof), "and once more"
+    assert not elsewhere.verify(record, proof), "another world"
+    assert not theirs.verify(record, MALLORY.public_key + proof[32:]), "another key"
+    assert not theirs.verify(record, proof[:-1] + bytes([proof[-1] ^ 1]))
+    assert not theirs.verify(record, proof + b"\x00")
+    assert not theirs.verify(record, b"")
 
 
 @pytest.mark.parametrize("record", RECORDS)
@@ -89,13 +89,13 @@ def test_nobody_signs_for_another(record: Record) -> None:
 
 
 def test_a_signature_is_good_for_one_record() -> None:
-    changed = describe(A_KEY, b"DATA", ["goal"], 1_000_000)
+    changed = make_metadata(A_KEY, b"DATA", ["goal"], 1_000_000)
     theirs = notary(BOB)
 
-    assert not theirs.is_genuine(changed, notary(ALICE).sign(RECORDS[0]))
+    assert not theirs.verify(changed, notary(ALICE).sign(RECORDS[0]))
     for record in RECORDS:
         for other in RECORDS:
-            good = theirs.is_genuine(other, notary(ALICE).sign(record))
+            good = theirs.verify(other, notary(ALICE).sign(record))
             assert good == (record is other)
 
 
@@ -107,11 +107,11 @@ def test_what_was_looked_at_is_remembered_up_to_a_bound(monkeypatch: pytest.Monk
             looked_at.append(proof)
         return True
 
-    monkeypatch.setattr("thyme.live.notary.is_by", is_by)
+    monkeypatch.setattr("thyme.live.record_signer.verify_signature", is_by)
     theirs = notary(BOB, remembered_max=2)
     one, two, three = (bytes([number]) * 96 for number in range(3))
     for proof in (one, one, two, two, one, three, one):
-        assert theirs.is_genuine(RECORDS[0], proof)
+        assert theirs.verify(RECORDS[0], proof)
 
     assert looked_at == [one, two, three, one]
 
@@ -124,44 +124,44 @@ def test_records_that_share_a_signature_are_believed_one_by_one(
     proofs = notary(ALICE).sign_all(records)
     theirs, at = notary(BOB), data.draw(st.integers(0, count - 1))
 
-    assert all(map(theirs.is_genuine, records, proofs))
-    assert len({proof[:96] for proof in proofs}) == -(-count // TOGETHER_MAX)
-    whose = [theirs.is_genuine(records[at], proof) for proof in proofs]
+    assert all(map(theirs.verify, records, proofs))
+    assert len({proof[:96] for proof in proofs}) == -(-count // BATCH_RECORDS_MAX)
+    whose = [theirs.verify(records[at], proof) for proof in proofs]
     assert [number for number, good in enumerate(whose) if good] == [at]
     where = data.draw(st.integers(0, len(proofs[at]) - 1))
     change = data.draw(st.integers(1, 255))
     wrong = bytearray(proofs[at])
     wrong[where] ^= change
-    assert not theirs.is_genuine(records[at], bytes(wrong)), "there is one proof, not two"
-    assert not theirs.is_genuine(records[at], proofs[at][:-1])
-    assert not theirs.is_genuine(records[at], proofs[at] + b"\x00")
+    assert not theirs.verify(records[at], bytes(wrong)), "there is one proof, not two"
+    assert not theirs.verify(records[at], proofs[at][:-1])
+    assert not theirs.verify(records[at], proofs[at] + b"\x00")
 
 
 def test_the_id_derives_from_the_key() -> None:
-    assert ALICE.node_id == node_id_of(ALICE.public_key)
+    assert ALICE.node_id == derive_node_id(ALICE.public_key)
     assert len(ALICE.node_id) == 16
     assert ALICE.node_id != BOB.node_id
 
 
 def test_a_node_stays_who_it_is(tmp_path: Path) -> None:
-    first = keep_identity(tmp_path / "data")
+    first = load_or_create_identity(tmp_path / "data")
 
-    assert keep_identity(tmp_path / "data").node_id == first.node_id
-    assert keep_identity(tmp_path / "other").node_id != first.node_id
+    assert load_or_create_identity(tmp_path / "data").node_id == first.node_id
+    assert load_or_create_identity(tmp_path / "other").node_id != first.node_id
     assert (tmp_path / "data" / "node.key").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["node.key"]
 
 
 def test_a_key_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Path) -> None:
-    keep_identity(tmp_path)
+    load_or_create_identity(tmp_path)
     path = tmp_path / "node.key"
     path.chmod(0o644)
     with pytest.raises(StoreError, match="chmod 600"):
-        keep_identity(tmp_path)
+        load_or_create_identity(tmp_path)
     path.chmod(0o600)
     path.write_bytes(b"short")
     with pytest.raises(StoreError, match="damaged"):
-        keep_identity(tmp_path)
+        load_or_create_identity(tmp_path)
 
 
 def test_neighbours_introduce_themselves_and_talk() -> None:
@@ -175,7 +175,7 @@ def test_neighbours_introduce_themselves_and_talk() -> None:
 
 def test_who_has_not_said_who_it_is_is_not_heard() -> None:
     pipe = a_pipe(ALICE)
-    pipe.inject(ALICE.node_id, said_by(BOB.node_id, Cast(b"")))
+    pipe.inject(ALICE.node_id, said_by(BOB.node_id, BroadcastBody(b"")))
     pipe.inject(ALICE.node_id, said_by(BOB.node_id, Hello(WORLD)))
 
     assert pipe.links[ALICE.node_id].dropped == {"not introduced": 2}
@@ -184,7 +184,7 @@ def test_who_has_not_said_who_it_is_is_not_heard() -> None:
 def test_nobody_takes_anothers_name() -> None:
     """Neither with its own key, nor with the other's key and no signature, nor in another life."""
     pipe = a_pipe(ALICE)
-    unsigned = Hello(WORLD, introduction=hello(BOB).introduction)
+    unsigned = Hello(WORLD, identity_proof=hello(BOB).identity_proof)
     pipe.inject(ALICE.node_id, said_by(BOB.node_id, hello(MALLORY)))
     pipe.inject(ALICE.node_id, said_by(BOB.node_id, unsigned, life=b"life two"))
 
@@ -200,11 +200,11 @@ def test_an_introduction_of_an_earlier_life_ends_no_later_one() -> None:
         pipe.inject(ALICE.node_id, said)
 
     assert link.dropped == {"old life": 1}
-    assert link._neighbours[BOB.node_id].life == b"life six"
+    assert link._neighbours[BOB.node_id].incarnation == b"life six"
 
 
 def test_a_flood_of_introductions_is_not_looked_at() -> None:
-    config = LinkConfig(introductions=Rate(per_second=1, burst=3))
+    config = LinkConfig(proof_rate_limit=RateLimit(datagrams_per_second=1, datagrams_burst=3))
     pipe = a_pipe(ALICE, config=config)
     for number in range(10):
         life = number.to_bytes(8)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from thyme.live.lab import down, look, up
-from thyme.live.lab_plan import LabPlan
-from thyme.live.lab_run import LabState
-from thyme.live.lab_spaces import check_spaces
+from thyme.lab.lab import down, read_status, up
+from thyme.lab.namespaces import check_namespaces
+from thyme.lab.plan import LabPlan
+from thyme.lab.supervisor import LabState
 from thyme.model.errors import OptionError
 
 pytest.importorskip("aiohttp", reason="live nodes need the extra `live`")
@@ -25,7 +25,7 @@ A_ROW = LabPlan(nodes=3, width_m=120, height_m=40, range_m=50)
 
 def spaces_missing() -> str:
     try:
-        check_spaces()
+        check_namespaces()
     except OptionError as error:
         return str(error)
     return ""
@@ -41,7 +41,7 @@ def test_a_lab_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
         publish_and_find(state)
     finally:
         assert down(tmp_path) == 3
-    assert look(tmp_path) is None
+    assert read_status(tmp_path) is None
     assert not alive(state)
 
 
@@ -63,7 +63,7 @@ def test_each_node_has_a_network_of_its_own(tmp_path: Path) -> None:
 
 
 def test_there_is_nothing_to_end_where_nothing_is(tmp_path: Path) -> None:
-    assert look(tmp_path) is None
+    assert read_status(tmp_path) is None
     assert down(tmp_path) == 0
 
 

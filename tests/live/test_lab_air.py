@@ -8,54 +8,56 @@ from random import Random
 
 import pytest
 
-from thyme.live.lab_air import Air, Delay, Tunnels, Voices
-from thyme.live.lab_plan import LabPlan, places_of, waves_of
+from thyme.lab.plan import LabPlan, choose_positions, start_order
+from thyme.lab.virtual_radio import DelayLine, LoopbackRadio, TunRadio, VirtualRadio
 from thyme.model.errors import OptionError
 
 ROW = [(0.0, 0.0), (40.0, 0.0), (80.0, 0.0)]
 
 
-def in_a_row(loss: float = 0.0) -> Air:
-    return Air(ROW, 50, loss, Random(1))
+def in_a_row(loss: float = 0.0) -> VirtualRadio:
+    return VirtualRadio(ROW, 50, loss, Random(1))
 
 
 def test_who_is_in_reach_is_heard() -> None:
     air = in_a_row()
 
-    assert [air.to_all(number) for number in range(3)] == [[1], [0, 2], [1]]
-    assert air.to_one(0, 1)
-    assert not air.to_one(0, 2)
-    assert not air.to_one(1, 1)
+    assert [air.broadcast_receivers(number) for number in range(3)] == [[1], [0, 2], [1]]
+    assert air.is_delivered(0, 1)
+    assert not air.is_delivered(0, 2)
+    assert not air.is_delivered(1, 1)
 
 
 def test_losses_are_each_receivers_own() -> None:
     air = in_a_row(loss=0.2)
-    came = [air.to_all(1) for _ in range(2_000)]
+    came = [air.broadcast_receivers(1) for _ in range(2_000)]
 
     assert {tuple(receivers) for receivers in came} == {(0, 2), (0,), (2,), ()}
     assert 0.75 < sum(map(len, came)) / 4_000 < 0.85
-    assert air.carried + air.lost == 4_000
+    assert air.delivered + air.lost == 4_000
 
 
 def test_nodes_stand_in_all_cells_and_each_reaches_the_cells_beside() -> None:
     plan = LabPlan(nodes=12, range_m=50)
-    places = places_of(plan)
+    places = choose_positions(plan)
 
     cells = [(x // 40, y // 40) for x, y in places]
     assert len(set(cells)) == 6
     assert all(cells.count(cell) == 2 for cell in cells)
-    assert len(waves_of(places, plan.reach_m)) == 4, "the far corner is three hops away"
-    assert places == places_of(plan)
+    assert len(start_order(places, plan.effective_range_m)) == 4, (
+        "the far corner is three hops away"
+    )
+    assert places == choose_positions(plan)
 
 
 def test_the_range_is_what_cells_need_unless_told() -> None:
     """D2."""
-    assert LabPlan().reach_m == pytest.approx(113.1, abs=0.1)
+    assert LabPlan().effective_range_m == pytest.approx(113.1, abs=0.1)
 
 
 def test_a_lab_that_falls_apart_is_refused() -> None:
     with pytest.raises(OptionError, match="nodes 3 are out of range"):
-        waves_of([(0.0, 0.0), (40.0, 0.0), (100.0, 0.0)], 50)
+        start_order([(0.0, 0.0), (40.0, 0.0), (100.0, 0.0)], 50)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,9 @@ def test_voices_carry_to_all_in_reach_and_to_one(delay_s: float) -> None:
 
 async def _carry(delay_s: float) -> None:
     nodes = [_node() for _ in ROW]
-    voices = Voices(in_a_row(), [node.getsockname()[1] for node in nodes], Delay(delay_s))
+    voices = LoopbackRadio(
+        in_a_row(), [node.getsockname()[1] for node in nodes], DelayLine(delay_s)
+    )
     voices.open()
     addresses = voices.addresses
     nodes[1].sendto(b"all", addresses[1])
@@ -93,7 +97,7 @@ async def _carry(delay_s: float) -> None:
 
 def test_packets_go_to_whom_they_are_for() -> None:
     addresses = ["10.84.0.2", "10.84.0.3", "10.84.0.4"]
-    tunnels = Tunnels(in_a_row(), Delay(0), [], addresses)
+    tunnels = TunRadio(in_a_row(), DelayLine(0), [], addresses)
 
     assert tunnels._receivers(1, _packet("239.84.72.89")) == [0, 2]
     assert tunnels._receivers(0, _packet("10.84.0.3")) == [1]

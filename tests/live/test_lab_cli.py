@@ -7,27 +7,27 @@ from pathlib import Path
 import pytest
 
 from thyme.cli import main
-from thyme.cli.lab import as_area, as_share
+from thyme.cli.lab import parse_area, parse_share
 from thyme.model.errors import OptionError
 
 
 def test_areas_and_losses_are_read() -> None:
-    assert as_area("120x80") == (120, 80)
-    assert as_area("12.5x8") == (12.5, 8)
-    assert as_share("5%") == pytest.approx(0.05)
-    assert as_share("0.05") == pytest.approx(0.05)
+    assert parse_area("120x80") == (120, 80)
+    assert parse_area("12.5x8") == (12.5, 8)
+    assert parse_share("5%") == pytest.approx(0.05)
+    assert parse_share("0.05") == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("text", ["", "120", "120x", "axb", "1x2x3"])
 def test_what_is_no_area_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="120x80"):
-        as_area(text)
+        parse_area(text)
 
 
 @pytest.mark.parametrize("text", ["", "%", "much"])
 def test_what_is_no_loss_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="5%"):
-        as_share(text)
+        parse_share(text)
 
 
 def test_where_no_lab_is_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,22 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.live.pipe import ALICE, BOB, CAROL, WORLD, Pipe
-from thyme.live.datagrams import (
-    BODY_BYTES_MAX,
-    DATAGRAM_BYTES_MAX,
-    Cast,
-    Content,
-    Got,
-    Part,
-    decode,
-    encode,
-    tag_of,
-)
-from thyme.live.terms import Bounds, LinkConfig, Pace, Rate
 from thyme.model.errors import DecodeError
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.worlds import WorldInfo
-from thyme.protocol.messages import Message, ObjectData
+from thyme.protocol.messages.common import Message, ObjectData
+from thyme.transport.datagrams import (
+    DATAGRAM_BYTES_MAX,
+    FRAGMENT_BYTES_MAX,
+    BroadcastBody,
+    Content,
+    Fragment,
+    FragmentAck,
+    decode,
+    digest_world,
+    encode,
+)
+from thyme.transport.link_config import LinkConfig, RateLimit, ReassemblyLimits, SendWindowConfig
 
 SETTLE_S = 3.0
 
@@ -36,7 +36,9 @@ def parcel(number: int, size: int = 10) -> ObjectData:
 
 
 def numbers(messages: list[tuple[NodeId, NodeId, Message]]) -> list[int]:
-    return sorted(message.request for _, _, message in messages if isinstance(message, ObjectData))
+    return sorted(
+        message.request_id for _, _, message in messages if isinstance(message, ObjectData)
+    )
 
 
 def met(*, seed: int = 1, loss: float = 0.0, doubled: float = 0.0, late_us: int = 0) -> Pipe:
@@ -64,7 +66,9 @@ def test_who_is_silent_is_out_of_reach() -> None:
     assert pipe.links[ALICE].neighbours == []
 
 
-@pytest.mark.parametrize("size", [0, 1, BODY_BYTES_MAX, BODY_BYTES_MAX + 1, 100_000, 2_000_000])
+@pytest.mark.parametrize(
+    "size", [0, 1, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MAX + 1, 100_000, 2_000_000]
+)
 def test_a_message_of_any_size_arrives(size: int) -> None:
     pipe = met()
     pipe.send(ALICE, BOB, parcel(1, size))
@@ -80,7 +84,7 @@ def test_a_large_message_takes_little_more_than_its_parts() -> None:
     pipe.send(ALICE, BOB, parcel(1, 1_200_000))
     pipe.run(5)
 
-    parts = 1_200_000 / BODY_BYTES_MAX
+    parts = 1_200_000 / FRAGMENT_BYTES_MAX
     assert len(pipe.came) == 1
     assert pipe.datagrams - before < 1.4 * parts  # the parts, and word of every fourth
 
@@ -108,7 +112,7 @@ def test_d10_on_a_slow_link_senders_hold_back_and_share_it(kbit_s: int) -> None:
     """Two send at once over a medium whose queue holds 30 parts. Who kept a window of 32 whatever
     happens would send everything thrice, and give up."""
     bytes_per_s, size = kbit_s * 125, kbit_s * 500
-    pipe = Pipe(ALICE, BOB, CAROL, bytes_per_s=bytes_per_s, queue_bytes=30 * BODY_BYTES_MAX)
+    pipe = Pipe(ALICE, BOB, CAROL, bytes_per_s=bytes_per_s, queue_bytes=30 * FRAGMENT_BYTES_MAX)
     pipe.run(1.5)
     before = pipe.datagrams
     pipe.send(ALICE, BOB, parcel(1, size))
@@ -119,7 +123,7 @@ def test_d10_on_a_slow_link_senders_hold_back_and_share_it(kbit_s: int) -> None:
     ideal_s = 2 * size / bytes_per_s
     assert both_s < 1.5 * ideal_s
     assert first_s > 0.6 * both_s
-    assert pipe.datagrams - before < 2.0 * 2 * size / BODY_BYTES_MAX  # with word of them
+    assert pipe.datagrams - before < 2.0 * 2 * size / FRAGMENT_BYTES_MAX  # with word of them
 
 
 @settings(max_examples=60)
@@ -224,8 +228,10 @@ def test_garbage_is_counted_and_dropped(datagram: bytes) -> None:
 def test_what_is_larger_than_a_datagram_may_be_is_counted_and_dropped(over: int) -> None:
     """M25: it is a good one otherwise."""
     pipe = met()
-    fits = encode(tag_of(WORLD), b"12345678", CAROL, Cast(b""))
-    large = encode(tag_of(WORLD), b"12345678", CAROL, Cast(bytes(DATAGRAM_BYTES_MAX + over)))
+    fits = encode(digest_world(WORLD), b"12345678", CAROL, BroadcastBody(b""))
+    large = encode(
+        digest_world(WORLD), b"12345678", CAROL, BroadcastBody(bytes(DATAGRAM_BYTES_MAX + over))
+    )
     before = pipe.links[ALICE].dropped.copy()
     pipe.inject(ALICE, large)
 
@@ -240,10 +246,13 @@ def test_what_is_larger_than_a_datagram_may_be_is_counted_and_dropped(over: int)
 def test_changed_datagrams_do_no_harm(data: st.DataObject) -> None:
     """M25: bits turned, bytes cut off or put in."""
     contents: list[Content] = [
-        Cast(b"\x01\x91\x01"), Part(3, 0, 2, b"x" * 20), Part(0, 0, 1, b""), Got(0, 1, 5)
-    ]  # fmt: skip
+        BroadcastBody(b"\x01\x91\x01"),
+        Fragment(3, 0, 2, b"x" * 20),
+        Fragment(0, 0, 1, b""),
+        FragmentAck(0, 1, 5),
+    ]
     content = data.draw(st.sampled_from(contents))
-    datagram = bytearray(encode(tag_of(WORLD), b"12345678", BOB, content))
+    datagram = bytearray(encode(digest_world(WORLD), b"12345678", BOB, content))
     for _ in range(data.draw(st.integers(1, 5))):
         place = data.draw(st.integers(0, len(datagram) - 1))
         match data.draw(st.sampled_from(["turn", "cut", "put"])):
@@ -260,10 +269,10 @@ def test_changed_datagrams_do_no_harm(data: st.DataObject) -> None:
 
 def test_who_sends_too_much_is_not_heard_and_others_are() -> None:
     """B5."""
-    config = LinkConfig(rate=Rate(per_second=100, burst=50))
+    config = LinkConfig(rate_limit=RateLimit(datagrams_per_second=100, datagrams_burst=50))
     pipe = Pipe(ALICE, BOB, config=config)
     pipe.run(2)
-    flood = encode(tag_of(WORLD), b"12345678", CAROL, Cast(b"nonsense"))
+    flood = encode(digest_world(WORLD), b"12345678", CAROL, BroadcastBody(b"nonsense"))
     for _ in range(1_000):
         pipe.inject(ALICE, flood, ("fe", 1))
     assert pipe.links[ALICE].dropped["too much"] == 950
@@ -274,28 +283,30 @@ def test_who_sends_too_much_is_not_heard_and_others_are() -> None:
 
 
 def test_what_is_begun_and_never_finished_is_bounded_and_forgotten() -> None:
-    bounds = Bounds(bytes_max=100 * BODY_BYTES_MAX, messages_max=10, idle_us=1_000_000)
-    pipe = Pipe(ALICE, config=LinkConfig(bounds=bounds))
+    bounds = ReassemblyLimits(
+        bytes_max=100 * FRAGMENT_BYTES_MAX, messages_max=10, idle_us=1_000_000
+    )
+    pipe = Pipe(ALICE, config=LinkConfig(reassembly=bounds))
     for number in range(50):
-        part = Part(number, 0, 5, b"x" * BODY_BYTES_MAX)
-        pipe.inject(ALICE, encode(tag_of(WORLD), b"12345678", BOB, part))
-    assert pipe.links[ALICE]._neighbours[BOB].incoming.refused == 40
+        part = Fragment(number, 0, 5, b"x" * FRAGMENT_BYTES_MAX)
+        pipe.inject(ALICE, encode(digest_world(WORLD), b"12345678", BOB, part))
+    assert pipe.links[ALICE]._neighbours[BOB].reassembler.refused == 40
 
     pipe.run(4)
-    part = Part(99, 0, 5, b"x" * BODY_BYTES_MAX)
-    pipe.inject(ALICE, encode(tag_of(WORLD), b"12345678", BOB, part))
-    assert pipe.links[ALICE]._neighbours[BOB].incoming.refused == 40
+    part = Fragment(99, 0, 5, b"x" * FRAGMENT_BYTES_MAX)
+    pipe.inject(ALICE, encode(digest_world(WORLD), b"12345678", BOB, part))
+    assert pipe.links[ALICE]._neighbours[BOB].reassembler.refused == 40
 
 
 def test_somebody_with_our_name_is_not_us() -> None:
     pipe = Pipe(ALICE)
-    pipe.inject(ALICE, encode(tag_of(WORLD), b"87654321", ALICE, Cast(b"")))
+    pipe.inject(ALICE, encode(digest_world(WORLD), b"87654321", ALICE, BroadcastBody(b"")))
 
     assert pipe.links[ALICE].dropped == {"our name": 1}
 
 
 def test_too_many_that_wait_are_given_up() -> None:
-    pipe = Pipe(ALICE, BOB, config=LinkConfig(pace=Pace(waiting_max=3)))
+    pipe = Pipe(ALICE, BOB, config=LinkConfig(send_window=SendWindowConfig(messages_max=3)))
     pipe.run(1)
     for number in range(5):
         pipe.send(ALICE, BOB, parcel(number, 500_000))

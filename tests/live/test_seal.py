@@ -10,30 +10,37 @@ from hypothesis import strategies as st
 
 from tests.live.pipe import ALICE, BOB, CAROL, WORLD, Pipe
 from tests.live.test_link import parcel
-from thyme.live import seal as seals
-from thyme.live.datagrams import Cast, decode, encode, tag_of
-from thyme.live.link import Link
-from thyme.live.seal import WINDOW, Opened, Seal, Window, check_secret, world_key
-from thyme.live.terms import LinkConfig
 from thyme.model.errors import DecodeError, OptionError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo
+from thyme.transport import encryption as seals
+from thyme.transport.datagrams import BroadcastBody, decode, digest_world, encode
+from thyme.transport.encryption import (
+    REPLAY_WINDOW,
+    DatagramCipher,
+    Decrypted,
+    ReplayWindow,
+    check_secret,
+    derive_world_key,
+)
+from thyme.transport.link import Link
+from thyme.transport.link_config import LinkConfig
 
-KEY = world_key("correct horse", WORLD)
-OTHER_KEY = world_key("wrong horse", WORLD)
+KEY = derive_world_key("correct horse", WORLD)
+OTHER_KEY = derive_world_key("wrong horse", WORLD)
 
 
-def a_seal(seed: int, key: bytes = KEY) -> Seal:
-    return Seal(key, WORLD, Random(seed).randbytes)
+def a_seal(seed: int, key: bytes = KEY) -> DatagramCipher:
+    return DatagramCipher(key, WORLD, Random(seed).randbytes)
 
 
-def acquainted() -> tuple[Seal, Seal]:
+def acquainted() -> tuple[DatagramCipher, DatagramCipher]:
     """Two that have proven to each other that they live now."""
     one, other = a_seal(1), a_seal(2)
-    reply = other.open(one.close(b"hello")).reply
+    reply = other.decrypt(one.encrypt(b"hello")).reply
     while reply is not None:
         one, other = other, one
-        reply = other.open(reply).reply
+        reply = other.decrypt(reply).reply
     return one, other
 
 
@@ -43,65 +50,65 @@ def closed_pipe(**keys: bytes) -> Pipe:
     for name, key in keys.items():
         node_id = NodeId(name.encode())
         seal = a_seal(sum(node_id), key)
-        pipe.links[node_id] = Link(node_id, WORLD, node_id.ljust(8), LinkConfig(), seal=seal)
+        pipe.links[node_id] = Link(node_id, WORLD, node_id.ljust(8), LinkConfig(), cipher=seal)
     return pipe
 
 
 def test_who_has_the_secret_is_understood() -> None:
     one, other = acquainted()
 
-    assert other.open(one.close(b"x" * 1_250)) == Opened((b"x" * 1_250,))
-    assert one.open(other.close(b"")) == Opened((b"",))
+    assert other.decrypt(one.encrypt(b"x" * 1_250)) == Decrypted((b"x" * 1_250,))
+    assert one.decrypt(other.encrypt(b"")) == Decrypted((b"",))
 
 
 def test_what_came_before_the_proof_is_not_lost() -> None:
     one, other = a_seal(1), a_seal(2)
-    asked = other.open(one.close(b"first"))
+    asked = other.decrypt(one.encrypt(b"first"))
     assert asked.datagrams == ()
     assert asked.reply is not None
-    answered = one.open(asked.reply)
+    answered = one.decrypt(asked.reply)
     assert answered.reply is not None
 
-    assert other.open(answered.reply).datagrams == (b"first",)
+    assert other.decrypt(answered.reply).datagrams == (b"first",)
 
 
 def test_a_datagram_is_heard_once() -> None:
     one, other = acquainted()
-    sealed = [one.close(bytes([number])) for number in range(10)]
+    sealed = [one.encrypt(bytes([number])) for number in range(10)]
     for frame in reversed(sealed):
-        assert other.open(frame).datagrams != ()
+        assert other.decrypt(frame).datagrams != ()
     for frame in sealed:
         with pytest.raises(DecodeError, match="replayed"):
-            other.open(frame)
+            other.decrypt(frame)
 
 
 def test_a_recording_from_before_our_life_comes_to_nothing() -> None:
     """Even a whole conversation, played back to one that came up again."""
     alice, bob = a_seal(1), a_seal(2)
-    recorded = [alice.close(b"delete it")]
-    reply = bob.open(recorded[0]).reply
+    recorded = [alice.encrypt(b"delete it")]
+    reply = bob.decrypt(recorded[0]).reply
     assert reply is not None
-    proof = alice.open(reply).reply
+    proof = alice.decrypt(reply).reply
     assert proof is not None
     recorded.append(proof)
 
     bob_again = a_seal(3)
-    assert [bob_again.open(frame).datagrams for frame in recorded] == [(), ()]
+    assert [bob_again.decrypt(frame).datagrams for frame in recorded] == [(), ()]
 
 
 def test_a_forgotten_stream_must_prove_itself_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seals, "STREAMS_MAX", 1)
     alice, bob, carol = a_seal(1), a_seal(2), a_seal(3)
-    recorded = [alice.close(b"hello")]
-    reply = bob.open(recorded[0]).reply
+    recorded = [alice.encrypt(b"hello")]
+    reply = bob.decrypt(recorded[0]).reply
     assert reply is not None
-    proof = alice.open(reply).reply
+    proof = alice.decrypt(reply).reply
     assert proof is not None
     recorded.append(proof)
-    assert bob.open(proof).datagrams == (b"hello",)
-    bob.open(carol.close(b"I am new"))
+    assert bob.decrypt(proof).datagrams == (b"hello",)
+    bob.decrypt(carol.encrypt(b"I am new"))
 
-    assert [bob.open(frame).datagrams for frame in recorded] == [(), ()]
+    assert [bob.decrypt(frame).datagrams for frame in recorded] == [(), ()]
 
 
 def test_another_secret_is_refused_and_the_user_is_told() -> None:
@@ -109,16 +116,16 @@ def test_another_secret_is_refused_and_the_user_is_told() -> None:
     assert ours.hint is None
     for _ in range(3):
         with pytest.raises(DecodeError, match="wrong secret"):
-            ours.open(stranger.close(b"hello"))
+            ours.decrypt(stranger.encrypt(b"hello"))
 
     assert ours.hint is not None
     assert "secret" in ours.hint
-    ours.open(a_seal(3).close(b"hello"))
+    ours.decrypt(a_seal(3).encrypt(b"hello"))
     assert ours.hint is None
 
 
 def test_the_same_secret_makes_another_key_in_another_world() -> None:
-    assert world_key("correct horse", WorldInfo("lisbon", "w2")) != KEY
+    assert derive_world_key("correct horse", WorldInfo("lisbon", "w2")) != KEY
 
 
 def test_a_secret_that_is_guessed_at_once_is_refused() -> None:
@@ -128,16 +135,16 @@ def test_a_secret_that_is_guessed_at_once_is_refused() -> None:
 
 def test_no_nonce_is_used_twice_and_nothing_shows() -> None:
     seal = a_seal(1)
-    frames = [seal.close(b"the same text, which nobody can read") for _ in range(500)]
+    frames = [seal.encrypt(b"the same text, which nobody can read") for _ in range(500)]
 
-    assert len({frame[: seals._HEAD_BYTES] for frame in frames}) == 500
+    assert len({frame[: seals._HEADER_BYTES] for frame in frames}) == 500
     assert not any(b"same" in frame for frame in frames)
 
 
 @given(st.data())
 def test_any_change_is_noticed(data: st.DataObject) -> None:
     one, other = acquainted()
-    frame = bytearray(one.close(b"a datagram"))
+    frame = bytearray(one.encrypt(b"a datagram"))
     place = data.draw(st.integers(0, len(frame) - 1))
     match data.draw(st.sampled_from(["turn", "cut", "end"])):
         case "turn":
@@ -147,15 +154,15 @@ def test_any_change_is_noticed(data: st.DataObject) -> None:
         case _:
             del frame[place:]
     with pytest.raises(DecodeError):
-        other.open(bytes(frame))
+        other.decrypt(bytes(frame))
 
 
-@given(st.lists(st.integers(0, 3 * WINDOW), max_size=60))
+@given(st.lists(st.integers(0, 3 * REPLAY_WINDOW), max_size=60))
 def test_the_window_takes_each_number_once_unless_it_is_too_old(numbers: list[int]) -> None:
-    window, seen = Window(), set[int]()
+    window, seen = ReplayWindow(), set[int]()
     for number in numbers:
-        too_old = bool(seen) and number <= max(seen) - WINDOW
-        assert window.takes(number) == (number not in seen and not too_old)
+        too_old = bool(seen) and number <= max(seen) - REPLAY_WINDOW
+        assert window.accept(number) == (number not in seen and not too_old)
         seen.add(number)
 
 
@@ -187,39 +194,39 @@ def test_a_link_with_another_secret_neither_hears_nor_is_heard() -> None:
 
 def test_outsiders_learn_the_name_and_nothing_else() -> None:
     pipe = closed_pipe(alice=KEY)
-    wide = WorldInfo(WORLD.name, WORLD.wid, Area(80, 40), 40)
-    pipe.links[ALICE] = Link(ALICE, wide, b"a" * 8, LinkConfig(), seal=a_seal(1))
+    wide = WorldInfo(WORLD.name, WORLD.world_id, Area(80, 40), 40)
+    pipe.links[ALICE] = Link(ALICE, wide, b"a" * 8, LinkConfig(), cipher=a_seal(1))
     outside = WorldInfo("porto", "w2")
     pipe.add(CAROL, outside)
     pipe.run(2)
 
     carol = pipe.links[CAROL]
-    assert carol.closed_worlds == {WORLD.wid: WorldInfo(WORLD.name, WORLD.wid)}
+    assert carol.closed_worlds == {WORLD.world_id: WorldInfo(WORLD.name, WORLD.world_id)}
     assert carol.worlds == {}
     assert carol.neighbours == []
 
 
 def test_members_learn_all_of_a_closed_world() -> None:
     pipe = closed_pipe(bob=KEY)
-    wide = WorldInfo(WORLD.name, WORLD.wid, Area(80, 40), 40)
-    pipe.links[ALICE] = Link(ALICE, wide, b"a" * 8, LinkConfig(), seal=a_seal(1))
+    wide = WorldInfo(WORLD.name, WORLD.world_id, Area(80, 40), 40)
+    pipe.links[ALICE] = Link(ALICE, wide, b"a" * 8, LinkConfig(), cipher=a_seal(1))
     pipe.run(2)
 
-    assert pipe.links[BOB].worlds == {WORLD.wid: wide}
+    assert pipe.links[BOB].worlds == {WORLD.world_id: wide}
 
 
 def test_in_a_closed_world_nothing_is_taken_that_is_not_sealed() -> None:
     pipe = closed_pipe(alice=KEY)
-    pipe.inject(ALICE, encode(tag_of(WORLD), b"12345678", BOB, Cast(b"")))
+    pipe.inject(ALICE, encode(digest_world(WORLD), b"12345678", BOB, BroadcastBody(b"")))
 
     assert pipe.links[ALICE].neighbours == []
     assert pipe.links[ALICE].dropped == {"not sealed": 1}
 
 
 def test_the_names_of_members_do_not_show() -> None:
-    link = Link(ALICE, WORLD, b"a" * 8, LinkConfig(), seal=a_seal(1))
+    link = Link(ALICE, WORLD, b"a" * 8, LinkConfig(), cipher=a_seal(1))
     link.tick(0)
-    notice, sealed = (transmit.datagram for transmit in link.transmits())
+    notice, sealed = (transmit.datagram for transmit in link.drain_datagrams())
 
     assert ALICE not in sealed
     assert ALICE not in notice

@@ -15,8 +15,8 @@ import pytest
 
 import thyme
 from tests.live.nodes import NodeProcess, free_group, running
-from thyme.app.remote import NoNodeError, status_of
-from thyme.cli import client, main
+from thyme.api.remote import NodeUnreachableError, fetch_status
+from thyme.cli import main, node_commands
 
 THYME = [sys.executable, "-m", "thyme.cli"]
 PHOTO = b"\xff\xd8 a photo " + bytes(range(256)) * 40
@@ -63,7 +63,7 @@ def test_one_publishes_and_the_other_hears_of_the_past_and_of_the_new(
         assert "only" in capsys.readouterr().err
         assert main(["delete", past, "--node", one.url, "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {"key": past}
-        monkeypatch.setattr(client, "PATIENCE_S", 0.1)
+        monkeypatch.setattr(node_commands, "NODE_TIMEOUT_S", 0.1)
         assert main(["retrieve", new, "--node", "http://127.0.0.1:1"]) == 2
         assert "no node answers" in capsys.readouterr().err
         assert main(["status", "--node", one.url]) == 0
@@ -83,16 +83,16 @@ def test_a_command_waits_for_a_node_that_is_coming_up(
         tries.append(1)
         if len(tries) < 3:
             async with aiohttp.ClientSession() as session:
-                await status_of(session, "http://127.0.0.1:1")
+                await fetch_status(session, "http://127.0.0.1:1")
         return "here"
 
     async def ask_another() -> str:
-        raise NoNodeError("that is no node")
+        raise NodeUnreachableError("that is no node")
 
-    assert asyncio.run(client.patiently(ask)) == "here"
+    assert asyncio.run(node_commands.retry_until_up(ask)) == "here"
     assert capsys.readouterr().err == "thyme: waiting for a node, 10 s at most\n"
-    with pytest.raises(NoNodeError, match="that is no node"):
-        asyncio.run(client.patiently(ask_another))
+    with pytest.raises(NodeUnreachableError, match="that is no node"):
+        asyncio.run(node_commands.retry_until_up(ask_another))
 
 
 def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(tmp_path: Path) -> None:

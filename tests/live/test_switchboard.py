@@ -5,27 +5,27 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import conjunctions, frame, key, photo
-from thyme.live.switchboard import READERS_MAX, Line, Switchboard
-from thyme.model.errors import EndedError, StoreError, ThymeError
+from thyme.live.shared_node import ENDED_SUBSCRIPTIONS_MAX, AppSession, SharedNode
+from thyme.model.errors import ClosedError, StoreError, ThymeError
 from thyme.model.ids import NodeId, SubscriptionId
 from thyme.model.subscriptions import Notification
-from thyme.protocol.port import Listener
-from thyme.protocol.requests import (
-    Begun,
+from thyme.protocol.app_interface import (
+    AppEvent,
+    AppRequest,
     CatchUp,
     CaughtUp,
     Delete,
     Failed,
     Finished,
-    Notified,
+    MarkConsumed,
+    NotificationEvent,
     Pause,
-    Request,
     Resume,
     Subscribe,
-    SubscriptionOver,
-    Take,
-    Told,
+    SubscriptionEnded,
+    SubscriptionStarted,
 )
+from thyme.protocol.port import NodeListener
 
 
 class FakeNode:
@@ -33,15 +33,15 @@ class FakeNode:
 
     node_id = NodeId(b"node")
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: NodeListener) -> None:
         self.listener = listener
-        self.asked: list[Request] = []
+        self.asked: list[AppRequest] = []
         self.closed = False
 
     def now_us(self) -> int:
         return 1_000 * len(self.asked)
 
-    def ask(self, request: Request) -> None:
+    def send_request(self, request: AppRequest) -> None:
         self.asked.append(request)
 
     def close(self) -> None:
@@ -52,89 +52,95 @@ class Ear:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.told: list[AppEvent] = []
         self.broken: ThymeError | None = None
 
-    def on_told(self, told: Told) -> None:
+    def on_event(self, told: AppEvent) -> None:
         self.told.append(told)
 
-    def on_broken(self, error: ThymeError) -> None:
+    def on_node_failed(self, error: ThymeError) -> None:
         self.broken = error
 
 
-def a_board() -> tuple[Switchboard, FakeNode]:
+def a_board() -> tuple[SharedNode, FakeNode]:
     nodes: list[FakeNode] = []
 
-    def start(listener: Listener) -> FakeNode:
+    def start(listener: NodeListener) -> FakeNode:
         nodes.append(FakeNode(listener))
         return nodes[0]
 
-    return Switchboard(start), nodes[0]
+    return SharedNode(start), nodes[0]
 
 
 def delete(ask: int) -> Delete:
-    return Delete(ask=ask, key=key())
+    return Delete(request_id=ask, key=key())
 
 
-def subscribed(board: Switchboard, node: FakeNode, line: Line, sid: str) -> None:
-    line.ask(Subscribe(ask=1, conjunctions=conjunctions("a"), frame=frame(), batch=1))
+def subscribed(board: SharedNode, node: FakeNode, line: AppSession, sid: str) -> None:
+    line.send_request(
+        Subscribe(request_id=1, conjunctions=conjunctions("a"), frame=frame(), batch=1)
+    )
     asked = node.asked[-1]
     assert isinstance(asked, Subscribe)
-    board.on_told(Finished(asked.ask, Begun(SubscriptionId(sid), 0)))
+    board.on_event(Finished(asked.request_id, SubscriptionStarted(SubscriptionId(sid), 0)))
 
 
 def test_an_answer_finds_who_asked_under_its_own_number() -> None:
     board, node = a_board()
     ears = Ear(), Ear()
-    lines = [board.line(ear) for ear in ears]
+    lines = [board.open_session(ear) for ear in ears]
     for line in lines:
-        line.ask(delete(7))
-    numbers = [request.ask for request in node.asked if isinstance(request, Delete)]
+        line.send_request(delete(7))
+    numbers = [request.request_id for request in node.asked if isinstance(request, Delete)]
     assert len(set(numbers)) == 2
 
-    board.on_told(Failed(numbers[1], "timeout", "late"))
-    board.on_told(Finished(numbers[0], None))
+    board.on_event(Failed(numbers[1], "timeout", "late"))
+    board.on_event(Finished(numbers[0], None))
 
     assert ears[0].told == [Finished(7, None)]
     assert ears[1].told == [Failed(7, "timeout", "late")]
-    assert board.tally.finished == {"Delete": 1}
-    assert board.tally.failed == {("Delete", "timeout"): 1}
+    assert board.stats.finished == {"Delete": 1}
+    assert board.stats.failed == {("Delete", "timeout"): 1}
 
 
 def test_m27_who_resumes_what_another_left_hears_what_was_not_taken() -> None:
     board, node = a_board()
     first, second = Ear(), Ear()
-    line = board.line(first)
+    line = board.open_session(first)
     subscribed(board, node, line, "s")
     sid = SubscriptionId("s")
     for number in (1, 2):
-        board.on_told(Notified(Notification(sid, photo(number), 1, past=False)))
-    board.on_told(CaughtUp(sid, 2))
-    line.ask(Take(sid=sid, key=key(1)))
+        board.on_event(NotificationEvent(Notification(sid, photo(number), 1, from_history=False)))
+    board.on_event(CaughtUp(sid, 2))
+    line.send_request(MarkConsumed(sid=sid, key=key(1)))
     line.close()
     assert node.asked[-1] == Pause(sid=sid)
-    board.on_told(Notified(Notification(sid, photo(3), 1, past=False)))  # before it knew
+    board.on_event(
+        NotificationEvent(Notification(sid, photo(3), 1, from_history=False))
+    )  # before it knew
 
-    board.line(second).ask(Resume(ask=9, sid=sid))
+    board.open_session(second).send_request(Resume(request_id=9, sid=sid))
     catch_up = node.asked[-1]
     assert isinstance(catch_up, CatchUp)
     assert catch_up.refused == (key(2), key(3))
-    note = Notified(Notification(sid, photo(2), 1, past=True))
-    board.on_told(note)
-    board.on_told(Finished(catch_up.ask, None))
+    note = NotificationEvent(Notification(sid, photo(2), 1, from_history=True))
+    board.on_event(note)
+    board.on_event(Finished(catch_up.request_id, None))
 
     assert len(first.told) == 4
-    assert second.told == [Finished(9, Begun(sid, 2)), note, CaughtUp(sid, 2)]
+    assert second.told == [Finished(9, SubscriptionStarted(sid, 2)), note, CaughtUp(sid, 2)]
 
 
 def test_m27_who_is_gone_before_its_subscription_stands_leaves_it_to_be_resumed() -> None:
     board, node = a_board()
-    line = board.line(Ear())
-    line.ask(Subscribe(ask=1, conjunctions=conjunctions("a"), frame=frame(), batch=1))
+    line = board.open_session(Ear())
+    line.send_request(
+        Subscribe(request_id=1, conjunctions=conjunctions("a"), frame=frame(), batch=1)
+    )
     line.close()
     asked = node.asked[-1]
     assert isinstance(asked, Subscribe)
-    board.on_told(Finished(asked.ask, Begun(SubscriptionId("s"), 0)))
+    board.on_event(Finished(asked.request_id, SubscriptionStarted(SubscriptionId("s"), 0)))
 
     assert node.asked[-1] == Pause(sid=SubscriptionId("s"))
 
@@ -142,8 +148,8 @@ def test_m27_who_is_gone_before_its_subscription_stands_leaves_it_to_be_resumed(
 def test_what_is_being_read_is_not_taken_away() -> None:
     """The node refuses to resume what is listened to."""
     board, node = a_board()
-    subscribed(board, node, board.line(Ear()), "s")
-    board.line(Ear()).ask(Resume(ask=4, sid=SubscriptionId("s")))
+    subscribed(board, node, board.open_session(Ear()), "s")
+    board.open_session(Ear()).send_request(Resume(request_id=4, sid=SubscriptionId("s")))
 
     assert isinstance(node.asked[-1], Resume)
 
@@ -151,30 +157,34 @@ def test_what_is_being_read_is_not_taken_away() -> None:
 def test_who_hangs_up_hears_nothing_and_the_node_goes_on() -> None:
     board, node = a_board()
     ear = Ear()
-    line = board.line(ear)
+    line = board.open_session(ear)
     subscribed(board, node, line, "s")
-    line.ask(delete(2))
+    line.send_request(delete(2))
     line.close()
-    board.on_told(Notified(Notification(SubscriptionId("s"), photo(), 1, past=False)))
-    board.on_told(Finished(2, None))
+    board.on_event(
+        NotificationEvent(Notification(SubscriptionId("s"), photo(), 1, from_history=False))
+    )
+    board.on_event(Finished(2, None))
 
     assert len(ear.told) == 1
     assert not node.closed
-    with pytest.raises(EndedError):
-        line.ask(delete(3))
+    with pytest.raises(ClosedError):
+        line.send_request(delete(3))
 
 
 def test_what_is_over_is_remembered_only_so_long() -> None:
     """M33: bounded."""
     board, node = a_board()
     ear = Ear()
-    line = board.line(ear)
-    for number in range(READERS_MAX + 5):
+    line = board.open_session(ear)
+    for number in range(ENDED_SUBSCRIPTIONS_MAX + 5):
         subscribed(board, node, line, f"s{number}")
-        board.on_told(SubscriptionOver(SubscriptionId(f"s{number}"), "cancelled"))
+        board.on_event(SubscriptionEnded(SubscriptionId(f"s{number}"), "cancelled"))
     ear.told.clear()
-    for sid in ("s0", f"s{READERS_MAX}"):
-        board.on_told(Notified(Notification(SubscriptionId(sid), photo(), 1, past=True)))
+    for sid in ("s0", f"s{ENDED_SUBSCRIPTIONS_MAX}"):
+        board.on_event(
+            NotificationEvent(Notification(SubscriptionId(sid), photo(), 1, from_history=True))
+        )
 
     assert len(ear.told) == 1
 
@@ -182,11 +192,11 @@ def test_what_is_over_is_remembered_only_so_long() -> None:
 def test_a_broken_node_tells_everybody() -> None:
     board, node = a_board()
     ears = Ear(), Ear()
-    lines = [board.line(ear) for ear in ears]
-    lines[0].ask(Take(sid=SubscriptionId("s"), key=key()))
-    board.on_broken(StoreError("full"))
+    lines = [board.open_session(ear) for ear in ears]
+    lines[0].send_request(MarkConsumed(sid=SubscriptionId("s"), key=key()))
+    board.on_node_failed(StoreError("full"))
 
     assert [str(ear.broken) for ear in ears] == ["full", "full"]
     assert len(node.asked) == 1
-    with pytest.raises(EndedError):
-        board.line(Ear())
+    with pytest.raises(ClosedError):
+        board.open_session(Ear())

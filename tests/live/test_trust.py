@@ -14,42 +14,42 @@ from msgspec import structs
 from tests.control.pages import BRISK, a_node, a_place
 from tests.live.nodes import free_group
 from tests.live.pipe import ALICE, WORLD
-from thyme.app.world import Opened, World
-from thyme.cli.node import _quota
+from thyme.api.world import OpenedWorld, World
+from thyme.cli.node import _parse_quota
 from thyme.live.host import Host
 from thyme.live.identity import Identity
-from thyme.live.link import Link
-from thyme.live.making import QUOTA
-from thyme.live.notary import KeyNotary
+from thyme.live.node_factory import QUOTA
+from thyme.live.open_node import LiveNode, NodeOptions, open_node
+from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import Sockets
-from thyme.live.terms import LinkConfig
-from thyme.live.world import LiveNode, Wanted, open_node
 from thyme.model.errors import OptionError, QuotaError, ThymeError
-from thyme.model.frames import ALWAYS
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.metadata import Metadata, describe
-from thyme.model.records import DeleteRecord, UnsubscribeRecord, text_of
-from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.model.metadata import Metadata, make_metadata
+from thyme.model.signed_records import DeleteRecord, UnsubscribeRecord, signing_bytes
+from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.model.tags import Tag
+from thyme.model.time_frames import ALWAYS
 from thyme.model.worlds import Area
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol.cells import CellId, CellTarget, Indexed, Replica
-from thyme.protocol.node import Action, Asked, Input, Started, Tell
-from thyme.protocol.requests import (
+from thyme.protocol.app_interface import (
+    AppEvent,
+    AppRequest,
     Failed,
     Finished,
     Insert,
+    InsertBatch,
     ListSubscriptions,
-    Request,
-    Together,
-    Told,
 )
-from thyme.protocol.warden import Warden
+from thyme.protocol.message_auth import MessageAuthenticator
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import CellId, CellTarget, IndexedMetadata, Replica
+from thyme.protocol.node import Action, AppRequested, Emit, Input, Started
 from thyme.query.query import Query
 from thyme.storage.store import MemoryStore
+from thyme.substrates.common.quotas import Quota
 from thyme.substrates.es import EsConfig, EsNode
-from thyme.substrates.quotas import Quota
+from thyme.transport.link import Link
+from thyme.transport.link_config import LinkConfig
 
 JOIN_S = 4.5
 HERE = CellId(0)
@@ -57,9 +57,9 @@ MALLORY = Identity(b"m" * 32)
 
 
 async def a_member(group: str) -> World:
-    live = await open_node(Wanted(world="lisbon", network=a_place(group), link=BRISK))
+    live = await open_node(NodeOptions(world="lisbon", network=a_place(group), link=BRISK))
 
-    async def opened() -> Opened:
+    async def opened() -> OpenedWorld:
         return live.world, live.start
 
     return await World(opened)
@@ -75,8 +75,8 @@ def say(host: Host, to: NodeId, *messages: wire.Message) -> None:
     """A node sends what no node of ours would."""
     for message in messages:
         host.link.send(to, message, host.now_us())
-    host._carry_out_effects()
-    host._send_all()
+    host._handle_link_events()
+    host._flush()
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -89,7 +89,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 def proof(record: DeleteRecord | UnsubscribeRecord) -> bytes:
     """What Mallory can sign: with her key, whatever she likes."""
-    return MALLORY.sign(text_of(record, "w"))
+    return MALLORY.sign(signing_bytes(record, "w"))
 
 
 def forged(alice: NodeId, oid: str, sid: str) -> list[wire.Message]:
@@ -102,12 +102,12 @@ def forged(alice: NodeId, oid: str, sid: str) -> list[wire.Message]:
         wire.SignedDelete(2, delete.key, proof(delete)),
         wire.StopSubscription(3, stop.key),
         wire.SignedStop(4, stop.key, proof(stop)),
-        wire.StartSubscription(5, Subscription(new, Query("goal").conjunctions, ALWAYS), 20),
+        wire.StartSubscription(5, SubscriptionRecord(new, Query("goal").conjunctions, ALWAYS), 20),
     ]
 
 
 def a_lie(owner: NodeId) -> Metadata:
-    return describe(Key(ObjectId("lie"), owner), b"lies", ["goal"], 1_000_000)
+    return make_metadata(Key(ObjectId("lie"), owner), b"lies", ["goal"], 1_000_000)
 
 
 SUBSTRATES: dict[str, dict[str, Any]] = {
@@ -150,11 +150,14 @@ def test_b5_nobody_is_believed_in_anothers_name(substrate: str) -> None:
 
                 lies = forged(alice.node_id, key.oid, feed.sid)
                 if substrate == "dcs":
-                    listed = Indexed(a_lie(alice.node_id), (Replica(HERE),))
-                    lies += [cell_wire.IndexObject(6, listed), cell_wire.NodeMoved(7, (feed.sid,))]
+                    listed = IndexedMetadata(a_lie(alice.node_id), (Replica(HERE),))
+                    lies += [
+                        cell_wire.IndexObject(6, listed),
+                        cell_wire.LocationUpdate(7, (feed.sid,)),
+                    ]
                 else:
-                    lies.append(wire.Letter(6, wire.Notify(a_lie(alice.node_id), ())))
-                to, port = first.host.node_id, mallory._asker._port
+                    lies.append(wire.ReliableMessage(6, wire.Notify(a_lie(alice.node_id), ())))
+                to, port = first.host.node_id, mallory._session._port
                 assert isinstance(port, Host)
                 messages = [
                     carried(substrate, alice.node_id, to, 2**40 + number, lie)
@@ -197,16 +200,16 @@ def test_b5_who_is_over_its_quota_is_told_so() -> None:
 
 
 def test_b5_a_quota_is_written_in_words() -> None:
-    assert _quota("bytes=2K,subscriptions=none", QUOTA) == Quota(
+    assert _parse_quota("bytes=2K,subscriptions=none", QUOTA) == Quota(
         bytes=2048, objects=QUOTA.objects, subscriptions=None
     )
     for wrong in ("", "bytes", "bytes=-1", "bytes=1T", "cells=3", "objects=1,"):
         with pytest.raises(OptionError, match="--quota takes"):
-            _quota(wrong, QUOTA)
+            _parse_quota(wrong, QUOTA)
 
 
 def an_insert(number: int) -> Insert:
-    return Insert(ask=number, data=b"", tags=(Tag("goal"),), oid=ObjectId(f"o{number}"))
+    return Insert(request_id=number, data=b"", tags=(Tag("goal"),), oid=ObjectId(f"o{number}"))
 
 
 class Ledger:
@@ -215,10 +218,10 @@ class Ledger:
     node_id = MALLORY.node_id
 
     def __init__(self) -> None:
-        self.asked: list[Request | Together] = []
+        self.asked: list[AppRequest | InsertBatch] = []
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
-        if isinstance(event, Asked):
+        if isinstance(event, AppRequested):
             self.asked.append(event.request)
         return []
 
@@ -227,17 +230,17 @@ class Ledger:
 
 
 class Deaf:
-    def on_told(self, told: Told) -> None:
+    def on_event(self, told: AppEvent) -> None:
         raise AssertionError("nothing is told")
 
-    def on_broken(self, error: ThymeError) -> None:
+    def on_node_failed(self, error: ThymeError) -> None:
         raise error
 
 
 def test_b5_inserts_of_one_moment_are_asked_together_and_in_order() -> None:
     """So that they share a signature; what stands between them stays there."""
     ledger = Ledger()
-    search = ListSubscriptions(ask=50)
+    search = ListSubscriptions(request_id=50)
 
     async def story() -> None:
         sockets = Sockets(a_place())
@@ -245,15 +248,15 @@ def test_b5_inserts_of_one_moment_are_asked_together_and_in_order() -> None:
         link = Link(MALLORY.node_id, WORLD, b"12345678", LinkConfig())
         host = Host(ledger, MemoryStore(), link, sockets, Deaf())
         for request in (an_insert(1), search, *map(an_insert, range(2, 20)), search):
-            host.ask(request)
+            host.send_request(request)
         await asyncio.sleep(0.05)
         host.close()
 
     asyncio.run(story())
     asked = [
-        [insert.ask for insert in request.inserts]
-        if isinstance(request, Together)
-        else getattr(request, "ask", None)
+        [insert.request_id for insert in request.inserts]
+        if isinstance(request, InsertBatch)
+        else getattr(request, "request_id", None)
         for request in ledger.asked
     ]
     assert asked == [1, 50, list(range(2, 18)), [18, 19], 50]
@@ -267,30 +270,30 @@ def test_b5_each_of_several_inserts_is_answered() -> None:
         MemoryStore(),
         Random(1),
         EsConfig(),
-        Warden(MALLORY.node_id, KeyNotary(MALLORY, "w")),
+        MessageAuthenticator(MALLORY.node_id, Ed25519RecordSigner(MALLORY, "w")),
     )
     node.handle(Started(), 0)
     wrong = structs.replace(an_insert(2), copies=3)
-    actions = node.handle(Asked(Together((an_insert(1), wrong, an_insert(3)))), 100)
+    actions = node.handle(AppRequested(InsertBatch((an_insert(1), wrong, an_insert(3)))), 100)
 
-    told = [action.told for action in actions if isinstance(action, Tell)]
-    assert {one.ask: type(one) for one in told if isinstance(one, Finished | Failed)} == {
+    told = [action.event for action in actions if isinstance(action, Emit)]
+    assert {one.request_id: type(one) for one in told if isinstance(one, Finished | Failed)} == {
         1: Finished,
         2: Failed,
         3: Finished,
     }
     assert node.broker is not None
     stored = list(node.broker.catalogue.history)
-    theirs = KeyNotary(Identity(b"b" * 32), "w")
+    theirs = Ed25519RecordSigner(Identity(b"b" * 32), "w")
     assert len(stored) == 2
-    assert all(theirs.is_genuine(metadata, metadata.proof) for metadata in stored)
+    assert all(theirs.verify(metadata, metadata.proof) for metadata in stored)
     assert len({metadata.proof[:96] for metadata in stored}) == 1
 
 
 def test_m21_several_inserts_that_come_too_late_all_fail() -> None:
     node = EsNode(ALICE, ALICE, MemoryStore(), Random(1), EsConfig(world_ends_us=50))
     node.handle(Started(), 0)
-    actions = node.handle(Asked(Together((an_insert(1), an_insert(2)))), 100)
+    actions = node.handle(AppRequested(InsertBatch((an_insert(1), an_insert(2)))), 100)
 
-    told = [action.told for action in actions if isinstance(action, Tell)]
+    told = [action.event for action in actions if isinstance(action, Emit)]
     assert [one.code for one in told if isinstance(one, Failed)] == ["ended", "ended"]

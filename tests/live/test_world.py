@@ -14,14 +14,14 @@ from msgspec import structs
 import thyme
 from tests.control.pages import a_node, a_place
 from tests.live.nodes import free_group
-from thyme.app.world import Opened, World
+from thyme.api.world import OpenedWorld, World
 from thyme.cli import main
-from thyme.control import server
-from thyme.live.discovery import hear_worlds, pick
-from thyme.live.interfaces import address_of
-from thyme.live.making import check_world
-from thyme.live.sockets import NetworkError, Place, Sockets, _words
-from thyme.live.world import Wanted, open_node
+from thyme.daemon import server
+from thyme.live.discovery import discover_worlds, select_world
+from thyme.live.interfaces import resolve_address
+from thyme.live.node_factory import check_world
+from thyme.live.open_node import NodeOptions, open_node
+from thyme.live.sockets import NetworkConfig, NetworkError, Sockets, _error_text
 from thyme.model.errors import OptionError, StoreError, WorldError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo
@@ -29,8 +29,10 @@ from thyme.model.worlds import Area, WorldInfo
 QUICK_S = 0.5
 
 
-def wanted(group: str, **options: Any) -> Wanted:
-    return Wanted(**{"patience_s": QUICK_S, **options}, world="lisbon", network=a_place(group))
+def wanted(group: str, **options: Any) -> NodeOptions:
+    return NodeOptions(
+        **{"discovery_timeout_s": QUICK_S, **options}, world="lisbon", network=a_place(group)
+    )
 
 
 def test_m21_a_world_is_found_by_its_greetings_with_its_server() -> None:
@@ -41,14 +43,16 @@ def test_m21_a_world_is_found_by_its_greetings_with_its_server() -> None:
         async with a_node(network=a_place(group), substrate="es") as server:
             sockets = Sockets(a_place(group))
             await sockets.open()
-            worlds = (await hear_worlds(sockets, 5.0, lambda heard: heard.is_there("w"))).worlds
+            worlds = (
+                await discover_worlds(sockets, 5.0, lambda heard: heard.has_world("w"))
+            ).worlds
             sockets.close()
             assert worlds == {"w": server.live.world}
             assert worlds["w"].server == server.host.node_id
 
             client = await open_node(wanted(group, substrate="es"))
             assert client.world == server.live.world
-            assert client.home.node_id != server.host.node_id
+            assert client.profile.node_id != server.host.node_id
             client.sockets.close()
             with pytest.raises(WorldError, match="uses es, not ls"):
                 await open_node(wanted(group, substrate="ls"))
@@ -69,7 +73,7 @@ def test_m21_a_world_that_is_not_there_is_not_invented() -> None:
 def test_m24_who_comes_back_is_who_it_was(tmp_path: Path) -> None:
     async def story() -> None:
         group = free_group()
-        one = await open_node(wanted(group, create=True, wid="w", data=tmp_path))
+        one = await open_node(wanted(group, create=True, world_id="w", data=tmp_path))
         with pytest.raises(StoreError, match="in use"):
             await open_node(wanted(group, data=tmp_path))
         one.sockets.close()
@@ -77,7 +81,7 @@ def test_m24_who_comes_back_is_who_it_was(tmp_path: Path) -> None:
         again = await open_node(wanted(group, data=tmp_path))
         again.sockets.close()
         again.store.close()
-        assert again.home == one.home
+        assert again.profile == one.profile
 
     asyncio.run(story())
 
@@ -86,11 +90,11 @@ def test_m21_worlds_of_one_name_are_told_apart_by_their_identifiers() -> None:
     one, other = (WorldInfo("lisbon", wid, substrate="ls") for wid in ("w1", "w2"))
     both = {"w1": one, "w2": other}
 
-    assert pick(both, "w2") == other
-    assert pick({"w1": one}, "lisbon") == one
-    assert pick(both, "porto") is None
+    assert select_world(both, "w2") == other
+    assert select_world({"w1": one}, "lisbon") == one
+    assert select_world(both, "porto") is None
     with pytest.raises(WorldError, match="w1 or w2"):
-        pick(both, "lisbon")
+        select_world(both, "lisbon")
 
 
 def test_b5_a_closed_world_opens_to_its_secret_only(tmp_path: Path) -> None:
@@ -106,9 +110,9 @@ def test_b5_a_closed_world_opens_to_its_secret_only(tmp_path: Path) -> None:
                 await open_node(wanted(group, secret="wrong horse"))
             with pytest.raises(WorldError, match="already"):
                 await open_node(wanted(group, create=True))
-            live = await open_node(wanted(group, secret=secret, patience_s=20.0))
+            live = await open_node(wanted(group, secret=secret, discovery_timeout_s=20.0))
 
-            async def opened() -> Opened:
+            async def opened() -> OpenedWorld:
                 return live.world, live.start
 
             async with World(opened) as other, thyme.join("lisbon", node=first.url) as own:
@@ -127,7 +131,7 @@ def test_b5_a_closed_world_opens_to_its_secret_only(tmp_path: Path) -> None:
 def test_b5_a_node_is_who_holds_its_key(tmp_path: Path) -> None:
     async def story() -> None:
         group = free_group()
-        one = await open_node(wanted(group, create=True, wid="w", data=tmp_path))
+        one = await open_node(wanted(group, create=True, world_id="w", data=tmp_path))
         one.sockets.close()
         one.store.close()
         (tmp_path / "node.key").unlink()
@@ -143,17 +147,23 @@ def test_b5_a_node_is_who_holds_its_key(tmp_path: Path) -> None:
         ({"substrate": "solo", "create": True}, "the substrate must be one of"),
         ({"area": Area(1, 1)}, "--create"),
         ({"secret": "short"}, "at least 8 characters"),
-        ({"create": True, "wid": "w", "substrate": "dcs"}, "an area and a cell size"),
+        ({"create": True, "world_id": "w", "substrate": "dcs"}, "an area and a cell size"),
         (
-            {"create": True, "wid": "w", "substrate": "ls", "area": Area(9, 9), "cell_m": 3.0},
+            {"create": True, "world_id": "w", "substrate": "ls", "area": Area(9, 9), "cell_m": 3.0},
             "only a DCS world",
         ),
         (
-            {"create": True, "wid": "w", "area": Area(80, 40), "cell_m": 40.0, "at": (81.0, 5.0)},
+            {
+                "create": True,
+                "world_id": "w",
+                "area": Area(80, 40),
+                "cell_m": 40.0,
+                "position": (81.0, 5.0),
+            },
             "81,5 is outside this world, which is 80 by 40 m",
         ),
         (
-            {"create": True, "wid": "w", "area": Area(1e9, 1e9), "cell_m": 1.0},
+            {"create": True, "world_id": "w", "area": Area(1e9, 1e9), "cell_m": 1.0},
             "at most",
         ),
     ],
@@ -190,10 +200,10 @@ def test_where_multicast_does_not_reach_peers_are_named() -> None:
 
     async def story() -> None:
         async with a_node(network=places[0], substrate="es") as server:
-            live = await open_node(Wanted(world="lisbon", network=places[1]))
+            live = await open_node(NodeOptions(world="lisbon", network=places[1]))
             assert live.world == server.live.world
 
-            async def opened() -> Opened:
+            async def opened() -> OpenedWorld:
                 return live.world, live.start
 
             async with World(opened) as world:
@@ -212,8 +222,8 @@ def free_port() -> int:
 def test_an_application_may_run_its_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """M22: `thyme.join` with a live substrate, in two worlds that are one."""
     place = a_place()
-    monkeypatch.setattr("thyme.live.sockets.Place", lambda interface: place)
-    monkeypatch.setattr("thyme.live.world.LISTEN_S", 0.2)
+    monkeypatch.setattr("thyme.live.sockets.NetworkConfig", lambda interface: place)
+    monkeypatch.setattr("thyme.live.open_node.LISTEN_S", 0.2)
 
     async def story() -> None:
         async with (
@@ -285,16 +295,16 @@ def test_a_port_in_use_gets_clear_words(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_no_permission_and_no_multicast_get_clear_words() -> None:
     for number, words in ((errno.EACCES, "no permission for port 80"), (errno.ENODEV, "multicast")):
-        assert words in _words(OSError(number, "?"), Place(), 80)
-    http = server._words(OSError(errno.EACCES, "?"), "127.0.0.1", 80)
+        assert words in _error_text(OSError(number, "?"), NetworkConfig(), 80)
+    http = server._error_text(OSError(errno.EACCES, "?"), "127.0.0.1", 80)
     assert http == "no permission for port 80: choose one above 1023"
 
 
 def test_an_interface_is_found_by_its_name() -> None:
-    assert address_of("lo") == "127.0.0.1"
-    assert address_of(None)
+    assert resolve_address("lo") == "127.0.0.1"
+    assert resolve_address(None)
     with pytest.raises(NetworkError):
-        address_of("")
+        resolve_address("")
 
 
 def test_a_server_s_name_must_be_one() -> None:

@@ -16,7 +16,7 @@ from thyme.model.errors import (
     OperationTimeoutError,
     QuerySyntaxError,
     ThymeError,
-    failure,
+    error_for_code,
 )
 from thyme.model.ids import Key, as_node_id, as_object_id
 from thyme.model.metadata import Metadata
@@ -48,7 +48,7 @@ def test_bad_input_is_a_value_error_and_a_timeout_a_timeout_error() -> None:
 def test_an_operations_code_that_travels_is_the_same_error_on_arrival(
     error: type[OperationError],
 ) -> None:
-    arrived = failure(error.code, "why")
+    arrived = error_for_code(error.code, "why")
 
     assert type(arrived) is error
     assert str(arrived) == "why"
@@ -56,11 +56,11 @@ def test_an_operations_code_that_travels_is_the_same_error_on_arrival(
 
 @pytest.mark.parametrize("code", ["", "from_the_future", "bad_query_syntax"])
 def test_a_code_we_do_not_know_is_a_plain_failure(code: str) -> None:
-    assert type(failure(code, "why")) is OperationError
+    assert type(error_for_code(code, "why")) is OperationError
 
 
 def test_a_failure_without_words_says_its_code() -> None:
-    assert str(failure(NotFoundError.code, "")) == "not_found"
+    assert str(error_for_code(NotFoundError.code, "")) == "not_found"
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tests.builders import frame
 from thyme.model.errors import FrameError, InstantError
-from thyme.model.frames import (
+from thyme.model.time_frames import (
     ALWAYS,
     INSTANT_MAX_US,
     SECOND_US,
     TimeFrame,
     as_frame,
     as_instant_us,
-    written_instant,
+    format_instant,
 )
 
 instants = st.integers(min_value=-INSTANT_MAX_US, max_value=INSTANT_MAX_US)
@@ -55,12 +55,12 @@ def test_m10_an_open_end_reaches_to_the_end_of_time(
 
 def test_m10_a_frame_without_ends_is_always() -> None:
     assert frame() == ALWAYS
-    assert not ALWAYS.over(INSTANT_MAX_US)
+    assert not ALWAYS.has_ended(INSTANT_MAX_US)
 
 
 @pytest.mark.parametrize(("now_us", "over"), [(19, False), (20, False), (21, True)])
 def test_m11_a_frame_is_over_after_its_last_instant(now_us: int, over: bool) -> None:
-    assert frame(10, 20).over(now_us) is over
+    assert frame(10, 20).has_ended(now_us) is over
 
 
 def test_m11_a_frame_that_starts_after_it_ends_is_refused() -> None:
@@ -216,7 +216,7 @@ def test_a_frame_is_written_for_people(span: TimeFrame, words: str) -> None:
 
 @given(instants)
 def test_every_instant_can_be_written(at_us: int) -> None:
-    words = written_instant(at_us)
+    words = format_instant(at_us)
 
     if words.endswith("Z"):
         assert as_instant_us(datetime.fromisoformat(words), now_us=5) == at_us

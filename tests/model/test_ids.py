@@ -18,7 +18,7 @@ from thyme.model.ids import (
     as_node_id,
     as_object_id,
     as_subscription_id,
-    draw_name,
+    random_id,
 )
 
 
@@ -152,14 +152,14 @@ def test_keys_are_ordered_by_object_and_then_by_owner(some: list[Key]) -> None:
 
 @given(st.integers(), st.integers(min_value=1, max_value=320))
 def test_a_drawn_name_is_a_name_and_repeats_with_its_generator(seed: int, bits: int) -> None:
-    name = draw_name(Random(seed), bits)
+    name = random_id(Random(seed), bits)
 
     assert as_object_id(name) == name
     assert len(name) == -(-bits // 5)
-    assert draw_name(Random(seed), bits) == name
+    assert random_id(Random(seed), bits) == name
 
 
 def test_drawn_names_differ() -> None:
     rng = Random(1)
 
-    assert len({draw_name(rng) for _ in range(1000)}) == 1000
+    assert len({random_id(rng) for _ in range(1000)}) == 1000

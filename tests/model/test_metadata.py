@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.builders import ALICE, key, photo
 from thyme.model.errors import InstantError, MetadataError, TagError
-from thyme.model.frames import INSTANT_MAX_US
-from thyme.model.metadata import Limits, Metadata, describe
+from thyme.model.metadata import Limits, Metadata, make_metadata
+from thyme.model.time_frames import INSTANT_MAX_US
 
 
 def test_m2_metadata_is_the_tuple_of_the_paper_with_size_and_digest() -> None:
-    made = describe(key(7, by=ALICE), b"pixels", ["Goal", "eder"], 10, summary=b"thumb")
+    made = make_metadata(key(7, by=ALICE), b"pixels", ["Goal", "eder"], 10, summary=b"thumb")
 
     assert made == Metadata(
         key=key(7, by=ALICE),
@@ -25,7 +25,7 @@ def test_m2_metadata_is_the_tuple_of_the_paper_with_size_and_digest() -> None:
         summary=b"thumb",
         published_us=10,
         size=6,
-        seal=sha256(b"pixels").digest(),
+        digest_and_proof=sha256(b"pixels").digest(),
     )
     assert (made.oid, made.owner) == ("photo7", ALICE)
 
@@ -34,7 +34,7 @@ def test_m1_an_object_may_have_no_bytes() -> None:
     made = photo(data=b"")
 
     assert made.size == 0
-    assert made.describes(b"")
+    assert made.matches_content(b"")
 
 
 def test_m1_an_object_may_have_64_mib_by_default() -> None:
@@ -45,16 +45,16 @@ def test_m1_an_object_may_have_64_mib_by_default() -> None:
 def test_m19_metadata_describes_its_own_object_and_no_other(data: bytes, other: bytes) -> None:
     made = photo(data=data)
 
-    assert made.describes(data)
-    assert made.describes(other) is (other == data)
+    assert made.matches_content(data)
+    assert made.matches_content(other) is (other == data)
 
 
 def test_m19_bytes_that_were_flipped_or_cut_are_not_the_object() -> None:
     made = photo(data=b"pixels")
 
-    assert not made.describes(b"pixelz")
-    assert not made.describes(b"pixel")
-    assert not made.describes(b"pixels\x00")
+    assert not made.matches_content(b"pixelz")
+    assert not made.matches_content(b"pixel")
+    assert not made.matches_content(b"pixels\x00")
 
 
 @pytest.mark.parametrize(("size", "fits"), [(0, True), (9, True), (10, True), (11, False)])
@@ -70,12 +70,12 @@ def test_m2_limits_hold_at_the_boundary(
 ) -> None:
     parts: dict[str, Any] = {"data": b"", "summary": b"", part: b"x" * size}
     if fits:
-        made = describe(key(), tags=["goal"], published_us=0, limits=limits, **parts)
+        made = make_metadata(key(), tags=["goal"], published_us=0, limits=limits, **parts)
         assert len(parts[part]) == size
-        assert made.describes(parts["data"])
+        assert made.matches_content(parts["data"])
     else:
         with pytest.raises(MetadataError, match=f"^{what} has at most 10 bytes here, .* has 11$"):
-            describe(key(), tags=["goal"], published_us=0, limits=limits, **parts)
+            make_metadata(key(), tags=["goal"], published_us=0, limits=limits, **parts)
 
 
 def test_m2_a_summary_has_64_kib_by_default() -> None:
@@ -111,20 +111,20 @@ def test_m29_a_life_span_ends_after_publication(expires_us: int) -> None:
 
 @pytest.mark.parametrize(("now_us", "expired"), [(10, False), (19, False), (20, True), (21, True)])
 def test_m29_an_object_expires_at_the_end_of_its_life_span(now_us: int, expired: bool) -> None:
-    assert photo(at_us=10, expires_us=20).expired(now_us) is expired
+    assert photo(at_us=10, expires_us=20).has_expired(now_us) is expired
 
 
 def test_m29_an_object_without_a_life_span_never_expires() -> None:
-    assert not photo().expired(INSTANT_MAX_US)
+    assert not photo().has_expired(INSTANT_MAX_US)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
         ({"size": -1}, MetadataError, "size is not negative: -1"),
-        ({"seal": b""}, MetadataError, "a digest has 32 bytes.*, not 0"),
-        ({"seal": b"x" * 31}, MetadataError, "a digest has 32 bytes.*, not 31"),
-        ({"seal": b"x" * 33}, MetadataError, "a digest has 32 bytes.*, not 33"),
+        ({"digest_and_proof": b""}, MetadataError, "a digest has 32 bytes.*, not 0"),
+        ({"digest_and_proof": b"x" * 31}, MetadataError, "a digest has 32 bytes.*, not 31"),
+        ({"digest_and_proof": b"x" * 33}, MetadataError, "a digest has 32 bytes.*, not 33"),
         ({"tags": ()}, TagError, "at least one tag"),
         ({"tags": ("b", "a")}, TagError, "sorted"),
         ({"tags": ("a", "a")}, TagError, "distinct"),

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import ALICE, BOB, conjunction, frame, photo, subscribe
 from thyme.model.errors import InputError, KeyFormatError, QueryError
 from thyme.model.ids import NodeId, SubscriptionId
-from thyme.model.subscriptions import Conjunction, Notification, Subscription, SubscriptionKey
+from thyme.model.subscriptions import Conjunction, Notification, SubscriptionKey, SubscriptionRecord
 from thyme.model.tags import Tag
 
 
@@ -85,21 +85,21 @@ def test_m11_a_subscription_wants_what_satisfies_its_query_inside_its_frame(
 ) -> None:
     subscription = subscribe(1, "goal | save", frame(10, 20))
 
-    assert subscription.wants(photo(tags=tags, at_us=at_us)) is wanted
+    assert subscription.matches(photo(tags=tags, at_us=at_us)) is wanted
 
 
 def test_m10_a_subscription_needs_a_conjunction() -> None:
     with pytest.raises(QueryError, match="at least one conjunction"):
-        Subscription(SubscriptionKey(SubscriptionId("sub1"), ALICE), (), frame())
+        SubscriptionRecord(SubscriptionKey(SubscriptionId("sub1"), ALICE), (), frame())
 
 
 def test_m8_a_subscription_has_at_most_1024_conjunctions() -> None:
     some = tuple(Conjunction(literals(f"t{number}")) for number in range(1025))
     key = SubscriptionKey(SubscriptionId("sub1"), ALICE)
 
-    assert len(Subscription(key, some[:1024], frame()).conjunctions) == 1024
+    assert len(SubscriptionRecord(key, some[:1024], frame()).conjunctions) == 1024
     with pytest.raises(QueryError, match="at most 1024, not 1025"):
-        Subscription(key, some, frame())
+        SubscriptionRecord(key, some, frame())
 
 
 def test_two_subscribers_may_use_the_same_subscription_id() -> None:
@@ -118,7 +118,9 @@ def test_m25_a_subscription_key_that_exists_is_valid(sid: str, node: bytes) -> N
 
 
 def test_m28_a_notification_keeps_the_publishers_stamp_and_the_arrival_apart() -> None:
-    note = Notification(SubscriptionId("sub1"), photo(7, at_us=10), arrived_us=50, past=True)
+    note = Notification(
+        SubscriptionId("sub1"), photo(7, at_us=10), arrived_us=50, from_history=True
+    )
 
     assert (note.metadata.published_us, note.arrived_us) == (10, 50)
     assert note.key == photo(7).key

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from thyme.model.errors import InstantError, WorldError
-from thyme.model.frames import INSTANT_MAX_US
+from thyme.model.time_frames import INSTANT_MAX_US
 from thyme.model.worlds import Area, WorldInfo, check_world_name
 
 
 def world(**parts: Any) -> WorldInfo:
-    return WorldInfo(**{"name": "lisbon", "wid": "w1", **parts})
+    return WorldInfo(**{"name": "lisbon", "world_id": "w1", **parts})
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def test_m21_a_world_has_a_name_an_id_and_perhaps_cells_and_an_end(parts: dict[s
 
 
 def test_m21_worlds_of_one_name_are_told_apart_by_their_id() -> None:
-    assert world(wid="w1") != world(wid="w2")
+    assert world(world_id="w1") != world(world_id="w2")
 
 
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"wid": ""}, "needs an identifier"),
+        ({"world_id": ""}, "needs an identifier"),
         ({"area": Area(1.0, 1.0)}, "go together"),
         ({"cell_m": 1.0}, "go together"),
         ({"area": Area(1.0, 1.0), "cell_m": 0.0}, "a cell is larger than 0 m"),

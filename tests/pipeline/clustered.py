@@ -13,15 +13,15 @@ import sys
 from pathlib import Path
 
 from tests.pipeline.sweeping import many, measured, started
-from thyme.pipeline.jobs import ask_oracle, build_trace, synthesise_posts
-from thyme.pipeline.runs import PlannedRun
-from thyme.pipeline.sweep import sweep
+from thyme.pipeline.jobs import build_trace, compute_oracle, generate_posts
+from thyme.pipeline.sweep.runner import sweep
+from thyme.pipeline.sweep.task import PlannedRun
 from thyme.pipeline.warehouse import Warehouse
-from thyme.traces.match import MatchConfig
-from thyme.traces.rules import Rules
+from thyme.traces.football_match import FootballMatchConfig
+from thyme.traces.posts_to_trace import TraceRules
 
-CONFIG = MatchConfig(posts=600, users=40, tags=60)
-RULES = Rules(boolean_share=0.5)
+CONFIG = FootballMatchConfig(posts=600, users=40, tags=60)
+RULES = TraceRules(boolean_share=0.5)
 POSTS_SEED, TRACE_SEED, USERS = 5, 6, 12
 
 
@@ -42,8 +42,8 @@ def main(folder: Path, master: str) -> None:
     spark = started(master)
     places = spark.sparkContext.parallelize(range(8), 8).map(place).collect()
     warehouse = Warehouse(folder)
-    posts = synthesise_posts(spark, warehouse, POSTS_SEED, CONFIG)
-    ask_oracle(spark, warehouse, build_trace(spark, warehouse, posts, USERS, TRACE_SEED, RULES))
+    posts = generate_posts(spark, warehouse, POSTS_SEED, CONFIG)
+    compute_oracle(spark, warehouse, build_trace(spark, warehouse, posts, USERS, TRACE_SEED, RULES))
     runs = every_other(folder)
     sweep(spark, runs, folder / "runs")
     told = {"places": places, "messages": measured(spark, runs, folder)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from thyme.pipeline.session import SparkError, java_for_spark, spark_session
+from thyme.pipeline.session import SparkError, find_java, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     try:
-        java_for_spark()
+        find_java()
     except SparkError as error:
         pytest.skip(str(error))
     settings = {

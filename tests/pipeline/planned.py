@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.sim.runs import AT_ONCE, delete, insert, scenario, subscribe, trace, unsubscribe
-from thyme.pipeline.runs import PlannedRun, Row, digest_of, simulate
-from thyme.sim.scenario import Kind, Substrate
-from thyme.traces.reactions import Reaction
-from thyme.traces.table import write_trace
+from thyme.pipeline.sweep.task import PlannedRun, ResultRow, file_digest, simulate
+from thyme.sim.scenario import Series, Substrate
+from thyme.traces.retrieve_behaviour import RetrieveBehaviour
 from thyme.traces.trace import Trace
+from thyme.traces.trace_files import write_trace
 
 STORY = trace(
     4,
@@ -32,7 +32,7 @@ def planned(
     folder: Path,
     substrate: Substrate = Substrate.LS,
     story: Trace = STORY,
-    reaction: Reaction = AT_ONCE,
+    reaction: RetrieveBehaviour = AT_ONCE,
     **settings: Any,
 ) -> PlannedRun:
     """One run, its trace written."""
@@ -42,8 +42,8 @@ def planned(
     setting = {"topology": 1, **settings}
     return PlannedRun(
         scenario=scenario(substrate, story.users, reaction=reaction, **setting),
-        trace=str(file),
-        trace_digest=digest_of(file),
+        trace_file=str(file),
+        trace_digest=file_digest(file),
         version="test",
     )
 
@@ -54,14 +54,14 @@ def a_few(folder: Path) -> list[PlannedRun]:
         planned(folder, substrate, topology=topology)
         for substrate in Substrate
         for topology in (1, 2)
-    ] + [planned(folder, kind=Kind.TRANSIENT, failing=0.5)]
+    ] + [planned(folder, kind=Series.TRANSIENT, failing=0.5)]
 
 
-def timeless(row: Row) -> Row:
+def timeless(row: ResultRow) -> ResultRow:
     """A result without what clocks said."""
     return {name: value for name, value in row.items() if name not in ("wall_s", "cpu_s")}
 
 
-def result(run: PlannedRun) -> Row:
+def result(run: PlannedRun) -> ResultRow:
     """What a run comes to, without Spark."""
     return timeless(simulate(run))

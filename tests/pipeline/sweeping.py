@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.pipeline.planned import planned
-from thyme.pipeline import metrics
-from thyme.pipeline.metrics_devices import messages
-from thyme.pipeline.runs import SUFFIX, PlannedRun
+from thyme.pipeline.metrics import tables
+from thyme.pipeline.metrics.devices import measure_messages
 from thyme.pipeline.session import spark_session
-from thyme.pipeline.sweep import sweep
+from thyme.pipeline.sweep.runner import sweep
+from thyme.pipeline.sweep.task import RESULT_SUFFIX, PlannedRun
 from thyme.sim.scenario import Substrate
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def many(folder: Path) -> list[PlannedRun]:
 
 def measured(spark: SparkSession, runs: list[PlannedRun], folder: Path) -> list[list[object]]:
     """Messages by type of all runs, in order: a stage with a shuffle."""
-    files = [str(folder / "runs" / f"{run.run_id}{SUFFIX}") for run in runs]
-    results = metrics.read_results(spark, files)
-    return sorted(list(row) for row in messages(results).collect())
+    files = [str(folder / "runs" / f"{run.run_id}{RESULT_SUFFIX}") for run in runs]
+    results = tables.read_results(spark, files)
+    return sorted(list(row) for row in measure_messages(results).collect())
 
 
 def started(master: str) -> SparkSession:

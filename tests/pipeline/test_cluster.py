@@ -22,10 +22,10 @@ from tests.pipeline.planned import result
 from tests.pipeline.sweeping import HASTE, measured
 from tests.pipeline.test_sweep import kept
 from thyme.pipeline.warehouse import Stage, Warehouse
-from thyme.traces.match import Match
+from thyme.traces.football_match import FootballMatch
 from thyme.traces.oracle import Expected, expected_notifications
-from thyme.traces.rows import operation_of
-from thyme.traces.rules import match_trace
+from thyme.traces.posts_to_trace import trace_from_posts
+from thyme.traces.row_codec import row_to_operation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,12 +55,14 @@ def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path
     # Workers had the package from the driver, and not only because it is installed here.
     assert all("thyme.zip" in place for place in told["places"])
 
-    wanted = match_trace(TRACE_SEED, Match(POSTS_SEED, CONFIG), USERS, RULES)
-    rows = rows_of(Warehouse(folder).open("trace"), "operations")
+    wanted = trace_from_posts(TRACE_SEED, FootballMatch(POSTS_SEED, CONFIG), USERS, RULES)
+    rows = rows_of(Warehouse(folder).open_stage("trace"), "operations")
     assert [row.pop("number") for row in rows] == list(range(len(rows)))
     filled = [{name: value for name, value in row.items() if value is not None} for row in rows]
-    assert tuple(map(operation_of, filled)) == wanted.operations
-    notes = [Expected(**row) for row in rows_of(Warehouse(folder).open("oracle"), "notifications")]
+    assert tuple(map(row_to_operation, filled)) == wanted.operations
+    notes = [
+        Expected(**row) for row in rows_of(Warehouse(folder).open_stage("oracle"), "notifications")
+    ]
     assert notes == expected_notifications(wanted)
 
     runs = every_other(folder)
@@ -70,7 +72,7 @@ def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path
 
 def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:
     """The rows in the order of the files."""
-    files = sorted(Path(stage.table(table)).glob("*.parquet"))
+    files = sorted(Path(stage.table_path(table)).glob("*.parquet"))
     return [row for file in files for row in parquet.read_table(file).to_pylist()]
 
 

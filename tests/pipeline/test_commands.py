@@ -14,11 +14,11 @@ from tests.golden.frozen import Frozen
 from tests.golden.tables import digests_of_tables
 from thyme.cli import main
 from thyme.pipeline.schemas import OPERATIONS
-from thyme.pipeline.traces import trace_of
+from thyme.pipeline.traces import table_to_trace
 from thyme.pipeline.warehouse import Warehouse
-from thyme.traces.match import Match, MatchConfig
+from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.oracle import expected_notifications
-from thyme.traces.rules import match_trace
+from thyme.traces.posts_to_trace import trace_from_posts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,9 +42,13 @@ def test_posts_become_a_trace_and_the_trace_its_notifications(
     operations = told(capsys, trace)["operations"]
     due = told(capsys, oracle)["rows"]["notifications"]
 
-    pure = match_trace(4, Match(3, MatchConfig(posts=800, users=50, tags=90)), 10)
-    table = spark.read.schema(OPERATIONS).parquet(Warehouse(w).open("trace").table("operations"))
-    assert trace_of(table, 10) == pure
+    pure = trace_from_posts(
+        4, FootballMatch(3, FootballMatchConfig(posts=800, users=50, tags=90)), 10
+    )
+    table = spark.read.schema(OPERATIONS).parquet(
+        Warehouse(w).open_stage("trace").table_path("operations")
+    )
+    assert table_to_trace(table, 10) == pure
     assert operations == pure.counts()
     assert due == len(expected_notifications(pure))
     assert not any(told(capsys, argv)["made_now"] for argv in (synth, trace, oracle))
@@ -84,4 +88,4 @@ def test_a_file_that_breaks_off_is_named_and_nothing_is_kept(
     assert main(list(map(str, argv))) == 2
 
     assert "cut.jsonl.gz" in capsys.readouterr().err
-    assert Warehouse(tmp_path).stages() == []
+    assert Warehouse(tmp_path).stage_names() == []

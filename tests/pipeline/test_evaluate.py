@@ -13,17 +13,24 @@ from tests.golden.tables import digests_of_tables
 from tests.pipeline.planned import STORY
 from tests.sim.runs import SHORT
 from thyme.cli import main
-from thyme.cli.evaluate import cores_of
-from thyme.pipeline.evaluate import TraceOf, evaluate, make_traces, plan, timeline, trace_counts
-from thyme.pipeline.planning import plan_evaluation
-from thyme.pipeline.presets import Preset, scenarios
+from thyme.cli.pipeline.evaluate import local_cores
+from thyme.pipeline.evaluate import (
+    TraceSpec,
+    count_operations,
+    count_operations_over_time,
+    evaluate,
+    make_traces,
+    plan_runs,
+)
 from thyme.pipeline.schemas import POSTS
+from thyme.pipeline.sweep.plan import plan_evaluation
+from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.warehouse import Warehouse
 from thyme.report.report import make_report
-from thyme.sim.scenario import Kind
-from thyme.traces.match import Match, MatchConfig
-from thyme.traces.rules import Rules, match_trace
-from thyme.traces.table import read_trace
+from thyme.sim.scenario import Series
+from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.trace_files import read_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,57 +54,67 @@ def test_an_evaluation_leaves_tables_and_a_report_and_is_not_made_twice(
 ) -> None:
     stages: list[str] = []
     found = evaluate(
-        spark, TINY, Warehouse(tmp_path), only=[Kind.STATIC, Kind.CRASH], on_stage=stages.append
+        spark, TINY, Warehouse(tmp_path), only=[Series.STATIC, Series.CRASH], on_stage=stages.append
     )
-    again = evaluate(spark, TINY, Warehouse(tmp_path), only=[Kind.STATIC, Kind.CRASH])
+    again = evaluate(spark, TINY, Warehouse(tmp_path), only=[Series.STATIC, Series.CRASH])
     report = make_report(tmp_path)
-    planned = plan_evaluation(TINY, Warehouse(tmp_path), 2, only=[Kind.STATIC, Kind.CRASH])
+    planned = plan_evaluation(TINY, Warehouse(tmp_path), 2, only=[Series.STATIC, Series.CRASH])
 
     assert stages == ["making traces", "simulating 6 runs", "measuring"]
-    assert (found.swept.ran, found.swept.failures, found.metrics.rows("runs")) == (6, [], 6)
-    assert found.metrics.made_now
-    assert (again.swept.found, again.swept.ran, again.metrics.made_now) == (6, 0, False)
+    assert (
+        found.sweep_result.ran,
+        found.sweep_result.failures,
+        found.metrics.row_count("runs"),
+    ) == (6, [], 6)
+    assert found.metrics.built_now
+    assert (again.sweep_result.found, again.sweep_result.ran, again.metrics.built_now) == (
+        6,
+        0,
+        False,
+    )
     assert (planned.runs, planned.done, planned.left_s, planned.calibrated_by) == (6, 6, 0.0, 6)
     lines = {line.claim: line for line in report.lines}
     assert lines["C21"].verdict == "agrees"
-    assert report.tables["points"] == found.metrics.rows("points")
+    assert report.tables["points"] == found.metrics.row_count("points")
     frozen.check("pipeline.json", "evaluation", digests_of_tables(tmp_path))
 
 
 def test_p3_traces_may_come_from_posts_in_a_warehouse(spark: SparkSession, tmp_path: Path) -> None:
-    posts = list(Match(1, MatchConfig(posts=TINY.posts, users=120)))
+    posts = list(FootballMatch(1, FootballMatchConfig(posts=TINY.posts, users=120)))
     rows = [(post.post_id, post.user, post.at_us, post.text, list(post.tags)) for post in posts]
     frame = spark.createDataFrame(rows, POSTS)
     theirs = Warehouse(tmp_path / "posts")
-    theirs.stage("posts", {}, {}, lambda draft: draft.write("posts", frame))
+    theirs.get_or_build("posts", {}, {}, lambda draft: draft.write("posts", frame))
 
-    made = make_traces(Warehouse(tmp_path), TINY, scenarios(TINY, [Kind.STATIC]), spark, theirs)
+    made = make_traces(
+        Warehouse(tmp_path), TINY, make_scenarios(TINY, [Series.STATIC]), spark, theirs
+    )
 
-    [file] = Path(made.table("traces")).glob("*.parquet")
-    rules = Rules(lasts_us=SHORT.operations_us)
-    assert read_trace(file, 4) == match_trace(1, posts, 4, rules)
-    assert made.manifest.inputs == {"posts": theirs.open("posts").fingerprint}
+    [file] = Path(made.table_path("traces")).glob("*.parquet")
+    rules = TraceRules(lasts_us=SHORT.operations_us)
+    assert read_trace(file, 4) == trace_from_posts(1, posts, 4, rules)
+    assert made.manifest.inputs == {"posts": theirs.open_stage("posts").fingerprint}
 
 
 def test_runs_of_one_size_and_repetition_have_one_trace(tmp_path: Path) -> None:
     """S16: topologies and substrates differ, what users do does not; but publishers who are going
     to crash do not subscribe (S7)."""
-    both, split = TraceOf(1, 4, False, 20_000_000), TraceOf(1, 4, True, 20_000_000)
+    both, split = TraceSpec(1, 4, False, 20_000_000), TraceSpec(1, 4, True, 20_000_000)
     for number, which in enumerate((both, split)):
         (tmp_path / which.file).write_bytes(bytes([number]))
 
-    runs = plan(scenarios(TINY), tmp_path)
+    runs = plan_runs(make_scenarios(TINY), tmp_path)
 
-    assert {(run.scenario.kind, Path(run.trace).name) for run in runs} == {
-        (Kind.STATIC, both.file),
-        (Kind.CRASH, split.file),
+    assert {(run.scenario.kind, Path(run.trace_file).name) for run in runs} == {
+        (Series.STATIC, both.file),
+        (Series.CRASH, split.file),
     }
     assert len({run.run_id for run in runs}) == len(runs) == 6
 
 
 def test_c21_operations_are_counted_by_kind_and_time() -> None:
-    counts = trace_counts({7: STORY}).to_pylist()
-    bins = timeline({7: STORY}).to_pylist()
+    counts = count_operations({7: STORY}).to_pylist()
+    bins = count_operations_over_time({7: STORY}).to_pylist()
 
     assert {row["kind"]: row["operations"] for row in counts} == {
         "insert": 5, "delete": 1, "subscribe": 3, "unsubscribe": 1,
@@ -144,5 +161,5 @@ def test_the_command_says_how_long_an_evaluation_takes_before_it_is_run(
     [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("spark://head:7077", 1)],
 )
 def test_a_master_says_how_many_cores_it_has(master: str, cores: int) -> None:
-    assert cores_of(master) == cores
-    assert cores_of(None) == cores_of("local[*]") >= 1
+    assert local_cores(master) == cores
+    assert local_cores(None) == local_cores("local[*]") >= 1

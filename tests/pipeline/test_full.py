@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.pipeline.planned import planned
-from thyme.pipeline.jobs import synthesise_posts
-from thyme.pipeline.runs import done_in
-from thyme.pipeline.sweep import SweepError, sweep
+from thyme.pipeline.jobs import generate_posts
+from thyme.pipeline.sweep.runner import SweepError, sweep
+from thyme.pipeline.sweep.task import completed_runs
 from thyme.pipeline.warehouse import Warehouse, WarehouseError
-from thyme.traces.match import MatchConfig
+from thyme.traces.football_match import FootballMatchConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,12 +43,15 @@ def full(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_stage_that_does_not_fit_is_not_there(spark: SparkSession, full: Path) -> None:
     with pytest.raises(WarehouseError, match=r"full cannot be written: No space left on device$"):
-        synthesise_posts(spark, Warehouse(full), 1, MatchConfig(posts=5_000))
+        generate_posts(spark, Warehouse(full), 1, FootballMatchConfig(posts=5_000))
 
-    assert Warehouse(full).stages() == []
+    assert Warehouse(full).stage_names() == []
     assert {path.name for path in full.iterdir()} == {"much", ".posts.lock"}
     (full / "much").unlink()
-    assert synthesise_posts(spark, Warehouse(full), 1, MatchConfig(posts=50)).rows("posts") == 50
+    assert (
+        generate_posts(spark, Warehouse(full), 1, FootballMatchConfig(posts=50)).row_count("posts")
+        == 50
+    )
 
 
 def test_a_sweep_stops_and_goes_on_when_there_is_room(
@@ -58,8 +61,8 @@ def test_a_sweep_stops_and_goes_on_when_there_is_room(
 
     with pytest.raises(SweepError, match="cannot be written: No space left on device"):
         sweep(spark, [run], full)
-    assert done_in(full) == set()
+    assert completed_runs(full) == set()
 
     (full / "much").unlink()
     assert sweep(spark, [run], full).failures == []
-    assert done_in(full) == {run.run_id}
+    assert completed_runs(full) == {run.run_id}

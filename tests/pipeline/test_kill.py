@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tests.pipeline.planned import result
 from tests.pipeline.sweeping import many
 from tests.pipeline.test_sweep import kept
-from thyme.pipeline.runs import done_in
-from thyme.pipeline.sweep import sweep
+from thyme.pipeline.sweep.runner import sweep
+from thyme.pipeline.sweep.task import completed_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ def test_p5_a_killed_sweep_runs_only_what_is_missing(spark: SparkSession, tmp_pa
     )
     try:
         until_s = time.monotonic() + PATIENCE_S
-        while len(done_in(folder)) < 3 and time.monotonic() < until_s:
+        while len(completed_runs(folder)) < 3 and time.monotonic() < until_s:
             assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.01)
     finally:

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pipeline.planned import planned
-from thyme.pipeline import metrics
-from thyme.pipeline.metrics_devices import cell_work, energy
-from thyme.pipeline.metrics_users import LATENCIES, due_notifications, operations
-from thyme.pipeline.runs import PlannedRun, Row, parquet_bytes, simulate
+from thyme.pipeline.metrics import tables
+from thyme.pipeline.metrics.devices import measure_cell_work, measure_energy
+from thyme.pipeline.metrics.users import LATENCIES, due_notifications, measure_operations
 from thyme.pipeline.schemas import MEASURES, RUNS
-from thyme.sim.outcome import Outcome, outcome_of
+from thyme.pipeline.sweep.task import PlannedRun, ResultRow, results_to_parquet, simulate
+from thyme.sim.results.summary import RunSummary, summarise_run
 from thyme.sim.run import run as run_alone
-from thyme.sim.scenario import Kind, Substrate
-from thyme.traces.table import read_trace
+from thyme.sim.scenario import Series, Substrate
+from thyme.traces.trace_files import read_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def results(spark: SparkSession, folder: Path, rows: list[Row]) -> DataFrame:
+def results(spark: SparkSession, folder: Path, rows: list[ResultRow]) -> DataFrame:
     file = folder / "results.parquet"
-    file.write_bytes(parquet_bytes(rows))
-    return metrics.read_results(spark, [str(file)])
+    file.write_bytes(results_to_parquet(rows))
+    return tables.read_results(spark, [str(file)])
 
 
 def table(frame: DataFrame) -> dict[tuple[str, str], float]:
@@ -35,8 +35,8 @@ def table(frame: DataFrame) -> dict[tuple[str, str], float]:
 
 def alone(run: PlannedRun) -> dict[str, float | None]:
     """The same numbers, as `thyme sim run` has them."""
-    found = run_alone(run.scenario, read_trace(run.trace, run.scenario.nodes))
-    outcome = outcome_of(found)
+    found = run_alone(run.scenario, read_trace(run.trace_file, run.scenario.nodes))
+    outcome = summarise_run(found)
     notes = outcome.notifications
     numbers: dict[str, float | None] = {
         "phy_bytes": outcome.traffic.phy_bytes,
@@ -63,7 +63,7 @@ def alone(run: PlannedRun) -> dict[str, float | None]:
     return numbers | _latencies(outcome) | _messages(outcome)
 
 
-def _latencies(outcome: Outcome) -> dict[str, float | None]:
+def _latencies(outcome: RunSummary) -> dict[str, float | None]:
     numbers: dict[str, float | None] = {}
     latencies = {"notification": outcome.notifications.latency_ms}
     for kind, ops in outcome.ops.items():
@@ -76,7 +76,7 @@ def _latencies(outcome: Outcome) -> dict[str, float | None]:
     return numbers
 
 
-def _messages(outcome: Outcome) -> dict[str, float | None]:
+def _messages(outcome: RunSummary) -> dict[str, float | None]:
     numbers: dict[str, float | None] = {}
     for kind, load in outcome.traffic.by_type.items():
         numbers |= {f"messages.{kind}": load.sent, f"bytes.{kind}": load.sent_bytes}
@@ -91,9 +91,11 @@ def test_p6_the_logs_joined_with_the_oracle_give_what_one_process_works_out(
 ) -> None:
     runs = [
         *(planned(tmp_path, substrate) for substrate in Substrate),
-        planned(tmp_path, Substrate.LS, kind=Kind.TRANSIENT, failing=0.5),
+        planned(tmp_path, Substrate.LS, kind=Series.TRANSIENT, failing=0.5),
     ]
-    found = table(metrics.measures(results(spark, tmp_path, [simulate(run) for run in runs])))
+    found = table(
+        tables.compute_measures(results(spark, tmp_path, [simulate(run) for run in runs]))
+    )
 
     for run in runs:
         for name, value in alone(run).items():
@@ -109,9 +111,11 @@ def test_the_numbers_do_not_depend_on_the_partitions(spark: SparkSession, tmp_pa
 
     def whole(parts: int) -> list[Any]:
         spread = frame.repartition(parts)
-        measured = energy(spread).unionByName(operations(spread))
+        measured = measure_energy(spread).unionByName(measure_operations(spread))
         measured = measured.where("value is not null").repartition(parts)
-        return sorted(map(tuple, metrics.points(measured, metrics.runs(spread)).collect()))
+        return sorted(
+            map(tuple, tables.aggregate_points(measured, tables.select_runs(spread)).collect())
+        )
 
     assert whole(1) == whole(5)
 
@@ -156,7 +160,7 @@ def test_s16_a_point_has_mean_deviation_and_interval(spark: SparkSession) -> Non
     runs.append(("r4", "static", "es", "paper", 4, 4.0, 1, 1, 0))
     measured = [("r1", "m", 1.0), ("r2", "m", 2.0), ("r3", "m", 6.0), ("r4", "m", 5.0)]
 
-    found = metrics.points(
+    found = tables.aggregate_points(
         spark.createDataFrame(measured, MEASURES),
         spark.createDataFrame(runs, RUNS),
     ).collect()
@@ -191,7 +195,7 @@ def test_c16_the_work_of_cells_is_counted_by_their_size(
         ],
     }
 
-    found = cell_work(results(spark, tmp_path, [row])).collect()
+    found = measure_cell_work(results(spark, tmp_path, [row])).collect()
 
     assert sorted((each["cell_nodes"], each["cells"], each["sent"]) for each in found) == [
         (1, 2, 7), (2, 1, 6),

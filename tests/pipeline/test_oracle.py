@@ -15,20 +15,20 @@ from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag, as_tag
 from thyme.pipeline import oracle
 from thyme.pipeline.oracle import expected_notifications
-from thyme.pipeline.traces import operations_of
-from thyme.query.query import query_of
+from thyme.pipeline.traces import trace_to_table
+from thyme.query.query import query_from_conjunctions
 from thyme.traces import oracle as pure
-from thyme.traces.operations import Delete, Insert, Operation, Subscribe
+from thyme.traces.operations import DeleteOperation, InsertOperation, Operation, SubscribeOperation
 from thyme.traces.oracle import Expected
-from thyme.traces.rules import Rules, match_trace
-from thyme.traces.trace import Trace, merged
+from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.trace import Trace, merge_users
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def due(spark: SparkSession, trace: Trace) -> list[Expected]:
-    rows = expected_notifications(operations_of(spark, trace)).collect()
+    rows = expected_notifications(trace_to_table(spark, trace)).collect()
     return sorted(Expected(*row) for row in rows)
 
 
@@ -43,19 +43,19 @@ def apart(number: int, trace: Trace) -> list[Operation]:
     for each in trace.operations:
         user = each.user + number * USERS
         match each:
-            case Insert():
+            case InsertOperation():
                 name = f"{each.oid}-{number}"
                 rest = each.size, each.summary_size, each.text, each.life_us
-                made.append(Insert(each.at_us, user, name, renamed(each.tags), *rest))
-            case Subscribe():
+                made.append(InsertOperation(each.at_us, user, name, renamed(each.tags), *rest))
+            case SubscribeOperation():
                 parts = [
                     Conjunction(renamed(part.positive), renamed(part.negative))
                     for part in each.conjunctions
                 ]
-                name, query = f"{each.sid}-{number}", str(query_of(parts))
-                made.append(Subscribe(each.at_us, user, name, query, each.frame))
-            case Delete():
-                made.append(Delete(each.at_us, user, f"{each.oid}-{number}"))
+                name, query = f"{each.sid}-{number}", str(query_from_conjunctions(parts))
+                made.append(SubscribeOperation(each.at_us, user, name, query, each.frame))
+            case DeleteOperation():
+                made.append(DeleteOperation(each.at_us, user, f"{each.oid}-{number}"))
             case _:
                 made.append(type(each)(each.at_us, user, f"{each.sid}-{number}"))
     return made
@@ -69,7 +69,7 @@ def apart(number: int, trace: Trace) -> list[Operation]:
 @given(st.lists(traces(), min_size=12, max_size=20))
 def test_the_oracle_equals_its_twins_on_any_traces(spark: SparkSession, many: list[Trace]) -> None:
     operations = [each for number, trace in enumerate(many) for each in apart(number, trace)]
-    trace = merged(USERS * len(many), operations)
+    trace = merge_users(USERS * len(many), operations)
 
     found = due(spark, trace)
 
@@ -83,7 +83,7 @@ def test_the_oracle_equals_that_of_one_process_on_a_match_cut_into_small_pieces(
     """P4: a tag with much work is cut up, and nothing is lost or told twice."""
     monkeypatch.setattr(oracle, "PIECE_OBJECTS", 7)
     monkeypatch.setattr(oracle, "PIECE_PAIRS", 50)
-    trace = match_trace(5, POSTED, 30, Rules(boolean_share=0.5, subscribes_early=9.0))
+    trace = trace_from_posts(5, POSTED, 30, TraceRules(boolean_share=0.5, subscribes_early=9.0))
 
     found = due(spark, trace)
 
@@ -95,5 +95,5 @@ def test_a_tag_in_a_tenth_of_the_objects_is_cut_into_even_pieces(spark: SparkSes
     """P4: no piece of a hot tag is more than its share."""
     rows = [("hot", 1_000_000), ("hot", 1_000_000), ("cold", 10)]
     frame = spark.createDataFrame(rows, "tag string, objects long")
-    found = {row["tag"]: row["pieces"] for row in oracle._pieces(frame).collect()}
+    found = {row["tag"]: row["pieces"] for row in oracle._split_tags(frame).collect()}
     assert found == {"hot": 1_000_000 // oracle.PIECE_OBJECTS, "cold": 1}

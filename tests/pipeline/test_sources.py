@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 from thyme.model.errors import InputError, OptionError
 from thyme.pipeline.jobs import build_trace, import_posts
-from thyme.pipeline.reading import NoPost, Reader, read_post, tags_of
-from thyme.pipeline.sources import files_of
+from thyme.pipeline.posts.formats import InvalidPost, PostReader, parse_tags, read_post
+from thyme.pipeline.posts.sources import expand_files
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.traces.files import InputFileError
 from thyme.traces.posts import Post
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 AT_US = 1_468_180_801_000_000  # 2016-07-10 20:00:01 UTC
 NOW_US = AT_US + 1
-JSONL = Reader(form="jsonl", now_us=NOW_US)
+JSONL = PostReader(form="jsonl", now_us=NOW_US)
 ROW = {"id": "7", "user": "ana", "time": "2016-07-10T20:00:01Z", "text": "Goal! #Eder"}
 POST = Post("7", "ana", AT_US, "Goal! #Eder", ("eder",))  # type: ignore[arg-type]
 
 
-def read(fields: dict[str, Any], reader: Reader = JSONL) -> Post:
+def read(fields: dict[str, Any], reader: PostReader = JSONL) -> Post:
     return read_post(json.dumps(fields), reader)
 
 
@@ -79,15 +79,15 @@ SOURCES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("form", SOURCES)
 def test_every_source_gives_the_same_post(form: str) -> None:
-    post = read(SOURCES[form], Reader(form=form, now_us=NOW_US))
+    post = read(SOURCES[form], PostReader(form=form, now_us=NOW_US))
     wanted = "ana/7" if form == "bluesky" else "7"
     assert post == Post(wanted, "ana", AT_US, "Goal! #Eder", POST.tags)
 
 
 def test_a_bluesky_commit_and_a_bare_tweet_are_posts_too() -> None:
     commit = {"did": "ana", "commit": {"rkey": "7", "record": SOURCES["bluesky"]["record"]}}
-    assert read(commit, Reader(form="bluesky")).post_id == "ana/7"
-    assert read(SOURCES["twitter-v2"]["data"], Reader(form="twitter-v2")) == POST
+    assert read(commit, PostReader(form="bluesky")).post_id == "ana/7"
+    assert read(SOURCES["twitter-v2"]["data"], PostReader(form="twitter-v2")) == POST
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_bluesky_commit_and_a_bare_tweet_are_posts_too() -> None:
     ],
 )
 def test_a_row_that_is_no_post_has_a_reason(change: dict[str, Any], reason: str) -> None:
-    with pytest.raises(NoPost, match=f"^{reason}$"):
+    with pytest.raises(InvalidPost, match=f"^{reason}$"):
         read({**ROW, **change})
 
 
@@ -115,15 +115,15 @@ def test_a_row_that_is_no_post_has_a_reason(change: dict[str, Any], reason: str)
     [('{"id": "7", "us', "not JSON"), ("[" * 100_000, "not JSON"), ("42", "not a post")],
 )
 def test_a_line_that_is_no_object_has_a_reason(line: str, reason: str) -> None:
-    with pytest.raises(NoPost, match=f"^{reason}$"):
+    with pytest.raises(InvalidPost, match=f"^{reason}$"):
         read_post(line, JSONL)
 
 
 def test_what_a_source_must_have_and_lacks_is_named() -> None:
-    with pytest.raises(NoPost, match=r"^no id$"):
-        read({**SOURCES["mastodon"], "id": None}, Reader(form="mastodon"))
-    with pytest.raises(NoPost, match="a page of posts"):
-        read({"data": [SOURCES["twitter-v2"]["data"]]}, Reader(form="twitter-v2"))
+    with pytest.raises(InvalidPost, match=r"^no id$"):
+        read({**SOURCES["mastodon"], "id": None}, PostReader(form="mastodon"))
+    with pytest.raises(InvalidPost, match="a page of posts"):
+        read({"data": [SOURCES["twitter-v2"]["data"]]}, PostReader(form="twitter-v2"))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_times_with_zones_and_numbers_are_instants(time: object) -> None:
 
 @pytest.mark.parametrize("zone", ["+01:00", "Europe/Lisbon"])
 def test_a_time_without_a_zone_is_of_the_zone_that_was_given(zone: str) -> None:
-    reader = Reader(form="jsonl", zone=zone, now_us=NOW_US)
+    reader = PostReader(form="jsonl", zone=zone, now_us=NOW_US)
     assert read({**ROW, "time": "2016-07-10 21:00:01"}, reader) == POST
 
 
@@ -157,22 +157,22 @@ def test_a_post_without_tags_is_a_post_and_one_without_an_id_gets_one() -> None:
 
 
 def test_words_that_cannot_be_tags_are_left_out() -> None:
-    assert tags_of(["#Goal", "and", "", None, "GOAL", "éder"], "") == ("goal", "éder")
-    assert tags_of("goal, #eder", "") == ("eder", "goal")
-    assert tags_of(None, "#goal and #eder!") == ("eder", "goal")
+    assert parse_tags(["#Goal", "and", "", None, "GOAL", "éder"], "") == ("goal", "éder")
+    assert parse_tags("goal, #eder", "") == ("eder", "goal")
+    assert parse_tags(None, "#goal and #eder!") == ("eder", "goal")
 
 
 def test_columns_may_have_other_names() -> None:
-    reader = Reader(form="jsonl", columns={"user": "who", "time": "when"})
+    reader = PostReader(form="jsonl", columns={"user": "who", "time": "when"})
     assert read({"who": "ana", "when": ROW["time"], "text": ROW["text"], "id": 7}, reader) == POST
     with pytest.raises(OptionError, match="a post has no 'color'"):
-        Reader(form="csv", columns={"color": "x"})
+        PostReader(form="csv", columns={"color": "x"})
     with pytest.raises(OptionError, match="columns are for csv"):
-        Reader(form="mastodon", columns={"user": "x"})
+        PostReader(form="mastodon", columns={"user": "x"})
     with pytest.raises(OptionError, match="there is no format 'xml'; use twitter-v2"):
-        Reader(form="xml")
+        PostReader(form="xml")
     with pytest.raises(OptionError, match="there is no time zone 'Moon/Base'"):
-        Reader(form="csv", zone="Moon/Base")
+        PostReader(form="csv", zone="Moon/Base")
 
 
 JSON = st.recursive(
@@ -193,8 +193,8 @@ JSON = st.recursive(
 def test_whatever_a_line_holds_it_is_a_post_or_has_a_reason(form: str, value: object) -> None:
     line = value if isinstance(value, str) else json.dumps(value)
     try:
-        post = read_post(line, Reader(form=form))
-    except NoPost:
+        post = read_post(line, PostReader(form=form))
+    except InvalidPost:
         return
     assert post.user
     assert post.post_id
@@ -209,21 +209,21 @@ def test_files_that_are_not_what_they_say_are_named(tmp_path: Path) -> None:
         "none": "cannot be read: No such file",
     }.items():
         with pytest.raises(InputFileError, match=problem):
-            files_of([str(tmp_path / name)])
+            expand_files([str(tmp_path / name)])
     with pytest.raises(InputError, match="there is no file"):
-        files_of([str(tmp_path / "*.csv")])
+        expand_files([str(tmp_path / "*.csv")])
 
 
 # Whole files, by Spark
 
 
-def imported(spark: SparkSession, folder: Path, reader: Reader, *names: str) -> Stage:
-    files = files_of([str(folder / name) for name in names])
+def imported(spark: SparkSession, folder: Path, reader: PostReader, *names: str) -> Stage:
+    files = expand_files([str(folder / name) for name in names])
     return import_posts(spark, Warehouse(folder / "w"), files, reader)
 
 
 def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = parquet.read_table(stage.table(table)).to_pylist()
+    rows: list[dict[str, Any]] = parquet.read_table(stage.table_path(table)).to_pylist()
     return rows
 
 
@@ -247,7 +247,7 @@ def test_every_row_of_bad_files_is_kept_or_quarantined(spark: SparkSession, tmp_
     raw = {row["reason"]: row["raw"] for row in rows_of(stage, "quarantine")}
     assert raw["not JSON"] == good[2][:-9]
     assert "c.jsonl" in rows_of(stage, "quarantine")[-1]["source"]
-    assert not imported(spark, tmp_path, JSONL, "*.jsonl*").made_now
+    assert not imported(spark, tmp_path, JSONL, "*.jsonl*").built_now
 
 
 def test_a_csv_file_may_have_lines_in_its_texts_and_names_of_its_own(
@@ -260,7 +260,7 @@ def test_a_csv_file_may_have_lines_in_its_texts_and_names_of_its_own(
         b"2016-07-10T20:00:01Z,too,many,words\n"
         b"2016-07-10T20:00:01Z,\xff\xfe,bea\n"
     )
-    reader = Reader(form="csv", columns={"user": "who", "time": "when", "text": "body"})
+    reader = PostReader(form="csv", columns={"user": "who", "time": "when", "text": "body"})
     stage = imported(spark, tmp_path, reader, "a.csv")
     [post] = rows_of(stage, "posts")
     assert post["text"] == 'two\nlines, "quoted" #goal'
@@ -269,7 +269,7 @@ def test_a_csv_file_may_have_lines_in_its_texts_and_names_of_its_own(
     with pytest.raises(
         InputFileError, match=r"lacks the column text, user; it has when, body, who"
     ):
-        imported(spark, tmp_path, Reader(form="csv", columns={"time": "when"}), "a.csv")
+        imported(spark, tmp_path, PostReader(form="csv", columns={"time": "when"}), "a.csv")
 
 
 def test_a_parquet_file_may_have_typed_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_parquet_file_may_have_typed_columns(spark: SparkSession, tmp_path: Pa
         }
     )
     parquet.write_table(table, tmp_path / "a.parquet")
-    stage = imported(spark, tmp_path, Reader(form="parquet"), "a.parquet")
+    stage = imported(spark, tmp_path, PostReader(form="parquet"), "a.parquet")
     [row] = rows_of(stage, "posts")
     assert Post(*list(row.values())[:4], tuple(row["tags"])) == POST
     assert stage.manifest.notes["quarantined"] == {"no user": 1}
@@ -293,7 +293,7 @@ def test_files_without_a_row_are_refused(spark: SparkSession, tmp_path: Path) ->
     (tmp_path / "empty.jsonl").write_bytes(b"\n")
     with pytest.raises(InputError, match="there is no row in"):
         imported(spark, tmp_path, JSONL, "empty.jsonl")
-    assert Warehouse(tmp_path / "w").stages() == []
+    assert Warehouse(tmp_path / "w").stage_names() == []
 
 
 def test_a_user_with_nearly_all_the_rows_is_one_user(spark: SparkSession, tmp_path: Path) -> None:
@@ -305,13 +305,13 @@ def test_a_user_with_nearly_all_the_rows_is_one_user(spark: SparkSession, tmp_pa
             time = AT_US // 1_000 + number * 200  # the whole within the hours of the match
             file.write(f'{{"id":{number},"user":"{user}","time":{time},"text":"#t{number % 9}"}}\n')
         file.write('{"user":"loud"}\n')
-    reader = Reader(form="jsonl", now_us=2 * AT_US)
+    reader = PostReader(form="jsonl", now_us=2 * AT_US)
     posts = imported(spark, tmp_path, reader, "loud.jsonl")
     trace = build_trace(spark, Warehouse(tmp_path / "w"), posts, 1 + others, seed=1)
 
-    assert posts.rows("posts") == rows + others
+    assert posts.row_count("posts") == rows + others
     assert posts.manifest.notes["quarantined"] == {"no time": 1}
     operations = trace.manifest.notes["operations"]
     assert operations["insert"] == rows + others
-    assert trace.rows("operations") == sum(operations.values())
+    assert trace.row_count("operations") == sum(operations.values())
     assert 0 < operations["subscribe"] < 200

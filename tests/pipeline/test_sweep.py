@@ -10,18 +10,24 @@ import pytest
 
 from tests.pipeline.planned import STORY, a_few, planned, result, timeless
 from tests.sim.runs import insert, trace
-from thyme.pipeline.presets import PAPER, QUICK, possible, scenarios, series_named
-from thyme.pipeline.progress import Progress
-from thyme.pipeline.runs import FAILED, PlannedRun, Row, done_in
-from thyme.pipeline.sweep import sweep
+from thyme.pipeline.sweep.presets import (
+    PAPER,
+    QUICK,
+    make_scenario_or_none,
+    make_scenarios,
+    parse_series,
+)
+from thyme.pipeline.sweep.progress import SweepProgress
+from thyme.pipeline.sweep.runner import sweep
+from thyme.pipeline.sweep.task import FAILURE_SUFFIX, PlannedRun, ResultRow, completed_runs
 from thyme.pipeline.warehouse import WarehouseError
-from thyme.sim.scenario import Kind, Substrate
+from thyme.sim.scenario import Series, Substrate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def kept(folder: Path, run: PlannedRun) -> Row:
+def kept(folder: Path, run: PlannedRun) -> ResultRow:
     [row] = pq.read_table(folder / f"{run.run_id}.parquet").to_pylist()
     return timeless(row)
 
@@ -29,7 +35,7 @@ def kept(folder: Path, run: PlannedRun) -> Row:
 def test_p5_each_run_leaves_what_it_comes_to_and_is_not_run_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    runs, seen = a_few(tmp_path / "traces"), list[Progress]()
+    runs, seen = a_few(tmp_path / "traces"), list[SweepProgress]()
     folder = tmp_path / "runs"
 
     first = sweep(spark, runs, folder, seen.append)
@@ -37,7 +43,7 @@ def test_p5_each_run_leaves_what_it_comes_to_and_is_not_run_again(
 
     assert (first.found, first.ran, first.failures) == (0, 7, [])
     assert [kept(folder, run) for run in runs] == [result(run) for run in runs]
-    assert (seen[-1].done, seen[-1].total, seen[-1].left_s) == (7, 7, 0.0)
+    assert (seen[-1].done, seen[-1].total, seen[-1].remaining_s) == (7, 7, 0.0)
     assert first.simulating_s > 0
     assert first.overhead is not None
     assert (again.found, again.ran, again.overhead) == (7, 0, None)
@@ -58,11 +64,11 @@ def test_p5_a_run_that_raises_is_written_down_and_stops_nobody(
     assert failure.run_id == bad.run_id
     assert "later than the operations" in failure.error
     assert "Traceback" in failure.trace_back
-    assert done_in(folder) == {good.run_id}
+    assert completed_runs(folder) == {good.run_id}
     # What failed is tried again; what stands is not.
     again = sweep(spark, [bad, good], folder)
     assert (again.found, again.ran, len(again.failures)) == (1, 1, 1)
-    assert len(list(folder.glob(f"*{FAILED}"))) == 1
+    assert len(list(folder.glob(f"*{FAILURE_SUFFIX}"))) == 1
 
 
 def test_a_folder_that_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,7 +83,7 @@ def test_a_half_written_result_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / ".some-run.parquet.1234").write_bytes(b"half")
     (tmp_path / "whole.parquet").write_bytes(b"")
 
-    assert done_in(tmp_path) == {"whole"}
+    assert completed_runs(tmp_path) == {"whole"}
 
 
 def test_a_name_says_what_the_run_is_and_changes_with_its_inputs(tmp_path: Path) -> None:
@@ -91,23 +97,23 @@ def test_a_name_says_what_the_run_is_and_changes_with_its_inputs(tmp_path: Path)
 
 
 def test_s16_the_paper_preset_has_270_static_runs_of_15_per_point() -> None:
-    static = scenarios(PAPER, [Kind.STATIC])
+    static = make_scenarios(PAPER, [Series.STATIC])
 
     assert len(static) == 6 * 3 * 15
     assert {(each.topology, each.seed) for each in static} == {
         (topology, seed) for topology in range(1, 6) for seed in range(1, 4)
     }
-    assert {each.kind for each in scenarios(PAPER)} == set(Kind)
-    assert {each.substrate for each in scenarios(QUICK)} == set(Substrate)
+    assert {each.kind for each in make_scenarios(PAPER)} == set(Series)
+    assert {each.substrate for each in make_scenarios(QUICK)} == set(Substrate)
 
 
 def test_what_the_simulator_refuses_is_left_out() -> None:
-    assert possible(substrate=Substrate.LS, nodes=0) is None
-    assert possible(substrate=Substrate.LS, nodes=4) is not None
+    assert make_scenario_or_none(substrate=Substrate.LS, nodes=0) is None
+    assert make_scenario_or_none(substrate=Substrate.LS, nodes=4) is not None
 
 
 def test_series_are_chosen_by_name() -> None:
-    assert series_named("crash, static") == (Kind.STATIC, Kind.CRASH)
-    assert series_named(None) == tuple(Kind)
+    assert parse_series("crash, static") == (Series.STATIC, Series.CRASH)
+    assert parse_series(None) == tuple(Series)
     with pytest.raises(ValueError, match="walking"):
-        series_named("walking")
+        parse_series("walking")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thyme.pipeline.posts.synthetic import lookup_table, synthetic_posts
 from thyme.pipeline.schemas import POSTS
-from thyme.pipeline.synth import guide, synthetic_posts
-from thyme.traces.draws import WHEEL_BITS, Wheel
-from thyme.traces.match import Match, MatchConfig
+from thyme.traces.counter_rng import WEIGHT_BITS, WeightedChoice
+from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.posts import Post
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONFIG = MatchConfig(posts=1_000, users=300, tags=2_000)
+CONFIG = FootballMatchConfig(posts=1_000, users=300, tags=2_000)
 
 
 def test_every_post_is_that_of_the_pure_match_whatever_the_partitions(spark: SparkSession) -> None:
@@ -25,19 +25,19 @@ def test_every_post_is_that_of_the_pure_match_whatever_the_partitions(spark: Spa
 
     assert frame.dtypes == [(field.name, field.dataType.simpleString()) for field in POSTS]
     rows = [Post(*row[:4], tuple(row["tags"])) for row in frame.collect()]
-    assert rows == list(Match(7, CONFIG))
+    assert rows == list(FootballMatch(7, CONFIG))
 
 
 @given(st.lists(st.sampled_from([0.0, 1e-9, 0.3, 1.0, 1e4]), min_size=1).filter(any), st.data())
 def test_the_steps_of_a_search_reach_every_sector_of_a_wheel(
     weights: list[float], data: st.DataObject
 ) -> None:
-    ends = Wheel(weights).ends
-    starts, steps = guide(ends)
+    ends = WeightedChoice(weights).ends
+    starts, steps = lookup_table(ends)
     near = st.sampled_from(ends).flatmap(lambda end: st.integers(end - 2, end + 2))
-    lot = min(max(data.draw(near | st.integers(0, 2**WHEEL_BITS - 1)), 0), 2**WHEEL_BITS - 1)
-    place = starts[lot >> (WHEEL_BITS - (len(starts) - 1).bit_length())]
-    padded = [*ends, *[2**WHEEL_BITS] * 2 * len(weights)]
+    lot = min(max(data.draw(near | st.integers(0, 2**WEIGHT_BITS - 1)), 0), 2**WEIGHT_BITS - 1)
+    place = starts[lot >> (WEIGHT_BITS - (len(starts) - 1).bit_length())]
+    padded = [*ends, *[2**WEIGHT_BITS] * 2 * len(weights)]
     for step in steps:
         place += step if padded[place + step - 1] <= lot else 0
     assert place == bisect_right(ends, lot)

@@ -10,12 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from thyme.pipeline.warehouse import (
-    Draft,
-    Warehouse,
-    WarehouseError,
-    fingerprint_of_files,
-)
+from thyme.pipeline.warehouse import Draft, Warehouse, WarehouseError, files_fingerprint
 from thyme.traces.files import InputFileError
 
 
@@ -23,7 +18,7 @@ def three_rows(draft: Draft) -> None:
     for part in (1, 2):
         table = pa.table({"number": list(range(part))})
         parquet.write_table(table, draft.path("numbers") / f"part{part}.parquet")
-    draft.note(quarantined={"no user": 2})
+    draft.add_notes(quarantined={"no user": 2})
 
 
 def fails(_: Draft) -> None:
@@ -31,10 +26,10 @@ def fails(_: Draft) -> None:
 
 
 def test_a_stage_says_what_it_was_made_from_and_how_much_it_holds(tmp_path: Path) -> None:
-    stage = Warehouse(tmp_path).stage("posts", {"seed": 4}, {"files": "abc"}, three_rows)
+    stage = Warehouse(tmp_path).get_or_build("posts", {"seed": 4}, {"files": "abc"}, three_rows)
 
-    assert stage.rows("numbers") == 3
-    assert parquet.read_table(stage.table("numbers")).num_rows == 3
+    assert stage.row_count("numbers") == 3
+    assert parquet.read_table(stage.table_path("numbers")).num_rows == 3
     manifest = json.loads((tmp_path / "posts" / "manifest.json").read_text())
     assert manifest["config"] == {"seed": 4}
     assert manifest["inputs"] == {"files": "abc"}
@@ -45,10 +40,10 @@ def test_a_stage_says_what_it_was_made_from_and_how_much_it_holds(tmp_path: Path
 
 
 def test_a_stage_for_the_same_inputs_is_not_made_again(tmp_path: Path) -> None:
-    first = Warehouse(tmp_path).stage("posts", {"seed": 4}, {"files": "abc"}, three_rows)
-    again = Warehouse(tmp_path).stage("posts", {"seed": 4}, {"files": "abc"}, fails)
-    assert (first.made_now, again.made_now) == (True, False)
-    assert again.manifest == first.manifest == Warehouse(tmp_path).open("posts").manifest
+    first = Warehouse(tmp_path).get_or_build("posts", {"seed": 4}, {"files": "abc"}, three_rows)
+    again = Warehouse(tmp_path).get_or_build("posts", {"seed": 4}, {"files": "abc"}, fails)
+    assert (first.built_now, again.built_now) == (True, False)
+    assert again.manifest == first.manifest == Warehouse(tmp_path).open_stage("posts").manifest
 
 
 @pytest.mark.parametrize(
@@ -58,25 +53,27 @@ def test_a_stage_from_something_else_takes_its_place(
     tmp_path: Path, config: dict[str, int], inputs: dict[str, str]
 ) -> None:
     warehouse = Warehouse(tmp_path)
-    first = warehouse.stage("posts", {"seed": 4}, {"files": "abc"}, three_rows)
-    second = warehouse.stage("posts", config, inputs, lambda draft: draft.note(other=True))
-    assert second.made_now
+    first = warehouse.get_or_build("posts", {"seed": 4}, {"files": "abc"}, three_rows)
+    second = warehouse.get_or_build(
+        "posts", config, inputs, lambda draft: draft.add_notes(other=True)
+    )
+    assert second.built_now
     assert second.fingerprint != first.fingerprint
-    assert warehouse.open("posts").manifest.tables == {}
+    assert warehouse.open_stage("posts").manifest.tables == {}
 
 
 def test_a_build_that_fails_leaves_the_old_stage_and_nothing_half_written(tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path)
-    warehouse.stage("posts", {}, {}, three_rows)
+    warehouse.get_or_build("posts", {}, {}, three_rows)
 
     def breaks(draft: Draft) -> None:
         three_rows(draft)
         raise RuntimeError("a task failed")
 
     with pytest.raises(RuntimeError, match="a task failed"):
-        warehouse.stage("posts", {"new": True}, {}, breaks)
+        warehouse.get_or_build("posts", {"new": True}, {}, breaks)
 
-    assert warehouse.open("posts").rows("numbers") == 3
+    assert warehouse.open_stage("posts").row_count("numbers") == 3
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["posts"]
 
 
@@ -86,12 +83,12 @@ def test_what_a_killed_process_left_is_not_taken_for_done(tmp_path: Path) -> Non
     (tmp_path / ".posts.draft" / "old").mkdir(parents=True)
     warehouse = Warehouse(tmp_path)
     with pytest.raises(WarehouseError, match="has no finished stage posts; its stages: none"):
-        warehouse.open("posts")
+        warehouse.open_stage("posts")
     (tmp_path / "posts" / "manifest.json").write_text('{"stage": "po')
-    assert warehouse.stages() == []
+    assert warehouse.stage_names() == []
 
-    assert warehouse.stage("posts", {}, {}, three_rows).made_now
-    assert list(warehouse.open("posts").manifest.tables) == ["numbers"]
+    assert warehouse.get_or_build("posts", {}, {}, three_rows).built_now
+    assert list(warehouse.open_stage("posts").manifest.tables) == ["numbers"]
 
 
 def test_pieces_of_a_long_build_outlive_its_end_until_the_stage_is_done(tmp_path: Path) -> None:
@@ -101,9 +98,9 @@ def test_pieces_of_a_long_build_outlive_its_end_until_the_stage_is_done(tmp_path
 
     warehouse = Warehouse(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        warehouse.stage("sweep", {}, {}, halfway)
+        warehouse.get_or_build("sweep", {}, {}, halfway)
     found: list[str] = []
-    warehouse.stage(
+    warehouse.get_or_build(
         "sweep", {}, {}, lambda draft: found.extend(path.name for path in draft.parts.iterdir())
     )
     assert found == ["run1"]
@@ -112,16 +109,16 @@ def test_pieces_of_a_long_build_outlive_its_end_until_the_stage_is_done(tmp_path
 
 def test_two_do_not_make_a_stage_at_once(tmp_path: Path) -> None:
     def again(_: Draft) -> None:
-        Warehouse(tmp_path).stage("posts", {}, {}, three_rows)
+        Warehouse(tmp_path).get_or_build("posts", {}, {}, three_rows)
 
     with pytest.raises(WarehouseError, match="being made by another process"):
-        Warehouse(tmp_path).stage("posts", {}, {}, again)
+        Warehouse(tmp_path).get_or_build("posts", {}, {}, again)
 
 
 def test_a_folder_that_cannot_be_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WarehouseError, match=r"file/w cannot be written: Not a directory"):
-        Warehouse(tmp_path / "file" / "w").stage("posts", {}, {}, three_rows)
+        Warehouse(tmp_path / "file" / "w").get_or_build("posts", {}, {}, three_rows)
 
 
 def test_a_full_disk_is_told_as_such_whoever_met_it(tmp_path: Path) -> None:
@@ -133,16 +130,16 @@ def test_a_full_disk_is_told_as_such_whoever_met_it(tmp_path: Path) -> None:
 
     for build in (ours, spark):
         with pytest.raises(WarehouseError, match=r"cannot be written: No space left on device$"):
-            Warehouse(tmp_path).stage("posts", {}, {}, build)
-    assert Warehouse(tmp_path).stages() == []
+            Warehouse(tmp_path).get_or_build("posts", {}, {}, build)
+    assert Warehouse(tmp_path).stage_names() == []
 
 
 def test_names_are_plain(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="small letters"):
-        Warehouse(tmp_path).stage("../posts", {}, {}, three_rows)
-    stage = Warehouse(tmp_path).stage("posts", {}, {}, three_rows)
+        Warehouse(tmp_path).get_or_build("../posts", {}, {}, three_rows)
+    stage = Warehouse(tmp_path).get_or_build("posts", {}, {}, three_rows)
     with pytest.raises(WarehouseError, match="has no table letters; its tables: numbers"):
-        stage.table("letters")
+        stage.table_path("letters")
 
 
 def test_files_have_the_fingerprint_of_what_is_in_them(tmp_path: Path) -> None:
@@ -150,7 +147,7 @@ def test_files_have_the_fingerprint_of_what_is_in_them(tmp_path: Path) -> None:
     one.write_bytes(b"x")
     two.write_bytes(b"x")
     other.write_bytes(b"y")
-    assert fingerprint_of_files([one]) == fingerprint_of_files([two])
-    assert fingerprint_of_files([one]) != fingerprint_of_files([other])
+    assert files_fingerprint([one]) == files_fingerprint([two])
+    assert files_fingerprint([one]) != files_fingerprint([other])
     with pytest.raises(InputFileError, match="cannot be read: No such file"):
-        fingerprint_of_files([tmp_path / "none"])
+        files_fingerprint([tmp_path / "none"])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from random import Random
 
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol.messages import Done, FetchObject, Reply
+from thyme.protocol.messages.common import Done, FetchObject, Reply
 from thyme.protocol.node import Action, CancelTimer, Send, SetTimer
-from thyme.protocol.operations import Operations, RetryPolicy, RetryTimer
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.request_tracker import RequestTracker, RetryPolicy, RetryTimer
 
 SERVER, STRANGER = NodeId(b"server"), NodeId(b"stranger")
 KEY = Key(ObjectId("photo"), NodeId(b"alice"))
-POLICY = RetryPolicy(tries_max=3, wait_us=100, backoff=2.0, under_way_max=2)
+POLICY = RetryPolicy(tries_max=3, wait_us=100, backoff=2.0, pending_max=2)
 
 
 class Asking:
@@ -20,28 +20,28 @@ class Asking:
 
     def __init__(self) -> None:
         self.outbox = Outbox()
-        self.operations = Operations(self.outbox, POLICY, Random(1))
+        self.operations = RequestTracker(self.outbox, POLICY, Random(1))
         self.ended: list[Reply | str] = []
 
     def ask(self, now_us: int) -> list[Action]:
-        self.operations.start(
+        self.operations.send_request(
             SERVER,
             lambda number: FetchObject(number, KEY),
             now_us,
             lambda reply, _: self.ended.append(reply),
             lambda code, _detail, _now_us: self.ended.append(code),
         )
-        return self.outbox.take()
+        return self.outbox.drain_actions()
 
     def fire(self, timer: RetryTimer, now_us: int) -> list[Action]:
         self.operations.on_timer(timer, now_us)
-        return self.outbox.take()
+        return self.outbox.drain_actions()
 
 
 def number_of(actions: list[Action]) -> int:
     assert isinstance(actions[0], Send)
     assert isinstance(actions[0].message, FetchObject)
-    return actions[0].message.request
+    return actions[0].message.request_id
 
 
 def test_a_request_is_sent_with_a_timer_and_its_reply_ends_both() -> None:
@@ -55,7 +55,7 @@ def test_a_request_is_sent_with_a_timer_and_its_reply_ends_both() -> None:
 
     asking.operations.on_reply(SERVER, Done(number), 50)
 
-    assert asking.outbox.take() == [CancelTimer(RetryTimer(number))]
+    assert asking.outbox.drain_actions() == [CancelTimer(RetryTimer(number))]
     assert asking.ended == [Done(number)]
     assert len(asking.operations) == 0
 
@@ -87,7 +87,7 @@ def test_a_late_or_foreign_reply_is_counted_and_ends_nothing() -> None:
     asking.operations.on_reply(SERVER, Done(number), 10)
 
     assert asking.ended == [Done(number)]
-    assert asking.operations.stray_replies == 3
+    assert asking.operations.unmatched_replies == 3
 
 
 def test_more_requests_than_the_limit_are_refused_at_once() -> None:
@@ -101,6 +101,6 @@ def test_more_requests_than_the_limit_are_refused_at_once() -> None:
 
 def test_two_lives_of_a_node_do_not_share_request_numbers() -> None:
     outbox = Outbox()
-    first = Operations(outbox, POLICY, Random(1))._next_number
-    second = Operations(outbox, POLICY, Random(2))._next_number
+    first = RequestTracker(outbox, POLICY, Random(1))._next_request_id
+    second = RequestTracker(outbox, POLICY, Random(2))._next_request_id
     assert abs(first - second) > 1_000_000

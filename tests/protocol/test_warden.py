@@ -16,42 +16,58 @@ from tests.notary import Stamps, signed, vouched_for, warden
 from tests.wire.strategies import disjunctions, frames, metadata, subscriptions
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
-from thyme.model.records import (
+from thyme.model.signed_records import (
     DeleteRecord,
     LocationRecord,
     UnsubscribeRecord,
-    is_vouched,
-    vouched,
+    sign_subscription,
+    verify_subscription,
 )
-from thyme.model.subscriptions import SignedTerms, Subscription
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol.cells import CellId, Grave, Indexed, Interest, Matched, Place, Proven
+from thyme.model.subscriptions import SignedConjunctions, SubscriptionRecord
+from thyme.protocol.message_auth import MessageAuthenticator
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import (
+    CellId,
+    CellSubscription,
+    IndexedMetadata,
+    MatchedObject,
+    SignedInstant,
+    SignedLocation,
+    TombstoneRecord,
+)
 from thyme.protocol.node import Broadcast, Send
-from thyme.protocol.warden import Warden
 
 MALLORY = NodeId(b"mallory")
 CELL = CellId(7)
-RECORDS = (Metadata, Subscription, Indexed, Interest, Matched, Grave, cell_wire.CellState)
-ROUTING = (wire.Packet, wire.CellPacket, wire.CellSpread)
+RECORDS = (
+    Metadata,
+    SubscriptionRecord,
+    IndexedMetadata,
+    CellSubscription,
+    MatchedObject,
+    TombstoneRecord,
+    cell_wire.CellState,
+)
+ROUTING = (wire.Packet, wire.CellPacket, wire.CellBroadcast)
 """Opened by routing, which hands in what they bring."""
 
 
-def a_place(by: NodeId, says: NodeId | None = None) -> Place:
+def a_place(by: NodeId, says: NodeId | None = None) -> SignedLocation:
     proof = Stamps(by).sign(LocationRecord(says or by, CELL, 5))
-    return Place(CELL, Proven(5, proof))
+    return SignedLocation(CELL, SignedInstant(5, proof))
 
 
-def a_grave(by: NodeId, *, subscription: bool = False) -> Grave:
+def a_grave(by: NodeId, *, subscription: bool = False) -> TombstoneRecord:
     sub_key = subscribe(1, by=ALICE).key
     record = UnsubscribeRecord(sub_key) if subscription else DeleteRecord(key(1, ALICE))
     written = str(sub_key if subscription else key(1, ALICE))
-    return Grave(written, "deleted", Proven(5, Stamps(by).sign(record)))
+    return TombstoneRecord(written, "deleted", SignedInstant(5, Stamps(by).sign(record)))
 
 
-def an_interest(by: NodeId, at: NodeId | None = None) -> Interest:
+def an_interest(by: NodeId, at: NodeId | None = None) -> CellSubscription:
     place = a_place(at or by, ALICE)
-    return Interest(vouched_for(subscribe(1, by=ALICE), by), CELL, (), place.since)
+    return CellSubscription(vouched_for(subscribe(1, by=ALICE), by), CELL, (), place.since)
 
 
 def a_photo(by: NodeId) -> Metadata:
@@ -60,12 +76,12 @@ def a_photo(by: NodeId) -> Metadata:
 
 def whole(by: NodeId) -> list[wire.Message]:
     """Messages that are nothing without their one record, which is of Alice."""
-    listed = Indexed(a_photo(by), ())
+    listed = IndexedMetadata(a_photo(by), ())
     stop = UnsubscribeRecord(subscribe(1, by=ALICE).key)
-    start = wire.PlacedSubscription(1, vouched_for(subscribe(1, by=ALICE), by), 20, a_place(ALICE))
+    start = wire.LocatedSubscription(1, vouched_for(subscribe(1, by=ALICE), by), 20, a_place(ALICE))
     return [
         wire.InsertObject(1, a_photo(by), b""),
-        cell_wire.HoldObject(a_photo(by), b""),
+        cell_wire.StoreReplica(a_photo(by), b""),
         wire.Notify(a_photo(by), ()),
         cell_wire.IndexObject(1, listed),
         cell_wire.CellNotify(listed, ()),
@@ -74,43 +90,43 @@ def whole(by: NodeId) -> list[wire.Message]:
         wire.SignedDelete(1, key(1, ALICE), Stamps(by).sign(DeleteRecord(key(1, ALICE)))),
         wire.SignedStop(1, stop.key, Stamps(by).sign(stop)),
         start,
-        wire.PlacedSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20, a_place(by, ALICE)),
-        cell_wire.SignedMove(1, (), (), a_place(by, ALICE)),
-        wire.Letter(1, wire.Notify(a_photo(by), ())),
+        wire.LocatedSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20, a_place(by, ALICE)),
+        cell_wire.SignedLocationUpdate(1, (), (), a_place(by, ALICE)),
+        wire.ReliableMessage(1, wire.Notify(a_photo(by), ())),
         wire.Flooded(ALICE, 1, 0, start),
-        wire.FromCell(CELL, cell_wire.CellStatus(1, "there", listed)),
+        wire.ReplyFromCell(CELL, cell_wire.CellStatus(1, "there", listed)),
     ]
 
 
 def many(by: NodeId) -> list[tuple[wire.Message, Callable[[Any], Any]]]:
     """Messages with a list, in which one record, of Alice, is as this one signs it."""
-    listed = Indexed(a_photo(by), ())
+    listed = IndexedMetadata(a_photo(by), ())
     state = cell_wire.CellState(0, 0, 1)
     return [
         (wire.Page(1, 1, (a_photo(by),), False), lambda m: m.items),
-        (wire.OwnerPage(subscribe(1).key.sid, 1, (a_photo(by),), False), lambda m: m.items),
+        (wire.PastMatches(subscribe(1).key.sid, 1, (a_photo(by),), False), lambda m: m.items),
         (cell_wire.CellPage(1, 1, (listed,), False), lambda m: m.items),
-        (cell_wire.CellNews((Matched(listed, ()),)), lambda m: m.items),
-        (cell_wire.IndexAgain(1, (listed,)), lambda m: m.objects),
+        (cell_wire.CellNotifyBatch((MatchedObject(listed, ()),)), lambda m: m.items),
+        (cell_wire.ReindexObjects(1, (listed,)), lambda m: m.objects),
         (wire.JoinReply(1, 0, 1, (vouched_for(subscribe(1), by),)), lambda m: m.subscriptions),
         *(
             (make(msgspec.structs.replace(state, **{field: (record,)})), found)
             for field, record in (
                 ("objects", listed),
-                ("interests", an_interest(by)),
-                ("interests", an_interest(ALICE, at=by)),
-                ("buried_objects", a_grave(by)),
-                ("buried_subscriptions", a_grave(by, subscription=True)),
-                ("held", a_photo(by)),
+                ("subscriptions", an_interest(by)),
+                ("subscriptions", an_interest(ALICE, at=by)),
+                ("object_tombstones", a_grave(by)),
+                ("subscription_tombstones", a_grave(by, subscription=True)),
+                ("replicated", a_photo(by)),
             )
             for make, found in (
                 (lambda state: state, lambda m, field=field: getattr(m, field)),
                 (
-                    lambda state: cell_wire.HandOver(1, CELL, state),
+                    lambda state: cell_wire.TransferState(1, CELL, state),
                     lambda m, field=field: getattr(m.state, field),
                 ),
                 (
-                    lambda state: cell_wire.BackUp(1, CELL, 1, state),
+                    lambda state: cell_wire.BackupState(1, CELL, 1, state),
                     lambda m, field=field: getattr(m.state, field),
                 ),
             )
@@ -122,9 +138,9 @@ def many(by: NodeId) -> list[tuple[wire.Message, Callable[[Any], Any]]]:
 def test_b5_a_message_about_one_thing_passes_or_not_at_all(at: int) -> None:
     ours = warden(BOB, places=True)
 
-    assert ours.admit(ALICE, whole(ALICE)[at]) is not None
+    assert ours.verify_message(ALICE, whole(ALICE)[at]) is not None
     assert not ours.dropped
-    assert ours.admit(ALICE, whole(MALLORY)[at]) is None
+    assert ours.verify_message(ALICE, whole(MALLORY)[at]) is None
     assert sum(ours.dropped.values()) == 1
 
 
@@ -134,9 +150,9 @@ def test_b5_what_is_forged_is_left_out_of_a_list(at: int) -> None:
     genuine, _ = many(ALICE)[at]
     forged, found = many(MALLORY)[at]
 
-    assert ours.admit(CAROL, genuine) is genuine, "whoever says so"
+    assert ours.verify_message(CAROL, genuine) is genuine, "whoever says so"
     assert not ours.dropped
-    admitted = ours.admit(ALICE, forged)
+    admitted = ours.verify_message(ALICE, forged)
     assert admitted is not None
     assert found(admitted) == ()
     assert len(found(forged)) == 1
@@ -151,31 +167,31 @@ def test_b5_what_is_forged_is_left_out_of_a_list(at: int) -> None:
         wire.StopSubscription(1, subscribe(1, by=ALICE).key),
         wire.StartSubscription(1, subscribe(1, by=ALICE), 20),
         wire.StartSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20),
-        cell_wire.NodeMoved(1),
-        cell_wire.SignedMove(1),
+        cell_wire.LocationUpdate(1),
+        cell_wire.SignedLocationUpdate(1),
     ],
     ids=lambda message: type(message).__name__,
 )
 def test_b5_what_nobody_signed_is_not_believed(message: wire.Message) -> None:
     ours = warden(BOB, places=True)
 
-    assert ours.admit(ALICE, message) is None
+    assert ours.verify_message(ALICE, message) is None
     assert sum(ours.dropped.values()) == 1
 
 
 def test_b5_where_there_are_no_cells_a_subscriber_need_not_say_where_it_is() -> None:
     start = wire.StartSubscription(1, vouched_for(subscribe(1, by=ALICE)), 20)
 
-    assert warden(BOB).admit(ALICE, start) is start
+    assert warden(BOB).verify_message(ALICE, start) is start
 
 
 def test_b5_graves_that_nobody_signed_are_passed_over() -> None:
     ours = warden(BOB, places=True)
-    left = (Grave(str(key(1)), "deleted", 5), Grave(str(key(2)), "expired", 5))
-    nonsense = (Grave("nobody's", "cancelled", Proven(5, b"")),)
-    state = cell_wire.CellState(0, 0, 1, buried_objects=left, buried_subscriptions=nonsense)
+    left = (TombstoneRecord(str(key(1)), "deleted", 5), TombstoneRecord(str(key(2)), "expired", 5))
+    nonsense = (TombstoneRecord("nobody's", "cancelled", SignedInstant(5, b"")),)
+    state = cell_wire.CellState(0, 0, 1, object_tombstones=left, subscription_tombstones=nonsense)
 
-    assert ours.admit(ALICE, state) == cell_wire.CellState(0, 0, 1)
+    assert ours.verify_message(ALICE, state) == cell_wire.CellState(0, 0, 1)
     assert ours.dropped == {"not genuine: delete": 1, "not genuine: unsubscribe": 1}
 
 
@@ -185,14 +201,14 @@ def test_b5_every_message_that_brings_records_is_looked_at() -> None:
             return True
         return kind == wire.Message or any(map(brings, typing.get_args(kind)))
 
-    own = (wire.DeleteObject, wire.StopSubscription, cell_wire.NodeMoved)
+    own = (wire.DeleteObject, wire.StopSubscription, cell_wire.LocationUpdate)
     bringing = {
         kind
         for kind in typing.get_args(wire.Message)
         if issubclass(kind, own) or any(brings(f.type) for f in msgspec.structs.fields(kind))
     }
 
-    assert bringing - set(ROUTING) == set(Warden._looks)
+    assert bringing - set(ROUTING) == set(MessageAuthenticator._VERIFIERS)
 
 
 def test_b5_a_node_signs_what_it_says_in_its_own_name() -> None:
@@ -202,9 +218,9 @@ def test_b5_a_node_signs_what_it_says_in_its_own_name() -> None:
         wire.DeleteObject(1, key(1, ALICE)),
         wire.StopSubscription(1, subscription.key),
         wire.StartSubscription(1, subscription, 20),
-        cell_wire.NodeMoved(1, (subscription.key.sid,)),
+        cell_wire.LocationUpdate(1, (subscription.key.sid,)),
     ):
-        assert theirs.admit(ALICE, mine.sign(said, 5, CELL)) is not None, said
+        assert theirs.verify_message(ALICE, mine.sign_message(said, 5, CELL)) is not None, said
     assert not theirs.dropped
 
 
@@ -217,7 +233,7 @@ def test_b5_a_node_signs_nothing_for_others() -> None:
         wire.Flooded(ALICE, 1, 0, wire.DeleteObject(1, key(1, BOB))),
         wire.Done(1),
     ):
-        assert mine.sign(said, 5, CELL) is said
+        assert mine.sign_message(said, 5, CELL) is said
 
 
 def test_b5_what_is_sent_is_signed_alone_and_in_a_flood() -> None:
@@ -227,7 +243,7 @@ def test_b5_what_is_sent_is_signed_alone_and_in_a_flood() -> None:
     flood = wire.Flooded(ALICE, 1, 0, stop)
     said = [Send(BOB, stop), Broadcast(flood), Send(BOB, wire.Done(1))]
 
-    assert warden(ALICE).signed(said, 5) == [
+    assert warden(ALICE).sign_actions(said, 5) == [
         Send(BOB, signed_stop),
         Broadcast(wire.Flooded(ALICE, 1, 0, signed_stop)),
         Send(BOB, wire.Done(1)),
@@ -238,14 +254,14 @@ def test_b5_a_part_of_a_subscription_is_believed_and_nothing_else() -> None:
     asked = vouched_for(subscribe(1, "goal | save & !replay", frame(0, 10), by=ALICE))
     part = asked.with_conjunctions(conjunctions("goal"))
     wider = asked.with_conjunctions(conjunctions("save"))
-    longer = Subscription(asked.key, asked.terms, frame(0, 11))
-    another = Subscription(subscribe(2, by=ALICE).key, asked.terms, asked.frame)
+    longer = SubscriptionRecord(asked.key, asked.query_terms, frame(0, 11))
+    another = SubscriptionRecord(subscribe(2, by=ALICE).key, asked.query_terms, asked.frame)
 
     stamps = Stamps(BOB)
-    assert is_vouched(asked, stamps)
-    assert is_vouched(part, stamps)
+    assert verify_subscription(asked, stamps)
+    assert verify_subscription(part, stamps)
     for forged in (wider, longer, another):
-        assert not is_vouched(forged, stamps)
+        assert not verify_subscription(forged, stamps)
 
 
 @given(metadata, metadata)
@@ -253,28 +269,30 @@ def test_b5_a_seal_is_good_for_all_of_the_metadata(one: Metadata, other: Metadat
     sealed = signed(one)
     stamps = Stamps(BOB)
 
-    assert stamps.is_genuine(sealed, sealed.proof)
+    assert stamps.verify(sealed, sealed.proof)
     assert sealed.digest == one.digest
-    changed = msgspec.structs.replace(other, seal=other.digest + sealed.proof)
-    assert stamps.is_genuine(changed, changed.proof) == (
-        msgspec.structs.replace(other, seal=other.digest)
-        == msgspec.structs.replace(one, seal=one.digest)
+    changed = msgspec.structs.replace(other, digest_and_proof=other.digest + sealed.proof)
+    assert stamps.verify(changed, changed.proof) == (
+        msgspec.structs.replace(other, digest_and_proof=other.digest)
+        == msgspec.structs.replace(one, digest_and_proof=one.digest)
     )
 
 
 @given(subscriptions, disjunctions, frames(), st.data())
 def test_b5_whatever_part_of_whatever_subscription(
-    whole: Subscription, others: Any, span: Any, data: st.DataObject
+    whole: SubscriptionRecord, others: Any, span: Any, data: st.DataObject
 ) -> None:
-    asked = vouched(whole, Stamps(whole.key.subscriber))
+    asked = sign_subscription(whole, Stamps(whole.key.subscriber))
     some = tuple(data.draw(st.lists(st.sampled_from(whole.conjunctions), min_size=1)))
     stamps = Stamps(BOB)
 
-    assert is_vouched(asked.with_conjunctions(some), stamps)
-    assert is_vouched(asked.with_conjunctions(others), stamps) == (
+    assert verify_subscription(asked.with_conjunctions(some), stamps)
+    assert verify_subscription(asked.with_conjunctions(others), stamps) == (
         set(others) <= set(whole.conjunctions)
     )
-    moved = Subscription(asked.key, asked.terms, span)
-    assert is_vouched(moved, stamps) == (span == whole.frame)
-    assert isinstance(asked.terms, SignedTerms)
-    assert not is_vouched(whole.with_conjunctions(some), stamps) or whole.proof == asked.proof
+    moved = SubscriptionRecord(asked.key, asked.query_terms, span)
+    assert verify_subscription(moved, stamps) == (span == whole.frame)
+    assert isinstance(asked.query_terms, SignedConjunctions)
+    assert (
+        not verify_subscription(whole.with_conjunctions(some), stamps) or whole.proof == asked.proof
+    )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.builders import conjunctions, frame, photo, subscribe
 from tests.query.twin_dnf import TAGS
-from thyme.model.frames import ALWAYS, SECOND_US
+from thyme.model.time_frames import ALWAYS, SECOND_US
 from thyme.query.explain import Explanation, explain
 
 
@@ -114,5 +114,5 @@ def test_m32_the_verdict_is_the_brokers(tags: set[str], query: str, at_us: int) 
         "there", photo(tags=tags, at_us=at_us), subscription.conjunctions, subscription.frame
     )
 
-    assert made.matches is subscription.wants(photo(tags=tags, at_us=at_us))
+    assert made.matches is subscription.matches(photo(tags=tags, at_us=at_us))
     assert made.matches is bool(made.formula and made.frame)

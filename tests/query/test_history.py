@@ -15,14 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.builders import conjunctions, frame, key, photo
 from tests.hashing import printed
 from tests.query.twin_history import HistoryTwin
-from thyme.model.frames import ALWAYS, INSTANT_MAX_US, TimeFrame
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
-from thyme.query import history as history_module
-from thyme.query import postings
-from thyme.query.cursor import Cursor, cursor_of
-from thyme.query.history import HistoryIndex
+from thyme.model.time_frames import ALWAYS, INSTANT_MAX_US, TimeFrame
+from thyme.query.cursor import Cursor, cursor_at
+from thyme.query.history_index import index as history_module
+from thyme.query.history_index import postings
+from thyme.query.history_index.index import HistoryIndex
 
 GOAL = conjunctions("goal")
 
@@ -44,9 +44,9 @@ def pages_of(index: HistoryIndex, query: str, size: int) -> list[list[Metadata]]
     """All pages of a query, each from where the one before ended."""
     pages: list[list[Metadata]] = []
     before: Cursor | None = None
-    while page := index.latest(conjunctions(query), ALWAYS, size, before):
+    while page := index.latest_matches(conjunctions(query), ALWAYS, size, before):
         pages.append(page)
-        before = cursor_of(page[-1])
+        before = cursor_at(page[-1])
     return pages
 
 
@@ -57,33 +57,33 @@ def pages_of(index: HistoryIndex, query: str, size: int) -> list[list[Metadata]]
 def test_m11_both_ends_belong_to_the_frame(at_us: int, inside: bool) -> None:
     index = an_index([photo(at_us=at_us)])
 
-    assert index.total(GOAL, frame(10, 20)) == inside
-    assert bool(index.latest(GOAL, frame(10, 20), 1)) is inside
+    assert index.count_matches(GOAL, frame(10, 20)) == inside
+    assert bool(index.latest_matches(GOAL, frame(10, 20), 1)) is inside
 
 
 @pytest.mark.parametrize("at_us", [-INSTANT_MAX_US, INSTANT_MAX_US])
 def test_m10_an_open_end_leaves_nothing_out(at_us: int) -> None:
     index = an_index([photo(at_us=at_us)])
 
-    assert index.total(GOAL, ALWAYS) == 1
-    assert index.latest(GOAL, ALWAYS, 1) == [photo(at_us=at_us)]
+    assert index.count_matches(GOAL, ALWAYS) == 1
+    assert index.latest_matches(GOAL, ALWAYS, 1) == [photo(at_us=at_us)]
 
 
 def test_m17_the_first_batch_is_the_n_most_recent_of_x() -> None:
     many = photos(30)
     index = an_index(many)
 
-    assert index.total(GOAL, frame(5, 24)) == 20
-    assert index.latest(GOAL, frame(5, 24), 3) == [many[24], many[23], many[22]]
+    assert index.count_matches(GOAL, frame(5, 24)) == 20
+    assert index.latest_matches(GOAL, frame(5, 24), 3) == [many[24], many[23], many[22]]
 
 
 def test_m17_more_goes_on_where_the_page_ended() -> None:
     many = photos(30)
     index = an_index(many)
 
-    assert index.latest(GOAL, frame(5, 24), 3, cursor_of(many[22])) == many[19:22][::-1]
-    assert index.latest(GOAL, frame(5, 24), 100, cursor_of(many[7])) == many[5:7][::-1]
-    assert index.latest(GOAL, frame(5, 24), 100, cursor_of(many[5])) == []
+    assert index.latest_matches(GOAL, frame(5, 24), 3, cursor_at(many[22])) == many[19:22][::-1]
+    assert index.latest_matches(GOAL, frame(5, 24), 100, cursor_at(many[7])) == many[5:7][::-1]
+    assert index.latest_matches(GOAL, frame(5, 24), 100, cursor_at(many[5])) == []
 
 
 def test_m14_what_was_deleted_is_never_seen_again() -> None:
@@ -93,8 +93,8 @@ def test_m14_what_was_deleted_is_never_seen_again() -> None:
 
     assert key(25) not in index
     assert index.get(key(25)) is None
-    assert index.total(GOAL, frame(20, 29)) == 9
-    assert photo(25, at_us=25) not in index.latest(GOAL, ALWAYS, 100)
+    assert index.count_matches(GOAL, frame(20, 29)) == 9
+    assert photo(25, at_us=25) not in index.latest_matches(GOAL, ALWAYS, 100)
 
 
 def test_m14_deleting_what_is_not_there_changes_nothing() -> None:
@@ -110,7 +110,7 @@ def test_a_key_is_taken_once_and_the_first_stays() -> None:
     assert index.add(photo(1, tags=["replay"], at_us=9)) is False
 
     assert list(index) == [photo(1, tags=["goal"], at_us=5)]
-    assert index.total(conjunctions("replay"), ALWAYS) == 0
+    assert index.count_matches(conjunctions("replay"), ALWAYS) == 0
 
 
 def test_a_key_that_was_deleted_can_come_back_with_other_tags() -> None:
@@ -119,15 +119,17 @@ def test_a_key_that_was_deleted_can_come_back_with_other_tags() -> None:
 
     assert index.add(photo(1, tags=["replay"], at_us=3))
 
-    assert index.total(GOAL, ALWAYS) == 0
-    assert index.latest(conjunctions("replay"), ALWAYS, 9) == [photo(1, tags=["replay"], at_us=3)]
+    assert index.count_matches(GOAL, ALWAYS) == 0
+    assert index.latest_matches(conjunctions("replay"), ALWAYS, 9) == [
+        photo(1, tags=["replay"], at_us=3)
+    ]
 
 
 def test_an_object_that_satisfies_two_conjunctions_counts_once() -> None:
     index = an_index([photo(1, tags=["eder", "ronaldo"])])
 
-    assert index.total(conjunctions("eder | ronaldo"), ALWAYS) == 1
-    assert len(index.latest(conjunctions("eder | ronaldo"), ALWAYS, 9)) == 1
+    assert index.count_matches(conjunctions("eder | ronaldo"), ALWAYS) == 1
+    assert len(index.latest_matches(conjunctions("eder | ronaldo"), ALWAYS, 9)) == 1
 
 
 @pytest.mark.parametrize(
@@ -148,29 +150,29 @@ def test_queries_find_what_their_formula_says(query: str, found: list[int]) -> N
     held = [*tags, ["goal", "eder", "replay"]]
     index = an_index(photo(n, tags=words, at_us=n) for n, words in enumerate(held, start=1))
 
-    assert index.latest(conjunctions(query), ALWAYS, 9) == [
+    assert index.latest_matches(conjunctions(query), ALWAYS, 9) == [
         photo(n, tags=held[n - 1], at_us=n) for n in found
     ]
-    assert index.total(conjunctions(query), ALWAYS) == len(found)
+    assert index.count_matches(conjunctions(query), ALWAYS) == len(found)
 
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_page_of_nothing_is_empty(count: int) -> None:
-    assert an_index(photos(3)).latest(GOAL, ALWAYS, count) == []
+    assert an_index(photos(3)).latest_matches(GOAL, ALWAYS, count) == []
 
 
 def test_no_conjunction_finds_nothing() -> None:
     index = an_index(photos(3))
 
-    assert index.latest((), ALWAYS, 9) == []
-    assert index.total((), ALWAYS) == 0
+    assert index.latest_matches((), ALWAYS, 9) == []
+    assert index.count_matches((), ALWAYS) == 0
 
 
 def test_an_empty_history_answers_too() -> None:
     index = HistoryIndex()
 
-    assert (len(index), list(index), index.total(GOAL, ALWAYS)) == (0, [], 0)
-    assert index.latest(GOAL, ALWAYS, 9) == []
+    assert (len(index), list(index), index.count_matches(GOAL, ALWAYS)) == (0, [], 0)
+    assert index.latest_matches(GOAL, ALWAYS, 9) == []
 
 
 # --- Order ------------------------------------------------------------------------------------
@@ -182,12 +184,12 @@ def test_late_objects_stand_where_their_time_says() -> None:
     index = an_index([metadata for metadata in many if metadata not in late] + late[::-1])
 
     assert list(index) == many
-    assert index.latest(GOAL, ALWAYS, 40) == many[::-1]
-    assert index.latest(GOAL, frame(10, 20), 5) == many[16:21][::-1]
+    assert index.latest_matches(GOAL, ALWAYS, 40) == many[::-1]
+    assert index.latest_matches(GOAL, frame(10, 20), 5) == many[16:21][::-1]
 
 
 def test_objects_of_one_instant_stand_in_the_order_of_their_keys() -> None:
-    many = sorted((photo(number, at_us=7) for number in range(40)), key=cursor_of)
+    many = sorted((photo(number, at_us=7) for number in range(40)), key=cursor_at)
     shuffled = Random(1).sample(many, len(many))
     index = an_index(shuffled)
 
@@ -201,8 +203,8 @@ def test_asking_again_and_again_puts_a_chunk_in_order_and_changes_no_answer() ->
     chunk = index._chunks[0]
 
     for _ in range(20):
-        assert index.latest(GOAL, ALWAYS, 3) == [many[7], many[6], many[5]]
-        assert index.total(GOAL, frame(2, 4)) == 3
+        assert index.latest_matches(GOAL, ALWAYS, 3) == [many[7], many[6], many[5]]
+        assert index.count_matches(GOAL, frame(2, 4)) == 3
 
     assert index._chunks[0] is not chunk
     assert list(index) == many
@@ -221,7 +223,7 @@ def test_m17_pages_put_together_are_the_whole_list(data: st.DataObject) -> None:
 
     pages = pages_of(index, "goal", size)
 
-    assert list(chain(*pages)) == sorted(many, key=cursor_of, reverse=True)
+    assert list(chain(*pages)) == sorted(many, key=cursor_at, reverse=True)
     assert all(len(page) == size for page in pages[:-1])
 
 
@@ -237,7 +239,7 @@ def test_m17_pages_neither_repeat_nor_skip_while_others_come_and_go(data: st.Dat
     seen: list[Metadata] = []
     gone: list[Metadata] = []
     number = 100
-    while page := index.latest(GOAL, ALWAYS, 3, cursor_of(seen[-1]) if seen else None):
+    while page := index.latest_matches(GOAL, ALWAYS, 3, cursor_at(seen[-1]) if seen else None):
         seen += page
         for at_us in data.draw(st.lists(stamps, max_size=4), label="come"):
             index.add(photo(number, at_us=at_us))
@@ -247,7 +249,7 @@ def test_m17_pages_neither_repeat_nor_skip_while_others_come_and_go(data: st.Dat
             gone.append(metadata)
 
     assert len(set(seen)) == len(seen)
-    assert seen == sorted(seen, key=cursor_of, reverse=True)
+    assert seen == sorted(seen, key=cursor_at, reverse=True)
     assert {metadata for metadata in many if metadata not in gone} <= set(seen)
 
 
@@ -259,15 +261,15 @@ def test_a_small_page_looks_at_few_chunks(monkeypatch: pytest.MonkeyPatch) -> No
 
     def counting(terms: Any, chunk: int, objects: Any) -> int:
         looked_at.append(chunk)
-        return postings.matches(terms, chunk, objects)
+        return postings.matching_slots(terms, chunk, objects)
 
     index = an_index(photos(1_000))
-    monkeypatch.setattr(history_module, "matches", counting)
+    monkeypatch.setattr(history_module, "matching_slots", counting)
 
-    index.latest(GOAL, ALWAYS, 5)
+    index.latest_matches(GOAL, ALWAYS, 5)
     assert len(looked_at) <= 2
     looked_at.clear()
-    index.latest(GOAL, ALWAYS, 5, Cursor(500, key()))
+    index.latest_matches(GOAL, ALWAYS, 5, Cursor(500, key()))
     assert len(looked_at) <= 2
 
 
@@ -275,9 +277,9 @@ def test_a_query_for_a_tag_that_nobody_used_looks_at_no_chunk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index = an_index(photos(100))
-    monkeypatch.setattr(history_module, "matches", None)
+    monkeypatch.setattr(history_module, "matching_slots", None)
 
-    assert index.total(conjunctions("goal & nobody"), ALWAYS) == 0
+    assert index.count_matches(conjunctions("goal & nobody"), ALWAYS) == 0
 
 
 def test_deleting_frees_what_was_held() -> None:
@@ -292,7 +294,7 @@ def test_deleting_frees_what_was_held() -> None:
     for metadata in many[990:]:
         index.remove(metadata.key)
     assert len(index._chunks) == 1
-    assert not index._postings._columns
+    assert not index._postings._by_tag
 
 
 def test_chunks_stay_well_filled_whatever_the_order_of_arrival() -> None:
@@ -304,14 +306,14 @@ def test_chunks_stay_well_filled_whatever_the_order_of_arrival() -> None:
 
 
 def test_signs_may_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postings, "_SIGNS", 2)
+    monkeypatch.setattr(postings, "_TAG_CHARS", 2)
     index = an_index(photo(n, tags=[f"tag{n}", f"tag{n + 1}"], at_us=n) for n in range(20))
 
-    assert index.latest(conjunctions("tag7 & tag8"), ALWAYS, 9) == [
+    assert index.latest_matches(conjunctions("tag7 & tag8"), ALWAYS, 9) == [
         photo(7, tags=["tag7", "tag8"], at_us=7)
     ]
-    assert index.total(conjunctions("tag7 & tag9"), ALWAYS) == 0
-    assert index.total(conjunctions("tag7 & !tag8"), ALWAYS) == 1
+    assert index.count_matches(conjunctions("tag7 & tag9"), ALWAYS) == 0
+    assert index.count_matches(conjunctions("tag7 & !tag8"), ALWAYS) == 1
 
 
 def test_common_tags_are_found_as_rare_ones_are() -> None:
@@ -328,9 +330,13 @@ def test_common_tags_are_found_as_rare_ones_are() -> None:
 
     for query in ("all & half & !some", "half & (some | few)", "all & (few | some) & !half", "few"):
         wanted = conjunctions(query)
-        assert index.total(wanted, frame(100, 2_900)) == twin.total(wanted, frame(100, 2_900))
+        assert index.count_matches(wanted, frame(100, 2_900)) == twin.count_matches(
+            wanted, frame(100, 2_900)
+        )
         for count in (30, 3_000):
-            assert index.latest(wanted, ALWAYS, count) == twin.latest(wanted, ALWAYS, count)
+            assert index.latest_matches(wanted, ALWAYS, count) == twin.latest_matches(
+                wanted, ALWAYS, count
+            )
 
 
 def test_answers_are_the_same_whatever_the_hash_seed() -> None:
@@ -338,16 +344,17 @@ def test_answers_are_the_same_whatever_the_hash_seed() -> None:
 from itertools import chain
 from random import Random
 from tests.builders import conjunctions, photo
-from thyme.model.frames import ALWAYS
-from thyme.query.history import HistoryIndex
+from thyme.model.time_frames import ALWAYS
+from thyme.query.history_index.index import HistoryIndex
 rng, index = Random(5), HistoryIndex(16)
 for n in range(300):
     index.add(photo(n, tags=rng.sample("abcdef", rng.randint(1, 4)), at_us=rng.randrange(50)))
     index.remove(photo(rng.randrange(300)).key)
 for query in ("a", "a & (b | c) & !d", "a & !b | c & d"):
     wanted = conjunctions(query)
-    print(index.total(wanted, ALWAYS), [str(m.key) for m in index.latest(wanted, ALWAYS, 50)])
-print([(chunk.number, chunk.live) for chunk in index._chunks])
+    latest = index.latest_matches(wanted, ALWAYS, 50)
+    print(index.count_matches(wanted, ALWAYS), [str(m.key) for m in latest])
+print([(chunk.number, chunk.live_count) for chunk in index._chunks])
 """
     assert len(printed(program, hash_seeds="012")) == 1
 
@@ -419,14 +426,14 @@ class HistoryAndTwin(RuleBasedStateMachine):
         if start_us is not None and end_us is not None:
             start_us, end_us = sorted(ends)  # type: ignore[type-var]
         within = TimeFrame(start_us, end_us)
-        places = [cursor_of(metadata) for metadata in self.twin]
+        places = [cursor_at(metadata) for metadata in self.twin]
         somewhere = st.builds(Cursor, stamps, st.integers(0, 60).map(key))
         before = data.draw(
             st.none() | somewhere | (st.sampled_from(places) if places else somewhere)
         )
 
-        assert self.index.total(wanted, within) == self.twin.total(wanted, within)
-        assert self.index.latest(wanted, within, count, before) == self.twin.latest(
+        assert self.index.count_matches(wanted, within) == self.twin.count_matches(wanted, within)
+        assert self.index.latest_matches(wanted, within, count, before) == self.twin.latest_matches(
             wanted, within, count, before
         )
 

@@ -21,7 +21,7 @@ from thyme.model.errors import (
 )
 from thyme.model.subscriptions import Conjunction
 from thyme.query.formula import SYMBOLS_MAX, TEXT_CHARS_MAX
-from thyme.query.query import Formula, Query, as_query, query_of, tag
+from thyme.query.query import Formula, Query, as_query, query_from_conjunctions, tag
 
 
 def keyed(tree: Tree) -> bool:
@@ -119,14 +119,14 @@ def test_m6_a_query_under_a_larger_bound_is_read_back_under_it() -> None:
 def test_m6_the_query_of_stored_conjunctions_is_the_one_they_came_from() -> None:
     query = Query("goal & (eder | ronaldo) & !replay | save")
 
-    assert query_of(query.conjunctions) == query
+    assert query_from_conjunctions(query.conjunctions) == query
 
 
 def test_m6_conjunctions_that_were_stored_can_always_be_listed_as_a_query() -> None:
     long, wide = a_long_query(3), a_wide_query()
 
-    assert query_of(long.conjunctions) == long
-    assert query_of(wide.conjunctions) == wide
+    assert query_from_conjunctions(long.conjunctions) == long
+    assert query_from_conjunctions(wide.conjunctions) == wide
 
 
 @given(keyed_trees)

@@ -15,30 +15,32 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.hashing import printed
 from tests.query.twin_standing import StandingTwin
 from thyme.model.errors import QueryError
-from thyme.model.frames import ALWAYS, TimeFrame
 from thyme.model.subscriptions import LITERALS_MAX, Conjunction
 from thyme.model.tags import Tag
-from thyme.query import standing_tree
+from thyme.model.time_frames import ALWAYS, TimeFrame
 from thyme.query.query import Query
-from thyme.query.standing import PLANNED_MAX, SETTLE_US, StandingIndex
-from thyme.query.standing_tree import Node
+from thyme.query.subscription_index import trie
+from thyme.query.subscription_index.index import DISJOINT_MAX, SETTLE_US, SubscriptionIndex
+from thyme.query.subscription_index.trie import TrieNode
 
 NOW_US = 100
 
 
-def an_index(*queries: str, frame: TimeFrame = ALWAYS, tolerance_us: int = 0) -> StandingIndex[str]:
+def an_index(
+    *queries: str, frame: TimeFrame = ALWAYS, tolerance_us: int = 0
+) -> SubscriptionIndex[str]:
     """An index where each query stands for itself, as key and as value."""
-    index: StandingIndex[str] = StandingIndex(tolerance_us=tolerance_us)
+    index: SubscriptionIndex[str] = SubscriptionIndex(tolerance_us=tolerance_us)
     for query in queries:
         stand(index, query, frame)
     return index
 
 
-def stand(index: StandingIndex[str], query: str, frame: TimeFrame = ALWAYS) -> None:
+def stand(index: SubscriptionIndex[str], query: str, frame: TimeFrame = ALWAYS) -> None:
     index.add(query, query, Query(query).conjunctions, frame, NOW_US)
 
 
-def matched(index: StandingIndex[Any], tags: str, published_us: int = NOW_US) -> list[Any]:
+def matched(index: SubscriptionIndex[Any], tags: str, published_us: int = NOW_US) -> list[Any]:
     return sorted(index.match(words(tags), published_us))
 
 
@@ -81,14 +83,14 @@ def test_a_subscription_is_brought_once_however_many_conjunctions_match_m15(quer
 
 
 def test_a_subscription_of_very_many_conjunctions_is_brought_once_too_m15() -> None:
-    tags = [f"t{number}" for number in range(PLANNED_MAX + 1)]
+    tags = [f"t{number}" for number in range(DISJOINT_MAX + 1)]
     query = " | ".join(tags)
 
     assert matched(an_index(query), " ".join(tags)) == [query]
 
 
 def test_conjunctions_handed_in_twice_or_absorbed_bring_a_subscription_once() -> None:
-    index: StandingIndex[str] = StandingIndex()
+    index: SubscriptionIndex[str] = SubscriptionIndex()
     weaker, stronger = Conjunction(words("a")), Conjunction(words("a b"))
 
     index.add(1, "one", [stronger, weaker, weaker], ALWAYS, NOW_US)
@@ -104,7 +106,7 @@ def test_neither_the_order_nor_the_repetition_of_tags_matters() -> None:
 
 
 def test_equal_values_under_different_keys_are_different_subscriptions() -> None:
-    index: StandingIndex[str] = StandingIndex()
+    index: SubscriptionIndex[str] = SubscriptionIndex()
     for key in (1, 2):
         index.add(key, "same", [Conjunction(words("a"))], ALWAYS, NOW_US)
 
@@ -203,7 +205,7 @@ def test_a_cancelled_subscription_is_gone_at_once_m18() -> None:
 
 def test_a_subscription_without_conjunctions_is_refused() -> None:
     with pytest.raises(QueryError):
-        StandingIndex[str]().add(1, "one", [], ALWAYS, NOW_US)
+        SubscriptionIndex[str]().add(1, "one", [], ALWAYS, NOW_US)
 
 
 def test_the_same_key_again_replaces() -> None:
@@ -219,7 +221,7 @@ def test_the_same_key_again_replaces() -> None:
 @pytest.mark.parametrize("frame", [ALWAYS, TimeFrame(NOW_US, None), TimeFrame(None, 500)])
 def test_nothing_is_left_when_all_have_left(frame: TimeFrame) -> None:
     rng = Random(1)
-    index: StandingIndex[int] = StandingIndex()
+    index: SubscriptionIndex[int] = SubscriptionIndex()
     for key in range(2_000):
         index.add(key, key, some_conjunctions(rng), frame, NOW_US)
 
@@ -234,7 +236,7 @@ def test_coming_and_going_leaves_no_trail_of_ends_m18() -> None:
     for end_us in range(1_000, 3_000):
         stand(index, "penalty", TimeFrame(None, end_us))
 
-    assert len(index._ending) <= 4
+    assert len(index._expiry_queue) <= 4
     assert index.next_expiry_us() == 201
 
 
@@ -255,10 +257,10 @@ class Listening(frozenset[Tag]):
         return super().isdisjoint(other)
 
 
-def asked_by(index: StandingIndex[Any], tags: tuple[Tag, ...]) -> int:
+def asked_by(index: SubscriptionIndex[Any], tags: tuple[Tag, ...]) -> int:
     """How many questions an object with these tags makes the index ask of single entries."""
     present = Listening(tags)
-    index._quick_tree.gather(tags, present, [], False)
+    index._settled_trie.collect_matches(tags, present, [], False)
     return present.asked
 
 
@@ -276,7 +278,7 @@ def test_a_tag_that_many_share_does_not_make_them_all_be_asked() -> None:
 
 
 def test_many_with_the_same_query_are_brought_without_asking() -> None:
-    index: StandingIndex[int] = StandingIndex()
+    index: SubscriptionIndex[int] = SubscriptionIndex()
     for key in range(1_000):
         index.add(key, key, Query("goal & eder & !replay").conjunctions, ALWAYS, NOW_US)
 
@@ -288,20 +290,20 @@ def test_many_with_the_same_query_are_brought_without_asking() -> None:
     "query", ["goal & !replay", "goal & !replay & !t{}", "replay | goal & !t{}"]
 )
 def test_a_crowd_that_a_tag_bars_is_passed_by_whole(query: str) -> None:
-    index: StandingIndex[int] = StandingIndex()
+    index: SubscriptionIndex[int] = SubscriptionIndex()
     for key in range(1_000):
         index.add(key, key, Query(query.format(key)).conjunctions, ALWAYS, NOW_US)
-    goal = index._quick_tree.ones.branches[Tag("goal")]
+    goal = index._settled_trie.single_tag_root.children[Tag("goal")]
 
-    assert isinstance(goal, Node)
-    assert len(goal.entries) <= standing_tree.CROWD_MAX
+    assert isinstance(goal, TrieNode)
+    assert len(goal.entries) <= trie.BUCKET_MAX
     assert index.match(words("goal replay"), NOW_US) == (
         index.match(words("replay"), NOW_US) if "|" in query else []
     )
 
 
 def test_long_conjunctions_and_objects_of_many_tags_do_not_explode() -> None:
-    index: StandingIndex[int] = StandingIndex()
+    index: SubscriptionIndex[int] = SubscriptionIndex()
     tags = tuple(sorted(Tag(f"t{number:02}") for number in range(64)))
     rng = Random(2)
     for key in range(500):
@@ -313,7 +315,7 @@ def test_long_conjunctions_and_objects_of_many_tags_do_not_explode() -> None:
 
 
 def test_no_length_of_a_conjunction_exhausts_the_stack() -> None:
-    index: StandingIndex[int] = StandingIndex()
+    index: SubscriptionIndex[int] = SubscriptionIndex()
     tags = tuple(sorted(Tag(f"t{number:03}") for number in range(LITERALS_MAX)))
     for key in range(200):
         index.add(key, key, [Conjunction(tags)], ALWAYS, NOW_US)
@@ -330,7 +332,7 @@ STORY = """
 from random import Random
 from tests.query.test_standing import *
 rng = Random(3)
-index = StandingIndex()
+index = SubscriptionIndex()
 for key in range(256):
     frame = rng.choice((ALWAYS, TimeFrame(50, None), TimeFrame(None, 500)))
     index.add(key, f"s{key}", some_conjunctions(rng), frame, NOW_US)
@@ -389,9 +391,9 @@ class AgainstTheTwin(RuleBasedStateMachine):
 
     @initialize(tolerance_us=st.integers(0, 3), settle_us=st.integers(0, 5))
     def begin(self, tolerance_us: int, settle_us: int) -> None:
-        self.kept = standing_tree.FEW_MAX, standing_tree.CROWD_MAX
-        standing_tree.FEW_MAX, standing_tree.CROWD_MAX = self.limits
-        self.index: StandingIndex[int] = StandingIndex(
+        self.kept = trie.SMALL_BUCKET_MAX, trie.BUCKET_MAX
+        trie.SMALL_BUCKET_MAX, trie.BUCKET_MAX = self.limits
+        self.index: SubscriptionIndex[int] = SubscriptionIndex(
             tolerance_us=tolerance_us, settle_us=settle_us
         )
         self.twin: StandingTwin[int] = StandingTwin(tolerance_us=tolerance_us)
@@ -400,11 +402,11 @@ class AgainstTheTwin(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "kept"):
-            standing_tree.FEW_MAX, standing_tree.CROWD_MAX = self.kept
+            trie.SMALL_BUCKET_MAX, trie.BUCKET_MAX = self.kept
 
     @rule(
         key=st.integers(0, 30),
-        formula=st.lists(conjunctions(), min_size=1, max_size=PLANNED_MAX + 2),
+        formula=st.lists(conjunctions(), min_size=1, max_size=DISJOINT_MAX + 2),
         frame=frames() | st.just(ALWAYS),
         copies=st.sampled_from((1, 1, 4)),
     )
@@ -465,37 +467,37 @@ TestAgainstTheTwin.settings = settings(max_examples=60, stateful_step_count=40)
 TestAgainstTheTwinInSmallCrowds.settings = TestAgainstTheTwin.settings
 
 
-def tops_of(index: StandingIndex[Any]) -> list[Node[Any]]:
-    trees = (index._quick_tree, index._careful_tree)
-    return [top for tree in trees for top in (tree.ones, tree.twos)]
+def tops_of(index: SubscriptionIndex[Any]) -> list[TrieNode[Any]]:
+    trees = (index._settled_trie, index._unsettled_trie)
+    return [top for tree in trees for top in (tree.single_tag_root, tree.tag_pair_root)]
 
 
-def nodes_of(node: Node[Any]) -> Iterator[Node[Any]]:
+def nodes_of(node: TrieNode[Any]) -> Iterator[TrieNode[Any]]:
     yield node
-    for child in node.guarded.values():
+    for child in node.children_if_absent.values():
         yield from nodes_of(child)
-    for branch in node.branches.values():
-        if isinstance(branch, Node):
+    for branch in node.children.values():
+        if isinstance(branch, TrieNode):
             yield from nodes_of(branch)
 
 
-def assert_sound(index: StandingIndex[Any]) -> None:
+def assert_sound(index: SubscriptionIndex[Any]) -> None:
     """What must hold inside between any two calls."""
     for top in tops_of(index):
         for node in nodes_of(top):
-            assert node is top or not node.empty
-            assert [entry.place for entry in node.entries] == list(range(len(node.entries)))
-            assert [entry.standing.value for entry in node.entries] == node.values
+            assert node is top or not node.is_empty
+            assert [entry.index for entry in node.entries] == list(range(len(node.entries)))
+            assert [entry.subscription.value for entry in node.entries] == node.values
             assert all(entry.node is node for entry in node.entries)
-    for agenda in (index._ending, index._settling):
-        assert len(agenda) <= 2 * len(index._careful)
+    for agenda in (index._expiry_queue, index._settle_queue):
+        assert len(agenda) <= 2 * len(index._unsettled)
 
 
-def assert_empty(index: StandingIndex[Any]) -> None:
+def assert_empty(index: SubscriptionIndex[Any]) -> None:
     """That an index is as a new one."""
     assert len(index) == 0
-    assert len(index._words) == 0
-    assert len(index._ending) == len(index._settling) == 0
+    assert len(index._tags) == 0
+    assert len(index._expiry_queue) == len(index._settle_queue) == 0
     for top in tops_of(index):
-        assert top.empty
-        assert top.branches is Node().branches
+        assert top.is_empty
+        assert top.children is TrieNode().children

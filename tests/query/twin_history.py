@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
-from thyme.query.cursor import Cursor, cursor_of
+from thyme.model.time_frames import TimeFrame
+from thyme.query.cursor import Cursor, cursor_at
 
 
 class HistoryTwin:
@@ -41,12 +41,12 @@ class HistoryTwin:
         return key in self._all
 
     def __iter__(self) -> Iterator[Metadata]:
-        return iter(sorted(self._all.values(), key=cursor_of))
+        return iter(sorted(self._all.values(), key=cursor_at))
 
-    def total(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
+    def count_matches(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
         return len(self._matching(conjunctions, frame))
 
-    def latest(
+    def latest_matches(
         self,
         conjunctions: Sequence[Conjunction],
         frame: TimeFrame,
@@ -54,7 +54,7 @@ class HistoryTwin:
         before: Cursor | None = None,
     ) -> list[Metadata]:
         newest_first = self._matching(conjunctions, frame)[::-1]
-        left = [m for m in newest_first if before is None or cursor_of(m) < before]
+        left = [m for m in newest_first if before is None or cursor_at(m) < before]
         return left[: max(0, count)]
 
     def _matching(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> list[Metadata]:

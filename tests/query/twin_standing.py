@@ -11,9 +11,9 @@ from collections.abc import Collection, Hashable, Sequence
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-from thyme.model.frames import TimeFrame
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
+from thyme.model.time_frames import TimeFrame
 
 S = TypeVar("S")
 

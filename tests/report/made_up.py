@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from thyme.report.tables import OPERATIONS, SUBSTRATES, Tables
+from thyme.report.tables import OPERATIONS, SUBSTRATES, EvaluationTables
 
 SIZES = (16, 100, 196)
 SHARES = (0.05, 0.4)
@@ -67,7 +67,7 @@ def tables(
     sizes: tuple[int, ...] = SIZES,
     churn_nodes: int = 100,
     notes: dict[str, Any] | None = None,
-) -> Tables:
+) -> EvaluationTables:
     """The tables of an evaluation that gave these values."""
     values = as_the_documents_say() if values is None else values
     xs = {"static": sizes, "crash": SHARES, "transient": SHARES, "mobile": SPEEDS}
@@ -104,10 +104,12 @@ def tables(
         "preset": "made-up", "planned": 1, "operations_s": 600, "failures": [],
         "versions": {"thyme": "0"},
     } | (notes or {})  # fmt: skip
-    return Tables({name: pa.Table.from_pylist(rows) for name, rows in made.items()}, facts)
+    return EvaluationTables(
+        {name: pa.Table.from_pylist(rows) for name, rows in made.items()}, facts
+    )
 
 
-def written(made: Tables, folder: Path) -> Path:
+def written(made: EvaluationTables, folder: Path) -> Path:
     """The tables in a folder like a warehouse's."""
     for name, table in made.tables.items():
         stage = folder / ("match" if name in ("trace_counts", "timeline") else "metrics")

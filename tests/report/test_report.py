@@ -12,9 +12,9 @@ import pytest
 
 from tests.report.made_up import tables, written
 from thyme.cli import main
-from thyme.report.page import page
+from thyme.report.page import render_page
 from thyme.report.report import Report, make_report
-from thyme.report.scorecard import scorecard
+from thyme.report.scorecard import make_scorecard
 
 FIGURES = 19
 """All but 13b, for which nothing is made up."""
@@ -73,7 +73,7 @@ def test_the_page_says_that_small_networks_tell_little(report: Report) -> None:
     small = tables(sizes=(16, 36), churn_nodes=16)
 
     words = "mobility have 16 nodes here, not 100 as in the papers"
-    assert words in page(small, [scorecard(small, "paper")], {})
+    assert words in render_page(small, [make_scorecard(small, "paper")], {})
     assert words not in report.page.read_text(encoding="utf-8")
 
 

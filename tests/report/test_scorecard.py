@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.report.made_up import Value, as_the_documents_say, tables
-from thyme.report.scorecard import CLAIMS, Line, Verdict, scorecard
+from thyme.report.scorecard import CLAIMS, ScorecardLine, Verdict, make_scorecard
 
 EVERY = [f"C{number}" for number in (*range(1, 18), 21)]
 
 
-def lines(**settings: object) -> dict[str, Line]:
-    return {line.claim: line for line in scorecard(tables(**settings), "paper")}  # type: ignore[arg-type]
+def lines(**settings: object) -> dict[str, ScorecardLine]:
+    return {line.claim: line for line in make_scorecard(tables(**settings), "paper")}  # type: ignore[arg-type]
 
 
 def test_every_claim_has_a_line() -> None:

@@ -10,16 +10,16 @@ from collections import deque
 from collections.abc import Iterable
 
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.model.streams import stream
-from thyme.protocol.messages import FetchStatus, Message
-from thyme.protocol.node import Action, Asked, Input, Received, Send, SendFailed, Started
+from thyme.model.rng import derive_rng
+from thyme.protocol.app_interface import Lookup
+from thyme.protocol.messages.common import FetchStatus, Message
+from thyme.protocol.node import Action, AppRequested, Input, Received, Send, SendFailed, Started
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.requests import LookUp
-from thyme.routing import Dsdv, DsdvConfig, Relay
-from thyme.sim.driver import Driver, Journal
-from thyme.sim.kernel import Kernel
+from thyme.routing import Dsdv, DsdvConfig, RoutedNode
+from thyme.sim.engine.driver import Driver, Journal
+from thyme.sim.engine.kernel import Kernel
 from thyme.storage.store import MemoryStore
-from thyme.wire import decode, encode, size_of
+from thyme.wire.codec import decode, encode, size_of
 
 SECOND_US = 1_000_000
 
@@ -48,11 +48,11 @@ class Probe:
             case Started():
                 self.started_us = now_us
             case Received(sender, FetchStatus() as message):
-                self.got.append((sender, message.request))
+                self.got.append((sender, message.request_id))
             case SendFailed():
                 self.failed.append(event.to)
-            case Asked(LookUp() as request):
-                message = FetchStatus(request.ask, request.key)
+            case AppRequested(Lookup() as request):
+                message = FetchStatus(request.request_id, request.key)
                 return [Send(request.key.owner, message)]
         return []
 
@@ -76,19 +76,21 @@ class Graph:
     ) -> None:
         self.kernel = Kernel()
         self.loss = loss
-        self._rng = stream(seed, "graph")
+        self._rng = derive_rng(seed, "graph")
         self._driver = Driver(self.kernel, self, journal)
         self._links: dict[NodeId, dict[NodeId, None]] = {name(n): {} for n in range(size)}
         for one, other in links:
             self.link(one, other)
-        self.relays: dict[NodeId, Relay] = {}
+        self.relays: dict[NodeId, RoutedNode] = {}
         self.probes: list[Probe] = []
         self.routings: list[Dsdv] = []
         for number in range(size):
             outbox, probe = Outbox(), Probe(name(number))
-            rng = stream(seed, "dsdv", number)
+            rng = derive_rng(seed, "dsdv", number)
             routing = Dsdv(probe.node_id, outbox, rng, config)
-            relay = Relay(probe, routing, outbox, inner_starts_us=inner_starts_us, size_of=size_of)
+            relay = RoutedNode(
+                probe, routing, outbox, inner_start_us=inner_starts_us, size_of=size_of
+            )
             self.probes.append(probe)
             self.routings.append(routing)
             self.relays[probe.node_id] = relay
@@ -108,7 +110,7 @@ class Graph:
 
     def ask(self, number: int, source: int, destination: int) -> None:
         key = Key(ObjectId("any"), name(destination))
-        self._driver.ask(name(source), LookUp(ask=number, key=key))
+        self._driver.send_request(name(source), Lookup(request_id=number, key=key))
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
         if to in self._links[sender] and self._rng.random() >= self.loss:
@@ -123,11 +125,11 @@ class Graph:
 
     def _after(self, to: NodeId, event: Input) -> None:
         at_us = self.kernel.now_us + self._rng.randrange(100, 2_000)
-        self.kernel.at(at_us, self._deliver, (to, event))
+        self.kernel.schedule(at_us, self._deliver, (to, event))
 
     def _deliver(self, argument: tuple[NodeId, Input]) -> None:
         to, event = argument
-        self._driver.feed(to, event)
+        self._driver.deliver(to, event)
         self.relays[to].check()
         self.check_ways(to)
 

@@ -8,11 +8,17 @@ import pytest
 
 from tests.routing.graph import SECOND_US, question
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import Hearsay, Packet, RouteUpdate
+from thyme.protocol.messages.common import Packet, RouteEntry, RouteUpdate
 from thyme.protocol.node import Action, Broadcast, Send, SetTimer
 from thyme.protocol.outbox import Outbox
-from thyme.routing.dsdv import Dsdv
-from thyme.routing.dsdv_config import DsdvConfig, DumpDue, NewsDue, SettleDue, WaitingDue
+from thyme.routing.dsdv.config import (
+    AdvertTimer,
+    BufferedPacketTimer,
+    DsdvConfig,
+    DumpTimer,
+    RouteSettledTimer,
+)
+from thyme.routing.dsdv.protocol import Dsdv
 
 ME, ANN, BEN, CAT, DAN = (NodeId(name) for name in (b"me", b"ann", b"ben", b"cat", b"dan"))
 AGED = DsdvConfig(settling_weight=1.0)
@@ -33,15 +39,15 @@ class Node:
         """The actions since the last time, without the timers, which are noted."""
         self.dsdv.check()
         rest: list[Action] = []
-        for action in self.outbox.take():
+        for action in self.outbox.drain_actions():
             if isinstance(action, SetTimer):
                 self.timers[action.timer] = action.at_us
             else:
                 rest.append(action)
         return rest
 
-    def hear(self, sender: NodeId, *entries: Hearsay, at_us: int = 0) -> list[Action]:
-        self.dsdv.hear(sender, RouteUpdate(entries), at_us)
+    def hear(self, sender: NodeId, *entries: RouteEntry, at_us: int = 0) -> list[Action]:
+        self.dsdv.on_control_message(sender, RouteUpdate(entries), at_us)
         return self.take()
 
     def fire(self, timer: object) -> list[Action]:
@@ -49,7 +55,7 @@ class Node:
         self.dsdv.on_timer(timer, at_us)
         return self.take()
 
-    def told(self, timer: object) -> list[Hearsay]:
+    def told(self, timer: object) -> list[RouteEntry]:
         """What is said about others when a timer fires."""
         [action] = self.fire(timer)
         assert isinstance(action, Broadcast)
@@ -70,15 +76,15 @@ def test_r1_a_dump_tells_of_the_node_itself_with_a_new_even_number_each_time() -
     node = Node()
 
     for number in (2, 4, 6):
-        [action] = node.fire(DumpDue())
+        [action] = node.fire(DumpTimer())
         assert action == Broadcast(RouteUpdate(((ME, number, 1),)))
 
 
 def test_r1_a_life_that_begins_soon_after_another_is_believed_at_once() -> None:
     """Its first number is higher than any of the other's, even one that says it is lost."""
-    config = DsdvConfig(lives_apart_us=1_000)
-    [before] = Node(config, at_us=5 * SECOND_US).fire(DumpDue())
-    [after] = Node(config, at_us=5 * SECOND_US + 3_000).fire(DumpDue())
+    config = DsdvConfig(restart_sequence_step_us=1_000)
+    [before] = Node(config, at_us=5 * SECOND_US).fire(DumpTimer())
+    [after] = Node(config, at_us=5 * SECOND_US + 3_000).fire(DumpTimer())
 
     assert isinstance(before, Broadcast)
     assert isinstance(after, Broadcast)
@@ -89,17 +95,17 @@ def test_r1_a_life_that_begins_soon_after_another_is_believed_at_once() -> None:
 
 def test_r1_dumps_are_a_quarter_of_a_minute_apart_and_a_little_more() -> None:
     node = Node()
-    first_us = node.timers[DumpDue()]
-    node.fire(DumpDue())
+    first_us = node.timers[DumpTimer()]
+    node.fire(DumpTimer())
 
     assert 0 <= first_us <= 1_000
-    assert 15 * SECOND_US <= node.timers[DumpDue()] - first_us <= 15 * SECOND_US + 25_000
+    assert 15 * SECOND_US <= node.timers[DumpTimer()] - first_us <= 15 * SECOND_US + 25_000
 
 
 def test_r1_a_node_that_comes_back_starts_with_a_higher_number_than_it_ever_had() -> None:
     node = Node(at_us=1_000 * SECOND_US)
 
-    [action] = node.fire(DumpDue())
+    [action] = node.fire(DumpTimer())
 
     assert action == Broadcast(RouteUpdate(((ME, 2_002, 1),)))
 
@@ -111,8 +117,8 @@ def test_r1_a_new_destination_is_routed_to_at_once_and_told_within_a_millisecond
 
     assert node.way(ANN) == (ANN, 2, 1)
     assert node.way(BEN) == (ANN, 4, 2)
-    assert 50 <= node.timers[NewsDue()] <= 1_050
-    assert node.told(NewsDue()) == [(ANN, 2, 2), (BEN, 4, 3)]
+    assert 50 <= node.timers[AdvertTimer()] <= 1_050
+    assert node.told(AdvertTimer()) == [(ANN, 2, 2), (BEN, 4, 3)]
 
 
 def test_r1_what_is_said_about_the_node_itself_is_passed_over() -> None:
@@ -121,123 +127,123 @@ def test_r1_what_is_said_about_the_node_itself_is_passed_over() -> None:
     node.hear(ANN, (ME, 1_000, 1), (ME, 1_001, 1))
 
     assert node.way(ME) is None
-    assert NewsDue() not in node.timers
+    assert AdvertTimer() not in node.timers
 
 
 @pytest.mark.parametrize("entry", [(BEN, 2, 1), (BEN, 4, 2), (BEN, 4, 3), (BEN, 3, 2)])
-def test_r1_what_is_older_or_no_shorter_teaches_nothing(entry: Hearsay) -> None:
+def test_r1_what_is_older_or_no_shorter_teaches_nothing(entry: RouteEntry) -> None:
     node = Node()
     node.hear(ANN, (BEN, 4, 2))
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
-    assert not node.dsdv.hear(CAT, RouteUpdate((entry,)), 5_000)
+    assert not node.dsdv.on_control_message(CAT, RouteUpdate((entry,)), 5_000)
 
     assert node.way(BEN) == (ANN, 4, 2)
     assert node.take() == []
-    assert NewsDue() not in node.timers
+    assert AdvertTimer() not in node.timers
 
 
 def test_r1_a_newer_number_at_the_same_distance_is_told_without_waiting() -> None:
     node = Node()
     node.hear(ANN, (BEN, 4, 2))
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(CAT, (BEN, 6, 2), at_us=9_000)
 
     assert node.dsdv.next_hop(BEN) == CAT
-    assert node.told(NewsDue()) == [(BEN, 6, 3)]
+    assert node.told(AdvertTimer()) == [(BEN, 6, 3)]
     assert node.way(BEN) == (CAT, 6, 2)
 
 
 @pytest.mark.parametrize("entry", [(BEN, 4, 1), (BEN, 6, 1), (BEN, 6, 9)])
 def test_r1_a_changed_hop_count_is_used_at_once_and_told_when_it_has_settled(
-    entry: Hearsay,
+    entry: RouteEntry,
 ) -> None:
     node = Node(AGED)
     node.hear(ANN, (BEN, 4, 2))
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(CAT, entry, at_us=9_000)
 
     assert node.way(BEN) == (CAT, *entry[1:])
-    assert NewsDue() not in node.timers
-    assert node.timers[SettleDue()] == 9_000 + 5 * SECOND_US
-    assert node.told(SettleDue()) == [(BEN, entry[1], entry[2] + 1)]
+    assert AdvertTimer() not in node.timers
+    assert node.timers[RouteSettledTimer()] == 9_000 + 5 * SECOND_US
+    assert node.told(RouteSettledTimer()) == [(BEN, entry[1], entry[2] + 1)]
 
 
 def test_r1_a_hop_count_that_changes_back_while_settling_is_told_once() -> None:
     node = Node(AGED)
     node.hear(ANN, (BEN, 4, 2))
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(CAT, (BEN, 6, 3), at_us=SECOND_US)
     node.hear(ANN, (BEN, 6, 2), at_us=2 * SECOND_US)
 
-    assert node.timers[SettleDue()] == 7 * SECOND_US
-    assert node.told(SettleDue()) == [(BEN, 6, 3)]
-    assert SettleDue() not in node.timers
+    assert node.timers[RouteSettledTimer()] == 7 * SECOND_US
+    assert node.told(RouteSettledTimer()) == [(BEN, 6, 3)]
+    assert RouteSettledTimer() not in node.timers
 
 
 def test_r1_the_settling_time_leans_towards_the_past() -> None:
     node = Node()
     node.hear(ANN, (BEN, 4, 2), at_us=0)
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(CAT, (BEN, 6, 1), at_us=13 * SECOND_US)
 
     settling_us = round(0.875 * 5 * SECOND_US + 0.125 * 13 * SECOND_US)
-    assert node.timers[SettleDue()] == 13 * SECOND_US + settling_us
+    assert node.timers[RouteSettledTimer()] == 13 * SECOND_US + settling_us
 
 
 def test_r3_news_that_a_neighbour_repeats_before_it_is_told_is_taken_back() -> None:
     node = Node()
     node.hear(ANN, (BEN, 4, 2))
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(ANN, (BEN, 6, 2), at_us=SECOND_US)
     node.hear(CAT, (BEN, 6, 2), at_us=SECOND_US)
 
-    assert node.fire(NewsDue()) == []
+    assert node.fire(AdvertTimer()) == []
     assert node.way(BEN) == (ANN, 4, 2)  # so it will be news again
 
 
 def test_r1_without_taking_back_repeated_news_is_told_all_the_same() -> None:
-    node = Node(DsdvConfig(take_back=False))
+    node = Node(DsdvConfig(suppress_repeated=False))
     node.hear(ANN, (BEN, 4, 2))
 
     node.hear(CAT, (BEN, 4, 2))
 
-    assert node.told(NewsDue()) == [(BEN, 4, 3)]
+    assert node.told(AdvertTimer()) == [(BEN, 4, 3)]
 
 
 def test_r1_a_way_lost_by_the_next_hop_is_lost_and_told_with_its_odd_number() -> None:
     node = Node()
     node.hear(ANN, (ANN, 2, 1), (BEN, 4, 2), (CAT, 8, 3))
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(ANN, (BEN, 5, 3), at_us=9_000)
 
     assert node.way(BEN) is None
     assert node.way(CAT) == (ANN, 8, 3)
-    assert node.told(NewsDue()) == [(BEN, 5, 3)]
+    assert node.told(AdvertTimer()) == [(BEN, 5, 3)]
 
 
 def test_r1_ways_over_a_lost_neighbour_are_lost_with_it() -> None:
     node = Node()
     node.hear(ANN, (ANN, 2, 1), (BEN, 4, 2))
     node.hear(CAT, (CAT, 6, 1), at_us=10)
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(ANN, (ANN, 3, 1), at_us=9_000)
 
     assert list(node.dsdv.routes) == [CAT]
-    assert node.told(NewsDue()) == [(ANN, 3, 2), (BEN, 5, 3)]
+    assert node.told(AdvertTimer()) == [(ANN, 3, 2), (BEN, 5, 3)]
 
 
 def test_r1_a_way_lost_by_somebody_else_is_kept() -> None:
     node = Node()
     node.hear(ANN, (BEN, 4, 2))
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(CAT, (BEN, 5, 2), at_us=9_000)
 
@@ -254,41 +260,41 @@ def test_r1_a_lost_way_comes_back_only_with_a_newer_number() -> None:
 
     node.hear(CAT, (BEN, 6, 1), at_us=30)
     assert node.way(BEN) == (CAT, 6, 1)
-    assert node.told(NewsDue()) == [(BEN, 6, 2)]
+    assert node.told(AdvertTimer()) == [(BEN, 6, 2)]
 
 
 def test_r1_a_way_that_nobody_confirms_for_three_dumps_is_given_up() -> None:
     node = Node()
     node.hear(ANN, (ANN, 2, 1), (BEN, 4, 2), at_us=0)
-    node.told(NewsDue())
+    node.told(AdvertTimer())
     node.hear(CAT, (CAT, 2, 1), at_us=40 * SECOND_US)
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
-    node.timers[DumpDue()] = 45 * SECOND_US
-    assert node.told(DumpDue()) == [(ANN, 2, 2), (BEN, 4, 3), (CAT, 2, 2)]
-    node.timers[DumpDue()] = 45 * SECOND_US + 1
-    assert node.told(DumpDue()) == [(BEN, 5, 3), (ANN, 3, 2), (CAT, 2, 2)]
+    node.timers[DumpTimer()] = 45 * SECOND_US
+    assert node.told(DumpTimer()) == [(ANN, 2, 2), (BEN, 4, 3), (CAT, 2, 2)]
+    node.timers[DumpTimer()] = 45 * SECOND_US + 1
+    assert node.told(DumpTimer()) == [(BEN, 5, 3), (ANN, 3, 2), (CAT, 2, 2)]
     assert list(node.dsdv.routes) == [CAT]
 
 
 def test_r1_the_next_hop_confirms_a_way_by_repeating_it() -> None:
     node = Node()
     node.hear(ANN, (ANN, 2, 1), at_us=0)
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(CAT, (ANN, 2, 1), at_us=20 * SECOND_US)
     node.hear(ANN, (ANN, 2, 1), at_us=10 * SECOND_US)
 
-    node.timers[DumpDue()] = 55 * SECOND_US
-    assert node.told(DumpDue()) == [(ANN, 2, 2)]
-    node.timers[DumpDue()] = 55 * SECOND_US + 1
-    assert node.told(DumpDue()) == [(ANN, 3, 2)]
+    node.timers[DumpTimer()] = 55 * SECOND_US
+    assert node.told(DumpTimer()) == [(ANN, 2, 2)]
+    node.timers[DumpTimer()] = 55 * SECOND_US + 1
+    assert node.told(DumpTimer()) == [(ANN, 3, 2)]
 
 
 def test_r1_a_neighbour_that_does_not_acknowledge_may_be_given_up() -> None:
     node = Node(DsdvConfig(failures_max=2))
     node.hear(ANN, (ANN, 2, 1), (BEN, 4, 2))
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.dsdv.on_send_failed(ANN, packet(BEN), 9_000)
     assert node.take() == []
@@ -297,7 +303,7 @@ def test_r1_a_neighbour_that_does_not_acknowledge_may_be_given_up() -> None:
     node.take()
 
     assert not node.dsdv.routes
-    assert node.told(NewsDue()) == [(ANN, 3, 2), (BEN, 5, 3)]
+    assert node.told(AdvertTimer()) == [(ANN, 3, 2), (BEN, 5, 3)]
     assert node.dsdv.traffic.dropped == {"link": 2}
 
 
@@ -317,7 +323,7 @@ def test_r1_a_packet_waits_for_a_route_and_leaves_with_the_next_update() -> None
     assert node.take() == []
 
     node.hear(ANN, (BEN, 4, 2), at_us=SECOND_US)
-    [update, send] = node.fire(NewsDue())
+    [update, send] = node.fire(AdvertTimer())
 
     assert isinstance(update, Broadcast)
     assert send == Send(ANN, packet(BEN))
@@ -329,9 +335,9 @@ def test_r1_packets_that_waited_for_the_same_route_leave_one_after_the_other() -
         node.dsdv.send(packet(BEN, number), 0)
     node.hear(ANN, (BEN, 4, 2), at_us=10)
 
-    sent = node.fire(NewsDue())[1:]
-    while WaitingDue(BEN) in node.timers:
-        sent += node.fire(WaitingDue(BEN))
+    sent = node.fire(AdvertTimer())[1:]
+    while BufferedPacketTimer(BEN) in node.timers:
+        sent += node.fire(BufferedPacketTimer(BEN))
 
     assert sent == [Send(ANN, packet(BEN, number)) for number in range(3)]
     assert node.dsdv.traffic.sent == 3
@@ -342,14 +348,14 @@ def test_r1_no_packet_waits_longer_than_it_may() -> None:
     node.dsdv.send(packet(BEN), 0)
 
     node.hear(ANN, (BEN, 4, 2), at_us=30 * SECOND_US + 1)
-    [update] = node.fire(NewsDue())
+    [update] = node.fire(AdvertTimer())
 
     assert isinstance(update, Broadcast)
     assert node.dsdv.traffic.dropped == {"waited too long": 1}
 
 
 def test_r1_only_so_many_packets_wait() -> None:
-    config = DsdvConfig(waiting_max=3, waiting_per_destination_max=2)
+    config = DsdvConfig(buffer_max=3, buffer_per_destination_max=2)
     node = Node(config)
 
     for to in (BEN, BEN, BEN, CAT, DAN):
@@ -397,9 +403,9 @@ def test_r1_who_is_too_far_away_is_out_of_reach() -> None:
 def test_s8_a_clock_that_is_set_back_does_no_harm() -> None:
     node = Node()
     node.hear(ANN, (BEN, 4, 2), at_us=100 * SECOND_US)
-    node.told(NewsDue())
+    node.told(AdvertTimer())
 
     node.hear(CAT, (BEN, 6, 3), at_us=SECOND_US)
 
-    assert SECOND_US < node.timers[SettleDue()] <= 6 * SECOND_US
-    assert node.told(SettleDue()) == [(BEN, 6, 4)]
+    assert SECOND_US < node.timers[RouteSettledTimer()] <= 6 * SECOND_US
+    assert node.told(RouteSettledTimer()) == [(BEN, 6, 4)]

@@ -13,9 +13,9 @@ from tests.routing.graph import Graph, circle, line, name
 from thyme.protocol.node import Action, Broadcast, Input
 from thyme.routing import DsdvConfig
 
-TEXTBOOK = DsdvConfig(take_back=False)
+TEXTBOOK = DsdvConfig(suppress_repeated=False)
 HASTY = DsdvConfig(
-    dump_every_us=2_000_000, settling_us=500_000, failures_max=1, waiting_us_max=5_000_000
+    dump_interval_us=2_000_000, settling_us=500_000, failures_max=1, buffer_us_max=5_000_000
 )
 
 
@@ -140,7 +140,7 @@ def test_r1_a_node_out_of_reach_is_given_up_by_all_and_found_again() -> None:
 
 
 def test_r1_with_failures_counted_a_broken_link_is_noticed_by_the_first_packet() -> None:
-    graph = Graph(4, circle(4), config=DsdvConfig(failures_max=1, take_back=False))
+    graph = Graph(4, circle(4), config=DsdvConfig(failures_max=1, suppress_repeated=False))
     graph.run(44)
     graph.cut(0, 1)
     graph.ask(1, 0, 1)

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tests.links import Links, a_row
 from thyme.model.errors import DecodeError
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import Done, Flooded, Message
+from thyme.protocol.app_interface import ListSubscriptions
+from thyme.protocol.messages.common import Done, Flooded, Message
 from thyme.protocol.node import (
     Action,
-    Asked,
+    AppRequested,
     Broadcast,
     Input,
     Received,
@@ -23,9 +24,8 @@ from thyme.protocol.node import (
     TimerFired,
 )
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.requests import ListSubscriptions
-from thyme.routing.flooding import Flooding, FloodingConfig, ForgetFloods, Rebroadcast
-from thyme.wire import decode, encode
+from thyme.routing.flooding import FloodExpiryTimer, Flooding, FloodingConfig, RebroadcastTimer
+from thyme.wire.codec import decode, encode
 
 ME, ANN, BEN = NodeId(b"me"), NodeId(b"ann"), NodeId(b"ben")
 
@@ -49,19 +49,19 @@ class Flooder:
 
     def flood(self, message: Message, now_us: int = 0) -> list[Action]:
         self.flooding.flood(message, now_us)
-        return self._outbox.take()
+        return self._outbox.drain_actions()
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         match event:
-            case Asked(ListSubscriptions() as request):
-                self.flooding.flood(Done(request.ask), now_us)
+            case AppRequested(ListSubscriptions() as request):
+                self.flooding.flood(Done(request.request_id), now_us)
             case Received(_, Flooded() as flooded):
                 self.flooding.on_flooded(flooded, now_us)
-            case TimerFired(Rebroadcast() as timer):
-                self.flooding.on_rebroadcast(timer, now_us)
-            case TimerFired(ForgetFloods()):
-                self.flooding.on_forget(now_us)
-        return self._outbox.take()
+            case TimerFired(RebroadcastTimer() as timer):
+                self.flooding.on_rebroadcast_timer(timer, now_us)
+            case TimerFired(FloodExpiryTimer()):
+                self.flooding.on_expiry_timer(now_us)
+        return self._outbox.drain_actions()
 
     def check(self) -> None:
         self.flooding.check()
@@ -72,7 +72,9 @@ def heard(flooder: Flooder, flooded: Flooded, at_us: int = 0) -> list[Action]:
 
 
 def rebroadcast_at(actions: list[Action]) -> int:
-    [at_us] = [a.at_us for a in actions if isinstance(a, SetTimer) and type(a.timer) is Rebroadcast]
+    [at_us] = [
+        a.at_us for a in actions if isinstance(a, SetTimer) and type(a.timer) is RebroadcastTimer
+    ]
     return at_us
 
 
@@ -90,9 +92,9 @@ def test_l2_a_message_seen_for_the_first_time_is_delivered_and_said_again_once()
     assert me.got == [(ANN, Done(1))]
     assert broadcasts(actions) == [], "not before the jitter"
     at_us = rebroadcast_at(actions)
-    fired = me.handle(TimerFired(Rebroadcast((ANN, 7))), at_us)
+    fired = me.handle(TimerFired(RebroadcastTimer((ANN, 7))), at_us)
     assert broadcasts(fired) == [Flooded(ANN, 7, 1, Done(1))]
-    assert me.handle(TimerFired(Rebroadcast((ANN, 7))), at_us + 1) == []
+    assert me.handle(TimerFired(RebroadcastTimer((ANN, 7))), at_us + 1) == []
 
 
 def test_l2_a_message_seen_before_is_dropped_whoever_says_it() -> None:
@@ -131,24 +133,24 @@ def test_a_flood_ends_where_its_hops_are_used_up() -> None:
     names = [NodeId(bytes([n])) for n in range(8)]
     config = FloodingConfig(hops_max=3)
     world, nodes = a_world(names, a_row(names), config)
-    world.ask(names[0], ListSubscriptions(ask=1))
+    world.ask(names[0], ListSubscriptions(request_id=1))
     world.run(1)
     assert [len(node.got) for node in nodes] == [0, 1, 1, 1, 0, 0, 0, 0]
 
 
 def test_what_was_seen_is_forgotten_by_timer_alone() -> None:
-    me = Flooder(ME, FloodingConfig(memory_us=1_000))
+    me = Flooder(ME, FloodingConfig(seen_us=1_000))
     actions = heard(me, Flooded(ANN, 7, 0, Done(1)), 0)
-    assert SetTimer(ForgetFloods(), 1_000) in actions
+    assert SetTimer(FloodExpiryTimer(), 1_000) in actions
     heard(me, Flooded(ANN, 8, 0, Done(1)), 400)
-    assert me.handle(TimerFired(ForgetFloods()), 1_000) == [SetTimer(ForgetFloods(), 1_400)]
-    assert me.handle(TimerFired(ForgetFloods()), 1_400) == []
+    assert me.handle(TimerFired(FloodExpiryTimer()), 1_000) == [SetTimer(FloodExpiryTimer(), 1_400)]
+    assert me.handle(TimerFired(FloodExpiryTimer()), 1_400) == []
     heard(me, Flooded(ANN, 7, 0, Done(1)), 2_000)
     assert len(me.got) == 3, "7, 8, and 7 as if for the first time"
 
 
 def test_the_memory_is_bounded_in_number() -> None:
-    me = Flooder(ME, FloodingConfig(memory_max=10))
+    me = Flooder(ME, FloodingConfig(seen_max=10))
     for number in range(100):
         heard(me, Flooded(ANN, number, 0, Done(1)))
         me.check()
@@ -162,10 +164,11 @@ def test_with_repeats_every_node_says_it_so_often() -> None:
     said = broadcasts(actions)
     instants = []
     while any(
-        isinstance(action, SetTimer) and type(action.timer) is Rebroadcast for action in actions
+        isinstance(action, SetTimer) and type(action.timer) is RebroadcastTimer
+        for action in actions
     ):
         instants.append(rebroadcast_at(actions))
-        actions = me.handle(TimerFired(Rebroadcast((ME, said[0].number))), instants[-1])
+        actions = me.handle(TimerFired(RebroadcastTimer((ME, said[0].number))), instants[-1])
         said += broadcasts(actions)
     assert said == said[:1] * 3
     assert 10_000 <= instants[0] <= 10_100
@@ -214,7 +217,7 @@ def test_l2_whoever_is_connected_gets_it_once_and_says_it_once(
     names = [NodeId(bytes([number])) for number in range(size)]
     world, nodes = a_world(names, [(names[a], names[b]) for a, b in links], FloodingConfig())
 
-    world.ask(names[0], ListSubscriptions(ask=1))
+    world.ask(names[0], ListSubscriptions(request_id=1))
     world.run(2)
 
     connected = reached({0}, links)
@@ -234,8 +237,8 @@ def test_repeats_carry_a_flood_through_a_lossy_network() -> None:
     for repeats in (1, 6):
         config = FloodingConfig(repeats=repeats)
         world, nodes = a_world(names, a_row(names), config, loss=0.3)
-        world.ask(names[0], ListSubscriptions(ask=1))
-        world.ask(names[0], ListSubscriptions(ask=2))
+        world.ask(names[0], ListSubscriptions(request_id=1))
+        world.ask(names[0], ListSubscriptions(request_id=2))
         world.run(30)
         counts.append(sum(len(node.got) for node in nodes))
     assert counts[0] < 20 < 36 <= counts[1]

@@ -7,26 +7,26 @@ import pytest
 from tests.routing.graph import Probe, name, question
 from thyme.model.errors import DecodeError
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol.messages import Done, Message, Packet, RouteUpdate
+from thyme.protocol.app_interface import Failed, Lookup
+from thyme.protocol.messages.common import Done, Message, Packet, RouteUpdate
 from thyme.protocol.node import (
     Action,
-    Asked,
+    AppRequested,
     Broadcast,
     CancelTimer,
+    Emit,
     Input,
     Received,
     Send,
     SendFailed,
     SetTimer,
     Started,
-    Tell,
     Timer,
     TimerFired,
 )
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.requests import Failed, LookUp
-from thyme.routing import Relay, Routing, Traffic
-from thyme.wire import decode, encode, size_of
+from thyme.routing import RoutedNode, Routing, RoutingTraffic
+from thyme.wire.codec import decode, encode, size_of
 
 ME, ANN, BEN = name(0), name(1), name(2)
 
@@ -34,11 +34,11 @@ ME, ANN, BEN = name(0), name(1), name(2)
 class ByHand:
     """A routing whose ways are written down; it sends what it is given."""
 
-    control: type[Message] = RouteUpdate
-    timers: tuple[type, ...] = (str,)
+    control_type: type[Message] = RouteUpdate
+    timer_types: tuple[type, ...] = (str,)
 
     def __init__(self, outbox: Outbox, ways: dict[NodeId, NodeId]) -> None:
-        self.traffic = Traffic()
+        self.traffic = RoutingTraffic()
         self._outbox = outbox
         self._ways = ways
         self.fired: list[Timer] = []
@@ -48,7 +48,7 @@ class ByHand:
     def start(self, now_us: int) -> None:
         self.started = True
 
-    def hear(self, sender: NodeId, message: Message, now_us: int) -> bool:
+    def on_control_message(self, sender: NodeId, message: Message, now_us: int) -> bool:
         assert isinstance(message, RouteUpdate)
         self._outbox.set_timer("news", now_us)
         return bool(message.entries)
@@ -81,20 +81,20 @@ class Scripted(Probe):
     def handle(self, event: Input, now_us: int) -> list[Action]:
         self.events.append(event)
         super().handle(event, now_us)
-        return self.actions if isinstance(event, Asked) else []
+        return self.actions if isinstance(event, AppRequested) else []
 
 
 def a_relay(
     *actions: Action, inner_starts_us: int = 0, hops_max: int = 64
-) -> tuple[Relay, Scripted, ByHand]:
+) -> tuple[RoutedNode, Scripted, ByHand]:
     outbox = Outbox()
     routing = ByHand(outbox, {ANN: ANN, BEN: ANN})
     inner = Scripted(ME, list(actions))
-    relay = Relay(
+    relay = RoutedNode(
         inner,
         routing,
         outbox,
-        inner_starts_us=inner_starts_us,
+        inner_start_us=inner_starts_us,
         hops_max=hops_max,
         size_of=size_of,
     )
@@ -103,13 +103,13 @@ def a_relay(
     return relay, inner, routing
 
 
-ASK = Asked(LookUp(ask=1, key=Key(ObjectId("any"), BEN)))
+ASK = AppRequested(Lookup(request_id=1, key=Key(ObjectId("any"), BEN)))
 
 
 def test_by_hand_is_a_routing() -> None:
     routing: Routing = ByHand(Outbox(), {})
 
-    assert routing.traffic == Traffic()
+    assert routing.traffic == RoutingTraffic()
 
 
 def test_e3_what_the_inner_node_sends_becomes_a_packet_to_the_next_hop() -> None:
@@ -123,7 +123,7 @@ def test_everything_else_the_inner_node_wants_passes_unchanged_and_in_order() ->
         SetTimer(7, 100),
         Broadcast(Done(1)),
         CancelTimer(7),
-        Tell(Failed(1, "timeout", "")),
+        Emit(Failed(1, "timeout", "")),
     ]
     relay, _, _ = a_relay(*wants, Send(ANN, Done(2)), *wants)
 
@@ -232,7 +232,7 @@ def a_relay_start(inner_starts_us: int) -> list[SetTimer]:
     """The timers that a relay sets when it comes up."""
     outbox = Outbox()
     inner = Probe(ME)
-    relay = Relay(inner, ByHand(outbox, {}), outbox, inner_starts_us=inner_starts_us)
+    relay = RoutedNode(inner, ByHand(outbox, {}), outbox, inner_start_us=inner_starts_us)
     return [action for action in relay.handle(Started(), 0) if isinstance(action, SetTimer)]
 
 
@@ -250,7 +250,7 @@ def test_m25_a_packet_in_a_packet_is_refused_however_deep() -> None:
 
 @pytest.mark.parametrize("entry", [(ANN, -1, 1), (ANN, 2, 0), (ANN, 2**62, 1), (NodeId(b""), 2, 1)])
 def test_m25_an_update_that_no_node_says_is_refused(entry: tuple[NodeId, int, int]) -> None:
-    with pytest.raises(ValueError, match=r"no way|node id"):
+    with pytest.raises(ValueError, match=r"invalid route|node id"):
         RouteUpdate((entry,))
 
 

@@ -6,35 +6,35 @@ from collections.abc import Mapping
 
 import pytest
 
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import NodeId, ObjectId
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.tags import as_tags
-from thyme.protocol.messages import Packet, RouteUpdate
-from thyme.protocol.node import Action, Broadcast, Input, Send
-from thyme.protocol.outbox import Outbox
-from thyme.protocol.requests import (
-    Begun,
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol.app_interface import (
+    AppEvent,
+    AppRequest,
     CaughtUp,
     Failed,
     Finished,
-    Found,
     Insert,
-    Notified,
-    Request,
+    NotificationEvent,
     Retrieve,
     Search,
+    SearchResult,
     Subscribe,
-    Told,
+    SubscriptionStarted,
 )
+from thyme.protocol.messages.common import Packet, RouteUpdate
+from thyme.protocol.node import Action, Broadcast, Input, Send
+from thyme.protocol.outbox import Outbox
 from thyme.query.query import Query
-from thyme.routing import Dsdv, DsdvConfig, Relay
-from thyme.sim import reference
-from thyme.sim.ether import Ether
-from thyme.sim.world import WirelessWorld
+from thyme.routing import Dsdv, DsdvConfig, RoutedNode
+from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.validation import reference
 from thyme.storage.store import MemoryStore
 from thyme.substrates.es import EsConfig, EsNode
-from thyme.wire import size_of
+from thyme.wire.codec import size_of
 
 SECOND_US = 1_000_000
 READY_US = 40 * SECOND_US
@@ -63,17 +63,17 @@ class Gathering:
     ) -> None:
         self.lines: list[str] = []
         self.world = (
-            WirelessWorld(places, seed=seed, journal=self._journal)
+            WirelessNetwork(places, seed=seed, journal=self._journal)
             if radio
-            else Ether(seed=seed, journal=self._journal)
+            else IdealNetwork(seed=seed, journal=self._journal)
         )
-        self.told: dict[NodeId, list[Told]] = {node_id: [] for node_id in places}
-        self.relays: dict[NodeId, Relay] = {}
+        self.told: dict[NodeId, list[AppEvent]] = {node_id: [] for node_id in places}
+        self.relays: dict[NodeId, RoutedNode] = {}
         for node_id in places:
             outbox, store = Outbox(), MemoryStore()
-            inner = EsNode(node_id, SERVER, store, stream(seed, "es", node_id), EsConfig())
-            routing = Dsdv(node_id, outbox, stream(seed, "dsdv", node_id), config)
-            relay = Relay(inner, routing, outbox, inner_starts_us=READY_US, size_of=size_of)
+            inner = EsNode(node_id, SERVER, store, derive_rng(seed, "es", node_id), EsConfig())
+            routing = Dsdv(node_id, outbox, derive_rng(seed, "dsdv", node_id), config)
+            relay = RoutedNode(inner, routing, outbox, inner_start_us=READY_US, size_of=size_of)
             self.relays[node_id] = relay
             self.world.add(relay, store, self.told[node_id].append)
 
@@ -81,11 +81,11 @@ class Gathering:
         if isinstance(entry, Send | Broadcast):
             self.lines.append(f"{at_us} {node_id.hex()} {entry}")
 
-    def ask(self, number: int, request: Request, run_s: int = 10) -> list[Told]:
+    def ask(self, number: int, request: AppRequest, run_s: int = 10) -> list[AppEvent]:
         """Asks, waits, and returns what the application was told meanwhile."""
         told = self.told[name(number)]
         already = len(told)
-        self.world.ask(name(number), request)
+        self.world.send_request(name(number), request)
         self.world.run(self.world.now_us + run_s * SECOND_US)
         for relay in self.relays.values():
             relay.check()
@@ -93,17 +93,17 @@ class Gathering:
 
 
 def insert(ask: int, oid: str, *tags: str) -> Insert:
-    return Insert(ask=ask, data=b"pixels", tags=as_tags(tags), oid=ObjectId(oid))
+    return Insert(request_id=ask, data=b"pixels", tags=as_tags(tags), oid=ObjectId(oid))
 
 
 def subscribe(ask: int, query: str) -> Subscribe:
     conjunctions = Query(query).conjunctions
-    return Subscribe(ask=ask, conjunctions=conjunctions, frame=TimeFrame(), batch=20)
+    return Subscribe(request_id=ask, conjunctions=conjunctions, frame=TimeFrame(), batch=20)
 
 
 def search(ask: int, query: str) -> Search:
     conjunctions = Query(query).conjunctions
-    return Search(ask=ask, conjunctions=conjunctions, frame=TimeFrame(), count=5)
+    return Search(request_id=ask, conjunctions=conjunctions, frame=TimeFrame(), count=5)
 
 
 def row(count: int, apart_m: float) -> dict[NodeId, Place]:
@@ -122,15 +122,15 @@ def test_e3_es_works_over_dsdv_though_it_knows_nothing_of_it(radio: bool) -> Non
     [found] = world.ask(2, search(1, "eder"))
 
     assert isinstance(begun, Finished)
-    assert isinstance(begun.value, Begun)
+    assert isinstance(begun.value, SubscriptionStarted)
     assert isinstance(caught_up, CaughtUp)
     assert isinstance(inserted, Finished)
-    assert isinstance(notified, Notified)
+    assert isinstance(notified, NotificationEvent)
     assert isinstance(found, Finished)
-    assert isinstance(found.value, Found)
-    [note] = found.value.notes
+    assert isinstance(found.value, SearchResult)
+    [note] = found.value.notifications
     assert note.metadata.key.owner == name(4)
-    [got] = world.ask(1, Retrieve(ask=1, metadata=note.metadata))
+    [got] = world.ask(1, Retrieve(request_id=1, metadata=note.metadata))
     assert isinstance(got, Finished)
     server = world.relays[SERVER].traffic
     assert server.delivered == 4
@@ -209,7 +209,7 @@ def test_r2_updates_and_packets_are_messages_on_the_radio() -> None:
 @pytest.mark.parametrize("nodes", [16, 36])
 def test_r3_control_traffic_is_that_of_ns3(nodes: int) -> None:
     """Frames and bytes per node and second in the first two minutes, within 20 %."""
-    [expected] = [figures for figures in reference.dsdv().idle if figures.nodes == nodes]
+    [expected] = [figures for figures in reference.dsdv_figures().idle if figures.nodes == nodes]
     names = [NodeId(bytes([10, 1, 0, number])) for number in range(nodes)]
     places = dict(zip(names, reference.dsdv_positions(nodes), strict=True))
     world = Gathering(places)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from thyme.model.frames import ALWAYS, SECOND_US, TimeFrame
 from thyme.model.tags import as_tags
-from thyme.sim.casting import Cast
-from thyme.sim.scenario import Kind, Scenario, Substrate, Timeline
-from thyme.traces.operations import Delete, Insert, Operation, Subscribe, Unsubscribe
-from thyme.traces.reactions import NONE, Reaction
+from thyme.model.time_frames import ALWAYS, SECOND_US, TimeFrame
+from thyme.sim.deployment import Deployment
+from thyme.sim.scenario import Scenario, Series, Substrate, Timeline
+from thyme.traces.operations import (
+    DeleteOperation,
+    InsertOperation,
+    Operation,
+    SubscribeOperation,
+    UnsubscribeOperation,
+)
+from thyme.traces.retrieve_behaviour import NO_RETRIEVES, RetrieveBehaviour
 from thyme.traces.trace import Trace
 
 SHORT = Timeline(
@@ -18,15 +24,15 @@ SHORT = Timeline(
     operations_us=20 * SECOND_US,
     quiet_us=5 * SECOND_US,
 )
-AT_ONCE = Reaction(probability=1.0, within_us=SECOND_US)
+AT_ONCE = RetrieveBehaviour(probability=1.0, within_us=SECOND_US)
 
 
 def scenario(
     substrate: Substrate = Substrate.LS,
     nodes: int = 4,
-    kind: Kind = Kind.STATIC,
+    kind: Series = Series.STATIC,
     timeline: Timeline = SHORT,
-    reaction: Reaction = NONE,
+    reaction: RetrieveBehaviour = NO_RETRIEVES,
     **settings: object,
 ) -> Scenario:
     """A scenario in which everybody hears everybody, unless it says otherwise."""
@@ -51,15 +57,17 @@ def insert(
     summary_size: int = 0,
     text: str = "",
     life_us: int | None = None,
-) -> Insert:
+) -> InsertOperation:
     """A user inserts an object of 100 bytes."""
     size = len(text.encode()) or size
-    return Insert(_us(at_s), user, oid, as_tags(tags.split()), size, summary_size, text, life_us)
+    return InsertOperation(
+        _us(at_s), user, oid, as_tags(tags.split()), size, summary_size, text, life_us
+    )
 
 
-def delete(at_s: float, user: int, oid: str) -> Delete:
+def delete(at_s: float, user: int, oid: str) -> DeleteOperation:
     """A user deletes an object."""
-    return Delete(_us(at_s), user, oid)
+    return DeleteOperation(_us(at_s), user, oid)
 
 
 def subscribe(
@@ -68,17 +76,17 @@ def subscribe(
     sid: str,
     query: str = "goal",
     frame_s: tuple[float | None, float | None] | None = None,
-) -> Subscribe:
+) -> SubscribeOperation:
     """A user subscribes; the frame is in seconds, from the start of the operations."""
     frame = ALWAYS
     if frame_s is not None:
         frame = TimeFrame(*(None if end_s is None else _us(end_s) for end_s in frame_s))
-    return Subscribe(_us(at_s), user, sid, query, frame)
+    return SubscribeOperation(_us(at_s), user, sid, query, frame)
 
 
-def unsubscribe(at_s: float, user: int, sid: str) -> Unsubscribe:
+def unsubscribe(at_s: float, user: int, sid: str) -> UnsubscribeOperation:
     """A user revokes a subscription."""
-    return Unsubscribe(_us(at_s), user, sid)
+    return UnsubscribeOperation(_us(at_s), user, sid)
 
 
 def trace(users: int, *operations: Operation) -> Trace:
@@ -86,9 +94,9 @@ def trace(users: int, *operations: Operation) -> Trace:
     return Trace(users, tuple(sorted(operations, key=lambda each: each.at_us)))
 
 
-def cast(of: Scenario, what: Trace | None = None) -> Cast:
+def cast(of: Scenario, what: Trace | None = None) -> Deployment:
     """Everybody in a scenario."""
-    return Cast(of, what or Trace(of.nodes, ()))
+    return Deployment(of, what or Trace(of.nodes, ()))
 
 
 def _us(seconds: float) -> int:

@@ -6,26 +6,26 @@ import pytest
 
 from thyme.model.errors import InputError
 from thyme.model.tags import as_tags
-from thyme.sim.analytical import (
+from thyme.sim.results.analytical import (
     TIME_GROWTH,
     Approach,
     Growth,
-    Messages,
-    Scene,
+    MessageEstimate,
+    NetworkSize,
     Workload,
-    messages,
+    estimate_all,
+    estimate_messages,
+    expected_network_size,
     notification_work_per_node,
-    scene_of,
-    table,
     workload_of,
 )
-from thyme.traces.operations import Insert, Subscribe, Unsubscribe
+from thyme.traces.operations import InsertOperation, SubscribeOperation, UnsubscribeOperation
 from thyme.traces.oracle import expected_notifications
 from thyme.traces.trace import Trace
 
 ES, LS, DCS = Approach.ES, Approach.LS, Approach.DCS
 # 100 nodes: √n is 10. 25 cells: √ is 5, with 4 nodes each.
-SCENE = Scene(nodes=100, cells=25)
+SCENE = NetworkSize(nodes=100, cells=25)
 WORK = Workload(inserts=1_000, retrieves=200, subscribes=50, notifications=3_000)
 
 
@@ -45,11 +45,11 @@ def test_c17_time_grows_as_in_table_5(operation: str, es: str, ls: str, dcs: str
 
 
 def test_growth_has_figures() -> None:
-    assert [growth.steps(196) for growth in Growth] == [1, 14, 196]
+    assert [growth.evaluate(196) for growth in Growth] == [1, 14, 196]
 
 
 def test_c17_es_as_in_table_6() -> None:
-    assert messages(ES, WORK, SCENE) == Messages(
+    assert estimate_messages(ES, WORK, SCENE) == MessageEstimate(
         insert=20_000,  # 2 · 1000 · 10
         retrieve=4_000,  # 2 · 200 · 10
         subscribe=1_000,  # 2 · 50 · 10
@@ -59,7 +59,7 @@ def test_c17_es_as_in_table_6() -> None:
 
 
 def test_c17_ls_as_in_table_6() -> None:
-    assert messages(LS, WORK, SCENE) == Messages(
+    assert estimate_messages(LS, WORK, SCENE) == MessageEstimate(
         insert=0,
         retrieve=4_000,  # 2 · 200 · 10
         subscribe=5_000,  # 50 · 100
@@ -69,7 +69,7 @@ def test_c17_ls_as_in_table_6() -> None:
 
 
 def test_c17_dcs_as_in_table_6() -> None:
-    assert messages(DCS, WORK, SCENE) == Messages(
+    assert estimate_messages(DCS, WORK, SCENE) == MessageEstimate(
         insert=18_000,  # 2 · 1000 · 5 + 2 · 1000 · 4
         retrieve=3_800,  # 3 · 200 · 5 + 200 · 4
         subscribe=700,  # 2 · 50 · 5 + 50 · 4
@@ -79,7 +79,7 @@ def test_c17_dcs_as_in_table_6() -> None:
 
 
 def test_the_table_has_all_three_and_totals() -> None:
-    totals = {approach: row.total for approach, row in table(WORK, SCENE).items()}
+    totals = {approach: row.total for approach, row in estimate_all(WORK, SCENE).items()}
     assert totals == {ES: 55_000, LS: 39_000, DCS: 37_500}
 
 
@@ -88,10 +88,10 @@ def test_deletes_and_unsubscribes_cost_what_inserts_and_subscribes_do() -> None:
         inserts=7, retrieves=0, subscribes=3, notifications=0, deletes=7, unsubscribes=3
     )
     for approach in Approach:
-        row = messages(approach, work, SCENE)
+        row = estimate_messages(approach, work, SCENE)
         assert (row.delete, row.unsubscribe) == (row.insert, row.subscribe)
-    assert messages(LS, work, SCENE).hot_spot == 6
-    assert messages(DCS, work, SCENE).hot_spot == 20
+    assert estimate_messages(LS, work, SCENE).hot_spot == 6
+    assert estimate_messages(DCS, work, SCENE).hot_spot == 20
 
 
 def test_more_tags_and_keys_mean_more_cells_in_dcs_only() -> None:
@@ -103,24 +103,26 @@ def test_more_tags_and_keys_mean_more_cells_in_dcs_only() -> None:
         tags_per_object=3,
         keys_per_subscription=2,
     )
-    row = messages(DCS, more, SCENE)
+    row = estimate_messages(DCS, more, SCENE)
     assert row.insert == 46_000  # 1000 · (3 · 2 · 5 + (3 + 1) · 4)
     assert row.retrieve == 7_400  # 200 · (2 · 5 + 3 · 5 + 3 · 4)
     assert row.subscribe == 1_400  # 50 · 2 · (2 · 5 + 4)
-    assert messages(ES, more, SCENE) == messages(ES, WORK, SCENE)
-    assert messages(LS, more, SCENE) == messages(LS, WORK, SCENE)
+    assert estimate_messages(ES, more, SCENE) == estimate_messages(ES, WORK, SCENE)
+    assert estimate_messages(LS, more, SCENE) == estimate_messages(LS, WORK, SCENE)
 
 
 def test_f_8_3_ls_grows_fastest_and_wins_where_inserts_are_many() -> None:
     """The conclusions that F draws from the table."""
     many = Workload(inserts=10_000, retrieves=0, subscribes=10, notifications=0)
     few = Workload(inserts=10, retrieves=0, subscribes=10_000, notifications=0)
-    rows = table(many, SCENE)
+    rows = estimate_all(many, SCENE)
     assert rows[LS].total < min(rows[ES].total, rows[DCS].total)
-    rows = table(few, SCENE)
+    rows = estimate_all(few, SCENE)
     assert rows[LS].total > max(rows[ES].total, rows[DCS].total)
-    larger = Scene(nodes=400, cells=100)
-    grown = {each: messages(each, few, larger).total / rows[each].total for each in Approach}
+    larger = NetworkSize(nodes=400, cells=100)
+    grown = {
+        each: estimate_messages(each, few, larger).total / rows[each].total for each in Approach
+    }
     assert grown[LS] == pytest.approx(4, rel=0.01)
     assert grown[ES] == pytest.approx(2)
     assert grown[DCS] < 2
@@ -136,22 +138,22 @@ def test_c16_notification_work_falls_with_the_nodes_of_the_cell() -> None:
 
 def test_cells_that_nobody_is_in_do_not_count() -> None:
     """Two nodes on two cells: as often in one as in two."""
-    assert scene_of(2, 2) == Scene(nodes=2, cells=1.5)
-    assert scene_of(2, 2).nodes_per_cell == pytest.approx(4 / 3)
-    assert scene_of(5, 1) == Scene(nodes=5, cells=1)
+    assert expected_network_size(2, 2) == NetworkSize(nodes=2, cells=1.5)
+    assert expected_network_size(2, 2).nodes_per_cell == pytest.approx(4 / 3)
+    assert expected_network_size(5, 1) == NetworkSize(nodes=5, cells=1)
     # S12: 100 nodes on 50 cells of 40 m. 50 · (1 − 0.98¹⁰⁰) = 43.37.
-    assert scene_of(100, 50).cells == pytest.approx(43.37, abs=0.01)
+    assert expected_network_size(100, 50).cells == pytest.approx(43.37, abs=0.01)
 
 
 def test_the_workload_of_a_trace_is_counted() -> None:
     trace = Trace(
         2,
         (
-            Subscribe(0, 0, "s1", "goal"),
-            Subscribe(0, 0, "s2", "goal | eder"),
-            Insert(1, 1, "x", as_tags(["goal"]), 3),
-            Insert(2, 1, "y", as_tags(["eder", "final", "replay"]), 3),
-            Unsubscribe(3, 0, "s1"),
+            SubscribeOperation(0, 0, "s1", "goal"),
+            SubscribeOperation(0, 0, "s2", "goal | eder"),
+            InsertOperation(1, 1, "x", as_tags(["goal"]), 3),
+            InsertOperation(2, 1, "y", as_tags(["eder", "final", "replay"]), 3),
+            UnsubscribeOperation(3, 0, "s1"),
         ),
     )
     work = workload_of(trace, expected_notifications(trace), retrieve_probability=0.5)
@@ -169,7 +171,7 @@ def test_the_workload_of_a_trace_is_counted() -> None:
 @pytest.mark.parametrize(("nodes", "cells"), [(0, 1), (4, 0), (4, 5)])
 def test_scenes_that_cannot_be_are_refused(nodes: int, cells: float) -> None:
     with pytest.raises(InputError):
-        Scene(nodes=nodes, cells=cells)
+        NetworkSize(nodes=nodes, cells=cells)
 
 
 def test_a_workload_is_not_negative() -> None:

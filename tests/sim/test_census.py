@@ -9,21 +9,21 @@ import pytest
 
 from tests.sim.runs import AT_ONCE, delete, insert, scenario, subscribe, trace
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol.cells import CellId, CellTarget, Detour
-from thyme.protocol.messages import CellPacket, FetchStatus
+from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
+from thyme.protocol.messages.common import CellPacket, FetchStatus
 from thyme.routing.cells import Grid
-from thyme.sim.census import (
-    Census,
+from thyme.sim.playback.recorder import MessageSentEvent, Recording, ReplicaEvent, is_perimeter
+from thyme.sim.results.sampler import (
     Divergence,
-    Holding,
     HotSpot,
-    cells_of,
-    hot_spot_of,
+    StateSamples,
+    StoredCounts,
+    find_hot_spot,
     load_by_cell,
-    storage_of,
+    summarise_cells,
+    summarise_storage,
 )
-from thyme.sim.outcome import Outcome, outcome_of
-from thyme.sim.recorder import Keeps, Recording, SentMessage, goes_around
+from thyme.sim.results.summary import RunSummary, summarise_run
 from thyme.sim.run import Run, run
 from thyme.sim.scenario import Substrate
 
@@ -45,11 +45,15 @@ def test_a_node_that_moved_counts_in_each_cell_for_the_time_it_was_there() -> No
 
 
 def test_cells_are_populated_while_somebody_works_for_them() -> None:
-    census = Census(
-        holdings=(), looks=4, populated={A: 4, B: 1}, members={A: (frozenset(),)}, stays=({A: 4},)
+    census = StateSamples(
+        stored=(),
+        sample_count=4,
+        populated_samples={A: 4, B: 1},
+        cell_records={A: (frozenset(),)},
+        cell_residency=({A: 4},),
     )
 
-    cells = cells_of(census, [8.0], GRID, NOTHING)
+    cells = summarise_cells(census, [8.0], GRID, NOTHING)
 
     assert (cells.cells, cells.populated_mean, cells.populated_end) == (8, 1.25, 1)
     assert (cells.empty_mean, cells.empty_end) == (6.75, 7)
@@ -69,22 +73,22 @@ def test_the_hot_spot_is_the_busiest_cell_with_the_tags_that_belong_to_it() -> N
         insert(4, 0, "three", often),
     )
 
-    assert hot_spot_of({A: 10.0, B: 30.0}, GRID, done) == HotSpot(
+    assert find_hot_spot({A: 10.0, B: 30.0}, GRID, done) == HotSpot(
         cell=B, load=30.0, share=0.75, tags=(often, seldom)
     )
-    assert hot_spot_of({}, GRID, done) is None
+    assert find_hot_spot({}, GRID, done) is None
 
 
 def test_b2_nodes_of_a_cell_differ_in_what_not_all_of_them_know() -> None:
     same, more = frozenset("xy"), frozenset("xyz")
-    census = Census(
-        holdings=(),
-        looks=1,
-        populated={A: 1, B: 1, C: 1},
-        members={A: (same, same, more), B: (same,), C: (more, more)},
+    census = StateSamples(
+        stored=(),
+        sample_count=1,
+        populated_samples={A: 1, B: 1, C: 1},
+        cell_records={A: (same, same, more), B: (same,), C: (more, more)},
     )
 
-    cells = cells_of(census, [], GRID, NOTHING)
+    cells = summarise_cells(census, [], GRID, NOTHING)
 
     assert cells.divergence == Divergence(
         pairs=4, pairs_differing=2, share=0.5, records=3 + 2 + 3, records_differing=1
@@ -92,9 +96,11 @@ def test_b2_nodes_of_a_cell_differ_in_what_not_all_of_them_know() -> None:
 
 
 def test_storage_is_spread_over_all_nodes() -> None:
-    census = Census(holdings=(Holding(3, 300, 8, 1), Holding(), Holding(0, 0, 4, 1)))
+    census = StateSamples(
+        stored=(StoredCounts(3, 300, 8, 1), StoredCounts(), StoredCounts(0, 0, 4, 1))
+    )
 
-    storage = storage_of(census)
+    storage = summarise_storage(census)
 
     assert (storage.objects.max, storage.objects.mean) == (3, 1)
     assert (storage.bytes.max, storage.metadata.mean) == (300, 4)
@@ -117,22 +123,22 @@ def short_run(substrate: Substrate) -> Run:
 
 
 @cache
-def outcome(substrate: Substrate) -> Outcome:
-    return outcome_of(short_run(substrate))
+def outcome(substrate: Substrate) -> RunSummary:
+    return summarise_run(short_run(substrate))
 
 
 def test_s14_the_server_of_es_keeps_everything() -> None:
-    holdings = short_run(Substrate.ES).census.holdings
+    holdings = short_run(Substrate.ES).samples.stored
 
-    assert holdings[-1] == Holding(objects=1, bytes=500, metadata=1, subscriptions=1)
-    assert set(holdings[:-1]) == {Holding()}
+    assert holdings[-1] == StoredCounts(objects=1, bytes=500, metadata=1, subscriptions=1)
+    assert set(holdings[:-1]) == {StoredCounts()}
     assert outcome(Substrate.ES).cells is None
 
 
 def test_s14_nodes_of_ls_keep_what_is_theirs_and_everybodys_subscriptions() -> None:
-    holdings = short_run(Substrate.LS).census.holdings
+    holdings = short_run(Substrate.LS).samples.stored
 
-    assert holdings[0] == Holding(objects=1, bytes=500, metadata=1, subscriptions=1)
+    assert holdings[0] == StoredCounts(objects=1, bytes=500, metadata=1, subscriptions=1)
     assert {held.subscriptions for held in holdings} == {1}
     assert sum(held.objects for held in holdings) == 1
 
@@ -140,20 +146,20 @@ def test_s14_nodes_of_ls_keep_what_is_theirs_and_everybodys_subscriptions() -> N
 def test_s17_a_recording_of_dcs_says_who_has_which_object_and_which_steps_go_around() -> None:
     file = io.BytesIO()
     settled = scenario(Substrate.DCS, nodes=6, area_m=(120.0, 80.0), reaction=AT_ONCE)
-    found = run(settled, DONE, record=file)
+    found = run(settled, DONE, recording_file=file)
     events = list(Recording(file.getvalue().splitlines()))
 
-    kept = [event for event in events if isinstance(event, Keeps)]
-    assert {event.object for event in kept} == {"kept", "gone"}
+    kept = [event for event in events if isinstance(event, ReplicaEvent)]
+    assert {event.oid for event in kept} == {"kept", "gone"}
     assert [(event.node, event.role) for event in kept if event.role == "own"] == [
         (0, "own"),
         (2, "own"),
     ]
     assert (1, "passive") in {(event.node, event.role) for event in kept}
-    assert ("gone", 2, "") in {(event.object, event.node, event.role) for event in kept}
-    sent = [event for event in events if isinstance(event, SentMessage)]
-    assert {event.around for event in sent if event.kind == "CellBeacon"} == {False}
-    assert found.census == short_run(Substrate.DCS).census  # being recorded changes nothing
+    assert ("gone", 2, "") in {(event.oid, event.node, event.role) for event in kept}
+    sent = [event for event in events if isinstance(event, MessageSentEvent)]
+    assert {event.perimeter for event in sent if event.kind == "CellBeacon"} == {False}
+    assert found.samples == short_run(Substrate.DCS).samples  # being recorded changes nothing
 
 
 def test_d5_a_packet_goes_around_if_one_of_its_targets_does() -> None:
@@ -164,9 +170,9 @@ def test_d5_a_packet_goes_around_if_one_of_its_targets_does() -> None:
     def packet(*targets: CellTarget) -> CellPacket:
         return CellPacket(NodeId(b"a"), CellId(0), 1, 0, targets, question)
 
-    assert goes_around(packet(*targets))
-    assert not goes_around(packet(targets[0]))
-    assert not goes_around(question)
+    assert is_perimeter(packet(*targets))
+    assert not is_perimeter(packet(targets[0]))
+    assert not is_perimeter(question)
 
 
 def test_s14_a_run_of_dcs_has_figures_of_its_cells() -> None:
@@ -174,13 +180,13 @@ def test_s14_a_run_of_dcs_has_figures_of_its_cells() -> None:
     assert cells is not None
 
     assert cells.cells == 6
-    assert cells.populated_end == len(run_of_dcs.census.members) > 0
+    assert cells.populated_end == len(run_of_dcs.samples.cell_records) > 0
     assert cells.populated_end + cells.empty_end == 6
     assert cells.hot_spot is not None
     assert cells.hot_spot.load == cells.load.max == max(state.load for state in cells.by_cell)
     assert cells.divergence.records >= 3  # the object's metadata, and two conjunctions
     # The owner has its object; who retrieved both still has the one deleted since (D13, D15).
-    holdings = run_of_dcs.census.holdings
+    holdings = run_of_dcs.samples.stored
     assert (holdings[0].objects, holdings[0].bytes) == (1, 500)
     assert (holdings[1].objects, holdings[1].bytes) == (2, 600)
     assert outcome(Substrate.DCS).storage.metadata.max >= 1

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thyme.model.errors import InputError
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.worlds import Area
-from thyme.sim.csv_files import PAYLOAD_BYTES_MAX, read_positions, read_sends
-from thyme.sim.mobility import place
-from thyme.sim.replay import RawSend
+from thyme.sim.mobility.models import random_positions
+from thyme.sim.validation.csv_files import PAYLOAD_BYTES_MAX, read_positions, read_sends
+from thyme.sim.validation.raw_replay import RawSend
 from thyme.traces.files import InputFileError
 
 POSITIONS = "node,x,y\n0,53.746,169.487\n1,305.510,51.014\n"
@@ -175,7 +175,7 @@ def test_an_error_of_a_file_is_an_input_error_and_travels_between_processes() ->
 def test_s3_places_survive_a_file(
     tmp_path_factory: pytest.TempPathFactory, seed: int, nodes: int
 ) -> None:
-    places = place(stream(seed, "places"), nodes, Area(50.0, 20.0))
+    places = random_positions(derive_rng(seed, "places"), nodes, Area(50.0, 20.0))
     file = tmp_path_factory.getbasetemp() / "places.csv"
     rows = [f"{node},{x:.3f},{y:.3f}" for node, (x, y) in enumerate(places)]
     file.write_text("\n".join(["node,x,y", *reversed(rows)]))

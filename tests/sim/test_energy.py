@@ -10,31 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thyme.model.errors import InputError
-from thyme.model.frames import SECOND_US
-from thyme.sim.energy import (
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.results.energy import (
     EnergyError,
     EnergyMeter,
-    Operation,
     OperationCosts,
+    OperationName,
+    OperationRole,
     Phone,
     RadioPower,
-    Role,
     RoleCosts,
 )
-from thyme.sim.phones import (
+from thyme.sim.results.phones import (
     CELL_DATA_CHECK_J,
     CELL_DATA_SEND_J,
-    F_TABLE_7,
+    JOURNAL_TABLE_7,
     MOTO_G,
     NEXUS_5X,
     NEXUS_6,
     NEXUS_9,
     PHONES,
     RETRIEVE_FROM_STATION_J,
-    V_GEOGRAPHIC,
-    V_INFRASTRUCTURE,
-    V_TABLE_5_1,
-    phone,
+    THESIS_GEOGRAPHIC,
+    THESIS_INFRASTRUCTURE,
+    THESIS_TABLE_5_1,
+    phone_by_name,
 )
 
 S = SECOND_US
@@ -66,7 +66,7 @@ def test_s9_a_meter_adds_spans_like_one_long_span(spans: list[tuple[int, int, in
     meter = EnergyMeter(Phone(name="test", battery_mah=1000, radio=ROUND, rest_w=0.25))
     for tx_us, rx_us, sleep_us, idle_us in spans:
         total_us = tx_us + rx_us + sleep_us + idle_us
-        meter.add(tx_us=tx_us, rx_us=rx_us, sleep_us=sleep_us, total_us=total_us)
+        meter.add_time(tx_us=tx_us, rx_us=rx_us, sleep_us=sleep_us, total_us=total_us)
     tx_s, rx_s, sleep_s, idle_s = (sum(s[i] for s in spans) / 1e6 for i in range(4))
     radio_j = 2 * tx_s + rx_s + 0.1 * sleep_s + 0.5 * idle_s
     assert meter.radio_j == pytest.approx(radio_j)
@@ -78,17 +78,17 @@ def test_s9_a_meter_counts_operations_by_role() -> None:
         insert=RoleCosts(issue=2.0, process=1.5), retrieve=RoleCosts(issue=1.0, maintain=0.25)
     )
     meter = EnergyMeter(Phone(name="test", battery_mah=1000, battery_v=1.0, operations=costs))
-    meter.count("insert", "issue", times=3)
-    meter.count("insert", "process")
-    meter.count("retrieve", "maintain", times=2)
-    meter.count("subscribe", "issue", times=100)
+    meter.add_operations("insert", "issue", times=3)
+    meter.add_operations("insert", "process")
+    meter.add_operations("retrieve", "maintain", times=2)
+    meter.add_operations("subscribe", "issue", times=100)
     assert meter.joules == 3 * 2.0 + 1.5 + 2 * 0.25
     assert meter.battery_share == pytest.approx(8.0 / 3600)
 
 
 def test_s9_counters_that_do_not_fit_together_are_refused() -> None:
     meter = EnergyMeter(NEXUS_9)
-    meter.add(tx_us=6, rx_us=5, total_us=10)
+    meter.add_time(tx_us=6, rx_us=5, total_us=10)
     with pytest.raises(EnergyError, match="do not fit into 10 µs"):
         assert meter.joules
     with pytest.raises(EnergyError, match="do not fit"):
@@ -111,12 +111,12 @@ def test_s9_powers_and_costs_that_cannot_be_are_refused(value: float) -> None:
 
 
 def test_s9_the_phones_have_the_batteries_of_the_tables() -> None:
-    assert [phone.battery_mah for phone in F_TABLE_7] == [6700, 3220, 2700, 2070]
-    assert [phone.battery_mah for phone in V_TABLE_5_1] == [3220, 2070]
-    assert tuple(PHONES.values()) == F_TABLE_7 == (NEXUS_9, NEXUS_6, NEXUS_5X, MOTO_G)
-    assert phone("nexus-6") is NEXUS_6
+    assert [phone.battery_mah for phone in JOURNAL_TABLE_7] == [6700, 3220, 2700, 2070]
+    assert [phone.battery_mah for phone in THESIS_TABLE_5_1] == [3220, 2070]
+    assert tuple(PHONES.values()) == JOURNAL_TABLE_7 == (NEXUS_9, NEXUS_6, NEXUS_5X, MOTO_G)
+    assert phone_by_name("nexus-6") is NEXUS_6
     with pytest.raises(InputError, match="one of nexus-9, nexus-6, nexus-5x, moto-g, not 'brick'"):
-        phone("brick")
+        phone_by_name("brick")
 
 
 def test_s9_one_per_cent_of_a_battery_is_what_the_documents_say() -> None:
@@ -126,7 +126,7 @@ def test_s9_one_per_cent_of_a_battery_is_what_the_documents_say() -> None:
 
 def test_c20_a_nexus_9_on_standby_uses_61_joules_a_minute() -> None:
     meter = EnergyMeter(NEXUS_9)
-    meter.add(tx_us=0, rx_us=0, total_us=60 * S)
+    meter.add_time(tx_us=0, rx_us=0, total_us=60 * S)
     assert meter.joules == pytest.approx(61)
 
 
@@ -142,8 +142,8 @@ def test_c20_an_insert_costs_2_joules_to_issue_and_1_5_to_process() -> None:
 
 
 def test_s9_the_costs_on_a_nexus_6_have_the_means_of_the_document() -> None:
-    def mean(role: Role) -> float:
-        costs = [V_GEOGRAPHIC.joules(operation, role) for operation in get_args(Operation)]
+    def mean(role: OperationRole) -> float:
+        costs = [THESIS_GEOGRAPHIC.joules(operation, role) for operation in get_args(OperationName)]
         return sum(costs) / len(costs)
 
     assert mean("issue") == pytest.approx(0.55, abs=0.005)
@@ -152,9 +152,13 @@ def test_s9_the_costs_on_a_nexus_6_have_the_means_of_the_document() -> None:
 
 
 def test_s9_with_infrastructure_phones_route_nothing_and_pay_more_for_subscribing() -> None:
-    assert {V_INFRASTRUCTURE.joules(operation, "route") for operation in get_args(Operation)} == {0}
+    assert {
+        THESIS_INFRASTRUCTURE.joules(operation, "route") for operation in get_args(OperationName)
+    } == {0}
     for operation in ("subscribe", "delete"):
-        before = V_GEOGRAPHIC.joules(operation, "issue")
-        assert V_INFRASTRUCTURE.joules(operation, "issue") / before == pytest.approx(1.61, abs=0.05)
+        before = THESIS_GEOGRAPHIC.joules(operation, "issue")
+        assert THESIS_INFRASTRUCTURE.joules(operation, "issue") / before == pytest.approx(
+            1.61, abs=0.05
+        )
     assert pytest.approx(0.5, abs=0.01) == RETRIEVE_FROM_STATION_J
     assert CELL_DATA_CHECK_J < 0.1 < CELL_DATA_SEND_J

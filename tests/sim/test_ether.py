@@ -10,24 +10,24 @@ import msgspec
 
 from tests.hashing import printed
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol.messages import Done, FetchObject, Message
+from thyme.protocol.app_interface import AppEvent, Finished, ListSubscriptions
+from thyme.protocol.messages.common import Done, FetchObject, Message
 from thyme.protocol.node import (
     Action,
-    Asked,
+    AppRequested,
     Broadcast,
     CancelTimer,
+    Emit,
     Input,
-    Moved,
+    PositionChanged,
     Received,
     Send,
     SendFailed,
     SetTimer,
     Started,
-    Tell,
     TimerFired,
 )
-from thyme.protocol.requests import Finished, ListSubscriptions, Told
-from thyme.sim.ether import Conditions, Ether
+from thyme.sim.engine.ideal_network import IdealNetwork, LinkConditions
 from thyme.storage.store import MemoryStore
 
 ALICE, BOB, CAROL = NodeId(b"alice"), NodeId(b"bob"), NodeId(b"carol")
@@ -71,7 +71,7 @@ class CountingStore(MemoryStore):
         self.commits += 1
 
 
-def ignore(told: Told) -> None:
+def ignore(told: AppEvent) -> None:
     """For nodes without an application."""
 
 
@@ -84,7 +84,7 @@ def numbered(number: int) -> Message:
 
 
 def test_a_message_reaches_whom_it_is_for_after_the_delay() -> None:
-    ether = Ether(conditions=Conditions(delay_us_min=5, delay_us_max=5))
+    ether = IdealNetwork(conditions=LinkConditions(delay_us_min=5, delay_us_max=5))
     bob, carol = Puppet(BOB), Puppet(CAROL)
     for puppet in (bob, carol, Puppet(ALICE, on_start(Send(BOB, numbered(1))))):
         ether.add(puppet, MemoryStore(), ignore)
@@ -96,7 +96,7 @@ def test_a_message_reaches_whom_it_is_for_after_the_delay() -> None:
 
 
 def test_a_broadcast_reaches_everybody_else() -> None:
-    ether = Ether()
+    ether = IdealNetwork()
     bob, carol = Puppet(BOB), Puppet(CAROL)
     alice = Puppet(ALICE, on_start(Broadcast(numbered(1))))
     for puppet in (bob, carol, alice):
@@ -106,7 +106,7 @@ def test_a_broadcast_reaches_everybody_else() -> None:
 
 
 def test_an_equal_timer_moves_and_a_cancelled_one_does_not_fire() -> None:
-    ether = Ether()
+    ether = IdealNetwork()
     alice = Puppet(
         ALICE,
         on_start(
@@ -123,7 +123,7 @@ def test_an_equal_timer_moves_and_a_cancelled_one_does_not_fire() -> None:
 
 
 def test_s8_a_clock_that_is_ahead_shows_in_inputs_and_timers() -> None:
-    ether = Ether(start_us=1_000)
+    ether = IdealNetwork(start_us=1_000)
     alice = Puppet(ALICE, on_start(SetTimer(Alarm("by its own clock"), 1_600)))
     ether.add(alice, MemoryStore(), ignore, skew_us=500)
     ether.run(until_us=2_000)
@@ -134,36 +134,36 @@ def test_s8_a_clock_that_is_ahead_shows_in_inputs_and_timers() -> None:
 
 
 def test_what_a_node_changed_is_committed_before_anybody_hears_of_it() -> None:
-    ether = Ether()
+    ether = IdealNetwork()
     store = CountingStore()
     commits_when_told: list[int] = []
-    alice = Puppet(ALICE, on_start(Tell(Finished(1, None))))
+    alice = Puppet(ALICE, on_start(Emit(Finished(1, None))))
     ether.add(alice, store, lambda told: commits_when_told.append(store.commits))
     assert commits_when_told == [1]
 
 
 def test_an_application_may_ask_while_it_is_being_told() -> None:
-    ether = Ether()
+    ether = IdealNetwork()
     told: list[int] = []
 
-    def on_told(news: Told) -> None:
+    def on_told(news: AppEvent) -> None:
         assert isinstance(news, Finished)
-        told.append(news.ask)
-        if news.ask < 3_000:
-            ether.ask(ALICE, ListSubscriptions(ask=news.ask + 1))
+        told.append(news.request_id)
+        if news.request_id < 3_000:
+            ether.send_request(ALICE, ListSubscriptions(request_id=news.request_id + 1))
 
     def react(event: Input) -> list[Action]:
-        if isinstance(event, Asked) and isinstance(event.request, ListSubscriptions):
-            return [Tell(Finished(event.request.ask, None))]
+        if isinstance(event, AppRequested) and isinstance(event.request, ListSubscriptions):
+            return [Emit(Finished(event.request.request_id, None))]
         return []
 
     ether.add(Puppet(ALICE, react), MemoryStore(), on_told)
-    ether.ask(ALICE, ListSubscriptions(ask=1))
+    ether.send_request(ALICE, ListSubscriptions(request_id=1))
     assert told == list(range(1, 3_001))
 
 
 def test_a_node_that_is_gone_hears_and_tells_nothing() -> None:
-    ether = Ether()
+    ether = IdealNetwork()
     bob = Puppet(BOB, on_start(SetTimer(Alarm("late"), 50)))
     ether.add(bob, MemoryStore(), ignore)
     ether.add(Puppet(ALICE, on_start(Send(BOB, numbered(1)))), MemoryStore(), ignore)
@@ -173,32 +173,32 @@ def test_a_node_that_is_gone_hears_and_tells_nothing() -> None:
 
 
 def test_s8_a_partition_separates_until_it_heals() -> None:
-    ether = Ether()
+    ether = IdealNetwork()
     bob = Puppet(BOB)
     speak = Send(BOB, FetchObject(1, Key(ObjectId("x"), ALICE)))
-    alice = Puppet(ALICE, lambda event: [speak] if isinstance(event, Asked) else [])
+    alice = Puppet(ALICE, lambda event: [speak] if isinstance(event, AppRequested) else [])
     ether.add(bob, MemoryStore(), ignore)
     ether.add(alice, MemoryStore(), ignore)
     ether.partition([ALICE], [BOB])
-    ether.ask(ALICE, ListSubscriptions(ask=1))
+    ether.send_request(ALICE, ListSubscriptions(request_id=1))
     ether.run(until_us=5_000)
     assert bob.received() == []
     ether.heal()
-    ether.ask(ALICE, ListSubscriptions(ask=2))
+    ether.send_request(ALICE, ListSubscriptions(request_id=2))
     ether.run(until_us=10_000)
     assert len(bob.received()) == 1
 
 
 def lossy_numbers(seed: int) -> list[int]:
     """Which of many messages arrive, and in which order."""
-    conditions = Conditions(loss=0.3, duplication=0.2, delay_us_min=0, delay_us_max=10_000)
-    ether = Ether(seed=seed, conditions=conditions)
+    conditions = LinkConditions(loss=0.3, duplication=0.2, delay_us_min=0, delay_us_max=10_000)
+    ether = IdealNetwork(seed=seed, conditions=conditions)
     bob = Puppet(BOB)
     ether.add(bob, MemoryStore(), ignore)
     sends = [Send(BOB, numbered(number)) for number in range(1_000)]
     ether.add(Puppet(ALICE, on_start(*sends)), MemoryStore(), ignore)
     ether.run(until_us=20_000)
-    return [message.request for message in bob.received() if isinstance(message, Done)]
+    return [message.request_id for message in bob.received() if isinstance(message, Done)]
 
 
 def test_s8_trouble_loses_repeats_and_reorders_in_its_measure() -> None:
@@ -223,7 +223,7 @@ def test_the_same_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
 def test_where_somebody_says_who_hears_whom_others_are_out_of_reach() -> None:
     """S4: and a node is told of what did not arrive at one of them, as a MAC would tell it."""
     says = on_start(Broadcast(Done(1)), Send(BOB, Done(2)), Send(CAROL, Done(3)))
-    ether = Ether(hears=lambda sender, other: {sender, other} != {ALICE, CAROL})
+    ether = IdealNetwork(in_range=lambda sender, other: {sender, other} != {ALICE, CAROL})
     alice, bob, carol = Puppet(ALICE, says), Puppet(BOB), Puppet(CAROL)
     for puppet in (bob, carol, alice):
         ether.add(puppet, MemoryStore(), ignore)
@@ -235,9 +235,9 @@ def test_where_somebody_says_who_hears_whom_others_are_out_of_reach() -> None:
 
 
 def test_d20_a_node_is_told_where_it_is() -> None:
-    ether, alice = Ether(), Puppet(ALICE)
+    ether, alice = IdealNetwork(), Puppet(ALICE)
     ether.add(alice, MemoryStore(), ignore)
 
     ether.move(ALICE, (3.0, 4.0))
 
-    assert alice.happened[-1] == (0, Moved((3.0, 4.0)))
+    assert alice.happened[-1] == (0, PositionChanged((3.0, 4.0)))

@@ -20,25 +20,25 @@ from tests.sim.troubled import (
     Village,
 )
 from thyme.model.ids import NodeId
-from thyme.sim.ether import Ether
-from thyme.sim.faults import (
+from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.faults.devices import LEAVE_GRACE_US
+from thyme.sim.faults.schedule import (
     ClockSkew,
     Crash,
+    CrashMemory,
     Duplication,
     Fault,
     FaultError,
     Heal,
     Leave,
     LossBurst,
-    Memory,
     Partition,
     Reordering,
     Restart,
 )
-from thyme.sim.residents import GOODBYE_US
-from thyme.sim.world import WirelessWorld
 
-MakeWorld = Callable[[int], Ether | WirelessWorld]
+MakeWorld = Callable[[int], IdealNetwork | WirelessNetwork]
 
 
 @pytest.fixture(params=list(WORLDS.values()), ids=list(WORLDS))
@@ -63,9 +63,11 @@ def test_without_faults_everybody_hears_everything_once_and_in_order(
             assert 97 <= len(heard) <= 100
 
 
-@pytest.mark.parametrize(("memory", "remembered"), [(Memory.LOST, []), (Memory.KEPT, ["1"])])
+@pytest.mark.parametrize(
+    ("memory", "remembered"), [(CrashMemory.LOST, []), (CrashMemory.KEPT, ["1"])]
+)
 def test_s7_a_node_that_crashes_is_silent_and_comes_back_with_its_memory_or_not(
-    make_world: MakeWorld, memory: Memory, remembered: list[str]
+    make_world: MakeWorld, memory: CrashMemory, remembered: list[str]
 ) -> None:
     faults: list[Fault] = [Crash(300 * MS, BOB, memory), Restart(600 * MS, BOB)]
     village = Village(make_world(1), faults).run(1_000)
@@ -79,7 +81,7 @@ def test_s7_a_node_that_crashes_is_silent_and_comes_back_with_its_memory_or_not(
     assert second.remembered == remembered
     assert village.lives[4:] == [(300 * MS, NAMES[BOB], 0), (600 * MS, NAMES[BOB], 2)]
     assert first.left_us is None, "a crash comes without warning"
-    assert village.fate.befell == {Crash: 1, Restart: 1}
+    assert village.fate.applied == {Crash: 1, Restart: 1}
 
 
 def test_s7_a_node_may_crash_and_restart_in_one_instant(make_world: MakeWorld) -> None:
@@ -95,7 +97,7 @@ def test_s7_a_node_that_leaves_says_goodbye_and_is_gone_a_moment_later(
     faults: list[Fault] = [Leave(305 * MS, BOB), Restart(900 * MS, BOB)]
     village = Village(make_world(1), faults).run(1_000)
     first, second = village.nodes[BOB]
-    gone_us = 305 * MS + GOODBYE_US
+    gone_us = 305 * MS + LEAVE_GRACE_US
 
     assert first.left_us == 305 * MS
     for listener in (ALICE, CAROL, DAVE):
@@ -200,7 +202,7 @@ def test_s8_a_clock_that_jumps_takes_its_timers_along(make_world: MakeWorld) -> 
     faults: list[Fault] = [
         ClockSkew(105 * MS, ALICE, 7 * MS),  # the next timer is due at 110: now it is 112
         ClockSkew(505 * MS, BOB, -200 * MS),  # the next is due at 510, which comes at 710
-        Crash(800 * MS, ALICE, Memory.KEPT),
+        Crash(800 * MS, ALICE, CrashMemory.KEPT),
         Restart(900 * MS, ALICE),
     ]
     village = Village(make_world(1), faults).run(1_000)
@@ -217,7 +219,7 @@ def test_s8_a_clock_that_jumps_takes_its_timers_along(make_world: MakeWorld) -> 
 
 def test_s8_what_befalls_a_node_that_is_not_there_is_an_error(make_world: MakeWorld) -> None:
     village = Village(make_world(1), [Crash(200 * MS, BOB)])
-    village.residents.crash(BOB, Memory.LOST)
+    village.residents.crash(BOB, CrashMemory.LOST)
     with pytest.raises(FaultError, match="node 1 is not up"):
         village.run(300)
     with pytest.raises(FaultError, match="node 0 is up"):
@@ -246,23 +248,23 @@ def test_s8_on_the_radio_a_message_that_a_fault_takes_is_sent_again_then_given_u
     """A partition looks to a sender as it would in the air: nobody acknowledges."""
     faults: list[Fault] = [Partition(100 * MS, ((ALICE,), (BOB,))), Heal(200 * MS)]
     world = WORLDS["radio"](1)
-    assert isinstance(world, WirelessWorld)
+    assert isinstance(world, WirelessNetwork)
     village = Village(world, faults, to={ALICE: BOB}).run(300)
     alice, bob = village.node(ALICE), village.node(BOB)
     heard = bob.numbers(ALICE)
 
     assert sorted(heard + alice.failed) == list(range(len(heard) + len(alice.failed)))
     assert 9 <= len(alice.failed) <= 10
-    assert world.ledger.repeated == 6 * len(alice.failed), "seven transmissions each"
-    assert world.measured().dropped == {"exceeded": len(alice.failed)}
+    assert world.traffic.repeated == 6 * len(alice.failed), "seven transmissions each"
+    assert world.collect_measurements().dropped == {"exceeded": len(alice.failed)}
 
 
 def test_s8_on_the_radio_a_burst_of_losses_costs_repetitions_rather_than_messages() -> None:
     world = WORLDS["radio"](1)
-    assert isinstance(world, WirelessWorld)
+    assert isinstance(world, WirelessNetwork)
     village = Village(world, [LossBurst(0, 2_000 * MS, 0.5)], to={ALICE: BOB}).run(2_100)
     heard, failed = village.node(BOB).numbers(ALICE), village.node(ALICE).failed
 
     assert len(heard) + len(failed) >= 208
     assert len(failed) <= 6, "1 in 2 ** 7"
-    assert 140 < world.ledger.repeated < 260
+    assert 140 < world.traffic.repeated < 260

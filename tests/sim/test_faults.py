@@ -11,24 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thyme.model.errors import InputError
-from thyme.model.frames import SECOND_US
-from thyme.model.streams import stream
-from thyme.sim.churn import RESTLESS, Restless, permanent_crashes, transient_churn
-from thyme.sim.faults import (
+from thyme.model.rng import derive_rng
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.faults.churn import ON_OFF_CHURN, OnOffChurn, permanent_crashes, transient_churn
+from thyme.sim.faults.schedule import (
     ClockSkew,
     Crash,
+    CrashMemory,
     Duplication,
     Fault,
     FaultError,
+    FaultSchedule,
     Heal,
     Leave,
     LossBurst,
-    Memory,
     Partition,
     Reordering,
     Restart,
-    Schedule,
-    merge,
+    make_schedule,
 )
 
 S = SECOND_US
@@ -38,7 +38,7 @@ EVERYTHING: list[Fault] = [
     Heal(20),
     Partition(20, ((0,), (1, 2))),
     Leave(20, 0),
-    Crash(20, 1, Memory.KEPT),
+    Crash(20, 1, CrashMemory.KEPT),
     Crash(20, 2),
     Restart(20, 2),
     LossBurst(20, 30, 0.5, (1,)),
@@ -50,25 +50,25 @@ EVERYTHING: list[Fault] = [
 
 def test_s8_schedules_are_merged_in_order_of_time_and_kind() -> None:
     before: list[Fault] = [Partition(10, ((0,),))]
-    merged = merge(list(reversed(EVERYTHING)), before, nodes=3)
+    merged = make_schedule(list(reversed(EVERYTHING)), before, nodes=3)
     assert merged == (EVERYTHING[0], *before, *EVERYTHING[1:])
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 11))
 def test_s8_the_order_of_the_parts_does_not_matter(rng: Random, cut: int) -> None:
     faults: list[Fault] = [Partition(10, ((0,),)), *EVERYTHING]
-    expected = merge(faults, nodes=3)
+    expected = make_schedule(faults, nodes=3)
     rng.shuffle(faults)
-    assert merge(faults[:cut], faults[cut:], nodes=3) == expected
+    assert make_schedule(faults[:cut], faults[cut:], nodes=3) == expected
 
 
 def test_s8_an_empty_schedule_is_one() -> None:
-    assert merge(nodes=0) == merge([], [], nodes=3) == ()
+    assert make_schedule(nodes=0) == make_schedule([], [], nodes=3) == ()
 
 
 def test_s8_a_schedule_is_data_that_can_be_written_and_read() -> None:
-    schedule = merge([Partition(10, ((0,),)), *EVERYTHING], nodes=3)
-    assert msgspec.json.decode(msgspec.json.encode(schedule), type=Schedule) == schedule
+    schedule = make_schedule([Partition(10, ((0,),)), *EVERYTHING], nodes=3)
+    assert msgspec.json.decode(msgspec.json.encode(schedule), type=FaultSchedule) == schedule
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_s8_a_schedule_is_data_that_can_be_written_and_read() -> None:
     ids=["up and down", "reboot", "anew", "one after another", "beside", "back again", "both"],
 )
 def test_s8_what_can_happen_may_be_scheduled(faults: list[Fault]) -> None:
-    assert merge(reversed(faults), nodes=3) == tuple(faults)
+    assert make_schedule(reversed(faults), nodes=3) == tuple(faults)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_s8_what_can_happen_may_be_scheduled(faults: list[Fault]) -> None:
 )
 def test_s8_what_cannot_happen_is_refused(faults: list[Fault], why: str) -> None:
     with pytest.raises(FaultError, match=why):
-        merge(faults, nodes=3)
+        make_schedule(faults, nodes=3)
 
 
 # Permanent crashes
@@ -131,11 +131,11 @@ def test_s7_publishers_crash_for_good_between_200_and_300_seconds() -> None:
     crashes = permanent_crashes(1, range(0, 1000, 2))
     assert [crash.node for crash in crashes] == list(range(0, 1000, 2))
     assert all(200 * S <= crash.at_us <= 300 * S for crash in crashes)
-    assert {crash.memory for crash in crashes} == {Memory.LOST}
+    assert {crash.memory for crash in crashes} == {CrashMemory.LOST}
     mean_us = sum(crash.at_us for crash in crashes) / len(crashes)
     # Uniform over 100 s: a standard deviation of 28.9 s, and five of the mean are 6.5 s.
     assert mean_us == pytest.approx(250 * S, abs=6.5 * S)
-    assert merge(crashes, nodes=1000)
+    assert make_schedule(crashes, nodes=1000)
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.05, 5), (0.4, 40), (1.0, 100)])
@@ -144,8 +144,8 @@ def test_s7_a_share_of_the_publishers_crashes(share: float, count: int) -> None:
 
 
 def test_s7_a_node_crashes_at_the_same_instant_whoever_else_does() -> None:
-    some = permanent_crashes(1, range(100), 0.2, memory=Memory.KEPT)
-    more = permanent_crashes(1, range(100), 0.4, memory=Memory.KEPT)
+    some = permanent_crashes(1, range(100), 0.2, memory=CrashMemory.KEPT)
+    more = permanent_crashes(1, range(100), 0.4, memory=CrashMemory.KEPT)
     assert set(some) < set(more)
     assert permanent_crashes(2, range(100), 0.2) != some
 
@@ -159,17 +159,19 @@ def test_s7_a_span_that_ends_before_it_starts_is_refused() -> None:
 
 
 def test_s7_a_restless_node_is_on_for_120_and_off_for_60_seconds() -> None:
-    always = Restless(switch_probability=1.0, memory=Memory.KEPT)
-    assert list(always.of(stream(1), 4, 10 * S, 320 * S)) == [
-        Crash(130 * S, 4, Memory.KEPT),
+    always = OnOffChurn(switch_probability=1.0, memory=CrashMemory.KEPT)
+    assert list(always.draw_faults(derive_rng(1), 4, 10 * S, 320 * S)) == [
+        Crash(130 * S, 4, CrashMemory.KEPT),
         Restart(190 * S, 4),
-        Crash(310 * S, 4, Memory.KEPT),
+        Crash(310 * S, 4, CrashMemory.KEPT),
     ]
-    assert list(Restless(switch_probability=0.0).of(stream(1), 4, 0, 10**6 * S)) == []
+    assert (
+        list(OnOffChurn(switch_probability=0.0).draw_faults(derive_rng(1), 4, 0, 10**6 * S)) == []
+    )
 
 
 def test_s7_a_restless_node_stays_a_whole_period_longer_one_time_in_four() -> None:
-    faults = list(RESTLESS.of(stream(1, "churn", 0), 0, 0, 1_000_000 * S))
+    faults = list(ON_OFF_CHURN.draw_faults(derive_rng(1, "churn", 0), 0, 0, 1_000_000 * S))
     ups = [b.at_us - a.at_us for a, b in zip(faults[1::2], faults[2::2], strict=False)]
     downs = [b.at_us - a.at_us for a, b in zip(faults[::2], faults[1::2], strict=False)]
     assert len(downs) > 4_000
@@ -193,7 +195,7 @@ def test_s7_transient_churn_can_always_happen(
     seed: int, share: float, until_s: int, start_s: int
 ) -> None:
     churn = transient_churn(seed, range(20), share, until_us=until_s * S, from_us=start_s * S)
-    merged = merge(churn, nodes=20)
+    merged = make_schedule(churn, nodes=20)
     assert len(merged) == len(churn)
     assert all(start_s * S + 120 * S <= fault.at_us < until_s * S for fault in merged)
 
@@ -215,4 +217,4 @@ def test_s7_a_node_comes_and_goes_the_same_way_whoever_else_does() -> None:
 @pytest.mark.parametrize("settings", [{"on_us": 0}, {"off_us": -1}, {"switch_probability": 1.5}])
 def test_s7_settings_of_churn_that_make_no_sense_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(InputError):
-        Restless(**settings)  # type: ignore[arg-type]
+        OnOffChurn(**settings)  # type: ignore[arg-type]

@@ -7,17 +7,23 @@ from hypothesis import strategies as st
 
 from tests.sim.runs import delete, insert, subscribe, trace, unsubscribe
 from tests.traces.strategies import USERS, traces
-from thyme.model.frames import SECOND_US
-from thyme.sim.faults import Crash, Fault, Leave, Restart, Schedule, merge
-from thyme.sim.lives import downtimes, is_down, lived
-from thyme.traces.operations import Delete, Insert, Operation, Subscribe, Unsubscribe
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.faults.availability import downtimes, feasible_trace, is_down
+from thyme.sim.faults.schedule import Crash, Fault, FaultSchedule, Leave, Restart, make_schedule
+from thyme.traces.operations import (
+    DeleteOperation,
+    InsertOperation,
+    Operation,
+    SubscribeOperation,
+    UnsubscribeOperation,
+)
 from thyme.traces.trace import Trace
 
 ORIGIN_US = 5
 
 
 @st.composite
-def schedules(draw: st.DrawFn) -> Schedule:
+def schedules(draw: st.DrawFn) -> FaultSchedule:
     """Devices go and come back, also before the operations begin."""
     faults: list[Fault] = []
     for node in range(USERS):
@@ -27,10 +33,10 @@ def schedules(draw: st.DrawFn) -> Schedule:
             go(at_us, node) if place % 2 == 0 else Restart(at_us, node)
             for place, at_us in enumerate(instants)
         ]
-    return merge(faults, nodes=USERS)
+    return make_schedule(faults, nodes=USERS)
 
 
-def up(schedule: Schedule, node: int, at_us: int) -> bool:
+def up(schedule: FaultSchedule, node: int, at_us: int) -> bool:
     """Brute force: how the last thing that happened to a device left it."""
     is_up = True
     for fault in schedule:
@@ -40,16 +46,20 @@ def up(schedule: Schedule, node: int, at_us: int) -> bool:
     return is_up
 
 
-def left(whole: Trace, schedule: Schedule) -> list[Operation]:
+def left(whole: Trace, schedule: FaultSchedule) -> list[Operation]:
     """Brute force: an operation is done if the device is up and what it depends on was done."""
     kept: list[Operation] = []
     for operation in whole.operations:
         done = up(schedule, operation.user, ORIGIN_US + operation.at_us)
         match operation:
-            case Delete():
-                done &= any(isinstance(it, Insert) and it.oid == operation.oid for it in kept)
-            case Unsubscribe():
-                done &= any(isinstance(it, Subscribe) and it.sid == operation.sid for it in kept)
+            case DeleteOperation():
+                done &= any(
+                    isinstance(it, InsertOperation) and it.oid == operation.oid for it in kept
+                )
+            case UnsubscribeOperation():
+                done &= any(
+                    isinstance(it, SubscribeOperation) and it.sid == operation.sid for it in kept
+                )
         if done:
             kept.append(operation)
     return kept
@@ -57,9 +67,9 @@ def left(whole: Trace, schedule: Schedule) -> list[Operation]:
 
 @given(traces(), schedules())
 def test_what_is_left_is_what_brute_force_leaves_and_a_sound_trace(
-    whole: Trace, schedule: Schedule
+    whole: Trace, schedule: FaultSchedule
 ) -> None:
-    found = lived(whole, schedule, ORIGIN_US)
+    found = feasible_trace(whole, schedule, ORIGIN_US)
 
     assert list(found.operations) == left(whole, schedule)
     assert Trace(whole.users, found.operations) == found  # which would refuse what is not sound
@@ -67,7 +77,7 @@ def test_what_is_left_is_what_brute_force_leaves_and_a_sound_trace(
 
 @given(schedules(), st.integers(0, USERS - 1), st.integers(0, 25))
 def test_a_device_is_down_from_its_crash_until_its_restart(
-    schedule: Schedule, node: int, at_us: int
+    schedule: FaultSchedule, node: int, at_us: int
 ) -> None:
     assert is_down(downtimes(schedule).get(node, []), at_us) is not up(schedule, node, at_us)
 
@@ -75,7 +85,7 @@ def test_a_device_is_down_from_its_crash_until_its_restart(
 def test_where_nobody_fails_the_trace_stays_what_it_is() -> None:
     whole = trace(1, insert(1, 0, "o"))
 
-    assert lived(whole, merge(nodes=1), ORIGIN_US) is whole
+    assert feasible_trace(whole, make_schedule(nodes=1), ORIGIN_US) is whole
 
 
 def test_nobody_deletes_or_revokes_what_was_never_there() -> None:
@@ -92,6 +102,6 @@ def test_nobody_deletes_or_revokes_what_was_never_there() -> None:
     off = [Crash(2 * SECOND_US, node) for node in (0, 1)]
     on = [Restart(4 * SECOND_US, node) for node in (0, 1)]
 
-    assert lived(whole, merge(off, on, nodes=2), 0) == trace(
+    assert feasible_trace(whole, make_schedule(off, on, nodes=2), 0) == trace(
         2, insert(1, 0, "x"), subscribe(1, 1, "y")
     )

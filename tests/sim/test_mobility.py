@@ -10,38 +10,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thyme.model.choice import choose
 from thyme.model.errors import InputError
-from thyme.model.frames import SECOND_US
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
+from thyme.model.sampling import sample_nodes
+from thyme.model.time_frames import SECOND_US
 from thyme.model.worlds import Area
-from thyme.sim.manhattan import ManhattanGrid
-from thyme.sim.mobility import (
+from thyme.sim.mobility.manhattan import ManhattanGrid
+from thyme.sim.mobility.models import (
     MOBILE_SHARE,
     MOVE_PROBABILITY,
     PAUSE_US,
     SPEEDS_MAX_M_S,
     AreasOfInterest,
+    ConstantPosition,
     Leg,
-    Mobility,
     MobilityError,
+    MobilityModel,
+    PathCursor,
     RandomWaypoint,
-    Spot,
-    Static,
-    Walk,
-    crowd,
-    place,
+    Rect,
+    crowd_paths,
     position_at,
-    random_waypoint,
+    random_positions,
+    random_waypoint_at_pace,
 )
 
 HALL = Area(400.0, 200.0)
 HOUR_US = 3600 * SECOND_US
-SPOTS = (Spot(0.0, 0.0, 20.0, 20.0), Spot(90.0, 90.0, 30.0, 30.0))
+SPOTS = (Rect(0.0, 0.0, 20.0, 20.0), Rect(90.0, 90.0, 30.0, 30.0))
 
-MODELS: dict[str, Mobility] = {
-    "static": Static(HALL),
-    "random waypoint": random_waypoint("jog", HALL),
+MODELS: dict[str, MobilityModel] = {
+    "static": ConstantPosition(HALL),
+    "random waypoint": random_waypoint_at_pace("jog", HALL),
     "random waypoint without pauses": RandomWaypoint(
         area=HALL, speed_m_s_max=2.0, pause_us=0, move_probability=0.5
     ),
@@ -49,14 +49,14 @@ MODELS: dict[str, Mobility] = {
     "streets of whole blocks": ManhattanGrid(side_m=100.0, speed_change_every_m=10.0),
     "one block": ManhattanGrid(side_m=20.0),
     "areas of interest": AreasOfInterest(
-        area=Area(120.0, 120.0), spots=SPOTS, turn_us=60 * SECOND_US, pause_us=SECOND_US
+        area=Area(120.0, 120.0), spots=SPOTS, phase_us=60 * SECOND_US, pause_us=SECOND_US
     ),
 }
 
 
-def walked(model: Mobility, seed: int, until_us: int = HOUR_US) -> list[Leg]:
+def walked(model: MobilityModel, seed: int, until_us: int = HOUR_US) -> list[Leg]:
     """The legs of one node."""
-    return list(model.path(stream(seed, "mobility", 0), until_us))
+    return list(model.path(derive_rng(seed, "mobility", 0), until_us))
 
 
 def assert_continuous(path: Sequence[Leg], until_us: int) -> None:
@@ -80,8 +80,8 @@ def test_s6_a_node_is_along_its_leg_in_proportion_to_time() -> None:
 
 def test_s6_a_leg_knows_its_length_speed_and_whether_it_moves() -> None:
     leg = Leg(0, 2 * SECOND_US, 0.0, 0.0, 3.0, 4.0)
-    assert (leg.length_m, leg.speed_m_s, leg.moves) == (5.0, 2.5, True)
-    assert not Leg(0, 1, 3.0, 4.0, 3.0, 4.0).moves
+    assert (leg.length_m, leg.speed_m_s, leg.is_moving) == (5.0, 2.5, True)
+    assert not Leg(0, 1, 3.0, 4.0, 3.0, 4.0).is_moving
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_s6_a_path_has_legs_and_no_place_before_them() -> None:
     with pytest.raises(InputError, match="without legs"):
         position_at([], 0)
     with pytest.raises(InputError, match="without legs"):
-        Walk([])
+        PathCursor([])
     with pytest.raises(InputError, match="begins at 5 µs"):
         position_at([Leg(5, 6, 0.0, 0.0, 0.0, 0.0)], 4)
 
@@ -113,9 +113,9 @@ def test_s6_a_path_has_legs_and_no_place_before_them() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_s6_a_walk_passes_the_places_of_the_whole_path(name: str) -> None:
     path = walked(MODELS[name], 3)
-    walk = Walk(iter(path))
+    walk = PathCursor(iter(path))
     for at_us in range(0, HOUR_US + 100 * SECOND_US, 7_654_321):
-        assert walk.at(at_us) == position_at(path, at_us)
+        assert walk.position_at(at_us) == position_at(path, at_us)
 
 
 # All models
@@ -137,7 +137,7 @@ def test_s6_a_longer_run_begins_like_a_shorter_one(name: str, seed: int) -> None
 
 
 def test_s6_paths_are_made_as_they_are_walked() -> None:
-    endless = random_waypoint("walk", HALL).path(stream(1, "mobility", 0), 10**18)
+    endless = random_waypoint_at_pace("walk", HALL).path(derive_rng(1, "mobility", 0), 10**18)
     assert len(list(islice(endless, 5))) == 5
 
 
@@ -149,7 +149,7 @@ def test_s6_the_same_stream_gives_the_same_path(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["static", "random waypoint", "areas of interest", "streets"])
 def test_s6_a_node_starts_where_it_was_placed(name: str) -> None:
-    [first] = islice(MODELS[name].path(stream(1, "mobility", 0), HOUR_US, (0.0, 0.0)), 1)
+    [first] = islice(MODELS[name].path(derive_rng(1, "mobility", 0), HOUR_US, (0.0, 0.0)), 1)
     assert first.start == (0.0, 0.0)
 
 
@@ -172,20 +172,20 @@ def test_the_mean_distance_in_a_unit_square_is_the_known_one() -> None:
 def test_s6_the_presets_are_those_of_the_documents() -> None:
     assert list(SPEEDS_MAX_M_S.values()) == [0.6, 1.4, 2.5]
     assert (MOBILE_SHARE, MOVE_PROBABILITY, PAUSE_US) == (0.6, 0.8, 120 * SECOND_US)
-    walk = random_waypoint("walk", HALL)
+    walk = random_waypoint_at_pace("walk", HALL)
     assert (walk.speed_m_s_max, walk.pause_us, walk.move_probability) == (1.4, PAUSE_US, 0.8)
 
 
 @pytest.mark.parametrize("pace", SPEEDS_MAX_M_S)
 def test_s6_random_waypoint_nodes_keep_to_their_speeds_pauses_and_area(pace: str) -> None:
-    model = random_waypoint(pace, HALL)
+    model = random_waypoint_at_pace(pace, HALL)
     first, *path = walked(model, 1, 50 * HOUR_US)
-    assert not first.moves
+    assert not first.is_moving
     assert first.end_us <= PAUSE_US
     for leg in path:
         assert 0 <= leg.x1 <= HALL.width_m
         assert 0 <= leg.y1 <= HALL.height_m
-        if leg.moves:
+        if leg.is_moving:
             # A way of a few metres takes whole microseconds, hence the hair's breadth.
             assert 0.1 * (1 - 1e-6) <= leg.speed_m_s <= model.speed_m_s_max * (1 + 1e-12)
         else:
@@ -193,8 +193,8 @@ def test_s6_random_waypoint_nodes_keep_to_their_speeds_pauses_and_area(pace: str
 
 
 def test_s6_before_each_way_a_node_pauses_one_time_in_p_on_average() -> None:
-    path = walked(random_waypoint("jog", HALL), 2, 600 * HOUR_US)
-    pauses = sum(not leg.moves for leg in path)
+    path = walked(random_waypoint_at_pace("jog", HALL), 2, 600 * HOUR_US)
+    pauses = sum(not leg.is_moving for leg in path)
     ways = len(path) - pauses
     assert ways > 5_000
     # Geometric: 1/p pauses for each way, with variance (1−p)/p² (hence 5 deviations of the mean).
@@ -203,21 +203,21 @@ def test_s6_before_each_way_a_node_pauses_one_time_in_p_on_average() -> None:
 
 
 def test_s6_random_waypoint_nodes_move_for_the_share_of_time_that_theory_says() -> None:
-    model = random_waypoint("jog", HALL)
+    model = random_waypoint_at_pace("jog", HALL)
     path = walked(model, 3, 1000 * HOUR_US)
-    moving_us = sum(leg.end_us - leg.start_us for leg in path if leg.moves)
+    moving_us = sum(leg.end_us - leg.start_us for leg in path if leg.is_moving)
     # A cycle is 1/p pauses of 120 s, and a way at a speed uniform from 0.1 to 2.5 m/s.
     way_s = mean_distance_m(HALL) * math.log(2.5 / 0.1) / (2.5 - 0.1)
     expected = way_s / (way_s + 120 / 0.8)
     assert expected == pytest.approx(0.590, abs=0.001)
     assert moving_us / path[-1].end_us == pytest.approx(expected, abs=0.02)
-    ways = [leg.length_m for leg in path if leg.moves]
+    ways = [leg.length_m for leg in path if leg.is_moving]
     assert sum(ways) / len(ways) == pytest.approx(mean_distance_m(HALL), rel=0.03)
 
 
 def test_s6_a_node_with_probability_0_never_moves() -> None:
     model = RandomWaypoint(area=HALL, speed_m_s_max=1.0, move_probability=0.0)
-    assert not any(leg.moves for leg in walked(model, 1))
+    assert not any(leg.is_moving for leg in walked(model, 1))
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_s6_settings_of_random_waypoint_that_make_no_sense_are_refused(
 
 def test_s6_an_unknown_pace_and_a_start_outside_are_refused() -> None:
     with pytest.raises(MobilityError, match="stroll, walk, jog, not 'fly'"):
-        random_waypoint("fly", HALL)
+        random_waypoint_at_pace("fly", HALL)
     with pytest.raises(MobilityError, match="outside"):
-        next(random_waypoint("walk", HALL).path(stream(1), HOUR_US, (401.0, 0.0)))
+        next(random_waypoint_at_pace("walk", HALL).path(derive_rng(1), HOUR_US, (401.0, 0.0)))
 
 
 # Streets
@@ -278,7 +278,7 @@ def test_u9_nodes_stay_on_streets_inside_the_square(grid: ManhattanGrid) -> None
 def test_u9_nodes_in_the_streets_never_stop_and_keep_to_their_speeds() -> None:
     grid = ManhattanGrid()
     path = walked(grid, 1, 60 * HOUR_US)
-    assert all(leg.moves for leg in path)
+    assert all(leg.is_moving for leg in path)
     assert min(leg.speed_m_s for leg in path) >= grid.speed_m_s_min * (1 - 1e-3)
     # By distance, since speeds are drawn by distance: the mean of the normal distribution.
     length_m = sum(leg.length_m for leg in path)
@@ -328,7 +328,7 @@ def test_u9_nodes_are_spread_evenly_over_the_streets() -> None:
 
 def test_u9_a_start_beside_the_streets_is_refused() -> None:
     with pytest.raises(MobilityError, match="not on a street"):
-        next(ManhattanGrid().path(stream(1), HOUR_US, (10.0, 10.0)))
+        next(ManhattanGrid().path(derive_rng(1), HOUR_US, (10.0, 10.0)))
 
 
 @pytest.mark.parametrize(
@@ -355,12 +355,14 @@ def test_u9_streets_that_make_no_sense_are_refused(settings: dict[str, float]) -
 
 def test_u9_nodes_divide_their_time_between_the_whole_area_and_their_spots() -> None:
     area = Area(1000.0, 1000.0)
-    spot = Spot(100.0, 100.0, 20.0, 20.0)
-    model = AreasOfInterest(area=area, spots=(spot,), turn_us=HOUR_US)
+    spot = Rect(100.0, 100.0, 20.0, 20.0)
+    model = AreasOfInterest(area=area, spots=(spot,), phase_us=HOUR_US)
     path = walked(model, 1, 300 * HOUR_US)
     assert all(0 <= coordinate <= 1000.0 for leg in path for coordinate in leg.end)
     inside_us = sum(
-        leg.end_us - leg.start_us for leg in path if spot.holds(leg.start) and spot.holds(leg.end)
+        leg.end_us - leg.start_us
+        for leg in path
+        if spot.contains(leg.start) and spot.contains(leg.end)
     )
     # In seconds: about 3607 inside, and outside 3600 and the rest of the last way there (317), and
     # the ways there and back (some 610 m each at a mean of 0.805 s/m make 490).
@@ -372,20 +374,20 @@ def test_u9_a_node_visits_all_of_its_spots() -> None:
     model = AreasOfInterest(area=Area(120.0, 120.0), spots=SPOTS)
     path = walked(model, 1, 20 * HOUR_US)
     for spot in SPOTS:
-        assert sum(spot.holds(leg.start) and spot.holds(leg.end) for leg in path) > 100
+        assert sum(spot.contains(leg.start) and spot.contains(leg.end) for leg in path) > 100
 
 
 @pytest.mark.parametrize(
     "spots",
     [
         (),
-        (Spot(110.0, 0.0, 20.0, 20.0),),
-        (Spot(-1.0, 0.0, 20.0, 20.0),),
-        (Spot(0.0, 0.0, 0.0, 20.0),),
-        (Spot(math.nan, 0.0, 20.0, 20.0),),
+        (Rect(110.0, 0.0, 20.0, 20.0),),
+        (Rect(-1.0, 0.0, 20.0, 20.0),),
+        (Rect(0.0, 0.0, 0.0, 20.0),),
+        (Rect(math.nan, 0.0, 20.0, 20.0),),
     ],
 )
-def test_u9_spots_outside_the_area_are_refused(spots: tuple[Spot, ...]) -> None:
+def test_u9_spots_outside_the_area_are_refused(spots: tuple[Rect, ...]) -> None:
     with pytest.raises(MobilityError):
         AreasOfInterest(area=Area(120.0, 120.0), spots=spots)
 
@@ -394,17 +396,20 @@ def test_u9_spots_outside_the_area_are_refused(spots: tuple[Spot, ...]) -> None:
 
 
 def test_s6_of_a_crowd_the_chosen_share_moves() -> None:
-    starts = place(stream(1, "places"), 100, HALL)
-    paths = [list(path) for path in crowd(random_waypoint("jog", HALL), 1, starts, 5 * HOUR_US)]
+    starts = random_positions(derive_rng(1, "places"), 100, HALL)
+    paths = [
+        list(path)
+        for path in crowd_paths(random_waypoint_at_pace("jog", HALL), 1, starts, 5 * HOUR_US)
+    ]
     assert [path[0].start for path in paths] == starts
-    assert sum(any(leg.moves for leg in path) for path in paths) == 60
+    assert sum(any(leg.is_moving for leg in path) for path in paths) == 60
 
 
 def test_s6_a_node_moves_the_same_way_whoever_else_is_there() -> None:
-    starts = place(stream(1, "places"), 20, HALL)
-    model = random_waypoint("jog", HALL)
-    few = [list(path) for path in crowd(model, 1, starts[:10], HOUR_US, mobile_share=1.0)]
-    many = [list(path) for path in crowd(model, 1, starts, HOUR_US, mobile_share=1.0)]
+    starts = random_positions(derive_rng(1, "places"), 20, HALL)
+    model = random_waypoint_at_pace("jog", HALL)
+    few = [list(path) for path in crowd_paths(model, 1, starts[:10], HOUR_US, mobile_share=1.0)]
+    many = [list(path) for path in crowd_paths(model, 1, starts, HOUR_US, mobile_share=1.0)]
     assert many[:10] == few
 
 
@@ -413,7 +418,7 @@ def test_a_larger_share_contains_a_smaller_one(
     seed: int, nodes: int, one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
-    few, many = (choose(seed, "test", range(nodes), share) for share in (low, high))
+    few, many = (sample_nodes(seed, "test", range(nodes), share) for share in (low, high))
     assert set(few) <= set(many)
     assert len(many) == int(high * nodes + 0.5)
     assert many == sorted(many)
@@ -422,19 +427,19 @@ def test_a_larger_share_contains_a_smaller_one(
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
-        choose(1, "test", range(3), share)
+        sample_nodes(1, "test", range(3), share)
 
 
 @given(st.integers(0, 2**32), st.integers(0, 200))
 def test_s6_no_two_nodes_are_placed_at_the_same_place(seed: int, nodes: int) -> None:
     # 0.02 m × 0.02 m have 21 × 21 places: a draw of the same one is likely.
-    places = place(stream(seed, "places"), nodes, Area(0.02, 0.02))
+    places = random_positions(derive_rng(seed, "places"), nodes, Area(0.02, 0.02))
     assert len(set(places)) == len(places) == nodes
     assert all(0 <= x <= 0.02 and 0 <= y <= 0.02 for x, y in places)
 
 
 def test_s6_places_are_uniform_and_survive_a_file_with_three_decimals() -> None:
-    places = place(stream(1, "places"), 10_000, HALL)
+    places = random_positions(derive_rng(1, "places"), 10_000, HALL)
     assert sum(x for x, _ in places) / 10_000 == pytest.approx(200, abs=6)
     assert sum(y for _, y in places) / 10_000 == pytest.approx(100, abs=3)
     assert sum(x < 100 and y < 50 for x, y in places) == pytest.approx(625, abs=125)
@@ -444,9 +449,9 @@ def test_s6_places_are_uniform_and_survive_a_file_with_three_decimals() -> None:
 @pytest.mark.parametrize("nodes", [-1, 300])
 def test_s6_nodes_need_room(nodes: int) -> None:
     with pytest.raises(MobilityError, match="no room"):
-        place(stream(1), nodes, Area(0.02, 0.02))
+        random_positions(derive_rng(1), nodes, Area(0.02, 0.02))
 
 
 def test_s6_a_path_is_the_same_in_every_process_and_version() -> None:
-    path = walked(random_waypoint("walk", HALL), 5)
+    path = walked(random_waypoint_at_pace("walk", HALL), 5)
     assert [leg.end_us for leg in path[:4]] == [44740960, 249991587, 369991587, 777302711]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thyme.model.frames import SECOND_US
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
+from thyme.model.time_frames import SECOND_US
 from thyme.model.worlds import Area
-from thyme.sim.manhattan import ManhattanGrid
-from thyme.sim.mobility import Leg, position_at, random_waypoint
-from thyme.sim.mobility_files import read_bonnmotion, read_ns2
+from thyme.sim.mobility.manhattan import ManhattanGrid
+from thyme.sim.mobility.models import Leg, position_at, random_waypoint_at_pace
+from thyme.sim.mobility.movement_files import read_bonnmotion, read_ns2
 from thyme.traces.files import InputFileError
 
 S = SECOND_US
@@ -77,9 +77,9 @@ def test_s6_a_waypoint_said_twice_counts_once(file: Path) -> None:
 def test_s6_paths_survive_a_bonnmotion_file(
     tmp_path_factory: pytest.TempPathFactory, seed: int, nodes: int, until_s: int
 ) -> None:
-    models = [random_waypoint("jog", Area(400.0, 200.0)), ManhattanGrid(side_m=60.0)]
+    models = [random_waypoint_at_pace("jog", Area(400.0, 200.0)), ManhattanGrid(side_m=60.0)]
     written = [
-        list(models[node % 2].path(stream(seed, "mobility", node), until_s * S))
+        list(models[node % 2].path(derive_rng(seed, "mobility", node), until_s * S))
         for node in range(nodes)
     ]
     file = tmp_path_factory.getbasetemp() / "round.movements"
@@ -223,14 +223,14 @@ def test_s6_an_ns2_file_for_other_nodes_is_refused(file: Path) -> None:
 def test_s6_both_formats_tell_the_same_path(
     tmp_path_factory: pytest.TempPathFactory, seed: int, until_s: int
 ) -> None:
-    model = random_waypoint("jog", Area(400.0, 200.0))
-    path = list(model.path(stream(seed, "mobility", 0), until_s * S))
+    model = random_waypoint_at_pace("jog", Area(400.0, 200.0))
+    path = list(model.path(derive_rng(seed, "mobility", 0), until_s * S))
     folder = tmp_path_factory.getbasetemp()
     (folder / "one.movements").write_text(movements([path]))
     orders = [
         f'$ns_ at {leg.start_us / S!r} "$node_(0) setdest {leg.x1!r} {leg.y1!r} {leg.speed_m_s!r}"'
         for leg in path
-        if leg.moves
+        if leg.is_moving
     ]
     x, y = path[0].start
     start = [f"$node_(0) set X_ {x!r}", f"$node_(0) set Y_ {y!r}"]

@@ -8,21 +8,21 @@ import pytest
 from msgspec.structs import replace
 
 from tests.sim.runs import AT_ONCE, SHORT, delete, insert, scenario, subscribe, trace, unsubscribe
-from thyme.model.frames import SECOND_US
-from thyme.sim.lives import Span
-from thyme.sim.measure import Load
-from thyme.sim.outcome import (
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.faults.availability import DownSpan
+from thyme.sim.radio.phy import OVERHEAD_BYTES
+from thyme.sim.results.measurements import TrafficCount
+from thyme.sim.results.summary import (
     Latency,
-    Notifications,
-    latency_of,
-    notifications_of,
-    operations_of,
-    outcome_of,
+    NotificationSummary,
+    summarise_latency,
+    summarise_notifications,
+    summarise_operations,
+    summarise_run,
 )
-from thyme.sim.phy import OVERHEAD_BYTES
 from thyme.sim.run import Run, run
 from thyme.sim.scenario import Substrate
-from thyme.sim.users import Attempt, Heard
+from thyme.sim.users import Attempt, ReceivedNotification
 from thyme.traces.operations import Operation
 from thyme.traces.oracle import expected_notifications
 
@@ -43,9 +43,9 @@ def some_run(substrate: Substrate = Substrate.LS) -> Run:
 
 def a_run(
     *operations: Operation,
-    heard: list[Heard] | None = None,
+    heard: list[ReceivedNotification] | None = None,
     attempts: list[Attempt] | None = None,
-    downtimes: dict[int, list[Span]] | None = None,
+    downtimes: dict[int, list[DownSpan]] | None = None,
 ) -> Run:
     done = trace(2, *operations)
     return replace(
@@ -53,13 +53,15 @@ def a_run(
         trace=done,
         expected=expected_notifications(done),
         attempts=attempts or [],
-        heard=heard or [],
+        notifications=heard or [],
         downtimes=downtimes or {},
     )
 
 
-def told(oid: str, at_s: float, *, sid: str = "s", user: int = 1, published_s: float = 2) -> Heard:
-    return Heard(user, sid, oid, us(published_s), us(at_s))
+def told(
+    oid: str, at_s: float, *, sid: str = "s", user: int = 1, published_s: float = 2
+) -> ReceivedNotification:
+    return ReceivedNotification(user, sid, oid, us(published_s), us(at_s))
 
 
 def attempt(
@@ -80,7 +82,7 @@ def test_success_is_the_share_that_ended_well() -> None:
         attempt("subscribe", "s4", 1, None, "pending"),
         attempt("insert", "o", 1, None, "down"),
     ]
-    found = operations_of(attempts, NOTHING_DONE)
+    found = summarise_operations(attempts, NOTHING_DONE)
 
     subscribes = found["subscribe"]
     assert (subscribes.issued, subscribes.ok, subscribes.success) == (4, 2, 0.5)
@@ -94,10 +96,10 @@ def test_success_is_the_share_that_ended_well() -> None:
 def test_quantiles_are_values_that_occurred() -> None:
     durations_us = [1_000 * value for value in range(1, 101)]
 
-    assert latency_of(reversed(durations_us)) == Latency(50.5, 50.0, 95.0, 100.0)
-    assert latency_of([3_000]) == Latency(3.0, 3.0, 3.0, 3.0)
-    assert latency_of([1_000, 2_000]) == Latency(1.5, 1.0, 2.0, 2.0)
-    assert latency_of([]) == Latency(None, None, None, None)
+    assert summarise_latency(reversed(durations_us)) == Latency(50.5, 50.0, 95.0, 100.0)
+    assert summarise_latency([3_000]) == Latency(3.0, 3.0, 3.0, 3.0)
+    assert summarise_latency([1_000, 2_000]) == Latency(1.5, 1.0, 2.0, 2.0)
+    assert summarise_latency([]) == Latency(None, None, None, None)
 
 
 @pytest.mark.parametrize(("deleted_s", "ok"), [(4, 1), (5, 1), (7, 0)])
@@ -110,7 +112,7 @@ def test_not_finding_what_was_deleted_before_is_the_right_answer(deleted_s: floa
         attempt("delete", "o", deleted_s, deleted_s),
     ]
 
-    retrieves = operations_of(attempts, story)["retrieve"]
+    retrieves = summarise_operations(attempts, story)["retrieve"]
     assert retrieves.ok == ok
     assert retrieves.failures == ({} if ok else {"not_found": 1})
 
@@ -121,20 +123,20 @@ def test_nor_is_what_has_expired_to_be_found(life_s: int, ok: int) -> None:
     story = trace(2, insert(1, 0, "o", life_us=life_s * SECOND_US))
     attempts = [attempt("insert", "o", 1, 1), attempt("retrieve", "o", 5, 6, "not_found")]
 
-    assert operations_of(attempts, story)["retrieve"].ok == ok
+    assert summarise_operations(attempts, story)["retrieve"].ok == ok
 
 
 def test_not_finding_what_is_there_is_a_failure() -> None:
     attempts = [attempt("insert", "o", 1, 1), attempt("retrieve", "o", 5, 6, "not_found")]
     story = trace(2, insert(1, 0, "o"))
 
-    assert operations_of(attempts, story)["retrieve"].failures == {"not_found": 1}
+    assert summarise_operations(attempts, story)["retrieve"].failures == {"not_found": 1}
 
 
 # Notifications
 
 
-def counted(notifications: Notifications) -> dict[str, int]:
+def counted(notifications: NotificationSummary) -> dict[str, int]:
     return {
         name: getattr(notifications, name)
         for name in ("expected", "delivered", "spurious", "duplicates", "unexpected")
@@ -148,7 +150,7 @@ STORY = subscribe(1, 1, "s"), *PUBLISHED
 
 def test_recall_is_the_share_of_a_perfect_execution_that_was_told() -> None:
     """S15."""
-    found = notifications_of(a_run(*STORY, heard=[told("o", 2.25)]))
+    found = summarise_notifications(a_run(*STORY, heard=[told("o", 2.25)]))
 
     assert counted(found) == {"expected": 2, "delivered": 1}
     assert found.recall == 0.5
@@ -156,14 +158,14 @@ def test_recall_is_the_share_of_a_perfect_execution_that_was_told() -> None:
 
 
 def test_the_latency_of_the_past_counts_from_the_subscription() -> None:
-    found = notifications_of(a_run(*PUBLISHED, subscribe(9, 1, "s"), heard=[told("o", 9.5)]))
+    found = summarise_notifications(a_run(*PUBLISHED, subscribe(9, 1, "s"), heard=[told("o", 9.5)]))
 
     assert found.latency_ms.max == 500.0
 
 
 def test_what_is_told_twice_is_told_once_and_a_duplicate() -> None:
     """M16."""
-    found = notifications_of(a_run(*STORY, heard=[told("o", 3), told("o", 4), told("o", 5)]))
+    found = summarise_notifications(a_run(*STORY, heard=[told("o", 3), told("o", 4), told("o", 5)]))
 
     assert counted(found) == {"expected": 2, "delivered": 1, "duplicates": 2}
     assert found.latency_ms.max == 1_000.0
@@ -172,7 +174,7 @@ def test_what_is_told_twice_is_told_once_and_a_duplicate() -> None:
 def test_the_same_object_for_two_subscriptions_is_no_duplicate() -> None:
     heard = [told("o", 3), told("o", 3, sid="t")]
 
-    assert counted(notifications_of(a_run(*STORY, subscribe(1, 1, "t"), heard=heard))) == {
+    assert counted(summarise_notifications(a_run(*STORY, subscribe(1, 1, "t"), heard=heard))) == {
         "expected": 4,
         "delivered": 2,
     }
@@ -201,9 +203,11 @@ def test_the_same_object_for_two_subscriptions_is_no_duplicate() -> None:
         "had expired",
     ],
 )
-def test_a_notification_is_wrong_if_the_object(story: tuple[Operation, ...], wrong: Heard) -> None:
+def test_a_notification_is_wrong_if_the_object(
+    story: tuple[Operation, ...], wrong: ReceivedNotification
+) -> None:
     """M23."""
-    found = counted(notifications_of(a_run(*story, heard=[wrong])))
+    found = counted(summarise_notifications(a_run(*story, heard=[wrong])))
 
     assert found.pop("expected", 0) in (0, 2)
     assert found == {"spurious": 1}
@@ -213,8 +217,8 @@ def test_the_frame_is_held_against_the_publishers_stamp() -> None:
     """M28: an insert at 2 s may be stamped a little later, and lie outside."""
     story = subscribe(1, 1, "s", frame_s=(None, 2)), insert(2, 0, "o")
 
-    right = notifications_of(a_run(*story, heard=[told("o", 3, published_s=2)]))
-    wrong = notifications_of(a_run(*story, heard=[told("o", 3, published_s=2.1)]))
+    right = summarise_notifications(a_run(*story, heard=[told("o", 3, published_s=2)]))
+    wrong = summarise_notifications(a_run(*story, heard=[told("o", 3, published_s=2.1)]))
     assert counted(right) == {"expected": 1, "delivered": 1}
     assert counted(wrong) == {"expected": 1, "spurious": 1}
 
@@ -229,7 +233,9 @@ def test_what_was_deleted_before_the_subscription_must_not_be_told(
     """M14, M23: as soon as the delete has succeeded; the subscription comes at 5 s."""
     story = insert(2, 0, "o"), delete(4, 0, "o"), subscribe(5, 1, "s")
     deleted = attempt("delete", "o", 4, ended_s, code)
-    found = counted(notifications_of(a_run(*story, heard=[told("o", 6)], attempts=[deleted])))
+    found = counted(
+        summarise_notifications(a_run(*story, heard=[told("o", 6)], attempts=[deleted]))
+    )
 
     assert found == ({"spurious": 1} if spurious else {"unexpected": 1})
 
@@ -237,7 +243,7 @@ def test_what_was_deleted_before_the_subscription_must_not_be_told(
 def test_what_is_deleted_later_was_right_to_tell() -> None:
     story = subscribe(1, 1, "s"), insert(2, 0, "o"), delete(4, 0, "o")
     deleted = attempt("delete", "o", 4, 4)
-    found = notifications_of(a_run(*story, heard=[told("o", 5)], attempts=[deleted]))
+    found = summarise_notifications(a_run(*story, heard=[told("o", 5)], attempts=[deleted]))
 
     assert counted(found) == {"expected": 1, "delivered": 1}
 
@@ -255,7 +261,7 @@ def test_nothing_is_told_after_a_subscription_was_revoked(
     """M18: and what is told although it was counts as nothing but wrong."""
     revoked = attempt("unsubscribe", "s", 4, 5)
     story = *STORY, unsubscribe(4, 1, "s")
-    found = notifications_of(a_run(*story, heard=[told("o", told_s)], attempts=[revoked]))
+    found = summarise_notifications(a_run(*story, heard=[told("o", told_s)], attempts=[revoked]))
 
     assert counted(found) == counts
 
@@ -275,28 +281,28 @@ def test_no_latency_is_counted_while_the_subscribers_device_is_down(
     down_s: list[tuple[float, float]], latency_ms: float
 ) -> None:
     """Published at 2 s, told at 7 s."""
-    spans: list[Span] = [(us(since_s), us(until_s)) for since_s, until_s in down_s]
-    found = notifications_of(a_run(*STORY, heard=[told("o", 7)], downtimes={1: spans}))
+    spans: list[DownSpan] = [(us(since_s), us(until_s)) for since_s, until_s in down_s]
+    found = summarise_notifications(a_run(*STORY, heard=[told("o", 7)], downtimes={1: spans}))
 
     assert found.latency_ms.max == latency_ms
 
 
 def test_the_owners_absence_is_counted() -> None:
-    gone: dict[int, list[Span]] = {0: [(us(1), us(6))]}
-    found = notifications_of(a_run(*STORY, heard=[told("o", 7)], downtimes=gone))
+    gone: dict[int, list[DownSpan]] = {0: [(us(1), us(6))]}
+    found = summarise_notifications(a_run(*STORY, heard=[told("o", 7)], downtimes=gone))
 
     assert found.latency_ms.max == 5_000.0
 
 
 def test_who_never_comes_back_is_not_expected_to_be_told() -> None:
-    gone: dict[int, list[Span]] = {1: [(us(1.5), None)]}
-    found = notifications_of(a_run(*STORY, heard=[], downtimes=gone))
+    gone: dict[int, list[DownSpan]] = {1: [(us(1.5), None)]}
+    found = summarise_notifications(a_run(*STORY, heard=[], downtimes=gone))
 
     assert (found.expected, found.recall) == (0, None)
 
 
 def test_a_run_without_anything_to_tell_has_no_recall() -> None:
-    found = notifications_of(a_run(insert(1, 0, "o")))
+    found = summarise_notifications(a_run(insert(1, 0, "o")))
 
     assert (found.expected, found.recall, found.latency_ms) == (0, None, Latency())
 
@@ -309,15 +315,18 @@ def test_traffic_is_what_the_radio_and_the_ledger_counted() -> None:
     found = some_run()
     measures = replace(
         found.measurements,
-        loads={"RouteUpdate": Load(10, 500), "Packet/Notify": Load(4, 80, 4, 80, 3, 60)},
-        total=Load(14, 580, 4, 80, 3, 60),
-        control=Load(10, 500),
+        loads={
+            "RouteUpdate": TrafficCount(10, 500),
+            "Packet/Notify": TrafficCount(4, 80, 4, 80, 3, 60),
+        },
+        total=TrafficCount(14, 580, 4, 80, 3, 60),
+        control=TrafficCount(10, 500),
         frame_bytes=4_000,
         frames=40,
         retransmissions=5,
         dropped={"exceeded": 2, "full": 1},
     )
-    traffic = outcome_of(replace(found, measurements=measures)).traffic
+    traffic = summarise_run(replace(found, measurements=measures)).traffic
 
     assert (traffic.phy_bytes, traffic.phy_frames) == (4_000, 40)
     assert (traffic.mac_retransmissions, traffic.mac_exceeded) == (5, 2)
@@ -328,7 +337,7 @@ def test_traffic_is_what_the_radio_and_the_ledger_counted() -> None:
 
 
 def test_load_and_energy_are_those_of_the_busiest_and_of_all() -> None:
-    found = outcome_of(some_run())
+    found = summarise_run(some_run())
     joules = [node.energy.joules for node in some_run().measurements.nodes]
 
     assert found.energy_j.mean == pytest.approx(sum(joules) / 2)
@@ -343,15 +352,15 @@ def test_the_analytical_model_stands_beside_what_was_simulated() -> None:
         4, subscribe(1, 1, "s"), insert(2, 0, "o"), insert(3, 0, "p"), unsubscribe(9, 1, "s")
     )
     loads = {
-        "Flooded/StartSubscription": Load(4, 400),
-        "Flooded/StopSubscription": Load(3, 300),
-        "Packet/Notify": Load(5, 100),
-        "Packet/Letter/Notify": Load(1, 100),
-        "Packet/OwnerPage": Load(2, 20),
-        "Packet/FetchObject": Load(6, 60),
-        "Packet/ObjectData": Load(7, 70),
-        "RouteUpdate": Load(100, 900),
-        "JoinRequest": Load(4, 40),
+        "Flooded/StartSubscription": TrafficCount(4, 400),
+        "Flooded/StopSubscription": TrafficCount(3, 300),
+        "Packet/Notify": TrafficCount(5, 100),
+        "Packet/Letter/Notify": TrafficCount(1, 100),
+        "Packet/OwnerPage": TrafficCount(2, 20),
+        "Packet/FetchObject": TrafficCount(6, 60),
+        "Packet/ObjectData": TrafficCount(7, 70),
+        "RouteUpdate": TrafficCount(100, 900),
+        "JoinRequest": TrafficCount(4, 40),
     }
     found = some_run()
     found = replace(
@@ -361,7 +370,7 @@ def test_the_analytical_model_stands_beside_what_was_simulated() -> None:
         expected=expected_notifications(story),
         measurements=replace(found.measurements, loads=loads),
     )
-    model = outcome_of(found).analytical
+    model = summarise_run(found).analytical
 
     assert model.formula.insert == 0
     assert model.formula.subscribe == 1 * 4
@@ -386,7 +395,7 @@ def test_every_message_of_es_belongs_to_an_operation() -> None:
         delete(8, 0, "o"),
         unsubscribe(9, 1, "s"),
     )
-    found = outcome_of(run(scenario(Substrate.ES, nodes=2, reaction=AT_ONCE), story)).analytical
+    found = summarise_run(run(scenario(Substrate.ES, nodes=2, reaction=AT_ONCE), story)).analytical
 
     for name in ("insert", "delete", "subscribe", "unsubscribe", "notification", "retrieve"):
         assert found.simulated[name] >= 1
@@ -395,7 +404,7 @@ def test_every_message_of_es_belongs_to_an_operation() -> None:
 
 
 def test_the_scenario_is_told_with_what_its_users_did() -> None:
-    told_of = outcome_of(some_run()).scenario
+    told_of = summarise_run(some_run()).scenario
 
     assert told_of["substrate"] == "ls"
     assert told_of["nodes"] == 2

@@ -24,66 +24,65 @@ from hypothesis import strategies as st
 
 from tests.sim.test_recorder import recorded
 from thyme.model.errors import InputError
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.worlds import Area
-from thyme.sim import playback
-from thyme.sim.faults import Crash, LossBurst, Partition
-from thyme.sim.page import digest
-from thyme.sim.page.digest import Rates, Rows
-from thyme.sim.playback import Grid, write_page
-from thyme.sim.recorder import (
-    AskedFor,
-    Befell,
-    Event,
-    GaveUp,
-    HeardMessage,
-    Keeps,
+from thyme.sim.faults.schedule import Crash, LossBurst, Partition
+from thyme.sim.playback import page, page_data
+from thyme.sim.playback.page import PlaybackGrid, write_page
+from thyme.sim.playback.page_data import EventColumns, MessageRates
+from thyme.sim.playback.recorder import (
+    AppEventRecord,
+    AppRequestEvent,
+    FaultEvent,
+    MessageDroppedEvent,
+    MessageReceivedEvent,
+    MessageSentEvent,
+    MoveEvent,
+    PowerEvent,
+    RecordedEvent,
     Recorder,
     Recording,
-    SentMessage,
-    Switched,
-    Walks,
-    WasTold,
+    ReplicaEvent,
 )
 
 MS = 1_000
 PLACES = [(0.0, 0.0), (40.5, -3.25), (80.0, 10.0)]
 HEADER = b'{"recording":1,"start_us":0,"nodes":["61","62"],"places":[[0,0],[1,1]],"range_m":9}\n'
-STORY: list[Event] = [
-    Switched(0, 0, True),
-    Switched(0, 1, True),
-    Walks(0, 2, 50 * MS, (80.0, 10.0), (90.25, -20.5)),
-    AskedFor(1 * MS, 0, "Insert"),
-    SentMessage(1 * MS, 1, 0, 1, "Packet/InsertObject", 700),
-    SentMessage(1 * MS, 2, 1, None, "RouteUpdate", 44),
-    HeardMessage(2 * MS, 1, (1,)),
-    HeardMessage(2 * MS, 2, (0, 2)),
-    SentMessage(3 * MS, 3, 1, None, "Flooded/StartSubscription", 90),
-    HeardMessage(4 * MS, 3, (0,)),
-    HeardMessage(5 * MS, 3, (2,)),
-    WasTold(6 * MS, 0, "Finished"),
-    SentMessage(7 * MS, 4, 0, 2, "Packet/Notify", 80, around=True),
-    Keeps(8 * MS, 0, "photo", "own"),
-    Keeps(8 * MS, 1, "photo", "active"),
-    GaveUp(9 * MS, 4, "exceeded"),
-    Befell(10 * MS, Crash(10 * MS, 1), True),
-    Befell(10 * MS, Partition(10 * MS, ((0,), (1, 2))), True),
-    Befell(10 * MS, LossBurst(10 * MS, 20 * MS, 0.5), True),
-    Switched(10 * MS, 1, False),
-    Keeps(12 * MS, 2, "photo", "passive"),
-    Keeps(12 * MS, 2, "song", "passive"),
-    Keeps(14 * MS, 1, "photo", ""),
-    Walks(50 * MS, 2, 10**12, (90.25, -20.5), (90.25, -20.5)),
-    SentMessage(60 * MS, 5, 0, 2, "Packet/Notify", 80),
+STORY: list[RecordedEvent] = [
+    PowerEvent(0, 0, True),
+    PowerEvent(0, 1, True),
+    MoveEvent(0, 2, 50 * MS, (80.0, 10.0), (90.25, -20.5)),
+    AppRequestEvent(1 * MS, 0, "Insert"),
+    MessageSentEvent(1 * MS, 1, 0, 1, "Packet/InsertObject", 700),
+    MessageSentEvent(1 * MS, 2, 1, None, "RouteUpdate", 44),
+    MessageReceivedEvent(2 * MS, 1, (1,)),
+    MessageReceivedEvent(2 * MS, 2, (0, 2)),
+    MessageSentEvent(3 * MS, 3, 1, None, "Flooded/StartSubscription", 90),
+    MessageReceivedEvent(4 * MS, 3, (0,)),
+    MessageReceivedEvent(5 * MS, 3, (2,)),
+    AppEventRecord(6 * MS, 0, "Finished"),
+    MessageSentEvent(7 * MS, 4, 0, 2, "Packet/Notify", 80, perimeter=True),
+    ReplicaEvent(8 * MS, 0, "photo", "own"),
+    ReplicaEvent(8 * MS, 1, "photo", "active"),
+    MessageDroppedEvent(9 * MS, 4, "exceeded"),
+    FaultEvent(10 * MS, Crash(10 * MS, 1), True),
+    FaultEvent(10 * MS, Partition(10 * MS, ((0,), (1, 2))), True),
+    FaultEvent(10 * MS, LossBurst(10 * MS, 20 * MS, 0.5), True),
+    PowerEvent(10 * MS, 1, False),
+    ReplicaEvent(12 * MS, 2, "photo", "passive"),
+    ReplicaEvent(12 * MS, 2, "song", "passive"),
+    ReplicaEvent(14 * MS, 1, "photo", ""),
+    MoveEvent(50 * MS, 2, 10**12, (90.25, -20.5), (90.25, -20.5)),
+    MessageSentEvent(60 * MS, 5, 0, 2, "Packet/Notify", 80),
 ]
 
 
-def written(events: list[Event]) -> bytes:
+def written(events: list[RecordedEvent]) -> bytes:
     file = io.BytesIO()
     recorder = Recorder(file)
-    recorder.begin(0, [b"ann", b"ben", b"cy"], PLACES, 113.0)
+    recorder.write_header(0, [b"ann", b"ben", b"cy"], PLACES, 113.0)
     for event in events:
-        recorder.write(event)
+        recorder.write_event(event)
     return file.getvalue()
 
 
@@ -169,15 +168,15 @@ def test_s17_a_page_of_a_real_run_holds_every_message(tmp_path: Path) -> None:
     about, columns = data_of(page_of(tmp_path, recording))
 
     events = list(Recording(recording.splitlines()))
-    sent = [event for event in events if isinstance(event, SentMessage)]
+    sent = [event for event in events if isinstance(event, MessageSentEvent)]
     assert about["span_us"] == events[-1].at_us
     assert [row[:3] for row in rows(columns, "application")] == [
         (event.at_us, event.node, 0 if event.to is None else event.to + 1) for event in sent
     ]
     assert sum(columns["application.heard"]) == sum(
-        len(event.nodes) for event in events if isinstance(event, HeardMessage)
+        len(event.nodes) for event in events if isinstance(event, MessageReceivedEvent)
     )
-    gave_up = [event for event in events if isinstance(event, GaveUp)]
+    gave_up = [event for event in events if isinstance(event, MessageDroppedEvent)]
     assert sum(fate > 1 for fate in columns["application.fate"]) == len(gave_up) > 5
 
 
@@ -200,19 +199,19 @@ def test_s17_an_area_and_a_grid_are_drawn_if_there_are_any(tmp_path: Path) -> No
     plain, _ = data_of(page_of(tmp_path, written(STORY)))
     assert (plain["box"], plain["grid"]) == ([0.0, -20.5, 90.25, 10.0], None)
 
-    area, grid = Area(400.0, 200.0), Grid(10, 5, 40.0)
+    area, grid = Area(400.0, 200.0), PlaybackGrid(10, 5, 40.0)
     about, _ = data_of(page_of(tmp_path, written(STORY), area=area, grid=grid))
     assert (about["box"], about["grid"]) == ([0.0, 0.0, 400.0, 200.0], [10, 5, 40.0])
 
     with pytest.raises(InputError, match="1 to 1000 columns"):
-        Grid(0, 5, 40.0)
+        PlaybackGrid(0, 5, 40.0)
 
 
 def test_s17_replicas_of_more_objects_than_there_is_room_for_are_left_out_and_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replica that is shown must also be seen to go, so none of an object's is left out alone."""
-    monkeypatch.setattr(digest, "OBJECTS_MAX", 1)
+    monkeypatch.setattr(page_data, "OBJECTS_MAX", 1)
 
     page = page_of(tmp_path, written(STORY))
 
@@ -236,7 +235,7 @@ def test_s17_a_compressed_recording_will_do(tmp_path: Path) -> None:
 def test_s17_the_same_recording_gives_the_same_page_whatever_the_hash_seed(tmp_path: Path) -> None:
     first = page_of(tmp_path, written(STORY)).encode()
     program = (
-        "import sys; from thyme.sim.playback import write_page;"
+        "import sys; from thyme.sim.playback.page import write_page;"
         "write_page(sys.argv[1], sys.argv[2], title='A run')"
     )
     for hash_seed in ("0", "1"):
@@ -255,20 +254,20 @@ def test_s17_the_same_recording_gives_the_same_page_whatever_the_hash_seed(tmp_p
 
 def chatter(application: int, control: int) -> bytes:
     """So many messages, then so many of routing control."""
-    events: list[Event] = []
-    rng = stream(1, "chatter")
+    events: list[RecordedEvent] = []
+    rng = derive_rng(1, "chatter")
     for number in range(application + control):
         at_us = 997 * number
         kind, to = ("Notify", 1) if number < application else ("RouteUpdate", None)
-        events.append(SentMessage(at_us, number, number % 2, to, kind, rng.randrange(30_000)))
-        events.append(HeardMessage(at_us, number, (2,)))
+        events.append(MessageSentEvent(at_us, number, number % 2, to, kind, rng.randrange(30_000)))
+        events.append(MessageReceivedEvent(at_us, number, (2,)))
     return written(events)
 
 
 def test_s17_control_is_thinned_out_and_everything_else_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digest, "CONTROL_MAX", 1_000)
+    monkeypatch.setattr(page_data, "CONTROL_MAX", 1_000)
     page = page_of(tmp_path, chatter(application=2_000, control=5_000))
 
     about, columns = data_of(page)
@@ -293,22 +292,22 @@ def test_s17_a_page_stays_within_its_budget(
     recording = chatter(application=12_000, control=15_000)
     whole = page_of(tmp_path, recording)
     budget = len(whole.encode()) - 30_000
-    monkeypatch.setattr(playback, "PAGE_BYTES_MAX", budget)
-    page = page_of(tmp_path, recording)
+    monkeypatch.setattr(page, "PAGE_BYTES_MAX", budget)
+    html = page_of(tmp_path, recording)
 
-    assert len(page.encode()) <= budget
-    about, columns = data_of(page)
+    assert len(html.encode()) <= budget
+    about, columns = data_of(html)
     assert about["strides"]["control"] == about["strides"]["application"] == 2
     assert len(columns["control.at"]) == 7_500
     assert sum(columns["rates.0"]) + sum(columns["rates.1"]) == 27_000
-    assert "Of 15,000 messages of routing control, 1 in 2 is shown: 7,500." in page
-    assert "Of 12,000 other messages, 1 in 2 is shown: 6,000." in page
+    assert "Of 15,000 messages of routing control, 1 in 2 is shown: 7,500." in html
+    assert "Of 12,000 other messages, 1 in 2 is shown: 6,000." in html
 
 
 def test_s17_a_page_that_cannot_be_small_enough_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(playback, "PAGE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(page, "PAGE_BYTES_MAX", 1_000)
     with pytest.raises(InputError, match=r"3 nodes, 2 legs .* too big"):
         page_of(tmp_path, written(STORY))
     assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
@@ -316,7 +315,7 @@ def test_s17_a_page_that_cannot_be_small_enough_is_not_written(
 
 @given(st.integers(1, 40), st.integers(0, 300))
 def test_s17_what_is_thinned_out_is_thinned_out_evenly(most: int, count: int) -> None:
-    kept = Rows(("at",), most)
+    kept = EventColumns(("at",), most)
     for number in range(count):
         kept.add(number)
     assert kept.seen == count
@@ -327,19 +326,19 @@ def test_s17_what_is_thinned_out_is_thinned_out_evenly(most: int, count: int) ->
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10**13)), max_size=50))
 def test_s17_rates_count_everything_however_long_the_run(sent: list[tuple[int, int]]) -> None:
-    rates = Rates()
+    rates = MessageRates()
     for kind, at_us in sorted(sent, key=lambda message: message[1]):
-        rates.count(kind, at_us)
+        rates.count_message(kind, at_us)
     for kind, counts in enumerate(rates.rows):
         wanted = [at_us // rates.bin_us for number, at_us in sent if number == kind]
         assert [index for index, count in enumerate(counts) for _ in range(count)] == sorted(wanted)
-        assert len(counts) <= digest.BINS_MAX
+        assert len(counts) <= page_data.BINS_MAX
 
 
 def test_s17_a_run_of_hours_has_coarser_instants(tmp_path: Path) -> None:
     hours = 3 * 3_600 * 10**6
     about, columns = data_of(
-        page_of(tmp_path, written([Switched(7, 0, True), Switched(hours + 7, 0, False)]))
+        page_of(tmp_path, written([PowerEvent(7, 0, True), PowerEvent(hours + 7, 0, False)]))
     )
     assert about["tick_us"] == 10
     assert columns["switches.at"] == [0, hours // 10]
@@ -350,7 +349,7 @@ def test_s17_the_limits_of_a_page_are_the_ones_documented() -> None:
     listed = re.findall(r"^\| .*up to ([\d,]+).* \| `(\w+_MAX)` \|$", text, flags=re.M)
     assert len(listed) == 6
     for number, name in listed:
-        [value] = {vars(room)[name] for room in (digest, playback) if name in vars(room)}
+        [value] = {vars(room)[name] for room in (page_data, page) if name in vars(room)}
         assert int(number.replace(",", "")) == value, name
 
 

@@ -10,16 +10,16 @@ from random import Random
 
 import pytest
 
-from thyme.sim.disk import Disk
-from thyme.sim.kernel import Kernel
-from thyme.sim.links import Links
-from thyme.sim.mac_config import MacConfig
-from thyme.sim.medium import Medium
-from thyme.sim.phy import Phy
-from thyme.sim.radio import Radio, RadioConfig
-from thyme.sim.replay import RawSend, replay
-from thyme.sim.sets import numbers
-from thyme.sim.stations import BROADCAST, Frame
+from thyme.sim.engine.bitsets import members_of
+from thyme.sim.engine.kernel import Kernel
+from thyme.sim.radio.link_table import LinkTable
+from thyme.sim.radio.mac_config import MacConfig
+from thyme.sim.radio.medium import Medium
+from thyme.sim.radio.phy import Phy
+from thyme.sim.radio.radio import Radio, RadioConfig
+from thyme.sim.radio.station import BROADCAST, Frame
+from thyme.sim.radio.unit_disk import UnitDisk
+from thyme.sim.validation.raw_replay import RawSend, replay_sends
 
 FRAME_US = 518
 """The air time of a frame with 300 bytes of payload."""
@@ -52,17 +52,17 @@ class Bench:
         )
 
     def _on_received(self, frame: Frame, receivers: int, now_us: int) -> None:
-        self.received.append((frame.token, numbers(receivers), now_us))
+        self.received.append((frame.token, members_of(receivers), now_us))
 
     def _on_done(self, frame: Frame, how: str) -> None:
         self.done.append((frame.token, how, frame.transmissions))
         self.done_us.append(self.kernel.now_us)
 
     def send(self, at_us: int, source: int, to: int, token: str, size: int = 300) -> None:
-        self.kernel.at(at_us, lambda _: self.radio.send(source, to, size, token))
+        self.kernel.schedule(at_us, lambda _: self.radio.send(source, to, size, token))
 
     def at(self, at_us: int, act: Callable[[], None]) -> None:
-        self.kernel.at(at_us, lambda _: act())
+        self.kernel.schedule(at_us, lambda _: act())
 
     def run(self, until_us: int = 1_000_000) -> None:
         self.kernel.run(until_us)
@@ -94,10 +94,10 @@ def test_s2_half_of_the_frames_arrive_at_113_m() -> None:
 
 def test_s2_the_reaches_are_those_of_the_profile() -> None:
     phy = Phy()
-    assert phy.reach_m(phy.lock_dbm) == pytest.approx(166.4, abs=0.1)
-    assert phy.reach_m(phy.sense_dbm) == pytest.approx(209.5, abs=0.1)
-    assert phy.reach_m(phy.notice_dbm) == pytest.approx(244.2, abs=0.2)
-    assert phy.for_range(56.5).reach_m(phy.sense_dbm) == pytest.approx(209.5 / 2, abs=0.1)
+    assert phy.reach_m(phy.preamble_detection_dbm) == pytest.approx(166.4, abs=0.1)
+    assert phy.reach_m(phy.carrier_sense_dbm) == pytest.approx(209.5, abs=0.1)
+    assert phy.reach_m(phy.rx_sensitivity_dbm) == pytest.approx(244.2, abs=0.2)
+    assert phy.with_range(56.5).reach_m(phy.carrier_sense_dbm) == pytest.approx(209.5 / 2, abs=0.1)
 
 
 def test_s1_a_broadcast_on_a_silent_medium_arrives_after_difs_and_its_air_time() -> None:
@@ -166,7 +166,7 @@ def test_s1_a_wait_of_no_slots_is_over_and_does_not_serve_a_frame_that_comes_lat
 
 
 def test_s1_s3_who_lost_a_header_and_senses_no_energy_takes_the_medium_for_idle() -> None:
-    config = RadioConfig(phy=Phy(sense_dbm=-82.0))
+    config = RadioConfig(phy=Phy(carrier_sense_dbm=-82.0))
     bench = Bench([*in_a_row(0, 90, 180), (90.0, 40.0)], config=config)
     bench.send(0, 0, BROADCAST, "left")
     bench.send(0, 2, BROADCAST, "right")
@@ -178,7 +178,7 @@ def test_s1_s3_who_lost_a_header_and_senses_no_energy_takes_the_medium_for_idle(
 
 
 def test_s1_s3_who_got_a_header_knows_of_the_frame_however_weak() -> None:
-    config = RadioConfig(phy=Phy(sense_dbm=-82.0))
+    config = RadioConfig(phy=Phy(carrier_sense_dbm=-82.0))
     bench = Bench(in_a_row(0, 90), config=config)
     bench.send(0, 0, BROADCAST, "first")
     bench.send(40, 1, BROADCAST, "second")
@@ -222,13 +222,13 @@ def test_s2_the_much_stronger_of_two_frames_that_start_together_is_received() ->
 
 def test_s2_who_listens_to_one_frame_is_deaf_to_the_next_however_strong() -> None:
     phy = Phy()
-    medium = Medium(phy, Links(phy, in_a_row(0, 90, 95)), Random(1))
-    weak = medium.start(0, 364, 0, "weak, first")
-    strong = medium.start(2, 364, 100, "strong, second")
+    medium = Medium(phy, LinkTable(phy, in_a_row(0, 90, 95)), Random(1))
+    weak = medium.start_transmission(0, 364, 0, "weak, first")
+    strong = medium.start_transmission(2, 364, 100, "strong, second")
     assert weak.locked == 0b010
     assert strong.locked == 0
-    assert medium.end(weak) == 0, "the second frame drowns the first"
-    assert medium.end(strong) == 0
+    assert medium.end_transmission(weak) == 0, "the second frame drowns the first"
+    assert medium.end_transmission(strong) == 0
     assert medium.on_air == []
 
 
@@ -253,10 +253,10 @@ def test_s4_a_frame_that_waited_too_long_is_dropped_as_stale() -> None:
 
 def test_a_radio_that_is_switched_off_hears_and_sends_nothing() -> None:
     bench = Bench(in_a_row(0, 50, 80))
-    bench.radio.switch(1, on=False)
+    bench.radio.set_power(1, on=False)
     bench.send(0, 0, BROADCAST, "to those who are on")
     bench.send(5_000, 0, 1, "to one who is off")
-    bench.at(600_000, lambda: bench.radio.switch(1, on=True))
+    bench.at(600_000, lambda: bench.radio.set_power(1, on=True))
     bench.send(700_000, 0, 1, "to one who is back")
     bench.run()
     assert bench.received[0][1] == [2]
@@ -268,8 +268,8 @@ def test_switching_off_in_the_middle_of_a_frame_loses_what_is_queued() -> None:
     bench = Bench(in_a_row(0, 50))
     for number in range(3):
         bench.send(0, 0, 1, f"frame {number}")
-    bench.at(300, lambda: bench.radio.switch(0, on=False))
-    bench.at(50_000, lambda: bench.radio.switch(0, on=True))
+    bench.at(300, lambda: bench.radio.set_power(0, on=False))
+    bench.at(50_000, lambda: bench.radio.set_power(0, on=True))
     bench.send(60_000, 0, 1, "later")
     bench.run()
     assert Counter(how for _, how, _ in bench.done) == {"off": 3, "sent": 1}
@@ -280,19 +280,19 @@ def test_nothing_is_left_on_the_air_when_all_is_said() -> None:
         RawSend(n, 1_000 + 300 * n, n % 20, -1 if n % 2 else (n + 1) % 20, 300) for n in range(500)
     ]
     positions = [(float(30 * (n % 5)), float(30 * (n // 5))) for n in range(20)]
-    result = replay(positions, sends, seed=3)
+    result = replay_sends(positions, sends, seed=3)
     assert all(row.transmissions or row.dropped for row in result.sends)
     assert result.frames >= 500
-    again = replay(positions, sends, seed=3)
+    again = replay_sends(positions, sends, seed=3)
     assert again.sends == result.sends
-    assert replay(positions, sends, seed=4).sends != result.sends
+    assert replay_sends(positions, sends, seed=4).sends != result.sends
 
 
 def test_s5_the_cost_of_a_frame_does_not_grow_with_nodes_out_of_reach() -> None:
     near = [(float(10 * n), 0.0) for n in range(10)]
     far = [(10_000.0 + 10 * n, 5_000.0) for n in range(500)]
     sends = [RawSend(n, 2_000 * n, n % 10, -1, 300) for n in range(100)]
-    small, large = replay(near, sends), replay(near + far, sends)
+    small, large = replay_sends(near, sends), replay_sends(near + far, sends)
     assert (small.sends, small.events) == (large.sends, large.events)
 
 
@@ -325,7 +325,7 @@ def test_s1_asking_first_spares_the_long_frame_a_hidden_neighbour() -> None:
 
 
 def test_s2_disks_are_all_or_nothing() -> None:
-    config = RadioConfig(disk=Disk(range_m=100, interference_m=150))
+    config = RadioConfig(unit_disk=UnitDisk(range_m=100, interference_m=150))
     bench = Bench(in_a_row(0, 100, 101, 240), config=config)
     bench.send(0, 0, BROADCAST, "alone")
     bench.send(10_000, 0, BROADCAST, "left")

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thyme.model.errors import OptionError
-from thyme.sim.kernel import Kernel
-from thyme.sim.mac_config import MacConfig
-from thyme.sim.phy import ACK_BYTES, Phy, milliwatts, phy_of
-from thyme.sim.radio import Radio, RadioConfig
-from thyme.sim.rates import MODES, Mode, mode_of, modes_of
-from thyme.sim.sets import numbers
-from thyme.sim.stations import BROADCAST
+from thyme.sim.engine.bitsets import members_of
+from thyme.sim.engine.kernel import Kernel
+from thyme.sim.radio.mac_config import MacConfig
+from thyme.sim.radio.modes import MODES, Mode, get_mode, get_modes
+from thyme.sim.radio.phy import ACK_BYTES, Phy, dbm_to_mw, make_phy
+from thyme.sim.radio.radio import Radio, RadioConfig
+from thyme.sim.radio.station import BROADCAST
 
 # From ns-3.44 through its Python bindings (the `ns3` package), which has the GSL built in.
 
@@ -193,7 +193,7 @@ def key(mode: Mode) -> tuple[str, float]:
 
 
 def ratio(db: float) -> float:
-    return milliwatts(db)
+    return dbm_to_mw(db)
 
 
 def received_dbm(phy: Phy, distance_m: float) -> float:
@@ -221,27 +221,27 @@ def test_s1_frames_last_as_long_as_in_ns3(mode: Mode) -> None:
 def test_s2_frames_arrive_as_far_as_in_ns3(mode: Mode) -> None:
     """ns-3 counts the 6 µs of silence after an OFDM frame as bits that can be lost; we do not. At
     54 Mb/s these are a tenth of this frame, and most of the difference."""
-    phy = phy_of(mode.standard, mode.bits_per_us)
+    phy = make_phy(mode.standard, mode.bits_per_us)
 
     for distance_m, share in ARRIVED[key(mode)].items():
-        delivery = phy.delivery(received_dbm(phy, distance_m))
+        delivery = phy.delivery_probability(received_dbm(phy, distance_m))
         assert delivery == pytest.approx(share, abs=0.04), distance_m
-        silent = phy.extension_us * phy.bits_per_us
-        sinr = phy.received_mw(distance_m) / milliwatts(phy.noise_dbm)
+        silent = phy.signal_extension_us * phy.bits_per_us
+        sinr = phy.received_mw(distance_m) / dbm_to_mw(phy.noise_dbm)
         counted = delivery * math.exp(silent * phy.log_bit_success(sinr)) if delivery else 0.0
         assert counted == pytest.approx(share, abs=0.02), distance_m
 
 
 def test_s1_eifs_leaves_time_for_an_acknowledgement_at_1_mbps() -> None:
     """SIFS, 304 µs and DIFS at every rate: ns-3's `GetAckTxTime` of both standards is 304 µs."""
-    assert {phy_of(*key(mode)).eifs_us for mode in ALL} == {10 + 304 + 50}
-    assert mode_of("802.11b", 1).duration_us(ACK_BYTES) == 304
+    assert {make_phy(*key(mode)).eifs_us for mode in ALL} == {10 + 304 + 50}
+    assert get_mode("802.11b", 1).duration_us(ACK_BYTES) == 304
 
 
 def test_s1_slots_and_windows_are_those_of_the_standards() -> None:
     found = {
-        (phy.mode.standard, phy.slot_us, phy.sifs_us, phy.difs_us, phy.window_min)
-        for phy in (phy_of(*key(mode)) for mode in ALL)
+        (phy.mode.standard, phy.slot_us, phy.sifs_us, phy.difs_us, phy.cw_min)
+        for phy in (make_phy(*key(mode)) for mode in ALL)
     }
 
     assert found == {("802.11b", 20, 10, 50, 31), ("802.11g", 20, 10, 50, 15)}
@@ -262,14 +262,14 @@ def test_s1_more_signal_never_hurts(mode: Mode, one: float, other: float) -> Non
 @given(st.sampled_from(sorted(MODES)), decibels)
 def test_s1_a_slower_frame_is_as_safe_or_safer(standard: str, db: float) -> None:
     """But for a hair: the bounds of 9 and 12 Mb/s cross where next to no frame is lost."""
-    chances = [math.exp(3_000 * mode.log_bit_success(ratio(db))) for mode in modes_of(standard)]
+    chances = [math.exp(3_000 * mode.log_bit_success(ratio(db))) for mode in get_modes(standard)]
 
     assert all(fast <= slow + 1e-7 for slow, fast in itertools.pairwise(chances))
 
 
 @given(modes, decibels)
 def test_s1_the_header_goes_at_the_lowest_rate(mode: Mode, db: float) -> None:
-    lowest = modes_of(mode.standard)[0]
+    lowest = get_modes(mode.standard)[0]
 
     assert mode.log_header_bit_success(ratio(db)) == lowest.log_bit_success(ratio(db))
 
@@ -277,8 +277,8 @@ def test_s1_the_header_goes_at_the_lowest_rate(mode: Mode, db: float) -> None:
 @given(modes, st.integers(0, 2_400))
 def test_s1_a_frame_has_time_for_its_bits_and_little_more(mode: Mode, size: int) -> None:
     duration_us = mode.duration_us(size)
-    payload_us = duration_us - mode.preamble_us - mode.extension_us
-    bits = mode.added_bits + 8 * size
+    payload_us = duration_us - mode.preamble_us - mode.signal_extension_us
+    bits = mode.service_tail_bits + 8 * size
 
     assert isinstance(duration_us, int)
     assert bits <= payload_us * mode.bits_per_us < bits + mode.symbol_us * mode.bits_per_us
@@ -290,37 +290,37 @@ def test_s1_a_frame_has_time_for_its_bits_and_little_more(mode: Mode, size: int)
 
 @given(modes, st.floats(5, 2_000))
 def test_s2_the_range_is_where_half_of_the_frames_arrive(mode: Mode, range_m: float) -> None:
-    phy = phy_of(*key(mode)).for_range(range_m)
+    phy = make_phy(*key(mode)).with_range(range_m)
 
     assert phy.range_m() == pytest.approx(range_m, rel=1e-3)
-    assert phy.delivery(received_dbm(phy, 0.99 * range_m)) > 0.5
-    assert phy.delivery(received_dbm(phy, 1.01 * range_m)) < 0.5
+    assert phy.delivery_probability(received_dbm(phy, 0.99 * range_m)) > 0.5
+    assert phy.delivery_probability(received_dbm(phy, 1.01 * range_m)) < 0.5
 
 
 @given(modes, st.floats(5, 500), st.floats(5, 500))
 def test_s2_setting_the_range_twice_is_setting_it_once(
     mode: Mode, first_m: float, then_m: float
 ) -> None:
-    phy = phy_of(*key(mode))
+    phy = make_phy(*key(mode))
 
-    assert phy.for_range(first_m).for_range(then_m) == phy.for_range(then_m)
+    assert phy.with_range(first_m).with_range(then_m) == phy.with_range(then_m)
 
 
 def test_s2_the_default_reaches_113_m_with_the_power_it_has() -> None:
-    assert Phy() == phy_of("802.11g", 6) == phy_of("802.11g") == Phy().for_range(113)
+    assert Phy() == make_phy("802.11g", 6) == make_phy("802.11g") == Phy().with_range(113)
     assert Phy().range_m() == pytest.approx(113, abs=0.01)
 
 
 def test_s2_with_the_same_power_a_faster_rate_reaches_less_far() -> None:
     for standard in MODES:
-        reaches = [phy_of(*key(mode)).range_m() for mode in modes_of(standard)]
+        reaches = [make_phy(*key(mode)).range_m() for mode in get_modes(standard)]
         assert reaches == sorted(reaches, reverse=True)
 
 
 def test_s2_the_slowest_rate_reaches_as_far_as_a_receiver_notices_frames() -> None:
-    phy = phy_of("802.11b", 1)
+    phy = make_phy("802.11b", 1)
 
-    assert phy.range_m() == pytest.approx(phy.reach_m(phy.lock_dbm), rel=1e-6)
+    assert phy.range_m() == pytest.approx(phy.reach_m(phy.preamble_detection_dbm), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_s2_the_slowest_rate_reaches_as_far_as_a_receiver_notices_frames() -> No
 )
 def test_s1_what_no_standard_has_is_refused(standard: str, rate_mbps: float, words: str) -> None:
     with pytest.raises(OptionError, match=words):
-        phy_of(standard, rate_mbps)
+        make_phy(standard, rate_mbps)
 
 
 # On the air
@@ -342,7 +342,7 @@ def test_s1_what_no_standard_has_is_refused(standard: str, rate_mbps: float, wor
 
 @each_mode()
 def test_s1_a_frame_and_its_acknowledgement_go_at_the_rate(mode: Mode) -> None:
-    phy = phy_of(*key(mode))
+    phy = make_phy(*key(mode))
     kernel = Kernel()
     heard: list[tuple[list[int], int]] = []
     done: list[tuple[str, int]] = []
@@ -350,8 +350,8 @@ def test_s1_a_frame_and_its_acknowledgement_go_at_the_rate(mode: Mode) -> None:
         kernel,
         [(0.0, 0.0), (0.5 * phy.range_m(), 0.0), (2 * phy.range_m(), 0.0)],
         seed=1,
-        config=RadioConfig(phy=phy, mac=MacConfig(window_min=phy.window_min)),
-        on_received=lambda _, receivers, now_us: heard.append((numbers(receivers), now_us)),
+        config=RadioConfig(phy=phy, mac=MacConfig(cw_min=phy.cw_min)),
+        on_received=lambda _, receivers, now_us: heard.append((members_of(receivers), now_us)),
         on_done=lambda _, how: done.append((how, kernel.now_us)),
     )
 

@@ -10,23 +10,23 @@ import pytest
 from msgspec.structs import replace
 
 from tests.sim.runs import AT_ONCE, cast, delete, insert, scenario, subscribe, trace, unsubscribe
-from thyme.model.frames import SECOND_US
-from thyme.sim.faults import Crash, Restart
-from thyme.sim.outcome import Outcome, outcome_of
-from thyme.sim.recorder import Recording
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.faults.schedule import Crash, Restart
+from thyme.sim.playback.recorder import Recording
+from thyme.sim.progress import RunProgress
+from thyme.sim.results.summary import RunSummary, summarise_run
 from thyme.sim.run import Run, run
 from thyme.sim.scenario import (
-    Kind,
     Profile,
     Scenario,
     ScenarioError,
+    Series,
     Substrate,
     Timeline,
     synthetic_trace,
 )
 from thyme.sim.users import Users
-from thyme.sim.watch import Progress
-from thyme.traces.operations import Insert, Operation
+from thyme.traces.operations import InsertOperation, Operation
 from thyme.traces.trace import Trace
 
 ES, LS, DCS = Substrate.ES, Substrate.LS, Substrate.DCS
@@ -37,25 +37,27 @@ LONG = Timeline(operations_us=300 * SECOND_US, quiet_us=10 * SECOND_US)
 
 
 @cache
-def match(kind: Kind) -> Trace:
+def match(kind: Series) -> Trace:
     """The synthetic match for eight nodes."""
     return synthetic_trace(Scenario(substrate=LS, nodes=8, kind=kind, timeline=LONG))
 
 
 @cache
-def outcome(substrate: Substrate, kind: Kind, profile: Profile = Profile.PAPER) -> Outcome:
+def outcome(substrate: Substrate, kind: Series, profile: Profile = Profile.PAPER) -> RunSummary:
     """A run of eight nodes."""
     settled = Scenario(
         substrate=substrate, nodes=8, kind=kind, profile=profile, failing=0.5, timeline=LONG
     )
-    return outcome_of(run(settled, match(Kind.CRASH if kind is Kind.CRASH else Kind.STATIC)))
+    return summarise_run(
+        run(settled, match(Series.CRASH if kind is Series.CRASH else Series.STATIC))
+    )
 
 
 # The four series
 
 
-@pytest.mark.parametrize(("substrate", "kind"), [*product([ES, LS, DCS], Kind)])
-def test_every_series_runs_and_tells_nothing_wrong(substrate: Substrate, kind: Kind) -> None:
+@pytest.mark.parametrize(("substrate", "kind"), [*product([ES, LS, DCS], Series)])
+def test_every_series_runs_and_tells_nothing_wrong(substrate: Substrate, kind: Series) -> None:
     """M16, M23."""
     found = outcome(substrate, kind)
 
@@ -67,9 +69,9 @@ def test_every_series_runs_and_tells_nothing_wrong(substrate: Substrate, kind: K
 
 
 @substrates
-@pytest.mark.parametrize("kind", [Kind.STATIC, Kind.MOBILE])
+@pytest.mark.parametrize("kind", [Series.STATIC, Series.MOBILE])
 def test_in_a_small_network_that_stays_together_nothing_is_lost(
-    substrate: Substrate, kind: Kind
+    substrate: Substrate, kind: Series
 ) -> None:
     found = outcome(substrate, kind)
 
@@ -80,7 +82,7 @@ def test_in_a_small_network_that_stays_together_nothing_is_lost(
 
 def test_in_dcs_every_operation_succeeds_and_little_news_is_lost() -> None:
     """D11, D18: what is spread within a cell, and notifications, are up to the link."""
-    found = outcome(DCS, Kind.STATIC)
+    found = outcome(DCS, Series.STATIC)
 
     assert found.notifications.recall is not None
     assert found.notifications.recall >= 0.95
@@ -90,7 +92,7 @@ def test_in_dcs_every_operation_succeeds_and_little_news_is_lost() -> None:
 
 def test_inserts_and_deletes_of_ls_always_succeed_and_take_no_time() -> None:
     """L1, C6."""
-    for kind in Kind:
+    for kind in Series:
         found = outcome(LS, kind).ops["insert"]
         assert found.success == 1.0
         assert found.latency_ms.max == 0.0
@@ -98,7 +100,7 @@ def test_inserts_and_deletes_of_ls_always_succeed_and_take_no_time() -> None:
 
 @substrates
 def test_the_robust_profile_runs_too(substrate: Substrate) -> None:
-    notifications = outcome(substrate, Kind.TRANSIENT, Profile.ROBUST).notifications
+    notifications = outcome(substrate, Series.TRANSIENT, Profile.ROBUST).notifications
 
     assert notifications.spurious == 0
     assert notifications.recall is not None
@@ -134,7 +136,7 @@ def test_users_hear_what_a_perfect_execution_would_tell_them(substrate: Substrat
     """S15, M14, M18: the past, the new, but not what was deleted before or revoked."""
     found = run(scenario(substrate, nodes=3, reaction=AT_ONCE), MEETING)
 
-    told = {(each.user, each.sid, each.oid) for each in found.heard}
+    told = {(each.user, each.sid, each.oid) for each in found.notifications}
     assert told == {
         (1, "both", "early"),
         (1, "both", "late"),
@@ -154,7 +156,7 @@ def test_users_hear_what_a_perfect_execution_would_tell_them(substrate: Substrat
 def test_the_whole_past_is_read_however_much_one_owner_has(substrate: Substrate) -> None:
     """M17, L7: 130 objects are three batches."""
     many = [insert(1, 0, f"o{number}", size=10) for number in range(130)]
-    found = outcome_of(run(scenario(substrate, nodes=2), trace(2, *many, subscribe(5, 1, "s"))))
+    found = summarise_run(run(scenario(substrate, nodes=2), trace(2, *many, subscribe(5, 1, "s"))))
 
     assert found.notifications.expected == 130
     assert found.notifications.delivered == 130
@@ -165,19 +167,19 @@ def test_operations_at_the_very_end_are_done(substrate: Substrate) -> None:
     """S11: there is a time of quiet for what is under way."""
     last = trace(2, insert(20, 0, "o"), subscribe(20, 1, "s"))
 
-    assert outcome_of(run(scenario(substrate, nodes=2), last)).notifications.recall == 1.0
+    assert summarise_run(run(scenario(substrate, nodes=2), last)).notifications.recall == 1.0
 
 
 def test_a_node_alone_has_nobody_to_tell_but_itself() -> None:
     own = trace(1, insert(1, 0, "o"), subscribe(2, 0, "s"))
 
-    assert outcome_of(run(scenario(LS, nodes=1), own)).notifications.recall == 1.0
+    assert summarise_run(run(scenario(LS, nodes=1), own)).notifications.recall == 1.0
 
 
 @substrates
 def test_who_is_out_of_reach_hears_nothing_and_that_is_counted(substrate: Substrate) -> None:
     apart = scenario(substrate, nodes=3, area_m=(90_000.0, 90_000.0))
-    found = outcome_of(run(apart, trace(3, subscribe(1, 1, "s"), insert(5, 0, "o"))))
+    found = summarise_run(run(apart, trace(3, subscribe(1, 1, "s"), insert(5, 0, "o"))))
 
     assert found.notifications.recall == 0.0
     if substrate is ES:
@@ -200,14 +202,14 @@ def test_an_area_of_too_many_cells_is_refused() -> None:
 
 def crash_story(substrate: Substrate) -> Run:
     """Users 0 to 3 publish until they crash, all of them; user 4 subscribes when they are gone."""
-    planned = scenario(substrate, nodes=5, kind=Kind.CRASH, failing=1.0, timeline=LONG)
+    planned = scenario(substrate, nodes=5, kind=Series.CRASH, failing=1.0, timeline=LONG)
     operations: list[Operation] = [insert(1, user, f"o{user}") for user in range(4)]
     return run(planned, trace(5, *operations, subscribe(260, 4, "s")))
 
 
 def test_what_publishers_had_is_lost_with_them_in_ls_but_not_in_es() -> None:
     """L6, C9."""
-    es, ls = (outcome_of(crash_story(each)).notifications for each in (ES, LS))
+    es, ls = (summarise_run(crash_story(each)).notifications for each in (ES, LS))
 
     assert (es.expected, es.recall) == (4, 1.0)
     assert (ls.expected, ls.recall) == (4, 0.0)
@@ -215,7 +217,7 @@ def test_what_publishers_had_is_lost_with_them_in_ls_but_not_in_es() -> None:
 
 def test_who_has_crashed_does_nothing_any_more() -> None:
     """S7."""
-    planned = scenario(LS, nodes=2, kind=Kind.CRASH, failing=0.5, timeline=LONG)
+    planned = scenario(LS, nodes=2, kind=Series.CRASH, failing=0.5, timeline=LONG)
     every_5_s = [
         insert(at_s, user, f"o{user}-{at_s}") for user in (0, 1) for at_s in range(0, 300, 5)
     ]
@@ -236,21 +238,21 @@ def test_who_has_crashed_does_nothing_any_more() -> None:
 def absences(of: Scenario) -> dict[int, tuple[float, float]]:
     """The first absence of each restless node, in seconds from the start of the operations."""
     first: dict[int, list[float]] = {}
-    for fault in cast(of).schedule:
+    for fault in cast(of).fault_schedule:
         assert isinstance(fault, Crash | Restart)
         at_s = (fault.at_us - of.timeline.origin_us) / SECOND_US
         first.setdefault(fault.node, []).append(at_s)
     return {node: (times[0], times[1]) for node, times in first.items()}
 
 
-def transient_story(substrate: Substrate) -> tuple[Outcome, float]:
+def transient_story(substrate: Substrate) -> tuple[RunSummary, float]:
     """Somebody's device is off when another subscribes; it has something to tell."""
-    planned = scenario(substrate, nodes=4, kind=Kind.TRANSIENT, failing=0.25, timeline=LONG)
+    planned = scenario(substrate, nodes=4, kind=Series.TRANSIENT, failing=0.25, timeline=LONG)
     [(owner, (off_s, on_s))] = absences(planned).items()
     asked_s = off_s + 5
     subscriber = (owner + 1) % 4
     story = trace(4, insert(5, owner, "o"), subscribe(asked_s, subscriber, "s"))
-    return outcome_of(run(planned, story)), (on_s - asked_s) * 1_000
+    return summarise_run(run(planned, story)), (on_s - asked_s) * 1_000
 
 
 def test_an_owner_that_was_off_when_a_subscription_was_flooded_tells_when_it_is_back() -> None:
@@ -264,11 +266,11 @@ def test_an_owner_that_was_off_when_a_subscription_was_flooded_tells_when_it_is_
 
 def test_an_owner_that_is_back_tells_all_it_has_however_much() -> None:
     """L5, M17: it shows some, and the subscriber asks for the rest."""
-    planned = scenario(LS, nodes=4, kind=Kind.TRANSIENT, failing=0.25, timeline=LONG)
+    planned = scenario(LS, nodes=4, kind=Series.TRANSIENT, failing=0.25, timeline=LONG)
     [(owner, (off_s, _))] = absences(planned).items()
     many = [insert(5, owner, f"o{number}", size=10) for number in range(70)]
     asked = subscribe(off_s + 5, (owner + 1) % 4, "s")
-    found = outcome_of(run(planned, trace(4, *many, asked)))
+    found = summarise_run(run(planned, trace(4, *many, asked)))
 
     assert found.notifications.delivered == found.notifications.expected == 70
 
@@ -287,15 +289,15 @@ def test_a_subscriber_that_was_off_hears_what_it_missed_and_no_time_is_held_agai
     substrate: Substrate,
 ) -> None:
     """M27: the subscription is taken up again."""
-    planned = scenario(substrate, nodes=4, kind=Kind.TRANSIENT, failing=0.25, timeline=LONG)
+    planned = scenario(substrate, nodes=4, kind=Series.TRANSIENT, failing=0.25, timeline=LONG)
     [(subscriber, (off_s, on_s))] = absences(planned).items()
     other = (subscriber + 1) % 4
     story = trace(4, subscribe(5, subscriber, "s"), insert(off_s + 5, other, "o"))
     found = run(planned, story)
 
-    [heard] = found.heard
+    [heard] = found.notifications
     assert heard.told_us >= LONG.origin_us + on_s * SECOND_US
-    latency_ms = outcome_of(found).notifications.latency_ms.max
+    latency_ms = summarise_run(found).notifications.latency_ms.max
     assert latency_ms is not None
     assert latency_ms < 20_000 < (on_s - off_s - 5) * 1_000
 
@@ -303,7 +305,7 @@ def test_a_subscriber_that_was_off_hears_what_it_missed_and_no_time_is_held_agai
 @substrates
 def test_users_do_nothing_while_their_devices_are_off(substrate: Substrate) -> None:
     """S7: nothing is asked of a device that is down, and nothing is done later instead."""
-    planned = scenario(substrate, nodes=4, kind=Kind.TRANSIENT, failing=0.25, timeline=LONG)
+    planned = scenario(substrate, nodes=4, kind=Series.TRANSIENT, failing=0.25, timeline=LONG)
     [(owner, (off_s, on_s))] = absences(planned).items()
     moments = [off_s - 1, off_s, off_s + 1, on_s - 1e-6, on_s, on_s + 1]
     found = run(planned, trace(4, *(insert(at_s, owner, f"o{at_s}") for at_s in moments)))
@@ -311,7 +313,7 @@ def test_users_do_nothing_while_their_devices_are_off(substrate: Substrate) -> N
     done_s = [
         operation.at_us / SECOND_US
         for operation in found.trace.operations
-        if isinstance(operation, Insert)
+        if isinstance(operation, InsertOperation)
     ]
     assert done_s == pytest.approx([off_s - 1, on_s, on_s + 1])
     assert [each.code for each in found.attempts] == ["ok", "ok", "ok"]
@@ -322,7 +324,7 @@ def test_users_do_nothing_while_their_devices_are_off(substrate: Substrate) -> N
 
 @everywhere
 def test_the_same_scenario_and_seed_give_the_same_run(substrate: Substrate) -> None:
-    planned = scenario(substrate, nodes=3, kind=Kind.MOBILE, reaction=AT_ONCE)
+    planned = scenario(substrate, nodes=3, kind=Series.MOBILE, reaction=AT_ONCE)
 
     def everything(of: Scenario) -> Run:
         return replace(run(of, MEETING), wall_s=0.0)
@@ -336,20 +338,20 @@ def test_a_run_is_not_disturbed_by_being_watched_and_recorded() -> None:
     """S17."""
     progress: list[tuple[int, int]] = []
 
-    def watch(how_far: Progress, users: Users) -> None:
-        progress.append((how_far.done_us, users.told))
+    def watch(how_far: RunProgress, users: Users) -> None:
+        progress.append((how_far.done_us, users.notification_count))
 
     file = io.BytesIO()
-    seen = run(scenario(LS, nodes=3), MEETING, on_progress=watch, record=file)
+    seen = run(scenario(LS, nodes=3), MEETING, on_progress=watch, recording_file=file)
 
     assert replace(seen, wall_s=0.0) == replace(run(scenario(LS, nodes=3), MEETING), wall_s=0.0)
-    assert progress[-1] == (30 * SECOND_US, len(seen.heard))
+    assert progress[-1] == (30 * SECOND_US, len(seen.notifications))
     file.seek(0)
     assert len(Recording(file).header.nodes) == 3
 
 
 def test_nobody_does_anything_in_an_empty_trace() -> None:
-    found = outcome_of(run(scenario(LS, nodes=2), Trace(2, ())))
+    found = summarise_run(run(scenario(LS, nodes=2), Trace(2, ())))
 
     assert found.notifications.recall is None
     assert found.ops["insert"].success is None

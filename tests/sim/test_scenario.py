@@ -9,18 +9,18 @@ from msgspec.structs import replace
 
 from tests.sim.runs import SHORT, insert, scenario, subscribe, trace
 from thyme.model.errors import InputError
-from thyme.model.frames import INSTANT_MAX_US, SECOND_US
+from thyme.model.time_frames import INSTANT_MAX_US, SECOND_US
 from thyme.sim.scenario import (
     NODES_MAX,
-    Kind,
     Scenario,
     ScenarioError,
+    Series,
     Substrate,
     Timeline,
     check_trace,
     synthetic_trace,
 )
-from thyme.traces.operations import Insert, Subscribe, TraceError
+from thyme.traces.operations import InsertOperation, SubscribeOperation, TraceError
 
 
 def test_a_run_takes_720_seconds_and_its_operations_begin_after_60() -> None:
@@ -107,9 +107,9 @@ def test_the_trace_depends_on_the_seed_and_not_on_the_substrate() -> None:
 
 def test_where_publishers_crash_nobody_both_publishes_and_subscribes() -> None:
     """S7."""
-    operations = synthetic_trace(scenario(nodes=12, kind=Kind.CRASH)).operations
-    publishers = {each.user for each in operations if isinstance(each, Insert)}
-    subscribers = {each.user for each in operations if isinstance(each, Subscribe)}
+    operations = synthetic_trace(scenario(nodes=12, kind=Series.CRASH)).operations
+    publishers = {each.user for each in operations if isinstance(each, InsertOperation)}
+    subscribers = {each.user for each in operations if isinstance(each, SubscribeOperation)}
 
     assert publishers
     assert subscribers

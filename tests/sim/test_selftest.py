@@ -5,23 +5,32 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from thyme.sim import reference, trials
-from thyme.sim.phy import Phy
-from thyme.sim.radio import RadioConfig
-from thyme.sim.selftest import CONFIGS, SETS, Case, cases, near, passed, quantile, run_case
+from thyme.sim.radio.phy import Phy
+from thyme.sim.radio.radio import RadioConfig
+from thyme.sim.validation import ns3_trials, reference
+from thyme.sim.validation.selftest import (
+    CONFIG_BY_PROFILE,
+    SETS,
+    SelfTestCase,
+    all_passed,
+    compare,
+    make_cases,
+    quantile,
+    run_case,
+)
 
 
-def case(set_name: str, **wanted: object) -> Case:
+def case(set_name: str, **wanted: object) -> SelfTestCase:
     """The case of the quick self-test whose part of the reference has these values."""
     [found] = [
         case
-        for case in cases(quick=True, sets=[set_name])
-        if all(getattr(case.part, name) == value for name, value in wanted.items())
+        for case in make_cases(quick=True, sets=[set_name])
+        if all(getattr(case.expected, name) == value for name, value in wanted.items())
     ]
     return found
 
 
-def differing(case: Case) -> list[str]:
+def differing(case: SelfTestCase) -> list[str]:
     """What does not agree, in words."""
     return [
         f"{row.case}, {row.quantity}: ns-3 {row.reference:.3f}, ours {row.ours:.3f}"
@@ -50,7 +59,7 @@ def test_the_share_that_arrives_at_a_distance_agrees_with_ns3(payload_bytes: int
     links = reference.figures().links
     distances_m = [link.distance_m for link in links]
 
-    shares = trials.broadcast_curve(distances_m, payload_bytes, count=4_000, seed=1)
+    shares = ns3_trials.broadcast_delivery_curve(distances_m, payload_bytes, count=4_000, seed=1)
 
     expected = [getattr(link, f"bcast{payload_bytes}") for link in links]
     assert shares == pytest.approx(expected, abs=0.05)
@@ -59,7 +68,9 @@ def test_the_share_that_arrives_at_a_distance_agrees_with_ns3(payload_bytes: int
 def test_unicasts_reach_further_because_they_are_repeated() -> None:
     links = [link for link in reference.figures().links if 108 <= link.distance_m <= 118]
 
-    found = trials.unicast_curve([link.distance_m for link in links], 300, count=1_000, seed=1)
+    found = ns3_trials.unicast_delivery_curve(
+        [link.distance_m for link in links], 300, count=1_000, seed=1
+    )
 
     assert [share for share, _ in found] == pytest.approx(
         [link.unicast300 for link in links], abs=0.05
@@ -72,15 +83,15 @@ def test_unicasts_reach_further_because_they_are_repeated() -> None:
 def test_a_radio_that_senses_too_little_fails_the_comparison() -> None:
     chain = case("c_chain", profile="anchor", payload_bytes=1000, per_second=200)
 
-    hidden = trials.chain(1000, 200, seed=1, config=CONFIGS["cca_at_decode"])
+    hidden = ns3_trials.run_chain(1000, 200, seed=1, config=CONFIG_BY_PROFILE["cca_at_decode"])
 
-    expected = chain.part
-    assert isinstance(expected, reference.Chain)
+    expected = chain.expected
+    assert isinstance(expected, reference.ChainFigures)
     where = ("c_chain", "")
-    assert not near(
+    assert not compare(
         where, "goodput", expected.goodput_per_second, hidden.goodput_per_second, 0.1
     ).ok
-    assert not near(
+    assert not compare(
         where, "retransmissions", expected.retransmissions, hidden.retransmissions, 0.3
     ).ok
 
@@ -88,17 +99,17 @@ def test_a_radio_that_senses_too_little_fails_the_comparison() -> None:
 def test_a_radio_with_a_tenth_less_range_fails_the_comparison(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    weak = RadioConfig(phy=Phy().for_range(100))
-    monkeypatch.setattr("thyme.sim.replay.RadioConfig", lambda: weak)
+    weak = RadioConfig(phy=Phy().with_range(100))
+    monkeypatch.setattr("thyme.sim.validation.raw_replay.RadioConfig", lambda: weak)
 
     rows = run_case(case("a_bcast", per_second=100))
 
     assert [row.quantity for row in rows if not row.ok] == ["receivers per send"]
-    assert not passed(rows)
+    assert not all_passed(rows)
 
 
 def test_the_full_self_test_has_every_set_load_and_profile() -> None:
-    full = cases()
+    full = make_cases()
 
     assert {case.set for case in full} == set(SETS)
     assert [len([c for c in full if c.set == name]) for name in SETS] == [5, 5, 48, 1, 8]
@@ -113,7 +124,7 @@ def test_the_full_self_test_has_every_set_load_and_profile() -> None:
 
 
 def test_the_quick_self_test_has_every_set_and_few_seeds() -> None:
-    quick = cases(quick=True)
+    quick = make_cases(quick=True)
 
     assert {case.set for case in quick} == set(SETS)
     assert max(len(case.seeds) for case in quick) == 3
@@ -142,18 +153,18 @@ def test_the_reference_has_the_sends_that_its_figures_are_about() -> None:
 def test_deviations_are_relative_or_plain(
     expected: float, ours: float, relative: bool, deviation: float, ok: bool
 ) -> None:
-    row = near(("set", "case"), "quantity", expected, ours, 0.1, relative=relative)
+    row = compare(("set", "case"), "quantity", expected, ours, 0.1, relative=relative)
 
     assert row.deviation == pytest.approx(deviation)
     assert row.ok is ok
 
 
 def test_what_is_only_reported_cannot_fail() -> None:
-    row = near(("set", "case"), "quantity", 1.0, 9.0, 0.1, judged=False)
+    row = compare(("set", "case"), "quantity", 1.0, 9.0, 0.1, judged=False)
 
     assert row.ok is None
-    assert passed([row])
-    assert not passed([row, msgspec.structs.replace(row, ok=False)])
+    assert all_passed([row])
+    assert not all_passed([row, msgspec.structs.replace(row, ok=False)])
 
 
 def test_a_quantile_is_a_value_that_occurred() -> None:

@@ -7,22 +7,28 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from thyme.model.frames import ALWAYS, SECOND_US, TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.metadata import Metadata, describe
-from thyme.model.streams import stream
+from thyme.model.metadata import Metadata, make_metadata
+from thyme.model.rng import derive_rng
 from thyme.model.subscriptions import Notification
 from thyme.model.tags import as_tags
-from thyme.protocol import requests as asked
-from thyme.protocol.node import Action, Asked, Input
-from thyme.protocol.requests import Begun, Failed, Finished, Found, Notified
-from thyme.sim import soak as soaking
-from thyme.sim.faults import Crash, Heal, Leave, LossBurst, Memory, Partition, Restart
+from thyme.model.time_frames import ALWAYS, SECOND_US, TimeFrame
+from thyme.protocol import app_interface as asked
+from thyme.protocol.app_interface import (
+    Failed,
+    Finished,
+    NotificationEvent,
+    SearchResult,
+    SubscriptionStarted,
+)
+from thyme.protocol.node import Action, AppRequested, Input
+from thyme.sim.faults.schedule import Crash, CrashMemory, Heal, Leave, LossBurst, Partition, Restart
 from thyme.sim.scenario import Profile, Substrate
-from thyme.sim.soak import soak
-from thyme.sim.soak_faults import Mercy, draw_faults, draw_walks
-from thyme.sim.soak_people import SPREADS_US, People
 from thyme.substrates.es import EsNode
+from thyme.testing.soak import runner as soaking
+from thyme.testing.soak.faults import FaultLimits, draw_faults, draw_moves
+from thyme.testing.soak.runner import run_soak
+from thyme.testing.soak.workload import DELETE_SPREAD_US, RandomWorkload
 
 ANN, BEN = NodeId(b"ann"), NodeId(b"ben")
 SID = SubscriptionId("the sid")
@@ -32,35 +38,35 @@ PLACES = [(10.0 * number, 0.0) for number in range(12)]
 @pytest.mark.parametrize("profile", Profile)
 @pytest.mark.parametrize("substrate", [Substrate.ES, Substrate.LS])
 def test_m24_worlds_of_es_and_ls_come_out_clean(substrate: Substrate, profile: Profile) -> None:
-    verdict = soak(0, substrate, profile)
+    verdict = run_soak(0, substrate, profile)
 
     assert verdict.violations == ()
-    assert verdict.told > 0
+    assert verdict.notifications > 0
     assert verdict.ended["Insert ok"] > 10
 
 
 @pytest.mark.parametrize(("seed", "profile"), [(0, Profile.PAPER), (18, Profile.ROBUST)])
 def test_m24_worlds_of_dcs_come_out_clean(seed: int, profile: Profile) -> None:
     """In the second, a node in a new place was told of the past before its subscription began."""
-    assert soak(seed, Substrate.DCS, profile).violations == ()
+    assert run_soak(seed, Substrate.DCS, profile).violations == ()
 
 
 def test_a_seed_gives_the_same_world_again() -> None:
-    assert soak(3, Substrate.ES, Profile.ROBUST) == soak(3, Substrate.ES, Profile.ROBUST)
-    assert soak(3, Substrate.ES, Profile.ROBUST) != soak(4, Substrate.ES, Profile.ROBUST)
+    assert run_soak(3, Substrate.ES, Profile.ROBUST) == run_soak(3, Substrate.ES, Profile.ROBUST)
+    assert run_soak(3, Substrate.ES, Profile.ROBUST) != run_soak(4, Substrate.ES, Profile.ROBUST)
 
 
 def test_a_node_that_falls_over_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     handle = EsNode.handle
 
     def stumble(self: EsNode, event: Input, now_us: int) -> list[Action]:
-        if isinstance(event, Asked) and now_us > 50 * SECOND_US:
+        if isinstance(event, AppRequested) and now_us > 50 * SECOND_US:
             raise IndexError("that was one too many")
         return handle(self, event, now_us)
 
     monkeypatch.setattr(EsNode, "handle", stumble)
 
-    [violation] = soak(0, Substrate.ES, Profile.PAPER).violations
+    [violation] = run_soak(0, Substrate.ES, Profile.PAPER).violations
 
     assert "broken" in violation
     assert "that was one too many" in violation
@@ -73,13 +79,13 @@ def test_an_acknowledged_object_that_is_gone_is_a_violation(
 
     class Forgetful(EsNode):
         def handle(self, event: Input, now_us: int) -> list[Action]:
-            if isinstance(event, Asked) and isinstance(event.request, asked.Search):
-                event = Asked(replace(event.request, count=1))
+            if isinstance(event, AppRequested) and isinstance(event.request, asked.Search):
+                event = AppRequested(replace(event.request, count=1))
             return super().handle(event, now_us)
 
     monkeypatch.setattr(soaking, "EsNode", Forgetful)
 
-    violations = soak(0, Substrate.ES, Profile.PAPER).violations
+    violations = run_soak(0, Substrate.ES, Profile.PAPER).violations
 
     assert violations
     assert all(": lost: " in violation for violation in violations)
@@ -93,14 +99,14 @@ class Still:
 
     def __init__(self) -> None:
         self.now_us = 100 * SECOND_US
-        self.asks: list[asked.Request] = []
+        self.asks: list[asked.AppRequest] = []
 
-    def ask(self, node_id: NodeId, request: asked.Request) -> None:
+    def send_request(self, node_id: NodeId, request: asked.AppRequest) -> None:
         self.asks.append(request)
 
     @property
     def last(self) -> int:
-        numbers = [getattr(request, "ask", 0) for request in self.asks]
+        numbers = [getattr(request, "request_id", 0) for request in self.asks]
         return max(number for number in numbers if isinstance(number, int))
 
 
@@ -109,28 +115,30 @@ class Village:
 
     def __init__(self, query: str = "goal", frame: TimeFrame = ALWAYS) -> None:
         self.air = Still()
-        self.people = People(self.air, [ANN, BEN], stream(0, "people"))
+        self.people = RandomWorkload(self.air, [ANN, BEN], derive_rng(0, "people"))
         self.key = self.people.insert(ANN, list(as_tags(["goal", "eder"])))
-        self.people.on_told(ANN, Finished(self.air.last, self.key))
+        self.people.on_event(ANN, Finished(self.air.last, self.key))
         self.people.subscribe(BEN, query, frame)
-        self.people.on_told(BEN, Finished(self.air.last, Begun(SID, 0)))
+        self.people.on_event(BEN, Finished(self.air.last, SubscriptionStarted(SID, 0)))
 
     def metadata(self) -> Metadata:
-        thing = self.people.things[self.key]
-        return describe(self.key, thing.data, thing.tags, self.air.now_us)
+        thing = self.people.objects[self.key]
+        return make_metadata(self.key, thing.data, thing.tags, self.air.now_us)
 
     def notify(self, metadata: Metadata | None = None, to: NodeId = BEN) -> None:
-        note = Notification(SID, metadata or self.metadata(), self.air.now_us, past=False)
-        self.people.on_told(to, Notified(note))
+        note = Notification(SID, metadata or self.metadata(), self.air.now_us, from_history=False)
+        self.people.on_event(to, NotificationEvent(note))
 
     def delete(self) -> None:
-        self.people.ask(ANN, asked.Delete(ask=1_000, key=self.key))
-        self.people.on_told(ANN, Finished(1_000, None))
+        self.people.send_request(ANN, asked.Delete(request_id=1_000, key=self.key))
+        self.people.on_event(ANN, Finished(1_000, None))
 
     def search(self) -> None:
         number = self.people.search(BEN, "goal")
-        note = Notification(SubscriptionId("search"), self.metadata(), self.air.now_us, past=True)
-        self.people.on_told(BEN, Finished(number, Found((note,), 1)))
+        note = Notification(
+            SubscriptionId("search"), self.metadata(), self.air.now_us, from_history=True
+        )
+        self.people.on_event(BEN, Finished(number, SearchResult((note,), 1)))
 
     def elapse(self, time_us: int) -> None:
         self.air.now_us += time_us
@@ -141,13 +149,13 @@ class Village:
 
 
 def stranger(village: Village) -> None:
-    thing = village.people.things[village.key]
-    village.notify(describe(Key(ObjectId("other"), ANN), thing.data, thing.tags, 1))
+    thing = village.people.objects[village.key]
+    village.notify(make_metadata(Key(ObjectId("other"), ANN), thing.data, thing.tags, 1))
 
 
 def retagged(village: Village) -> None:
-    thing = village.people.things[village.key]
-    village.notify(describe(village.key, thing.data, ["goal"], village.air.now_us))
+    thing = village.people.objects[village.key]
+    village.notify(make_metadata(village.key, thing.data, ["goal"], village.air.now_us))
 
 
 def twice(village: Village) -> None:
@@ -160,29 +168,29 @@ def to_somebody_else(village: Village) -> None:
 
 
 def after_the_end(village: Village) -> None:
-    village.people.ask(BEN, asked.Unsubscribe(ask=1_001, sid=SID))
-    village.people.on_told(BEN, Finished(1_001, None))
+    village.people.send_request(BEN, asked.Unsubscribe(request_id=1_001, sid=SID))
+    village.people.on_event(BEN, Finished(1_001, None))
     village.notify()
 
 
 def found_after_delete(village: Village) -> None:
     village.delete()
-    village.elapse(SPREADS_US + 1)
+    village.elapse(DELETE_SPREAD_US + 1)
     village.search()
 
 
 def answered_again(village: Village) -> None:
-    village.people.on_told(BEN, Finished(2, None))
+    village.people.on_event(BEN, Finished(2, None))
 
 
 def corrupt(village: Village) -> None:
     village.people.retrieve(BEN, village.metadata())
-    village.people.on_told(BEN, Failed(village.air.last, "corrupt", ""))
+    village.people.on_event(BEN, Failed(village.air.last, "corrupt", ""))
 
 
 def other_bytes(village: Village) -> None:
     village.people.retrieve(BEN, village.metadata())
-    village.people.on_told(BEN, Finished(village.air.last, b"something else"))
+    village.people.on_event(BEN, Finished(village.air.last, b"something else"))
 
 
 @pytest.mark.parametrize(
@@ -226,27 +234,27 @@ def test_what_is_right_is_no_violation() -> None:
     village.notify()
 
     assert village.wrong == []
-    assert village.people.waiting == {ANN: {}, BEN: {}}
+    assert village.people.pending == {ANN: {}, BEN: {}}
 
 
 def test_b1_what_was_acknowledged_just_before_a_memory_was_lost_may_be_lost_with_it() -> None:
     village = Village()
     village.delete()
-    village.people.losses_us = [village.air.now_us + SECOND_US]
+    village.people.memory_losses_us = [village.air.now_us + SECOND_US]
     village.elapse(10 * SECOND_US)
     village.search()
 
     assert village.wrong == []
-    assert village.people.is_safe(village.air.now_us)
+    assert village.people.is_durable(village.air.now_us)
 
 
 # The weather
 
 
 def test_s7_s8_what_mercy_spares_does_not_happen() -> None:
-    kind = Mercy(spared=frozenset([1, 2]), loses_messages=False, divides=False)
+    kind = FaultLimits(always_up=frozenset([1, 2]), message_loss=False, partitions=False)
     for seed in range(30):
-        for fault in draw_faults(stream(seed), PLACES, 0, 60 * SECOND_US, kind):
+        for fault in draw_faults(derive_rng(seed), PLACES, 0, 60 * SECOND_US, kind):
             assert not isinstance(fault, LossBurst | Partition | Heal)
             assert not (isinstance(fault, Crash) and fault.node in (1, 2))
 
@@ -254,7 +262,9 @@ def test_s7_s8_what_mercy_spares_does_not_happen() -> None:
 def test_s7_s8_every_kind_of_trouble_comes_up_and_ends_in_time() -> None:
     kinds = set()
     for seed in range(30):
-        for fault in draw_faults(stream(seed), PLACES, SECOND_US, 60 * SECOND_US, Mercy()):
+        for fault in draw_faults(
+            derive_rng(seed), PLACES, SECOND_US, 60 * SECOND_US, FaultLimits()
+        ):
             kinds.add(type(fault).__name__)
             assert SECOND_US <= fault.at_us <= 60 * SECOND_US
     assert kinds == {
@@ -264,10 +274,10 @@ def test_s7_s8_every_kind_of_trouble_comes_up_and_ends_in_time() -> None:
 
 
 def test_b1_memory_may_be_lost_by_one_device_at_a_time_after_everything_else() -> None:
-    mercy = Mercy(one_by_one=True)
+    mercy = FaultLimits(separate_memory_losses=True)
     for seed in range(30):
-        faults = draw_faults(stream(seed), PLACES, 0, 120 * SECOND_US, mercy)
-        losses = [f for f in faults if isinstance(f, Crash) and f.memory is Memory.LOST]
+        faults = draw_faults(derive_rng(seed), PLACES, 0, 120 * SECOND_US, mercy)
+        losses = [f for f in faults if isinstance(f, Crash) and f.memory is CrashMemory.LOST]
         assert [loss.at_us for loss in losses] == [70 * SECOND_US, 90 * SECOND_US, 110 * SECOND_US]
         assert all(
             fault.at_us <= 60 * SECOND_US
@@ -280,11 +290,11 @@ def test_b1_memory_may_be_lost_by_one_device_at_a_time_after_everything_else() -
 
 
 def test_d20_walks_lead_step_by_step_to_where_nodes_may_stay() -> None:
-    mercy = Mercy(spared=frozenset([0]), destinations=((5.0, 5.0),))
+    mercy = FaultLimits(always_up=frozenset([0]), destinations=((5.0, 5.0),))
     walked = 0
     for seed in range(10):
-        steps = draw_walks(stream(seed), PLACES, (120.0, 40.0), 0, 90 * SECOND_US, mercy)
-        last = {step.node: step.place for step in steps}
+        steps = draw_moves(derive_rng(seed), PLACES, (120.0, 40.0), 0, 90 * SECOND_US, mercy)
+        last = {step.node: step.position for step in steps}
         assert 0 not in last
         assert set(last.values()) <= {(5.0, 5.0)}
         assert all(0 < step.at_us < 90 * SECOND_US for step in steps)

@@ -6,18 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thyme.model.ids import NodeId
-from thyme.sim.faults import Duplication, LossBurst, Reordering
-from thyme.sim.trouble import AT_ONCE, ECHO_US_MAX, Trouble
+from thyme.sim.faults.network_faults import DUPLICATE_DELAY_US_MAX, NO_DELAY, NetworkFaults
+from thyme.sim.faults.schedule import Duplication, LossBurst, Reordering
 
 NODES = [NodeId(bytes([number])) for number in range(1, 9)]
 ALICE, BOB, CAROL = NODES[:3]
 
 
 def test_s8_without_trouble_all_is_calm_and_costs_nothing() -> None:
-    trouble = Trouble(1)
-    assert trouble.calm
-    assert trouble.reaches(ALICE, BOB)
-    assert trouble.delays_us(BOB) is AT_ONCE
+    trouble = NetworkFaults(1)
+    assert trouble.inactive
+    assert trouble.delivers(ALICE, BOB)
+    assert trouble.delays_us(BOB) is NO_DELAY
 
 
 @given(st.lists(st.integers(0, 3), min_size=len(NODES), max_size=len(NODES)))
@@ -25,75 +25,75 @@ def test_s8_in_a_partition_one_hears_ones_group_and_the_unnamed_are_a_group(
     group_of: list[int],
 ) -> None:
     """Group 3 is the one that is not named."""
-    trouble = Trouble(1)
+    trouble = NetworkFaults(1)
     groups = [[NODES[i] for i in range(len(NODES)) if group_of[i] == g] for g in range(3)]
     trouble.partition(*groups)
     for i, sender in enumerate(NODES):
         for j, receiver in enumerate(NODES):
-            assert trouble.reaches(sender, receiver) is (group_of[i] == group_of[j])
+            assert trouble.delivers(sender, receiver) is (group_of[i] == group_of[j])
     trouble.heal()
-    assert trouble.calm
-    assert all(trouble.reaches(ALICE, node) for node in NODES)
+    assert trouble.inactive
+    assert all(trouble.delivers(ALICE, node) for node in NODES)
 
 
 def test_s8_there_is_calm_again_once_the_last_window_has_closed() -> None:
-    trouble = Trouble(1)
+    trouble = NetworkFaults(1)
     burst, doubles = LossBurst(0, 9, 1.0), Duplication(0, 9, 1.0)
-    trouble.begin(burst, None)
-    trouble.begin(doubles, [BOB])
+    trouble.begin_fault(burst, None)
+    trouble.begin_fault(doubles, [BOB])
     trouble.partition([ALICE])
-    trouble.end(burst, None)
-    assert not trouble.calm
+    trouble.end_fault(burst, None)
+    assert not trouble.inactive
     trouble.heal()
-    assert not trouble.calm
-    trouble.end(doubles, [BOB])
-    assert trouble.calm
+    assert not trouble.inactive
+    trouble.end_fault(doubles, [BOB])
+    assert trouble.inactive
 
 
 def test_s8_a_window_that_follows_at_once_is_not_closed_by_the_end_of_the_first() -> None:
-    trouble = Trouble(1)
+    trouble = NetworkFaults(1)
     first, second = LossBurst(0, 9, 1.0), LossBurst(9, 20, 1.0)
-    trouble.begin(first, [ALICE, BOB])
-    trouble.begin(second, [BOB])
-    trouble.end(first, [ALICE, BOB])
-    assert trouble.reaches(BOB, ALICE)
-    assert not trouble.reaches(ALICE, BOB)
+    trouble.begin_fault(first, [ALICE, BOB])
+    trouble.begin_fault(second, [BOB])
+    trouble.end_fault(first, [ALICE, BOB])
+    assert trouble.delivers(BOB, ALICE)
+    assert not trouble.delivers(ALICE, BOB)
 
 
 def test_s8_nor_is_one_for_all_nodes() -> None:
-    trouble = Trouble(1)
+    trouble = NetworkFaults(1)
     first, second = LossBurst(0, 9, 1.0), LossBurst(9, 20, 1.0)
-    trouble.begin(first, None)
-    trouble.begin(second, None)
-    trouble.end(first, None)
-    assert not trouble.reaches(ALICE, BOB)
-    trouble.end(second, None)
-    assert trouble.calm
+    trouble.begin_fault(first, None)
+    trouble.begin_fault(second, None)
+    trouble.end_fault(first, None)
+    assert not trouble.delivers(ALICE, BOB)
+    trouble.end_fault(second, None)
+    assert trouble.inactive
 
 
 def test_s8_probabilities_of_0_and_1_mean_never_and_always() -> None:
-    trouble = Trouble(1)
-    trouble.begin(LossBurst(0, 9, 0.0), [ALICE])
-    trouble.begin(LossBurst(0, 9, 1.0), [BOB])
-    trouble.begin(Duplication(0, 9, 1.0), [ALICE])
-    trouble.begin(Reordering(0, 9, 1.0, 5), [BOB])
+    trouble = NetworkFaults(1)
+    trouble.begin_fault(LossBurst(0, 9, 0.0), [ALICE])
+    trouble.begin_fault(LossBurst(0, 9, 1.0), [BOB])
+    trouble.begin_fault(Duplication(0, 9, 1.0), [ALICE])
+    trouble.begin_fault(Reordering(0, 9, 1.0, 5), [BOB])
     for _ in range(200):
-        assert trouble.reaches(CAROL, ALICE)
-        assert not trouble.reaches(CAROL, BOB)
+        assert trouble.delivers(CAROL, ALICE)
+        assert not trouble.delivers(CAROL, BOB)
         first_us, second_us = trouble.delays_us(ALICE)
         assert first_us == 0
-        assert 1 <= second_us <= ECHO_US_MAX
+        assert 1 <= second_us <= DUPLICATE_DELAY_US_MAX
         [held_us] = trouble.delays_us(BOB)
         assert 1 <= held_us <= 5
         assert trouble.delays_us(CAROL) == (0,)
 
 
 def test_s8_one_kind_of_trouble_leaves_the_chances_of_the_others_as_they_were() -> None:
-    alone, together = Trouble(1), Trouble(1)
+    alone, together = NetworkFaults(1), NetworkFaults(1)
     for trouble in (alone, together):
-        trouble.begin(Reordering(0, 9, 0.5, 1_000), None)
-    together.begin(LossBurst(0, 9, 0.5), None)
-    together.begin(Duplication(0, 9, 0.5), None)
+        trouble.begin_fault(Reordering(0, 9, 0.5, 1_000), None)
+    together.begin_fault(LossBurst(0, 9, 0.5), None)
+    together.begin_fault(Duplication(0, 9, 0.5), None)
     for _ in range(100):
-        together.reaches(ALICE, BOB)
+        together.delivers(ALICE, BOB)
         assert alone.delays_us(BOB)[0] == together.delays_us(BOB)[0]

@@ -8,27 +8,27 @@ import pytest
 
 from tests.builders import conjunctions, frame
 from tests.sim.runs import AT_ONCE, delete, insert, subscribe, trace, unsubscribe
-from thyme.model.frames import ALWAYS, SECOND_US
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.metadata import Metadata, describe
+from thyme.model.metadata import Metadata, make_metadata
 from thyme.model.subscriptions import Notification
 from thyme.model.tags import as_tags
-from thyme.protocol import requests as ask
-from thyme.protocol.requests import (
-    Begun,
+from thyme.model.time_frames import ALWAYS, SECOND_US
+from thyme.protocol import app_interface as ask
+from thyme.protocol.app_interface import (
+    AppEvent,
+    AppRequest,
     CaughtUp,
     Failed,
     Finished,
-    Notified,
-    Request,
-    Told,
+    NotificationEvent,
+    SubscriptionStarted,
 )
-from thyme.sim.casting import name_of
-from thyme.sim.kernel import Kernel
-from thyme.sim.users import BATCH, READ_ON_US, Attempt, Heard, Users
-from thyme.sim.world import WirelessWorld
+from thyme.sim.deployment import node_id_for
+from thyme.sim.engine.kernel import Kernel
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.users import BATCH, NEXT_PAGE_US, Attempt, ReceivedNotification, Users
 from thyme.traces.operations import Operation
-from thyme.traces.reactions import NONE, Reaction
+from thyme.traces.retrieve_behaviour import NO_RETRIEVES, RetrieveBehaviour
 
 ORIGIN_US = 60 * SECOND_US
 ALICE, BOB = 0, 1
@@ -38,43 +38,43 @@ S1 = SubscriptionId("s1")
 class Stage:
     """A world that only writes down what users ask of their devices; there are two."""
 
-    def __init__(self, *operations: Operation, reaction: Reaction = NONE) -> None:
+    def __init__(self, *operations: Operation, reaction: RetrieveBehaviour = NO_RETRIEVES) -> None:
         self.kernel = Kernel()
-        self.asked: list[tuple[int, Request]] = []
-        self.names = [name_of(number) for number in range(3)]  # the last is a server
+        self.asked: list[tuple[int, AppRequest]] = []
+        self.names = [node_id_for(number) for number in range(3)]  # the last is a server
         self.users = Users(
-            cast(WirelessWorld, self),
+            cast(WirelessNetwork, self),
             self.names,
             trace(2, *operations),
             origin_us=ORIGIN_US,
             reaction=reaction,
             seed=1,
         )
-        self.users.begin()
+        self.users.schedule_operations()
         for name in self.names:
-            self.users.on_life(name, 1)
+            self.users.on_power(name, 1)
 
     @property
     def now_us(self) -> int:
         return self.kernel.now_us
 
-    def ask(self, node_id: NodeId, request: Request) -> None:
+    def send_request(self, node_id: NodeId, request: AppRequest) -> None:
         self.asked.append((self.names.index(node_id), request))
 
-    def run(self, until_s: float) -> list[tuple[int, Request]]:
+    def run(self, until_s: float) -> list[tuple[int, AppRequest]]:
         """What was asked up to an instant, from the start of the operations, and not seen yet."""
         self.kernel.run(ORIGIN_US + round(until_s * SECOND_US))
         return self.take()
 
-    def take(self) -> list[tuple[int, Request]]:
+    def take(self) -> list[tuple[int, AppRequest]]:
         asked, self.asked = self.asked, []
         return asked
 
-    def tell(self, user: int, told: Told) -> None:
-        self.users.on_told(self.names[user], told)
+    def tell(self, user: int, told: AppEvent) -> None:
+        self.users.on_event(self.names[user], told)
 
     def life(self, user: int, life: int) -> None:
-        self.users.on_life(self.names[user], life)
+        self.users.on_power(self.names[user], life)
 
     @property
     def attempt(self) -> Attempt:
@@ -82,18 +82,20 @@ class Stage:
 
 
 def photo(oid: str, by: int = BOB) -> Metadata:
-    return describe(Key(ObjectId(oid), name_of(by)), b"pixels", ["goal"], ORIGIN_US)
+    return make_metadata(Key(ObjectId(oid), node_id_for(by)), b"pixels", ["goal"], ORIGIN_US)
 
 
-def news(oid: str, sid: SubscriptionId = S1, by: int = BOB, *, past: bool = False) -> Notified:
-    return Notified(Notification(sid, photo(oid, by), ORIGIN_US, past))
+def news(
+    oid: str, sid: SubscriptionId = S1, by: int = BOB, *, past: bool = False
+) -> NotificationEvent:
+    return NotificationEvent(Notification(sid, photo(oid, by), ORIGIN_US, past))
 
 
 def following(stage: Stage) -> Stage:
     """Alice's subscription, her first operation, stands."""
     [(_, request)] = stage.run(1)
     assert isinstance(request, ask.Subscribe)
-    stage.tell(ALICE, Finished(request.ask, Begun(S1, 0)))
+    stage.tell(ALICE, Finished(request.request_id, SubscriptionStarted(S1, 0)))
     return stage
 
 
@@ -113,22 +115,22 @@ def test_operations_are_asked_for_in_their_time() -> None:
         (
             BOB,
             ask.Insert(
-                ask=1,
+                request_id=1,
                 data=bytes(3),
                 tags=as_tags(["eder", "goal"]),
                 summary=bytes(2),
                 oid=ObjectId("o"),
-                life_us=9 * SECOND_US,
+                ttl_us=9 * SECOND_US,
             ),
         )
     ]
     within = frame(ORIGIN_US, ORIGIN_US + 5 * SECOND_US)
     terms = conjunctions("goal & !eder")
     assert stage.run(2) == [
-        (ALICE, ask.Subscribe(ask=1, conjunctions=terms, frame=within, batch=BATCH))
+        (ALICE, ask.Subscribe(request_id=1, conjunctions=terms, frame=within, batch=BATCH))
     ]
-    key = Key(ObjectId("o"), name_of(BOB))
-    assert stage.run(3) == [(BOB, ask.Delete(ask=2, key=key))]
+    key = Key(ObjectId("o"), node_id_for(BOB))
+    assert stage.run(3) == [(BOB, ask.Delete(request_id=2, key=key))]
 
 
 def test_a_text_is_the_object() -> None:
@@ -143,7 +145,7 @@ def test_a_text_is_the_object() -> None:
 def test_how_an_operation_ended_is_written_down() -> None:
     stage = Stage(insert(1, BOB, "o"), delete(2, BOB, "o"))
     stage.run(1.5)
-    stage.tell(BOB, Finished(1, Key(ObjectId("o"), name_of(BOB))))
+    stage.tell(BOB, Finished(1, Key(ObjectId("o"), node_id_for(BOB))))
     stage.run(2.5)
     stage.tell(BOB, Failed(2, "timeout", "nobody answered"))
 
@@ -190,8 +192,8 @@ def test_an_unsubscribe_waits_until_there_is_something_to_revoke() -> None:
     stage.run(1)
     assert stage.run(3) == []
 
-    stage.tell(ALICE, Finished(1, Begun(S1, 0)))
-    assert stage.take() == [(ALICE, ask.Unsubscribe(ask=2, sid=S1))]
+    stage.tell(ALICE, Finished(1, SubscriptionStarted(S1, 0)))
+    assert stage.take() == [(ALICE, ask.Unsubscribe(request_id=2, sid=S1))]
     stage.tell(ALICE, Finished(2, None))
     assert stage.attempt.code == "ok"
     assert stage.attempt.issued_us == ORIGIN_US + 2 * SECOND_US
@@ -228,9 +230,9 @@ def test_a_device_that_comes_back_takes_up_what_its_user_follows() -> None:
         subscribe(3, ALICE, "failed"),
     )
     stage.run(1)
-    stage.tell(ALICE, Finished(1, Begun(SubscriptionId("s-revoked"), 0)))
+    stage.tell(ALICE, Finished(1, SubscriptionStarted(SubscriptionId("s-revoked"), 0)))
     stage.run(2)
-    stage.tell(ALICE, Finished(3, Begun(SubscriptionId("s-followed"), 0)))
+    stage.tell(ALICE, Finished(3, SubscriptionStarted(SubscriptionId("s-followed"), 0)))
     stage.run(3)
     stage.tell(ALICE, Failed(4, "timeout", ""))
     stage.take()
@@ -238,7 +240,7 @@ def test_a_device_that_comes_back_takes_up_what_its_user_follows() -> None:
     stage.life(ALICE, 0)
     assert stage.take() == []
     stage.life(ALICE, 2)
-    assert stage.take() == [(ALICE, ask.Resume(ask=5, sid=SubscriptionId("s-followed")))]
+    assert stage.take() == [(ALICE, ask.Resume(request_id=5, sid=SubscriptionId("s-followed")))]
 
 
 def test_the_first_life_of_a_device_takes_up_nothing() -> None:
@@ -254,9 +256,9 @@ def test_a_user_asks_for_all_of_its_past_batch_by_batch() -> None:
     """M17."""
     stage = following(Stage(subscribe(1, ALICE, "s")))
     stage.tell(ALICE, CaughtUp(S1, 2 * BATCH + 1))
-    assert stage.take() == [(ALICE, ask.More(ask=2, sid=S1, count=BATCH))]
+    assert stage.take() == [(ALICE, ask.FetchNextPage(request_id=2, sid=S1, count=BATCH))]
     stage.tell(ALICE, Finished(2, BATCH))
-    assert stage.take() == [(ALICE, ask.More(ask=3, sid=S1, count=BATCH))]
+    assert stage.take() == [(ALICE, ask.FetchNextPage(request_id=3, sid=S1, count=BATCH))]
     stage.tell(ALICE, Finished(3, 1))
     assert stage.take() == []
 
@@ -276,8 +278,8 @@ def test_what_comes_of_the_past_makes_a_user_ask_whether_there_is_more() -> None
     stage.tell(ALICE, news("o3"))
     stage.take()
 
-    soon_s = 1 + READ_ON_US / SECOND_US
-    assert stage.run(soon_s) == [(ALICE, ask.More(ask=2, sid=S1, count=BATCH))]
+    soon_s = 1 + NEXT_PAGE_US / SECOND_US
+    assert stage.run(soon_s) == [(ALICE, ask.FetchNextPage(request_id=2, sid=S1, count=BATCH))]
     stage.tell(ALICE, news("o4", past=True))
     stage.life(ALICE, 0)
     stage.take()
@@ -292,10 +294,12 @@ def test_what_a_user_hears_is_written_down_and_taken() -> None:
     stage = following(Stage(subscribe(1, ALICE, "s")))
     stage.tell(ALICE, news("o"))
 
-    key = Key(ObjectId("o"), name_of(BOB))
-    assert stage.take() == [(ALICE, ask.Take(sid=S1, key=key))]
-    assert stage.users.told == 1
-    assert stage.users.heard() == [Heard(ALICE, "s", "o", ORIGIN_US, ORIGIN_US + SECOND_US)]
+    key = Key(ObjectId("o"), node_id_for(BOB))
+    assert stage.take() == [(ALICE, ask.MarkConsumed(sid=S1, key=key))]
+    assert stage.users.notification_count == 1
+    assert stage.users.notifications() == [
+        ReceivedNotification(ALICE, "s", "o", ORIGIN_US, ORIGIN_US + SECOND_US)
+    ]
 
 
 def test_news_of_a_subscription_that_nobody_made_are_kept_as_such() -> None:
@@ -303,16 +307,16 @@ def test_news_of_a_subscription_that_nobody_made_are_kept_as_such() -> None:
     stage = Stage()
     stage.tell(ALICE, news("o"))
 
-    assert [each.sid for each in stage.users.heard()] == ["unknown:s1"]
+    assert [each.sid for each in stage.users.notifications()] == ["unknown:s1"]
 
 
 def test_news_that_come_before_the_answer_belong_to_the_subscription() -> None:
     stage = Stage(subscribe(1, ALICE, "s"))
     stage.run(1)
     stage.tell(ALICE, news("o"))
-    stage.tell(ALICE, Finished(1, Begun(S1, 1)))
+    stage.tell(ALICE, Finished(1, SubscriptionStarted(S1, 1)))
 
-    assert [each.sid for each in stage.users.heard()] == ["s"]
+    assert [each.sid for each in stage.users.notifications()] == ["s"]
 
 
 def test_a_user_retrieves_what_it_hears_of_once_and_never_its_own() -> None:
@@ -323,7 +327,7 @@ def test_a_user_retrieves_what_it_hears_of_once_and_never_its_own() -> None:
     stage.tell(ALICE, news("mine", by=ALICE))
     stage.take()
 
-    assert stage.run(3) == [(ALICE, ask.Retrieve(ask=2, metadata=photo("o")))]
+    assert stage.run(3) == [(ALICE, ask.Retrieve(request_id=2, metadata=photo("o")))]
     assert (stage.attempt.kind, stage.attempt.name) == ("retrieve", "o")
 
 
@@ -338,7 +342,7 @@ def test_nobody_retrieves_with_a_device_that_is_off() -> None:
 
 
 def test_who_does_not_react_retrieves_nothing() -> None:
-    stage = following(Stage(subscribe(1, ALICE, "s", "goal"), reaction=NONE))
+    stage = following(Stage(subscribe(1, ALICE, "s", "goal"), reaction=NO_RETRIEVES))
     stage.tell(ALICE, news("o"))
     stage.take()
 

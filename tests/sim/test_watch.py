@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from thyme.sim.kernel import Kernel
-from thyme.sim.watch import Progress, watched
+from thyme.sim.engine.kernel import Kernel
+from thyme.sim.progress import RunProgress, run_with_progress
 
 S = 1_000_000
 
@@ -14,27 +14,29 @@ def test_s17_a_watched_run_tells_how_far_it_is() -> None:
     kernel = Kernel(100 * S)
     happened: list[int] = []
     for second in range(35):
-        kernel.at((100 + second) * S, lambda _: happened.append(kernel.now_us))
+        kernel.schedule((100 + second) * S, lambda _: happened.append(kernel.now_us))
     ticks = count()
-    clock = watched(kernel, 125 * S, every_us=10 * S, clock=lambda: float(next(ticks)))
+    clock = run_with_progress(kernel, 125 * S, every_us=10 * S, clock=lambda: float(next(ticks)))
 
     assert list(clock) == [
-        Progress(done_us=10 * S, span_us=25 * S, events=11, wall_s=1.0),
-        Progress(done_us=20 * S, span_us=25 * S, events=21, wall_s=2.0),
-        Progress(done_us=25 * S, span_us=25 * S, events=26, wall_s=3.0),
+        RunProgress(done_us=10 * S, span_us=25 * S, events=11, wall_s=1.0),
+        RunProgress(done_us=20 * S, span_us=25 * S, events=21, wall_s=2.0),
+        RunProgress(done_us=25 * S, span_us=25 * S, events=26, wall_s=3.0),
     ]
     assert happened == [(100 + second) * S for second in range(26)]
     assert kernel.now_us == 125 * S
 
 
 def test_s17_progress_in_words() -> None:
-    progress = Progress(done_us=180 * S, span_us=720 * S, events=1, wall_s=12.0)
+    progress = RunProgress(done_us=180 * S, span_us=720 * S, events=1, wall_s=12.0)
     assert str(progress) == "180 of 720 s (25%), 15.0 s per second"
-    assert str(Progress(done_us=0, span_us=0, events=0, wall_s=0.0)).startswith("0 of 0 s (100%)")
+    assert str(RunProgress(done_us=0, span_us=0, events=0, wall_s=0.0)).startswith(
+        "0 of 0 s (100%)"
+    )
 
 
 def test_s17_it_runs_only_as_far_as_it_is_watched() -> None:
     kernel = Kernel()
-    stretches = watched(kernel, 30 * S)
+    stretches = run_with_progress(kernel, 30 * S)
     next(stretches)
     assert kernel.now_us == 10 * S

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import Done
+from thyme.protocol.messages.common import Done
 from thyme.protocol.node import (
     Action,
     Broadcast,
@@ -20,14 +20,14 @@ from thyme.protocol.node import (
     Started,
     TimerFired,
 )
-from thyme.sim.disk import Disk
-from thyme.sim.ether import Ether
-from thyme.sim.fate import Fate, OnFault
-from thyme.sim.faults import Fault, merge
-from thyme.sim.radio import RadioConfig
-from thyme.sim.residents import Residents
-from thyme.sim.world import WirelessWorld
-from thyme.storage.store import Shelf, Store
+from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.faults.devices import Devices
+from thyme.sim.faults.injector import FaultInjector, OnFault
+from thyme.sim.faults.schedule import Fault, make_schedule
+from thyme.sim.radio.radio import RadioConfig
+from thyme.sim.radio.unit_disk import UnitDisk
+from thyme.storage.store import RecordTable, Store
 
 START_US = 1_700_000_000_000_000
 MS = 1_000
@@ -36,21 +36,24 @@ ALICE, BOB, CAROL, DAVE = range(4)
 GOODBYE = 1_000_000
 """The number that a node says as its last word."""
 
-LIVES = Shelf("lives", int)
+LIVES = RecordTable("lives", int)
 
 
-def ether(seed: int = 1) -> Ether:
-    return Ether(seed=seed, start_us=START_US)
+def ether(seed: int = 1) -> IdealNetwork:
+    return IdealNetwork(seed=seed, start_us=START_US)
 
 
-def radio(seed: int = 1) -> WirelessWorld:
+def radio(seed: int = 1) -> WirelessNetwork:
     """Everybody hears everybody."""
     places = {name: (10.0 * number, 0.0) for number, name in enumerate(NAMES)}
-    config = RadioConfig(disk=Disk())
-    return WirelessWorld(places, seed=seed, start_us=START_US, config=config)
+    config = RadioConfig(unit_disk=UnitDisk())
+    return WirelessNetwork(places, seed=seed, start_us=START_US, config=config)
 
 
-WORLDS: dict[str, Callable[[int], Ether | WirelessWorld]] = {"ether": ether, "radio": radio}
+WORLDS: dict[str, Callable[[int], IdealNetwork | WirelessNetwork]] = {
+    "ether": ether,
+    "radio": radio,
+}
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -78,10 +81,10 @@ class Chatterbox:
         match event:
             case Received():
                 assert isinstance(event.message, Done)
-                self.heard.append((now_us - START_US, event.sender, event.message.request))
+                self.heard.append((now_us - START_US, event.sender, event.message.request_id))
             case SendFailed():
                 assert isinstance(event.message, Done)
-                self.failed.append(event.message.request)
+                self.failed.append(event.message.request_id)
             case Started():
                 turn = NAMES.index(self.node_id)  # on the radio, who speaks together is not heard
                 return [SetTimer(Tick(), now_us + (10 + turn) * MS)]
@@ -113,7 +116,7 @@ class Village:
 
     def __init__(
         self,
-        world: Ether | WirelessWorld,
+        world: IdealNetwork | WirelessNetwork,
         faults: Iterable[Fault] = (),
         *,
         to: dict[int, int] | None = None,
@@ -133,9 +136,9 @@ class Village:
         def on_life(node_id: NodeId, life: int) -> None:
             self.lives.append((world.now_us - START_US, node_id, life))
 
-        self.residents = Residents(world, NAMES, make, on_life=on_life)
-        schedule = merge(faults, nodes=len(NAMES))
-        self.fate = Fate(world, self.residents, schedule, on_fault)
+        self.residents = Devices(world, NAMES, make, on_power=on_life)
+        schedule = make_schedule(faults, nodes=len(NAMES))
+        self.fate = FaultInjector(world, self.residents, schedule, on_fault)
         for number in range(len(NAMES)):
             self.residents.start(number)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.builders import photo
 from thyme.model.metadata import Metadata
-from thyme.storage.sqlite import SqliteStore
-from thyme.storage.store import Shelf
+from thyme.storage.sqlite.store import SqliteStore
+from thyme.storage.store import RecordTable
 
-PHOTOS = Shelf("photo", Metadata)
+PHOTOS = RecordTable("photo", Metadata)
 COUNT = 30
 RECORDS = [
     (f"k{n}", photo(n, tags=["goal", f"t{n}"], at_us=n, summary=b"th")) for n in range(COUNT)
@@ -35,7 +35,7 @@ def contents(path: Path) -> tuple[list[tuple[str, Metadata]], dict[str, bytes | 
     """All that a store holds, read as a node reads it."""
     store = SqliteStore(path)
     try:
-        return list(store.load(PHOTOS)), {key: store.data(key) for key in DATA}
+        return list(store.load(PHOTOS)), {key: store.get_data(key) for key in DATA}
     finally:
         store.close()
 

@@ -20,23 +20,23 @@ from tests.builders import BOB, conjunctions, frame, key, photo
 from tests.query.twin_history import HistoryTwin
 from tests.storage.files import crash_image, with_sql
 from thyme.model.errors import OperationError, StoreError
-from thyme.model.frames import ALWAYS, TimeFrame
 from thyme.model.metadata import Limits, Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
-from thyme.query.cursor import Cursor, cursor_of
-from thyme.storage.archive import ArchivedHistory
-from thyme.storage.sqlite import SqliteStore
+from thyme.model.time_frames import ALWAYS, TimeFrame
+from thyme.query.cursor import Cursor, cursor_at
+from thyme.storage.sqlite.history_archive import ArchivedHistory
+from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
-from thyme.substrates.catalogue import OBJECTS, Catalogue, Retention
-from thyme.substrates.graveyard import Burial
+from thyme.substrates.common.catalogue import OBJECTS, Catalogue, Retention
+from thyme.substrates.common.tombstones import TombstoneLimits
 
 GOAL = conjunctions("goal")
 CHUNK = 4
 
 
 def a_catalogue(store: Store, retention: Retention | None = None) -> Catalogue:
-    return Catalogue(store, Limits(), retention or Retention(), Burial(life_us=10))
+    return Catalogue(store, Limits(), retention or Retention(), TombstoneLimits(age_us_max=10))
 
 
 def filled(store: Store, objects: Sequence[Metadata]) -> Catalogue:
@@ -57,9 +57,9 @@ def pages_of(catalogue: Catalogue, query: str, size: int) -> list[Metadata]:
     """All matches, read page by page."""
     found: list[Metadata] = []
     before: Cursor | None = None
-    while page := catalogue.history.latest(conjunctions(query), ALWAYS, size, before):
+    while page := catalogue.history.latest_matches(conjunctions(query), ALWAYS, size, before):
         found += page
-        before = cursor_of(page[-1])
+        before = cursor_at(page[-1])
     return found
 
 
@@ -70,7 +70,7 @@ def test_m24_a_restart_reads_the_outlines_and_what_came_last(tmp_path: Path) -> 
     store.close()
 
     store = SqliteStore(tmp_path / "s.thyme", chunk_size=CHUNK)
-    history = store.history(OBJECTS)
+    history = store.open_history(OBJECTS)
 
     assert isinstance(history, ArchivedHistory)
     assert len(history._recent) < 2 * CHUNK
@@ -95,8 +95,8 @@ def test_m24_what_a_kill_leaves_behind_is_archive_and_records_of_one_commit(tmp_
 
     for path, left in ((image, photos(30)), (later, photos(30)[1::2])):
         store = SqliteStore(path, chunk_size=CHUNK)
-        assert list(store.history(OBJECTS)) == left
-        assert store.history(OBJECTS).total(GOAL, ALWAYS) == len(left)
+        assert list(store.open_history(OBJECTS)) == left
+        assert store.open_history(OBJECTS).count_matches(GOAL, ALWAYS) == len(left)
         if path is later:  # as it was left, not made anew
             assert store.read("SELECT chunks_made FROM archived") == made
         store.close()
@@ -112,10 +112,10 @@ def test_m24_records_that_changed_behind_the_archives_back_are_archived_anew(
     for metadata in many[:45:2]:
         store.remove(OBJECTS, str(metadata.key))
 
-    history = store.history(OBJECTS)
+    history = store.open_history(OBJECTS)
 
     assert list(history) == [*many[1:45:2], *many[45:]]
-    assert history.total(GOAL, ALWAYS) == 27
+    assert history.count_matches(GOAL, ALWAYS) == 27
     store.close()
 
 
@@ -140,7 +140,7 @@ def test_m24_a_store_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
 
     for _ in range(2):
         store = SqliteStore(path, chunk_size=CHUNK)
-        assert list(store.history(OBJECTS)) == many
+        assert list(store.open_history(OBJECTS)) == many
         store.commit()
         store.close()
 
@@ -167,14 +167,14 @@ def test_m24_what_comes_after_everything_left_is_not_taken_for_archived(tmp_path
     store = SqliteStore(tmp_path / "s.thyme", chunk_size=CHUNK)
     catalogue = filled(store, photos(8))
     for number in range(8):
-        catalogue.forget(key(number))
+        catalogue.remove_without_tombstone(key(number))
     catalogue.add(photo(9), b"", 0)
     marks = store.read("SELECT * FROM archived")
     store.commit()
     store.close()
 
     store = SqliteStore(tmp_path / "s.thyme", chunk_size=CHUNK)
-    assert list(store.history(OBJECTS)) == [photo(9)]
+    assert list(store.open_history(OBJECTS)) == [photo(9)]
     assert store.read("SELECT * FROM archived") == marks != [], "nothing had to be made anew"
     store.close()
 
@@ -183,9 +183,9 @@ def test_m29_life_spans_end_for_what_is_archived_too(tmp_path: Path) -> None:
     many = [photo(n, at_us=n, expires_us=100 + n) for n in range(20)]
     store = SqliteStore(tmp_path / "s.thyme", chunk_size=CHUNK)
     catalogue = filled(store, many)
-    assert catalogue.history.next_end_us() == 100
+    assert catalogue.history.next_expiry_us() == 100
     catalogue.delete(key(0), BOB, 0)
-    assert catalogue.history.next_end_us() == 101
+    assert catalogue.history.next_expiry_us() == 101
     catalogue.expire(104)
     store.commit()
     store.close()
@@ -193,9 +193,9 @@ def test_m29_life_spans_end_for_what_is_archived_too(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.thyme", chunk_size=CHUNK)
     catalogue = a_catalogue(store)
     assert list(catalogue.history) == many[5:]
-    assert catalogue.history.next_end_us() == 105
+    assert catalogue.history.next_expiry_us() == 105
     catalogue.expire(119)
-    assert (len(catalogue), catalogue.history.next_end_us()) == (0, None)
+    assert (len(catalogue), catalogue.history.next_expiry_us()) == (0, None)
     assert store.read("SELECT count(*) FROM life_end") == [(0,)]
     store.close()
 
@@ -210,7 +210,7 @@ def test_m25_an_archive_that_changed_on_the_disk_is_told(tmp_path: Path, table: 
 
     store = SqliteStore(path, chunk_size=CHUNK)
     with pytest.raises(StoreError, match=r"s\.thyme"):
-        a_catalogue(store).history.latest(GOAL, frame(3, 40), 10)
+        a_catalogue(store).history.latest_matches(GOAL, frame(3, 40), 10)
     store.close()
 
 
@@ -218,7 +218,7 @@ def test_m25_a_large_file_is_checked_while_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index that names another key than its table: nothing that the first look finds."""
-    monkeypatch.setattr("thyme.storage.sqlite._CHECKED_AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("thyme.storage.sqlite.store._FULL_CHECK_BYTES_MAX", 1)
     path = tmp_path / "s.thyme"
     store = SqliteStore(path)
     filled(store, photos(10))
@@ -231,8 +231,8 @@ def test_m25_a_large_file_is_checked_while_it_is_used(
     path.write_bytes(octets[:at] + b"photo9A" + octets[at + 7 :])
 
     store = SqliteStore(path)
-    assert store._checking is not None
-    store._checking._thread.join()
+    assert store._integrity_check is not None
+    store._integrity_check._thread.join()
     with pytest.raises(StoreError, match="missing from index"):
         store.commit()
     store.close()
@@ -316,14 +316,14 @@ class TwoLives(RuleBasedStateMachine):
     @rule(some=st.lists(numbers, max_size=9))
     def forget(self, some: list[int]) -> None:
         for number in some:
-            self.do(methodcaller("forget", key(number)))
+            self.do(methodcaller("remove_without_tombstone", key(number)))
 
     @rule(step_us=st.integers(1, 6))
     def expire(self, step_us: int) -> None:
         self.now_us += step_us
         self.do(lambda catalogue: catalogue.expire(self.now_us))
         for catalogue in self.both:
-            end_us = catalogue.history.next_end_us()
+            end_us = catalogue.history.next_expiry_us()
             assert end_us is None or end_us > self.now_us, "it would be asked for ever"
 
     @rule()
@@ -338,7 +338,7 @@ class TwoLives(RuleBasedStateMachine):
         """What was not committed never was."""
         self.file.commit()
         for number in lost:
-            self.both[1].forget(key(number))
+            self.both[1].remove_without_tombstone(key(number))
             with suppress(OperationError):
                 self.both[1].add(photo(number, tags=["a"], at_us=3), b"", self.now_us)
         self.file.close()
@@ -347,26 +347,26 @@ class TwoLives(RuleBasedStateMachine):
 
     @precondition(lambda self: hasattr(self, "both"))
     @rule(question=questions(), size=st.integers(1, 9))
-    def ask(self, question: tuple[Sequence[Conjunction], TimeFrame], size: int) -> None:
+    def send_request(self, question: tuple[Sequence[Conjunction], TimeFrame], size: int) -> None:
         twin = HistoryTwin()
         for metadata in self.both[0].history:
             twin.add(metadata)
         for catalogue in self.both:
             history = catalogue.history
-            assert history.total(*question) == twin.total(*question)
+            assert history.count_matches(*question) == twin.count_matches(*question)
             before: Cursor | None = None
             while True:
-                page = history.latest(*question, size, before)
-                assert page == twin.latest(*question, size, before)
+                page = history.latest_matches(*question, size, before)
+                assert page == twin.latest_matches(*question, size, before)
                 if not page:
                     break
-                before = cursor_of(page[-1])
+                before = cursor_at(page[-1])
 
     @invariant()
     def alike(self) -> None:
         if hasattr(self, "both"):
             self.do(lambda catalogue: list(catalogue.history))
-            self.do(lambda catalogue: (len(catalogue), catalogue.bytes_held))
+            self.do(lambda catalogue: (len(catalogue), catalogue.stored_bytes))
             self.do(lambda catalogue: catalogue.history.oldest())
             self.do(lambda catalogue: catalogue.state(key(7)))
             for catalogue in self.both:

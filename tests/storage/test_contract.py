@@ -15,13 +15,13 @@ from tests.builders import ALICE, conjunctions, frame, photo, subscribe
 from thyme.model.ids import SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.worlds import Area, WorldInfo
-from thyme.protocol.requests import Held
-from thyme.storage.sqlite import SqliteStore
-from thyme.storage.store import MemoryStore, Shelf, Store
-from thyme.substrates.graveyard import Tombstone
+from thyme.protocol.app_interface import SubscriptionInfo
+from thyme.storage.sqlite.store import SqliteStore
+from thyme.storage.store import MemoryStore, RecordTable, Store
+from thyme.substrates.common.tombstones import Tombstone
 
-PHOTOS = Shelf("photo", Metadata)
-OTHERS = Shelf("other photo", Metadata)
+PHOTOS = RecordTable("photo", Metadata)
+OTHERS = RecordTable("other photo", Metadata)
 
 Reopen = Callable[[], Store]
 
@@ -46,13 +46,13 @@ def store(reopen: Reopen) -> Store:
     return reopen()
 
 
-def shelf_of(store: Store, shelf: Shelf[Metadata] = PHOTOS) -> list[tuple[str, Metadata]]:
+def shelf_of(store: Store, shelf: RecordTable[Metadata] = PHOTOS) -> list[tuple[str, Metadata]]:
     return list(store.load(shelf))
 
 
 def test_a_new_store_is_empty(store: Store) -> None:
     assert shelf_of(store) == []
-    assert store.data("a") is None
+    assert store.get_data("a") is None
 
 
 def test_records_are_loaded_in_the_order_they_were_put(store: Store) -> None:
@@ -104,27 +104,27 @@ def test_data_lies_apart_from_records(store: Store) -> None:
     store.put_data("a", b"pixels")
     store.remove(PHOTOS, "a")
 
-    assert store.data("a") == b"pixels"
+    assert store.get_data("a") == b"pixels"
     store.remove_data("a")
-    assert store.data("a") is None
+    assert store.get_data("a") is None
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"pixels\x00\xff", b"x" * 2**20])
 def test_data_is_kept_byte_for_byte(reopen: Reopen, data: bytes) -> None:
     store = reopen()
     store.put_data("a", data)
-    assert store.data("a") == data
+    assert store.get_data("a") == data
 
     store.commit()
     store.close()
-    assert reopen().data("a") == data
+    assert reopen().get_data("a") == data
 
 
 def test_data_put_again_is_replaced(store: Store) -> None:
     store.put_data("a", b"old")
     store.put_data("a", b"new")
 
-    assert store.data("a") == b"new"
+    assert store.get_data("a") == b"new"
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_a_key_may_be_any_text(store: Store, key: str) -> None:
     store.put_data(key, b"pixels")
 
     assert shelf_of(store) == [(key, photo(1))]
-    assert store.data(key) == b"pixels"
-    assert store.data(key + "x") is None
+    assert store.get_data(key) == b"pixels"
+    assert store.get_data(key + "x") is None
 
 
 def test_a_shelf_may_be_changed_while_it_is_read(store: Store) -> None:
@@ -159,14 +159,14 @@ def test_a_shelf_may_be_changed_while_it_is_read(store: Store) -> None:
         photo(7, tags=["goal", "éder"], at_us=-5, summary=b"\x00th", data=b"x", expires_us=9),
         subscribe(1, "goal & !replay | save", frame(None, 5)),
         Tombstone("deleted", 5),
-        Held(SubscriptionId("s"), conjunctions("a | b & !c"), frame(1, 2), 20),
+        SubscriptionInfo(SubscriptionId("s"), conjunctions("a | b & !c"), frame(1, 2), 20),
         WorldInfo("Lisboa", "w1", Area(1.5, 2.0), 0.5, None, 9),
         bytes(ALICE),
     ],
     ids=lambda record: type(record).__name__,
 )
 def test_m24_a_record_of_any_shelf_is_read_back_as_it_was_put(reopen: Reopen, record: Any) -> None:
-    shelf: Shelf[Any] = Shelf("any", type(record))
+    shelf: RecordTable[Any] = RecordTable("any", type(record))
     store = reopen()
     store.put(shelf, "k", record)
     store.commit()
@@ -191,7 +191,7 @@ def test_m24_what_was_committed_is_there_when_the_store_is_opened_again(reopen: 
     again = reopen()
 
     assert shelf_of(again) == [("k1", photo(9)), ("k2", photo(2))]
-    assert again.data("k1") == b"pixels"
+    assert again.get_data("k1") == b"pixels"
 
 
 def test_committing_nothing_is_no_error(store: Store) -> None:
@@ -200,7 +200,7 @@ def test_committing_nothing_is_no_error(store: Store) -> None:
     store.commit()
     store.commit()
 
-    assert store.data("a") == b"x"
+    assert store.get_data("a") == b"x"
 
 
 def test_closing_twice_is_no_error(store: Store) -> None:
@@ -221,7 +221,7 @@ operations = st.lists(
 
 
 def contents(store: Store) -> list[Any]:
-    return [*(shelf_of(store, shelf) for shelf in (PHOTOS, OTHERS)), *map(store.data, "abc")]
+    return [*(shelf_of(store, shelf) for shelf in (PHOTOS, OTHERS)), *map(store.get_data, "abc")]
 
 
 @settings(max_examples=60)

@@ -21,7 +21,7 @@ from tests.builders import photo
 from tests.storage.files import DATA, PHOTOS, RECORDS, a_store_file, contents, crash_image
 from thyme.model.errors import StoreError
 from thyme.model.metadata import Metadata
-from thyme.storage.sqlite import SqliteStore
+from thyme.storage.sqlite.store import SqliteStore
 
 HEADER_BYTES = 100
 

@@ -25,11 +25,11 @@ from tests.storage.files import (
     with_sql,
 )
 from thyme.model.errors import StoreError
-from thyme.storage.sqlite import SCHEMA_VERSION, SqliteStore, read_shelf
+from thyme.storage.sqlite.store import SCHEMA_VERSION, SqliteStore, read_table
 
 HOLD = """
 import pathlib, sys
-from thyme.storage.sqlite import SqliteStore
+from thyme.storage.sqlite.store import SqliteStore
 store = SqliteStore(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -67,7 +67,7 @@ def test_m24_what_was_not_committed_is_forgotten(tmp_path: Path) -> None:
 
     store = SqliteStore(tmp_path / "s.thyme")
     assert list(store.load(PHOTOS)) == [("a", photo(1))]
-    assert store.data("a") == b"old"
+    assert store.get_data("a") == b"old"
     store.close()
 
 
@@ -194,13 +194,13 @@ def test_m25_a_lock_that_a_process_left_behind_locks_nobody_out(tmp_path: Path) 
 def test_m21_a_shelf_may_be_read_while_another_uses_the_store(tmp_path: Path) -> None:
     path = a_store_file(tmp_path / "s.thyme")
     records = [record for _, record in RECORDS]
-    assert read_shelf(path, PHOTOS) == records
+    assert read_table(path, PHOTOS) == records
 
     store = SqliteStore(path)
     store.put(PHOTOS, "more", photo(1))
-    assert read_shelf(path, PHOTOS) == records
+    assert read_table(path, PHOTOS) == records
     store.commit()
-    assert read_shelf(path, PHOTOS) == [*records, photo(1)]
+    assert read_table(path, PHOTOS) == [*records, photo(1)]
     store.close()
 
 
@@ -208,7 +208,7 @@ def test_reading_a_shelf_changes_nothing(tmp_path: Path) -> None:
     path = a_store_file(tmp_path / "s.thyme")
     before = path.read_bytes()
 
-    read_shelf(path, PHOTOS)
+    read_table(path, PHOTOS)
 
     assert path.read_bytes() == before
     assert contents(path) == (RECORDS, DATA)
@@ -229,7 +229,7 @@ def test_m25_a_shelf_is_not_read_from_what_is_no_store(tmp_path: Path) -> None:
 
     for path in files.values():
         with pytest.raises(StoreError, match=str(path)):
-            read_shelf(path, PHOTOS)
+            read_table(path, PHOTOS)
     assert not files["missing"].exists()
 
 
@@ -326,7 +326,7 @@ USES: list[Callable[[SqliteStore], object]] = [
     lambda store: store.remove(PHOTOS, "a"),
     lambda store: list(store.load(PHOTOS)),
     lambda store: store.put_data("a", b""),
-    lambda store: store.data("a"),
+    lambda store: store.get_data("a"),
     lambda store: store.remove_data("a"),
     lambda store: store.commit(),
 ]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from random import Random
 
 from tests.builders import ALICE, BOB, frame, photo, subscribe
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey
-from thyme.protocol import messages as wire
-from thyme.protocol.letters import LetterTimer
-from thyme.protocol.node import Action, Asked, Received, Send, SetTimer, Started, TimerFired
-from thyme.protocol.requests import Subscribe
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol.app_interface import Subscribe
+from thyme.protocol.messages import common as wire
+from thyme.protocol.node import Action, AppRequested, Received, Send, SetTimer, Started, TimerFired
+from thyme.protocol.reliable_send import ResendTimer
 from thyme.query.query import Query
 from thyme.storage.store import MemoryStore
-from thyme.substrates.broker import SUBSCRIPTIONS
-from thyme.substrates.desk import BrokerDue
+from thyme.substrates.common.broker import SUBSCRIPTIONS
+from thyme.substrates.common.broker_service import BrokerExpiryTimer
 from thyme.substrates.es import ROBUST, EsConfig, EsNode
 
 SERVER = NodeId(b"server")
@@ -91,7 +91,7 @@ def test_m18_a_subscribe_that_arrives_after_the_unsubscribe_stays_cancelled() ->
     server.handle(Received(BOB, stop), now_us=20)
     assert refusal(sent(server.handle(Received(BOB, start), now_us=30))) == "ended"
     assert server.broker is not None
-    assert server.broker.subscriptions == 0
+    assert server.broker.subscription_count == 0
 
 
 def test_m14_strangers_cannot_do_what_only_an_owner_may() -> None:
@@ -128,7 +128,7 @@ def test_m25_what_other_substrates_say_is_dropped_and_counted() -> None:
     server = a_server()
     for strange in (
         wire.Flooded(BOB, 1, 0, wire.StartSubscription(1, subscribe(1, by=BOB), 20)),
-        wire.Letter(1, wire.Done(1)),
+        wire.ReliableMessage(1, wire.Done(1)),
         wire.JoinRequest(1, 1),
     ):
         assert server.handle(Received(BOB, strange), 100) == []
@@ -149,10 +149,12 @@ def test_a_client_stops_a_subscription_it_knows_nothing_of_once() -> None:
 def test_m23_a_subscriber_drops_a_notification_that_does_not_match() -> None:
     client = a_client(BOB)
     query = Query("goal & !replay")
-    ask = Subscribe(ask=1, conjunctions=query.conjunctions, frame=TimeFrame(0, 1_000), batch=20)
-    ((_, start),) = sent(client.handle(Asked(ask), now_us=10))
+    ask = Subscribe(
+        request_id=1, conjunctions=query.conjunctions, frame=TimeFrame(0, 1_000), batch=20
+    )
+    ((_, start),) = sent(client.handle(AppRequested(ask), now_us=10))
     assert isinstance(start, wire.StartSubscription)
-    client.handle(Received(SERVER, wire.Page(start.request, 0, (), False)), now_us=20)
+    client.handle(Received(SERVER, wire.Page(start.request_id, 0, (), False)), now_us=20)
     sid = start.subscription.key.sid
     for wrong in (
         photo(1, tags=("goal", "replay"), by=ALICE, at_us=90),
@@ -167,10 +169,10 @@ def test_m18_state_of_a_subscription_leaves_the_server_by_timer_alone() -> None:
     server = a_server(store)
     lasting = wire.StartSubscription(1, subscribe(1, "goal", frame(None, 500), by=BOB), 20)
     actions = server.handle(Received(BOB, lasting), now_us=10)
-    assert SetTimer(BrokerDue(), 501) in actions
-    server.handle(TimerFired(BrokerDue()), now_us=501)
+    assert SetTimer(BrokerExpiryTimer(), 501) in actions
+    server.handle(TimerFired(BrokerExpiryTimer()), now_us=501)
     assert server.broker is not None
-    assert server.broker.subscriptions == 0
+    assert server.broker.subscription_count == 0
     assert list(store.load(SUBSCRIPTIONS)) == []
 
 
@@ -180,24 +182,24 @@ def test_e2_a_robust_server_says_it_again_until_it_is_heard_and_as_long_as_it_is
     server.handle(Received(BOB, start), now_us=10)
     told = insert(server, photo(7, tags=("goal",), by=ALICE, data=b"pixels", at_us=90))
     [letter] = [message for to, message in told if to == BOB]
-    assert isinstance(letter, wire.Letter)
+    assert isinstance(letter, wire.ReliableMessage)
     assert isinstance(letter.message, wire.Notify)
-    again = server.handle(TimerFired(LetterTimer(letter.number)), now_us=600_000)
+    again = server.handle(TimerFired(ResendTimer(letter.number)), now_us=600_000)
     assert sent(again) == [(BOB, letter)]
 
     server.handle(
-        Received(ALICE, wire.Receipt(letter.number)), now_us=700_000
+        Received(ALICE, wire.ReliableAck(letter.number)), now_us=700_000
     )  # not for her to say
-    assert sent(server.handle(TimerFired(LetterTimer(letter.number)), 1_500_000)) == [(BOB, letter)]
-    server.handle(Received(BOB, wire.Receipt(letter.number)), now_us=1_600_000)
-    assert sent(server.handle(TimerFired(LetterTimer(letter.number)), 3_000_000)) == []
+    assert sent(server.handle(TimerFired(ResendTimer(letter.number)), 1_500_000)) == [(BOB, letter)]
+    server.handle(Received(BOB, wire.ReliableAck(letter.number)), now_us=1_600_000)
+    assert sent(server.handle(TimerFired(ResendTimer(letter.number)), 3_000_000)) == []
 
 
 def test_e2_a_client_says_that_a_letter_came_and_takes_none_from_strangers() -> None:
     client = a_client()
     note = wire.Notify(photo(7, tags=("goal",), by=BOB, at_us=90), ("s1",))
-    assert (SERVER, wire.Receipt(5)) in sent(
-        client.handle(Received(SERVER, wire.Letter(5, note)), now_us=10)
+    assert (SERVER, wire.ReliableAck(5)) in sent(
+        client.handle(Received(SERVER, wire.ReliableMessage(5, note)), now_us=10)
     )
-    assert sent(client.handle(Received(BOB, wire.Letter(6, note)), now_us=20)) == []
+    assert sent(client.handle(Received(BOB, wire.ReliableMessage(6, note)), now_us=20)) == []
     assert client.dropped["notify from a stranger"] == 1

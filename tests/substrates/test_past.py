@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from tests.builders import ALICE, photo, subscribe
 from thyme.model.ids import NodeId, as_node_id
 from thyme.model.metadata import Metadata
-from thyme.model.subscriptions import Subscription, SubscriptionKey
-from thyme.protocol.messages import Page
-from thyme.protocol.node import Tell
+from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
+from thyme.protocol.app_interface import NotificationEvent
+from thyme.protocol.messages.common import Page
+from thyme.protocol.node import Emit
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.requests import Notified
-from thyme.query.cursor import cursor_of
-from thyme.query.history import HistoryIndex
+from thyme.query.cursor import cursor_at
+from thyme.query.history_index.index import HistoryIndex
 from thyme.storage.store import MemoryStore
-from thyme.substrates.brokers import MakePage, OnEnd, OnPages, Source
-from thyme.substrates.past import Past, Reading, merged
-from thyme.substrates.subscriber import Subscriber, SubscriberConfig
+from thyme.substrates.common.client_interfaces import BrokerId, MakeFetchPage, OnEnd, OnPages
+from thyme.substrates.common.history_reader import HistoryRead, HistoryReader, merge_pages
+from thyme.substrates.common.subscriber import Subscriber, SubscriberConfig
 
 OWNERS = [NodeId(bytes([number])) for number in range(1, 5)]
 
@@ -36,7 +36,7 @@ class Shelves:
 
     def subscribe(
         self,
-        subscription: Subscription,
+        subscription: SubscriptionRecord,
         batch: int,
         now_us: int,
         on_begun: Callable[[int, int], None],
@@ -48,28 +48,34 @@ class Shelves:
     def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
         raise NotImplementedError
 
-    def stop(self, source: Source, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
+    def drop_subscription(
+        self, source: BrokerId, key: SubscriptionKey, now_us: int, on_end: OnEnd
+    ) -> None:
         raise NotImplementedError
 
-    def search(self, make: MakePage, now_us: int, on_pages: OnPages, on_failure: OnEnd) -> None:
+    def search(
+        self, make: MakeFetchPage, now_us: int, on_pages: OnPages, on_failure: OnEnd
+    ) -> None:
         on_pages({owner: self._page(owner, make) for owner in OWNERS}, now_us)
 
-    def read_on(
+    def fetch_next_page(
         self,
-        source: Source,
-        make: MakePage,
+        source: BrokerId,
+        make: MakeFetchPage,
         now_us: int,
         on_page: Callable[[Page, int], None],
         on_failure: OnEnd,
     ) -> None:
         on_page(self._page(as_node_id(source), make), now_us)
 
-    def _page(self, owner: NodeId, make: MakePage) -> Page:
+    def _page(self, owner: NodeId, make: MakeFetchPage) -> Page:
         request = make(0)
         count = min(request.count, self.page_max)
         history = self.histories[owner]
-        found = history.latest(request.conjunctions, request.frame, count + 1, request.before)
-        total = history.total(request.conjunctions, request.frame)
+        found = history.latest_matches(
+            request.conjunctions, request.frame, count + 1, request.before
+        )
+        total = history.count_matches(request.conjunctions, request.frame)
         return Page(0, total, tuple(found[:count]), len(found) > count)
 
 
@@ -79,28 +85,28 @@ class Reader:
     def __init__(self, shelves: Shelves) -> None:
         self._outbox = Outbox()
         self._subscriber = Subscriber(ALICE, self._outbox, MemoryStore(), SubscriberConfig())
-        self._past = Past(shelves, self._subscriber)
+        self._past = HistoryReader(shelves, self._subscriber)
         self._own = self._subscriber.open(subscribe(), batch=0)
         self.ends: list[str] = []
 
     def read(self, count: int, *, first: bool = False) -> list[Metadata]:
         """Reads so many from the newest on, or on from where it stopped; what was told."""
-        places = {s: place for s, place in (self._own.places or {}).items() if place.more}
-        reading = Reading(
+        places = {s: place for s, place in (self._own.positions or {}).items() if place.more}
+        reading = HistoryRead(
             self._own,
             lambda code, _, __: self.ends.append(code),
-            wanted=count,
-            fresh_only=not first,
-            places={} if first else places,
+            remaining=count,
+            new_only=not first,
+            positions={} if first else places,
         )
         if first:
             self._past.read_newest(reading, 0)
         elif places:
-            self._past.read_on(reading, 0)
+            self._past.read_next(reading, 0)
         return [
-            action.told.note.metadata
-            for action in self._outbox.take()
-            if isinstance(action, Tell) and isinstance(action.told, Notified)
+            action.event.notification.metadata
+            for action in self._outbox.drain_actions()
+            if isinstance(action, Emit) and isinstance(action.event, NotificationEvent)
         ]
 
 
@@ -112,7 +118,7 @@ albums = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(OWNERS)), max_si
 
 
 def newest_first(items: list[Metadata]) -> list[Metadata]:
-    return sorted(items, key=cursor_of, reverse=True)
+    return sorted(items, key=cursor_at, reverse=True)
 
 
 @given(albums, st.lists(st.integers(1, 9), min_size=30, max_size=30), st.integers(1, 9))
@@ -153,7 +159,7 @@ def test_l7_what_is_merged_leaves_nothing_more_recent_behind(
     for owner in OWNERS:
         owned = newest_first([item for item in items if item.owner == owner])
         pages[owner] = Page(0, len(owned), tuple(owned[:page_max]), len(owned) > page_max)
-    found = merged(pages, count)
+    found = merge_pages(pages, count)
     assert found == newest_first(items)[: len(found)]
     assert len(found) <= count
     if count <= page_max:
@@ -163,7 +169,7 @@ def test_l7_what_is_merged_leaves_nothing_more_recent_behind(
 def test_an_item_that_two_brokers_have_is_merged_once() -> None:
     item = photo(1, by=ALICE)
     page = Page(0, 1, (item,), False)
-    assert merged({OWNERS[0]: page, OWNERS[1]: page}, 5) == [item]
+    assert merge_pages({OWNERS[0]: page, OWNERS[1]: page}, 5) == [item]
 
 
 def test_a_broker_that_claims_more_but_shows_nothing_is_not_asked_for_ever() -> None:

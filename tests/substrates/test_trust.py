@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from tests.builders import ALICE, BOB, CAROL, conjunctions, key, photo, subscribe
 from tests.notary import Stamps, signed, vouched_for, warden
 from thyme.model.errors import QuotaError
-from thyme.model.frames import ALWAYS
 from thyme.model.ids import NodeId, ObjectId
 from thyme.model.metadata import Metadata
-from thyme.model.records import DeleteRecord, UnsubscribeRecord
-from thyme.protocol import messages as wire
-from thyme.protocol import requests as asked
-from thyme.protocol.node import Action, Asked, Broadcast, Received, Send, Started, Tell
+from thyme.model.signed_records import DeleteRecord, UnsubscribeRecord
+from thyme.model.time_frames import ALWAYS
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages import common as wire
+from thyme.protocol.node import Action, AppRequested, Broadcast, Emit, Received, Send, Started
 from thyme.storage.store import MemoryStore
-from thyme.substrates.broker import BrokerConfig
+from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.quotas import PeerUsage, Quota, UsageTable
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.ls.node import LsConfig, LsNode
-from thyme.substrates.quotas import Quota, Share, Shares
 
 SERVER, MALLORY = NodeId(b"server"), NodeId(b"mallory")
 
@@ -64,7 +64,7 @@ def stored(server: EsNode) -> int:
 
 def standing(node: EsNode | LsNode) -> int:
     assert node.broker is not None
-    return node.broker.subscriptions
+    return node.broker.subscription_count
 
 
 def a_delete(by: NodeId, number: int = 7) -> wire.SignedDelete:
@@ -87,22 +87,26 @@ def a_start(by: NodeId = ALICE, number: int = 1) -> wire.StartSubscription:
 def test_b5_es_a_client_and_its_server_understand_each_other() -> None:
     server, client = es_node(), es_node(ALICE)
 
-    def ask(request: asked.Request) -> object:
-        actions = client.handle(Asked(request), 100)
+    def ask(request: asked.AppRequest) -> object:
+        actions = client.handle(AppRequested(request), 100)
         for reply in hear(server, ALICE, *said(actions)):
             actions += client.handle(Received(SERVER, reply), 100)
-        told = [action.told for action in actions if isinstance(action, Tell)]
+        told = [action.event for action in actions if isinstance(action, Emit)]
         [finished] = [one for one in told if isinstance(one, asked.Finished)]
         return finished.value
 
-    inserted = ask(asked.Insert(ask=1, data=b"pixels", tags=("goal",), oid=ObjectId("photo1")))
-    begun = ask(asked.Subscribe(ask=2, conjunctions=conjunctions("goal"), frame=ALWAYS, batch=20))
+    inserted = ask(
+        asked.Insert(request_id=1, data=b"pixels", tags=("goal",), oid=ObjectId("photo1"))
+    )
+    begun = ask(
+        asked.Subscribe(request_id=2, conjunctions=conjunctions("goal"), frame=ALWAYS, batch=20)
+    )
     assert inserted == key(1, ALICE)
-    assert isinstance(begun, asked.Begun)
+    assert isinstance(begun, asked.SubscriptionStarted)
     assert begun.total == 1
     assert (stored(server), standing(server)) == (1, 1)
-    ask(asked.Delete(ask=3, key=key(1, ALICE)))
-    ask(asked.Unsubscribe(ask=4, sid=begun.sid))
+    ask(asked.Delete(request_id=3, key=key(1, ALICE)))
+    ask(asked.Unsubscribe(request_id=4, sid=begun.sid))
     assert (stored(server), standing(server)) == (0, 0)
     assert not server.dropped
 
@@ -116,7 +120,7 @@ def test_b5_es_nobody_publishes_in_anothers_name() -> None:
         b"",
         90,
         6,
-        a_photo().seal,  # type: ignore[arg-type]
+        a_photo().digest_and_proof,  # type: ignore[arg-type]
     )
 
     for metadata in (forged, changed, photo(7, by=ALICE, data=b"pixels", at_us=90)):
@@ -170,23 +174,25 @@ def test_b5_es_a_client_is_not_told_of_what_nobody_published() -> None:
     client = es_node(ALICE)
     [start] = said(
         client.handle(
-            Asked(
-                asked.Subscribe(ask=2, conjunctions=conjunctions("goal"), frame=ALWAYS, batch=20)
+            AppRequested(
+                asked.Subscribe(
+                    request_id=2, conjunctions=conjunctions("goal"), frame=ALWAYS, batch=20
+                )
             ),
             100,
         )
     )
     assert isinstance(start, wire.StartSubscription)
     forged = signed(photo(8, by=BOB, at_us=90), by=MALLORY)
-    page = wire.Page(start.request, 2, (a_photo(7, BOB), forged), False)
-    news = wire.Letter(1, wire.Notify(forged, (start.subscription.key.sid,)))
+    page = wire.Page(start.request_id, 2, (a_photo(7, BOB), forged), False)
+    news = wire.ReliableMessage(1, wire.Notify(forged, (start.subscription.key.sid,)))
 
     actions = [
         *client.handle(Received(SERVER, page), 110),
         *client.handle(Received(SERVER, news), 120),
     ]
-    told = [action.told for action in actions if isinstance(action, Tell)]
-    notes = [one.note.key for one in told if isinstance(one, asked.Notified)]
+    told = [action.event for action in actions if isinstance(action, Emit)]
+    notes = [one.notification.key for one in told if isinstance(one, asked.NotificationEvent)]
     assert notes == [key(7, BOB)]
     assert client.dropped == {"not genuine: object": 2}
 
@@ -212,33 +218,39 @@ def test_b5_ls_floods_are_believed_from_their_subscriber_only() -> None:
 def test_b5_ls_a_subscription_is_learnt_from_anybody_if_it_is_genuine() -> None:
     teacher, pupil = ls_node(ALICE), ls_node(BOB)
     teacher.handle(
-        Asked(asked.Subscribe(ask=1, conjunctions=conjunctions("goal"), frame=ALWAYS, batch=20)), 50
+        AppRequested(
+            asked.Subscribe(request_id=1, conjunctions=conjunctions("goal"), frame=ALWAYS, batch=20)
+        ),
+        50,
     )
-    [held] = teacher.broker.held()
+    [held] = teacher.broker.active_subscriptions()
     forged = vouched_for(subscribe(2, by=ALICE), by=MALLORY)
-    request = pupil.joining._request
+    request = pupil.joining._request_number
 
     hear(pupil, CAROL, wire.JoinReply(request, 0, 1, (held, forged, subscribe(3, by=ALICE))))
-    assert [one.key for one in pupil.broker.held()] == [held.key]
+    assert [one.key for one in pupil.broker.active_subscriptions()] == [held.key]
     assert pupil.dropped == {"not genuine: subscription": 2}
 
 
 def test_b5_ls_news_are_of_what_the_owner_published() -> None:
     node = ls_node(ALICE)
     actions = node.handle(
-        Asked(asked.Subscribe(ask=1, conjunctions=conjunctions("goal"), frame=ALWAYS, batch=20)), 50
+        AppRequested(
+            asked.Subscribe(request_id=1, conjunctions=conjunctions("goal"), frame=ALWAYS, batch=20)
+        ),
+        50,
     )
-    [begun] = [action.told for action in actions if isinstance(action, Tell)][:1]
+    [begun] = [action.event for action in actions if isinstance(action, Emit)][:1]
     assert isinstance(begun, asked.Finished)
-    assert isinstance(begun.value, asked.Begun)
+    assert isinstance(begun.value, asked.SubscriptionStarted)
     sids = (begun.value.sid,)
     forged = signed(photo(8, by=BOB, at_us=90), by=MALLORY)
 
     told = [
-        action.told.note.key
+        action.event.notification.key
         for metadata in (forged, a_photo(7, BOB))
         for action in node.handle(Received(BOB, wire.Notify(metadata, sids)), 100)
-        if isinstance(action, Tell) and isinstance(action.told, asked.Notified)
+        if isinstance(action, Emit) and isinstance(action.event, asked.NotificationEvent)
     ]
     assert told == [key(7, BOB)]
     assert node.dropped == {"not genuine: object": 1}
@@ -295,11 +307,15 @@ def test_b5_es_a_server_has_no_quota_for_itself_and_remembers_those_of_others() 
     server = es_node(quota=Quota(objects=1), store=store)
     for number in (1, 2):
         actions = server.handle(
-            Asked(asked.Insert(ask=number, data=b"", tags=("goal",), oid=ObjectId(f"o{number}"))),
+            AppRequested(
+                asked.Insert(
+                    request_id=number, data=b"", tags=("goal",), oid=ObjectId(f"o{number}")
+                )
+            ),
             50,
         )
         assert any(
-            isinstance(action, Tell) and isinstance(action.told, asked.Finished)
+            isinstance(action, Emit) and isinstance(action.event, asked.Finished)
             for action in actions
         )
     assert insert(server, 1, ALICE) == "done"
@@ -328,14 +344,14 @@ def test_b5_shares_are_what_was_kept_and_never_more_than_the_quota(
     steps: list[tuple[NodeId, int, bool]],
 ) -> None:
     store = MemoryStore()
-    shares = Shares("objects", 4, 20, store=store)
+    shares = UsageTable("objects", 4, 20, store=store)
     kept: dict[NodeId, list[int]] = {peer: [] for peer in PEERS}
     for peer, weight, more in steps:
         mine = kept[peer]
         if more:
             fits = len(mine) < 4 and sum(mine) + weight <= 20
             try:
-                shares.refuse(peer, weight)
+                shares.check_quota(peer, weight)
             except QuotaError:
                 assert not fits
                 continue
@@ -344,15 +360,15 @@ def test_b5_shares_are_what_was_kept_and_never_more_than_the_quota(
             mine.append(weight)
         elif mine:
             shares.remove(peer, mine.pop())
-        assert shares.of(peer) == Share(peer, len(mine), sum(mine))
-    again = Shares("objects", 4, 20, store=store)
-    assert [again.of(peer) for peer in PEERS] == [shares.of(peer) for peer in PEERS]
+        assert shares.usage_of(peer) == PeerUsage(peer, len(mine), sum(mine))
+    again = UsageTable("objects", 4, 20, store=store)
+    assert [again.usage_of(peer) for peer in PEERS] == [shares.usage_of(peer) for peer in PEERS]
 
 
 @pytest.mark.parametrize("quota", [Quota(), Quota(bytes=1)])
 def test_b5_where_there_is_no_quota_nothing_is_counted(quota: Quota) -> None:
-    shares = Shares("subscriptions", quota.subscriptions, exempt=ALICE)
+    shares = UsageTable("subscriptions", quota.subscriptions, exempt=ALICE)
     for _ in range(5):
-        shares.refuse(BOB)
+        shares.check_quota(BOB)
         shares.add(BOB)
-    assert shares.of(BOB) == Share(BOB)
+    assert shares.usage_of(BOB) == PeerUsage(BOB)

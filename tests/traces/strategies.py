@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from thyme.model.frames import TimeFrame
 from thyme.model.tags import as_tags
+from thyme.model.time_frames import TimeFrame
 from thyme.traces.operations import (
-    Delete,
-    Insert,
+    DeleteOperation,
+    InsertOperation,
     Operation,
-    Subscribe,
+    SubscribeOperation,
     TraceError,
-    Unsubscribe,
+    UnsubscribeOperation,
 )
-from thyme.traces.trace import Ledger, Trace
+from thyme.traces.trace import Trace, TraceValidator
 
 USERS = 3
 QUERIES = ["a", "b", "a & b", "a | b", "a & !b", "(a | c) & !b", "a & b | b & c | c", "d"]
@@ -25,27 +25,29 @@ texts = st.text(st.characters(codec="utf-8"), max_size=8)
 
 
 @st.composite
-def inserts(draw: st.DrawFn) -> Insert:
+def inserts(draw: st.DrawFn) -> InsertOperation:
     text = draw(texts)
     size = len(text.encode()) if text else draw(st.integers(0, 500))
     tags = as_tags(draw(st.sets(st.sampled_from("abcd"), min_size=1)))
     oid = f"o{draw(st.integers(0, 9))}"
     life_us = draw(st.none() | st.integers(1, 6))
-    return Insert(draw(times), draw(users), oid, tags, size, draw(st.integers(0, 9)), text, life_us)
+    return InsertOperation(
+        draw(times), draw(users), oid, tags, size, draw(st.integers(0, 9)), text, life_us
+    )
 
 
 @st.composite
-def subscribes(draw: st.DrawFn) -> Subscribe:
+def subscribes(draw: st.DrawFn) -> SubscribeOperation:
     start_us, end_us = draw(ends), draw(ends)
     if start_us is not None and end_us is not None:
         start_us, end_us = sorted((start_us, end_us))
     sid = f"s{draw(st.integers(0, 9))}"
     frame = TimeFrame(start_us, end_us)
-    return Subscribe(draw(times), draw(users), sid, draw(st.sampled_from(QUERIES)), frame)
+    return SubscribeOperation(draw(times), draw(users), sid, draw(st.sampled_from(QUERIES)), frame)
 
 
-deletes = st.builds(Delete, times, users, st.integers(0, 9).map("o{}".format))
-unsubscribes = st.builds(Unsubscribe, times, users, st.integers(0, 9).map("s{}".format))
+deletes = st.builds(DeleteOperation, times, users, st.integers(0, 9).map("o{}".format))
+unsubscribes = st.builds(UnsubscribeOperation, times, users, st.integers(0, 9).map("s{}".format))
 operations: st.SearchStrategy[Operation] = st.one_of(
     inserts(), inserts(), subscribes(), subscribes(), deletes, unsubscribes
 )
@@ -55,11 +57,11 @@ operations: st.SearchStrategy[Operation] = st.one_of(
 def traces(draw: st.DrawFn) -> Trace:
     """Operations in order of time, without those that could not succeed."""
     drafts = sorted(draw(st.lists(operations, max_size=40)), key=lambda each: each.at_us)
-    ledger = Ledger(USERS)
+    ledger = TraceValidator(USERS)
     kept: list[Operation] = []
     for draft in drafts:
         try:
-            ledger.take(draft)
+            ledger.check(draft)
         except TraceError:
             continue
         kept.append(draft)

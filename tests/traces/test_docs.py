@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from thyme.traces.match import MatchConfig
-from thyme.traces.rows import COLUMNS
+from thyme.traces.football_match import FootballMatchConfig
+from thyme.traces.row_codec import COLUMNS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "traces.md").read_text("utf-8")
 
@@ -32,10 +32,10 @@ def test_the_columns_are_listed_in_their_order() -> None:
 
 
 def test_the_numbers_of_the_match_are_the_ones_listed() -> None:
-    match = MatchConfig()
+    match = FootballMatchConfig()
     assert f"| {match.users:,}; the nth posts in proportion to (n + 10)^−0.8 |" in PAGE
     assert (match.user_shift, match.user_exponent) == (10, 0.8)
     assert f"| {match.posts:,} in three hours |" in PAGE
     assert f"| {match.tags} by Zipf's law" in PAGE
-    assert f"| {match.silences} spells of 20 to 150 s" in PAGE
+    assert f"| {match.silences} silences of 20 to 150 s" in PAGE
     assert match.silence_s == (20, 150)

@@ -7,10 +7,10 @@ from statistics import mean
 import pytest
 
 from thyme.model.errors import InputError
-from thyme.model.frames import SECOND_US
-from thyme.traces.lecture import LectureConfig, attendance, lecture_trace
-from thyme.traces.operations import Delete, Insert, Subscribe
-from thyme.traces.reactions import LECTURE, NONE, Reaction
+from thyme.model.time_frames import SECOND_US
+from thyme.traces.lecture_trace import LectureConfig, draw_attendance, lecture_trace
+from thyme.traces.operations import DeleteOperation, InsertOperation, SubscribeOperation
+from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES, NO_RETRIEVES, RetrieveBehaviour
 from thyme.traces.trace import Trace
 
 # 100 minutes are 600 s: a minute is six seconds.
@@ -25,20 +25,20 @@ def trace() -> Trace:
 
 
 def test_half_attend_each_class_and_15_percent_are_good() -> None:
-    first, good = attendance(1)
+    first, good = draw_attendance(1)
     assert len(first) == 50
     # 7.5 of each class; half a student counts as one.
     assert len(good & first) == len(good - first) == 8
 
 
 def test_good_students_subscribe_to_all_topics_while_the_class_warms_up(trace: Trace) -> None:
-    first, good = attendance(1)
+    first, good = draw_attendance(1)
     for user in range(100):
         begin_us, end_us = CLASSES[0 if user in first else 1]
         asked = [
             each
-            for each in trace.of_user(user)
-            if isinstance(each, Subscribe) and each.query in TOPICS
+            for each in trace.operations_of_user(user)
+            if isinstance(each, SubscribeOperation) and each.query in TOPICS
         ]
         assert {each.query for each in asked} == TOPICS
         assert len(asked) == len(TOPICS)
@@ -46,11 +46,11 @@ def test_good_students_subscribe_to_all_topics_while_the_class_warms_up(trace: T
         assert all(begin_us <= each.at_us < until_us for each in asked)
 
 
-def class_inserts(trace: Trace, user: int) -> list[Insert]:
+def class_inserts(trace: Trace, user: int) -> list[InsertOperation]:
     return [
         each
-        for each in trace.of_user(user)
-        if isinstance(each, Insert) and set(each.tags) <= TOPICS
+        for each in trace.operations_of_user(user)
+        if isinstance(each, InsertOperation) and set(each.tags) <= TOPICS
     ]
 
 
@@ -59,7 +59,7 @@ def test_good_students_publish_30_an_hour_and_the_others_5_after_the_warm_up() -
     counts: dict[bool, list[int]] = {True: [], False: []}
     for seed in range(8):
         trace = lecture_trace(seed)
-        first, good = attendance(seed)
+        first, good = draw_attendance(seed)
         for user in range(100):
             begin_us, end_us = CLASSES[0 if user in first else 1]
             if user not in good:
@@ -78,11 +78,11 @@ def test_the_university_is_talked_of_all_the_time() -> None:
     asked, inside, outside = 0, 0, 0
     for seed in range(4):
         trace = lecture_trace(seed)
-        first, _ = attendance(seed)
+        first, _ = draw_attendance(seed)
         for each in trace.operations:
-            if isinstance(each, Subscribe):
+            if isinstance(each, SubscribeOperation):
                 asked += each.query not in TOPICS
-            elif isinstance(each, Insert) and not set(each.tags) <= TOPICS:
+            elif isinstance(each, InsertOperation) and not set(each.tags) <= TOPICS:
                 begin_us, end_us = CLASSES[0 if each.user in first else 1]
                 if begin_us <= each.at_us < end_us:
                     inside += 1
@@ -94,12 +94,16 @@ def test_the_university_is_talked_of_all_the_time() -> None:
 
 def test_nobody_subscribes_to_the_same_tag_twice(trace: Trace) -> None:
     for user in range(100):
-        asked = [each.query for each in trace.of_user(user) if isinstance(each, Subscribe)]
+        asked = [
+            each.query
+            for each in trace.operations_of_user(user)
+            if isinstance(each, SubscribeOperation)
+        ]
         assert len(asked) == len(set(asked))
 
 
 def test_there_are_deletes_and_everything_lies_in_ten_minutes(trace: Trace) -> None:
-    assert any(isinstance(each, Delete) for each in trace.operations)
+    assert any(isinstance(each, DeleteOperation) for each in trace.operations)
     assert trace.operations[-1].at_us < 600 * SECOND_US
     assert trace == lecture_trace(1) != lecture_trace(2)
 
@@ -113,12 +117,14 @@ def test_lectures_that_cannot_be_are_refused(bad: dict[str, float]) -> None:
 
 
 def test_seven_in_ten_are_retrieved_within_half_a_minute() -> None:
-    delays = [LECTURE.delay_us(1, user, f"o{oid}") for user in range(50) for oid in range(40)]
+    delays = [
+        LECTURE_RETRIEVES.delay_us(1, user, f"o{oid}") for user in range(50) for oid in range(40)
+    ]
     given = [delay for delay in delays if delay is not None]
     assert len(given) / len(delays) == pytest.approx(0.7, abs=0.05)
     assert 0 <= min(given) < SECOND_US
     assert 29 * SECOND_US < max(given) <= 30 * SECOND_US
-    assert LECTURE.delay_us(1, 3, "o3") == LECTURE.delay_us(1, 3, "o3")
-    assert NONE.delay_us(1, 0, "o") is None
+    assert LECTURE_RETRIEVES.delay_us(1, 3, "o3") == LECTURE_RETRIEVES.delay_us(1, 3, "o3")
+    assert NO_RETRIEVES.delay_us(1, 0, "o") is None
     with pytest.raises(InputError):
-        Reaction(within_us=-1)
+        RetrieveBehaviour(within_us=-1)

@@ -8,32 +8,38 @@ from statistics import mean
 import pytest
 
 from thyme.model.errors import InputError
-from thyme.model.frames import SECOND_US
 from thyme.model.tags import as_tags
-from thyme.traces.match import TEXT_CHARS_MAX, Match, MatchConfig, intensity, vocabulary
+from thyme.model.time_frames import SECOND_US
+from thyme.traces.football_match import (
+    TEXT_CHARS_MAX,
+    FootballMatch,
+    FootballMatchConfig,
+    post_rates,
+    tag_vocabulary,
+)
 from thyme.traces.posts import Post, candidate_tags, tag_popularity, top_users
-from thyme.traces.rules import match_trace
-from thyme.traces.timetable import MATCH
+from thyme.traces.posts_to_trace import trace_from_posts
+from thyme.traces.timetable import FINAL_2016
 
-SMALL = MatchConfig(posts=3_000, users=1_000, tags=200)
+SMALL = FootballMatchConfig(posts=3_000, users=1_000, tags=200)
 
 
 @pytest.fixture(scope="module")
 def posts() -> list[Post]:
-    return list(Match(1))
+    return list(FootballMatch(1))
 
 
 def test_a_post_is_a_function_of_seed_and_number() -> None:
-    match = Match(5, SMALL)
+    match = FootballMatch(5, SMALL)
     backwards = [match.post(number) for number in reversed(range(50))]
-    again = Match(5, SMALL)
+    again = FootballMatch(5, SMALL)
     assert backwards[::-1] == [again.post(number) for number in range(50)]
-    assert Match(5, SMALL).post(7) != Match(6, SMALL).post(7)
+    assert FootballMatch(5, SMALL).post(7) != FootballMatch(6, SMALL).post(7)
 
 
 def test_the_posts_of_a_seed_are_the_same_in_every_version() -> None:
     """Whoever changes this changes every trace that was ever made from a seed."""
-    assert Match(1).post(0) == Post(
+    assert FootballMatch(1).post(0) == Post(
         "0",
         "fan2890",
         1_468_185_450_438_283,
@@ -43,10 +49,10 @@ def test_the_posts_of_a_seed_are_the_same_in_every_version() -> None:
 
 
 def test_posts_are_sound(posts: list[Post]) -> None:
-    assert len({post.post_id for post in posts}) == len(posts) == MatchConfig().posts
+    assert len({post.post_id for post in posts}) == len(posts) == FootballMatchConfig().posts
     for post in posts:
         assert as_tags(post.tags) == post.tags
-        assert MATCH.holds(post.at_us)
+        assert FINAL_2016.contains(post.at_us)
         assert len(post.text) <= TEXT_CHARS_MAX
         assert all(f"#{tag}" in post.text for tag in post.tags)
 
@@ -56,12 +62,12 @@ def test_activity_has_a_heavy_tail(posts: list[Post]) -> None:
     assert active[0] > 5 * active[99] > 50
     assert active[len(active) // 2] <= 3
     # The first hundredth of the users writes an eighth of the posts or more.
-    assert sum(active[: MatchConfig().users // 100]) > len(posts) / 8
+    assert sum(active[: FootballMatchConfig().users // 100]) > len(posts) / 8
 
 
 def test_tags_follow_zipf(posts: list[Post]) -> None:
     popularity = tag_popularity(posts).most_common()
-    assert popularity[0][0] == vocabulary(1)[0]
+    assert popularity[0][0] == tag_vocabulary(1)[0]
     first = popularity[0][1]
     # A post in which a tag is drawn twice has it once, which costs the first more than the tenth.
     assert popularity[9][1] * 10 == pytest.approx(first, rel=0.2)
@@ -69,21 +75,21 @@ def test_tags_follow_zipf(posts: list[Post]) -> None:
 
 
 def test_there_are_bursts_at_goals_and_half_time_and_silence() -> None:
-    rates = intensity(1, MatchConfig())
-    quiet = MatchConfig(goals=(0, 0), silences=0)
+    rates = post_rates(1, FootballMatchConfig())
+    quiet = FootballMatchConfig(goals=(0, 0), silences=0)
     assert rates.count(0.0) > 60
-    assert min(intensity(1, quiet)) > 0
-    assert max(intensity(1, MatchConfig(silences=0))) > 8
-    half_time = MATCH.first_half_s[1]
+    assert min(post_rates(1, quiet)) > 0
+    assert max(post_rates(1, FootballMatchConfig(silences=0))) > 8
+    half_time = FINAL_2016.first_half_s[1]
     before, after = (
-        mean(intensity(1, quiet)[at : at + 120]) for at in (half_time - 120, half_time)
+        mean(post_rates(1, quiet)[at : at + 120]) for at in (half_time - 120, half_time)
     )
     assert after > 2 * before
 
 
 def test_posts_follow_the_intensity(posts: list[Post]) -> None:
-    rates = intensity(1, MatchConfig())
-    minutes = Counter((post.at_us - MATCH.starts_us) // (60 * SECOND_US) for post in posts)
+    rates = post_rates(1, FootballMatchConfig())
+    minutes = Counter((post.at_us - FINAL_2016.starts_us) // (60 * SECOND_US) for post in posts)
     for minute in range(180):
         due = sum(rates[60 * minute : 60 * minute + 60]) / sum(rates) * len(posts)
         assert abs(minutes[minute] - due) <= 5 * due**0.5
@@ -91,7 +97,7 @@ def test_posts_follow_the_intensity(posts: list[Post]) -> None:
 
 def test_c21_the_trace_of_100_users_is_as_large_as_the_documents_one() -> None:
     """W Fig 3: 4545 inserts, 526 subscribes, 29 deletes, 15 unsubscribes. Means of five seeds."""
-    counts = [match_trace(seed, Match(seed), 100).counts() for seed in range(1, 6)]
+    counts = [trace_from_posts(seed, FootballMatch(seed), 100).counts() for seed in range(1, 6)]
     means = {kind: mean(each[kind] for each in counts) for kind in counts[0]}
 
     assert means["insert"] == pytest.approx(4545, rel=0.02)
@@ -117,12 +123,12 @@ def test_c21_the_trace_of_100_users_is_as_large_as_the_documents_one() -> None:
 )
 def test_settings_that_make_no_match_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(InputError):
-        MatchConfig(**bad)  # type: ignore[arg-type]
+        FootballMatchConfig(**bad)  # type: ignore[arg-type]
 
 
 def test_there_is_no_post_beyond_the_last() -> None:
     with pytest.raises(InputError, match="numbered 0 to 2999"):
-        Match(1, SMALL).post(3_000)
+        FootballMatch(1, SMALL).post(3_000)
 
 
 def test_the_most_active_come_first_and_equals_by_name() -> None:

@@ -6,28 +6,36 @@ from hypothesis import given
 
 from tests.traces.strategies import traces
 from tests.traces.twin_oracle import plain_notifications
-from thyme.model.frames import ALWAYS, TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.metadata import describe
-from thyme.model.subscriptions import Subscription, SubscriptionKey
+from thyme.model.metadata import make_metadata
+from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.model.tags import as_tags
+from thyme.model.time_frames import ALWAYS, TimeFrame
 from thyme.storage.store import MemoryStore
-from thyme.substrates.broker import Broker, BrokerConfig
-from thyme.traces.match import Match, MatchConfig
-from thyme.traces.operations import Delete, Insert, Operation, Subscribe, Unsubscribe
+from thyme.substrates.common.broker import Broker, BrokerConfig
+from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.operations import (
+    DeleteOperation,
+    InsertOperation,
+    Operation,
+    SubscribeOperation,
+    UnsubscribeOperation,
+)
 from thyme.traces.oracle import Expected, expected_notifications
-from thyme.traces.rules import Rules, match_trace
+from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
 from thyme.traces.trace import Trace
 
 ALICE, BOB = 0, 1
 
 
-def insert(oid: str, at_us: int, *tags: str, by: int = BOB, life_us: int | None = None) -> Insert:
-    return Insert(at_us, by, oid, as_tags(tags or ["goal"]), 3, life_us=life_us)
+def insert(
+    oid: str, at_us: int, *tags: str, by: int = BOB, life_us: int | None = None
+) -> InsertOperation:
+    return InsertOperation(at_us, by, oid, as_tags(tags or ["goal"]), 3, life_us=life_us)
 
 
-def subscribe(at_us: int, query: str = "goal", frame: TimeFrame = ALWAYS) -> Subscribe:
-    return Subscribe(at_us, ALICE, "s", query, frame)
+def subscribe(at_us: int, query: str = "goal", frame: TimeFrame = ALWAYS) -> SubscribeOperation:
+    return SubscribeOperation(at_us, ALICE, "s", query, frame)
 
 
 def told(*operations: Operation) -> list[tuple[str, int]]:
@@ -71,7 +79,7 @@ def test_a_frame_that_is_over_still_finds_the_past() -> None:
 
 
 def test_m14_a_deleted_object_is_not_told_to_those_who_come_later() -> None:
-    gone = insert("x", 1), Delete(2, BOB, "x")
+    gone = insert("x", 1), DeleteOperation(2, BOB, "x")
     assert told(*gone, subscribe(3)) == []
     assert told(subscribe(0), *gone) == [("x", 1)]
 
@@ -82,7 +90,7 @@ def test_m29_an_expired_object_is_not_told_from_the_instant_of_its_expiry() -> N
 
 
 def test_m18_nothing_is_told_after_an_unsubscribe() -> None:
-    assert told(subscribe(1), Unsubscribe(2, ALICE, "s"), insert("x", 2)) == []
+    assert told(subscribe(1), UnsubscribeOperation(2, ALICE, "s"), insert("x", 2)) == []
 
 
 def test_m16_an_object_that_several_conjunctions_match_is_told_once() -> None:
@@ -102,8 +110,8 @@ def test_a_broker_that_nothing_happens_to_tells_what_the_oracle_says(trace: Trac
 
 
 def test_the_oracle_agrees_with_its_twin_on_a_match_with_boolean_queries() -> None:
-    posts = Match(3, MatchConfig(posts=900, users=200, tags=30))
-    trace = match_trace(3, posts, 30, Rules(boolean_share=0.7, subscribes_early=6.0))
+    posts = FootballMatch(3, FootballMatchConfig(posts=900, users=200, tags=30))
+    trace = trace_from_posts(3, posts, 30, TraceRules(boolean_share=0.7, subscribes_early=6.0))
 
     notes = expected_notifications(trace)
 
@@ -118,27 +126,27 @@ def broker_notifications(trace: Trace) -> list[Expected]:
     for each in trace.operations:
         by = NodeId(bytes([each.user]))
         match each:
-            case Insert():
+            case InsertOperation():
                 key = Key(ObjectId(each.oid), by)
                 life = each.expires_us
-                metadata = describe(key, b"", each.tags, each.at_us, expires_us=life)
+                metadata = make_metadata(key, b"", each.tags, each.at_us, expires_us=life)
                 found += [
                     _expected(sub, key, each.at_us, False)
                     for sub in broker.insert(metadata, by, b"", each.at_us)
                 ]
-            case Delete():
+            case DeleteOperation():
                 broker.delete(Key(ObjectId(each.oid), by), by, each.at_us)
-            case Subscribe():
+            case SubscribeOperation():
                 sid = SubscriptionKey(SubscriptionId(each.sid), by)
-                sub = Subscription(sid, each.conjunctions, each.frame)
+                sub = SubscriptionRecord(sid, each.conjunctions, each.frame)
                 page = broker.subscribe(sub, by, 1_000, each.at_us)
                 found += [_expected(sub, item.key, each.at_us, True) for item in page.items]
-            case Unsubscribe():
+            case UnsubscribeOperation():
                 sid = SubscriptionKey(SubscriptionId(each.sid), by)
                 broker.unsubscribe(sid, by, each.at_us)
     return sorted(found)
 
 
-def _expected(sub: Subscription, key: Key, at_us: int, past: bool) -> Expected:
+def _expected(sub: SubscriptionRecord, key: Key, at_us: int, past: bool) -> Expected:
     user, owner = sub.key.subscriber[0], key.owner[0]
     return Expected(at_us, user, str(sub.key.sid), str(key.oid), owner, past)

@@ -13,23 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.traces.strategies import USERS, traces
-from thyme.model.frames import TimeFrame
 from thyme.model.tags import Tag
+from thyme.model.time_frames import TimeFrame
 from thyme.traces import files
 from thyme.traces.files import InputFileError
-from thyme.traces.operations import Delete, Insert, Subscribe, Unsubscribe
-from thyme.traces.rows import COLUMNS
-from thyme.traces.table import read_trace, write_trace
+from thyme.traces.operations import (
+    DeleteOperation,
+    InsertOperation,
+    SubscribeOperation,
+    UnsubscribeOperation,
+)
+from thyme.traces.row_codec import COLUMNS
 from thyme.traces.trace import Trace
+from thyme.traces.trace_files import read_trace, write_trace
 
 HEADER = "at_us,user,op,oid,tags,size,summary_size,life_us,text,sid,query,start_us,end_us"
 SMALL = Trace(
     2,
     (
-        Insert(0, 0, "o1", (Tag("eder"), Tag("goal")), 5, 2, "héé", 900),
-        Subscribe(3, 1, "s1", "goal & !replay", TimeFrame(3)),
-        Delete(4, 0, "o1"),
-        Unsubscribe(4, 1, "s1"),
+        InsertOperation(0, 0, "o1", (Tag("eder"), Tag("goal")), 5, 2, "héé", 900),
+        SubscribeOperation(3, 1, "s1", "goal & !replay", TimeFrame(3)),
+        DeleteOperation(4, 0, "o1"),
+        UnsubscribeOperation(4, 1, "s1"),
     ),
 )
 SMALL_CSV = f"""{HEADER}
@@ -78,7 +83,9 @@ def test_columns_may_stand_in_any_order_among_others_and_tags_need_no_normal_for
     words |= {"size": "3", "mood": "fine"}
     path.write_text(",".join(names) + "\r\n\r\n" + ",".join(words.get(n, "") for n in names))
 
-    assert read_trace(path, 2).operations == (Insert(7, 1, "x", (Tag("eder"), Tag("goal")), 3),)
+    assert read_trace(path, 2).operations == (
+        InsertOperation(7, 1, "x", (Tag("eder"), Tag("goal")), 3),
+    )
 
 
 def row(**words: str) -> str:
@@ -239,7 +246,7 @@ def a_parquet(path: Path, change: Callable[..., object]) -> None:
         (lambda pa, t: t.slice(0, 0), "the table has no rows"),
         (
             lambda pa, t: t.set_column(1, "user", t.column("user").cast(pa.string())),
-            "user: is int64, not string",
+            "user: must be int64, not string",
         ),
         (lambda pa, t: t.take([0, 2, 3]), "row 3: sid: s1 is revoked but there was no such"),
     ],

@@ -5,72 +5,77 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from thyme.model.errors import KeyFormatError, TagError
-from thyme.model.frames import INSTANT_MAX_US, TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, as_object_id
 from thyme.model.metadata import DIGEST_BYTES, PROOF_BYTES, Metadata
-from thyme.model.subscriptions import Conjunction, SignedTerms, Subscription, SubscriptionKey
-from thyme.model.tags import Tag, as_tag, as_tags
-from thyme.protocol.cell_messages import (
-    AnnounceReplica,
-    BackUp,
-    CellBeacon,
-    CellMarks,
-    CellNews,
-    CellNotify,
-    CellPage,
-    CellState,
-    CellStatus,
-    CellSums,
-    FetchCellState,
-    HandedOver,
-    HandOver,
-    HoldObject,
-    IndexAgain,
-    IndexObject,
-    MoveNoted,
-    NewsCame,
-    NodeMoved,
-    SignedMove,
-    SpreadHeard,
-    SubscriberGone,
-    Undelivered,
+from thyme.model.subscriptions import (
+    Conjunction,
+    SignedConjunctions,
+    SubscriptionKey,
+    SubscriptionRecord,
 )
-from thyme.protocol.cells import (
+from thyme.model.tags import Tag, as_tag, as_tags
+from thyme.model.time_frames import INSTANT_MAX_US, TimeFrame
+from thyme.protocol.messages.cell_records import (
     CellId,
+    CellSubscription,
     CellTarget,
     Detour,
-    Grave,
-    Indexed,
-    Interest,
-    Matched,
-    Place,
-    Proven,
+    IndexedMetadata,
+    MatchedObject,
     Replica,
+    SignedInstant,
+    SignedLocation,
+    TombstoneRecord,
 )
-from thyme.protocol.messages import (
+from thyme.protocol.messages.cells import (
+    AnnounceReplica,
+    BackupState,
+    CellBeacon,
+    CellBroadcastAck,
+    CellDigest,
+    CellNotify,
+    CellNotifyBatch,
+    CellPage,
+    CellRecordHashes,
+    CellState,
+    CellStatus,
+    FetchCellState,
+    IndexObject,
+    LocationUpdate,
+    LocationUpdateReply,
+    NotifyAck,
+    ReindexObjects,
+    SignedLocationUpdate,
+    StateTransferred,
+    StoreReplica,
+    SuspectSubscriber,
+    TransferState,
+    Undelivered,
+)
+from thyme.protocol.messages.common import (
+    CellBroadcast,
     CellPacket,
-    CellSpread,
     DeleteObject,
     Done,
     FetchObject,
     FetchPage,
     FetchStatus,
     Flooded,
-    FromCell,
     InsertObject,
     JoinReply,
     JoinRequest,
-    Letter,
+    LocatedSubscription,
     Message,
     Notify,
     ObjectData,
     ObjectStatus,
-    OwnerPage,
     Packet,
     Page,
-    PlacedSubscription,
-    Receipt,
+    PastMatches,
     Refused,
+    ReliableAck,
+    ReliableMessage,
+    ReplyFromCell,
     RouteUpdate,
     SignedDelete,
     SignedStop,
@@ -134,7 +139,7 @@ def metadatas(draw: st.DrawFn) -> Metadata:
         summary=draw(data),
         published_us=published_us,
         size=draw(numbers),
-        seal=draw(
+        digest_and_proof=draw(
             st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)
             | st.binary(min_size=DIGEST_BYTES + PROOF_BYTES, max_size=DIGEST_BYTES + PROOF_BYTES)
         ),
@@ -145,9 +150,9 @@ def metadatas(draw: st.DrawFn) -> Metadata:
 metadata = metadatas()
 disjunctions = st.lists(conjunctions(), min_size=1, max_size=4).map(tuple)
 subscriptions = st.builds(
-    Subscription,
+    SubscriptionRecord,
     st.builds(SubscriptionKey, sids, node_ids),
-    disjunctions | st.builds(SignedTerms, disjunctions, data),
+    disjunctions | st.builds(SignedConjunctions, disjunctions, data),
     frames(),
 )
 
@@ -176,16 +181,16 @@ messages: dict[type[Message], st.SearchStrategy[Message]] = {
     ObjectData: st.builds(ObjectData, numbers, keys, data),
     ObjectStatus: st.builds(ObjectStatus, numbers, st.text(), st.none() | metadata),
     Notify: st.builds(Notify, metadata, st.lists(sids, min_size=1, max_size=4).map(tuple)),
-    OwnerPage: st.builds(
-        OwnerPage, sids, numbers, st.lists(metadata, max_size=4).map(tuple), st.booleans()
+    PastMatches: st.builds(
+        PastMatches, sids, numbers, st.lists(metadata, max_size=4).map(tuple), st.booleans()
     ),
     JoinRequest: st.builds(JoinRequest, numbers, counts),
     JoinReply: st.builds(
         JoinReply, numbers, counts, counts, st.lists(subscriptions, max_size=3).map(tuple)
     ),
-    Receipt: st.builds(Receipt, numbers),
+    ReliableAck: st.builds(ReliableAck, numbers),
 }
-messages[Letter] = st.builds(Letter, numbers, st.one_of(*messages.values()))
+messages[ReliableMessage] = st.builds(ReliableMessage, numbers, st.one_of(*messages.values()))
 messages[Flooded] = st.builds(Flooded, node_ids, numbers, counts, st.one_of(*messages.values()))
 messages[Packet] = st.builds(Packet, node_ids, node_ids, counts, st.one_of(*messages.values()))
 messages[RouteUpdate] = st.builds(
@@ -204,28 +209,32 @@ worlds = st.none() | st.integers(0, 2**16 - 1)
 messages[CellPacket] = st.builds(
     CellPacket, node_ids, cells, numbers, counts, targets, _carried, worlds
 )
-messages[CellSpread] = st.builds(
-    CellSpread, node_ids, cells, numbers, counts, cells, cells, _carried, worlds
+messages[CellBroadcast] = st.builds(
+    CellBroadcast, node_ids, cells, numbers, counts, cells, cells, _carried, worlds
 )
 messages[CellBeacon] = st.builds(CellBeacon, cells, st.booleans(), data, data, worlds)
 messages[Undelivered] = st.builds(Undelivered, numbers, node_ids, cells)
 replicas = st.lists(st.builds(Replica, cells, st.none() | node_ids), max_size=3).map(tuple)
-indexed = st.builds(Indexed, metadata, replicas, replicas)
-proven = st.builds(Proven, instants, data)
-places = st.builds(Place, cells, proven)
-graves = st.lists(st.builds(Grave, st.text(), st.text(), instants | proven), max_size=3).map(tuple)
-messages[PlacedSubscription] = st.builds(PlacedSubscription, numbers, subscriptions, counts, places)
+indexed = st.builds(IndexedMetadata, metadata, replicas, replicas)
+proven = st.builds(SignedInstant, instants, data)
+places = st.builds(SignedLocation, cells, proven)
+graves = st.lists(
+    st.builds(TombstoneRecord, st.text(), st.text(), instants | proven), max_size=3
+).map(tuple)
+messages[LocatedSubscription] = st.builds(
+    LocatedSubscription, numbers, subscriptions, counts, places
+)
 messages[IndexObject] = st.builds(IndexObject, numbers, indexed)
 messages[AnnounceReplica] = st.builds(AnnounceReplica, keys)
-messages[HoldObject] = st.builds(
-    HoldObject, metadata, data, st.lists(node_ids, max_size=2).map(tuple)
+messages[StoreReplica] = st.builds(
+    StoreReplica, metadata, data, st.lists(node_ids, max_size=2).map(tuple)
 )
 messages[CellNotify] = st.builds(CellNotify, indexed, st.lists(sids, max_size=4).map(tuple))
 messages[CellPage] = st.builds(
     CellPage, numbers, numbers, st.lists(indexed, max_size=3).map(tuple), st.booleans()
 )
 messages[CellStatus] = st.builds(CellStatus, numbers, st.text(), st.none() | indexed)
-messages[FromCell] = st.builds(FromCell, cells, _carried)
+messages[ReplyFromCell] = st.builds(ReplyFromCell, cells, _carried)
 messages[FetchCellState] = st.builds(FetchCellState, numbers)
 messages[CellState] = st.builds(
     CellState,
@@ -235,7 +244,7 @@ messages[CellState] = st.builds(
     st.lists(indexed, max_size=2).map(tuple),
     st.lists(
         st.builds(
-            Interest,
+            CellSubscription,
             subscriptions,
             cells,
             st.lists(cells, max_size=2).map(tuple),
@@ -247,29 +256,33 @@ messages[CellState] = st.builds(
     graves,
     st.lists(metadata, max_size=2).map(tuple),
 )
-messages[CellNews] = st.builds(
-    CellNews,
-    st.lists(st.builds(Matched, indexed, st.lists(sids, max_size=3).map(tuple)), max_size=2).map(
-        tuple
-    ),
+messages[CellNotifyBatch] = st.builds(
+    CellNotifyBatch,
+    st.lists(
+        st.builds(MatchedObject, indexed, st.lists(sids, max_size=3).map(tuple)), max_size=2
+    ).map(tuple),
 )
-messages[NewsCame] = st.builds(NewsCame, st.lists(numbers, max_size=3).map(tuple))
-messages[SpreadHeard] = st.builds(SpreadHeard, node_ids, numbers, cells)
-messages[CellSums] = st.builds(CellSums, data)
-messages[CellMarks] = st.builds(CellMarks, data, data, st.booleans())
+messages[NotifyAck] = st.builds(NotifyAck, st.lists(numbers, max_size=3).map(tuple))
+messages[CellBroadcastAck] = st.builds(CellBroadcastAck, node_ids, numbers, cells)
+messages[CellDigest] = st.builds(CellDigest, data)
+messages[CellRecordHashes] = st.builds(CellRecordHashes, data, data, st.booleans())
 _some_sids = st.lists(sids, max_size=3).map(tuple)
 _some_keys = st.lists(keys, max_size=3).map(tuple)
-messages[IndexAgain] = st.builds(IndexAgain, numbers, st.lists(indexed, max_size=2).map(tuple))
-messages[NodeMoved] = st.builds(NodeMoved, numbers, _some_sids, _some_keys)
-messages[SignedMove] = st.builds(SignedMove, numbers, _some_sids, _some_keys, places)
-messages[MoveNoted] = st.builds(MoveNoted, numbers, _some_sids, _some_keys)
-messages[HandOver] = st.builds(HandOver, numbers, cells, messages[CellState])
-messages[HandedOver] = st.builds(
-    HandedOver,
+messages[ReindexObjects] = st.builds(
+    ReindexObjects, numbers, st.lists(indexed, max_size=2).map(tuple)
+)
+messages[LocationUpdate] = st.builds(LocationUpdate, numbers, _some_sids, _some_keys)
+messages[SignedLocationUpdate] = st.builds(
+    SignedLocationUpdate, numbers, _some_sids, _some_keys, places
+)
+messages[LocationUpdateReply] = st.builds(LocationUpdateReply, numbers, _some_sids, _some_keys)
+messages[TransferState] = st.builds(TransferState, numbers, cells, messages[CellState])
+messages[StateTransferred] = st.builds(
+    StateTransferred,
     cells,
     _some_keys,
     st.lists(st.builds(SubscriptionKey, sids, node_ids), max_size=3).map(tuple),
 )
-messages[BackUp] = st.builds(BackUp, numbers, cells, counts, messages[CellState])
-messages[SubscriberGone] = st.builds(SubscriberGone, node_ids, cells)
+messages[BackupState] = st.builds(BackupState, numbers, cells, counts, messages[CellState])
+messages[SuspectSubscriber] = st.builds(SuspectSubscriber, node_ids, cells)
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

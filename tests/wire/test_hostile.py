@@ -15,15 +15,15 @@ from tests.builders import conjunctions, frame, photo, subscribe
 from tests.wire.strategies import any_message
 from tests.wire.test_schema import GOLDEN
 from thyme.model.errors import DecodeError
-from thyme.model.frames import INSTANT_MAX_US
-from thyme.protocol.messages import (
+from thyme.model.time_frames import INSTANT_MAX_US
+from thyme.protocol.messages.common import (
     FetchPage,
     InsertObject,
     Message,
     Notify,
     StartSubscription,
 )
-from thyme.wire import PACKET_BYTES_MAX, decode, encode
+from thyme.wire.codec import PACKET_BYTES_MAX, decode, encode
 
 VERSION_1 = b"\x01"
 GOLDEN_FRAMES = [bytes.fromhex(golden) for _, golden in GOLDEN]
@@ -200,7 +200,7 @@ def fields_of(message: Message) -> Any:
 
 def insert(**change: Any) -> list[Any]:
     """An insert whose metadata has some of its fields changed."""
-    names = ["key", "tags", "summary", "published_us", "size", "seal", "expires_us"]
+    names = ["key", "tags", "summary", "published_us", "size", "digest_and_proof", "expires_us"]
     array: list[Any] = fields_of(InsertObject(1, photo(tags=["a", "b"]), b""))
     for name, value in change.items():
         array[2][names.index(name)] = value
@@ -237,8 +237,8 @@ def start(**change: Any) -> list[Any]:
         (insert(key=["photo", b""]), "a node id"),
         (insert(key=["photo", b"x" * 33]), "a node id"),
         (insert(size=-1), "not negative"),
-        (insert(seal=b""), "a digest has 32 bytes"),
-        (insert(seal=b"x" * 33), "a digest has 32 bytes"),
+        (insert(digest_and_proof=b""), "a digest has 32 bytes"),
+        (insert(digest_and_proof=b"x" * 33), "a digest has 32 bytes"),
         (insert(published_us=INSTANT_MAX_US + 1), "out of range"),
         (insert(expires_us=-INSTANT_MAX_US - 1), "out of range"),
         (start(conjunctions=[]), "at least one conjunction"),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.builders import photo
 from tests.wire.strategies import any_message, messages
-from thyme.protocol.messages import InsertObject, Message
-from thyme.wire import decode, encode, size_of
+from thyme.protocol.messages.common import InsertObject, Message
+from thyme.wire.codec import decode, encode, size_of
 
 
 @pytest.mark.parametrize("kind", messages, ids=lambda kind: kind.__name__)
@@ -42,7 +42,7 @@ def test_m1_an_object_of_any_size_is_carried_unchanged(size: int) -> None:
     arrived = decode(encode(InsertObject(1, photo(data=pixels), pixels)))
 
     assert isinstance(arrived, InsertObject)
-    assert arrived.metadata.describes(arrived.data)
+    assert arrived.metadata.matches_content(arrived.data)
 
 
 @pytest.mark.parametrize("view", [bytes, bytearray, memoryview])

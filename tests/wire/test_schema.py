@@ -12,70 +12,70 @@ import pytest
 from tests.builders import ALICE, BOB, conjunctions, frame, key, photo, subscribe
 from tests.wire.strategies import messages
 from thyme.model.errors import DecodeError
-from thyme.model.frames import ALWAYS
 from thyme.model.ids import SubscriptionId
-from thyme.model.subscriptions import SignedTerms, Subscription, SubscriptionKey
-from thyme.protocol.cell_messages import (
-    AnnounceReplica,
-    BackUp,
-    CellBeacon,
-    CellMarks,
-    CellNews,
-    CellNotify,
-    CellPage,
-    CellState,
-    CellStatus,
-    CellSums,
-    FetchCellState,
-    HandedOver,
-    HandOver,
-    HoldObject,
-    IndexAgain,
-    IndexObject,
-    MoveNoted,
-    NewsCame,
-    NodeMoved,
-    SignedMove,
-    SpreadHeard,
-    SubscriberGone,
-    Undelivered,
-)
-from thyme.protocol.cells import (
+from thyme.model.subscriptions import SignedConjunctions, SubscriptionKey, SubscriptionRecord
+from thyme.model.time_frames import ALWAYS
+from thyme.protocol.messages.cell_records import (
     CellId,
+    CellSubscription,
     CellTarget,
     Detour,
-    Grave,
-    Indexed,
-    Interest,
-    Matched,
-    Place,
-    Proven,
+    IndexedMetadata,
+    MatchedObject,
     Replica,
+    SignedInstant,
+    SignedLocation,
+    TombstoneRecord,
 )
-from thyme.protocol.messages import (
+from thyme.protocol.messages.cells import (
+    AnnounceReplica,
+    BackupState,
+    CellBeacon,
+    CellBroadcastAck,
+    CellDigest,
+    CellNotify,
+    CellNotifyBatch,
+    CellPage,
+    CellRecordHashes,
+    CellState,
+    CellStatus,
+    FetchCellState,
+    IndexObject,
+    LocationUpdate,
+    LocationUpdateReply,
+    NotifyAck,
+    ReindexObjects,
+    SignedLocationUpdate,
+    StateTransferred,
+    StoreReplica,
+    SuspectSubscriber,
+    TransferState,
+    Undelivered,
+)
+from thyme.protocol.messages.common import (
+    CellBroadcast,
     CellPacket,
-    CellSpread,
     DeleteObject,
     Done,
     FetchObject,
     FetchPage,
     FetchStatus,
     Flooded,
-    FromCell,
     InsertObject,
     JoinReply,
     JoinRequest,
-    Letter,
+    LocatedSubscription,
     Message,
     Notify,
     ObjectData,
     ObjectStatus,
-    OwnerPage,
     Packet,
     Page,
-    PlacedSubscription,
-    Receipt,
+    PastMatches,
     Refused,
+    ReliableAck,
+    ReliableMessage,
+    ReplyFromCell,
     RouteUpdate,
     SignedDelete,
     SignedStop,
@@ -83,7 +83,7 @@ from thyme.protocol.messages import (
     StopSubscription,
 )
 from thyme.query.cursor import Cursor
-from thyme.wire import VERSION, decode, encode
+from thyme.wire.codec import VERSION, decode, encode
 
 KINDS: tuple[type[Message], ...] = typing.get_args(Message)
 
@@ -93,10 +93,12 @@ PHOTO_HEX = (
     " 92 a4 676f616c a5 c3a9646572 c402 7468 cf 0005374f00dd4b00 06"  # tags, summary, stamp, size
     " c420 6ec9c2b0eb14010746c8bce8939303b382344b296206612eb8a907a37b2b2f37 c0"  # digest, no end
 )
-INDEXED = Indexed(PHOTO, (Replica(CellId(9)),), (Replica(CellId(8), ALICE),))
+INDEXED = IndexedMetadata(PHOTO, (Replica(CellId(9)),), (Replica(CellId(8), ALICE),))
 INDEXED_HEX = f"93 {PHOTO_HEX} 91 92 09 c0 91 92 08 c405 616c696365"
-SIGNED = Subscription(subscribe(1).key, SignedTerms(conjunctions("goal"), b"proof"), ALWAYS)
-PLACE = Place(CellId(7), Proven(5, b"proof"))
+SIGNED = SubscriptionRecord(
+    subscribe(1).key, SignedConjunctions(conjunctions("goal"), b"proof"), ALWAYS
+)
+PLACE = SignedLocation(CellId(7), SignedInstant(5, b"proof"))
 PLACE_HEX = "92 07 92 05 c405 70726f6f66"
 GOLDEN: list[tuple[Message, str]] = [
     (InsertObject(1, PHOTO, b"pixels"), f"01 94 01 01 {PHOTO_HEX} c406 706978656c73"),
@@ -128,7 +130,7 @@ GOLDEN: list[tuple[Message, str]] = [
         f"01 93 20 {PHOTO_HEX} 92 a4 73756231 a4 73756232",
     ),
     (
-        OwnerPage(SubscriptionId("sub1"), 1, (PHOTO,), True),
+        PastMatches(SubscriptionId("sub1"), 1, (PHOTO,), True),
         f"01 95 21 a4 73756231 01 91 {PHOTO_HEX} c3",
     ),
     (JoinRequest(13, 2), "01 93 22 0d 02"),
@@ -136,8 +138,8 @@ GOLDEN: list[tuple[Message, str]] = [
         JoinReply(13, 0, 1, (subscribe(1, "goal"),)),
         "01 95 23 0d 00 01 91 93 92 a4 73756231 c405 616c696365 91 92 91 a4 676f616c 90 92 c0 c0",
     ),
-    (Letter(14, Done(7)), "01 93 24 0e 92 10 07"),
-    (Receipt(14), "01 92 25 0e"),
+    (ReliableMessage(14, Done(7)), "01 93 24 0e 92 10 07"),
+    (ReliableAck(14), "01 92 25 0e"),
     (Flooded(ALICE, 15, 2, Done(7)), "01 95 32 c405 616c696365 0f 02 92 10 07"),
     (Packet(ALICE, BOB, 2, Done(7)), "01 95 30 c405 616c696365 c403 626f62 02 92 10 07"),
     (
@@ -161,18 +163,18 @@ GOLDEN: list[tuple[Message, str]] = [
         " 92 93 07 c0 c0 93 08 c403 626f62 94 01 02 03 04 92 10 07 c0",
     ),
     (
-        CellSpread(ALICE, CellId(9), 16, 3, CellId(8), CellId(7), Done(7), 5),
+        CellBroadcast(ALICE, CellId(9), 16, 3, CellId(8), CellId(7), Done(7), 5),
         "01 99 42 c405 616c696365 09 10 03 08 07 92 10 07 05",
     ),
     (Undelivered(16, BOB, CellId(8)), "01 94 43 10 c403 626f62 08"),
-    (SpreadHeard(BOB, 16, CellId(8)), "01 94 5b c403 626f62 10 08"),
+    (CellBroadcastAck(BOB, 16, CellId(8)), "01 94 5b c403 626f62 10 08"),
     (IndexObject(17, INDEXED), f"01 93 50 11 {INDEXED_HEX}"),
     (AnnounceReplica(key(7)), "01 92 51 92 a6 70686f746f37 c403 626f62"),
-    (HoldObject(PHOTO, b"pixels"), f"01 94 52 {PHOTO_HEX} c406 706978656c73 90"),
+    (StoreReplica(PHOTO, b"pixels"), f"01 94 52 {PHOTO_HEX} c406 706978656c73 90"),
     (CellNotify(INDEXED, (SubscriptionId("sub1"),)), f"01 93 53 {INDEXED_HEX} 91 a4 73756231"),
     (CellPage(18, 1, (INDEXED,), False), f"01 95 54 12 01 91 {INDEXED_HEX} c2"),
     (CellStatus(19, "there", INDEXED), f"01 94 55 13 a5 7468657265 {INDEXED_HEX}"),
-    (FromCell(CellId(8), Done(7)), "01 93 56 08 92 10 07"),
+    (ReplyFromCell(CellId(8), Done(7)), "01 93 56 08 92 10 07"),
     (FetchCellState(20), "01 92 57 14"),
     (
         CellState(
@@ -180,9 +182,9 @@ GOLDEN: list[tuple[Message, str]] = [
             0,
             1,
             (INDEXED,),
-            (Interest(subscribe(1, "goal"), CellId(9)),),
-            (Grave("photo1@00", "deleted", 5),),
-            (Grave("sub2@00", "cancelled", 6),),
+            (CellSubscription(subscribe(1, "goal"), CellId(9)),),
+            (TombstoneRecord("photo1@00", "deleted", 5),),
+            (TombstoneRecord("sub2@00", "cancelled", 6),),
             (PHOTO,),
         ),
         f"01 99 58 14 00 01 91 {INDEXED_HEX}"
@@ -191,31 +193,31 @@ GOLDEN: list[tuple[Message, str]] = [
         f" 91 93 a7 73756232403030 a9 63616e63656c6c6564 06 91 {PHOTO_HEX}",
     ),
     (
-        CellNews((Matched(INDEXED, (SubscriptionId("sub1"),)),)),
+        CellNotifyBatch((MatchedObject(INDEXED, (SubscriptionId("sub1"),)),)),
         f"01 92 59 91 92 {INDEXED_HEX} 91 a4 73756231",
     ),
-    (NewsCame((21, 22)), "01 92 5a 92 15 16"),
-    (CellSums(b"\x00\x01\x02\x03"), "01 92 5c c404 00010203"),
-    (CellMarks(b"\x05", b"12345678", True), "01 94 5d c401 05 c408 3132333435363738 c3"),
+    (NotifyAck((21, 22)), "01 92 5a 92 15 16"),
+    (CellDigest(b"\x00\x01\x02\x03"), "01 92 5c c404 00010203"),
+    (CellRecordHashes(b"\x05", b"12345678", True), "01 94 5d c401 05 c408 3132333435363738 c3"),
     (
-        NodeMoved(23, (SubscriptionId("sub1"),), (key(7),)),
+        LocationUpdate(23, (SubscriptionId("sub1"),), (key(7),)),
         "01 94 5e 17 91 a4 73756231 91 92 a6 70686f746f37 c403 626f62",
     ),
-    (MoveNoted(23, (SubscriptionId("sub1"),)), "01 94 5f 17 91 a4 73756231 90"),
+    (LocationUpdateReply(23, (SubscriptionId("sub1"),)), "01 94 5f 17 91 a4 73756231 90"),
     (
-        HandOver(24, CellId(7), CellState(0, 0, 1, (INDEXED,))),
+        TransferState(24, CellId(7), CellState(0, 0, 1, (INDEXED,))),
         f"01 94 60 18 07 99 58 00 00 01 91 {INDEXED_HEX} 90 90 90 90",
     ),
     (
-        HandedOver(CellId(7), (key(7),), (SubscriptionKey(SubscriptionId("sub1"), ALICE),)),
+        StateTransferred(CellId(7), (key(7),), (SubscriptionKey(SubscriptionId("sub1"), ALICE),)),
         "01 94 61 07 91 92 a6 70686f746f37 c403 626f62 91 92 a4 73756231 c405 616c696365",
     ),
     (
-        BackUp(25, CellId(7), 3, CellState(0, 0, 1)),
+        BackupState(25, CellId(7), 3, CellState(0, 0, 1)),
         "01 95 62 19 07 03 99 58 00 00 01 90 90 90 90 90",
     ),
-    (SubscriberGone(BOB, CellId(8)), "01 93 63 c403 626f62 08"),
-    (IndexAgain(30, (INDEXED,)), f"01 93 64 1e 91 {INDEXED_HEX}"),
+    (SuspectSubscriber(BOB, CellId(8)), "01 93 63 c403 626f62 08"),
+    (ReindexObjects(30, (INDEXED,)), f"01 93 64 1e 91 {INDEXED_HEX}"),
     (
         SignedDelete(26, key(7), b"proof"),
         "01 94 08 1a 92 a6 70686f746f37 c403 626f62 c405 70726f6f66",
@@ -225,13 +227,13 @@ GOLDEN: list[tuple[Message, str]] = [
         "01 94 09 1b 92 a4 73756231 c405 616c696365 c405 70726f6f66",
     ),
     (
-        PlacedSubscription(28, SIGNED, 20, PLACE),
+        LocatedSubscription(28, SIGNED, 20, PLACE),
         "01 95 0a 1c 93 92 a4 73756231 c405 616c696365"
         " 82 a1 63 91 92 91 a4 676f616c 90 a1 70 c405 70726f6f66"
         f" 92 c0 c0 14 {PLACE_HEX}",
     ),
     (
-        SignedMove(29, (SubscriptionId("sub1"),), (), PLACE),
+        SignedLocationUpdate(29, (SubscriptionId("sub1"),), (), PLACE),
         f"01 95 65 1d 91 a4 73756231 90 {PLACE_HEX}",
     ),
 ]
@@ -266,43 +268,43 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         19: "ObjectData",
         20: "ObjectStatus",
         32: "Notify",
-        33: "OwnerPage",
+        33: "PastMatches",
         34: "JoinRequest",
         35: "JoinReply",
-        36: "Letter",
-        37: "Receipt",
+        36: "ReliableMessage",
+        37: "ReliableAck",
         50: "Flooded",
         48: "Packet",
         49: "RouteUpdate",
         64: "CellBeacon",
         65: "CellPacket",
-        66: "CellSpread",
+        66: "CellBroadcast",
         67: "Undelivered",
-        91: "SpreadHeard",
+        91: "CellBroadcastAck",
         80: "IndexObject",
         81: "AnnounceReplica",
-        82: "HoldObject",
+        82: "StoreReplica",
         83: "CellNotify",
         84: "CellPage",
         85: "CellStatus",
-        86: "FromCell",
+        86: "ReplyFromCell",
         87: "FetchCellState",
         88: "CellState",
-        89: "CellNews",
-        90: "NewsCame",
-        92: "CellSums",
-        93: "CellMarks",
-        94: "NodeMoved",
-        95: "MoveNoted",
-        96: "HandOver",
-        97: "HandedOver",
-        98: "BackUp",
-        99: "SubscriberGone",
-        100: "IndexAgain",
+        89: "CellNotifyBatch",
+        90: "NotifyAck",
+        92: "CellDigest",
+        93: "CellRecordHashes",
+        94: "LocationUpdate",
+        95: "LocationUpdateReply",
+        96: "TransferState",
+        97: "StateTransferred",
+        98: "BackupState",
+        99: "SuspectSubscriber",
+        100: "ReindexObjects",
         8: "SignedDelete",
         9: "SignedStop",
-        10: "PlacedSubscription",
-        101: "SignedMove",
+        10: "LocatedSubscription",
+        101: "SignedLocationUpdate",
     }
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.substrates.dcs.town import Town, in_cell, tag_in
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.tags import Tag
-from thyme.protocol import requests as asked
-from thyme.protocol.requests import Finished, Notified
+from thyme.protocol import app_interface as asked
+from thyme.protocol.app_interface import Finished, NotificationEvent
 from thyme.routing.cells import Grid
 from thyme.substrates.dcs.config import PAPER, ROBUST, BackupConfig, DcsConfig
 
@@ -141,7 +141,7 @@ class Crowd:
     TAGS = tuple(Tag(f"tag{number}") for number in range(8))
 
     def __init__(self, seed: int, config: DcsConfig) -> None:
-        self.rng = stream(seed, "crowd")
+        self.rng = derive_rng(seed, "crowd")
         names = [f"n{number:02}" for number in range(12)]
         places = {name: self._place() for name in names}
         self.town = Town(places, grid=self.GRID, config=config, seed=seed)
@@ -160,7 +160,7 @@ class Crowd:
             tag = rng.choice(self.TAGS)
             self.asks += 1
             oid = ObjectId(f"o{self.asks}")
-            request = asked.Insert(ask=self.asks, data=b"x", tags=(tag,), oid=oid)
+            request = asked.Insert(request_id=self.asks, data=b"x", tags=(tag,), oid=oid)
             if isinstance(town.ask(name, request, 0.5), Finished):
                 self.acknowledged[tag].add(Key(oid, NodeId(name.encode())))
         town.run(rng.uniform(0.5, 4))
@@ -188,7 +188,9 @@ def test_d24_whoever_walks_wherever_nothing_acknowledged_is_lost(seed: int) -> N
 
     for tag, keys in crowd.acknowledged.items():
         assert town.found("n05", tag) >= {key.oid for key in keys}, tag
-    told = [told.note.key for told in town.told["n00"] if isinstance(told, Notified)]
+    told = [
+        told.notification.key for told in town.told["n00"] if isinstance(told, NotificationEvent)
+    ]
     assert len(told) == len(set(told))
     expected = set().union(*crowd.acknowledged.values())
     assert set(told) >= expected

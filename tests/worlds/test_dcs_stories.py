@@ -7,18 +7,18 @@ import math
 import pytest
 
 from tests.substrates.dcs.town import STREET, Town, in_cell, tag_in
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.tags import as_tags
-from thyme.protocol import requests as asked
-from thyme.protocol.requests import Finished, Notified, Request, Told
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol import app_interface as asked
+from thyme.protocol.app_interface import AppEvent, AppRequest, Finished, NotificationEvent
 from thyme.query.query import Query
 from thyme.routing.cells import Grid
-from thyme.sim.world import WirelessWorld
+from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.storage.store import MemoryStore
+from thyme.substrates.dcs.cell_map import GridCellMap
 from thyme.substrates.dcs.config import PAPER
-from thyme.substrates.dcs.ground import Geography
 from thyme.substrates.dcs.node import DcsNode
 
 SECOND_US = 1_000_000
@@ -70,14 +70,16 @@ def test_m26_at_the_seam_nobody_misses_anything_whoever_of_the_cell_comes_first(
     ann, cat = NodeId(b"ann"), NodeId(b"cat")
     for number in range(12):
         insert = asked.Insert(
-            ask=500 + number, data=b"x", tags=(tag,), oid=ObjectId(f"photo-{number}")
+            request_id=500 + number, data=b"x", tags=(tag,), oid=ObjectId(f"photo-{number}")
         )
         town.links.ask(ann, insert)
         if number == 6:
             conjunctions = Query(tag).conjunctions
             town.links.ask(
                 cat,
-                asked.Subscribe(ask=600, conjunctions=conjunctions, frame=TimeFrame(), batch=50),
+                asked.Subscribe(
+                    request_id=600, conjunctions=conjunctions, frame=TimeFrame(), batch=50
+                ),
             )
         town.run(0.001)
     town.run(3)
@@ -91,17 +93,17 @@ class Square:
     GRID = Grid(columns=3, rows=3)
 
     def __init__(self, seed: int) -> None:
-        rng = stream(seed, "square")
+        rng = derive_rng(seed, "square")
         self.places = {
             NodeId(bytes([number])): (rng.uniform(0, 120), rng.uniform(0, 120))
             for number in range(1, 17)
         }
-        self.world = WirelessWorld(self.places, seed=seed)
-        self.told: dict[NodeId, list[Told]] = {name: [] for name in self.places}
+        self.world = WirelessNetwork(self.places, seed=seed)
+        self.told: dict[NodeId, list[AppEvent]] = {name: [] for name in self.places}
         self.nodes: dict[NodeId, DcsNode] = {}
         for name, place in self.places.items():
-            node_rng, store = stream(seed, name), MemoryStore()
-            ground = Geography(name, self.GRID, node_rng)
+            node_rng, store = derive_rng(seed, name), MemoryStore()
+            ground = GridCellMap(name, self.GRID, node_rng)
             cell = self.GRID.cell_at(place)
             node = DcsNode(name, cell, ground, store, node_rng, PAPER)
             self.nodes[name] = node
@@ -111,8 +113,8 @@ class Square:
     def run(self, seconds: float) -> None:
         self.world.run(self.world.now_us + round(seconds * SECOND_US))
 
-    def ask(self, name: NodeId, request: Request) -> None:
-        self.world.ask(name, request)
+    def ask(self, name: NodeId, request: AppRequest) -> None:
+        self.world.send_request(name, request)
         self.run(0.5)
 
     def finished(self, name: NodeId) -> list[object]:
@@ -125,17 +127,24 @@ def test_on_the_radio_news_of_everybody_reach_everybody_and_objects_can_be_had()
     names = list(square.places)
     for name in names:
         subscribe = asked.Subscribe(
-            ask=1, conjunctions=Query("goal & !replay").conjunctions, frame=TimeFrame(), batch=20
+            request_id=1,
+            conjunctions=Query("goal & !replay").conjunctions,
+            frame=TimeFrame(),
+            batch=20,
         )
         square.ask(name, subscribe)
     for name in names:
         tags = as_tags(["goal", f"by-{name.hex()}"])
-        square.ask(name, asked.Insert(ask=2, data=name * 500, tags=tags, oid=ObjectId("photo")))
+        square.ask(
+            name, asked.Insert(request_id=2, data=name * 500, tags=tags, oid=ObjectId("photo"))
+        )
     square.run(3)
 
     expected = {Key(ObjectId("photo"), name) for name in names}
     heard = {
-        name: [told.note for told in square.told[name] if isinstance(told, Notified)]
+        name: [
+            told.notification for told in square.told[name] if isinstance(told, NotificationEvent)
+        ]
         for name in names
     }
     assert all(len(square.finished(name)) == 2 for name in names)
@@ -145,7 +154,7 @@ def test_on_the_radio_news_of_everybody_reach_everybody_and_objects_can_be_had()
 
     reader = names[0]
     farthest = max(heard[reader], key=lambda note: math.dist(*_places(square, reader, note.key)))
-    square.ask(reader, asked.Retrieve(ask=3, metadata=farthest.metadata))
+    square.ask(reader, asked.Retrieve(request_id=3, metadata=farthest.metadata))
     square.run(5)  # it may take a second try
     assert square.finished(reader)[-1] == farthest.metadata.owner * 500
     for node in square.nodes.values():

@@ -13,19 +13,19 @@ import msgspec
 import pytest
 
 from tests.substrates.dcs.town import Town, in_cell
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
 from thyme.model.tags import as_tags
-from thyme.protocol import requests as asked
-from thyme.protocol.requests import Begun, Failed, Finished, Notified
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol import app_interface as asked
+from thyme.protocol.app_interface import Failed, Finished, NotificationEvent, SubscriptionStarted
 from thyme.query.query import Query
-from thyme.substrates.dcs.config import PAPER, JoiningConfig
+from thyme.substrates.dcs.config import PAPER, CellJoiningConfig
 
 TAGS = ("goal", "eder", "final", "replay")
 QUERIES = ("goal", "goal & !replay", "eder | final", "goal & eder | replay & !final")
 PEOPLE = {f"{letter}{n}": in_cell(cell, n) for cell, letter in enumerate("abcde") for n in range(3)}
-HASTE = msgspec.structs.replace(PAPER, joining=JoiningConfig(listen_us=2_000_000))
+HASTE = msgspec.structs.replace(PAPER, joining=CellJoiningConfig(listen_us=2_000_000))
 
 
 class Swarm:
@@ -52,11 +52,11 @@ class Swarm:
                 tags = as_tags(rng.sample(TAGS, rng.randint(1, 3)))
                 oid = ObjectId(f"o{number}")
                 self.inserted.append(Key(oid, NodeId(name.encode())))
-                self._ask(name, asked.Insert(ask=self.asks, data=b"x", tags=tags, oid=oid))
+                self._ask(name, asked.Insert(request_id=self.asks, data=b"x", tags=tags, oid=oid))
             case "delete" if own := [key for key in self.inserted if key.owner == name.encode()]:
                 key = rng.choice(own)
                 self.deletes[self.asks] = key
-                self._ask(name, asked.Delete(ask=self.asks, key=key))
+                self._ask(name, asked.Delete(request_id=self.asks, key=key))
             case "subscribe":
                 query = rng.choice(QUERIES)
                 self.queries[self.asks] = query
@@ -73,16 +73,16 @@ class Swarm:
     def _subscribe(self, query: str) -> asked.Subscribe:
         conjunctions = Query(query).conjunctions
         return asked.Subscribe(
-            ask=self.asks, conjunctions=conjunctions, frame=TimeFrame(), batch=100
+            request_id=self.asks, conjunctions=conjunctions, frame=TimeFrame(), batch=100
         )
 
-    def _ask(self, name: str, request: asked.Answered) -> None:
-        self.asked[request.ask] = name
+    def _ask(self, name: str, request: asked.RequestWithReply) -> None:
+        self.asked[request.request_id] = name
         self.town.links.ask(NodeId(name.encode()), request)
 
     def ended(self, name: str) -> dict[int, Finished | Failed]:
         told = self.town.told[name]
-        return {item.ask: item for item in told if isinstance(item, Finished | Failed)}
+        return {item.request_id: item for item in told if isinstance(item, Finished | Failed)}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -99,16 +99,16 @@ def test_a_swarm_is_never_wrong_and_comes_to_rest(seed: int) -> None:
     for name in PEOPLE:
         told = town.told[name]
         queries = {
-            item.value.sid: swarm.queries[item.ask]
+            item.value.sid: swarm.queries[item.request_id]
             for item in told
-            if isinstance(item, Finished) and isinstance(item.value, Begun)
+            if isinstance(item, Finished) and isinstance(item.value, SubscriptionStarted)
         }
-        notes = [item.note for item in told if isinstance(item, Notified)]
+        notes = [item.notification for item in told if isinstance(item, NotificationEvent)]
         assert len({(note.sid, note.key) for note in notes}) == len(notes)
         assert all(Query(queries[note.sid]).matches(note.tags) for note in notes)
     for node in town.nodes.values():
         node.check()
-        assert len(node.asks) == 0
+        assert len(node.requests) == 0
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -137,6 +137,6 @@ def test_what_was_deleted_is_not_found_by_whoever_asks_later(seed: int) -> None:
                 frame=TimeFrame(),
                 count=50,
             )
-            assert isinstance(found, asked.Found)
+            assert isinstance(found, asked.SearchResult)
             metadata: list[Metadata] = [note.metadata for note in found]
             assert not {item.key for item in metadata} & set(keys[:3])

@@ -15,15 +15,21 @@ import msgspec
 import pytest
 
 from tests.substrates.dcs.town import Town, in_cell, tag_in
-from thyme.model.frames import ALWAYS
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
 from thyme.model.tags import as_tags
-from thyme.protocol import requests as asked
-from thyme.protocol.messages import CellPacket, CellSpread
+from thyme.model.time_frames import ALWAYS
+from thyme.protocol import app_interface as asked
+from thyme.protocol.app_interface import (
+    Failed,
+    Finished,
+    NotificationEvent,
+    SearchResult,
+    SubscriptionStarted,
+)
+from thyme.protocol.messages.common import CellBroadcast, CellPacket
 from thyme.protocol.node import Action, Input, Received
-from thyme.protocol.operations import RetryPolicy
-from thyme.protocol.requests import Begun, Failed, Finished, Found, Notified
+from thyme.protocol.request_tracker import RetryPolicy
 from thyme.query.query import Query
 from thyme.substrates.dcs.config import PAPER, ROBUST, DcsConfig
 
@@ -62,7 +68,7 @@ class Street(Town):
         self._doomed: Doom | None = None
         super().__init__(PLACES, config=config, settle_s=4.0)
 
-    def go_through(self, by: str, request: asked.Answered, doomed: Doom | None) -> None:
+    def go_through(self, by: str, request: asked.RequestWithReply, doomed: Doom | None) -> None:
         """An operation, whose steps are counted; with one of them, somebody is gone."""
         self._counting, self._doomed = True, doomed
         self.links.ask(NodeId(by.encode()), request)
@@ -71,7 +77,7 @@ class Street(Town):
 
     def prompt(self, by: str, make: type[msgspec.Struct], **fields: object) -> object:
         """What an operation ends with, which must succeed, and soon."""
-        told = self.ask(by, make(ask=self._ask(), **fields), 0.5)  # type: ignore[arg-type]
+        told = self.ask(by, make(request_id=self._ask(), **fields), 0.5)  # type: ignore[arg-type]
         assert isinstance(told, Finished), told
         return told.value
 
@@ -80,21 +86,21 @@ class Street(Town):
         if not (self._counting and isinstance(entry, Received)):
             return
         message, node = entry.message, self.nodes[node_id.decode()]
-        spread = isinstance(message, CellSpread) and message.within == node.routing.cell
+        spread = isinstance(message, CellBroadcast) and message.receiving_cell == node.routing.cell
         if not (spread or isinstance(message, CellPacket)):
             return  # not for this node
         self.steps += 1
         self.actors[node_id.decode()] = None
         if self._doomed is not None and self._doomed[1] == self.steps:
             # Once what it was doing is done.
-            self.links.kernel.at(now_us, self._vanish, self._doomed[0])
+            self.links.kernel.schedule(now_us, self._vanish, self._doomed[0])
 
     def _vanish(self, name: str) -> None:
         if name in self.nodes:
             self.go(name)
 
 
-Prepare = Callable[[Street], asked.Answered]
+Prepare = Callable[[Street], asked.RequestWithReply]
 
 
 @dataclass(frozen=True)
@@ -105,37 +111,37 @@ class Operation:
     prepare: Prepare
 
 
-def insert(street: Street) -> asked.Answered:
+def insert(street: Street) -> asked.RequestWithReply:
     street.subscribe("cat", TAGS[0])
-    return asked.Insert(ask=ASK, data=b"pixels", tags=as_tags(TAGS), oid=PHOTO.oid)
+    return asked.Insert(request_id=ASK, data=b"pixels", tags=as_tags(TAGS), oid=PHOTO.oid)
 
 
-def delete(street: Street) -> asked.Answered:
+def delete(street: Street) -> asked.RequestWithReply:
     street.insert("ann", "photo", *TAGS, seconds=0.5)
-    return asked.Delete(ask=ASK, key=PHOTO)
+    return asked.Delete(request_id=ASK, key=PHOTO)
 
 
-def subscribe(street: Street) -> asked.Answered:
+def subscribe(street: Street) -> asked.RequestWithReply:
     street.insert("ann", "photo", *TAGS, seconds=0.5)
     conjunctions = Query(f"{TAGS[0]} | {TAGS[1]}").conjunctions
-    return asked.Subscribe(ask=ASK, conjunctions=conjunctions, frame=ALWAYS, batch=10)
+    return asked.Subscribe(request_id=ASK, conjunctions=conjunctions, frame=ALWAYS, batch=10)
 
 
-def unsubscribe(street: Street) -> asked.Answered:
+def unsubscribe(street: Street) -> asked.RequestWithReply:
     begun = street.subscribe("cat", f"{TAGS[0]} | {TAGS[1]}")
-    return asked.Unsubscribe(ask=ASK, sid=begun.sid)
+    return asked.Unsubscribe(request_id=ASK, sid=begun.sid)
 
 
-def retrieve(street: Street) -> asked.Answered:
+def retrieve(street: Street) -> asked.RequestWithReply:
     street.subscribe("cat", TAGS[0])
     street.insert("ann", "photo", *TAGS, seconds=0.5)
-    return asked.Retrieve(ask=ASK, metadata=street.metadata("cat", "photo"))
+    return asked.Retrieve(request_id=ASK, metadata=street.metadata("cat", "photo"))
 
 
-def search(street: Street) -> asked.Answered:
+def search(street: Street) -> asked.RequestWithReply:
     street.insert("ann", "photo", *TAGS, seconds=0.5)
     conjunctions = Query(f"{TAGS[0]} | {TAGS[1]}").conjunctions
-    return asked.Search(ask=ASK, conjunctions=conjunctions, frame=ALWAYS, count=10)
+    return asked.Search(request_id=ASK, conjunctions=conjunctions, frame=ALWAYS, count=10)
 
 
 OPERATIONS = {
@@ -158,7 +164,7 @@ def done(
     answers = [
         told
         for told in street.told[operation.by]
-        if isinstance(told, Finished | Failed) and told.ask == ASK
+        if isinstance(told, Finished | Failed) and told.request_id == ASK
     ]
     assert len(answers) <= 1
     assert answers or operation.by not in street.nodes, "it never ended"
@@ -170,7 +176,7 @@ def found(street: Street, by: str, tag: str) -> list[Metadata]:
     value = street.prompt(
         by, asked.Search, conjunctions=Query(tag).conjunctions, frame=ALWAYS, count=10
     )
-    assert isinstance(value, Found)
+    assert isinstance(value, SearchResult)
     return [note.metadata for note in value]
 
 
@@ -203,16 +209,16 @@ def _check_value(name: str, answer: Finished) -> None:
         case "retrieve":
             assert answer.value == b"pixels"
         case "search":
-            assert isinstance(answer.value, Found)
+            assert isinstance(answer.value, SearchResult)
             assert [note.key for note in answer.value] == [PHOTO]
         case "subscribe":
-            assert isinstance(answer.value, Begun)
+            assert isinstance(answer.value, SubscriptionStarted)
             assert answer.value.total == 1
 
 
 def _nothing_spurious(street: Street) -> None:
     for told in street.told.values():
-        notes = [item.note for item in told if isinstance(item, Notified)]
+        notes = [item.notification for item in told if isinstance(item, NotificationEvent)]
         assert len({(note.sid, note.key) for note in notes}) == len(notes)
         assert all(note.key == PHOTO and note.tags == as_tags(TAGS) for note in notes)
 

@@ -7,14 +7,22 @@ from collections.abc import Callable
 import pytest
 
 from tests.worlds.transcript import Transcript
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import NodeId, ObjectId
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.tags import as_tags
-from thyme.protocol.operations import RetryPolicy
-from thyme.protocol.requests import Begun, Finished, Insert, More, Request, Subscribe, Told
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol.app_interface import (
+    AppEvent,
+    AppRequest,
+    FetchNextPage,
+    Finished,
+    Insert,
+    Subscribe,
+    SubscriptionStarted,
+)
+from thyme.protocol.request_tracker import RetryPolicy
 from thyme.query.query import Query
-from thyme.sim.ether import PERFECT, Conditions, Ether
+from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.storage.store import MemoryStore
 from thyme.substrates.es import EsConfig, EsNode
 
@@ -25,38 +33,38 @@ SERVER, ALICE, BOB = NodeId(b"server"), NodeId(b"alice"), NodeId(b"bob")
 class Gathering:
     """A server and two clients whose conversation is written down."""
 
-    def __init__(self, title: str, conditions: Conditions = PERFECT) -> None:
+    def __init__(self, title: str, conditions: LinkConditions = PERFECT) -> None:
         self.transcript = Transcript(title, START_US)
-        self.ether = Ether(
+        self.ether = IdealNetwork(
             seed=3, conditions=conditions, start_us=START_US, journal=self.transcript
         )
-        self.told: list[Told] = []
+        self.told: list[AppEvent] = []
         config = EsConfig(retries=RetryPolicy(tries_max=3))
         for node_id in (SERVER, ALICE, BOB):
-            rng = stream(3, node_id)
+            rng = derive_rng(3, node_id)
             node = EsNode(node_id, SERVER, MemoryStore(), rng, config)
             self.ether.add(node, MemoryStore(), self.told.append)
 
-    def ask(self, node_id: NodeId, request: Request, run_us: int = 10_000) -> None:
-        self.ether.ask(node_id, request)
+    def ask(self, node_id: NodeId, request: AppRequest, run_us: int = 10_000) -> None:
+        self.ether.send_request(node_id, request)
         self.ether.run(self.ether.now_us + run_us)
 
     @property
-    def begun(self) -> Begun:
+    def begun(self) -> SubscriptionStarted:
         return next(
             told.value
             for told in self.told
-            if isinstance(told, Finished) and isinstance(told.value, Begun)
+            if isinstance(told, Finished) and isinstance(told.value, SubscriptionStarted)
         )
 
 
 def insert(ask: int, oid: str, *tags: str) -> Insert:
-    return Insert(ask=ask, data=b"pixels", tags=as_tags(tags), oid=ObjectId(oid))
+    return Insert(request_id=ask, data=b"pixels", tags=as_tags(tags), oid=ObjectId(oid))
 
 
 def subscribe(ask: int, query: str, batch: int = 20) -> Subscribe:
     conjunctions = Query(query).conjunctions
-    return Subscribe(ask=ask, conjunctions=conjunctions, frame=TimeFrame(), batch=batch)
+    return Subscribe(request_id=ask, conjunctions=conjunctions, frame=TimeFrame(), batch=batch)
 
 
 def latecomer(rewrite: bool) -> None:
@@ -66,7 +74,7 @@ def latecomer(rewrite: bool) -> None:
     world.ask(BOB, insert(3, "photo-3", "goal", "replay"))
     world.ask(ALICE, subscribe(1, "goal & !replay", batch=1))
     world.transcript.note("She asks for the rest of the past.")
-    world.ask(ALICE, More(ask=2, sid=world.begun.sid, count=5))
+    world.ask(ALICE, FetchNextPage(request_id=2, sid=world.begun.sid, count=5))
     world.transcript.note("A new photo finds her.")
     world.ask(BOB, insert(4, "photo-4", "goal"))
     world.transcript.check("es-latecomer", rewrite=rewrite)
@@ -75,7 +83,7 @@ def latecomer(rewrite: bool) -> None:
 def lost_reply(rewrite: bool) -> None:
     world = Gathering("A reply is lost: the insert is repeated, and nobody is told twice.")
     world.ask(ALICE, subscribe(1, "goal"))
-    world.ether.ask(BOB, insert(1, "photo-1", "goal"))
+    world.ether.send_request(BOB, insert(1, "photo-1", "goal"))
     world.transcript.note("His request is on its way; now the server can no longer reach him.")
     world.ether.partition([SERVER, ALICE], [BOB])
     world.ether.run(world.ether.now_us + 300_000)

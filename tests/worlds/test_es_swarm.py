@@ -24,24 +24,24 @@ from tests.worlds.test_fault_stories import (
     search,
 )
 from thyme.model.ids import NodeId
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
+from thyme.protocol.app_interface import Failed, Finished
 from thyme.protocol.node import Action, Input
-from thyme.protocol.requests import Failed, Finished
-from thyme.sim.ether import Ether
-from thyme.sim.faults import (
+from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.faults.schedule import (
     ClockSkew,
     Crash,
+    CrashMemory,
     Duplication,
     Fault,
     Heal,
     Leave,
     LossBurst,
-    Memory,
     Partition,
     Reordering,
     Restart,
 )
-from thyme.sim.world import WirelessWorld
 
 TROUBLE_US = 60 * S
 
@@ -62,12 +62,12 @@ def some(rng: Random) -> tuple[int, ...] | None:
 
 def trouble(seed: int) -> list[Fault]:
     """A minute of everything that may go wrong; whoever crashes keeps its store."""
-    rng = stream(seed, "swarm")
+    rng = derive_rng(seed, "swarm")
     faults: list[Fault] = []
     for node in range(4):
         for start_us, end_us in spans(rng, 10 * S):
             gone = Leave(start_us, node) if rng.random() < 0.3 else None
-            faults += [gone or Crash(start_us, node, Memory.KEPT), Restart(end_us, node)]
+            faults += [gone or Crash(start_us, node, CrashMemory.KEPT), Restart(end_us, node)]
         faults.append(ClockSkew(rng.randrange(TROUBLE_US), node, rng.randint(-S, S)))
     for start_us, end_us in spans(rng, 8 * S):
         group = rng.sample(range(4), rng.randint(1, 3))
@@ -82,17 +82,17 @@ class WatchedTown(Town):
     """A town whose nodes are checked after every input."""
 
     def __init__(self, seed: int, *, radio: bool) -> None:
-        world: Ether | WirelessWorld
+        world: IdealNetwork | WirelessNetwork
         if radio:
-            world = WirelessWorld(PLACES, seed=seed, start_us=START_US, journal=self.check)
+            world = WirelessNetwork(PLACES, seed=seed, start_us=START_US, journal=self.check)
         else:
-            world = Ether(seed=seed, start_us=START_US, journal=self.check)
+            world = IdealNetwork(seed=seed, start_us=START_US, journal=self.check)
         self.checks = 0
         super().__init__(world, trouble(seed))
 
     def check(self, now_us: int, node_id: NodeId, entry: Input | Action) -> None:
         number = NAMES.index(node_id)
-        if hasattr(self, "residents") and (node := self.residents.node(number)) is not None:
+        if hasattr(self, "residents") and (node := self.residents.node_of(number)) is not None:
             node.check()
             self.checks += 1
 
@@ -105,11 +105,11 @@ def test_s8_swarm(seed: int, radio: bool) -> None:
     for number in range(60):
         town.at(1 + number, BOB if number % 2 else CAROL, insert(number, f"photo-{number}", "goal"))
     town.run(90)
-    assert town.world.trouble.calm
-    assert all(town.residents.node(number) is not None for number in range(4))
+    assert town.world.faults.inactive
+    assert all(town.residents.node_of(number) is not None for number in range(4))
 
     answers = Counter(
-        (node, told.ask)
+        (node, told.request_id)
         for node in (BOB, CAROL)
         for told in town.told[node]
         if isinstance(told, Finished | Failed)
@@ -119,10 +119,10 @@ def test_s8_swarm(seed: int, radio: bool) -> None:
     town.at(92, BOB, insert(1_001, "after", "goal"))
     town.run(100)
     stored = {
-        f"photo-{told.ask}"
+        f"photo-{told.request_id}"
         for node in (BOB, CAROL)
         for told in town.told[node]
-        if isinstance(told, Finished) and told.ask < 1_000
+        if isinstance(told, Finished) and told.request_id < 1_000
     }
     assert len(stored) > 15
     assert found(town.answer(CAROL, 1_000)) >= len(stored), "what was acknowledged is there"

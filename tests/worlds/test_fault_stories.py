@@ -9,61 +9,61 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from tests.worlds.test_es_stories import insert, subscribe
-from thyme.model.frames import SECOND_US, TimeFrame
 from thyme.model.ids import NodeId
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
+from thyme.model.time_frames import SECOND_US, TimeFrame
 from thyme.model.worlds import Area
-from thyme.protocol.operations import RetryPolicy
-from thyme.protocol.requests import (
-    Begun,
+from thyme.protocol.app_interface import (
+    AppEvent,
+    AppRequest,
     Failed,
     Finished,
-    Found,
-    Notified,
-    Request,
+    MarkConsumed,
+    NotificationEvent,
     Resume,
     Search,
-    Take,
-    Told,
+    SearchResult,
+    SubscriptionStarted,
 )
+from thyme.protocol.request_tracker import RetryPolicy
 from thyme.query.query import Query
-from thyme.sim.churn import Restless, permanent_crashes, transient_churn
-from thyme.sim.ether import Ether
-from thyme.sim.fate import Fate
-from thyme.sim.faults import (
+from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.faults.churn import OnOffChurn, permanent_crashes, transient_churn
+from thyme.sim.faults.devices import Devices
+from thyme.sim.faults.injector import FaultInjector
+from thyme.sim.faults.schedule import (
     ClockSkew,
     Crash,
+    CrashMemory,
     Duplication,
     Fault,
     Heal,
     Leave,
     LossBurst,
-    Memory,
     Partition,
     Reordering,
     Restart,
-    merge,
+    make_schedule,
 )
-from thyme.sim.mobility import RandomWaypoint
-from thyme.sim.recorder import Recorder, Recording, SentMessage
-from thyme.sim.residents import Residents
-from thyme.sim.world import WirelessWorld
+from thyme.sim.mobility.models import RandomWaypoint
+from thyme.sim.playback.recorder import MessageSentEvent, Recorder, Recording
 from thyme.storage.store import Store
-from thyme.substrates.broker import BrokerConfig
+from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.subscriber import SubscriberConfig
 from thyme.substrates.es import EsConfig, EsNode
-from thyme.substrates.subscriber import SubscriberConfig
 
 S = SECOND_US
 START_US = 1_700_000_000_000_000
 SERVER, ALICE, BOB, CAROL = range(4)
 NAMES = [NodeId(name) for name in (b"server", b"alice", b"bob", b"carol")]
 PLACES = {name: (10.0 * number, float(number % 2)) for number, name in enumerate(NAMES)}
-World = Ether | WirelessWorld
+World = IdealNetwork | WirelessNetwork
 MakeWorld = Callable[[], World]
 
 WORLDS: dict[str, MakeWorld] = {
-    "ether": lambda: Ether(seed=5, start_us=START_US),
-    "radio": lambda: WirelessWorld(PLACES, seed=5, start_us=START_US),
+    "ether": lambda: IdealNetwork(seed=5, start_us=START_US),
+    "radio": lambda: WirelessNetwork(PLACES, seed=5, start_us=START_US),
 }
 
 
@@ -78,7 +78,7 @@ class Town:
 
     def __init__(self, world: World, faults: Iterable[Fault]) -> None:
         self.world = world
-        self.told: dict[int, list[Told]] = {number: [] for number in range(len(NAMES))}
+        self.told: dict[int, list[AppEvent]] = {number: [] for number in range(len(NAMES))}
         config = EsConfig(
             retries=RetryPolicy(tries_max=10, backoff=1.5),
             broker=BrokerConfig(skew_us=2 * S),
@@ -86,59 +86,69 @@ class Town:
         )
 
         def make(node_id: NodeId, store: Store, life: int) -> EsNode:
-            return EsNode(node_id, NAMES[SERVER], store, stream(5, node_id, life), config)
+            return EsNode(node_id, NAMES[SERVER], store, derive_rng(5, node_id, life), config)
 
-        self.residents = Residents(world, NAMES, make, on_told=self._on_told, on_life=self._on_life)
-        self.fate = Fate(world, self.residents, merge(faults, nodes=len(NAMES)))
+        self.residents = Devices(world, NAMES, make, on_event=self._on_told, on_power=self._on_life)
+        self.fate = FaultInjector(world, self.residents, make_schedule(faults, nodes=len(NAMES)))
         for number in range(len(NAMES)):
             self.residents.start(number)
 
-    def _on_told(self, node_id: NodeId, told: Told) -> None:
+    def _on_told(self, node_id: NodeId, told: AppEvent) -> None:
         self.told[NAMES.index(node_id)].append(told)
-        if isinstance(told, Notified):
-            self.world.ask(node_id, Take(sid=told.note.sid, key=told.note.key))
+        if isinstance(told, NotificationEvent):
+            self.world.send_request(
+                node_id, MarkConsumed(sid=told.notification.sid, key=told.notification.key)
+            )
 
     def _on_life(self, node_id: NodeId, life: int) -> None:
         """An application that comes up again goes on with its subscription."""
         number = NAMES.index(node_id)
         for told in list(self.told[number]) if life > 1 else []:
-            if isinstance(told, Finished) and told.ask == 1 and isinstance(told.value, Begun):
-                self.world.ask(node_id, Resume(ask=100 + life, sid=told.value.sid))
+            if (
+                isinstance(told, Finished)
+                and told.request_id == 1
+                and isinstance(told.value, SubscriptionStarted)
+            ):
+                self.world.send_request(node_id, Resume(request_id=100 + life, sid=told.value.sid))
 
     def run(self, until_s: float) -> None:
         self.world.run(START_US + int(until_s * S))
 
-    def at(self, second: float, node: int, request: Request) -> None:
+    def at(self, second: float, node: int, request: AppRequest) -> None:
         self.run(second)
-        self.world.ask(NAMES[node], request)
+        self.world.send_request(NAMES[node], request)
 
     def notes(self, node: int) -> list[str]:
         """The objects that a node's application was notified of."""
-        return [told.note.metadata.oid for told in self.told[node] if isinstance(told, Notified)]
+        return [
+            told.notification.metadata.oid
+            for told in self.told[node]
+            if isinstance(told, NotificationEvent)
+        ]
 
     def answer(self, node: int, ask: int) -> Finished | Failed:
         [answer] = [
             told
             for told in self.told[node]
-            if isinstance(told, Finished | Failed) and told.ask == ask
+            if isinstance(told, Finished | Failed) and told.request_id == ask
         ]
         return answer
 
 
 def search(ask: int) -> Search:
     conjunctions = Query("goal").conjunctions
-    return Search(ask=ask, conjunctions=conjunctions, frame=TimeFrame(), count=9)
+    return Search(request_id=ask, conjunctions=conjunctions, frame=TimeFrame(), count=9)
 
 
 def found(answer: Finished | Failed) -> int:
     assert isinstance(answer, Finished)
-    assert isinstance(answer.value, Found)
+    assert isinstance(answer.value, SearchResult)
     return answer.value.total
 
 
-@pytest.mark.parametrize(("memory", "left"), [(Memory.KEPT, 1), (Memory.LOST, 0)])
+@pytest.mark.parametrize(("memory", "left"), [(CrashMemory.KEPT, 1), (CrashMemory.LOST, 0)])
 def test_s8_a_station_that_fails_comes_back_with_what_it_kept(
-    world: World, memory: Memory, left: int
+    world: World, memory: CrashMemory, left: int
 ) -> None:
     town = Town(world, [Crash(2 * S, SERVER, memory), Restart(3 * S, SERVER)])
     town.at(0.5, ALICE, subscribe(1, "goal"))
@@ -185,7 +195,7 @@ def test_s8_in_bad_air_everybody_is_told_of_everything_once(world: World) -> Non
     assert set(times.values()) == {1}, "nothing is told twice"
     # The notification itself is not acknowledged: on the radio the MAC repeats what is lost, in the
     # ether a fifth does not come.
-    assert len(times) >= (30 if isinstance(world, WirelessWorld) else 18)
+    assert len(times) >= (30 if isinstance(world, WirelessNetwork) else 18)
 
 
 def test_s7_a_client_leaves_and_its_subscription_waits_for_it(world: World) -> None:
@@ -208,7 +218,7 @@ def test_s7_publishers_that_crash_for_good_leave_their_objects_behind(world: Wor
     total = found(town.answer(ALICE, 9))
     assert 3 <= total <= 5
     assert town.notes(ALICE) == [f"photo-{number}" for number in range(total)]
-    assert [town.residents.node(number) is None for number in range(4)] == [
+    assert [town.residents.node_of(number) is None for number in range(4)] == [
         False,
         False,
         True,
@@ -217,29 +227,29 @@ def test_s7_publishers_that_crash_for_good_leave_their_objects_behind(world: Wor
 
 
 def test_s7_clients_come_and_go_and_miss_nothing_in_the_end(world: World) -> None:
-    how = Restless(on_us=2 * S, off_us=1 * S, memory=Memory.KEPT)
-    churn = transient_churn(5, [ALICE, CAROL], 1.0, until_us=30 * S, how=how)
+    how = OnOffChurn(on_us=2 * S, off_us=1 * S, memory=CrashMemory.KEPT)
+    churn = transient_churn(5, [ALICE, CAROL], 1.0, until_us=30 * S, churn=how)
     town = Town(world, churn)
     town.at(0.5, ALICE, subscribe(1, "goal"))
     missed_for_now = 0
     for number in range(50):
         town.at(1 + number / 2, BOB, insert(number, f"photo-{number}", "goal"))
-        missed_for_now += town.residents.node(ALICE) is None
+        missed_for_now += town.residents.node_of(ALICE) is None
     town.run(40)
     told = town.notes(ALICE)  # of what it missed, the newest first
     assert Counter(told) == {f"photo-{number}": 1 for number in range(50)}
     assert 5 < missed_for_now < 45
-    assert town.fate.befell[Crash] >= 8
+    assert town.fate.applied[Crash] >= 8
 
 
 def a_walking_town(recorder: Recorder | None = None) -> Town:
     """Everybody walks about a square in which everybody is in reach, among faults."""
     jog = RandomWaypoint(area=Area(60.0, 60.0), speed_m_s_max=2.5, pause_us=2 * S)
     paths = {
-        name: jog.path(stream(5, "walk", number), until_us=30 * S)
+        name: jog.path(derive_rng(5, "walk", number), until_us=30 * S)
         for number, name in enumerate(NAMES)
     }
-    world = WirelessWorld(PLACES, seed=5, start_us=START_US, paths=paths, recorder=recorder)
+    world = WirelessNetwork(PLACES, seed=5, start_us=START_US, paths=paths, recorder=recorder)
     town = Town(world, [LossBurst(5 * S, 8 * S, 0.5), Crash(9 * S, CAROL), Restart(12 * S, CAROL)])
     town.at(0.5, ALICE, subscribe(1, "goal"))
     for number in range(20):
@@ -250,10 +260,10 @@ def a_walking_town(recorder: Recorder | None = None) -> Town:
 
 def test_s6_nodes_that_walk_within_reach_lose_nothing() -> None:
     town = a_walking_town()
-    assert isinstance(town.world, WirelessWorld)
+    assert isinstance(town.world, WirelessNetwork)
     assert town.notes(ALICE) == [f"photo-{number}" for number in range(20)]
-    assert town.world.motion.steps > 20
-    measured = town.world.measured()
+    assert town.world.walker.steps_taken > 20
+    measured = town.world.collect_measurements()
     assert measured.loads["InsertObject"].sent >= 20
     assert measured.nodes[CAROL].energy.on_us == 27 * S
     assert measured.nodes[BOB].operations == {"insert": 20}
@@ -268,7 +278,7 @@ def test_s17_a_walking_town_is_recorded_the_same_every_time() -> None:
     first = recorded()
     assert first == recorded()
     recording = Recording(first.splitlines())
-    sent = Counter(event.kind for event in recording if isinstance(event, SentMessage))
+    sent = Counter(event.kind for event in recording if isinstance(event, MessageSentEvent))
     loads = a_walking_town().world
-    assert isinstance(loads, WirelessWorld)
-    assert sent == {kind: load.sent for kind, load in loads.measured().loads.items()}
+    assert isinstance(loads, WirelessNetwork)
+    assert sent == {kind: load.sent for kind, load in loads.collect_measurements().loads.items()}

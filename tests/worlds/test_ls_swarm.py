@@ -11,25 +11,25 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.tags import as_tags
-from thyme.protocol.node import Action, Input
-from thyme.protocol.requests import (
-    Begun,
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol.app_interface import (
+    AppEvent,
     Delete,
     Finished,
     Insert,
-    Notified,
+    MarkConsumed,
+    NotificationEvent,
     Resume,
     Subscribe,
-    Take,
-    Told,
+    SubscriptionStarted,
     Unsubscribe,
 )
+from thyme.protocol.node import Action, Input
 from thyme.query.query import Query
-from thyme.sim.ether import PERFECT, Conditions, Ether
+from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.storage.store import MemoryStore
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
 
@@ -37,7 +37,7 @@ SECOND_US = 1_000_000
 NAMES = [NodeId(name) for name in (b"ann", b"ben", b"cat", b"dan", b"eve")]
 TAGS = ("goal", "eder", "replay")
 QUERIES = ("goal", "goal & !replay", "eder | replay")
-BAD_AIR = Conditions(loss=0.3, duplication=0.2, delay_us_min=500, delay_us_max=300_000)
+BAD_AIR = LinkConditions(loss=0.3, duplication=0.2, delay_us_min=500, delay_us_max=300_000)
 
 
 @dataclass
@@ -53,9 +53,9 @@ class Swarm:
     """Five devices and their troubles."""
 
     def __init__(self, seed: int, config: LsConfig) -> None:
-        self.rng = stream(seed, "swarm")
+        self.rng = derive_rng(seed, "swarm")
         self.journal: list[tuple[int, NodeId, Input | Action]] = []
-        self.ether = Ether(seed=seed, journal=lambda *entry: self.journal.append(entry))
+        self.ether = IdealNetwork(seed=seed, journal=lambda *entry: self.journal.append(entry))
         self.wishes: dict[SubscriptionId, Wish] = {}
         self.asked: dict[tuple[NodeId, int], Query] = {}
         self.keys: dict[Key, tuple[str, ...]] = {}
@@ -71,12 +71,12 @@ class Swarm:
 
     def come(self, name: NodeId) -> None:
         self._lives += 1
-        rng = stream(self._seed, "node", name, self._lives)
+        rng = derive_rng(self._seed, "node", name, self._lives)
         self.nodes[name] = LsNode(name, self._stores[name], rng, self._config)
         self.ether.add(self.nodes[name], self._stores[name], lambda told: self._on_told(name, told))
         for sid, wish in self.wishes.items():
             if wish.by == name:
-                self.ether.ask(name, Resume(ask=self._ask(), sid=sid))
+                self.ether.send_request(name, Resume(request_id=self._ask(), sid=sid))
 
     def go(self, name: NodeId) -> None:
         self.ether.remove(name)
@@ -89,7 +89,9 @@ class Swarm:
         ask = self._ask()
         key = Key(ObjectId(f"o{ask}"), name)
         self.keys[key] = tags
-        self.ether.ask(name, Insert(ask=ask, data=b"x", tags=as_tags(tags), oid=key.oid))
+        self.ether.send_request(
+            name, Insert(request_id=ask, data=b"x", tags=as_tags(tags), oid=key.oid)
+        )
 
     def step(self) -> None:
         """Something happens."""
@@ -105,12 +107,12 @@ class Swarm:
             case "delete" if mine := [key for key in self.keys if key.owner == name]:
                 key = self.rng.choice(mine)
                 self.deleted_us.setdefault(key, self.ether.now_us)
-                self.ether.ask(name, Delete(ask=self._ask(), key=key))
+                self.ether.send_request(name, Delete(request_id=self._ask(), key=key))
             case "subscribe":
                 self._subscribe(name)
             case "unsubscribe" if mine := [s for s, w in self.wishes.items() if w.by == name]:
                 sid = self.rng.choice(mine)
-                self.ether.ask(name, Unsubscribe(ask=self._ask(), sid=sid))
+                self.ether.send_request(name, Unsubscribe(request_id=self._ask(), sid=sid))
                 del self.wishes[sid]
             case "go":
                 self.go(name)
@@ -139,26 +141,28 @@ class Swarm:
         ask = self._ask()
         query = self.asked[name, ask] = Query(self.rng.choice(QUERIES))
         request = Subscribe(
-            ask=ask, conjunctions=query.conjunctions, frame=TimeFrame(), batch=1_000
+            request_id=ask, conjunctions=query.conjunctions, frame=TimeFrame(), batch=1_000
         )
-        self.ether.ask(name, request)
+        self.ether.send_request(name, request)
 
-    def _on_told(self, name: NodeId, told: Told) -> None:
-        if isinstance(told, Finished) and isinstance(told.value, Begun):
-            if (query := self.asked.get((name, told.ask))) is not None:
+    def _on_told(self, name: NodeId, told: AppEvent) -> None:
+        if isinstance(told, Finished) and isinstance(told.value, SubscriptionStarted):
+            if (query := self.asked.get((name, told.request_id))) is not None:
                 self.wishes[told.value.sid] = Wish(name, query)
-        elif isinstance(told, Notified):
+        elif isinstance(told, NotificationEvent):
             self._check(name, told)
-            self.ether.ask(name, Take(sid=told.note.sid, key=told.note.key))
+            self.ether.send_request(
+                name, MarkConsumed(sid=told.notification.sid, key=told.notification.key)
+            )
 
-    def _check(self, name: NodeId, told: Notified) -> None:
+    def _check(self, name: NodeId, told: NotificationEvent) -> None:
         """M16, M23: it matches, it is there, it was not told before."""
-        note, wish = told.note, self.wishes[told.note.sid]
+        note, wish = told.notification, self.wishes[told.notification.sid]
         assert wish.by == name
         assert wish.query.matches(note.tags)
         assert tuple(sorted(self.keys[note.key])) == note.tags
         # What an owner answered before it deleted may be on its way, or waiting to be merged.
-        until_us = self._config.collecting.merge_us + SECOND_US
+        until_us = self._config.collecting.subscribe_wait_us + SECOND_US
         assert note.arrived_us <= self.deleted_us.get(note.key, note.arrived_us) + until_us
         assert str(note.key) not in wish.heard, "told twice"
         wish.heard.append(str(note.key))
@@ -193,7 +197,7 @@ def test_after_trouble_everybody_hears_of_everything(seed: int) -> None:
         assert expected <= set(wish.heard)
     for node in swarm.nodes.values():
         node.check()
-        assert {str(held.key) for held in node.broker.held()} == {
+        assert {str(held.key) for held in node.broker.active_subscriptions()} == {
             f"{sid}@{wish.by.hex()}" for sid, wish in swarm.wishes.items()
         }
 

@@ -12,22 +12,22 @@ from typing import Any
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import Message
+from thyme.protocol.messages.common import Message
 from thyme.protocol.node import (
     Action,
-    Asked,
+    AppRequested,
     Broadcast,
+    Emit,
     Input,
     Received,
     Send,
     Started,
-    Tell,
     TimerFired,
 )
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
 _DULL = {
-    "ask",
+    "request_id",
     "request",
     "number",
     "digest",
@@ -52,7 +52,7 @@ class Transcript:
     def __call__(self, now_us: int, node_id: NodeId, entry: Input | Action) -> None:
         name = node_id.decode()
         match entry:
-            case Asked():
+            case AppRequested():
                 self._write(now_us, f"{name} asks  {written(entry.request)}")
             case Send():
                 self._write(now_us, f"{name} -> {entry.to.decode()}  {written(entry.message)}")
@@ -60,8 +60,8 @@ class Transcript:
                 self._write(now_us, f"{name} -> all  {written(entry.message)}")
             case Received():
                 self._write(now_us, f"{name} <- {entry.sender.decode()}  {kinds(entry.message)}")
-            case Tell():
-                self._write(now_us, f"{name} hears  {written(entry.told)}")
+            case Emit():
+                self._write(now_us, f"{name} hears  {written(entry.event)}")
             case TimerFired():
                 self._write(now_us, f"{name} {kind(entry.timer)} fires")
             case Started():

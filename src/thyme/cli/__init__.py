@@ -14,26 +14,15 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from thyme.cli import (
-    client,
-    demo,
-    evaluate,
-    lab,
-    node,
-    oracle,
-    posts,
-    query,
-    report,
-    sim,
-    trace,
-    version,
-)
 from thyme.cli import compile as compiling
+from thyme.cli import demo, lab, node, node_commands, query, version
+from thyme.cli.pipeline import evaluate, oracle, posts, report, trace
+from thyme.cli.sim import group
 from thyme.model.errors import ThymeError
 
-FAILED = 2
-INTERRUPTED = 130  # the exit status that a shell reports after Ctrl-C
-PIPE_CLOSED = 141  # the exit status that a shell reports after SIGPIPE
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130  # the exit status that a shell reports after Ctrl-C
+EXIT_PIPE_CLOSED = 141  # the exit status that a shell reports after SIGPIPE
 
 EXAMPLES = """\
 examples:
@@ -52,21 +41,21 @@ Put queries in single quotes: & | ! ( ) are special characters of the shell.
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     try:
-        _make_streams_safe()
+        _prepare_output()
         status = _run(argv)
         sys.stdout.flush()
     except BrokenPipeError:
-        _give_up_output()
-        return PIPE_CLOSED
+        _discard_output()
+        return EXIT_PIPE_CLOSED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except OSError as error:
-        _give_up_output()
-        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _discard_output()
+        return _print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     return status
 
 
-def _give_up_output() -> None:
+def _discard_output() -> None:
     """Redirects standard output to the null device: Python flushes it once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -76,9 +65,9 @@ def _run(argv: Sequence[str] | None) -> int:
         args = _parser().parse_args(argv)
         status: int = args.run(args)
     except ThymeError as error:
-        return _complain(str(error))
+        return _print_error(str(error))
     except SystemExit as stop:  # argparse has printed the message
-        return stop.code if isinstance(stop.code, int) else FAILED
+        return stop.code if isinstance(stop.code, int) else EXIT_ERROR
     return status
 
 
@@ -86,7 +75,7 @@ class _Parser(ArgumentParser):
     """A parser whose errors are one line and refer to the help."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_complain(f"{message}\n(see {self.prog} --help)"))
+        self.exit(_print_error(f"{message}\n(see {self.prog} --help)"))
 
 
 def _parser() -> ArgumentParser:
@@ -104,10 +93,10 @@ def _parser() -> ArgumentParser:
         *(
             demo,
             node,
-            client,
+            node_commands,
             query,
             lab,
-            sim,
+            group,
             posts,
             trace,
             oracle,
@@ -121,12 +110,12 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _complain(message: str) -> int:
+def _print_error(message: str) -> int:
     print(f"thyme: {message}", file=sys.stderr)
-    return FAILED
+    return EXIT_ERROR
 
 
-def _make_streams_safe() -> None:
+def _prepare_output() -> None:
     """Makes standard output replace characters that it cannot encode, and opens the null device
     if standard output is closed."""
     if sys.stdout is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from thyme.model.errors import InputError
 
 if TYPE_CHECKING:
-    from thyme.cli.commands import Commands
+    from thyme.cli.subparsers import Subparsers
 
 
 class NotCompiledError(InputError):
@@ -20,7 +20,7 @@ class NotCompiledError(InputError):
     code = "not_compiled"
 
 
-def add_to(commands: Commands) -> None:
+def add_to(commands: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "compile",
@@ -40,28 +40,29 @@ def add_to(commands: Commands) -> None:
 
 def compile_command(args: Namespace) -> int:
     """thyme compile [--state | --remove] [--json]"""
-    from thyme import compiling
+    from thyme.tools import mypyc_build
 
     began = time.monotonic()
     if args.remove:
-        compiling.remove()
+        mypyc_build.remove_compiled()
     elif not args.state:
         if not args.json:
             print("compiling; this takes about a minute ...", file=sys.stderr)
         try:
-            compiling.compile_rooms()
-        except compiling.CompileError as error:
+            mypyc_build.compile_modules()
+        except mypyc_build.CompileError as error:
             raise NotCompiledError(str(error)) from error
-    state = compiling.state()
+    state = mypyc_build.build_state()
     if args.json:
         took_s = round(time.monotonic() - began, 1)
-        print(json.dumps({"state": state.value, "rooms": list(compiling.ROOMS), "took_s": took_s}))
+        modules = list(mypyc_build.COMPILED_MODULES)
+        print(json.dumps({"state": state.value, "rooms": modules, "took_s": took_s}))
     else:
-        print(f"{state.value}: {MEANING[state.value]}")
+        print(f"{state.value}: {STATE_TEXTS[state.value]}")
     return 0
 
 
-MEANING = {
+STATE_TEXTS = {
     "plain": "the sources are interpreted",
     "compiled": "modules compiled from these sources are in use",
     "stale": "modules compiled from other sources are in use; compile again, or use --remove",

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from thyme.cli.commands import Commands
+    from thyme.cli.subparsers import Subparsers
 
 OUT = Path("thyme-demo")
-DEMO = f"""\
+DEMO_HELP = f"""\
 Simulates the devices of 16 and 36 people at a football match, with three substrates (es, ls, dcs):
 without failures, with crashes, with transient churn, and with mobility. It takes about two minutes
 and writes a report to {OUT}/. It is the same as
@@ -25,19 +25,19 @@ and writes a report to {OUT}/. It is the same as
 
 Runs with a result in that folder are not simulated again; remove the folder to start afresh.
 """
-STORY = """\
+STORY_HELP = """\
 Every step shown is executed by the library as you watch. The data is made up; it is stored in
 memory and in a temporary directory that is removed at the end.
 """
 
 
-def add_to(commands: Commands) -> None:
+def add_to(commands: Subparsers) -> None:
     """Adds the commands to the parser."""
     parser = commands.add_parser(
         "demo",
         help="see Thyme at work: simulate, measure, report",
         description="Simulate a small evaluation and write its report.",
-        epilog=DEMO,
+        epilog=DEMO_HELP,
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -49,7 +49,7 @@ def add_to(commands: Commands) -> None:
         "story",
         help="see what an application can do, in eight scenes",
         description="Show the operations of Thyme in the story of a football final.",
-        epilog=STORY,
+        epilog=STORY_HELP,
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print only the results, as JSON")
@@ -58,7 +58,7 @@ def add_to(commands: Commands) -> None:
 
 def demo_command(args: Namespace) -> int:
     """thyme demo [--out W] [--json]"""
-    from thyme.cli.evaluate import evaluate_command
+    from thyme.cli.pipeline.evaluate import evaluate_command
 
     options = {"preset": "quick", "only": None, "profile": "paper", "posts": None, "master": None}
     return evaluate_command(Namespace(**options, out=args.out, json=args.json))
@@ -68,10 +68,10 @@ def story_command(args: Namespace) -> int:
     """thyme story [--json]"""
     import asyncio
 
-    from thyme.cli.stage import RichStage, SilentStage
-    from thyme.cli.story import as_json, tell
+    from thyme.cli.story import as_json, run_story
+    from thyme.cli.story_output import NullOutput, RichOutput
 
-    facts = asyncio.run(tell(SilentStage() if args.json else RichStage()))
+    facts = asyncio.run(run_story(NullOutput() if args.json else RichOutput()))
     if args.json:
         print(json.dumps(as_json(facts)))
     return 0

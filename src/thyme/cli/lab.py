@@ -8,14 +8,14 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thyme.model.errors import OptionError, shown
+from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
-    from thyme.cli.commands import Commands
-    from thyme.live.lab_run import LabState
+    from thyme.cli.subparsers import Subparsers
+    from thyme.lab.supervisor import LabState
 
 SUBSTRATES = ("dcs", "ls", "es")
-NOTHING, FOUND = 1, 0
+NO_LAB, SUCCESS = 1, 0
 
 HELP = """\
 A lab is a set of real node processes linked by a virtual radio: a datagram reaches the nodes within
@@ -31,7 +31,7 @@ examples:
 """
 
 
-def add_to(commands: Commands) -> None:
+def add_to(commands: Subparsers) -> None:
     """Adds the command to the parser."""
     parser: ArgumentParser = commands.add_parser(
         "lab",
@@ -51,7 +51,7 @@ def add_to(commands: Commands) -> None:
         _add_directory(command)
 
 
-def _add_up(group: Commands) -> None:
+def _add_up(group: Subparsers) -> None:
     up: ArgumentParser = group.add_parser(
         "up", help="start a lab", epilog=HELP, formatter_class=RawDescriptionHelpFormatter
     )
@@ -99,10 +99,10 @@ def _add_directory(parser: ArgumentParser) -> None:
 
 def up_command(args: Namespace) -> int:
     """thyme lab up"""
-    from thyme.live.lab import up
-    from thyme.live.lab_plan import LabPlan
+    from thyme.lab.lab import up
+    from thyme.lab.plan import LabPlan
 
-    width_m, height_m = as_area(args.area)
+    width_m, height_m = parse_area(args.area)
     plan = LabPlan(
         nodes=args.nodes,
         width_m=width_m,
@@ -110,41 +110,41 @@ def up_command(args: Namespace) -> int:
         cell_m=args.cell,
         substrate=args.substrate,
         range_m=args.range,
-        loss=as_share(args.loss),
+        loss=parse_share(args.loss),
         delay_ms=args.delay,
         namespaces=args.namespaces,
         seed=args.seed,
         world=args.world,
     )
-    progress = _Progress()
+    progress = _StartProgress()
     state = up(_directory(args), plan, progress.show)
     progress.end()
-    _print(state, as_json=args.json)
-    return FOUND
+    _print_state(state, as_json=args.json)
+    return SUCCESS
 
 
 def status_command(args: Namespace) -> int:
     """thyme lab status"""
-    from thyme.live.lab import look
+    from thyme.lab.lab import read_status
 
-    state = look(_directory(args))
+    state = read_status(_directory(args))
     if state is None:
         print("no lab is up", file=sys.stderr)
-        return NOTHING
-    _print(state, as_json=args.json)
-    return FOUND
+        return NO_LAB
+    _print_state(state, as_json=args.json)
+    return SUCCESS
 
 
 def down_command(args: Namespace) -> int:
     """thyme lab down"""
-    from thyme.live.lab import down
+    from thyme.lab.lab import down
 
     count = down(_directory(args))
     print(f"{count} nodes ended" if count else "no lab is up", file=sys.stderr)
-    return FOUND
+    return SUCCESS
 
 
-def as_area(text: str) -> tuple[float, float]:
+def parse_area(text: str) -> tuple[float, float]:
     """Parses an area such as 120x80."""
     width, by, height = text.partition("x")
     try:
@@ -152,25 +152,25 @@ def as_area(text: str) -> tuple[float, float]:
             return float(width), float(height)
     except ValueError:
         pass
-    raise OptionError(f"an area is written 120x80, in metres, not {shown(text)}")
+    raise OptionError(f"an area is written 120x80, in metres, not {safe_repr(text)}")
 
 
-def as_share(text: str) -> float:
+def parse_share(text: str) -> float:
     """Parses a share such as 5% or 0.05."""
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise OptionError(f"a loss is written 5% or 0.05, not {shown(text)}") from None
+        raise OptionError(f"a loss is written 5% or 0.05, not {safe_repr(text)}") from None
 
 
 def _directory(args: Namespace) -> Path:
-    from thyme.live.lab import usual_directory
+    from thyme.lab.lab import default_directory
 
-    directory: Path = args.dir or usual_directory()
+    directory: Path = args.dir or default_directory()
     return directory.absolute()
 
 
-class _Progress:
+class _StartProgress:
     """Shows the number of started nodes on one line of a terminal."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class _Progress:
             print(file=sys.stderr)
 
 
-def _print(state: LabState, *, as_json: bool) -> None:
+def _print_state(state: LabState, *, as_json: bool) -> None:
     import msgspec
 
     if as_json:
@@ -200,7 +200,7 @@ def _print(state: LabState, *, as_json: bool) -> None:
     plan = state.plan
     table = Table(
         title=f"{plan.substrate} on {plan.width_m:g} x {plan.height_m:g} m, "
-        f"range {plan.reach_m:.0f} m, loss {plan.loss:.0%}",
+        f"range {plan.effective_range_m:.0f} m, loss {plan.loss:.0%}",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -208,9 +208,9 @@ def _print(state: LabState, *, as_json: bool) -> None:
     for name in ("node", "place", "state", "in reach", "URL", "process"):
         table.add_column(name, justify="left" if name in ("state", "URL") else "right")
     for node in state.nodes:
-        place = f"{node.place[0]:g}, {node.place[1]:g}"
+        place = f"{node.position[0]:g}, {node.position[1]:g}"
         row = (node.number, place, node.state, len(node.reaches), node.url, node.pid)
         table.add_row(*map(str, row))
     terminal = Terminal()
     terminal.print(table)
-    terminal.print(f"datagrams carried: {state.carried:,}, lost: {state.lost:,}")
+    terminal.print(f"datagrams carried: {state.delivered:,}, lost: {state.lost:,}")

@@ -13,21 +13,21 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.model.errors import OptionError, shown
+from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
-    from thyme.cli.commands import Commands
-    from thyme.live.sockets import Place
-    from thyme.live.world import Wanted
-    from thyme.model.worlds import Area, Origin
-    from thyme.substrates.quotas import Quota
+    from thyme.cli.subparsers import Subparsers
+    from thyme.live.open_node import NodeOptions
+    from thyme.live.sockets import NetworkConfig
+    from thyme.model.worlds import Area, GeoPoint
+    from thyme.substrates.common.quotas import Quota
 
-DATA = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "thyme"
-HTTP = "127.0.0.1:8473"
-GPS = "127.0.0.1:2947"
+DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "thyme"
+HTTP_ADDRESS = "127.0.0.1:8473"
+GPSD_ADDRESS = "127.0.0.1:2947"
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
-NODE = """\
+NODE_HELP = """\
 Nodes find each other by multicast on one network interface and store their state in DIR. A node
 runs until Ctrl-C or SIGTERM; started again, it keeps its identity. Applications on this machine
 connect to the address given by --http; see docs/live.md.
@@ -42,7 +42,7 @@ examples:
   thyme node --world lisbon
   thyme node --world lisbon --create --area 400x200 --cell 40 --position 120,80
 """
-SERVER = """\
+SERVER_HELP = """\
 Creates a world with substrate es and runs its server. Other devices join with thyme node.
 
 example:
@@ -50,23 +50,23 @@ example:
 """
 
 
-def add_to(commands: Commands) -> None:
+def add_to(commands: Subparsers) -> None:
     """Adds the commands to the parser."""
-    node = _parser(
-        commands, "node", "run a node in a live world", "Run a node in a live world.", NODE
+    node = _add_parser(
+        commands, "node", "run a node in a live world", "Run a node in a live world.", NODE_HELP
     )
     node.add_argument("--substrate", metavar="S", help="dcs, ls or es (default: that of the world)")
     node.add_argument("--create", action="store_true", help="create the world; fails if it exists")
     node.add_argument("--area", metavar="WxH", help="area of a new dcs world, in metres")
     node.add_argument("--cell", metavar="M", type=float, help="cell width in metres (default: 40)")
     node.add_argument("--position", metavar="X,Y", help="position of the device (default: centre)")
-    node.add_argument("--gps", metavar="A:PORT", nargs="?", const=GPS,
-        help=f"take the position from gpsd at this address (default: {GPS})")  # fmt: skip
+    node.add_argument("--gps", metavar="A:PORT", nargs="?", const=GPSD_ADDRESS,
+        help=f"take the position from gpsd at this address (default: {GPSD_ADDRESS})")  # fmt: skip
     node.add_argument("--origin", metavar="LAT,LON",
         help="south-west corner of the area of a new world, in degrees")  # fmt: skip
     node.set_defaults(run=node_command)
-    server = _parser(
-        commands, "server", "run the server of an es world", "Run an ES server.", SERVER
+    server = _add_parser(
+        commands, "server", "run the server of an es world", "Run an ES server.", SERVER_HELP
     )
     server.set_defaults(
         run=node_command, substrate="es", create=True, area=None, cell=None, position=None,
@@ -85,12 +85,14 @@ def add_to(commands: Commands) -> None:
     worlds.set_defaults(run=worlds_command)
 
 
-def _parser(commands: Commands, name: str, purpose: str, words: str, more: str) -> ArgumentParser:
+def _add_parser(
+    commands: Subparsers, name: str, purpose: str, description: str, epilog: str
+) -> ArgumentParser:
     parser: ArgumentParser = commands.add_parser(
         name,
         help=purpose,
-        description=words,
-        epilog=more,
+        description=description,
+        epilog=epilog,
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--world", metavar="NAME", required=True, help="name of the world")
@@ -101,14 +103,17 @@ def _parser(commands: Commands, name: str, purpose: str, words: str, more: str) 
         "--data",
         metavar="DIR",
         type=Path,
-        default=DATA,
-        help=f"folder for stored data (default: {DATA})",
+        default=DATA_DIR,
+        help=f"folder for stored data (default: {DATA_DIR})",
     )
     parser.add_argument("--memory", action="store_true", help="store nothing on disk")
     add_network(parser)
     parser.add_argument("--port", metavar="N", type=int, default=0, help="UDP port (default: any)")
     parser.add_argument(
-        "--http", metavar="A:PORT", default=HTTP, help=f"address for applications (default: {HTTP})"
+        "--http",
+        metavar="A:PORT",
+        default=HTTP_ADDRESS,
+        help=f"address for applications (default: {HTTP_ADDRESS})",
     )
     parser.add_argument("--patience", metavar="S", type=float, default=10.0,
         help="how long to search for the world (default: 10)")  # fmt: skip
@@ -131,41 +136,41 @@ def add_network(parser: ArgumentParser) -> None:
 
 def node_command(args: Namespace) -> int:
     """thyme node --world NAME"""
-    need_live()
-    from thyme.control import logs
-    from thyme.control.daemon import Running, run
+    require_live()
+    from thyme.daemon import logs
+    from thyme.daemon.daemon import DaemonOptions, run
 
     if args.gps is not None and args.position is not None:
         raise OptionError("use --position or --gps, not both")
-    running = Running(
-        wanted=wanted(args),
-        http=host_and_port(args.http, "--http"),
-        gps=None if args.gps is None else host_and_port(args.gps, "--gps"),
+    running = DaemonOptions(
+        node=node_options(args),
+        http=parse_address(args.http, "--http"),
+        gps=None if args.gps is None else parse_address(args.gps, "--gps"),
     )
-    logs.set_up(as_json=args.log_json)
-    runner()(run(running))
+    logs.configure(as_json=args.log_json)
+    coroutine_runner()(run(running))
     return 0
 
 
 def worlds_command(args: Namespace) -> int:
     """thyme worlds"""
-    need_live()
+    require_live()
     import msgspec
 
-    from thyme.control.status import world_of
-    from thyme.live.discovery import hear_worlds
+    from thyme.daemon.collect_status import describe_world
+    from thyme.live.discovery import discover_worlds
     from thyme.live.sockets import Sockets
 
     async def listen() -> Any:
-        sockets = Sockets(network(args))
+        sockets = Sockets(network_config(args))
         await sockets.open()
         try:
-            heard = await hear_worlds(sockets, args.seconds)
-            return [*heard.worlds.values(), *heard.closed.values()]
+            heard = await discover_worlds(sockets, args.seconds)
+            return [*heard.worlds.values(), *heard.closed_worlds.values()]
         finally:
             sockets.close()
 
-    found = [world_of(world) for world in runner()(listen())]
+    found = [describe_world(world) for world in coroutine_runner()(listen())]
     found.sort(key=lambda world: (world.name, world.wid))
     if args.json:
         print(json.dumps(msgspec.to_builtins(found)))
@@ -177,66 +182,74 @@ def worlds_command(args: Namespace) -> int:
     return 0
 
 
-def wanted(args: Namespace) -> Wanted:
+def node_options(args: Namespace) -> NodeOptions:
     """Builds the node options from the command line of `thyme node`."""
-    from thyme.live.making import QUOTA
-    from thyme.live.world import Wanted
+    from thyme.live.node_factory import QUOTA
+    from thyme.live.open_node import NodeOptions
 
-    area = None if args.area is None else _area(args.area)
-    return Wanted(
+    area = None if args.area is None else _parse_area(args.area)
+    return NodeOptions(
         world=args.world,
         substrate=args.substrate,
         create=args.create,
         area=area,
         cell_m=args.cell if args.cell is not None or area is None else 40.0,
-        wid=args.wid,
-        at=None if args.position is None else _pair(args.position, ",", "--position X,Y"),
-        origin=None if args.origin is None else _origin(args.origin),
-        secret=_secret(args.secret_file),
+        world_id=args.wid,
+        position=None
+        if args.position is None
+        else _parse_pair(args.position, ",", "--position X,Y"),
+        origin=None if args.origin is None else _parse_origin(args.origin),
+        secret=_read_secret(args.secret_file),
         data=None if args.memory else args.data,
-        network=network(args),
-        patience_s=args.patience,
-        quota=QUOTA if args.quota is None else _quota(args.quota, QUOTA),
+        network=network_config(args),
+        discovery_timeout_s=args.patience,
+        quota=QUOTA if args.quota is None else _parse_quota(args.quota, QUOTA),
     )
 
 
-def network(args: Namespace) -> Place:
+def network_config(args: Namespace) -> NetworkConfig:
     """Builds the network configuration from the options."""
-    from thyme.live.interfaces import address_of
-    from thyme.live.sockets import GROUP, PORT, Place
+    from thyme.live.interfaces import resolve_address
+    from thyme.live.sockets import MULTICAST_GROUP, MULTICAST_PORT, NetworkConfig
 
     group, group_port = (
-        (GROUP, PORT) if args.group is None else host_and_port(args.group, "--group")
+        (MULTICAST_GROUP, MULTICAST_PORT)
+        if args.group is None
+        else parse_address(args.group, "--group")
     )
     port = getattr(args, "port", 0)
     if not 0 <= port <= 65_535:
         raise OptionError(f"a port is a number from 0 to 65535, not {port}")
-    return Place(
-        interface=address_of(args.interface),
+    return NetworkConfig(
+        interface=resolve_address(args.interface),
         port=port,
         group=group,
         group_port=group_port,
-        peers=tuple(_peer(peer) for peer in args.peer),
+        peers=tuple(_parse_peer(peer) for peer in args.peer),
     )
 
 
-def host_and_port(text: str, option: str) -> tuple[str, int]:
+def parse_address(text: str, option: str) -> tuple[str, int]:
     """Parses an address such as 127.0.0.1:8473."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise OptionError(f"{option} is an address and a port, like {HTTP}, not {shown(text)}")
+        raise OptionError(
+            f"{option} is an address and a port, like {HTTP_ADDRESS}, not {safe_repr(text)}"
+        )
     return host.strip("[]"), int(port)
 
 
-def _peer(text: str) -> tuple[str, int]:
-    host, port = host_and_port(text, "--peer")
+def _parse_peer(text: str) -> tuple[str, int]:
+    host, port = parse_address(text, "--peer")
     try:
         return str(IPv4Address(host)), port
     except ValueError:
-        raise OptionError(f"--peer takes an IPv4 address and a port, not {shown(text)}") from None
+        raise OptionError(
+            f"--peer takes an IPv4 address and a port, not {safe_repr(text)}"
+        ) from None
 
 
-def _secret(file: Path | None) -> str | None:
+def _read_secret(file: Path | None) -> str | None:
     """Reads the secret from a file or the environment; every user can read command lines."""
     if file is None:
         return os.environ.get("THYME_SECRET")
@@ -246,7 +259,7 @@ def _secret(file: Path | None) -> str | None:
         raise OptionError(f"{file} is not text") from None
 
 
-def _quota(text: str, default: Quota) -> Quota:
+def _parse_quota(text: str, default: Quota) -> Quota:
     """Parses bytes=100M,objects=1000,subscriptions=none; limits not named keep their default."""
     from msgspec.structs import asdict, replace
 
@@ -257,33 +270,33 @@ def _quota(text: str, default: Quota) -> Quota:
         if name not in asdict(default) or (found is None and number != "none"):
             raise OptionError(
                 "--quota takes bytes, objects and subscriptions, each a number (1000, 100M, 4G) "
-                f"or none: bytes=4G,objects=1000; not {shown(part)}"
+                f"or none: bytes=4G,objects=1000; not {safe_repr(part)}"
             )
         limits[name] = None if found is None else int(found[1]) * _UNITS[found[2]]
     return replace(default, **limits)
 
 
-def _area(text: str) -> Area:
+def _parse_area(text: str) -> Area:
     from thyme.model.worlds import Area
 
-    return Area(*_pair(text, "x", "--area WxH"))
+    return Area(*_parse_pair(text, "x", "--area WxH"))
 
 
-def _origin(text: str) -> Origin:
-    from thyme.model.worlds import Origin
+def _parse_origin(text: str) -> GeoPoint:
+    from thyme.model.worlds import GeoPoint
 
-    return Origin(*_pair(text, ",", "--origin LAT,LON"))
+    return GeoPoint(*_parse_pair(text, ",", "--origin LAT,LON"))
 
 
-def _pair(text: str, between: str, option: str) -> tuple[float, float]:
+def _parse_pair(text: str, separator: str, option: str) -> tuple[float, float]:
     try:
-        one, other = map(float, text.split(between))
+        one, other = map(float, text.split(separator))
     except ValueError:
-        raise OptionError(f"{option} takes two numbers, not {shown(text)}") from None
+        raise OptionError(f"{option} takes two numbers, not {safe_repr(text)}") from None
     return one, other
 
 
-def need_live() -> None:
+def require_live() -> None:
     """Raises `OptionError` if a package that live nodes need is not installed."""
     from importlib.util import find_spec
 
@@ -291,7 +304,7 @@ def need_live() -> None:
         raise OptionError("live nodes need more packages: pip install 'thyme[live]'")
 
 
-def runner() -> Any:
+def coroutine_runner() -> Any:
     """The function that runs a coroutine: uvloop's if it is installed, else asyncio's."""
     try:
         import uvloop

@@ -22,7 +22,7 @@ from thyme.query.query import Query
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from thyme.cli.commands import Commands
+    from thyme.cli.subparsers import Subparsers
 
 MATCH, NO_MATCH = 0, 1
 
@@ -51,7 +51,7 @@ examples:
 """
 
 
-def add_to(commands: Commands) -> None:
+def add_to(commands: Subparsers) -> None:
     """Adds the commands to the parser."""
     group = commands.add_parser(
         "query",
@@ -60,9 +60,9 @@ def add_to(commands: Commands) -> None:
         epilog=LANGUAGE,
         formatter_class=RawDescriptionHelpFormatter,
     ).add_subparsers(metavar="COMMAND", required=True)
-    explain = _add(group, "explain", "show what a query means", EXPLAIN_EXAMPLES)
+    explain = _add_parser(group, "explain", "show what a query means", EXPLAIN_EXAMPLES)
     explain.set_defaults(run=explain_command)
-    match = _add(group, "match", "check whether tags satisfy a query", MATCH_EXAMPLES)
+    match = _add_parser(group, "match", "check whether tags satisfy a query", MATCH_EXAMPLES)
     match.add_argument(
         "--tags",
         required=True,
@@ -73,7 +73,7 @@ def add_to(commands: Commands) -> None:
     match.set_defaults(run=match_command)
 
 
-def _add(group: Commands, name: str, purpose: str, examples: str) -> ArgumentParser:
+def _add_parser(group: Subparsers, name: str, purpose: str, examples: str) -> ArgumentParser:
     parser: ArgumentParser = group.add_parser(
         name,
         help=purpose,
@@ -88,22 +88,22 @@ def _add(group: Commands, name: str, purpose: str, examples: str) -> ArgumentPar
 
 def explain_command(args: Namespace) -> int:
     """thyme query explain QUERY [--json]"""
-    query = Query(_text(args.query))
+    query = Query(_read_query(args.query))
     if args.json:
         conjunctions = [_as_json(conjunction) for conjunction in query.conjunctions]
         print(json.dumps({"canonical": str(query), "conjunctions": conjunctions}))
     else:
-        _show(query)
+        _print_query(query)
     return 0
 
 
 def match_command(args: Namespace) -> int:
     """thyme query match QUERY --tags A,B [--json]"""
-    query = Query(_text(args.query))
+    query = Query(_read_query(args.query))
     tags = as_tags(word.strip() for given in args.tags for word in given.split(","))
     matches = query.matches(tags)
     if args.json:
-        verdicts = [_verdict(conjunction, tags) for conjunction in query.conjunctions]
+        verdicts = [_conjunction_result(conjunction, tags) for conjunction in query.conjunctions]
         print(json.dumps({"matches": matches, "tags": tags, "conjunctions": verdicts}))
     else:
         print("yes" if matches else "no")
@@ -113,7 +113,7 @@ def match_command(args: Namespace) -> int:
     return MATCH if matches else NO_MATCH
 
 
-def _text(given: str) -> str:
+def _read_query(given: str) -> str:
     """The text of the query; from standard input, at most enough to detect excess length."""
     if given != "-":
         return given
@@ -127,30 +127,30 @@ def _as_json(conjunction: Conjunction) -> dict[str, Any]:
     return {"positive": conjunction.positive, "negative": conjunction.negative}
 
 
-def _verdict(conjunction: Conjunction, tags: tuple[Tag, ...]) -> dict[str, Any]:
+def _conjunction_result(conjunction: Conjunction, tags: tuple[Tag, ...]) -> dict[str, Any]:
     return {
         **_as_json(conjunction),
         "matches": conjunction.matches(tags),
-        "lacking": _lacking(conjunction, tags),
-        "unwanted": _unwanted(conjunction, tags),
+        "lacking": _missing_tags(conjunction, tags),
+        "unwanted": _excluded_tags(conjunction, tags),
     }
 
 
 def _reason(conjunction: Conjunction, tags: tuple[Tag, ...]) -> str:
-    why = [f"lacks {tag}" for tag in _lacking(conjunction, tags)]
-    why += [f"has {tag}" for tag in _unwanted(conjunction, tags)]
+    why = [f"lacks {tag}" for tag in _missing_tags(conjunction, tags)]
+    why += [f"has {tag}" for tag in _excluded_tags(conjunction, tags)]
     return " and ".join(why) or "holds"
 
 
-def _lacking(conjunction: Conjunction, tags: Iterable[str]) -> list[Tag]:
+def _missing_tags(conjunction: Conjunction, tags: Iterable[str]) -> list[Tag]:
     return [tag for tag in conjunction.positive if tag not in tags]
 
 
-def _unwanted(conjunction: Conjunction, tags: Iterable[str]) -> list[Tag]:
+def _excluded_tags(conjunction: Conjunction, tags: Iterable[str]) -> list[Tag]:
     return [tag for tag in conjunction.negative if tag in tags]
 
 
-def _show(query: Query) -> None:
+def _print_query(query: Query) -> None:
     """Prints a query as text. Rich is imported here because it is slow to load."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -159,15 +159,15 @@ def _show(query: Query) -> None:
     from thyme.cli.terminal import Terminal
 
     console = Terminal()
-    console.print(Text.assemble(("canonical form\n  ", "bold"), _coloured(str(query)), "\n"))
+    console.print(Text.assemble(("canonical form\n  ", "bold"), _colour(str(query)), "\n"))
     table = Table("", "conjunction", "keys: found by any of", box=SIMPLE_HEAD, show_edge=False)
     for number, conjunction in enumerate(query.conjunctions, start=1):
         keys = Text(", ".join(conjunction.positive), "green")
-        table.add_row(str(number), _coloured(str(conjunction)), keys)
+        table.add_row(str(number), _colour(str(conjunction)), keys)
     console.print(table)
 
 
-def _coloured(formula: str) -> Text:
+def _colour(formula: str) -> Text:
     from rich.text import Text
 
     text = Text(formula)

@@ -7,10 +7,10 @@ from argparse import Action, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thyme.cli.commands import Commands
+    from thyme.cli.subparsers import Subparsers
 
 
-def add_to(commands: Commands) -> None:
+def add_to(commands: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = commands.add_parser(
         "version", help="print the version", description="Print the version of Thyme."
@@ -38,11 +38,11 @@ def versions() -> dict[str, str | int]:
     import platform
 
     import thyme
-    from thyme import wire
+    from thyme.wire import codec
 
     return {
         "thyme": thyme.__version__,
-        "wire": wire.VERSION,
+        "wire": codec.VERSION,
         "python": platform.python_version(),
     }
 

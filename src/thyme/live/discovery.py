@@ -11,127 +11,129 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from thyme.live.datagrams import SEALED_MAGIC, Hello, decode
-from thyme.live.seal import Seal, world_key
 from thyme.live.sockets import Sockets
-from thyme.live.terms import Address
-from thyme.model.errors import DecodeError, WorldError, shown
+from thyme.model.errors import DecodeError, WorldError, safe_repr
 from thyme.model.worlds import WorldInfo
+from thyme.transport.datagrams import ENCRYPTED_MAGIC, Hello, decode
+from thyme.transport.encryption import DatagramCipher, derive_world_key
+from thyme.transport.link_config import Address
 
 WORLDS_MAX = 1_000
-DOORS_MAX = 8
+CANDIDATES_MAX = 8
 """Maximum number of closed worlds of one name to try a secret on; deriving each key is slow."""
 LISTEN_S = 2.5
 """Long enough for two hellos of every node, so that one may be lost."""
 
-Worlds = dict[str, WorldInfo]
+WorldsById = dict[str, WorldInfo]
 """Worlds by world id."""
 
 
-class Heard:
+class DiscoveredWorlds:
     """Worlds announced by the hellos received so far."""
 
-    def __init__(self, wanted: str | None = None, secret: str | None = None) -> None:
+    def __init__(self, name: str | None = None, secret: str | None = None) -> None:
         """`secret` is tried on closed worlds whose name or id is `name`."""
-        self._wanted = wanted
+        self._name = name
         self._secret = secret
-        self._doors: dict[str, Seal] = {}
-        self.worlds: Worlds = {}
-        self.closed: Worlds = {}
+        self._candidates: dict[str, DatagramCipher] = {}
+        self.worlds: WorldsById = {}
+        self.closed_worlds: WorldsById = {}
         """Closed worlds, of which only name and id are known."""
 
-    def hear(self, datagram: bytes) -> bytes | None:
+    def on_datagram(self, datagram: bytes) -> bytes | None:
         """Reads a received datagram; returns the datagram to send back, if any."""
         try:
-            if datagram.startswith(SEALED_MAGIC):
-                return self._open(datagram)
+            if datagram.startswith(ENCRYPTED_MAGIC):
+                return self._decrypt(datagram)
             content = decode(datagram).content
         except DecodeError:
             return None
         if isinstance(content, Hello) and content.closed:
-            self._on_closed(content.world)
+            self._add_closed(content.world)
         elif isinstance(content, Hello) and len(self.worlds) < WORLDS_MAX:
-            self.worlds.setdefault(content.world.wid, content.world)
+            self.worlds.setdefault(content.world.world_id, content.world)
         return None
 
-    def is_there(self, name: str) -> bool:
+    def has_world(self, name: str) -> bool:
         """Whether an open or closed world has this name or id."""
-        both = (*self.worlds.values(), *self.closed.values())
-        return any(name in (world.name, world.wid) for world in both)
+        worlds = (*self.worlds.values(), *self.closed_worlds.values())
+        return any(name in (world.name, world.world_id) for world in worlds)
 
-    def _on_closed(self, world: WorldInfo) -> None:
-        if len(self.closed) < WORLDS_MAX:
-            self.closed.setdefault(world.wid, world)
-        if self._secret is None or self._wanted not in (world.name, world.wid):
+    def _add_closed(self, world: WorldInfo) -> None:
+        if len(self.closed_worlds) < WORLDS_MAX:
+            self.closed_worlds.setdefault(world.world_id, world)
+        if self._secret is None or self._name not in (world.name, world.world_id):
             return
-        if world.wid not in self._doors and len(self._doors) < DOORS_MAX:
-            self._doors[world.wid] = Seal(world_key(self._secret, world), world, os.urandom)
+        if world.world_id not in self._candidates and len(self._candidates) < CANDIDATES_MAX:
+            self._candidates[world.world_id] = DatagramCipher(
+                derive_world_key(self._secret, world), world, os.urandom
+            )
 
-    def _open(self, sealed: bytes) -> bytes | None:
-        for wid, door in self._doors.items():
+    def _decrypt(self, encrypted: bytes) -> bytes | None:
+        for wid, cipher in self._candidates.items():
             try:
-                opened = door.open(sealed)
+                decrypted = cipher.decrypt(encrypted)
             except DecodeError:
                 continue
-            for datagram in opened.datagrams:
+            for datagram in decrypted.datagrams:
                 content = decode(datagram).content
-                if isinstance(content, Hello) and content.world.wid == wid:
+                if isinstance(content, Hello) and content.world.world_id == wid:
                     self.worlds[wid] = content.world
-            return opened.reply
+            return decrypted.reply
         return None
 
 
-async def hear_worlds(
+async def discover_worlds(
     sockets: Sockets,
-    for_s: float = LISTEN_S,
-    enough: Callable[[Heard], bool] = lambda _: False,
+    timeout_s: float = LISTEN_S,
+    is_complete: Callable[[DiscoveredWorlds], bool] = lambda _: False,
     *,
-    wanted: str | None = None,
+    name: str | None = None,
     secret: str | None = None,
-) -> Heard:
+) -> DiscoveredWorlds:
     """Collects the hellos received until `is_complete` returns True or the timeout ends."""
-    heard = Heard(wanted, secret)
-    satisfied = asyncio.Event()
+    discovered = DiscoveredWorlds(name, secret)
+    complete = asyncio.Event()
 
     def on_datagram(datagram: bytes, address: Address) -> None:
-        reply = heard.hear(datagram)
+        reply = discovered.on_datagram(datagram)
         if reply is not None:
             sockets.send(reply, address)
-        if enough(heard):
-            satisfied.set()
+        if is_complete(discovered):
+            complete.set()
 
-    before, sockets.on_datagram = sockets.on_datagram, on_datagram
+    previous, sockets.on_datagram = sockets.on_datagram, on_datagram
     try:
-        await asyncio.wait_for(satisfied.wait(), for_s)
+        await asyncio.wait_for(complete.wait(), timeout_s)
     except TimeoutError:
         pass
     finally:
-        sockets.on_datagram = before
-    return heard
+        sockets.on_datagram = previous
+    return discovered
 
 
-def pick(worlds: Worlds, wanted: str) -> WorldInfo | None:
+def select_world(worlds: WorldsById, name: str) -> WorldInfo | None:
     """The world with this id or name; raises `WorldError` if several worlds have the name."""
-    if wanted in worlds:
-        return worlds[wanted]
-    named = [world for world in worlds.values() if world.name == wanted]
+    if name in worlds:
+        return worlds[name]
+    named = [world for world in worlds.values() if world.name == name]
     if len(named) > 1:
         raise WorldError(
-            f"{len(named)} worlds here are called {shown(wanted)}: choose one by its id, "
-            + " or ".join(sorted(world.wid for world in named))
+            f"{len(named)} worlds here are called {safe_repr(name)}: choose one by its id, "
+            + " or ".join(sorted(world.world_id for world in named))
         )
     return named[0] if named else None
 
 
-def not_found(heard: Heard, wanted: str, *, secret: bool) -> WorldError:
+def not_found_error(discovered: DiscoveredWorlds, name: str, *, secret: bool) -> WorldError:
     """Error for a world that was not found or could not be decrypted."""
-    if heard.is_there(wanted):
+    if discovered.has_world(name):
         reason = "this secret does not open it" if secret else "needs a secret (--secret-file)"
-        return WorldError(f"the world {shown(wanted)} is closed: {reason}")
-    known = {**heard.worlds, **heard.closed}
-    names = ", ".join(sorted(shown(world.name) for world in known.values()))
+        return WorldError(f"the world {safe_repr(name)} is closed: {reason}")
+    known = {**discovered.worlds, **discovered.closed_worlds}
+    names = ", ".join(sorted(safe_repr(world.name) for world in known.values()))
     return WorldError(
-        f"no world {shown(wanted)} was found ("
+        f"no world {safe_repr(name)} was found ("
         + (f"found: {names}" if names else "none at all; is this the right interface?")
         + "); use --create to create it"
     )

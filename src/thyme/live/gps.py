@@ -15,18 +15,18 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from thyme.model.errors import OptionError, WorldError
-from thyme.model.worlds import Origin, WorldInfo
+from thyme.model.worlds import GeoPoint, WorldInfo
 
 HOST, PORT = "127.0.0.1", 2_947
 EARTH_RADIUS_M = 6_371_000.0
-FIRST_S_MAX = 30.0
+FIRST_FIX_S_MAX = 30.0
 """Maximum time to wait for the first fix."""
-AGAIN_S = 5.0
+RECONNECT_S = 5.0
 _WATCH = b'?WATCH={"enable":true,"json":true}\n'
 _LINE_BYTES_MAX = 2**16
 
 
-class _Report(msgspec.Struct, rename={"kind": "class"}):
+class _GpsdReport(msgspec.Struct, rename={"kind": "class"}):
     """The fields of a gpsd object that are used; a mode below 2 means no fix."""
 
     kind: str
@@ -35,24 +35,24 @@ class _Report(msgspec.Struct, rename={"kind": "class"}):
     lon: float | None = None
 
 
-_reports = msgspec.json.Decoder(_Report)
+_report_decoder = msgspec.json.Decoder(_GpsdReport)
 
 
-def fix_in(line: bytes) -> Origin | None:
+def parse_fix(line: bytes) -> GeoPoint | None:
     """Latitude and longitude in a line of gpsd; None if the line is not a fix."""
     try:
-        report = _reports.decode(line)
+        report = _report_decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     if report.kind != "TPV" or report.mode < 2 or report.lat is None or report.lon is None:
         return None
     try:
-        return Origin(report.lat, report.lon)
+        return GeoPoint(report.lat, report.lon)
     except WorldError:
         return None
 
 
-def place_of(world: WorldInfo, fix: Origin) -> tuple[float, float]:
+def to_local_position(world: WorldInfo, fix: GeoPoint) -> tuple[float, float]:
     """Converts a fix to metres east and north of the world's origin; a fix outside the area is
     moved to its edge."""
     if world.origin is None or world.area is None:
@@ -67,7 +67,7 @@ def place_of(world: WorldInfo, fix: Origin) -> tuple[float, float]:
     return min(max(0.0, x_m), width_m), min(max(0.0, y_m), height_m)
 
 
-async def fixes(host: str, port: int) -> AsyncIterator[Origin]:
+async def watch_fixes(host: str, port: int) -> AsyncIterator[GeoPoint]:
     """Yields the fixes of a gpsd until it closes the connection."""
     try:
         reader, writer = await asyncio.open_connection(host, port, limit=_LINE_BYTES_MAX)
@@ -79,7 +79,7 @@ async def fixes(host: str, port: int) -> AsyncIterator[Origin]:
     try:
         writer.write(_WATCH)
         while line := await reader.readline():
-            if (fix := fix_in(line)) is not None:
+            if (fix := parse_fix(line)) is not None:
                 yield fix
     except (OSError, ValueError):
         return  # gpsd closed the connection, or sent an oversized line
@@ -87,17 +87,17 @@ async def fixes(host: str, port: int) -> AsyncIterator[Origin]:
         writer.close()
 
 
-async def first_fix(host: str, port: int, wait_s: float = FIRST_S_MAX) -> Origin:
+async def wait_for_fix(host: str, port: int, timeout_s: float = FIRST_FIX_S_MAX) -> GeoPoint:
     """Waits for the first fix of a gpsd; raises `OptionError` if there is none in time."""
 
-    async def first() -> Origin:
-        async for fix in fixes(host, port):
+    async def first() -> GeoPoint:
+        async for fix in watch_fixes(host, port):
             return fix
         raise OptionError(f"the gpsd at {host}:{port} closed the connection")
 
     try:
-        return await asyncio.wait_for(first(), wait_s)
+        return await asyncio.wait_for(first(), timeout_s)
     except TimeoutError:
         raise OptionError(
-            f"the gpsd at {host}:{port} has no fix after {wait_s:g} s: is the sky in view?"
+            f"the gpsd at {host}:{port} has no fix after {timeout_s:g} s: is the sky in view?"
         ) from None

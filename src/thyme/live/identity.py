@@ -24,17 +24,17 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
-from thyme.live.datagrams import Introduction
 from thyme.model.errors import StoreError
 from thyme.model.ids import NodeId
+from thyme.transport.datagrams import IdentityProof
 
 NODE_ID_BYTES = 16
 SEED_BYTES = 32
-KEY_BYTES = crypto_sign_PUBLICKEYBYTES
+PUBLIC_KEY_BYTES = crypto_sign_PUBLICKEYBYTES
 KEY_FILE = "node.key"
 
 
-def node_id_of(public_key: bytes) -> NodeId:
+def derive_node_id(public_key: bytes) -> NodeId:
     """The node id that belongs to a public key."""
     return NodeId(sha256(b"thyme node" + public_key).digest()[:NODE_ID_BYTES])
 
@@ -44,47 +44,49 @@ class Identity:
 
     def __init__(self, seed: bytes) -> None:
         """`seed` is 32 random bytes, which must stay secret."""
-        self.public_key, self._key = crypto_sign_seed_keypair(seed)
-        self.node_id = node_id_of(self.public_key)
+        self.public_key, self._private_key = crypto_sign_seed_keypair(seed)
+        self.node_id = derive_node_id(self.public_key)
 
-    def sign(self, text: bytes) -> bytes:
+    def sign(self, data: bytes) -> bytes:
         """Public key and signature of this node for some bytes."""
-        return self.public_key + self._sign(text)
+        return self.public_key + self._sign(data)
 
-    def introduce(self, world_tag: bytes, life: bytes, born_us: int) -> Introduction:
+    def make_proof(self, world_digest: bytes, incarnation: bytes, started_us: int) -> IdentityProof:
         """Makes the proof that this node owns its id, for one incarnation."""
-        text = _introduction(world_tag, life, born_us)
-        return Introduction(self.public_key, born_us, self._sign(text))
+        data = _signing_bytes(world_digest, incarnation, started_us)
+        return IdentityProof(self.public_key, started_us, self._sign(data))
 
-    def _sign(self, text: bytes) -> bytes:
-        return crypto_sign(text, self._key)[:crypto_sign_BYTES]
+    def _sign(self, data: bytes) -> bytes:
+        return crypto_sign(data, self._private_key)[:crypto_sign_BYTES]
 
 
-def is_by(author: NodeId, proof: bytes, text: bytes | None) -> bool:
+def verify_signature(author: NodeId, proof: bytes, data: bytes | None) -> bool:
     """Whether `proof` was made by `author` for `data`; without data, only the key is checked."""
-    public_key, signature = proof[:KEY_BYTES], proof[KEY_BYTES:]
-    if node_id_of(public_key) != author:
+    public_key, signature = proof[:PUBLIC_KEY_BYTES], proof[PUBLIC_KEY_BYTES:]
+    if derive_node_id(public_key) != author:
         return False
-    return text is None or _is_signed(public_key, signature, text)
+    return data is None or _verify(public_key, signature, data)
 
 
-class Passport:
+class PeerAuthenticator:
     """Identity proof of one incarnation of this node; verifies the proofs of its neighbours."""
 
-    def __init__(self, identity: Identity, world_tag: bytes, life: bytes, born_us: int) -> None:
-        self.introduction = identity.introduce(world_tag, life, born_us)
-        self._world_tag = world_tag
+    def __init__(
+        self, identity: Identity, world_digest: bytes, incarnation: bytes, started_us: int
+    ) -> None:
+        self.own_proof = identity.make_proof(world_digest, incarnation, started_us)
+        self._world_digest = world_digest
 
-    def believes(self, node_id: NodeId, life: bytes, introduction: Introduction) -> bool:
+    def verify(self, node_id: NodeId, incarnation: bytes, proof: IdentityProof) -> bool:
         """Whether a proof is valid for this node id and incarnation in this world."""
-        public_key = introduction.public_key
-        if node_id_of(public_key) != node_id:
+        public_key = proof.public_key
+        if derive_node_id(public_key) != node_id:
             return False
-        text = _introduction(self._world_tag, life, introduction.born_us)
-        return _is_signed(public_key, introduction.signature, text)
+        data = _signing_bytes(self._world_digest, incarnation, proof.started_us)
+        return _verify(public_key, proof.signature, data)
 
 
-def keep_identity(directory: Path) -> Identity:
+def load_or_create_identity(directory: Path) -> Identity:
     """Loads the identity from a directory, or creates and stores a new one there."""
     path = directory / KEY_FILE
     try:
@@ -92,7 +94,7 @@ def keep_identity(directory: Path) -> Identity:
         try:
             seed = path.read_bytes()
         except FileNotFoundError:
-            seed = _make(path)
+            seed = _create_seed_file(path)
         if path.stat().st_mode & 0o077:
             raise StoreError(f"others can read {path}: chmod 600 it, or remove it to get a new key")
     except OSError as error:
@@ -102,7 +104,7 @@ def keep_identity(directory: Path) -> Identity:
     return Identity(seed)
 
 
-def _make(path: Path) -> bytes:
+def _create_seed_file(path: Path) -> bytes:
     """Creates a key file atomically, never readable by other users."""
     seed = os.urandom(SEED_BYTES)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
@@ -116,15 +118,15 @@ def _make(path: Path) -> bytes:
     return seed
 
 
-def _introduction(world_tag: bytes, life: bytes, born_us: int) -> bytes:
-    return b"thyme introduction 1" + msgspec.msgpack.encode((world_tag, life, born_us))
+def _signing_bytes(world_digest: bytes, incarnation: bytes, started_us: int) -> bytes:
+    return b"thyme introduction 1" + msgspec.msgpack.encode((world_digest, incarnation, started_us))
 
 
-def _is_signed(public_key: bytes, signature: bytes, text: bytes) -> bool:
-    if len(public_key) != KEY_BYTES or len(signature) != crypto_sign_BYTES:
+def _verify(public_key: bytes, signature: bytes, data: bytes) -> bool:
+    if len(public_key) != PUBLIC_KEY_BYTES or len(signature) != crypto_sign_BYTES:
         return False
     try:
-        crypto_sign_open(signature + text, public_key)
+        crypto_sign_open(signature + data, public_key)
     except CryptoError:
         return False
     return True

@@ -10,34 +10,34 @@ import socket
 import struct
 import sys
 
-from thyme.live.sockets import GROUP, PORT, NetworkError
+from thyme.live.sockets import MULTICAST_GROUP, MULTICAST_PORT, NetworkError
 
 LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915
 
 
-def address_of(interface: str | None) -> str:
+def resolve_address(interface: str | None) -> str:
     """The IPv4 address of an interface (name or address); default: that of the multicast route."""
     if interface is None:
-        return _default()
+        return _default_address()
     try:
         return str(ipaddress.IPv4Address(interface))
     except ValueError:
-        return _named(interface)
+        return _interface_address(interface)
 
 
-def _default() -> str:
+def _default_address() -> str:
     """Address of the interface that reaches the multicast group; loopback without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((GROUP, PORT))  # sends nothing
+            probe.connect((MULTICAST_GROUP, MULTICAST_PORT))  # sends nothing
             address = str(probe.getsockname()[0])
         except OSError:
             return LOOPBACK
     return LOOPBACK if address == "0.0.0.0" else address
 
 
-def _named(name: str) -> str:
+def _interface_address(name: str) -> str:
     names = [known for _, known in socket.if_nameindex()]
     if name not in names:
         raise NetworkError(f"no interface is called {name!r}; available: {', '.join(names)}")

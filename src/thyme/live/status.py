@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
+class WorldStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A world."""
 
     name: str
@@ -24,7 +24,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the world has a secret; of other closed worlds only name and id are known."""
 
 
-class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+class NeighbourStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A node in reach."""
 
     node: str
@@ -33,7 +33,7 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """Time since the last datagram from the node."""
 
 
-class Storage(msgspec.Struct, frozen=True, kw_only=True):
+class StorageStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a node keeps."""
 
     objects: int
@@ -46,22 +46,22 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the node refuses new objects because the disk is full."""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A node."""
 
     version: str
     node: str
-    world: World
+    world: WorldStatus
     address: str
     now_us: int
     up_us: int
-    neighbours: tuple[Neighbour, ...]
+    neighbours: tuple[NeighbourStatus, ...]
     routes: int | None
     """Number of reachable nodes, over any number of hops; None with cell routing (DCS)."""
     cell: int | None
     serving: bool
     """Whether the node has joined its cell and answers requests for it."""
-    storage: Storage
+    storage: StorageStatus
     subscriptions_own: int
     subscriptions_standing: int
     """Subscriptions of all nodes that this node matches new objects against."""

@@ -136,7 +136,7 @@ class QuotaError(OperationError):
     code = "over_quota"
 
 
-class FullError(OperationError):
+class DiskFullError(OperationError):
     """The responding node has no free disk space; it continues to serve stored objects (M25)."""
 
     code = "store_full"
@@ -154,7 +154,7 @@ class CorruptError(OperationError):
     code = "corrupt"
 
 
-class EndedError(OperationError):
+class ClosedError(OperationError):
     """The world was left or the subscription has ended; it accepts no more requests."""
 
     code = "ended"
@@ -191,35 +191,35 @@ _BY_CODE: dict[str, type[ThymeError]] = {
         NotOwnerError,
         RejectedError,
         QuotaError,
-        FullError,
+        DiskFullError,
         UnsupportedError,
         CorruptError,
-        EndedError,
+        ClosedError,
     )
 }
 
 
-def failure(code: str, detail: str) -> ThymeError:
+def error_for_code(code: str, detail: str) -> ThymeError:
     """Returns the error for a failure code; an unknown code gives an `OperationError`."""
     return _BY_CODE.get(code, OperationError)(detail or code)
 
 
-def shortened(text: str, most: int = 80) -> str:
+def truncate(text: str, chars_max: int = 80) -> str:
     """Shortens a text for an error message."""
-    return text if len(text) <= most else f"{text[:most]}…"
+    return text if len(text) <= chars_max else f"{text[:chars_max]}…"
 
 
-def shown(value: object, most: int = 80) -> str:
+def safe_repr(value: object, chars_max: int = 80) -> str:
     """Returns the `repr` of a value for an error message, shortened."""
     if isinstance(value, str | bytes | tuple | list):
-        value = value[: most + 1]
-    return shortened(repr(value), most)
+        value = value[: chars_max + 1]
+    return truncate(repr(value), chars_max)
 
 
-def _pointer(text: str, position: int, reach: int = 30) -> str:
+def _pointer(text: str, position: int, context_chars: int = 30) -> str:
     """Returns two lines: the text around a position, and a caret below the position."""
-    start = max(0, position - reach)
-    end = min(len(text), position + reach)
+    start = max(0, position - context_chars)
+    end = min(len(text), position + context_chars)
     before = ("…" if start else "") + _printable(text[start:position])
     after = _printable(text[position:end]) + ("…" if end < len(text) else "")
     return f"  {before}{after}\n  {' ' * len(before)}^"

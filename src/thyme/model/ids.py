@@ -12,16 +12,16 @@ from typing import NewType
 
 import msgspec
 
-from thyme.model.errors import KeyFormatError, shown
+from thyme.model.errors import KeyFormatError, safe_repr
 
 NodeId = NewType("NodeId", bytes)
 ObjectId = NewType("ObjectId", str)
 SubscriptionId = NewType("SubscriptionId", str)
-RequestNumber = int
+RequestId = int
 """The sender of a request chooses it; retransmissions and the reply repeat it."""
 
 NODE_ID_BYTES_MAX = 32
-NAME_BYTES_MAX = 64
+ID_BYTES_MAX = 64
 _HEXADECIMAL = re.compile(r"([0-9a-fA-F]{2})+")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no look-alikes
 
@@ -29,21 +29,21 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no look-a
 def as_node_id(value: object) -> NodeId:
     """Checks a node identifier: 1 to 32 bytes."""
     if not isinstance(value, bytes) or not 1 <= len(value) <= NODE_ID_BYTES_MAX:
-        raise KeyFormatError(f"a node id is 1 to {NODE_ID_BYTES_MAX} bytes, not {shown(value)}")
+        raise KeyFormatError(f"a node id is 1 to {NODE_ID_BYTES_MAX} bytes, not {safe_repr(value)}")
     return NodeId(value)
 
 
 def as_object_id(value: str) -> ObjectId:
     """Checks an object identifier: 1 to 64 bytes, printable, no white space, no `@`."""
-    return ObjectId(_name(value, "an object id"))
+    return ObjectId(_check_id(value, "an object id"))
 
 
 def as_subscription_id(value: str) -> SubscriptionId:
     """Checks a subscription identifier, which has the form of an object identifier."""
-    return SubscriptionId(_name(value, "a subscription id"))
+    return SubscriptionId(_check_id(value, "a subscription id"))
 
 
-def draw_name(rng: Random, bits: int = 65) -> str:
+def random_id(rng: Random, bits: int = 65) -> str:
     """Returns a random identifier of `bits` bits, 5 bits per character."""
     return "".join(_ALPHABET[rng.getrandbits(5)] for _ in range(-(-bits // 5)))
 
@@ -70,20 +70,20 @@ class Key(msgspec.Struct, frozen=True, array_like=True, order=True, cache_hash=T
         oid, _, owner = text.rpartition("@") if isinstance(text, str) else ("", "", "")
         if not _HEXADECIMAL.fullmatch(owner):
             raise KeyFormatError(
-                f"a key is written oid@owner (owner in hexadecimal), not {shown(text)}"
+                f"a key is written oid@owner (owner in hexadecimal), not {safe_repr(text)}"
             )
         return cls(as_object_id(oid), as_node_id(bytes.fromhex(owner)))
 
 
-def _name(value: str, what: str) -> str:
+def _check_id(value: str, label: str) -> str:
     if not isinstance(value, str):
-        raise KeyFormatError(f"{what} is text, not {type(value).__name__}: {shown(value)}")
-    if value.isascii() and value.isalnum() and 0 < len(value) <= NAME_BYTES_MAX:
+        raise KeyFormatError(f"{label} is text, not {type(value).__name__}: {safe_repr(value)}")
+    if value.isascii() and value.isalnum() and 0 < len(value) <= ID_BYTES_MAX:
         return value
-    sound = value.isprintable() and "@" not in value and not any(map(str.isspace, value))
-    if not sound or not 1 <= len(value.encode()) <= NAME_BYTES_MAX:
+    valid = value.isprintable() and "@" not in value and not any(map(str.isspace, value))
+    if not valid or not 1 <= len(value.encode()) <= ID_BYTES_MAX:
         raise KeyFormatError(
-            f"{what} is 1 to {NAME_BYTES_MAX} bytes of printable text without white space "
-            f"or '@', not {shown(value)}"
+            f"{label} is 1 to {ID_BYTES_MAX} bytes of printable text without white space "
+            f"or '@', not {safe_repr(value)}"
         )
     return value

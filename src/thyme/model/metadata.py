@@ -13,14 +13,14 @@ from hashlib import sha256
 import msgspec
 
 from thyme.model.errors import MetadataError
-from thyme.model.frames import check_instant_us
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.tags import Tag, as_tags, check_tags
+from thyme.model.time_frames import check_instant_us
 
 DIGEST_BYTES = 32
 PROOF_BYTES = 96
 """Size of an author's proof: the public key, 32 bytes, and the signature, 64 bytes (B5)."""
-WAY_BYTES_MAX = 132
+MERKLE_PATH_BYTES_MAX = 132
 """Size limit of the Merkle path in a proof; one signature covers up to 16 records."""
 
 
@@ -39,7 +39,7 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
     summary: bytes
     published_us: int
     size: int
-    seal: bytes
+    digest_and_proof: bytes
     """The object's digest, followed by the owner's proof in worlds with node keys (B5)."""
     expires_us: int | None = None
 
@@ -48,11 +48,11 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
         check_instant_us(self.published_us)
         if self.size < 0:
             raise MetadataError(f"an object's size is not negative: {self.size}")
-        proof_bytes = len(self.seal) - DIGEST_BYTES
-        if proof_bytes and not PROOF_BYTES <= proof_bytes <= PROOF_BYTES + WAY_BYTES_MAX:
+        proof_bytes = len(self.digest_and_proof) - DIGEST_BYTES
+        if proof_bytes and not PROOF_BYTES <= proof_bytes <= PROOF_BYTES + MERKLE_PATH_BYTES_MAX:
             raise MetadataError(
                 f"a digest has {DIGEST_BYTES} bytes, with a proof at least "
-                f"{DIGEST_BYTES + PROOF_BYTES}, not {len(self.seal)}"
+                f"{DIGEST_BYTES + PROOF_BYTES}, not {len(self.digest_and_proof)}"
             )
         if self.expires_us is not None:
             check_instant_us(self.expires_us)
@@ -72,23 +72,23 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
     @property
     def digest(self) -> bytes:
         """The SHA-256 of the object's bytes."""
-        return self.seal[:DIGEST_BYTES]
+        return self.digest_and_proof[:DIGEST_BYTES]
 
     @property
     def proof(self) -> bytes:
         """The owner's proof of authorship; empty in worlds without node keys (B5)."""
-        return self.seal[DIGEST_BYTES:]
+        return self.digest_and_proof[DIGEST_BYTES:]
 
-    def expired(self, now_us: int) -> bool:
+    def has_expired(self, now_us: int) -> bool:
         """Whether the object has expired (M29)."""
         return self.expires_us is not None and self.expires_us <= now_us
 
-    def describes(self, data: bytes) -> bool:
+    def matches_content(self, data: bytes) -> bool:
         """Whether size and digest of these bytes are those of the object (M19)."""
         return len(data) == self.size and sha256(data).digest() == self.digest
 
 
-def describe(
+def make_metadata(
     key: Key,
     data: bytes,
     tags: Iterable[str],
@@ -100,14 +100,16 @@ def describe(
 ) -> Metadata:
     """Makes the metadata of a new object; raises `MetadataError` beyond the limits."""
     limits = limits or Limits()
-    for what, given, most in (
+    for label, value, bytes_max in (
         ("an object", data, limits.data_bytes_max),
         ("a summary", summary, limits.summary_bytes_max),
     ):
-        if not isinstance(given, bytes):
-            raise MetadataError(f"{what} is bytes, not {type(given).__name__}")
-        if len(given) > most:
-            raise MetadataError(f"{what} has at most {most} bytes here, this one has {len(given)}")
+        if not isinstance(value, bytes):
+            raise MetadataError(f"{label} is bytes, not {type(value).__name__}")
+        if len(value) > bytes_max:
+            raise MetadataError(
+                f"{label} has at most {bytes_max} bytes here, this one has {len(value)}"
+            )
     return Metadata(
         key, as_tags(tags), summary, published_us, len(data), sha256(data).digest(), expires_us
     )

@@ -11,14 +11,14 @@ from collections.abc import Collection
 
 import msgspec
 
-from thyme.model.errors import QueryError, shortened, shown
-from thyme.model.frames import TimeFrame
+from thyme.model.errors import QueryError, safe_repr, truncate
 from thyme.model.ids import Key, NodeId, SubscriptionId, as_node_id, as_subscription_id
 from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag, as_tag
+from thyme.model.time_frames import TimeFrame
 
 LITERALS_MAX = 256
-CONJUNCTIONS_MAX_ANYWHERE = 1_024
+CONJUNCTIONS_ACCEPTED_MAX = 1_024
 """Limit for queries received from other nodes; a node's own queries have a lower limit (M8)."""
 
 
@@ -32,12 +32,12 @@ class Conjunction(msgspec.Struct, frozen=True, array_like=True, order=True):
         if len(self.positive) + len(self.negative) > LITERALS_MAX:
             raise QueryError(f"a conjunction has at most {LITERALS_MAX} tags")
         if not self.positive:
-            raise QueryError(f"a conjunction needs a tag without '!': {shortened(str(self))}")
+            raise QueryError(f"a conjunction needs a tag without '!': {truncate(str(self))}")
         for side in (self.positive, self.negative):
             if tuple(sorted({as_tag(tag) for tag in side})) != side:
-                raise QueryError(f"tags must be normalised, sorted and distinct: {shown(side)}")
+                raise QueryError(f"tags must be normalised, sorted and distinct: {safe_repr(side)}")
         if not set(self.positive).isdisjoint(self.negative):
-            raise QueryError(f"a conjunction contradicts itself: {shortened(str(self))}")
+            raise QueryError(f"a conjunction contradicts itself: {truncate(str(self))}")
 
     def matches(self, tags: Collection[str]) -> bool:
         """Whether an object with these (normalised) tags satisfies the conjunction."""
@@ -51,9 +51,9 @@ class Conjunction(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 def check_conjunctions(conjunctions: tuple[Conjunction, ...]) -> None:
     """Raises `QueryError` for a query with no or with too many conjunctions."""
-    if not 1 <= len(conjunctions) <= CONJUNCTIONS_MAX_ANYWHERE:
+    if not 1 <= len(conjunctions) <= CONJUNCTIONS_ACCEPTED_MAX:
         raise QueryError(
-            f"a query has at least one conjunction and at most {CONJUNCTIONS_MAX_ANYWHERE}, "
+            f"a query has at least one conjunction and at most {CONJUNCTIONS_ACCEPTED_MAX}, "
             f"not {len(conjunctions)}"
         )
 
@@ -72,7 +72,7 @@ class SubscriptionKey(msgspec.Struct, frozen=True, array_like=True, order=True, 
         return f"{self.sid}@{self.subscriber.hex()}"
 
 
-class SignedTerms(msgspec.Struct, frozen=True, rename={"conjunctions": "c", "proof": "p"}):
+class SignedConjunctions(msgspec.Struct, frozen=True, rename={"conjunctions": "c", "proof": "p"}):
     """Conjunctions with the subscriber's proof (B5).
 
     The proof contains the digest of every signed conjunction, so that a node can verify some
@@ -83,11 +83,11 @@ class SignedTerms(msgspec.Struct, frozen=True, rename={"conjunctions": "c", "pro
     proof: bytes
 
 
-class Subscription(msgspec.Struct, frozen=True, array_like=True):
+class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True):
     """The tuple ⟨sid, q, ts_s, ts_e, nid⟩, its query as conjunctions (M10)."""
 
     key: SubscriptionKey
-    terms: tuple[Conjunction, ...] | SignedTerms
+    query_terms: tuple[Conjunction, ...] | SignedConjunctions
     frame: TimeFrame
 
     def __post_init__(self) -> None:
@@ -96,21 +96,23 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
     @property
     def conjunctions(self) -> tuple[Conjunction, ...]:
         """The conjunctions of the query; an object matches if it satisfies any of them."""
-        terms = self.terms
-        return terms if isinstance(terms, tuple) else terms.conjunctions
+        query_terms = self.query_terms
+        return query_terms if isinstance(query_terms, tuple) else query_terms.conjunctions
 
     @property
     def proof(self) -> bytes:
         """The subscriber's proof; empty in worlds without node keys (B5)."""
-        return b"" if isinstance(self.terms, tuple) else self.terms.proof
+        return b"" if isinstance(self.query_terms, tuple) else self.query_terms.proof
 
-    def with_conjunctions(self, some: tuple[Conjunction, ...]) -> Subscription:
+    def with_conjunctions(self, conjunctions: tuple[Conjunction, ...]) -> SubscriptionRecord:
         """Returns the subscription reduced to some of its conjunctions."""
-        if isinstance(self.terms, tuple):
-            return Subscription(self.key, some, self.frame)
-        return Subscription(self.key, SignedTerms(some, self.terms.proof), self.frame)
+        if isinstance(self.query_terms, tuple):
+            return SubscriptionRecord(self.key, conjunctions, self.frame)
+        return SubscriptionRecord(
+            self.key, SignedConjunctions(conjunctions, self.query_terms.proof), self.frame
+        )
 
-    def wants(self, metadata: Metadata) -> bool:
+    def matches(self, metadata: Metadata) -> bool:
         """Whether tags and publication time of an object match query and time frame (M11)."""
         return self.frame.contains(metadata.published_us) and any(
             conjunction.matches(metadata.tags) for conjunction in self.conjunctions
@@ -127,7 +129,7 @@ class Notification(msgspec.Struct, frozen=True, rename={"from_history": "past"})
     sid: SubscriptionId
     metadata: Metadata
     arrived_us: int
-    past: bool
+    from_history: bool
 
     @property
     def key(self) -> Key:

@@ -10,12 +10,12 @@ import math
 
 import msgspec
 
-from thyme.model.errors import WorldError, shown
-from thyme.model.frames import check_instant_us
+from thyme.model.errors import WorldError, safe_repr
 from thyme.model.ids import NodeId, as_node_id
+from thyme.model.time_frames import check_instant_us
 
 WORLD_NAME_BYTES_MAX = 128
-NAME_LETTERS_MAX = 64
+NAME_CHARS_MAX = 64
 LIVE_SUBSTRATES = ("dcs", "ls", "es")
 """The substrates available to worlds on real sockets."""
 
@@ -32,7 +32,7 @@ class Area(msgspec.Struct, frozen=True, array_like=True):
                 raise WorldError(f"an area has sides longer than 0 m, not {side}")
 
 
-class Origin(msgspec.Struct, frozen=True, array_like=True):
+class GeoPoint(msgspec.Struct, frozen=True, array_like=True):
     """A point on the Earth: latitude and longitude in degrees."""
 
     latitude: float
@@ -55,7 +55,7 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     """
 
     name: str
-    wid: str
+    world_id: str
     area: Area | None = None
     cell_m: float | None = None
     cells: int | None = None
@@ -64,14 +64,14 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     server: NodeId | None = None
     closed: bool = False
     """Whether only nodes that know the world's secret can take part (B5)."""
-    origin: Origin | None = None
+    origin: GeoPoint | None = None
     """The position of the south-west corner of the area, if known."""
     durable: bool = False
     """Whether the server writes data to disk before it acknowledges them (M30)."""
 
     def __post_init__(self) -> None:
         check_world_name(self.name)
-        if not self.wid:
+        if not self.world_id:
             raise WorldError("a world needs an identifier")
         if (self.area is None) != (self.cell_m is None):
             raise WorldError("an area and a cell size go together")
@@ -81,9 +81,9 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
             raise WorldError(f"a world has at least one cell, not {self.cells}")
         if self.ends_us is not None:
             check_instant_us(self.ends_us)
-        if len(self.wid) > NAME_LETTERS_MAX or len(self.substrate) > NAME_LETTERS_MAX:
+        if len(self.world_id) > NAME_CHARS_MAX or len(self.substrate) > NAME_CHARS_MAX:
             raise WorldError(
-                f"a world's identifier and substrate have at most {NAME_LETTERS_MAX} characters"
+                f"a world's identifier and substrate have at most {NAME_CHARS_MAX} characters"
             )
         if self.server is not None:
             as_node_id(self.server)
@@ -94,8 +94,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
 def check_world_name(name: object) -> None:
     """Raises `WorldError` for a name that does not fit a line, a file name or a datagram."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise WorldError(f"a world's name is printable text, not {shown(name)}")
+        raise WorldError(f"a world's name is printable text, not {safe_repr(name)}")
     if len(name.encode()) > WORLD_NAME_BYTES_MAX:
         raise WorldError(
-            f"a world's name has at most {WORLD_NAME_BYTES_MAX} bytes: {shown(name, 30)}"
+            f"a world's name has at most {WORLD_NAME_BYTES_MAX} bytes: {safe_repr(name, 30)}"
         )

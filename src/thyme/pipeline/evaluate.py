@@ -20,22 +20,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from thyme.model.errors import ThymeError
-from thyme.pipeline.presets import Preset, scenarios
-from thyme.pipeline.progress import Progress
-from thyme.pipeline.runs import SUFFIX, PlannedRun, digest_of, done_in
-from thyme.pipeline.sweep import Swept, sweep, warm_up
-from thyme.pipeline.warehouse import Draft, Stage, Warehouse, fingerprint_of
-from thyme.sim.scenario import PUBLISHERS_SHARE, Kind, Profile, Scenario
-from thyme.traces.match import Match, MatchConfig
+from thyme.pipeline.sweep.presets import Preset, make_scenarios
+from thyme.pipeline.sweep.progress import SweepProgress
+from thyme.pipeline.sweep.runner import SweepResult, sweep, warm_up
+from thyme.pipeline.sweep.task import RESULT_SUFFIX, PlannedRun, completed_runs, file_digest
+from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
+from thyme.sim.scenario import PUBLISHERS_SHARE, Profile, Scenario, Series
+from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.posts import Post
-from thyme.traces.rules import Rules, match_trace
-from thyme.traces.table import write_trace
-from thyme.traces.trace import Trace, kind_of
+from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.trace import Trace, operation_kind
+from thyme.traces.trace_files import write_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-C21_USERS = 100
+REFERENCE_USERS = 100
 BIN_S = 10
 TRACE_COUNTS = pa.schema(
     [
@@ -53,7 +53,7 @@ TIMELINE = pa.schema(
         pa.field("operations", pa.int64(), nullable=False),
     ]
 )
-TRACES, RUNS, METRICS = "match", "runs", "metrics"
+TRACES_STAGE, RUNS_FOLDER, METRICS_STAGE = "match", "runs", "metrics"
 
 
 class EvaluationError(ThymeError):
@@ -62,34 +62,34 @@ class EvaluationError(ThymeError):
     code = "no_results"
 
 
-class TraceOf(msgspec.Struct, frozen=True, order=True):
+class TraceSpec(msgspec.Struct, frozen=True, order=True):
     """Identifies the trace of a run: the seed, the number of users, their roles, the duration."""
 
     seed: int
     users: int
-    split: bool
+    roles_split: bool
     """Whether each user is either a publisher or a subscriber (S7)."""
     lasts_us: int
 
     @property
     def file(self) -> str:
         """Name of the trace file."""
-        roles = "split" if self.split else "both"
+        roles = "split" if self.roles_split else "both"
         lasts_s = self.lasts_us // 1_000_000
         return f"seed-{self.seed}-users-{self.users:03}-{roles}-{lasts_s}s.parquet"
 
 
-def trace_of(scenario: Scenario) -> TraceOf:
+def trace_spec(scenario: Scenario) -> TraceSpec:
     """The trace of a scenario; it does not depend on topology and substrate."""
     lasts_us = scenario.timeline.operations_us
-    return TraceOf(scenario.seed, scenario.nodes, scenario.kind is Kind.CRASH, lasts_us)
+    return TraceSpec(scenario.seed, scenario.nodes, scenario.kind is Series.CRASH, lasts_us)
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an evaluation."""
 
     traces: Stage
-    swept: Swept
+    sweep_result: SweepResult
     metrics: Stage
 
 
@@ -98,49 +98,49 @@ def evaluate(
     preset: Preset,
     warehouse: Warehouse,
     *,
-    only: Sequence[Kind] = tuple(Kind),
+    only: Sequence[Series] = tuple(Series),
     profiles: Sequence[Profile] = (Profile.PAPER,),
     posts: Warehouse | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[SweepProgress], None] | None = None,
     on_stage: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
     """Carries out the missing runs of a preset and computes the metrics of all its runs."""
-    wanted = scenarios(preset, only, profiles)
+    wanted = make_scenarios(preset, only, profiles)
     on_stage("making traces")
     warm_up(spark)
     traces = make_traces(warehouse, preset, wanted, spark, posts)
-    runs = plan(wanted, Path(traces.table("traces")))
-    folder = warehouse.path / RUNS
+    runs = plan_runs(wanted, Path(traces.table_path("traces")))
+    folder = warehouse.path / RUNS_FOLDER
     on_stage(f"simulating {len(runs)} runs")
-    swept = sweep(spark, runs, folder, on_progress)
-    ended = sorted({run.run_id for run in runs} & done_in(folder))
+    sweep_result = sweep(spark, runs, folder, on_progress)
+    ended = sorted({run.run_id for run in runs} & completed_runs(folder))
     if not ended:
         raise EvaluationError(
-            f"every run failed; the first with {swept.failures[0].error}"
-            if swept.failures
+            f"every run failed; the first with {sweep_result.failures[0].error}"
+            if sweep_result.failures
             else "there are no runs: the simulator supports none of the selected scenarios"
         )
     on_stage("measuring")
     return Evaluation(
         traces=traces,
-        swept=swept,
-        metrics=_metrics(spark, warehouse, traces, folder, ended, swept, preset),
+        sweep_result=sweep_result,
+        metrics=_build_metrics(spark, warehouse, traces, folder, ended, sweep_result, preset),
     )
 
 
-def plan(wanted: Iterable[Scenario], traces: Path) -> list[PlannedRun]:
+def plan_runs(wanted: Iterable[Scenario], traces: Path) -> list[PlannedRun]:
     """Pairs each scenario with its trace file (P5)."""
     digests: dict[str, str] = {}
     runs = []
     for scenario in wanted:
-        file = traces / trace_of(scenario).file
+        file = traces / trace_spec(scenario).file
         digest = digests.get(file.name)
         if digest is None:
-            digest = digests[file.name] = digest_of(file)
+            digest = digests[file.name] = file_digest(file)
         runs.append(
             PlannedRun(
                 scenario=scenario,
-                trace=str(file.resolve()),
+                trace_file=str(file.resolve()),
                 trace_digest=digest,
                 version=version("thyme"),
             )
@@ -151,37 +151,37 @@ def plan(wanted: Iterable[Scenario], traces: Path) -> list[PlannedRun]:
 # Traces
 
 
-Tracer = Callable[[TraceOf], Trace]
+TraceFactory = Callable[[TraceSpec], Trace]
 
 
-def _synthetic(posts: int) -> Tracer:
+def _synthetic_factory(posts: int) -> TraceFactory:
     """Makes traces of the synthetic match; generates the posts of each seed once."""
     made: dict[int, list[Post]] = {}
 
-    def trace(which: TraceOf) -> Trace:
+    def trace(which: TraceSpec) -> Trace:
         if which.seed not in made:
-            made[which.seed] = list(Match(which.seed, MatchConfig(posts=posts)))
-        return match_trace(which.seed, made[which.seed], which.users, *_how(which))
+            made[which.seed] = list(FootballMatch(which.seed, FootballMatchConfig(posts=posts)))
+        return trace_from_posts(which.seed, made[which.seed], which.users, *_rules_for(which))
 
     return trace
 
 
-def _imported(spark: SparkSession, stage: Stage) -> Tracer:
+def _imported_factory(spark: SparkSession, stage: Stage) -> TraceFactory:
     """Makes traces of imported posts; the seed determines the drawn operations only."""
     from thyme.pipeline.schemas import POSTS
-    from thyme.pipeline.traces import match_operations
-    from thyme.pipeline.traces import trace_of as trace_in
+    from thyme.pipeline.traces import operations_from_posts
+    from thyme.pipeline.traces import table_to_trace as trace_in
 
-    def trace(which: TraceOf) -> Trace:
-        posts = spark.read.schema(POSTS).parquet(stage.table("posts"))
-        operations = match_operations(posts, which.users, which.seed, *_how(which))
+    def trace(which: TraceSpec) -> Trace:
+        posts = spark.read.schema(POSTS).parquet(stage.table_path("posts"))
+        operations = operations_from_posts(posts, which.users, which.seed, *_rules_for(which))
         return trace_in(operations, which.users)
 
     return trace
 
 
-def _how(which: TraceOf) -> tuple[Rules, float | None]:
-    return Rules(lasts_us=which.lasts_us), PUBLISHERS_SHARE if which.split else None
+def _rules_for(spec: TraceSpec) -> tuple[TraceRules, float | None]:
+    return TraceRules(lasts_us=spec.lasts_us), PUBLISHERS_SHARE if spec.roles_split else None
 
 
 def make_traces(
@@ -192,41 +192,43 @@ def make_traces(
     posts: Warehouse | None,
 ) -> Stage:
     """Makes the traces of all runs, and statistics of the full-length trace of 100 users."""
-    which = sorted({trace_of(scenario) for scenario in wanted})
+    specs = sorted({trace_spec(scenario) for scenario in wanted})
     seeds = _seeds(preset)
-    full = [TraceOf(seed, C21_USERS, False, Rules().lasts_us) for seed in seeds]
-    stage = None if posts is None else posts.open("posts")
+    full = [TraceSpec(seed, REFERENCE_USERS, False, TraceRules().lasts_us) for seed in seeds]
+    stage = None if posts is None else posts.open_stage("posts")
 
     def build(draft: Draft) -> None:
-        make = _synthetic(preset.posts) if stage is None else _imported(spark, stage)
-        make_full = _synthetic(MatchConfig().posts) if stage is None else make
-        for each in which:
+        make = (
+            _synthetic_factory(preset.posts) if stage is None else _imported_factory(spark, stage)
+        )
+        make_full = _synthetic_factory(FootballMatchConfig().posts) if stage is None else make
+        for each in specs:
             write_trace(make(each), draft.path("traces") / each.file)
         references = {each.seed: make_full(each) for each in full}
-        counts, bins = trace_counts(references), timeline(references)
+        counts, bins = count_operations(references), count_operations_over_time(references)
         pq.write_table(counts, draft.path("trace_counts") / "part-0.parquet")
         pq.write_table(bins, draft.path("timeline") / "part-0.parquet")
 
-    return warehouse.stage(TRACES, *_made_from(preset, which, stage), build)
+    return warehouse.get_or_build(TRACES_STAGE, *_stage_inputs(preset, specs, stage), build)
 
 
-def found_traces(
+def find_traces(
     warehouse: Warehouse, preset: Preset, wanted: Iterable[Scenario], posts: Warehouse | None
 ) -> Stage | None:
     """The stage with the traces of all runs; None if it has not been built."""
-    which = sorted({trace_of(scenario) for scenario in wanted})
-    made_from = _made_from(preset, which, None if posts is None else posts.open("posts"))
-    if TRACES not in warehouse.stages():
+    specs = sorted({trace_spec(scenario) for scenario in wanted})
+    made_from = _stage_inputs(preset, specs, None if posts is None else posts.open_stage("posts"))
+    if TRACES_STAGE not in warehouse.stage_names():
         return None
-    stage = warehouse.open(TRACES)
-    return stage if stage.fingerprint == fingerprint_of(TRACES, *made_from) else None
+    stage = warehouse.open_stage(TRACES_STAGE)
+    return stage if stage.fingerprint == stage_fingerprint(TRACES_STAGE, *made_from) else None
 
 
-def _made_from(
-    preset: Preset, which: Sequence[TraceOf], posts: Stage | None
+def _stage_inputs(
+    preset: Preset, specs: Sequence[TraceSpec], posts: Stage | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Configuration and inputs of the stage `match`."""
-    files = [each.file for each in which]
+    files = [each.file for each in specs]
     config = {"posts": preset.posts, "full": list(_seeds(preset)), "traces": files}
     return config, {} if posts is None else {"posts": posts.fingerprint}
 
@@ -235,7 +237,7 @@ def _seeds(preset: Preset) -> range:
     return range(1, preset.repetitions + 1)
 
 
-def trace_counts(traces: dict[int, Trace]) -> pa.Table:
+def count_operations(traces: dict[int, Trace]) -> pa.Table:
     """Number of operations by kind and seed (C21)."""
     rows = [
         {"users": trace.users, "seed": seed, "kind": kind, "operations": count}
@@ -245,56 +247,61 @@ def trace_counts(traces: dict[int, Trace]) -> pa.Table:
     return pa.Table.from_pylist(rows, TRACE_COUNTS)
 
 
-def timeline(traces: dict[int, Trace]) -> pa.Table:
+def count_operations_over_time(traces: dict[int, Trace]) -> pa.Table:
     """Number of operations over time, by kind and seed (Thyme, journal article, Fig. 9)."""
     rows = [
         {"seed": seed, "at_s": at_s, "kind": kind, "operations": count}
         for seed, trace in traces.items()
-        for (at_s, kind), count in sorted(_binned(trace).items())
+        for (at_s, kind), count in sorted(_count_by_bin(trace).items())
     ]
     return pa.Table.from_pylist(rows, TIMELINE)
 
 
-def _binned(trace: Trace) -> Counter[tuple[int, str]]:
+def _count_by_bin(trace: Trace) -> Counter[tuple[int, str]]:
     width_us = BIN_S * 1_000_000
-    return Counter((op.at_us // width_us * BIN_S, kind_of(op)) for op in trace.operations)
+    return Counter((op.at_us // width_us * BIN_S, operation_kind(op)) for op in trace.operations)
 
 
 # Metrics
 
 
-def _metrics(
+def _build_metrics(
     spark: SparkSession,
     warehouse: Warehouse,
     traces: Stage,
     folder: Path,
     ended: Sequence[str],
-    swept: Swept,
+    sweep_result: SweepResult,
     preset: Preset,
 ) -> Stage:
     """Builds the stage `metrics`, the tables for the report."""
-    from thyme.pipeline import metrics
-    from thyme.pipeline.metrics_devices import cell_work
+    from thyme.pipeline.metrics import tables
+    from thyme.pipeline.metrics.devices import measure_cell_work
     from thyme.pipeline.schemas import MEASURES
 
     def build(draft: Draft) -> None:
-        files = [str(folder / f"{run_id}{SUFFIX}") for run_id in ended]
-        results = metrics.read_results(spark, files)
-        draft.write("runs", metrics.runs(results), files=1)
-        draft.write("measures", metrics.measures(results), files=1)
+        files = [str(folder / f"{run_id}{RESULT_SUFFIX}") for run_id in ended]
+        results = tables.read_results(spark, files)
+        draft.write("runs", tables.select_runs(results), files=1)
+        draft.write("measures", tables.compute_measures(results), files=1)
         measured = spark.read.schema(MEASURES).parquet(str(draft.path("measures")))
-        draft.write("points", metrics.points(measured, metrics.runs(results)), files=1)
-        draft.write("cell_work", cell_work(results), files=1)
-        draft.note(**dict(_facts(preset, swept)))
+        draft.write(
+            "points", tables.aggregate_points(measured, tables.select_runs(results)), files=1
+        )
+        draft.write("cell_work", measure_cell_work(results), files=1)
+        draft.add_notes(**dict(_manifest_notes(preset, sweep_result)))
 
-    config = {"preset": preset.name, "failed": [each.run_id for each in swept.failures]}
+    config = {"preset": preset.name, "failed": [each.run_id for each in sweep_result.failures]}
     named = blake2b("\n".join(ended).encode(), digest_size=16).hexdigest()
     inputs = {"traces": traces.fingerprint, "runs": named}
-    return warehouse.stage(METRICS, config, inputs, build)
+    return warehouse.get_or_build(METRICS_STAGE, config, inputs, build)
 
 
-def _facts(preset: Preset, swept: Swept) -> Iterator[tuple[str, Any]]:
+def _manifest_notes(preset: Preset, sweep_result: SweepResult) -> Iterator[tuple[str, Any]]:
     yield "preset", preset.name
-    yield "planned", swept.planned
+    yield "planned", sweep_result.planned
     yield "operations_s", preset.timeline.operations_us // 1_000_000
-    yield "failures", [{"run_id": each.run_id, "error": each.error} for each in swept.failures]
+    yield (
+        "failures",
+        [{"run_id": each.run_id, "error": each.error} for each in sweep_result.failures],
+    )

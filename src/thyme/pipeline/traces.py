@@ -21,20 +21,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.storagelevel import StorageLevel
 
 from thyme.model.errors import InputError
-from thyme.pipeline.schemas import DRAWN, OPERATIONS, shaped
-from thyme.traces.operations import Insert, Operation
+from thyme.pipeline.schemas import DRAWN, OPERATIONS, select_schema
+from thyme.traces.operations import InsertOperation, Operation
 from thyme.traces.posts import candidate_tags, top_users
-from thyme.traces.rows import operation_of, row_of
-from thyme.traces.rules import (
-    F_RULES,
-    Role,
-    Rules,
-    deletes_of,
-    publishes,
-    roles,
-    subscribes_of,
-    unsubscribes_of,
+from thyme.traces.posts_to_trace import (
+    JOURNAL_RULES,
+    TraceRules,
+    UserRole,
+    assign_roles,
+    can_publish,
+    draw_deletes,
+    draw_subscribes,
+    draw_unsubscribes,
 )
+from thyme.traces.row_codec import operation_to_row, row_to_operation
 from thyme.traces.trace import KINDS, Trace
 
 if TYPE_CHECKING:
@@ -43,35 +43,37 @@ if TYPE_CHECKING:
 BUCKETS = 1_024
 """Number of time spans into which a trace is split to number its operations."""
 ROWS_PER_FILE = 250_000
-ROWS_AT_ONCE = 5_000
-_PLACE = ("at_us", "user", "kind", "posted_us", "drawn", "oid")
+BATCH_ROWS = 5_000
+_SORT_ORDER = ("at_us", "user", "kind", "posted_us", "drawn", "oid")
 """Sort order of operations: by instant, user, kind (inserts, deletes, subscribes, unsubscribes),
 then in the order in which the rules draw them."""
 
 
-class Made(NamedTuple):
+class InsertKey(NamedTuple):
     """The fields of an insert that the rule for deletes needs."""
 
     at_us: int
     oid: str
 
 
-def match_operations(
+def operations_from_posts(
     posts: DataFrame,
     users: int,
     seed: int,
-    rules: Rules = F_RULES,
+    rules: TraceRules = JOURNAL_RULES,
     publishers_share: float | None = None,
 ) -> DataFrame:
     """The trace of the most active users, sorted, in the columns of OPERATIONS."""
-    seen = posts.where(_insertable(rules))
-    names = most_active(seen, users)
-    parts = roles(seed, users, publishers_share)
+    seen = posts.where(_is_insertable(rules))
+    names = most_active_users(seen, users)
+    user_roles = assign_roles(seed, users, publishers_share)
     spark = posts.sparkSession
-    published = seen.join(F.broadcast(_publishers(spark, names, parts)), "user").drop("user")
-    candidates = candidate_tags(popularity(published), rules.candidate_share)
+    published = seen.join(F.broadcast(_publisher_table(spark, names, user_roles)), "user").drop(
+        "user"
+    )
+    candidates = candidate_tags(tag_popularity(published), rules.candidate_share)
     inserts = published.select(
-        _compressed(rules).alias("at_us"),
+        _compress_us(rules).alias("at_us"),
         F.col("number").alias("user"),
         F.lit("insert").alias("op"),
         F.col("at_us").alias("posted_us"),
@@ -85,73 +87,77 @@ def match_operations(
         inserts.select("user", "at_us", "posted_us", "oid")
         .repartition("user")
         .sortWithinPartitions("user", "posted_us", "oid")
-        .mapInArrow(_deleting(seed, rules), DRAWN)
+        .mapInArrow(_delete_mapper(seed, rules), DRAWN)
     )
-    subscribers = [user for user, role in enumerate(parts) if role is not Role.PUBLISHER]
-    asking = spark.createDataFrame([(user,) for user in subscribers] or [], "user long")
-    subscriptions = asking.mapInArrow(_subscribing(spark, seed, candidates, rules), DRAWN)
+    subscribers = [user for user, role in enumerate(user_roles) if role is not UserRole.PUBLISHER]
+    subscriber_table = spark.createDataFrame([(user,) for user in subscribers] or [], "user long")
+    subscriptions = subscriber_table.mapInArrow(
+        _subscribe_mapper(spark, seed, candidates, rules), DRAWN
+    )
     # Small, and read twice: for the counts and for the rows.
     drawn = deletes.unionByName(subscriptions).persist(StorageLevel.DISK_ONLY)
-    return numbered(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
+    return with_numbers(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
 
 
-def most_active(posts: DataFrame, users: int) -> list[str]:
+def most_active_users(posts: DataFrame, users: int) -> list[str]:
     """The names of the most active users, most active first, ties by name."""
     counts = posts.groupBy("user").count()
     first = counts.orderBy(F.desc("count"), "user").limit(max(users, 1)).collect()
     return top_users({row["user"]: row["count"] for row in first}, users)
 
 
-def popularity(posts: DataFrame) -> dict[Tag, int]:
+def tag_popularity(posts: DataFrame) -> dict[Tag, int]:
     """Number of posts with each tag."""
     counts = posts.select(F.explode("tags").alias("tag")).groupBy("tag").count()
     return {row["tag"]: row["count"] for row in counts.collect()}
 
 
-def numbered(operations: DataFrame, lasts_us: int) -> DataFrame:
+def with_numbers(operations: DataFrame, lasts_us: int) -> DataFrame:
     """Sorts operations and adds the number of each in the whole trace.
 
     Operations are split into time spans; the numbers of a span start where the previous span ends.
     """
     bucket = F.floor(F.col("at_us") * BUCKETS / lasts_us).cast("int")
     cut = operations.withColumns(
-        {"bucket": bucket, "kind": F.array_position(_kinds(), F.col("op"))}
+        {"bucket": bucket, "kind": F.array_position(_kind_array(), F.col("op"))}
     )
     counts = {row["bucket"]: row["count"] for row in cut.groupBy("bucket").count().collect()}
     starts = list(accumulate((counts.get(number, 0) for number in range(BUCKETS)), initial=0))
     first = F.get(F.split(F.lit(" ".join(map(str, starts))), " ").cast("array<bigint>"), "bucket")
     # Partitions hold the spans in order, and the window function preserves that.
     files = -(-starts[-1] // ROWS_PER_FILE) or 1
-    within = Window.partitionBy("bucket").orderBy(*_PLACE)
+    within = Window.partitionBy("bucket").orderBy(*_SORT_ORDER)
     number = first + F.row_number().over(within) - 1
     spread = cut.repartitionByRange(files, "bucket").withColumn("number", number)
-    return shaped(spread.withColumn("life_us", F.lit(None)), OPERATIONS)
+    return select_schema(spread.withColumn("life_us", F.lit(None)), OPERATIONS)
 
 
-def operations_of(spark: SparkSession, trace: Trace) -> DataFrame:
+def trace_to_table(spark: SparkSession, trace: Trace) -> DataFrame:
     """Converts a trace in memory to a table."""
     names = OPERATIONS.fieldNames()
-    rows = [{"number": number, **row_of(each)} for number, each in enumerate(trace.operations)]
+    rows = [
+        {"number": number, **operation_to_row(each)} for number, each in enumerate(trace.operations)
+    ]
     return spark.createDataFrame([tuple(map(row.get, names)) for row in rows], OPERATIONS)
 
 
-def trace_of(operations: DataFrame, users: int) -> Trace:
+def table_to_trace(operations: DataFrame, users: int) -> Trace:
     """Converts a table of operations to a trace in memory."""
     rows = operations.orderBy("number").drop("number").collect()
     filled = (
         {name: value for name, value in row.asDict().items() if value is not None} for row in rows
     )
-    return Trace(users, tuple(operation_of(row) for row in filled))
+    return Trace(users, tuple(row_to_operation(row) for row in filled))
 
 
-def _insertable(rules: Rules) -> Column:
+def _is_insertable(rules: TraceRules) -> Column:
     """Spark expression of `posts_to_trace.is_insertable`."""
     since_us = F.col("at_us") - rules.timetable.starts_us
     within = (since_us >= 0) & (since_us < rules.timetable.length_us)
     return (F.size("tags") > 0) & within
 
 
-def _compressed(rules: Rules) -> Column:
+def _compress_us(rules: TraceRules) -> Column:
     """Spark expression of `TraceRules.compress_us` for the instant of a post."""
     length_us = rules.timetable.length_us
     common = gcd(rules.lasts_us, length_us)
@@ -163,58 +169,66 @@ def _compressed(rules: Rules) -> Column:
     return ((late_us - late_us % divisor) / divisor).cast("long")
 
 
-def _publishers(spark: SparkSession, names: Sequence[str], parts: Sequence[Role]) -> DataFrame:
+def _publisher_table(
+    spark: SparkSession, names: Sequence[str], user_roles: Sequence[UserRole]
+) -> DataFrame:
     rows = [
         (name, number)
-        for number, (name, role) in enumerate(zip(names, parts, strict=True))
-        if publishes(role)
+        for number, (name, role) in enumerate(zip(names, user_roles, strict=True))
+        if can_publish(role)
     ]
     return spark.createDataFrame(rows, "user string, number long")
 
 
-def _kinds() -> Column:
+def _kind_array() -> Column:
     return F.array(*map(F.lit, KINDS))
 
 
-Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+ArrowMapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _deleting(seed: int, rules: Rules) -> Step:
+def _delete_mapper(seed: int, rules: TraceRules) -> ArrowMapper:
     """Maps batches of inserts, grouped by user, to the deletes of each user."""
 
     def deleted(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
-        for user, rows in groupby(_rows(batches, "user", "at_us", "oid"), itemgetter(0)):
-            inserts = cast("list[Insert]", [Made(at_us, oid) for _, at_us, oid in rows])
-            yield deletes_of(seed, user, inserts, rules)
+        for user, rows in groupby(_iterate_rows(batches, "user", "at_us", "oid"), itemgetter(0)):
+            inserts = cast(
+                "list[InsertOperation]", [InsertKey(at_us, oid) for _, at_us, oid in rows]
+            )
+            yield draw_deletes(seed, user, inserts, rules)
 
-    return lambda batches: _drawn(deleted(batches))
+    return lambda batches: _to_batches(deleted(batches))
 
 
-def _subscribing(spark: SparkSession, seed: int, candidates: Sequence[Tag], rules: Rules) -> Step:
+def _subscribe_mapper(
+    spark: SparkSession, seed: int, candidates: Sequence[Tag], rules: TraceRules
+) -> ArrowMapper:
     """Maps batches of users to their subscribes and unsubscribes."""
     shared = spark.sparkContext.broadcast(tuple(candidates))
 
     def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
-        for (user,) in _rows(batches, "user"):
-            subscribes = subscribes_of(seed, user, shared.value, rules)
-            yield [*subscribes, *unsubscribes_of(seed, user, subscribes, rules)]
+        for (user,) in _iterate_rows(batches, "user"):
+            subscribes = draw_subscribes(seed, user, shared.value, rules)
+            yield [*subscribes, *draw_unsubscribes(seed, user, subscribes, rules)]
 
-    return lambda batches: _drawn(asked(batches))
+    return lambda batches: _to_batches(asked(batches))
 
 
-def _rows(batches: Iterator[pa.RecordBatch], *names: str) -> Iterator[tuple[Any, ...]]:
+def _iterate_rows(batches: Iterator[pa.RecordBatch], *names: str) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
         yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
-def _drawn(users: Iterator[Sequence[Operation]]) -> Iterator[pa.RecordBatch]:
+def _to_batches(users: Iterator[Sequence[Operation]]) -> Iterator[pa.RecordBatch]:
     """Batches of the operations of users, in the columns of DRAWN."""
     kinds = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
     schema = pa.schema([(field.name, kinds[field.dataType.simpleString()]) for field in DRAWN])
     rows: list[dict[str, Any]] = []
     for operations in users:
-        rows += [{**row_of(each), "drawn": number} for number, each in enumerate(operations)]
-        if len(rows) >= ROWS_AT_ONCE:
+        rows += [
+            {**operation_to_row(each), "drawn": number} for number, each in enumerate(operations)
+        ]
+        if len(rows) >= BATCH_ROWS:
             yield pa.RecordBatch.from_pylist(rows, schema)
             rows = []
     yield pa.RecordBatch.from_pylist(rows, schema)

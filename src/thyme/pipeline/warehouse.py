@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from thyme.model.errors import ThymeError, shown
-from thyme.traces.files import InputFileError, Source
+from thyme.model.errors import ThymeError, safe_repr
+from thyme.traces.files import FilePath, InputFileError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MANIFEST = "manifest.json"
-LAYOUT = 1
+LAYOUT_VERSION = 1
 """Version of the layout; stages of another version are built again."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _VERSIONS_OF = ("thyme", "pyspark", "pyarrow", "pandas")
@@ -79,7 +79,7 @@ class Stage(msgspec.Struct, frozen=True):
 
     folder: Path
     manifest: Manifest
-    made_now: bool = False
+    built_now: bool = False
     """Whether this call built the stage rather than found it."""
 
     @property
@@ -87,16 +87,16 @@ class Stage(msgspec.Struct, frozen=True):
         """The fingerprint that a stage built from this one lists among its inputs."""
         return self.manifest.fingerprint
 
-    def table(self, name: str) -> str:
+    def table_path(self, name: str) -> str:
         """The path of a table, for `spark.read.schema(…).parquet(…)`."""
-        self._facts(name)
+        self._table_facts(name)
         return str(self.folder / name)
 
-    def rows(self, name: str) -> int:
+    def row_count(self, name: str) -> int:
         """The number of rows of a table."""
-        return self._facts(name).rows
+        return self._table_facts(name).rows
 
-    def _facts(self, name: str) -> TableFacts:
+    def _table_facts(self, name: str) -> TableFacts:
         if name not in self.manifest.tables:
             known = ", ".join(self.manifest.tables) or "none"
             raise WarehouseError(f"{self.folder} has no table {name}; its tables: {known}")
@@ -136,10 +136,10 @@ class Draft:
             frame = frame.coalesce(files)
         path = self._folder / table
         _check_name(table)
-        with _disk_errors(self._folder.parent, ours=False):
+        with _translate_disk_errors(self._folder.parent, any_os_error=False):
             frame.write.mode("error").parquet(str(path))
 
-    def note(self, **facts: Any) -> None:
+    def add_notes(self, **facts: Any) -> None:
         """Adds facts, as JSON values, to the notes of the manifest."""
         self.notes |= facts
 
@@ -147,10 +147,10 @@ class Draft:
 class Warehouse:
     """A folder of stages."""
 
-    def __init__(self, path: Source) -> None:
+    def __init__(self, path: FilePath) -> None:
         self.path = Path(path)
 
-    def stage(
+    def get_or_build(
         self,
         name: str,
         config: Mapping[str, Any],
@@ -162,40 +162,40 @@ class Warehouse:
         A finished build replaces a stage of the same name with other configuration or inputs.
         """
         _check_name(name)
-        wanted = fingerprint_of(name, config, inputs)
-        with self._alone(name):
-            if (found := self._found(name)) is not None and found.fingerprint == wanted:
+        wanted = stage_fingerprint(name, config, inputs)
+        with self._lock(name):
+            if (found := self._find(name)) is not None and found.fingerprint == wanted:
                 return found
             draft = Draft(self.path / f".{name}.draft", self.path / f".{name}.parts.{wanted[:16]}")
-            with _disk_errors(self.path):
-                _empty(draft._folder)
+            with _translate_disk_errors(self.path):
+                _make_empty(draft._folder)
                 try:
-                    with _disk_errors(self.path, ours=False):
+                    with _translate_disk_errors(self.path, any_os_error=False):
                         build(draft)
-                    manifest = _manifest(name, wanted, config, inputs, draft)
-                    _write_last(draft._folder / MANIFEST, manifest)
-                    self._put_in_place(name, draft._folder)
+                    manifest = _make_manifest(name, wanted, config, inputs, draft)
+                    _write_manifest(draft._folder / MANIFEST, manifest)
+                    self._replace_stage(name, draft._folder)
                 finally:
                     shutil.rmtree(draft._folder, ignore_errors=True)
                 for parts in self.path.glob(f".{name}.parts.*"):
                     shutil.rmtree(parts, ignore_errors=True)
-        return Stage(self.path / name, manifest, made_now=True)
+        return Stage(self.path / name, manifest, built_now=True)
 
-    def open(self, name: str) -> Stage:
+    def open_stage(self, name: str) -> Stage:
         """Opens a finished stage; an error if there is none of this name."""
-        if (found := self._found(name)) is None:
-            there = ", ".join(self.stages()) or "none"
+        if (found := self._find(name)) is None:
+            there = ", ".join(self.stage_names()) or "none"
             raise WarehouseError(f"{self.path} has no finished stage {name}; its stages: {there}")
         return found
 
-    def stages(self) -> list[str]:
+    def stage_names(self) -> list[str]:
         """The names of all finished stages."""
         if not self.path.is_dir():
             return []
         names = (path.name for path in self.path.iterdir() if _NAME.fullmatch(path.name))
-        return sorted(name for name in names if self._found(name) is not None)
+        return sorted(name for name in names if self._find(name) is not None)
 
-    def _found(self, name: str) -> Stage | None:
+    def _find(self, name: str) -> Stage | None:
         try:
             data = (self.path / name / MANIFEST).read_bytes()
             return Stage(self.path / name, msgspec.json.decode(data, type=Manifest))
@@ -203,9 +203,9 @@ class Warehouse:
             return None
 
     @contextmanager
-    def _alone(self, name: str) -> Iterator[None]:
+    def _lock(self, name: str) -> Iterator[None]:
         """Locks a stage: one process builds it at a time; older leftovers can be removed."""
-        with _disk_errors(self.path):
+        with _translate_disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / f".{name}.lock").open("w")
         with lock:
@@ -217,7 +217,7 @@ class Warehouse:
                 ) from error
             yield
 
-    def _put_in_place(self, name: str, draft: Path) -> None:
+    def _replace_stage(self, name: str, draft: Path) -> None:
         place = self.path / name
         old = self.path / f".{name}.old.{token_hex(4)}"
         if place.exists():
@@ -227,14 +227,14 @@ class Warehouse:
             shutil.rmtree(litter, ignore_errors=True)
 
 
-def fingerprint_of(name: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+def stage_fingerprint(name: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
     """Hash of everything that a stage depends on, as 32 hexadecimal digits."""
-    parts = [name, LAYOUT, _versions()["thyme"], dict(config), dict(inputs)]
+    parts = [name, LAYOUT_VERSION, _package_versions()["thyme"], dict(config), dict(inputs)]
     data = msgspec.json.encode(parts, order="deterministic")
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def fingerprint_of_files(paths: Iterable[Source]) -> str:
+def files_fingerprint(paths: Iterable[FilePath]) -> str:
     """Hash of the contents of files; independent of their paths."""
     whole = blake2b(digest_size=16)
     for path in paths:
@@ -250,23 +250,23 @@ def fingerprint_of_files(paths: Iterable[Source]) -> str:
     return whole.hexdigest()
 
 
-def _manifest(
-    name: str, wanted: str, config: Mapping[str, Any], inputs: Mapping[str, str], draft: Draft
+def _make_manifest(
+    name: str, fingerprint: str, config: Mapping[str, Any], inputs: Mapping[str, str], draft: Draft
 ) -> Manifest:
     folders = sorted(path for path in draft._folder.iterdir() if path.is_dir())
     return Manifest(
         stage=name,
-        layout=LAYOUT,
-        fingerprint=wanted,
+        layout=LAYOUT_VERSION,
+        fingerprint=fingerprint,
         config=dict(config),
         inputs=dict(inputs),
-        versions=_versions(),
-        tables={folder.name: _facts(folder) for folder in folders},
+        versions=_package_versions(),
+        tables={folder.name: _measure_table(folder) for folder in folders},
         notes=draft.notes,
     )
 
 
-def _facts(folder: Path) -> TableFacts:
+def _measure_table(folder: Path) -> TableFacts:
     """Counts rows, files and bytes in the Parquet files themselves."""
     from pyarrow import parquet
 
@@ -275,7 +275,7 @@ def _facts(folder: Path) -> TableFacts:
     return TableFacts(rows, len(files), sum(file.stat().st_size for file in files))
 
 
-def _versions() -> dict[str, str]:
+def _package_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in _VERSIONS_OF:
         try:
@@ -285,14 +285,14 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _write_last(path: Path, manifest: Manifest) -> None:
+def _write_manifest(path: Path, manifest: Manifest) -> None:
     with path.open("wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def _empty(folder: Path) -> None:
+def _make_empty(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir()
@@ -301,11 +301,11 @@ def _empty(folder: Path) -> None:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise WarehouseError(
-            f"names of stages and tables have small letters, digits, - and _, not {shown(name)}"
+            f"names of stages and tables have small letters, digits, - and _, not {safe_repr(name)}"
         )
 
 
-_TROUBLES = (
+_DISK_MESSAGES = (
     "No space left on device",
     "Disk quota exceeded",
     "Permission denied",
@@ -315,7 +315,7 @@ _TROUBLES = (
 
 
 @contextmanager
-def _disk_errors(path: Path, *, ours: bool = True) -> Iterator[None]:
+def _translate_disk_errors(path: Path, *, any_os_error: bool = True) -> Iterator[None]:
     """Translates disk errors, from this process or from a Spark task, into a WarehouseError.
 
     Without `any_os_error` (code of the caller or of Spark), only errors of the whole disk count.
@@ -325,9 +325,9 @@ def _disk_errors(path: Path, *, ours: bool = True) -> Iterator[None]:
     except ThymeError:
         raise
     except Exception as error:
-        if ours and isinstance(error, OSError):
+        if any_os_error and isinstance(error, OSError):
             problem = error.strerror or str(error)
-        elif found := [text for text in _TROUBLES if text in str(error)]:
+        elif found := [text for text in _DISK_MESSAGES if text in str(error)]:
             problem = found[0]
         else:
             raise

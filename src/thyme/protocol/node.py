@@ -13,8 +13,8 @@ from typing import Protocol
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import Message
-from thyme.protocol.requests import Request, Together, Told
+from thyme.protocol.app_interface import AppEvent, AppRequest, InsertBatch
+from thyme.protocol.messages.common import Message
 
 Timer = Hashable
 """Identifies a timer: a small frozen record of the layer that set it."""
@@ -24,10 +24,10 @@ class Started(msgspec.Struct, frozen=True):
     """The node started; its store may contain the state of an earlier incarnation."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AppRequested(msgspec.Struct, frozen=True):
     """The application made a request."""
 
-    request: Request | Together
+    request: AppRequest | InsertBatch
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -58,17 +58,17 @@ class Leaving(msgspec.Struct, frozen=True):
     """
 
 
-class Moved(msgspec.Struct, frozen=True):
+class PositionChanged(msgspec.Struct, frozen=True):
     """The device has a new position, in metres (D20).
 
     The driver repeats this input while the device moves. A node that does not use positions ignores
     it.
     """
 
-    place: tuple[float, float]
+    position: tuple[float, float]
 
 
-Input = Started | Asked | Received | TimerFired | SendFailed | Leaving | Moved
+Input = Started | AppRequested | Received | TimerFired | SendFailed | Leaving | PositionChanged
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -97,13 +97,13 @@ class CancelTimer(msgspec.Struct, frozen=True):
     timer: Timer
 
 
-class Tell(msgspec.Struct, frozen=True):
+class Emit(msgspec.Struct, frozen=True):
     """Pass an event to the application."""
 
-    told: Told
+    event: AppEvent
 
 
-Action = Send | Broadcast | SetTimer | CancelTimer | Tell
+Action = Send | Broadcast | SetTimer | CancelTimer | Emit
 
 
 class Node(Protocol):

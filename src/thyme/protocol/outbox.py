@@ -7,9 +7,9 @@ compile the records defined there.
 from __future__ import annotations
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import Message
-from thyme.protocol.node import Action, Broadcast, CancelTimer, Send, SetTimer, Tell, Timer
-from thyme.protocol.requests import Told
+from thyme.protocol.app_interface import AppEvent
+from thyme.protocol.messages.common import Message
+from thyme.protocol.node import Action, Broadcast, CancelTimer, Emit, Send, SetTimer, Timer
 
 
 class Outbox:
@@ -30,10 +30,10 @@ class Outbox:
     def cancel_timer(self, timer: Timer) -> None:
         self._actions.append(CancelTimer(timer))
 
-    def tell(self, told: Told) -> None:
-        self._actions.append(Tell(told))
+    def emit(self, event: AppEvent) -> None:
+        self._actions.append(Emit(event))
 
-    def take(self) -> list[Action]:
+    def drain_actions(self) -> list[Action]:
         """Removes and returns all actions, in order."""
         actions = self._actions
         if actions:

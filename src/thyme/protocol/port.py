@@ -11,22 +11,22 @@ from typing import Protocol, runtime_checkable
 
 from thyme.model.errors import ThymeError
 from thyme.model.ids import NodeId
-from thyme.protocol.requests import Request, Told
+from thyme.protocol.app_interface import AppEvent, AppRequest
 
 
-class Listener(Protocol):
+class NodeListener(Protocol):
     """Receives the events of a node."""
 
-    def on_told(self, told: Told) -> None:
+    def on_event(self, event: AppEvent) -> None:
         """Receives one event."""
         ...
 
-    def on_broken(self, error: ThymeError) -> None:
+    def on_node_failed(self, error: ThymeError) -> None:
         """The node has failed or stopped; no more events follow."""
         ...
 
 
-class Port(Protocol):
+class NodePort(Protocol):
     """A node, as its application uses it."""
 
     @property
@@ -38,7 +38,7 @@ class Port(Protocol):
         """The current time of the node."""
         ...
 
-    def ask(self, request: Request) -> None:
+    def send_request(self, request: AppRequest) -> None:
         """Passes a request to the node."""
         ...
 
@@ -48,7 +48,7 @@ class Port(Protocol):
 
 
 @runtime_checkable
-class Parting(Protocol):
+class GracefulPort(Protocol):
     """A port of a node that can leave gracefully."""
 
     async def leave(self) -> None:
@@ -56,5 +56,5 @@ class Parting(Protocol):
         ...
 
 
-PortMaker = Callable[[Listener], Port]
+PortFactory = Callable[[NodeListener], NodePort]
 """Starts a node for a listener."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from thyme.model.frames import check_instant_us
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
+from thyme.model.time_frames import check_instant_us
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -22,6 +22,6 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, order=True):
         check_instant_us(self.published_us)
 
 
-def cursor_of(metadata: Metadata) -> Cursor:
+def cursor_at(metadata: Metadata) -> Cursor:
     """Returns the read position of an object."""
     return Cursor(metadata.published_us, metadata.key)

@@ -19,10 +19,10 @@ CONJUNCTIONS_MAX = 64
 # Intermediate results may be larger than the final one, because contradictions and absorption
 # remove conjunctions; these constants bound the memory and the time spent on them.
 _TERMS_PER_CONJUNCTION = 4
-_TERMS_LEAST = 256
-_STEPS_MAX = 400_000
+_TERMS_MIN = 256
+_WORK_MAX = 400_000
 
-Term = tuple[int, int]
+LiteralMasks = tuple[int, int]
 """A conjunction as two masks over the formula's tags: positive tags, negative tags."""
 
 Literals = tuple[tuple[Tag, ...], tuple[Tag, ...]]
@@ -38,20 +38,20 @@ def normal_form(formula: Iterable[Symbol], conjunctions_max: int) -> tuple[Liter
             f"a query has at most {LITERALS_MAX} different tags, this one has {len(tags)}"
         )
     bits = {tag: 1 << number for number, tag in enumerate(tags)}
-    terms = _Expansion(conjunctions_max).run(_negations_at_tags(symbols), bits)
+    terms = _Expansion(conjunctions_max).expand(_negation_normal_form(symbols), bits)
     if len(terms) > conjunctions_max:
-        raise _exploded(conjunctions_max)
+        raise _too_large(conjunctions_max)
     return tuple(
-        sorted((_words(wanted, tags), _words(unwanted, tags)) for wanted, unwanted in terms)
+        sorted((_tags_in(positive, tags), _tags_in(negative, tags)) for positive, negative in terms)
     )
 
 
-Step = Operator | tuple[Tag, bool]
+NnfSymbol = Operator | tuple[Tag, bool]
 
 
-def _negations_at_tags(symbols: list[Symbol]) -> list[Step]:
+def _negation_normal_form(symbols: list[Symbol]) -> list[NnfSymbol]:
     """Moves negations down to the tags, reading the formula from its root."""
-    steps: list[Step] = []
+    result: list[NnfSymbol] = []
     negated = [False]
     for symbol in reversed(symbols):
         inverted = negated.pop()
@@ -61,11 +61,11 @@ def _negations_at_tags(symbols: list[Symbol]) -> list[Step]:
             case Operator.AND | Operator.OR:
                 negated += [inverted, inverted]
                 swapped = Operator.OR if symbol is Operator.AND else Operator.AND
-                steps.append(swapped if inverted else symbol)
+                result.append(swapped if inverted else symbol)
             case _:
-                steps.append((symbol, inverted))
-    steps.reverse()
-    return steps
+                result.append((symbol, inverted))
+    result.reverse()
+    return result
 
 
 class _Expansion:
@@ -73,77 +73,77 @@ class _Expansion:
 
     def __init__(self, conjunctions_max: int) -> None:
         self._conjunctions_max = conjunctions_max
-        self._terms_max = max(_TERMS_LEAST, _TERMS_PER_CONJUNCTION * conjunctions_max)
-        self._steps_left = _STEPS_MAX
+        self._terms_max = max(_TERMS_MIN, _TERMS_PER_CONJUNCTION * conjunctions_max)
+        self._work_left = _WORK_MAX
 
-    def run(self, steps: list[Step], bits: dict[Tag, int]) -> list[Term]:
-        stack: list[list[Term]] = []
-        for step in steps:
-            if isinstance(step, tuple):
-                tag, negated = step
+    def expand(self, symbols: list[NnfSymbol], bits: dict[Tag, int]) -> list[LiteralMasks]:
+        stack: list[list[LiteralMasks]] = []
+        for symbol in symbols:
+            if isinstance(symbol, tuple):
+                tag, negated = symbol
                 stack.append([(0, bits[tag]) if negated else (bits[tag], 0)])
                 continue
             right, left = stack.pop(), stack.pop()
             stack.append(
-                self._either(left, right) if step is Operator.OR else self._both(left, right)
+                self._union(left, right) if symbol is Operator.OR else self._product(left, right)
             )
         return stack.pop()
 
-    def _either(self, left: list[Term], right: list[Term]) -> list[Term]:
+    def _union(self, left: list[LiteralMasks], right: list[LiteralMasks]) -> list[LiteralMasks]:
         """Both sides are simplified, so only terms of different sides can absorb each other."""
-        self._spend(len(left) * len(right))
+        self._charge(len(left) * len(right))
         kept = [term for term in left if not _absorbed(term, right)]
         kept += [term for term in right if not _absorbed(term, kept) and term not in kept]
-        self._bound(kept)
+        self._check_size(kept)
         return kept
 
-    def _both(self, left: list[Term], right: list[Term]) -> list[Term]:
-        self._spend(len(left) * len(right))
-        products: set[Term] = set()
-        for wanted, unwanted in left:
-            for also_wanted, also_unwanted in right:
-                term = (wanted | also_wanted, unwanted | also_unwanted)
+    def _product(self, left: list[LiteralMasks], right: list[LiteralMasks]) -> list[LiteralMasks]:
+        self._charge(len(left) * len(right))
+        products: set[LiteralMasks] = set()
+        for positive, negative in left:
+            for other_positive, other_negative in right:
+                term = (positive | other_positive, negative | other_negative)
                 if not term[0] & term[1]:
                     products.add(term)
         return self._simplified(products)
 
-    def _simplified(self, terms: set[Term]) -> list[Term]:
+    def _simplified(self, terms: set[LiteralMasks]) -> list[LiteralMasks]:
         """Returns the terms that no weaker term absorbs (a | a & b is a)."""
-        kept: list[Term] = []
-        for wanted, unwanted in sorted(terms, key=_literal_count):
-            self._spend(len(kept))
-            if not _absorbed((wanted, unwanted), kept):
-                kept.append((wanted, unwanted))
-                self._bound(kept)
+        kept: list[LiteralMasks] = []
+        for positive, negative in sorted(terms, key=_literal_count):
+            self._charge(len(kept))
+            if not _absorbed((positive, negative), kept):
+                kept.append((positive, negative))
+                self._check_size(kept)
         return kept
 
-    def _bound(self, terms: list[Term]) -> None:
+    def _check_size(self, terms: list[LiteralMasks]) -> None:
         if len(terms) > self._terms_max:
-            raise _exploded(self._conjunctions_max)
+            raise _too_large(self._conjunctions_max)
 
-    def _spend(self, steps: int) -> None:
-        self._steps_left -= steps
-        if self._steps_left < 0:
-            raise _exploded(self._conjunctions_max)
+    def _charge(self, work: int) -> None:
+        self._work_left -= work
+        if self._work_left < 0:
+            raise _too_large(self._conjunctions_max)
 
 
-def _absorbed(term: Term, others: list[Term]) -> bool:
+def _absorbed(term: LiteralMasks, others: list[LiteralMasks]) -> bool:
     """Whether a weaker term makes this one redundant."""
-    wanted, unwanted = term
-    return any(w & wanted == w and u & unwanted == u for w, u in others)
+    positive, negative = term
+    return any(w & positive == w and u & negative == u for w, u in others)
 
 
-def _literal_count(term: Term) -> tuple[int, int, int]:
-    wanted, unwanted = term
-    return wanted.bit_count() + unwanted.bit_count(), wanted, unwanted
+def _literal_count(term: LiteralMasks) -> tuple[int, int, int]:
+    positive, negative = term
+    return positive.bit_count() + negative.bit_count(), positive, negative
 
 
-def _words(mask: int, tags: list[Tag]) -> tuple[Tag, ...]:
+def _tags_in(mask: int, tags: list[Tag]) -> tuple[Tag, ...]:
     return tuple(tag for number, tag in enumerate(tags) if mask >> number & 1)
 
 
-def _exploded(most: int) -> QueryTooLargeError:
+def _too_large(conjunctions_max: int) -> QueryTooLargeError:
     return QueryTooLargeError(
-        f"the query has more than {most} conjunctions in disjunctive normal form; "
+        f"the query has more than {conjunctions_max} conjunctions in disjunctive normal form; "
         "split it into several subscriptions"
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NoReturn
 
-from thyme.model.errors import QuerySyntaxError, QueryTooLargeError, TagError, shown
+from thyme.model.errors import QuerySyntaxError, QueryTooLargeError, TagError, safe_repr
 from thyme.model.tags import Tag, as_tag
 
 TEXT_CHARS_MAX = 65_536
@@ -32,11 +32,11 @@ Symbol = Tag | Operator
 """One element of a formula in reverse Polish form."""
 
 _OPEN = "("
-_WORDS = {"and": Operator.AND, "or": Operator.OR, "not": Operator.NOT}
-_SIGNS = {"&": Operator.AND, ",": Operator.AND, "|": Operator.OR, "!": Operator.NOT}
+_OPERATOR_WORDS = {"and": Operator.AND, "or": Operator.OR, "not": Operator.NOT}
+_OPERATOR_SYMBOLS = {"&": Operator.AND, ",": Operator.AND, "|": Operator.OR, "!": Operator.NOT}
 _TOKEN = re.compile(r"\s*([&|!(),]|[^\s&|!(),]+)")
-_WANTS_OPERAND = "a tag, '!' or '('"
-_WANTS_OPERATOR = "'&', '|', ',' or "
+_EXPECTED_OPERAND = "a tag, '!' or '('"
+_EXPECTED_OPERATOR = "'&', '|', ',' or "
 
 
 def check_length(text: str) -> None:
@@ -50,33 +50,33 @@ def check_length(text: str) -> None:
 def parse(text: str) -> tuple[Symbol, ...]:
     """Parses a text; a `QuerySyntaxError` points at the first invalid character."""
     check_length(text)
-    return _Reader(text).read()
+    return _FormulaParser(text).parse()
 
 
-class _Reader:
+class _FormulaParser:
     """Shunting-yard parser: operands are output at once, operators by precedence."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._out: list[Symbol] = []
-        self._waiting: list[tuple[Operator | str, int]] = []
+        self._output: list[Symbol] = []
+        self._operators: list[tuple[Operator | str, int]] = []
         self._depth = 0
         self._operand_next = True
 
-    def read(self) -> tuple[Symbol, ...]:
+    def parse(self) -> tuple[Symbol, ...]:
         for token, position in self._tokens():
             if self._operand_next:
                 self._read_operand(token, position)
             else:
                 self._read_operator(token, position)
         if self._operand_next:
-            self._fail(len(self._text), "the end", _WANTS_OPERAND)
-        while self._waiting:
-            operator, position = self._waiting.pop()
+            self._fail(len(self._text), "the end", _EXPECTED_OPERAND)
+        while self._operators:
+            operator, position = self._operators.pop()
             if not isinstance(operator, Operator):
                 self._fail(position, "'(' that is never closed", "a matching ')'")
-            self._out.append(operator)
-        return tuple(self._out)
+            self._output.append(operator)
+        return tuple(self._output)
 
     def _tokens(self) -> Iterator[tuple[str, int]]:
         position = 0
@@ -92,58 +92,58 @@ class _Reader:
                     f"parentheses nest at most {DEPTH_MAX} deep; they go deeper at "
                     f"character {position}"
                 )
-            self._waiting.append((_OPEN, position))
+            self._operators.append((_OPEN, position))
             return
         operator = _operator(token)
         if operator is Operator.NOT:
-            self._waiting.append((operator, position))
+            self._operators.append((operator, position))
         elif operator is not None or token == ")":
-            self._fail(position, repr(token), _WANTS_OPERAND)
+            self._fail(position, repr(token), _EXPECTED_OPERAND)
         else:
-            self._out.append(self._tag(token, position))
+            self._output.append(self._parse_tag(token, position))
             self._operand_next = False
 
     def _read_operator(self, token: str, position: int) -> None:
         if token == ")":
-            self._close(position)
+            self._close_parenthesis(position)
             return
         operator = _operator(token)
         if operator is None or operator is Operator.NOT:
-            self._fail(position, shown(token, 40), self._wanted_after_operand())
-        self._release(operator.value)
-        self._waiting.append((operator, position))
+            self._fail(position, safe_repr(token, 40), self._expected_after_operand())
+        self._pop_operators(operator.value)
+        self._operators.append((operator, position))
         self._operand_next = True
 
-    def _release(self, precedence: int) -> None:
+    def _pop_operators(self, precedence: int) -> None:
         """Outputs the stacked operators that bind at least as tightly."""
-        while self._waiting:
-            operator = self._waiting[-1][0]
+        while self._operators:
+            operator = self._operators[-1][0]
             if not isinstance(operator, Operator) or operator.value < precedence:
                 return
-            self._waiting.pop()
-            self._out.append(operator)
+            self._operators.pop()
+            self._output.append(operator)
 
-    def _close(self, position: int) -> None:
-        self._release(0)
-        if not self._waiting:
-            self._fail(position, "')' that was never opened", self._wanted_after_operand())
-        self._waiting.pop()
+    def _close_parenthesis(self, position: int) -> None:
+        self._pop_operators(0)
+        if not self._operators:
+            self._fail(position, "')' that was never opened", self._expected_after_operand())
+        self._operators.pop()
         self._depth -= 1
 
-    def _tag(self, token: str, position: int) -> Tag:
+    def _parse_tag(self, token: str, position: int) -> Tag:
         try:
             return as_tag(token)
         except TagError as error:
             at = position + (error.position or 0)
-            found = shown(token, 40)
+            found = safe_repr(token, 40)
             raise QuerySyntaxError(self._text, at, found, f"a tag ({error})") from None
 
-    def _wanted_after_operand(self) -> str:
-        return _WANTS_OPERATOR + ("')'" if self._depth else "the end")
+    def _expected_after_operand(self) -> str:
+        return _EXPECTED_OPERATOR + ("')'" if self._depth else "the end")
 
     def _fail(self, position: int, found: str, expected: str) -> NoReturn:
         raise QuerySyntaxError(self._text, position, found, expected)
 
 
 def _operator(token: str) -> Operator | None:
-    return _SIGNS.get(token) or _WORDS.get(token.casefold())
+    return _OPERATOR_SYMBOLS.get(token) or _OPERATOR_WORDS.get(token.casefold())

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NoReturn
 
-from thyme.model.errors import QueryError, QueryTooLargeError, shortened, shown
-from thyme.model.subscriptions import CONJUNCTIONS_MAX_ANYWHERE, Conjunction
-from thyme.model.tags import Tag, as_tag, as_words
+from thyme.model.errors import QueryError, QueryTooLargeError, safe_repr, truncate
+from thyme.model.subscriptions import CONJUNCTIONS_ACCEPTED_MAX, Conjunction
+from thyme.model.tags import Tag, as_tag, as_tag_texts
 from thyme.query.dnf import CONJUNCTIONS_MAX, Literals, normal_form
 from thyme.query.formula import SYMBOLS_MAX, Operator, Symbol, check_length, parse
 
@@ -34,10 +34,10 @@ class Formula:
         self._symbols = symbols
 
     def __and__(self, other: Formula | str) -> Formula:
-        return self._with(other, Operator.AND)
+        return self._combine(other, Operator.AND)
 
     def __or__(self, other: Formula | str) -> Formula:
-        return self._with(other, Operator.OR)
+        return self._combine(other, Operator.OR)
 
     def __rand__(self, other: str) -> Formula:
         return Formula(parse(other)) & self
@@ -58,7 +58,7 @@ class Formula:
         return hash(self._literals)
 
     def __str__(self) -> str:
-        return " | ".join(map(_written, self._literals))
+        return " | ".join(map(_format_conjunction, self._literals))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -67,7 +67,7 @@ class Formula:
     def _literals(self) -> tuple[Literals, ...]:
         return normal_form(self._symbols, CONJUNCTIONS_MAX)
 
-    def _with(self, other: Formula | str, operator: Operator) -> Formula:
+    def _combine(self, other: Formula | str, operator: Operator) -> Formula:
         if isinstance(other, str):
             other = Formula(parse(other))
         if not isinstance(other, Formula):
@@ -87,11 +87,11 @@ class Query(Formula):
         else:
             raise QueryError(
                 f"a query is text or built from tag(…), not {type(formula).__name__}: "
-                f"{shown(formula)}"
+                f"{safe_repr(formula)}"
             )
         literals = normal_form(self._symbols, conjunctions_max)
-        _refuse_unkeyed(literals)
-        check_length(" | ".join(map(_written, literals)))
+        _check_keyed(literals)
+        check_length(" | ".join(map(_format_conjunction, literals)))
         self.__dict__["_literals"] = literals
         self.conjunctions: tuple[Conjunction, ...] = tuple(
             Conjunction(positive, negative) for positive, negative in literals
@@ -99,7 +99,7 @@ class Query(Formula):
 
     def matches(self, tags: Iterable[str]) -> bool:
         """Whether an object with these tags satisfies the query; tags are normalised first."""
-        present = {as_tag(word) for word in as_words(tags)}
+        present = {as_tag(word) for word in as_tag_texts(tags)}
         return any(conjunction.matches(present) for conjunction in self.conjunctions)
 
     @property
@@ -108,9 +108,9 @@ class Query(Formula):
         return tuple(sorted({tag for pair in self._literals for side in pair for tag in side}))
 
 
-def tag(word: str) -> Formula:
+def tag(text: str) -> Formula:
     """Makes the formula of one tag: `tag("goal") & ~tag("replay")` (M31)."""
-    return Formula((as_tag(word),))
+    return Formula((as_tag(text),))
 
 
 def as_query(formula: str | Formula) -> Query:
@@ -118,17 +118,17 @@ def as_query(formula: str | Formula) -> Query:
     return formula if isinstance(formula, Query) else Query(formula)
 
 
-def query_of(conjunctions: Iterable[Conjunction]) -> Query:
+def query_from_conjunctions(conjunctions: Iterable[Conjunction]) -> Query:
     """Rebuilds a query from stored conjunctions."""
     symbols: list[Symbol] = []
     for number, conjunction in enumerate(conjunctions):
-        symbols += _symbols_of(conjunction)
+        symbols += _conjunction_symbols(conjunction)
         if number:
             symbols.append(Operator.OR)
-    return Query(Formula(tuple(symbols)), conjunctions_max=CONJUNCTIONS_MAX_ANYWHERE)
+    return Query(Formula(tuple(symbols)), conjunctions_max=CONJUNCTIONS_ACCEPTED_MAX)
 
 
-def _symbols_of(conjunction: Conjunction) -> Iterator[Symbol]:
+def _conjunction_symbols(conjunction: Conjunction) -> Iterator[Symbol]:
     for number, word in enumerate(conjunction.positive):
         yield word
         if number:
@@ -137,34 +137,34 @@ def _symbols_of(conjunction: Conjunction) -> Iterator[Symbol]:
         yield from (word, Operator.NOT, Operator.AND)
 
 
-def _refuse_unkeyed(literals: tuple[Literals, ...]) -> None:
+def _check_keyed(literals: tuple[Literals, ...]) -> None:
     if not literals:
         raise QueryError("the query is a contradiction: nothing can ever match it")
     unkeyed = [pair for pair in literals if not pair[0]]
     if not unkeyed:
         return
-    if literals == (((), ()),) or _always_true(literals):
+    if literals == (((), ()),) or _is_tautology(literals):
         raise QueryError("the query is a tautology: everything matches it; name a tag you want")
     raise QueryError(
         "every conjunction needs a tag without '!', and this one has none: "
-        f"{shortened(_written(unkeyed[0]))}"
+        f"{truncate(_format_conjunction(unkeyed[0]))}"
     )
 
 
-def _always_true(literals: tuple[Literals, ...], tags_max: int = 10) -> bool:
+def _is_tautology(literals: tuple[Literals, ...], tags_max: int = 10) -> bool:
     """Whether a truth table shows a tautology; False for formulas with too many tags."""
     tags = sorted({tag for pair in literals for side in pair for tag in side})
     if len(tags) > tags_max:
         return False
-    worlds = (
+    tag_sets = (
         {tag for n, tag in enumerate(tags) if bits >> n & 1} for bits in range(1 << len(tags))
     )
     return all(
         any(present.issuperset(yes) and present.isdisjoint(no) for yes, no in literals)
-        for present in worlds
+        for present in tag_sets
     )
 
 
-def _written(pair: Literals) -> str:
+def _format_conjunction(pair: Literals) -> str:
     positive, negative = pair
     return " & ".join([*positive, *(f"!{tag}" for tag in negative)])

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from thyme.report.judges_model import work_per_node
-from thyme.report.style import LOOKS, Canvas, styled
-from thyme.report.tables import OPERATIONS, SUBSTRATES, Point, Tables
+from thyme.report.claims.model import work_per_node
+from thyme.report.style import LINE_STYLES, Canvas, apply_style
+from thyme.report.tables import OPERATIONS, SUBSTRATES, EvaluationTables, MeasurePoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,59 +44,59 @@ class Panel:
     log: bool = False
     share: bool = False
     """Whether values are shares from 0 to 1."""
-    calm: bool = False
+    include_static: bool = False
     """Whether the value of the static run is drawn at x = 0, too."""
 
 
-def _each(measure: str) -> tuple[tuple[str, str, str], ...]:
+def _per_substrate(measure: str) -> tuple[tuple[str, str, str], ...]:
     return tuple((name, measure, name) for name in SUBSTRATES)
 
 
-def _kinds(substrate: str, measure: str) -> tuple[tuple[str, str, str], ...]:
+def _per_operation(substrate: str, measure: str) -> tuple[tuple[str, str, str], ...]:
     return tuple((substrate, f"{measure}.{kind}", kind) for kind in (*OPERATIONS, "notification"))
 
 
-MB, S = 1e-6, 1e-3
+MB_PER_BYTE, S_PER_MS = 1e-6, 1e-3
 PANELS = (
     Panel(number="10a", title="Transmitted at the PHY", series="static", y="MB",
-          lines=_each("phy_bytes"), scale=MB),
+          lines=_per_substrate("phy_bytes"), scale=MB_PER_BYTE),
     Panel(number="10b", title="MAC retransmissions", series="static", y="frames",
-          lines=_each("mac_retransmissions")),
+          lines=_per_substrate("mac_retransmissions")),
     Panel(number="10c", title="Over the retry limit", series="static", y="frames",
-          lines=_each("mac_exceeded")),
+          lines=_per_substrate("mac_exceeded")),
     Panel(number="10d", title="Forwarded at the network layer", series="static", y="MB",
-          lines=_each("forwarded_bytes"), scale=MB),
+          lines=_per_substrate("forwarded_bytes"), scale=MB_PER_BYTE),
     Panel(number="10e", title="Routing control", series="static", y="MB (logarithmic)",
-          lines=_each("control_bytes"), scale=MB, log=True),
+          lines=_per_substrate("control_bytes"), scale=MB_PER_BYTE, log=True),
     Panel(number="11a", title="Success in ES", series="static", y="succeeded",
-          lines=_kinds("es", "success"), share=True),
+          lines=_per_operation("es", "success"), share=True),
     Panel(number="11b", title="Success in LS", series="static", y="succeeded",
-          lines=_kinds("ls", "success"), share=True),
+          lines=_per_operation("ls", "success"), share=True),
     Panel(number="11c", title="Success in DCS", series="static", y="succeeded",
-          lines=_kinds("dcs", "success"), share=True),
+          lines=_per_operation("dcs", "success"), share=True),
     Panel(number="11d", title="Mean latency in ES", series="static", y="ms",
-          lines=_kinds("es", "latency_ms_mean")),
+          lines=_per_operation("es", "latency_ms_mean")),
     Panel(number="11e", title="Mean latency in LS", series="static", y="ms",
-          lines=_kinds("ls", "latency_ms_mean")),
+          lines=_per_operation("ls", "latency_ms_mean")),
     Panel(number="11f", title="Mean latency in DCS", series="static", y="ms",
-          lines=_kinds("dcs", "latency_ms_mean")),
+          lines=_per_operation("dcs", "latency_ms_mean")),
     Panel(number="12", title="Crashes: notifications", series="crash", y="succeeded",
-          lines=_each("success.notification"), share=True),
+          lines=_per_substrate("success.notification"), share=True),
     Panel(number="13a", title="Transient churn: success in LS", series="transient",
           y="succeeded", share=True,
           lines=(("ls", "success.retrieve", "retrieve"),
                  ("ls", "success.notification", "notification"))),
     Panel(number="13b", title="Transient churn: latency in LS", series="transient", y="s",
-          scale=S, lines=(("ls", "latency_ms_mean.retrieve", "retrieve"),
+          scale=S_PER_MS, lines=(("ls", "latency_ms_mean.retrieve", "retrieve"),
                           ("ls", "latency_ms_mean.notification", "notification"))),
     Panel(number="14a", title="Transient churn: slowest notification", series="transient", y="s",
-          lines=_each("latency_ms_max.notification"), scale=S, calm=True),
+          lines=_per_substrate("latency_ms_max.notification"), scale=S_PER_MS, include_static=True),
     Panel(number="14b", title="Transient churn: forwarded", series="transient", y="MB",
-          lines=_each("forwarded_bytes"), scale=MB, calm=True),
+          lines=_per_substrate("forwarded_bytes"), scale=MB_PER_BYTE, include_static=True),
     Panel(number="15a", title="Mobility: notifications", series="mobile", y="succeeded",
-          lines=_each("success.notification"), share=True),
+          lines=_per_substrate("success.notification"), share=True),
     Panel(number="15b", title="Mobility: latency of retrieves", series="mobile", y="ms",
-          lines=_each("latency_ms_mean.retrieve")),
+          lines=_per_substrate("latency_ms_mean.retrieve")),
 )  # fmt: skip
 X_LABELS = {
     "static": "nodes",
@@ -106,43 +106,47 @@ X_LABELS = {
 }
 
 
-def drawings(tables: Tables, profile: str) -> Iterator[Drawing]:
+def draw_figures(tables: EvaluationTables, profile: str) -> Iterator[Drawing]:
     """Draws every figure with measurements, in the order of the article."""
-    with styled():
-        yield from _work(tables, profile)
-        yield from _timeline(tables)
+    with apply_style():
+        yield from _draw_cell_work(tables, profile)
+        yield from _draw_timeline(tables)
         for panel in PANELS:
-            lines = list(_lines(tables, profile, panel))
+            lines = list(_panel_lines(tables, profile, panel))
             if lines:
-                yield _drawing(panel.number, panel.title, _draw(panel, lines))
+                yield _make_drawing(panel.number, panel.title, _draw_panel(panel, lines))
 
 
-def _drawing(number: str, title: str, canvas: Canvas) -> Drawing:
-    return Drawing(name=f"figure-{number}", number=number, title=title, svg=canvas.svg())
+def _make_drawing(number: str, title: str, canvas: Canvas) -> Drawing:
+    return Drawing(name=f"figure-{number}", number=number, title=title, svg=canvas.render_svg())
 
 
-Line = tuple[str, list[Point]]
+FigureLine = tuple[str, list[MeasurePoint]]
 
 
-def _lines(tables: Tables, profile: str, panel: Panel) -> Iterator[Line]:
-    nodes = float(tables.nodes_of(panel.series) or 0)
+def _panel_lines(tables: EvaluationTables, profile: str, panel: Panel) -> Iterator[FigureLine]:
+    nodes = float(tables.largest_nodes(panel.series) or 0)
     for substrate, measure, look in panel.lines:
         points = tables.points(panel.series, profile, substrate, measure)
         if not points:
             continue
-        still = tables.at("static", profile, substrate, measure, nodes) if panel.calm else None
+        still = (
+            tables.point_at("static", profile, substrate, measure, nodes)
+            if panel.include_static
+            else None
+        )
         if still is not None:
-            points = [_moved(still, 0.0), *points]
+            points = [_shift_x(still, 0.0), *points]
         yield look, points
 
 
-def _moved(point: Point, x: float) -> Point:
-    return Point(
+def _shift_x(point: MeasurePoint, x: float) -> MeasurePoint:
+    return MeasurePoint(
         x=x, mean=point.mean, sd=point.sd, runs=point.runs, least=point.least, most=point.most
     )
 
 
-def _draw(panel: Panel, lines: Sequence[Line]) -> Canvas:
+def _draw_panel(panel: Panel, lines: Sequence[FigureLine]) -> Canvas:
     canvas = Canvas()
     axes = canvas.axes
     for look, points in lines:
@@ -152,12 +156,12 @@ def _draw(panel: Panel, lines: Sequence[Line]) -> Canvas:
             yerr=[(point.sd or 0.0) * panel.scale for point in points],
             elinewidth=1.0,
             capsize=2.5,
-            **LOOKS[look],
+            **LINE_STYLES[look],
         )
     xs = sorted({point.x for _, points in lines for point in points})
     axes.set_xticks(xs)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(_x_form(panel.series)))
+    axes.xaxis.set_major_formatter(FuncFormatter(_x_formatter(panel.series)))
     axes.set_xlabel(X_LABELS[panel.series])
     axes.set_ylabel(panel.y)
     _set_y(canvas, panel, lines)
@@ -167,13 +171,13 @@ def _draw(panel: Panel, lines: Sequence[Line]) -> Canvas:
     return canvas
 
 
-def _x_form(series: str) -> Callable[[float, int], str]:
+def _x_formatter(series: str) -> Callable[[float, int], str]:
     if series in ("crash", "transient"):
         return lambda x, _: f"{100 * x:g} %"
     return lambda x, _: f"{x:g}"
 
 
-def _set_y(canvas: Canvas, panel: Panel, lines: Sequence[Line]) -> None:
+def _set_y(canvas: Canvas, panel: Panel, lines: Sequence[FigureLine]) -> None:
     axes = canvas.axes
     if panel.log:
         axes.set_yscale("log")
@@ -195,7 +199,7 @@ def _set_y(canvas: Canvas, panel: Panel, lines: Sequence[Line]) -> None:
 # Other figures
 
 
-def _work(tables: Tables, profile: str) -> Iterator[Drawing]:
+def _draw_cell_work(tables: EvaluationTables, profile: str) -> Iterator[Drawing]:
     """Thyme (journal article), Fig. 8: by formula, and in the static runs of DCS."""
     found = work_per_node(tables, profile)
     most = max([10, *(size for size, _ in found)])
@@ -210,26 +214,26 @@ def _work(tables: Tables, profile: str) -> Iterator[Drawing]:
         label="by formula: 100 / nodes",
     )
     if found:
-        look = LOOKS["dcs"] | {"label": "simulated", "linestyle": "none"}
+        look = LINE_STYLES["dcs"] | {"label": "simulated", "linestyle": "none"}
         axes.plot([size for size, _ in found], [work for _, work in found], **look)
     axes.set_xticks(range(1, most + 1))
     axes.set_ylim(bottom=0)
     axes.set_xlabel("nodes in the cell")
     axes.set_ylabel("messages per node")
     axes.legend(loc="upper right")
-    yield _drawing("8", "Notification work of a node, for 100 notifications", canvas)
+    yield _make_drawing("8", "Notification work of a node, for 100 notifications", canvas)
 
 
-def _timeline(tables: Tables) -> Iterator[Drawing]:
+def _draw_timeline(tables: EvaluationTables) -> Iterator[Drawing]:
     """Thyme (journal article), Fig. 9: operations over time in the trace of seed 1."""
-    rows = [row for row in tables.rows("timeline") if row["seed"] == 1]
+    rows = [row for row in tables.table_rows("timeline") if row["seed"] == 1]
     if not rows:
         return
     canvas = Canvas(width_in=9.0)
     axes = canvas.axes
     for kind in ("insert", "subscribe", "delete", "unsubscribe"):
         some = sorted((row["at_s"], row["operations"]) for row in rows if row["kind"] == kind)
-        look = LOOKS[kind] | {"linestyle": "-" if kind == "insert" else "none"}
+        look = LINE_STYLES[kind] | {"linestyle": "-" if kind == "insert" else "none"}
         middles, counts = [at_s + 5 for at_s, _ in some], [count for _, count in some]
         axes.plot(middles, counts, markersize=4, **look)
     axes.set_yscale("symlog", linthresh=10)
@@ -240,4 +244,4 @@ def _timeline(tables: Tables) -> Iterator[Drawing]:
     axes.set_xlabel("s since the operations began")
     axes.set_ylabel("operations in 10 s")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
-    yield _drawing("9", "Operations over time, 100 users", canvas)
+    yield _make_drawing("9", "Operations over time, 100 users", canvas)

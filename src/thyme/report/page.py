@@ -14,10 +14,10 @@ from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
+from thyme.report.claims.finding import CHURN_NODES, SUBSTRATE_NAMES
 from thyme.report.figures import Drawing
-from thyme.report.findings import CHURN_NODES, NAMES
-from thyme.report.scorecard import Line, Verdict
-from thyme.report.tables import SUBSTRATES, Tables
+from thyme.report.scorecard import ScorecardLine, Verdict
+from thyme.report.tables import SUBSTRATES, EvaluationTables
 
 CSS = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 TILES = {
@@ -39,7 +39,9 @@ GROUPS = (
 )  # fmt: skip
 
 
-def page(tables: Tables, cards: Sequence[list[Line]], drawn: dict[str, list[Drawing]]) -> str:
+def render_page(
+    tables: EvaluationTables, cards: Sequence[list[ScorecardLine]], drawn: dict[str, list[Drawing]]
+) -> str:
     """Renders the whole page; `cards` and `drawn` have one part per profile."""
     body = "\n".join(_body(tables, cards, drawn))
     return (
@@ -51,12 +53,12 @@ def page(tables: Tables, cards: Sequence[list[Line]], drawn: dict[str, list[Draw
 
 
 def _body(
-    tables: Tables, cards: Sequence[list[Line]], drawn: dict[str, list[Drawing]]
+    tables: EvaluationTables, cards: Sequence[list[ScorecardLine]], drawn: dict[str, list[Drawing]]
 ) -> Iterator[str]:
     yield from _head(tables, cards)
     for lines in cards:
         profile = lines[0].profile
-        yield f"<h2>Scorecard{_of(profile, cards)}</h2>"
+        yield f"<h2>Scorecard{_profile_suffix(profile, cards)}</h2>"
         yield (
             "<p>Claims of the papers, the measurements of this sweep, and whether they agree. "
             "Each verdict is computed from the tables; a claim about a size that was not "
@@ -64,24 +66,24 @@ def _body(
         )
         yield _scorecard(lines)
     for profile, drawings in drawn.items():
-        yield from _figures(tables, profile, drawings, _of(profile, cards))
+        yield from _figures(tables, profile, drawings, _profile_suffix(profile, cards))
     yield from _foot(tables)
 
 
-def _of(profile: str, cards: Sequence[list[Line]]) -> str:
+def _profile_suffix(profile: str, cards: Sequence[list[ScorecardLine]]) -> str:
     return f", profile {profile}" if len(cards) > 1 or profile != "paper" else ""
 
 
-def _head(tables: Tables, cards: Sequence[list[Line]]) -> Iterator[str]:
+def _head(tables: EvaluationTables, cards: Sequence[list[ScorecardLine]]) -> Iterator[str]:
     notes, runs = tables.notes, tables.tables["runs"].num_rows
     failed = len(notes["failures"])
-    sizes = sorted({row["nodes"] for row in tables.rows("runs")})
+    sizes = sorted({row["nodes"] for row in tables.table_rows("runs")})
     yield "<header><h1>Thyme: the evaluation</h1>"
     yield (
-        f"<p>Preset <code>{_t(notes['preset'])}</code>: networks of {_listed(sizes)} nodes, "
+        f"<p>Preset <code>{_escape(notes['preset'])}</code>: networks of {_join_and(sizes)} nodes, "
         f"{notes['operations_s']} s of operations each, on the simulated radio. ES stores all "
         "objects on one server, LS on the device that publishes them, DCS in cells of nearby "
-        f"devices.</p>{_small(tables)}</header>"
+        f"devices.</p>{_size_note(tables)}</header>"
     )
     verdicts = [line.verdict for lines in cards for line in lines]
     tiles = [(f"{runs:,}", "runs", "")]
@@ -98,26 +100,26 @@ def _head(tables: Tables, cards: Sequence[list[Line]]) -> Iterator[str]:
     yield "</div>"
 
 
-def _small(tables: Tables) -> str:
+def _size_note(tables: EvaluationTables) -> str:
     """A note if the networks are too small to check the claims of the papers."""
-    found = (tables.nodes_of(series) for series in ("crash", "transient", "mobile"))
+    found = (tables.largest_nodes(series) for series in ("crash", "transient", "mobile"))
     nodes = sorted({each for each in found if each is not None and each != CHURN_NODES})
     if not nodes:
         return ""
     return (
-        f"<p>The series with crashes, churn and mobility have {_listed(nodes)} nodes here, not "
+        f"<p>The series with crashes, churn and mobility have {_join_and(nodes)} nodes here, not "
         f"{CHURN_NODES} as in the papers. In so small a network nearly all nodes are in range of "
         "each other and little is forwarded: the claims of the papers about these series are "
         "shown beside our numbers, but not judged.</p>"
     )
 
 
-def _scorecard(lines: Iterable[Line]) -> str:
+def _scorecard(lines: Iterable[ScorecardLine]) -> str:
     rows = "".join(
         f'<tr><td class="id">{line.claim}</td>'
-        f"<td>{_t(line.title)}<small>{_t(line.source)}</small></td>"
-        f'<td data-name="papers">{_t(line.documents)}</td>'
-        f'<td data-name="ours">{_t(line.ours)}</td>'
+        f"<td>{_escape(line.title)}<small>{_escape(line.source)}</small></td>"
+        f'<td data-name="papers">{_escape(line.documents)}</td>'
+        f'<td data-name="ours">{_escape(line.ours)}</td>'
         f'<td><span class="badge {line.verdict.value.split()[0]}">{line.verdict}</span></td></tr>'
         for line in lines
     )
@@ -129,7 +131,7 @@ def _scorecard(lines: Iterable[Line]) -> str:
 
 
 def _figures(
-    tables: Tables, profile: str, drawings: Sequence[Drawing], words: str
+    tables: EvaluationTables, profile: str, drawings: Sequence[Drawing], heading_suffix: str
 ) -> Iterator[str]:
     by_group = {
         group: list(some)
@@ -138,13 +140,14 @@ def _figures(
     for group, title, about in GROUPS:
         if group not in by_group:
             continue
-        yield f"<h2>{title}{words}</h2><p>{about}</p>"
+        yield f"<h2>{title}{heading_suffix}</h2><p>{about}</p>"
         yield '<div class="figures">'
         for drawing in by_group[group]:
             wide = ' class="wide"' if group == "9" else ""
             yield (
-                f"<figure{wide}><figcaption>{_t(drawing.title)} <span>F Fig. {drawing.number}"
-                f'</span></figcaption><img alt="{_t(drawing.title)}" src="{_uri(drawing.svg)}">'
+                f"<figure{wide}><figcaption>{_escape(drawing.title)} <span>F Fig. {drawing.number}"
+                f'</span></figcaption><img alt="{_escape(drawing.title)}" '
+                f'src="{_data_uri(drawing.svg)}">'
                 "</figure>"
             )
         if group == "8":
@@ -152,7 +155,7 @@ def _figures(
         yield "</div>"
 
 
-def _uri(svg: str) -> str:
+def _data_uri(svg: str) -> str:
     return "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
 
 
@@ -165,10 +168,10 @@ FORMULAS = {
 }
 
 
-def _table_6(tables: Tables, profile: str) -> str:
+def _table_6(tables: EvaluationTables, profile: str) -> str:
     """Thyme (journal article), Table 6: formulas, their values at the largest static size, and the
     simulated messages."""
-    sizes = tables.xs("static", profile)
+    sizes = tables.x_values("static", profile)
     if not sizes:
         return ""
     size = sizes[-1]
@@ -177,15 +180,15 @@ def _table_6(tables: Tables, profile: str) -> str:
         cells = ""
         for name, formula in zip(SUBSTRATES, formulas, strict=True):
             by_formula, simulated = (
-                tables.at("static", profile, name, f"{side}.{part}", size)
+                tables.point_at("static", profile, name, f"{side}.{part}", size)
                 for side in ("formula", "simulated")
             )
             cells += (
-                f"<td class=formula>{formula}</td><td class=num>{_whole(by_formula)}</td>"
-                f"<td class=num>{_whole(simulated)}</td>"
+                f"<td class=formula>{formula}</td><td class=num>{_format_mean(by_formula)}</td>"
+                f"<td class=num>{_format_mean(simulated)}</td>"
             )
         rows.append(f"<tr><td class=id>{part.replace('_', ' ')}</td>{cells}</tr>")
-    heads = "".join(f'<th colspan="3">{NAMES[name]}</th>' for name in SUBSTRATES)
+    heads = "".join(f'<th colspan="3">{SUBSTRATE_NAMES[name]}</th>' for name in SUBSTRATES)
     below = "<th>formula</th><th class=num>value</th><th class=num>simulated</th>" * 3
     return (
         f"<figcaption>Messages, each hop counted, at {size:.0f} nodes <span>F Table 6</span>"
@@ -199,33 +202,33 @@ def _table_6(tables: Tables, profile: str) -> str:
     )
 
 
-def _whole(point: Any) -> str:
+def _format_mean(point: Any) -> str:
     return "–" if point is None else f"{point.mean:,.0f}"
 
 
-def _foot(tables: Tables) -> Iterator[str]:
+def _foot(tables: EvaluationTables) -> Iterator[str]:
     failures = tables.notes["failures"]
     if failures:
         yield "<h2>Failed runs</h2><p>The same command tries them again.</p>"
         rows = "".join(
-            f"<tr><td class=id>{_t(each['run_id'])}</td><td>{_t(each['error'])}</td></tr>"
+            f"<tr><td class=id>{_escape(each['run_id'])}</td><td>{_escape(each['error'])}</td></tr>"
             for each in failures
         )
         yield f'<div class="card"><table><tbody>{rows}</tbody></table></div>'
     versions = ", ".join(f"{name} {value}" for name, value in tables.notes["versions"].items())
-    runs = [point["runs"] for point in tables.rows("points")]
+    runs = [point["runs"] for point in tables.table_rows("points")]
     yield (
         f"<footer><p>Marks in figures are means over {min(runs)} to {max(runs)} runs, bars one "
         "standard deviation. F is the journal article “It's about Thyme”, 2021. The numbers behind "
         "all figures are beside this page in <code>tables/</code>, as CSV and Parquet, the figures "
-        f"in <code>figures/</code>.</p><p>Made with {_t(versions)}.</p></footer>"
+        f"in <code>figures/</code>.</p><p>Made with {_escape(versions)}.</p></footer>"
     )
 
 
-def _listed(values: Sequence[int]) -> str:
+def _join_and(values: Sequence[int]) -> str:
     words = [str(value) for value in values]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _t(text: object) -> str:
+def _escape(text: object) -> str:
     return html.escape(str(text))

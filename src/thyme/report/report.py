@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from thyme.report.figures import Drawing, drawings
-from thyme.report.page import page
-from thyme.report.scorecard import Line, scorecard
-from thyme.report.tables import Tables, read_tables
+from thyme.report.figures import Drawing, draw_figures
+from thyme.report.page import render_page
+from thyme.report.scorecard import ScorecardLine, make_scorecard
+from thyme.report.tables import EvaluationTables, read_tables
 
-FOLDER, PAGE = "report", "index.html"
+REPORT_FOLDER, PAGE_FILE = "report", "index.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Report:
     figures: list[str]
     tables: dict[str, int]
     """Number of rows by table."""
-    lines: list[Line]
+    lines: list[ScorecardLine]
 
     def as_json(self) -> dict[str, Any]:
         """Converts the report to JSON values."""
@@ -48,22 +48,22 @@ class Report:
 def make_report(warehouse: Path) -> Report:
     """Draws and writes the report of a warehouse; replaces an earlier one."""
     tables = read_tables(warehouse)
-    cards = [scorecard(tables, profile) for profile in tables.profiles]
-    drawn = {profile: list(drawings(tables, profile)) for profile in tables.profiles}
-    draft = warehouse / f".{FOLDER}.draft"
+    cards = [make_scorecard(tables, profile) for profile in tables.profiles]
+    drawn = {profile: list(draw_figures(tables, profile)) for profile in tables.profiles}
+    draft = warehouse / f".{REPORT_FOLDER}.draft"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
     try:
         names = _write_figures(draft, drawn)
         lines = [line for card in cards for line in card]
         counts = _write_tables(draft, tables, lines)
-        (draft / PAGE).write_text(page(tables, cards, drawn), encoding="utf-8")
-        folder = warehouse / FOLDER
+        (draft / PAGE_FILE).write_text(render_page(tables, cards, drawn), encoding="utf-8")
+        folder = warehouse / REPORT_FOLDER
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return Report(folder=folder, page=folder / PAGE, figures=names, tables=counts, lines=lines)
+    return Report(folder=folder, page=folder / PAGE_FILE, figures=names, tables=counts, lines=lines)
 
 
 def _write_figures(draft: Path, drawn: dict[str, list[Drawing]]) -> list[str]:
@@ -77,10 +77,12 @@ def _write_figures(draft: Path, drawn: dict[str, list[Drawing]]) -> list[str]:
     return names
 
 
-def _write_tables(draft: Path, tables: Tables, lines: list[Line]) -> dict[str, int]:
+def _write_tables(
+    draft: Path, tables: EvaluationTables, lines: list[ScorecardLine]
+) -> dict[str, int]:
     """Writes the tables behind the figures and the scorecard, as CSV and Parquet."""
     (draft / "tables").mkdir()
-    columns = [field.name for field in fields(Line)]
+    columns = [field.name for field in fields(ScorecardLine)]
     card = pa.table({name: [str(getattr(line, name)) for line in lines] for name in columns})
     counts = {}
     for name, table in {"scorecard": card, **tables.tables}.items():

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from thyme.report import judges_dynamic, judges_model, judges_static
-from thyme.report.findings import Finding, View
-from thyme.report.tables import Tables
+from thyme.report.claims import dynamic, model, static
+from thyme.report.claims.finding import Finding, ProfileTables
+from thyme.report.tables import EvaluationTables
 
 
 class Verdict(StrEnum):
@@ -28,7 +28,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ScorecardLine:
     """One line of the scorecard."""
 
     claim: str
@@ -48,30 +48,30 @@ class Claim:
     source: str
     title: str
     documents: str
-    judge: Callable[[View], Finding]
+    check: Callable[[ProfileTables], Finding]
 
 
-def scorecard(tables: Tables, profile: str) -> list[Line]:
+def make_scorecard(tables: EvaluationTables, profile: str) -> list[ScorecardLine]:
     """Checks every claim against the tables of a profile."""
-    view = View(tables, profile)
+    view = ProfileTables(tables, profile)
     lines = []
     for claim in CLAIMS:
-        found = claim.judge(view)
+        found = claim.check(view)
         lines.append(
-            Line(
+            ScorecardLine(
                 claim=claim.id,
                 source=claim.source,
                 title=claim.title,
                 documents=claim.documents,
                 ours=found.ours,
-                verdict=verdict_of(found),
+                verdict=verdict_for(found),
                 profile=profile,
             )
         )
     return lines
 
 
-def verdict_of(found: Finding) -> Verdict:
+def verdict_for(found: Finding) -> Verdict:
     """The verdict of a finding."""
     if not found.measured:
         return Verdict.NOT_MEASURED
@@ -86,7 +86,7 @@ CLAIMS = (
         source="F Fig. 10a",
         title="PHY bytes",
         documents="at 196 nodes ES and LS each transmit more than 2× the bytes of DCS; ES ≈ LS",
-        judge=judges_static.c1,
+        check=static.check_c1_phy_bytes,
     ),
     Claim(
         id="C2",
@@ -94,28 +94,28 @@ CLAIMS = (
         title="MAC retransmissions",
         documents="ES and LS have many more retransmissions and frames over the retry limit than "
         "DCS, growing with size",
-        judge=judges_static.c2,
+        check=static.check_c2_mac_retransmissions,
     ),
     Claim(
         id="C3",
         source="F Fig. 10d",
         title="forwarded bytes",
         documents="DCS forwards more than ES and LS when nothing fails",
-        judge=judges_static.c3,
+        check=static.check_c3_forwarded_bytes,
     ),
     Claim(
         id="C4",
         source="F Fig. 10e",
         title="routing control",
         documents="ES and LS far above DCS; about a quarter of their bytes at 196 nodes",
-        judge=judges_static.c4,
+        check=static.check_c4_routing_control,
     ),
     Claim(
         id="C5",
         source="F Fig. 11c",
         title="success in DCS",
         documents="every operation above 99 %; notifications never below 95 %",
-        judge=judges_static.c5,
+        check=static.check_c5_dcs_success,
     ),
     Claim(
         id="C6",
@@ -123,14 +123,14 @@ CLAIMS = (
         title="success in LS",
         documents="insert and delete 100 %, (un)subscribe above 99 %; at 196 nodes retrieve 96 %, "
         "notifications 95 %",
-        judge=judges_static.c6,
+        check=static.check_c6_ls_success,
     ),
     Claim(
         id="C7",
         source="F Fig. 11a",
         title="success in ES",
         documents="falls with size, down to 78 % at 196 nodes",
-        judge=judges_static.c7,
+        check=static.check_c7_es_success,
     ),
     Claim(
         id="C8",
@@ -138,63 +138,63 @@ CLAIMS = (
         title="latencies",
         documents="grow with size; few nodes: similar, ES slightly higher; many: notifications "
         "faster in LS than DCS, retrieves slightly faster in DCS than LS, ES slowest",
-        judge=judges_static.c8,
+        check=static.check_c8_latencies,
     ),
     Claim(
         id="C9",
         source="F Fig. 12",
         title="crashes: notifications",
         documents="LS falls with the share of publishers that fail; DCS and ES stay flat",
-        judge=judges_dynamic.c9,
+        check=dynamic.check_c9_crash_notifications,
     ),
     Claim(
         id="C10",
         source="F Fig. 13a",
         title="transient churn: retrieves in LS",
         documents="success falls as the share that fails grows from 5 to 40 %",
-        judge=judges_dynamic.c10,
+        check=dynamic.check_c10_churn_ls_retrieves,
     ),
     Claim(
         id="C11",
         source="F Fig. 14a",
         title="transient churn: slowest notification",
         documents="LS from ≈ 25 s (5 %) to ≈ 100 s (40 %); DCS and ES stable",
-        judge=judges_dynamic.c11,
+        check=dynamic.check_c11_churn_slowest_notification,
     ),
     Claim(
         id="C12",
         source="F 9.3.2",
         title="transient churn: operations",
         documents="DCS well above 90 %, 150–300 ms; ES above 80 %, 400–600 ms",
-        judge=judges_dynamic.c12,
+        check=dynamic.check_c12_churn_operations,
     ),
     Claim(
         id="C13",
         source="F Fig. 14b",
         title="transient churn: forwarded bytes",
         documents="LS forwards much more than DCS; without churn it is the other way round",
-        judge=judges_dynamic.c13,
+        check=dynamic.check_c13_churn_forwarded_bytes,
     ),
     Claim(
         id="C14",
         source="F Fig. 15a",
         title="mobility: notifications in DCS",
         documents="success falls as speed grows (0.6, 1.4, 2.5 m/s)",
-        judge=judges_dynamic.c14,
+        check=dynamic.check_c14_mobile_dcs_notifications,
     ),
     Claim(
         id="C15",
         source="F Fig. 15b",
         title="mobility: retrieves",
         documents="latency lower in DCS than in ES and LS",
-        judge=judges_dynamic.c15,
+        check=dynamic.check_c15_mobile_retrieve_latency,
     ),
     Claim(
         id="C16",
         source="F Fig. 8",
         title="notification work per node",
         documents="falls with the number of nodes in the cell",
-        judge=judges_model.c16,
+        check=model.check_c16_cell_work,
     ),
     Claim(
         id="C17",
@@ -202,13 +202,13 @@ CLAIMS = (
         title="message counts",
         documents="simulated counts follow the formulas (judged: their ratio stays within a "
         "factor of 2 over all sizes)",
-        judge=judges_model.c17,
+        check=model.check_c17_message_counts,
     ),
     Claim(
         id="C21",
         source="F 9.2",
         title="the trace of 100 users",
         documents="4,545 inserts, 526 subscribes, 29 deletes, 15 unsubscribes",
-        judge=judges_model.c21,
+        check=model.check_c21_trace_counts,
     ),
 )

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 WIDTH_IN, HEIGHT_IN = 4.0, 3.0
 INK, SOFT, GRID = "#22303c", "#5b6a78", "#dfe5ea"
-LOOKS: dict[str, dict[str, Any]] = {
+LINE_STYLES: dict[str, dict[str, Any]] = {
     "es": {"color": "#D55E00", "marker": "s", "linestyle": (0, (5, 2)), "label": "ES"},
     "ls": {"color": "#0072B2", "marker": "o", "linestyle": (0, (2, 1.5)), "label": "LS"},
     "dcs": {"color": "#009E73", "marker": "^", "linestyle": "-", "label": "DCS"},
@@ -67,7 +67,7 @@ class Canvas:
         self.figure = Figure(figsize=(width_in, height_in), layout="constrained")
         self.axes: Axes = self.figure.add_subplot()
 
-    def svg(self) -> str:
+    def render_svg(self) -> str:
         """Renders the figure as SVG; equal figures give equal text."""
         text = io.StringIO()
         self.figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
@@ -75,7 +75,7 @@ class Canvas:
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def apply_style() -> Iterator[None]:
     """Applies the style to figures drawn inside the block."""
     with mpl.rc_context(SETTINGS):
         yield

@@ -29,7 +29,7 @@ class NoTablesError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class MeasurePoint:
     """A measure at one point: statistics over its runs."""
 
     x: float
@@ -40,19 +40,19 @@ class Point:
     most: float
 
 
-class Tables:
+class EvaluationTables:
     """The tables of one evaluation."""
 
     def __init__(self, tables: dict[str, pa.Table], notes: dict[str, Any]) -> None:
         self.tables = tables
         self.notes = notes
-        self._points: dict[tuple[str, ...], list[Point]] = {}
+        self._points: dict[tuple[str, ...], list[MeasurePoint]] = {}
         self._nodes: dict[str, set[int]] = {}
         for row in tables["points"].to_pylist():
             key = row["series"], row["profile"], row["substrate"], row["measure"]
             self._nodes.setdefault(row["series"], set()).add(row["nodes"])
             self._points.setdefault(key, []).append(
-                Point(
+                MeasurePoint(
                     x=row["parameter"],
                     mean=row["mean"],
                     sd=row["sd"],
@@ -69,22 +69,24 @@ class Tables:
         """The profiles of the runs."""
         return sorted(set(self.tables["runs"].column("profile").to_pylist()))
 
-    def nodes_of(self, series: str) -> int | None:
+    def largest_nodes(self, series: str) -> int | None:
         """Size of the largest network of a series; None if the series was not run."""
         return max(self._nodes[series]) if series in self._nodes else None
 
-    def points(self, series: str, profile: str, substrate: str, measure: str) -> list[Point]:
+    def points(self, series: str, profile: str, substrate: str, measure: str) -> list[MeasurePoint]:
         """The points of a measure in a series, sorted by x; empty if there are none."""
         return self._points.get((series, profile, substrate, measure), [])
 
-    def at(self, series: str, profile: str, substrate: str, measure: str, x: float) -> Point | None:
+    def point_at(
+        self, series: str, profile: str, substrate: str, measure: str, x: float
+    ) -> MeasurePoint | None:
         """The point of a measure at `x`; None if there is none."""
         for point in self.points(series, profile, substrate, measure):
             if point.x == x:
                 return point
         return None
 
-    def xs(self, series: str, profile: str) -> list[float]:
+    def x_values(self, series: str, profile: str) -> list[float]:
         """The x values of a series."""
         return sorted(
             {
@@ -95,13 +97,13 @@ class Tables:
             }
         )
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
+    def table_rows(self, name: str) -> list[dict[str, Any]]:
         """All rows of a table."""
         found: list[dict[str, Any]] = self.tables[name].to_pylist()
         return found
 
 
-def read_tables(warehouse: Path) -> Tables:
+def read_tables(warehouse: Path) -> EvaluationTables:
     """Reads the tables of the evaluation in a warehouse."""
     tables: dict[str, pa.Table] = {}
     for stage, names in STAGES.items():
@@ -113,7 +115,7 @@ def read_tables(warehouse: Path) -> Tables:
             tables[name] = _read(sorted((warehouse / stage / name).glob("*.parquet")))
     manifest = json.loads((warehouse / "metrics" / "manifest.json").read_bytes())
     notes = manifest["notes"] | {"versions": manifest["versions"]}
-    return Tables(tables, notes)
+    return EvaluationTables(tables, notes)
 
 
 def _read(files: Iterable[Path]) -> pa.Table:

@@ -6,9 +6,9 @@ all nodes, and `cells` is the geographic routing of Thyme-DCS.
 Clauses: R1–R3.
 """
 
-from thyme.routing.dsdv import Dsdv
-from thyme.routing.dsdv_config import DsdvConfig
-from thyme.routing.relay import Relay
-from thyme.routing.routing import Routing, Traffic
+from thyme.routing.dsdv.config import DsdvConfig
+from thyme.routing.dsdv.protocol import Dsdv
+from thyme.routing.interface import Routing, RoutingTraffic
+from thyme.routing.routed_node import RoutedNode
 
-__all__ = ["Dsdv", "DsdvConfig", "Relay", "Routing", "Traffic"]
+__all__ = ["Dsdv", "DsdvConfig", "RoutedNode", "Routing", "RoutingTraffic"]

@@ -15,9 +15,9 @@ from random import Random
 
 import msgspec
 
-from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
-from thyme.protocol.messages import Flooded, Message
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages.common import Flooded, Message
 from thyme.protocol.outbox import Outbox
 
 FloodId = tuple[NodeId, int]
@@ -35,25 +35,25 @@ class FloodingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Number of times each node broadcasts the same flood."""
     repeat_us: int = SECOND_US // 8
     """Time between repeats; a random jitter is added to each."""
-    memory_us: int = 60 * SECOND_US
+    seen_us: int = 60 * SECOND_US
     """How long a node remembers a flood as seen; must be longer than a flood lasts."""
-    memory_max: int = 10_000
+    seen_max: int = 10_000
 
 
-class Rebroadcast(msgspec.Struct, frozen=True):
+class RebroadcastTimer(msgspec.Struct, frozen=True):
     """Timer at which this node broadcasts a flood, for the first time or again."""
 
-    flood: FloodId
+    flood_id: FloodId
 
 
-class ForgetFloods(msgspec.Struct, frozen=True):
+class FloodExpiryTimer(msgspec.Struct, frozen=True):
     """Timer at which the oldest seen floods expire."""
 
 
 @dataclass(slots=True)
-class _Spreading:
+class _PendingRebroadcast:
     message: Flooded
-    times_left: int
+    repeats_left: int
 
 
 class Flooding:
@@ -75,7 +75,7 @@ class Flooding:
         # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
         self._next_number = rng.getrandbits(48)
         self._seen_until_us: dict[FloodId, int] = {}
-        self._spreading: dict[FloodId, _Spreading] = {}
+        self._pending: dict[FloodId, _PendingRebroadcast] = {}
         self.duplicates = 0
 
     def flood(self, message: Message, now_us: int) -> None:
@@ -83,62 +83,66 @@ class Flooding:
         flooded = Flooded(self._node_id, self._next_number, 0, message)
         self._next_number += 1
         self._outbox.broadcast(flooded)
-        self._remember(_id(flooded), now_us)
+        self._mark_seen(_flood_id(flooded), now_us)
         if self._config.repeats > 1:
-            self._spread(flooded, self._config.repeats - 1, self._config.repeat_us, now_us)
+            self._schedule_rebroadcast(
+                flooded, self._config.repeats - 1, self._config.repeat_us, now_us
+            )
 
     def on_flooded(self, flooded: Flooded, now_us: int) -> None:
         """Delivers and rebroadcasts a flood received for the first time."""
-        flood = _id(flooded)
-        if flooded.origin == self._node_id or flood in self._seen_until_us:
+        flood_id = _flood_id(flooded)
+        if flooded.origin == self._node_id or flood_id in self._seen_until_us:
             self.duplicates += 1
             return
-        self._remember(flood, now_us)
+        self._mark_seen(flood_id, now_us)
         hops = flooded.hops + 1
         if hops < self._config.hops_max:
             copy = Flooded(flooded.origin, flooded.number, hops, flooded.message)
-            self._spread(copy, self._config.repeats, 0, now_us)
+            self._schedule_rebroadcast(copy, self._config.repeats, 0, now_us)
         self._deliver(flooded.origin, flooded.message, now_us)
 
-    def on_rebroadcast(self, timer: Rebroadcast, now_us: int) -> None:
+    def on_rebroadcast_timer(self, timer: RebroadcastTimer, now_us: int) -> None:
         """Broadcasts a pending flood, and schedules its next repeat if there is one."""
-        spreading = self._spreading.pop(timer.flood, None)
-        if spreading is None:
+        pending = self._pending.pop(timer.flood_id, None)
+        if pending is None:
             return
-        self._outbox.broadcast(spreading.message)
-        if spreading.times_left > 1:
-            times_left, wait_us = spreading.times_left - 1, self._config.repeat_us
-            self._spread(spreading.message, times_left, wait_us, now_us)
+        self._outbox.broadcast(pending.message)
+        if pending.repeats_left > 1:
+            repeats_left, wait_us = pending.repeats_left - 1, self._config.repeat_us
+            self._schedule_rebroadcast(pending.message, repeats_left, wait_us, now_us)
 
-    def on_forget(self, now_us: int) -> None:
+    def on_expiry_timer(self, now_us: int) -> None:
         """Removes expired ids from the floods already seen."""
         while self._seen_until_us:
             oldest, until_us = next(iter(self._seen_until_us.items()))
             if until_us > now_us:
-                self._outbox.set_timer(ForgetFloods(), until_us)
+                self._outbox.set_timer(FloodExpiryTimer(), until_us)
                 return
             del self._seen_until_us[oldest]
 
-    def _spread(self, flooded: Flooded, times: int, wait_us: int, now_us: int) -> None:
-        flood = _id(flooded)
-        self._spreading[flood] = _Spreading(flooded, times)
+    def _schedule_rebroadcast(
+        self, flooded: Flooded, repeats: int, wait_us: int, now_us: int
+    ) -> None:
+        flood_id = _flood_id(flooded)
+        self._pending[flood_id] = _PendingRebroadcast(flooded, repeats)
         jitter_us = self._rng.randint(0, self._config.jitter_us_max)
-        self._outbox.set_timer(Rebroadcast(flood), now_us + wait_us + jitter_us)
+        self._outbox.set_timer(RebroadcastTimer(flood_id), now_us + wait_us + jitter_us)
 
-    def _remember(self, flood: FloodId, now_us: int) -> None:
+    def _mark_seen(self, flood_id: FloodId, now_us: int) -> None:
         if not self._seen_until_us:
-            self._outbox.set_timer(ForgetFloods(), now_us + self._config.memory_us)
-        self._seen_until_us[flood] = now_us + self._config.memory_us
-        if len(self._seen_until_us) > self._config.memory_max:
+            self._outbox.set_timer(FloodExpiryTimer(), now_us + self._config.seen_us)
+        self._seen_until_us[flood_id] = now_us + self._config.seen_us
+        if len(self._seen_until_us) > self._config.seen_max:
             oldest = next(iter(self._seen_until_us))
             del self._seen_until_us[oldest]
-            self._spreading.pop(oldest, None)
+            self._pending.pop(oldest, None)
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""
-        assert len(self._seen_until_us) <= self._config.memory_max
-        assert len(self._spreading) <= self._config.memory_max
+        assert len(self._seen_until_us) <= self._config.seen_max
+        assert len(self._pending) <= self._config.seen_max
 
 
-def _id(flooded: Flooded) -> FloodId:
+def _flood_id(flooded: Flooded) -> FloodId:
     return flooded.origin, flooded.number

@@ -15,27 +15,27 @@ from contextlib import contextmanager
 
 import msgspec
 
-from thyme.model.frames import SECOND_US
-from thyme.sim.casting import Cast
-from thyme.sim.census import Census, Keepers, Surveyor
-from thyme.sim.fate import Fate
-from thyme.sim.lives import Span, downtimes, lived
-from thyme.sim.measure import Measurements
-from thyme.sim.phones import NEXUS_6
-from thyme.sim.recorder import Recorder, Writable
-from thyme.sim.residents import Residents
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.deployment import Deployment
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.faults.availability import DownSpan, downtimes, feasible_trace
+from thyme.sim.faults.devices import Devices
+from thyme.sim.faults.injector import FaultInjector
+from thyme.sim.playback.recorder import Recorder, Writable
+from thyme.sim.progress import RunProgress, run_with_progress
+from thyme.sim.results.measurements import Measurements
+from thyme.sim.results.phones import NEXUS_6
+from thyme.sim.results.sampler import NodeSampler, ReplicaRecorder, StateSamples
 from thyme.sim.scenario import Scenario, check_trace, synthetic_trace
-from thyme.sim.users import Attempt, Heard, Users
-from thyme.sim.watch import Progress, watched
-from thyme.sim.world import WirelessWorld
+from thyme.sim.users import Attempt, ReceivedNotification, Users
 from thyme.traces.oracle import Expected, expected_notifications
 from thyme.traces.trace import Trace
 
-LOOK_US = 10 * SECOND_US
+SAMPLE_US = 10 * SECOND_US
 """Interval between two samples of the nodes' state."""
-COLLECT_AFTER = 100_000
+GC_THRESHOLD = 100_000
 """Number of new objects after which Python's cyclic garbage collector runs."""
-KEEPERS_US = 2 * SECOND_US
+REPLICA_SAMPLE_US = 2 * SECOND_US
 """Interval between two samples of the replicas, in runs that are recorded."""
 
 
@@ -45,28 +45,28 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     scenario: Scenario
     trace: Trace
     """The feasible trace: without the operations of users whose devices were down."""
-    downtimes: dict[int, list[Span]]
+    downtimes: dict[int, list[DownSpan]]
     """Down times by device number; devices that were always up are left out."""
     attempts: list[Attempt]
-    heard: list[Heard]
+    notifications: list[ReceivedNotification]
     expected: list[Expected]
     """The notifications of a perfect execution; instants count from the first operation."""
     measurements: Measurements
-    census: Census
+    samples: StateSamples
     """The objects and records stored by the nodes, and the cells in which the nodes were."""
     events: int
     wall_s: float
 
 
 @contextmanager
-def collecting_rarely() -> Iterator[None]:
+def rare_gc() -> Iterator[None]:
     """Raises the threshold of Python's cyclic garbage collector for the duration of a block.
 
     A run allocates millions of objects that exist until its end. With the default threshold,
     collections take a tenth of the time and free almost nothing.
     """
     before = gc.get_threshold()
-    gc.set_threshold(COLLECT_AFTER, *before[1:])
+    gc.set_threshold(GC_THRESHOLD, *before[1:])
     try:
         yield
     finally:
@@ -77,68 +77,72 @@ def run(
     scenario: Scenario,
     trace: Trace | None = None,
     *,
-    on_progress: Callable[[Progress, Users], None] | None = None,
-    record: Writable | None = None,
+    on_progress: Callable[[RunProgress, Users], None] | None = None,
+    recording_file: Writable | None = None,
 ) -> Run:
     """Simulates a scenario; without a trace, with the synthetic trace of the scenario."""
     if trace is None:
         trace = synthetic_trace(scenario)
     check_trace(scenario, trace)
-    with collecting_rarely():
-        return _run(scenario, trace, on_progress, record)
+    with rare_gc():
+        return _run(scenario, trace, on_progress, recording_file)
 
 
 def _run(
     scenario: Scenario,
     trace: Trace,
-    on_progress: Callable[[Progress, Users], None] | None,
-    record: Writable | None,
+    on_progress: Callable[[RunProgress, Users], None] | None,
+    recording_file: Writable | None,
 ) -> Run:
-    cast = Cast(scenario, trace)
-    trace = lived(trace, cast.schedule, scenario.timeline.origin_us)
-    started = time.perf_counter()
-    recorder = None if record is None else Recorder(record)
-    world = WirelessWorld(
-        dict(zip(cast.names, cast.places, strict=True)),
+    deployment = Deployment(scenario, trace)
+    trace = feasible_trace(trace, deployment.fault_schedule, scenario.timeline.origin_us)
+    started_s = time.perf_counter()
+    recorder = None if recording_file is None else Recorder(recording_file)
+    network = WirelessNetwork(
+        dict(zip(deployment.node_ids, deployment.positions, strict=True)),
         seed=scenario.seed,
-        paths=cast.paths(),
+        paths=deployment.make_paths(),
         recorder=recorder,
     )
     users = Users(
-        world,
-        cast.names,
+        network,
+        deployment.node_ids,
         trace,
         origin_us=scenario.timeline.origin_us,
         reaction=scenario.reaction,
         seed=scenario.seed,
     )
-    residents = Residents(
-        world, cast.names, cast.make, on_told=users.on_told, on_life=users.on_life
+    devices = Devices(
+        network,
+        deployment.node_ids,
+        deployment.make_node,
+        on_event=users.on_event,
+        on_power=users.on_power,
     )
-    Fate(world, residents, cast.schedule, on_fault=world.note)
-    users.begin()
-    for number in range(len(cast.names)):
-        residents.start(number)
-    surveyor = Surveyor(residents)
-    keepers = None if recorder is None else Keepers(residents, recorder)
-    every_us = LOOK_US if keepers is None else KEEPERS_US
-    for progress in watched(world.kernel, scenario.timeline.end_us, every_us=every_us):
-        if keepers is not None:
-            keepers.look(progress.done_us)
-        if progress.done_us % LOOK_US and progress.done_us < progress.span_us:
+    FaultInjector(network, devices, deployment.fault_schedule, on_fault=network.record_fault)
+    users.schedule_operations()
+    for number in range(len(deployment.node_ids)):
+        devices.start(number)
+    sampler = NodeSampler(devices)
+    replica_recorder = None if recorder is None else ReplicaRecorder(devices, recorder)
+    every_us = SAMPLE_US if replica_recorder is None else REPLICA_SAMPLE_US
+    for progress in run_with_progress(network.kernel, scenario.timeline.end_us, every_us=every_us):
+        if replica_recorder is not None:
+            replica_recorder.record_changes(progress.done_us)
+        if progress.done_us % SAMPLE_US and progress.done_us < progress.span_us:
             continue
-        surveyor.look()
+        sampler.sample()
         if on_progress is not None:
             on_progress(progress, users)
     return Run(
         scenario=scenario,
         trace=trace,
-        downtimes=downtimes(cast.schedule),
+        downtimes=downtimes(deployment.fault_schedule),
         attempts=users.attempts,
-        heard=users.heard(),
+        notifications=users.notifications(),
         expected=expected_notifications(trace),
-        measurements=world.measured(NEXUS_6),
-        census=surveyor.census(),
-        events=world.kernel.events,
-        wall_s=time.perf_counter() - started,
+        measurements=network.collect_measurements(NEXUS_6),
+        samples=sampler.build_samples(),
+        events=network.kernel.events_processed,
+        wall_s=time.perf_counter() - started_s,
     )

@@ -14,23 +14,29 @@ from math import sqrt
 
 import msgspec
 
-from thyme.model.choice import check_share
 from thyme.model.errors import InputError
-from thyme.model.frames import SECOND_US, check_instant_us
 from thyme.model.metadata import Limits
+from thyme.model.sampling import check_share
+from thyme.model.time_frames import SECOND_US, check_instant_us
 from thyme.model.worlds import Area
 from thyme.routing.cells import Grid
-from thyme.sim.mobility import SPEEDS_MAX_M_S, check_speeds
-from thyme.traces.match import Match
-from thyme.traces.operations import Insert, Operation, Subscribe, TraceError, about
-from thyme.traces.reactions import LECTURE, Reaction
-from thyme.traces.rules import Rules, match_trace
+from thyme.sim.mobility.models import SPEEDS_MAX_M_S, check_speeds
+from thyme.traces.football_match import FootballMatch
+from thyme.traces.operations import (
+    InsertOperation,
+    Operation,
+    SubscribeOperation,
+    TraceError,
+    error_context,
+)
+from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES, RetrieveBehaviour
 from thyme.traces.trace import Trace
 
 NODES_MAX = 100_000
-SIDE_M_MAX = 10_000_000.0
+AREA_SIDE_M_MAX = 10_000_000.0
 """The largest coordinate that recordings and playback pages can hold."""
-AREA_M_PER_ROOT = 40.0, 20.0
+AREA_M_PER_SQRT_NODE = 40.0, 20.0
 """Width and height per square root of the number of nodes, as in Thyme (journal article):
 160 × 80 m for 16 nodes, 400 × 200 m for 100; two nodes per cell of 40 m."""
 LIMITS = Limits()
@@ -53,7 +59,7 @@ class Substrate(StrEnum):
     DCS = "dcs"
 
 
-class Kind(StrEnum):
+class Series(StrEnum):
     """The series of experiments in Thyme (journal article): no failures, publishers that crash,
     nodes that are switched off and on, nodes that move."""
 
@@ -100,7 +106,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     substrate: Substrate
     nodes: int = 100
     """Number of user devices; the server of ES is an additional node."""
-    kind: Kind = Kind.STATIC
+    kind: Series = Series.STATIC
     profile: Profile = Profile.PAPER
     area_m: tuple[float, float] | None = None
     """Width and height; the default has the node density of Thyme (journal article)."""
@@ -108,7 +114,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the publishers that crash, or of the nodes that are switched off and on."""
     speed_m_s: float = SPEEDS_MAX_M_S["walk"]
     """Highest speed of a moving node."""
-    reaction: Reaction = LECTURE
+    reaction: RetrieveBehaviour = LECTURE_RETRIEVES
     """How likely and how soon users retrieve an object after its notification."""
     seed: int = 1
     topology: int | None = None
@@ -120,9 +126,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             raise ScenarioError(f"nodes: from 1 to {NODES_MAX:,}, not {self.nodes}")
         if self.area_m is not None:
             Area(*self.area_m)
-            if max(self.area_m) > SIDE_M_MAX:
+            if max(self.area_m) > AREA_SIDE_M_MAX:
                 raise ScenarioError(
-                    f"area: sides are at most {SIDE_M_MAX:,.0f} m, not {max(self.area_m):g}"
+                    f"area: sides are at most {AREA_SIDE_M_MAX:,.0f} m, not {max(self.area_m):g}"
                 )
         check_share(self.failing, "failing: the share of nodes that fail")
         check_speeds(min(0.1, self.speed_m_s), self.speed_m_s)
@@ -135,7 +141,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         if self.area_m is not None:
             return Area(*self.area_m)
         root = sqrt(self.nodes)
-        return Area(AREA_M_PER_ROOT[0] * root, AREA_M_PER_ROOT[1] * root)
+        return Area(AREA_M_PER_SQRT_NODE[0] * root, AREA_M_PER_SQRT_NODE[1] * root)
 
 
 def grid_over(area: Area) -> Grid:
@@ -152,10 +158,10 @@ def synthetic_trace(scenario: Scenario) -> Trace:
     The match uses the scenario's seed and is compressed into the operations phase. In the crash
     series, publishers do not subscribe (S7).
     """
-    share = PUBLISHERS_SHARE if scenario.kind is Kind.CRASH else None
-    rules = Rules(lasts_us=scenario.timeline.operations_us)
-    match = Match(scenario.seed)
-    return match_trace(scenario.seed, match, scenario.nodes, rules, publishers_share=share)
+    share = PUBLISHERS_SHARE if scenario.kind is Series.CRASH else None
+    rules = TraceRules(lasts_us=scenario.timeline.operations_us)
+    match = FootballMatch(scenario.seed)
+    return trace_from_posts(scenario.seed, match, scenario.nodes, rules, publishers_share=share)
 
 
 def check_trace(scenario: Scenario, trace: Trace) -> None:
@@ -180,15 +186,15 @@ def _check_operation(operation: Operation, timeline: Timeline) -> None:
             f"{operation.at_us / SECOND_US:g} s is later than the operations of the scenario, "
             f"which take {timeline.operations_us / SECOND_US:g} s",
         )
-    if isinstance(operation, Insert):
-        for field, size, most in (
+    if isinstance(operation, InsertOperation):
+        for field, size, bytes_max in (
             ("size", operation.size, LIMITS.data_bytes_max),
             ("summary_size", operation.summary_size, LIMITS.summary_bytes_max),
         ):
-            if size > most:
-                raise TraceError(field, f"a node takes at most {most} bytes, not {size}")
-        with about("life_us"):
+            if size > bytes_max:
+                raise TraceError(field, f"a node takes at most {bytes_max} bytes, not {size}")
+        with error_context("life_us"):
             check_instant_us((operation.expires_us or 0) + timeline.origin_us)
-    elif isinstance(operation, Subscribe):
-        with about("end_us"):
-            operation.frame_from(timeline.origin_us)
+    elif isinstance(operation, SubscribeOperation):
+        with error_context("end_us"):
+            operation.shift_frame(timeline.origin_us)

@@ -13,19 +13,33 @@ from typing import assert_never
 
 import msgspec
 
-from thyme.model.frames import SECOND_US
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata
-from thyme.protocol import requests
-from thyme.protocol.requests import Begun, CaughtUp, Failed, Finished, Notified, Told, Value
-from thyme.sim.world import WirelessWorld
-from thyme.traces.operations import Delete, Insert, Operation, Subscribe, Unsubscribe
-from thyme.traces.reactions import Reaction
-from thyme.traces.trace import Trace, kind_of
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol import app_interface
+from thyme.protocol.app_interface import (
+    AppEvent,
+    CaughtUp,
+    Failed,
+    Finished,
+    NotificationEvent,
+    ReplyValue,
+    SubscriptionStarted,
+)
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.traces.operations import (
+    DeleteOperation,
+    InsertOperation,
+    Operation,
+    SubscribeOperation,
+    UnsubscribeOperation,
+)
+from thyme.traces.retrieve_behaviour import RetrieveBehaviour
+from thyme.traces.trace import Trace, operation_kind
 
 BATCH = 50
 """Number of past notifications that a user requests at once (M17)."""
-READ_ON_US = SECOND_US
+NEXT_PAGE_US = SECOND_US
 """Delay between a notification from history and the request for the next page."""
 
 
@@ -43,7 +57,7 @@ class Attempt(msgspec.Struct):
     `down` if the device stopped before the operation ended."""
 
 
-class Heard(msgspec.Struct, frozen=True):
+class ReceivedNotification(msgspec.Struct, frozen=True):
     """Log entry of one notification that a user received."""
 
     user: int
@@ -54,37 +68,44 @@ class Heard(msgspec.Struct, frozen=True):
     told_us: int
 
 
-class _Following:
+class _FollowedSubscription:
     """A subscription that a user issued, from its request to its end."""
 
-    __slots__ = ("answered", "ended", "name", "revoke", "sid")
+    __slots__ = ("answered", "pending_unsubscribe", "revoked", "sid", "trace_sid")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, trace_sid: str) -> None:
+        self.trace_sid = trace_sid
         self.answered = False
         """Whether the subscribe request was answered."""
         self.sid: SubscriptionId | None = None
         """Identifier given by the node; None until the subscription has started."""
-        self.ended = False
-        self.revoke: Attempt | None = None
+        self.revoked = False
+        self.pending_unsubscribe: Attempt | None = None
         """The unsubscribe operation that waits for the answer to the subscribe request."""
 
 
-OnEnd = Callable[[Value, str], None]
+OnReply = Callable[[ReplyValue, str], None]
 """Called with the value of the reply and `ok`, or with None and the code of a failure."""
 
 
 class _User:
     """The state of one user; it outlives the incarnations of the user's device."""
 
-    __slots__ = ("asks", "followings", "number", "reading_on", "retrieved", "waiting")
+    __slots__ = (
+        "last_request_id",
+        "next_page_due",
+        "number",
+        "pending",
+        "retrieved",
+        "subscriptions",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.asks = 0
-        self.waiting: dict[int, tuple[Attempt | None, OnEnd]] = {}
-        self.followings: dict[str, _Following] = {}
-        self.reading_on: set[SubscriptionId] = set()
+        self.last_request_id = 0
+        self.pending: dict[int, tuple[Attempt | None, OnReply]] = {}
+        self.subscriptions: dict[str, _FollowedSubscription] = {}
+        self.next_page_due: set[SubscriptionId] = set()
         """Subscriptions for which the request of the next history page is scheduled."""
         self.retrieved: set[str] = set()
 
@@ -94,97 +115,97 @@ class Users:
 
     def __init__(
         self,
-        world: WirelessWorld,
-        names: Sequence[NodeId],
+        network: WirelessNetwork,
+        node_ids: Sequence[NodeId],
         trace: Trace,
         *,
         origin_us: int,
-        reaction: Reaction,
+        reaction: RetrieveBehaviour,
         seed: int,
     ) -> None:
-        self._world = world
-        self._names = names
-        self._numbers = {name: number for number, name in enumerate(names)}
+        self._network = network
+        self._node_ids = node_ids
+        self._numbers = {name: number for number, name in enumerate(node_ids)}
         self._trace = trace
         self._users = [_User(number) for number in range(trace.users)]
-        self._up = [False] * len(names)
+        self._up = [False] * len(node_ids)
         self._origin_us = origin_us
         self._reaction = reaction
         self._seed = seed
-        self._by_sid: dict[SubscriptionId, str] = {}
-        self._heard: list[tuple[int, SubscriptionId, Metadata, int]] = []
+        self._trace_sids: dict[SubscriptionId, str] = {}
+        self._received: list[tuple[int, SubscriptionId, Metadata, int]] = []
         self.attempts: list[Attempt] = []
         """Log of all operations, in order of issue."""
 
-    def begin(self) -> None:
+    def schedule_operations(self) -> None:
         """Schedules every operation of the trace.
 
         Events that were scheduled earlier for the same instant, such as a restart of the user's
         device, are processed before the operation.
         """
         for operation in self._trace.operations:
-            self._world.kernel.at(self._origin_us + operation.at_us, self._issue, operation)
+            self._network.kernel.schedule(self._origin_us + operation.at_us, self._issue, operation)
 
     @property
-    def told(self) -> int:
+    def notification_count(self) -> int:
         """Number of notifications that users received so far."""
-        return len(self._heard)
+        return len(self._received)
 
-    def heard(self) -> list[Heard]:
+    def notifications(self) -> list[ReceivedNotification]:
         """Returns the log of all received notifications, in order of receipt."""
         return [
-            Heard(
+            ReceivedNotification(
                 user,
-                self._by_sid.get(sid, f"unknown:{sid}"),
+                self._trace_sids.get(sid, f"unknown:{sid}"),
                 metadata.key.oid,
                 metadata.published_us,
-                told_us,
+                received_us,
             )
-            for user, sid, metadata, told_us in self._heard
+            for user, sid, metadata, received_us in self._received
         ]
 
-    def on_life(self, node_id: NodeId, life: int) -> None:
+    def on_power(self, node_id: NodeId, incarnation: int) -> None:
         """Handles the start or stop of a device.
 
         After a stop, the pending operations of its user end with `down`; after a restart, the user
         resumes its subscriptions.
         """
         number = self._numbers[node_id]
-        self._up[number] = life > 0
+        self._up[number] = incarnation > 0
         if number >= len(self._users):
             return
         user = self._users[number]
-        if not life:
-            waiting, user.waiting = user.waiting, {}
-            user.reading_on.clear()
-            for attempt, on_end in waiting.values():
+        if not incarnation:
+            pending, user.pending = user.pending, {}
+            user.next_page_due.clear()
+            for attempt, on_reply in pending.values():
                 if attempt is not None:
                     attempt.code = "down"
-                on_end(None, "down")
-        elif life > 1:
-            for following in user.followings.values():
-                if following.sid is not None and not following.ended:
-                    self._resume(user, following.sid)
+                on_reply(None, "down")
+        elif incarnation > 1:
+            for followed in user.subscriptions.values():
+                if followed.sid is not None and not followed.revoked:
+                    self._resume(user, followed.sid)
 
     def _resume(self, user: _User, sid: SubscriptionId) -> None:
-        self._ask(user, None, lambda number: requests.Resume(ask=number, sid=sid))
+        self._request(user, None, lambda number: app_interface.Resume(request_id=number, sid=sid))
 
-    def on_told(self, node_id: NodeId, told: Told) -> None:
+    def on_event(self, node_id: NodeId, event: AppEvent) -> None:
         """Handles an application event of a device."""
         number = self._numbers[node_id]
         if number >= len(self._users):
             return
         user = self._users[number]
-        match told:
+        match event:
             case Finished():
-                self._end(user, told.ask, told.value, "ok")
+                self._on_reply(user, event.request_id, event.value, "ok")
             case Failed():
-                self._end(user, told.ask, None, told.code)
-            case Notified():
-                self._on_notified(user, told)
+                self._on_reply(user, event.request_id, None, event.code)
+            case NotificationEvent():
+                self._on_notified(user, event)
             case CaughtUp():
-                if told.total > BATCH:
-                    self._ask_more(user, told.sid)
+                if event.total > BATCH:
+                    self._request_next_page(user, event.sid)
             case _:
                 pass  # the end of a subscription is expected
 
@@ -192,139 +213,159 @@ class Users:
 
     def _issue(self, operation: Operation) -> None:
         user = self._users[operation.user]
-        name = operation.oid if isinstance(operation, Insert | Delete) else operation.sid
-        attempt = self._attempt(kind_of(operation), user, name)
+        name = (
+            operation.oid
+            if isinstance(operation, InsertOperation | DeleteOperation)
+            else operation.sid
+        )
+        attempt = self._add_attempt(operation_kind(operation), user, name)
         match operation:
-            case Insert():
+            case InsertOperation():
                 self._insert(user, attempt, operation)
-            case Delete():
-                key = Key(ObjectId(operation.oid), self._names[user.number])
-                self._ask(user, attempt, lambda number: requests.Delete(ask=number, key=key))
-            case Subscribe():
+            case DeleteOperation():
+                key = Key(ObjectId(operation.oid), self._node_ids[user.number])
+                self._request(
+                    user, attempt, lambda number: app_interface.Delete(request_id=number, key=key)
+                )
+            case SubscribeOperation():
                 self._subscribe(user, attempt, operation)
-            case Unsubscribe():
-                following = user.followings[operation.sid]
-                following.revoke = attempt
-                if following.answered:
-                    self._revoke(user, following)
+            case UnsubscribeOperation():
+                followed = user.subscriptions[operation.sid]
+                followed.pending_unsubscribe = attempt
+                if followed.answered:
+                    self._revoke(user, followed)
             case _:
                 assert_never(operation)
 
-    def _attempt(self, kind: str, user: _User, name: str) -> Attempt:
-        attempt = Attempt(kind, user.number, name, self._world.now_us)
+    def _add_attempt(self, kind: str, user: _User, name: str) -> Attempt:
+        attempt = Attempt(kind, user.number, name, self._network.now_us)
         self.attempts.append(attempt)
         return attempt
 
-    def _insert(self, user: _User, attempt: Attempt, insert: Insert) -> None:
+    def _insert(self, user: _User, attempt: Attempt, insert: InsertOperation) -> None:
         data = insert.text.encode() if insert.text else bytes(insert.size)
-        self._ask(
+        self._request(
             user,
             attempt,
-            lambda number: requests.Insert(
-                ask=number,
+            lambda number: app_interface.Insert(
+                request_id=number,
                 data=data,
                 tags=insert.tags,
                 summary=bytes(insert.summary_size),
                 oid=ObjectId(insert.oid),
-                life_us=insert.life_us,
+                ttl_us=insert.life_us,
             ),
         )
 
-    def _subscribe(self, user: _User, attempt: Attempt, subscribe: Subscribe) -> None:
-        following = user.followings[subscribe.sid] = _Following(subscribe.sid)
+    def _subscribe(self, user: _User, attempt: Attempt, subscribe: SubscribeOperation) -> None:
+        followed = user.subscriptions[subscribe.sid] = _FollowedSubscription(subscribe.sid)
 
-        def on_end(value: Value, code: str) -> None:
-            following.answered = True
-            if isinstance(value, Begun):
-                following.sid = value.sid
-                self._by_sid[value.sid] = following.name
-            if following.revoke is not None:
-                self._revoke(user, following)
+        def on_reply(value: ReplyValue, code: str) -> None:
+            followed.answered = True
+            if isinstance(value, SubscriptionStarted):
+                followed.sid = value.sid
+                self._trace_sids[value.sid] = followed.trace_sid
+            if followed.pending_unsubscribe is not None:
+                self._revoke(user, followed)
 
-        self._ask(
+        self._request(
             user,
             attempt,
-            lambda number: requests.Subscribe(
-                ask=number,
+            lambda number: app_interface.Subscribe(
+                request_id=number,
                 conjunctions=subscribe.conjunctions,
-                frame=subscribe.frame_from(self._origin_us),
+                frame=subscribe.shift_frame(self._origin_us),
                 batch=BATCH,
             ),
-            on_end,
+            on_reply,
         )
 
-    def _revoke(self, user: _User, following: _Following) -> None:
-        attempt, sid = following.revoke, following.sid
-        following.ended = True
+    def _revoke(self, user: _User, followed: _FollowedSubscription) -> None:
+        attempt, sid = followed.pending_unsubscribe, followed.sid
+        followed.revoked = True
         if sid is None:
             assert attempt is not None
-            attempt.ended_us, attempt.code = self._world.now_us, "no_subscription"
+            attempt.ended_us, attempt.code = self._network.now_us, "no_subscription"
             return
-        self._ask(user, attempt, lambda number: requests.Unsubscribe(ask=number, sid=sid))
-
-    def _ask_more(self, user: _User, sid: SubscriptionId) -> None:
-        def on_end(value: Value, code: str) -> None:
-            if isinstance(value, int) and value >= BATCH:
-                self._ask_more(user, sid)
-
-        self._ask(
-            user, None, lambda number: requests.More(ask=number, sid=sid, count=BATCH), on_end
+        self._request(
+            user, attempt, lambda number: app_interface.Unsubscribe(request_id=number, sid=sid)
         )
 
-    def _read_on(self, argument: tuple[_User, SubscriptionId]) -> None:
+    def _request_next_page(self, user: _User, sid: SubscriptionId) -> None:
+        def on_reply(value: ReplyValue, code: str) -> None:
+            if isinstance(value, int) and value >= BATCH:
+                self._request_next_page(user, sid)
+
+        self._request(
+            user,
+            None,
+            lambda number: app_interface.FetchNextPage(request_id=number, sid=sid, count=BATCH),
+            on_reply,
+        )
+
+    def _on_next_page_due(self, argument: tuple[_User, SubscriptionId]) -> None:
         user, sid = argument
-        if sid in user.reading_on:
-            user.reading_on.discard(sid)
-            self._ask_more(user, sid)
+        if sid in user.next_page_due:
+            user.next_page_due.discard(sid)
+            self._request_next_page(user, sid)
 
     # Reactions
 
-    def _on_notified(self, user: _User, told: Notified) -> None:
-        metadata = told.note.metadata
-        self._heard.append((user.number, told.note.sid, metadata, self._world.now_us))
-        self._world.ask(
-            self._names[user.number], requests.Take(sid=told.note.sid, key=metadata.key)
+    def _on_notified(self, user: _User, event: NotificationEvent) -> None:
+        metadata = event.notification.metadata
+        self._received.append((user.number, event.notification.sid, metadata, self._network.now_us))
+        self._network.send_request(
+            self._node_ids[user.number],
+            app_interface.MarkConsumed(sid=event.notification.sid, key=metadata.key),
         )
-        if told.note.past and told.note.sid not in user.reading_on:
+        if event.notification.from_history and event.notification.sid not in user.next_page_due:
             # In LS every owner answers separately, so no reply gives the total count (L7).
-            user.reading_on.add(told.note.sid)
-            read_on_us = self._world.now_us + READ_ON_US
-            self._world.kernel.at(read_on_us, self._read_on, (user, told.note.sid))
+            user.next_page_due.add(event.notification.sid)
+            next_page_us = self._network.now_us + NEXT_PAGE_US
+            self._network.kernel.schedule(
+                next_page_us, self._on_next_page_due, (user, event.notification.sid)
+            )
         oid = metadata.key.oid
-        if oid in user.retrieved or metadata.key.owner == self._names[user.number]:
+        if oid in user.retrieved or metadata.key.owner == self._node_ids[user.number]:
             return
         user.retrieved.add(oid)
         delay_us = self._reaction.delay_us(self._seed, user.number, oid)
         if delay_us is not None:
-            self._world.kernel.at(self._world.now_us + delay_us, self._retrieve, (user, metadata))
+            self._network.kernel.schedule(
+                self._network.now_us + delay_us, self._retrieve, (user, metadata)
+            )
 
     def _retrieve(self, argument: tuple[_User, Metadata]) -> None:
         user, metadata = argument
         if not self._up[user.number]:
             return
-        attempt = self._attempt("retrieve", user, metadata.key.oid)
-        self._ask(user, attempt, lambda number: requests.Retrieve(ask=number, metadata=metadata))
+        attempt = self._add_attempt("retrieve", user, metadata.key.oid)
+        self._request(
+            user,
+            attempt,
+            lambda number: app_interface.Retrieve(request_id=number, metadata=metadata),
+        )
 
     # Requests and replies
 
-    def _ask(
+    def _request(
         self,
         user: _User,
         attempt: Attempt | None,
-        make: Callable[[int], requests.Request],
-        on_end: OnEnd | None = None,
+        make: Callable[[int], app_interface.AppRequest],
+        on_reply: OnReply | None = None,
     ) -> None:
-        user.asks += 1
-        user.waiting[user.asks] = attempt, on_end or _no_matter
-        self._world.ask(self._names[user.number], make(user.asks))
+        user.last_request_id += 1
+        user.pending[user.last_request_id] = attempt, on_reply or _ignore_reply
+        self._network.send_request(self._node_ids[user.number], make(user.last_request_id))
 
-    def _end(self, user: _User, number: int, value: Value, code: str) -> None:
-        attempt, on_end = user.waiting.pop(number, (None, _no_matter))
+    def _on_reply(self, user: _User, request_id: int, value: ReplyValue, code: str) -> None:
+        attempt, on_reply = user.pending.pop(request_id, (None, _ignore_reply))
         if attempt is not None:
-            attempt.ended_us = self._world.now_us
+            attempt.ended_us = self._network.now_us
             attempt.code = code
-        on_end(value, code)
+        on_reply(value, code)
 
 
-def _no_matter(value: Value, code: str) -> None:
+def _ignore_reply(value: ReplyValue, code: str) -> None:
     """Ignores a reply."""

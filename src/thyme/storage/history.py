@@ -12,12 +12,12 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
+from thyme.model.time_frames import TimeFrame
 from thyme.query.cursor import Cursor
-from thyme.query.history import HistoryIndex
+from thyme.query.history_index.index import HistoryIndex
 
 
 class History(Protocol):
@@ -57,11 +57,11 @@ class History(Protocol):
         """Returns the oldest object, or None."""
         ...
 
-    def total(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
+    def count_matches(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> int:
         """Counts the objects inside the frame that satisfy any conjunction (M17)."""
         ...
 
-    def latest(
+    def latest_matches(
         self,
         conjunctions: Sequence[Conjunction],
         frame: TimeFrame,
@@ -71,11 +71,11 @@ class History(Protocol):
         """Returns the `count` most recent matches before the cursor, newest first (M17)."""
         ...
 
-    def next_end_us(self) -> int | None:
+    def next_expiry_us(self) -> int | None:
         """Returns when the next object expires, or an earlier instant (M29)."""
         ...
 
-    def ended(self, now_us: int) -> list[Key]:
+    def expired_keys(self, now_us: int) -> list[Key]:
         """Returns the keys of expired objects, earliest first; the caller removes the objects."""
         ...
 
@@ -87,7 +87,7 @@ class MemoryHistory(HistoryIndex):
         super().__init__()
         self.summary_bytes = 0
         self.object_bytes = 0
-        self._life_ends: list[tuple[int, Key]] = []
+        self._expiries: list[tuple[int, Key]] = []
         for metadata in objects:
             self.add(metadata)
 
@@ -97,7 +97,7 @@ class MemoryHistory(HistoryIndex):
             self.summary_bytes += len(metadata.summary)
             self.object_bytes += metadata.size
             if metadata.expires_us is not None:
-                heapq.heappush(self._life_ends, (metadata.expires_us, metadata.key))
+                heapq.heappush(self._expiries, (metadata.expires_us, metadata.key))
         return added
 
     def remove(self, key: Key) -> Metadata | None:
@@ -106,22 +106,22 @@ class MemoryHistory(HistoryIndex):
             self.summary_bytes -= len(metadata.summary)
             self.object_bytes -= metadata.size
             # Removed objects leave their entry here; compact before such entries are the majority.
-            if len(self._life_ends) > 2 * len(self) + 64:
-                self._life_ends = [entry for entry in self._life_ends if entry[1] in self]
-                heapq.heapify(self._life_ends)
+            if len(self._expiries) > 2 * len(self) + 64:
+                self._expiries = [entry for entry in self._expiries if entry[1] in self]
+                heapq.heapify(self._expiries)
         return metadata
 
     def oldest(self) -> Metadata | None:
         return next(iter(self), None)
 
-    def next_end_us(self) -> int | None:
-        return self._life_ends[0][0] if self._life_ends else None
+    def next_expiry_us(self) -> int | None:
+        return self._expiries[0][0] if self._expiries else None
 
-    def ended(self, now_us: int) -> list[Key]:
+    def expired_keys(self, now_us: int) -> list[Key]:
         found = []
-        while self._life_ends and self._life_ends[0][0] <= now_us:
-            ends_us, key = heapq.heappop(self._life_ends)
+        while self._expiries and self._expiries[0][0] <= now_us:
+            expires_us, key = heapq.heappop(self._expiries)
             metadata = self.get(key)
-            if metadata is not None and metadata.expires_us == ends_us:
+            if metadata is not None and metadata.expires_us == expires_us:
                 found.append(key)
         return list(dict.fromkeys(found))

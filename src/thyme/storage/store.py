@@ -18,11 +18,11 @@ from thyme.storage.history import History, MemoryHistory
 R = TypeVar("R")
 
 
-class Shelf(msgspec.Struct, Generic[R], frozen=True):
+class RecordTable(msgspec.Struct, Generic[R], frozen=True):
     """The name of a table and the type of its records."""
 
     name: str
-    record: type[R]
+    record_type: type[R]
 
 
 class Store(Protocol):
@@ -33,19 +33,19 @@ class Store(Protocol):
         """Whether committed data survive the end of the process."""
         ...
 
-    def put(self, shelf: Shelf[R], key: str, record: R) -> None:
+    def put(self, table: RecordTable[R], key: str, record: R) -> None:
         """Puts a record; replaces one with the same key."""
         ...
 
-    def remove(self, shelf: Shelf[R], key: str) -> None:
+    def remove(self, table: RecordTable[R], key: str) -> None:
         """Removes a record; no effect if the key is unknown."""
         ...
 
-    def load(self, shelf: Shelf[R]) -> Iterator[tuple[str, R]]:
+    def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
         """Yields keys and records of a table, in the order in which they were first put."""
         ...
 
-    def history(self, shelf: Shelf[Metadata]) -> History:
+    def open_history(self, table: RecordTable[Metadata]) -> History:
         """Opens the records of a table as history, for one table of a store; the caller puts and
         removes the records."""
         ...
@@ -54,7 +54,7 @@ class Store(Protocol):
         """Stores an object's bytes."""
         ...
 
-    def data(self, key: str) -> bytes | None:
+    def get_data(self, key: str) -> bytes | None:
         """Returns an object's bytes, or None."""
         ...
 
@@ -62,7 +62,7 @@ class Store(Protocol):
         """Removes an object's bytes."""
         ...
 
-    def has_room(self, octets: int) -> bool:
+    def has_space(self, size_bytes: int) -> bool:
         """Whether an object of this size may be put. If not, only small records and records of
         removals may still be put."""
         ...
@@ -82,31 +82,31 @@ class MemoryStore:
     durable = False
 
     def __init__(self) -> None:
-        self._shelves: dict[str, dict[str, Any]] = {}
+        self._tables: dict[str, dict[str, Any]] = {}
         self._data: dict[str, bytes] = {}
 
-    def put(self, shelf: Shelf[R], key: str, record: R) -> None:
-        self._shelves.setdefault(shelf.name, {})[key] = record
+    def put(self, table: RecordTable[R], key: str, record: R) -> None:
+        self._tables.setdefault(table.name, {})[key] = record
 
-    def remove(self, shelf: Shelf[R], key: str) -> None:
-        self._shelves.get(shelf.name, {}).pop(key, None)
+    def remove(self, table: RecordTable[R], key: str) -> None:
+        self._tables.get(table.name, {}).pop(key, None)
 
-    def load(self, shelf: Shelf[R]) -> Iterator[tuple[str, R]]:
-        yield from list(self._shelves.get(shelf.name, {}).items())
+    def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
+        yield from list(self._tables.get(table.name, {}).items())
 
-    def history(self, shelf: Shelf[Metadata]) -> History:
-        return MemoryHistory(metadata for _, metadata in self.load(shelf))
+    def open_history(self, table: RecordTable[Metadata]) -> History:
+        return MemoryHistory(metadata for _, metadata in self.load(table))
 
     def put_data(self, key: str, data: bytes) -> None:
         self._data[key] = data
 
-    def data(self, key: str) -> bytes | None:
+    def get_data(self, key: str) -> bytes | None:
         return self._data.get(key)
 
     def remove_data(self, key: str) -> None:
         self._data.pop(key, None)
 
-    def has_room(self, octets: int) -> bool:
+    def has_space(self, size_bytes: int) -> bool:
         return True
 
     def commit(self) -> None:

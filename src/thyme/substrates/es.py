@@ -14,33 +14,33 @@ from typing import assert_never
 
 import msgspec
 
-from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Limits
-from thyme.protocol import messages as wire
-from thyme.protocol.letters import Letters, LetterTimer
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.message_auth import MessageAuthenticator, verify_incoming
+from thyme.protocol.messages import common as wire
 from thyme.protocol.node import (
     Action,
-    Asked,
+    AppRequested,
     Input,
     Leaving,
-    Moved,
+    PositionChanged,
     Received,
     SendFailed,
     Started,
     TimerFired,
 )
-from thyme.protocol.operations import Operations, RetryPolicy, RetryTimer
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.warden import Warden, admitted
+from thyme.protocol.reliable_send import ReliableSender, ResendTimer
+from thyme.protocol.request_tracker import RequestTracker, RetryPolicy, RetryTimer
 from thyme.storage.store import Store
-from thyme.substrates.broker import Broker, BrokerConfig
-from thyme.substrates.brokers import AtHome, OneBroker
-from thyme.substrates.client import Client, Guarantees
-from thyme.substrates.desk import BrokerDue, Desk, post_note
-from thyme.substrates.lifespan import LifeSpan, WorldOver
-from thyme.substrates.loopback import looped_back
-from thyme.substrates.subscriber import EndOfFrame, Subscriber, SubscriberConfig
+from thyme.substrates.common.broker import Broker, BrokerConfig
+from thyme.substrates.common.broker_service import BrokerExpiryTimer, BrokerService, notify_reliably
+from thyme.substrates.common.client import Client, Guarantees
+from thyme.substrates.common.client_interfaces import SingleBroker, SingleHolder
+from thyme.substrates.common.loopback import deliver_to_self
+from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber, SubscriberConfig
+from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
 
 
 class EsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class EsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     limits: Limits = Limits()
     retries: RetryPolicy = RetryPolicy()
-    letters: RetryPolicy = RetryPolicy(tries_max=1)
+    notify_retries: RetryPolicy = RetryPolicy(tries_max=1)
     """Retries of notifications until they are acknowledged; with 1 try there is no
     acknowledgement, and delivery is up to the link."""
     broker: BrokerConfig = BrokerConfig()
@@ -61,7 +61,7 @@ PAPER = EsConfig()
 """As in the papers: delivery of notifications is up to the link."""
 ROBUST = EsConfig(
     retries=RetryPolicy(tries_max=8, backoff=1.5),
-    letters=RetryPolicy(tries_max=8, wait_us=SECOND_US // 2, backoff=1.5),
+    notify_retries=RetryPolicy(tries_max=8, wait_us=SECOND_US // 2, backoff=1.5),
 )
 """For lossy networks: more tries, and acknowledged notifications (B3)."""
 
@@ -76,32 +76,32 @@ class EsNode:
         store: Store,
         rng: Random,
         config: EsConfig,
-        warden: Warden | None = None,
+        authenticator: MessageAuthenticator | None = None,
     ) -> None:
         self._node_id = node_id
-        self._warden = warden
-        notary = None if warden is None else warden.notary
+        self._authenticator = authenticator
+        signer = None if authenticator is None else authenticator.signer
         self._server_id = server_id
         self._store = store
         self._config = config
         self._outbox = Outbox()
-        self._operations = Operations(self._outbox, config.retries, rng)
-        self._life_span = LifeSpan(self._outbox, config.world_ends_us)
-        self.subscriber = Subscriber(node_id, self._outbox, store, config.subscriber, notary)
+        self._request_tracker = RequestTracker(self._outbox, config.retries, rng)
+        self._world_lifetime = WorldLifetime(self._outbox, config.world_ends_us)
+        self.subscriber = Subscriber(node_id, self._outbox, store, config.subscriber, signer)
         self._client = Client(
             node_id,
-            AtHome(lambda _: server_id, self._operations),
-            OneBroker(server_id, self._operations),
+            SingleHolder(lambda _: server_id, self._request_tracker),
+            SingleBroker(server_id, self._request_tracker),
             self._outbox,
             self.subscriber,
             rng,
             config.limits,
             config.guarantees,
-            notary,
+            signer,
         )
-        self._letters = Letters(self._outbox, config.letters, rng)
-        self._desk: Desk | None = None
-        self.dropped: Counter[str] = Counter() if warden is None else warden.dropped
+        self._reliable_sender = ReliableSender(self._outbox, config.notify_retries, rng)
+        self._broker_service: BrokerService | None = None
+        self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
 
     @property
     def node_id(self) -> NodeId:
@@ -110,25 +110,29 @@ class EsNode:
     @property
     def broker(self) -> Broker | None:
         """The broker of the server; None on other nodes and before the start."""
-        return None if self._desk is None else self._desk.broker
+        return None if self._broker_service is None else self._broker_service.broker
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Processes one input; returns the resulting actions in order."""
         self._dispatch(event, now_us)
-        actions = looped_back(
+        actions = deliver_to_self(
             self._outbox,
             self._node_id,
             lambda message: self._on_message(self._node_id, message, now_us),
         )
-        if self._desk is not None:
-            self._desk.set_timer()
-        actions = [*actions, *self._outbox.take()]
-        return actions if self._warden is None else self._warden.signed(actions, now_us)
+        if self._broker_service is not None:
+            self._broker_service.set_expiry_timer()
+        actions = [*actions, *self._outbox.drain_actions()]
+        return (
+            actions
+            if self._authenticator is None
+            else self._authenticator.sign_actions(actions, now_us)
+        )
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""
         self.subscriber.check()
-        self._letters.check()
+        self._reliable_sender.check()
         if self.broker is not None:
             self.broker.check()
 
@@ -136,18 +140,18 @@ class EsNode:
         match event:
             case Started():
                 self._start(now_us)
-            case Asked():
-                if not self._life_span.refuses(event.request, now_us):
-                    self._client.on_asked(event.request, now_us)
+            case AppRequested():
+                if not self._world_lifetime.reject_if_ended(event.request, now_us):
+                    self._client.on_request(event.request, now_us)
             case Received():
-                message = admitted(self._warden, event.sender, event.message)
+                message = verify_incoming(self._authenticator, event.sender, event.message)
                 if message is not None:
                     self._on_message(event.sender, message, now_us)
             case TimerFired():
                 self._on_timer(event, now_us)
             case SendFailed():
                 self.dropped["unreachable"] += 1  # the request is sent again by its timer
-            case Moved():
+            case PositionChanged():
                 pass
             case Leaving():
                 pass  # the server keeps the node's objects and subscriptions for its return
@@ -157,27 +161,27 @@ class EsNode:
     def _start(self, now_us: int) -> None:
         if self._node_id == self._server_id:
             broker = Broker(self._store, self._config.broker, now_us, self._node_id)
-            self._desk = Desk(broker, self._outbox, self._notify)
-        self.subscriber.set_timers()
-        self._life_span.set_timer()
+            self._broker_service = BrokerService(broker, self._outbox, self._notify)
+        self.subscriber.set_frame_end_timers()
+        self._world_lifetime.set_timer()
 
-    def _notify(self, subscriber: NodeId, note: wire.Notify, now_us: int) -> None:
+    def _notify(self, subscriber: NodeId, notify: wire.Notify, now_us: int) -> None:
         if subscriber == self._node_id:
-            self._outbox.send(subscriber, note)
+            self._outbox.send(subscriber, notify)
         elif self.broker is not None:
-            post_note(self.broker, self._letters, subscriber, note, now_us)
+            notify_reliably(self.broker, self._reliable_sender, subscriber, notify, now_us)
 
     def _on_timer(self, event: TimerFired, now_us: int) -> None:
         match event.timer:
-            case LetterTimer():
-                self._letters.on_timer(event.timer, now_us)
+            case ResendTimer():
+                self._reliable_sender.on_timer(event.timer, now_us)
             case RetryTimer():
-                self._operations.on_timer(event.timer, now_us)
-            case EndOfFrame():
-                self.subscriber.on_end_of_frame(event.timer.sid, now_us)
-            case BrokerDue() if self._desk is not None:
-                self._desk.on_due(now_us)
-            case WorldOver():
+                self._request_tracker.on_timer(event.timer, now_us)
+            case FrameEndTimer():
+                self.subscriber.on_frame_end(event.timer.sid, now_us)
+            case BrokerExpiryTimer() if self._broker_service is not None:
+                self._broker_service.on_expiry_timer(now_us)
+            case WorldEndTimer():
                 self.subscriber.end_all("the life span of its world is over")
 
     def _on_message(self, sender: NodeId, message: wire.Message, now_us: int) -> None:
@@ -186,18 +190,18 @@ class EsNode:
                 self._client.on_notify(sender, message, now_us)
             else:
                 self.dropped["notify from a stranger"] += 1
-        elif isinstance(message, wire.Letter) and isinstance(message.message, wire.Notify):
+        elif isinstance(message, wire.ReliableMessage) and isinstance(message.message, wire.Notify):
             if sender == self._server_id:
-                self._on_message(sender, self._letters.on_letter(sender, message), now_us)
+                self._on_message(sender, self._reliable_sender.on_message(sender, message), now_us)
             else:
                 self.dropped["notify from a stranger"] += 1
-        elif isinstance(message, wire.Receipt):
-            self._letters.on_receipt(sender, message)
+        elif isinstance(message, wire.ReliableAck):
+            self._reliable_sender.on_ack(sender, message)
         elif isinstance(message, wire.Reply):
-            self._operations.on_reply(sender, message, now_us)
-        elif not isinstance(message, wire.Ask):
+            self._request_tracker.on_reply(sender, message, now_us)
+        elif not isinstance(message, wire.BrokerRequest):
             self.dropped["not spoken here"] += 1
-        elif self._desk is None:
+        elif self._broker_service is None:
             self.dropped["not the server"] += 1
         else:
-            self._desk.serve(sender, message, now_us)
+            self._broker_service.handle_request(sender, message, now_us)

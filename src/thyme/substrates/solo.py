@@ -13,9 +13,9 @@ import msgspec
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Limits
 from thyme.storage.store import Store
-from thyme.substrates.broker import BrokerConfig
-from thyme.substrates.catalogue import Retention
-from thyme.substrates.client import Guarantees
+from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.catalogue import Retention
+from thyme.substrates.common.client import Guarantees
 from thyme.substrates.es import EsConfig, EsNode
 
 
@@ -27,7 +27,7 @@ class SoloConfig(msgspec.Struct, frozen=True, kw_only=True):
     world_ends_us: int | None = None
 
 
-def solo_node(node_id: NodeId, store: Store, rng: Random, config: SoloConfig) -> EsNode:
+def make_solo_node(node_id: NodeId, store: Store, rng: Random, config: SoloConfig) -> EsNode:
     """Makes the node of a local world; there is one clock, and thus no clock skew."""
     es = EsConfig(
         limits=config.limits,

@@ -16,10 +16,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import NamedTuple, Self
 
-from thyme.model.errors import InputError, shown
-from thyme.model.frames import SECOND_US
+from thyme.model.errors import InputError, safe_repr
+from thyme.model.time_frames import SECOND_US
 
-Source = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
 
 COORDINATE_M_MAX = 1e7
 """Limit of coordinates: more than any distance on Earth."""
@@ -28,7 +28,7 @@ TIME_S_MAX = 1e9
 
 # Stricter than `float`, which also accepts underscores and digits of other scripts.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.I | re.A)
-_WHOLE = re.compile(r"[+-]?\d{1,18}", re.A)
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.A)
 
 
 class InputFileError(InputError):
@@ -54,7 +54,7 @@ class InputFileError(InputError):
         return type(self), (self.path, self.problem, self.line, self.column)
 
 
-class Word(NamedTuple):
+class Token(NamedTuple):
     """A piece of a line and its position."""
 
     path: str
@@ -62,55 +62,57 @@ class Word(NamedTuple):
     column: int
     text: str
 
-    def error(self, problem: str) -> InputFileError:
+    def make_error(self, problem: str) -> InputFileError:
         """An error at the position of this token."""
         return InputFileError(self.path, problem, self.line, self.column)
 
-    def number(self, what: str) -> float:
+    def parse_number(self, field: str) -> float:
         """Parses the token as a finite number."""
         if not _NUMBER.fullmatch(self.text):
-            raise self.error(f"{what} is a number, not {shown(self.text)}")
+            raise self.make_error(f"{field} is a number, not {safe_repr(self.text)}")
         value = float(self.text)
         if not math.isfinite(value):
-            raise self.error(f"{what} is a finite number, not {shown(self.text)}")
+            raise self.make_error(f"{field} is a finite number, not {safe_repr(self.text)}")
         return value
 
-    def whole(self, what: str) -> int:
+    def parse_integer(self, field: str) -> int:
         """Parses the token as an integer."""
-        if not _WHOLE.fullmatch(self.text):
-            raise self.error(f"{what} is a whole number, not {shown(self.text)}")
+        if not _INTEGER.fullmatch(self.text):
+            raise self.make_error(f"{field} is a whole number, not {safe_repr(self.text)}")
         return int(self.text)
 
-    def coordinate_m(self, what: str) -> float:
+    def parse_coordinate_m(self, field: str) -> float:
         """Parses the token as a coordinate in metres."""
-        value = self.number(what)
+        value = self.parse_number(field)
         if abs(value) > COORDINATE_M_MAX:
-            raise self.error(f"{what} is at most {COORDINATE_M_MAX:.0f} m, not {self.text}")
+            raise self.make_error(f"{field} is at most {COORDINATE_M_MAX:.0f} m, not {self.text}")
         return value
 
-    def instant_us(self, what: str) -> int:
+    def parse_instant_us(self, field: str) -> int:
         """Parses the token, in seconds, as an instant."""
-        value = self.number(what)
+        value = self.parse_number(field)
         if value < 0:
-            raise self.error(f"{what} is 0 s or later, not {self.text}")
+            raise self.make_error(f"{field} is 0 s or later, not {self.text}")
         if value > TIME_S_MAX:
-            raise self.error(f"{what} is at most {TIME_S_MAX:.0f} s, not {self.text}")
+            raise self.make_error(f"{field} is at most {TIME_S_MAX:.0f} s, not {self.text}")
         return round(value * SECOND_US)
 
-    def node(self, what: str, nodes: int) -> int:
+    def parse_node(self, field: str, nodes: int) -> int:
         """Parses the token as a node number below `nodes`."""
-        value = self.whole(what)
+        value = self.parse_integer(field)
         if not 0 <= value < nodes:
-            raise self.error(f"{what} is unknown: {value}; nodes are numbered 0 to {nodes - 1}")
+            raise self.make_error(
+                f"{field} is unknown: {value}; nodes are numbered 0 to {nodes - 1}"
+            )
         return value
 
 
-def read_lines(source: Source) -> list[str]:
+def read_lines(source: FilePath) -> list[str]:
     """Reads the lines of a text file, compressed if its name ends in `.gz`."""
     return read_text(source).replace("\r\n", "\n").split("\n")
 
 
-def read_text(source: Source) -> str:
+def read_text(source: FilePath) -> str:
     """Reads a text file unchanged, compressed if its name ends in `.gz`."""
     path = os.fspath(source)
     try:
@@ -131,7 +133,7 @@ def read_text(source: Source) -> str:
     return text
 
 
-def write_whole(target: Source, data: bytes) -> None:
+def write_atomically(target: FilePath, data: bytes) -> None:
     """Writes a file atomically: readers see the old or the new contents, never a part."""
     path = Path(os.fspath(target))
     # Concurrent writers of one file, in threads or processes, use different drafts.

@@ -16,10 +16,10 @@ from typing import Self
 import msgspec
 
 from thyme.model.errors import InputError, QuerySyntaxError
-from thyme.model.frames import ALWAYS, INSTANT_MAX_US, TimeFrame
 from thyme.model.ids import as_object_id, as_subscription_id
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag, check_tags
+from thyme.model.time_frames import ALWAYS, INSTANT_MAX_US, TimeFrame
 from thyme.query.query import Query
 
 SIZE_MAX = 2**40
@@ -40,7 +40,7 @@ class TraceError(InputError):
         return type(self), (self.field, self.problem)
 
 
-class Insert(msgspec.Struct, frozen=True, tag="Insert"):
+class InsertOperation(msgspec.Struct, frozen=True, tag="Insert"):
     """A user inserts an object.
 
     The bytes of the object are `text`; without a text, they are `size` arbitrary bytes.
@@ -57,14 +57,14 @@ class Insert(msgspec.Struct, frozen=True, tag="Insert"):
     """Time to live after publication (M29); None: unlimited."""
 
     def __post_init__(self) -> None:
-        _check_who_and_when(self.at_us, self.user)
-        with about("oid"):
+        _check_common(self.at_us, self.user)
+        with error_context("oid"):
             as_object_id(self.oid)
-        with about("tags"):
+        with error_context("tags"):
             check_tags(self.tags)
         _check_range("size", self.size, 0, SIZE_MAX)
         _check_range("summary_size", self.summary_size, 0, SIZE_MAX)
-        if self.text and (size := _bytes_of(self.text)) != self.size:
+        if self.text and (size := _utf8_length(self.text)) != self.size:
             raise TraceError("size", f"the text has {size} bytes, not {self.size}")
         if self.life_us is not None:
             _check_range("life_us", self.life_us, 1, INSTANT_MAX_US - self.at_us)
@@ -74,12 +74,12 @@ class Insert(msgspec.Struct, frozen=True, tag="Insert"):
         """The instant at which the object expires; None: never."""
         return None if self.life_us is None else self.at_us + self.life_us
 
-    def expired(self, now_us: int) -> bool:
+    def has_expired(self, now_us: int) -> bool:
         """Whether the object has expired."""
         return self.life_us is not None and self.at_us + self.life_us <= now_us
 
 
-class Delete(msgspec.Struct, frozen=True, tag="Delete"):
+class DeleteOperation(msgspec.Struct, frozen=True, tag="Delete"):
     """A user deletes one of its objects."""
 
     at_us: int
@@ -87,12 +87,12 @@ class Delete(msgspec.Struct, frozen=True, tag="Delete"):
     oid: str
 
     def __post_init__(self) -> None:
-        _check_who_and_when(self.at_us, self.user)
-        with about("oid"):
+        _check_common(self.at_us, self.user)
+        with error_context("oid"):
             as_object_id(self.oid)
 
 
-class Subscribe(msgspec.Struct, frozen=True, tag="Subscribe"):
+class SubscribeOperation(msgspec.Struct, frozen=True, tag="Subscribe"):
     """A user subscribes to objects that match a query and are published inside a frame."""
 
     at_us: int
@@ -102,10 +102,10 @@ class Subscribe(msgspec.Struct, frozen=True, tag="Subscribe"):
     frame: TimeFrame = ALWAYS
 
     def __post_init__(self) -> None:
-        _check_who_and_when(self.at_us, self.user)
-        with about("sid"):
+        _check_common(self.at_us, self.user)
+        with error_context("sid"):
             as_subscription_id(self.sid)
-        with about("query"):
+        with error_context("query"):
             conjunctions_of(self.query)
 
     @property
@@ -113,7 +113,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag="Subscribe"):
         """The conjunctions of the query in disjunctive normal form."""
         return conjunctions_of(self.query)
 
-    def frame_from(self, origin_us: int) -> TimeFrame:
+    def shift_frame(self, origin_us: int) -> TimeFrame:
         """The frame in a run whose operations begin at `origin_us`."""
         start_us, end_us = self.frame.start_us, self.frame.end_us
         return TimeFrame(
@@ -122,7 +122,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag="Subscribe"):
         )
 
 
-class Unsubscribe(msgspec.Struct, frozen=True, tag="Unsubscribe"):
+class UnsubscribeOperation(msgspec.Struct, frozen=True, tag="Unsubscribe"):
     """A user revokes one of its subscriptions."""
 
     at_us: int
@@ -130,12 +130,12 @@ class Unsubscribe(msgspec.Struct, frozen=True, tag="Unsubscribe"):
     sid: str
 
     def __post_init__(self) -> None:
-        _check_who_and_when(self.at_us, self.user)
-        with about("sid"):
+        _check_common(self.at_us, self.user)
+        with error_context("sid"):
             as_subscription_id(self.sid)
 
 
-Operation = Insert | Delete | Subscribe | Unsubscribe
+Operation = InsertOperation | DeleteOperation | SubscribeOperation | UnsubscribeOperation
 
 
 @lru_cache(maxsize=16_384)
@@ -145,7 +145,7 @@ def conjunctions_of(query: str) -> tuple[Conjunction, ...]:
 
 
 @contextmanager
-def about(field: str) -> Iterator[None]:
+def error_context(field: str) -> Iterator[None]:
     """Adds the name of a field to the errors raised inside the block."""
     try:
         yield
@@ -158,7 +158,7 @@ def about(field: str) -> Iterator[None]:
         raise TraceError(field, str(error)) from error
 
 
-def _check_who_and_when(at_us: int, user: int) -> None:
+def _check_common(at_us: int, user: int) -> None:
     _check_range("at_us", at_us, 0, INSTANT_MAX_US)
     _check_range("user", user, 0, INSTANT_MAX_US)
 
@@ -169,7 +169,7 @@ def _check_range(field: str, value: int, least: int, most: int) -> None:
         raise TraceError(field, f"must be {limit}, not {value}")
 
 
-def _bytes_of(text: str) -> int:
+def _utf8_length(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:

@@ -17,8 +17,14 @@ import msgspec
 
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
-from thyme.query.standing import StandingIndex
-from thyme.traces.operations import Delete, Insert, Operation, Subscribe, Unsubscribe
+from thyme.query.subscription_index.index import SubscriptionIndex
+from thyme.traces.operations import (
+    DeleteOperation,
+    InsertOperation,
+    Operation,
+    SubscribeOperation,
+    UnsubscribeOperation,
+)
 from thyme.traces.trace import Trace
 
 
@@ -38,57 +44,57 @@ class Expected(msgspec.Struct, frozen=True, order=True):
 
 def expected_notifications(trace: Trace) -> list[Expected]:
     """Every expected notification, sorted by instant, subscriber and ids."""
-    perfect = _Perfect()
-    return sorted(each for operation in trace.operations for each in perfect.take(operation))
+    broker = _PerfectBroker()
+    return sorted(each for operation in trace.operations for each in broker.apply(operation))
 
 
-class _Perfect:
+class _PerfectBroker:
     """A broker without a network: stored objects and active subscriptions."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, Insert] = {}
-        self._by_tag: dict[Tag, dict[str, Insert]] = {}
-        self._standing: StandingIndex[Subscribe] = StandingIndex()
+        self._objects: dict[str, InsertOperation] = {}
+        self._by_tag: dict[Tag, dict[str, InsertOperation]] = {}
+        self._subscriptions: SubscriptionIndex[SubscribeOperation] = SubscriptionIndex()
 
-    def take(self, operation: Operation) -> Iterator[Expected]:
+    def apply(self, operation: Operation) -> Iterator[Expected]:
         match operation:
-            case Insert():
+            case InsertOperation():
                 return self._insert(operation)
-            case Delete():
+            case DeleteOperation():
                 self._delete(operation.oid)
-            case Subscribe():
+            case SubscribeOperation():
                 return self._subscribe(operation)
-            case Unsubscribe():
-                self._standing.remove(operation.sid)
+            case UnsubscribeOperation():
+                self._subscriptions.remove(operation.sid)
             case _:
                 assert_never(operation)
         return iter(())
 
-    def _insert(self, insert: Insert) -> Iterator[Expected]:
+    def _insert(self, insert: InsertOperation) -> Iterator[Expected]:
         self._objects[insert.oid] = insert
         for tag in insert.tags:
             self._by_tag.setdefault(tag, {})[insert.oid] = insert
-        self._standing.expire(insert.at_us)
-        for subscribe in self._standing.match(insert.tags, insert.at_us):
-            yield _expected(subscribe, insert, insert.at_us, past=False)
+        self._subscriptions.expire(insert.at_us)
+        for subscribe in self._subscriptions.match(insert.tags, insert.at_us):
+            yield _make_expected(subscribe, insert, insert.at_us, past=False)
 
     def _delete(self, oid: str) -> None:
         for tag in self._objects.pop(oid).tags:
             del self._by_tag[tag][oid]
 
-    def _subscribe(self, subscribe: Subscribe) -> Iterator[Expected]:
+    def _subscribe(self, subscribe: SubscribeOperation) -> Iterator[Expected]:
         now_us, frame = subscribe.at_us, subscribe.frame
         conjunctions = subscribe.conjunctions
-        if not frame.over(now_us):
-            self._standing.add(subscribe.sid, subscribe, conjunctions, frame, now_us)
-        found: dict[str, Insert] = {}
+        if not frame.has_ended(now_us):
+            self._subscriptions.add(subscribe.sid, subscribe, conjunctions, frame, now_us)
+        found: dict[str, InsertOperation] = {}
         for conjunction in conjunctions:
-            found |= self._matching(conjunction)
+            found |= self._find_matching(conjunction)
         for insert in found.values():
-            if frame.contains(insert.at_us) and not insert.expired(now_us):
-                yield _expected(subscribe, insert, now_us, past=True)
+            if frame.contains(insert.at_us) and not insert.has_expired(now_us):
+                yield _make_expected(subscribe, insert, now_us, past=True)
 
-    def _matching(self, conjunction: Conjunction) -> dict[str, Insert]:
+    def _find_matching(self, conjunction: Conjunction) -> dict[str, InsertOperation]:
         """The objects that satisfy a conjunction, searched among those with its rarest tag."""
         held = [self._by_tag.get(tag, {}) for tag in conjunction.positive]
         rarest = min(held, key=len)
@@ -99,5 +105,7 @@ class _Perfect:
         return rarest
 
 
-def _expected(subscribe: Subscribe, insert: Insert, at_us: int, *, past: bool) -> Expected:
+def _make_expected(
+    subscribe: SubscribeOperation, insert: InsertOperation, at_us: int, *, past: bool
+) -> Expected:
     return Expected(at_us, subscribe.user, subscribe.sid, insert.oid, insert.user, past)

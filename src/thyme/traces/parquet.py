@@ -7,14 +7,14 @@ from types import ModuleType
 from typing import Any
 
 from thyme.traces.files import InputFileError
-from thyme.traces.rows import COLUMNS, Row, missing_columns
+from thyme.traces.row_codec import COLUMNS, OperationRow, missing_columns_message
 
-_ROWS_AT_ONCE = 65_536
+_BATCH_ROWS = 65_536
 
 
-def parquet_bytes(path: str, rows: Iterable[Row]) -> bytes:
+def rows_to_parquet(path: str, rows: Iterable[OperationRow]) -> bytes:
     """Encodes rows as a Parquet file."""
-    arrow, parquet = _pyarrow(path)
+    arrow, parquet = _import_pyarrow(path)
     table = arrow.Table.from_pylist(list(rows), schema=_schema(arrow))
     sink = arrow.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd")
@@ -22,9 +22,9 @@ def parquet_bytes(path: str, rows: Iterable[Row]) -> bytes:
     return data
 
 
-def parquet_rows(path: str) -> Iterator[Row]:
+def read_parquet_rows(path: str) -> Iterator[OperationRow]:
     """Reads the rows of a Parquet file; ignores columns that are not in COLUMNS."""
-    arrow, parquet = _pyarrow(path)
+    arrow, parquet = _import_pyarrow(path)
     try:
         file = parquet.ParquetFile(path)
     except OSError as error:
@@ -32,20 +32,20 @@ def parquet_rows(path: str) -> Iterator[Row]:
     except arrow.ArrowException as error:
         raise InputFileError(path, f"this is not Parquet: {error}") from error
     with file:
-        if lacking := missing_columns(file.schema_arrow.names):
+        if lacking := missing_columns_message(file.schema_arrow.names):
             raise InputFileError(path, lacking)
         try:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(COLUMNS)):
-                yield from _rows(path, arrow, arrow.Table.from_batches([batch]))
+            for batch in file.iter_batches(_BATCH_ROWS, columns=list(COLUMNS)):
+                yield from _table_rows(path, arrow, arrow.Table.from_batches([batch]))
         except (OSError, arrow.ArrowException) as error:
             raise InputFileError(path, f"this is not Parquet: {error}") from error
 
 
-def _rows(path: str, arrow: ModuleType, table: Any) -> Iterator[Row]:
+def _table_rows(path: str, arrow: ModuleType, table: Any) -> Iterator[OperationRow]:
     columns = []
     for field in _schema(arrow):
         column = table.column(field.name)
-        if not _alike(arrow, column.type, field.type):
+        if not _is_compatible(arrow, column.type, field.type):
             raise InputFileError(path, f"{field.name}: must be {field.type}, not {column.type}")
         columns.append(column.cast(field.type).to_pylist())
     for values in zip(*columns, strict=True):
@@ -56,7 +56,7 @@ def _rows(path: str, arrow: ModuleType, table: Any) -> Iterator[Row]:
         }
 
 
-def _alike(arrow: ModuleType, found: Any, wanted: Any) -> bool:
+def _is_compatible(arrow: ModuleType, found: Any, wanted: Any) -> bool:
     """Whether a column of one type can be read as the other, such as int32 as int64."""
     types = arrow.types
     if types.is_null(found):
@@ -73,7 +73,7 @@ def _schema(arrow: ModuleType) -> Any:
     return arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
 
 
-def _pyarrow(path: str) -> tuple[ModuleType, ModuleType]:
+def _import_pyarrow(path: str) -> tuple[ModuleType, ModuleType]:
     try:
         import pyarrow
         from pyarrow import parquet

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from thyme.model.errors import InputError
-from thyme.model.frames import SECOND_US
+from thyme.model.time_frames import SECOND_US
 
 MINUTE_S = 60
 
@@ -37,12 +37,12 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
         """The duration of the observed hours."""
         return self.length_s * SECOND_US
 
-    def holds(self, at_us: int) -> bool:
+    def contains(self, at_us: int) -> bool:
         """Whether an instant lies in the observed hours."""
         return 0 <= at_us - self.starts_us < self.length_us
 
 
-MATCH = Timetable(
+FINAL_2016 = Timetable(
     starts_us=1_468_180_800 * SECOND_US,  # 2016-07-10 20:00 UTC
     length_s=180 * MINUTE_S,
     first_half_s=(20 * MINUTE_S, 67 * MINUTE_S),

@@ -17,12 +17,12 @@ import msgspec
 
 from thyme.model.errors import InputError
 from thyme.traces.operations import (
-    Delete,
-    Insert,
+    DeleteOperation,
+    InsertOperation,
     Operation,
-    Subscribe,
+    SubscribeOperation,
     TraceError,
-    Unsubscribe,
+    UnsubscribeOperation,
 )
 
 
@@ -33,10 +33,10 @@ class Trace(msgspec.Struct, frozen=True):
     operations: tuple[Operation, ...]
 
     def __post_init__(self) -> None:
-        ledger = Ledger(self.users)
+        validator = TraceValidator(self.users)
         for number, operation in enumerate(self.operations):
             try:
-                ledger.take(operation)
+                validator.check(operation)
             except TraceError as error:
                 raise TraceError(f"operation {number}, {error.field}", error.problem) from error
 
@@ -45,25 +45,30 @@ class Trace(msgspec.Struct, frozen=True):
 
     def counts(self) -> dict[str, int]:
         """Number of operations by kind (C21)."""
-        found = Counter(kind_of(operation) for operation in self.operations)
+        found = Counter(operation_kind(operation) for operation in self.operations)
         return {kind: found[kind] for kind in KINDS}
 
-    def of_user(self, user: int) -> tuple[Operation, ...]:
+    def operations_of_user(self, user: int) -> tuple[Operation, ...]:
         """The operations of one user."""
         return tuple(operation for operation in self.operations if operation.user == user)
 
 
-KINDS = {"insert": Insert, "delete": Delete, "subscribe": Subscribe, "unsubscribe": Unsubscribe}
+KINDS = {
+    "insert": InsertOperation,
+    "delete": DeleteOperation,
+    "subscribe": SubscribeOperation,
+    "unsubscribe": UnsubscribeOperation,
+}
 """Kinds of operations, by their name in tables."""
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
-def kind_of(operation: Operation) -> str:
+def operation_kind(operation: Operation) -> str:
     """The name of the kind of an operation."""
     return _NAMES[type(operation)]
 
 
-def merged(users: int, operations: Iterable[Operation]) -> Trace:
+def merge_users(users: int, operations: Iterable[Operation]) -> Trace:
     """Merges the operations of users into a trace; those of each user are given in order.
 
     At the same instant, lower user numbers come first.
@@ -71,7 +76,7 @@ def merged(users: int, operations: Iterable[Operation]) -> Trace:
     return Trace(users, tuple(sorted(operations, key=lambda each: (each.at_us, each.user))))
 
 
-def until_crashes(trace: Trace, crashes_us: Mapping[int, int]) -> Trace:
+def truncate_at_crashes(trace: Trace, crashes_us: Mapping[int, int]) -> Trace:
     """Removes the operations of each user from the instant of its crash on (S7).
 
     Instants count from the start of the operations. Earlier operations keep their effect: a perfect
@@ -87,7 +92,7 @@ def until_crashes(trace: Trace, crashes_us: Mapping[int, int]) -> Trace:
     )
 
 
-class Ledger:
+class TraceValidator:
     """Validates the operations of a trace one by one."""
 
     def __init__(self, users: int | None = None) -> None:
@@ -95,12 +100,12 @@ class Ledger:
             raise InputError(f"a trace has at least one user, not {users}")
         self._users = users
         self._now_us = 0
-        self._inserts: dict[str, Insert] = {}
+        self._inserts: dict[str, InsertOperation] = {}
         self._deleted: set[str] = set()
-        self._subscribes: dict[str, Subscribe] = {}
+        self._subscribes: dict[str, SubscribeOperation] = {}
         self._cancelled: set[str] = set()
 
-    def take(self, operation: Operation) -> None:
+    def check(self, operation: Operation) -> None:
         """Checks and records the next operation; raises `TraceError` if it is invalid."""
         if self._users is not None and operation.user >= self._users:
             raise TraceError(
@@ -110,23 +115,23 @@ class Ledger:
             raise TraceError("at_us", f"time goes back from {self._now_us} to {operation.at_us} µs")
         self._now_us = operation.at_us
         match operation:
-            case Insert():
-                self._take_insert(operation)
-            case Delete():
-                self._take_delete(operation)
-            case Subscribe():
-                self._take_subscribe(operation)
-            case Unsubscribe():
-                self._take_unsubscribe(operation)
+            case InsertOperation():
+                self._check_insert(operation)
+            case DeleteOperation():
+                self._check_delete(operation)
+            case SubscribeOperation():
+                self._check_subscribe(operation)
+            case UnsubscribeOperation():
+                self._check_unsubscribe(operation)
             case _:
                 assert_never(operation)
 
-    def _take_insert(self, insert: Insert) -> None:
+    def _check_insert(self, insert: InsertOperation) -> None:
         if (other := self._inserts.get(insert.oid)) is not None:
             raise TraceError("oid", f"{insert.oid} was already inserted by user {other.user}")
         self._inserts[insert.oid] = insert
 
-    def _take_delete(self, delete: Delete) -> None:
+    def _check_delete(self, delete: DeleteOperation) -> None:
         oid = delete.oid
         insert = self._inserts.get(oid)
         if insert is None:
@@ -137,16 +142,16 @@ class Ledger:
             )
         if oid in self._deleted:
             raise TraceError("oid", f"{oid} is deleted twice")
-        if insert.expired(delete.at_us):
+        if insert.has_expired(delete.at_us):
             raise TraceError("oid", f"{oid} is deleted after it expired")
         self._deleted.add(oid)
 
-    def _take_subscribe(self, subscribe: Subscribe) -> None:
+    def _check_subscribe(self, subscribe: SubscribeOperation) -> None:
         if (other := self._subscribes.get(subscribe.sid)) is not None:
             raise TraceError("sid", f"{subscribe.sid} was already used by user {other.user}")
         self._subscribes[subscribe.sid] = subscribe
 
-    def _take_unsubscribe(self, unsubscribe: Unsubscribe) -> None:
+    def _check_unsubscribe(self, unsubscribe: UnsubscribeOperation) -> None:
         sid = unsubscribe.sid
         subscribe = self._subscribes.get(sid)
         if subscribe is None:
@@ -158,6 +163,6 @@ class Ledger:
             )
         if sid in self._cancelled:
             raise TraceError("sid", f"{sid} is revoked twice")
-        if subscribe.frame.over(unsubscribe.at_us):
+        if subscribe.frame.has_ended(unsubscribe.at_us):
             raise TraceError("sid", f"{sid} is revoked after its frame was over")
         self._cancelled.add(sid)

@@ -12,13 +12,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.model.streams import stream
-from thyme.protocol.cells import CellId
-from thyme.protocol.messages import CellPacket, FetchStatus, Message
+from thyme.model.rng import derive_rng
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.common import CellPacket, FetchStatus, Message
 from thyme.protocol.node import Broadcast, Send
 from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import Arrival, CellsConfig, GeographicRouting, Grid, NotThere, Sighting
-from thyme.routing.cells.routing import BeaconDue
+from thyme.routing.cells import (
+    BeaconReceived,
+    CellRoutingConfig,
+    Delivery,
+    DeliveryFailure,
+    GeographicRouting,
+    Grid,
+)
+from thyme.routing.cells.interface import BeaconTimer
 
 SECOND_US = 1_000_000
 Place = tuple[float, float]
@@ -39,28 +46,28 @@ class Ear:
     """A listener that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.arrivals: list[Arrival] = []
-        self.lost: list[NotThere] = []
-        self.sightings: list[Sighting] = []
+        self.arrivals: list[Delivery] = []
+        self.lost: list[DeliveryFailure] = []
+        self.sightings: list[BeaconReceived] = []
         self.says = b""
         self.cares: bytes | None = None
 
-    def arrived(self, arrival: Arrival, now_us: int) -> None:
+    def on_delivery(self, arrival: Delivery, now_us: int) -> None:
         self.arrivals.append(arrival)
 
-    def not_there(self, failure: NotThere, now_us: int) -> None:
+    def on_delivery_failure(self, failure: DeliveryFailure, now_us: int) -> None:
         self.lost.append(failure)
 
-    def sighted(self, sighting: Sighting, now_us: int) -> None:
+    def on_beacon(self, sighting: BeaconReceived, now_us: int) -> None:
         self.sightings.append(sighting)
 
-    def knows(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
+    def is_redundant(self, origin: NodeId, origin_cell: CellId, message: Message) -> bool:
         return False
 
-    def cares_for(self, payload: bytes) -> bool:
+    def is_new_payload(self, payload: bytes) -> bool:
         return payload == self.cares
 
-    def payload(self, now_us: int) -> bytes:
+    def beacon_payload(self, now_us: int) -> bytes:
         return self.says
 
 
@@ -73,7 +80,7 @@ class Field:
         places: Mapping[int, Place],
         *,
         seed: int = 0,
-        config: CellsConfig | None = None,
+        config: CellRoutingConfig | None = None,
         hears: Callable[[Place, Place], bool] | None = None,
     ) -> None:
         self.grid = grid
@@ -89,10 +96,10 @@ class Field:
         self.links: dict[NodeId, list[NodeId]] = {}
         for number, place in self.places.items():
             node_id, outbox, ear = name(number), Outbox(), Ear()
-            rng = stream(seed, "cells", number)
+            rng = derive_rng(seed, "cells", number)
             node = GeographicRouting(node_id, grid, outbox, rng, ear, config)
             node.start(grid.cell_at(place), 0, serving=True)
-            outbox.take()
+            outbox.drain_actions()
             self.nodes[node_id], self.ears[node_id] = node, ear
             self._outboxes[node_id] = outbox
         self._link()
@@ -115,7 +122,7 @@ class Field:
         for _ in range(rounds):
             self.now_us += SECOND_US
             for node_id, node in self.nodes.items():
-                node.on_timer(BeaconDue(), self.now_us)
+                node.on_timer(BeaconTimer(), self.now_us)
                 self.run(node_id)
         self.logging = logging
         return self
@@ -130,7 +137,7 @@ class Field:
                 self._carry_out(to)
 
     def _carry_out(self, node_id: NodeId) -> None:
-        for action in self._outboxes[node_id].take():
+        for action in self._outboxes[node_id].drain_actions():
             if isinstance(action, Send):
                 self._note(node_id, action.to, action.message)
                 if action.to in self.links[node_id]:
@@ -184,5 +191,6 @@ class Field:
     def closest(self, reached: Mapping[NodeId, int], cell: CellId) -> CellId:
         """The populated cell closest to one: itself, or its proxy."""
         return min(
-            {self.cell(node_id) for node_id in reached}, key=lambda c: self.grid.rank(c, cell)
+            {self.cell(node_id) for node_id in reached},
+            key=lambda c: self.grid.distance_key(c, cell),
         )

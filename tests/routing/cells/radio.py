@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tests.routing.cells.field import Ear
 from thyme.model.ids import NodeId
-from thyme.model.streams import stream
-from thyme.protocol.messages import Message
+from thyme.model.rng import derive_rng
+from thyme.protocol.messages.common import Message
 from thyme.protocol.node import (
     Action,
     Broadcast,
@@ -19,9 +19,9 @@ from thyme.protocol.node import (
     TimerFired,
 )
 from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, To
-from thyme.sim.radio import RadioConfig
-from thyme.sim.world import WirelessWorld
+from thyme.routing.cells import CellRoutingConfig, Destination, GeographicRouting, Grid
+from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.radio.radio import RadioConfig
 from thyme.storage.store import MemoryStore
 
 SECOND_US = 1_000_000
@@ -32,13 +32,13 @@ class Router:
     """A node with a routing and a listener."""
 
     def __init__(
-        self, node_id: NodeId, grid: Grid, place: Place, seed: int, config: CellsConfig | None
+        self, node_id: NodeId, grid: Grid, place: Place, seed: int, config: CellRoutingConfig | None
     ) -> None:
         self.node_id = node_id
         self.ear = Ear()
         self._outbox = Outbox()
         self._place = place
-        rng = stream(seed, "cells", node_id)
+        rng = derive_rng(seed, "cells", node_id)
         self.routing = GeographicRouting(node_id, grid, self._outbox, rng, self.ear, config)
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
@@ -53,10 +53,10 @@ class Router:
             case TimerFired():
                 assert self.routing.on_timer(event.timer, now_us)
         self.routing.check()
-        return self._outbox.take()
+        return self._outbox.drain_actions()
 
     def take(self) -> list[Action]:
-        return self._outbox.take()
+        return self._outbox.drain_actions()
 
     def check(self) -> None:
         self.routing.check()
@@ -71,11 +71,11 @@ class RadioField:
         places: Mapping[NodeId, Place],
         *,
         seed: int = 1,
-        config: CellsConfig | None = None,
+        config: CellRoutingConfig | None = None,
         radio: RadioConfig | None = None,
     ) -> None:
         self.lines: list[str] = []
-        self.world = WirelessWorld(places, seed=seed, config=radio, journal=self._journal)
+        self.world = WirelessNetwork(places, seed=seed, config=radio, journal=self._journal)
         self.routers: dict[NodeId, Router] = {}
         for node_id, place in places.items():
             router = Router(node_id, grid, place, seed, config)
@@ -89,7 +89,7 @@ class RadioField:
     def run(self, seconds: float) -> None:
         self.world.run(self.world.now_us + round(seconds * SECOND_US))
 
-    def send(self, node_id: NodeId, *targets: To, message: Message) -> int:
+    def send(self, node_id: NodeId, *targets: Destination, message: Message) -> int:
         """Has a router send something now; returns what it calls it."""
         router = self.routers[node_id]
         number = router.routing.send(targets, message, self.world.now_us)

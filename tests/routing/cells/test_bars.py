@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.routing.cells.field import Field, Place, question
 from thyme.model.ids import NodeId
-from thyme.protocol.cells import CellId
-from thyme.routing.cells import Grid, To
+from thyme.protocol.messages.cell_records import CellId
+from thyme.routing.cells import Destination, Grid
 from thyme.routing.cells.grid import CELL_M
 
 RIGHT_LEAST = 0.999
@@ -64,13 +64,13 @@ class Score:
         """A message from somebody to a cell."""
         for ear in field.ears.values():
             ear.arrivals.clear()
-        field.nodes[source].send([To(cell)], question(1), field.now_us)
+        field.nodes[source].send([Destination(cell)], question(1), field.now_us)
         field.run(source)
         first = {
             node_id: arrival.hops
             for node_id, ear in field.ears.items()
             for arrival in ear.arrivals
-            if arrival.first
+            if arrival.is_first
         }
         wanted = field.closest(reached, cell)
         self.sent += 1

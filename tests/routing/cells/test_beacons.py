@@ -5,24 +5,30 @@ from __future__ import annotations
 import pytest
 
 from tests.routing.cells.field import SECOND_US, Ear, Field, name
-from thyme.model.streams import stream
-from thyme.protocol.cell_messages import CellBeacon
-from thyme.protocol.cells import CellId, CellTarget
-from thyme.protocol.messages import CellPacket, Done
+from thyme.model.rng import derive_rng
+from thyme.protocol.messages.cell_records import CellId, CellTarget
+from thyme.protocol.messages.cells import CellBeacon
+from thyme.protocol.messages.common import CellPacket, Done
 from thyme.protocol.node import Action, Broadcast, Send, SetTimer
 from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import CellsConfig, GeographicRouting, Grid, Sighting, To
-from thyme.routing.cells.routing import BeaconDue
-from thyme.wire import encode
+from thyme.routing.cells import (
+    BeaconReceived,
+    CellRoutingConfig,
+    Destination,
+    GeographicRouting,
+    Grid,
+)
+from thyme.routing.cells.interface import BeaconTimer
+from thyme.wire.codec import encode
 
 GRID = Grid.covering(400.0, 200.0)
 
 
 def a_node(
-    cell: int = 0, *, config: CellsConfig | None = None, serving: bool = True
+    cell: int = 0, *, config: CellRoutingConfig | None = None, serving: bool = True
 ) -> tuple[GeographicRouting, Outbox, Ear]:
     outbox, ear = Outbox(), Ear()
-    node = GeographicRouting(name(0), GRID, outbox, stream(1, "cells"), ear, config)
+    node = GeographicRouting(name(0), GRID, outbox, derive_rng(1, "cells"), ear, config)
     node.start(CellId(cell), 0, serving=serving)
     return node, outbox, ear
 
@@ -32,13 +38,13 @@ def a_beacon(cell: int, *, serving: bool = True, payload: bytes = b"") -> CellBe
 
 
 def fired(node: GeographicRouting, outbox: Outbox, now_us: int) -> list[Action]:
-    assert node.on_timer(BeaconDue(), now_us)
-    return outbox.take()
+    assert node.on_timer(BeaconTimer(), now_us)
+    return outbox.drain_actions()
 
 
 def test_d4_a_node_says_where_it_is_again_and_again_but_not_in_step() -> None:
     node, outbox, _ = a_node(7)
-    [start] = outbox.take()
+    [start] = outbox.drain_actions()
     assert isinstance(start, SetTimer)
     assert 0 <= start.at_us <= SECOND_US // 10
 
@@ -47,7 +53,7 @@ def test_d4_a_node_says_where_it_is_again_and_again_but_not_in_step() -> None:
         beacon, timer = fired(node, outbox, now_us)
         assert beacon == Broadcast(a_beacon(7))
         assert isinstance(timer, SetTimer)
-        assert timer.timer == BeaconDue()
+        assert timer.timer == BeaconTimer()
         waits_us.add(timer.at_us - now_us)
         now_us = timer.at_us
 
@@ -72,7 +78,7 @@ def test_d4_the_layer_above_may_put_something_into_beacons() -> None:
     field.settle(1)
 
     assert field.ears[name(1)].sightings == [
-        Sighting(node=name(0), cell=CellId(0), serving=True, payload=b"digest")
+        BeaconReceived(node=name(0), cell=CellId(0), serving=True, payload=b"digest")
     ]
 
 
@@ -100,7 +106,7 @@ def test_d4_too_much_of_it_is_a_mistake() -> None:
     ear.says = bytes(129)
 
     with pytest.raises(AssertionError):
-        node.on_timer(BeaconDue(), 0)
+        node.on_timer(BeaconTimer(), 0)
 
 
 def test_d4_neighbours_are_known_by_cell_and_expire() -> None:
@@ -121,27 +127,27 @@ def test_d4_neighbours_are_known_by_cell_and_expire() -> None:
 
 def test_d20_a_node_that_does_not_serve_says_so_and_is_not_counted_on() -> None:
     node, outbox, ear = a_node(0)
-    outbox.take()
+    outbox.drain_actions()
     node.on_received(name(1), a_beacon(1, serving=False), 0)
 
     assert node.nodes_in(CellId(1)) == []
     assert [sighting.serving for sighting in ear.sightings] == [False]
 
     node.set_cell(CellId(3), 0, serving=False)
-    assert outbox.take()[0] == Broadcast(a_beacon(3, serving=False))
+    assert outbox.drain_actions()[0] == Broadcast(a_beacon(3, serving=False))
     node.set_cell(CellId(3), 0, serving=False)
-    assert outbox.take() == []
+    assert outbox.drain_actions() == []
 
 
 def test_d4_a_beacon_tells_which_cells_its_sender_hears_and_which_those_hear() -> None:
     """Four nodes in a row, two cells apart."""
     field = Field(GRID, {n: (20.0 + 80.0 * n, 20.0) for n in range(4)}).settle()
-    around = field.nodes[name(0)].neighbours.around(CellId(0))
+    around = field.nodes[name(0)].neighbours.neighbourhood(CellId(0))
 
-    assert around.cells(around.direct) == [2]
-    assert around.cells(around.second) == [2]  # cell 4 lies outside of the window
-    middle = field.nodes[name(1)].neighbours.around(CellId(2))
-    assert middle.cells(middle.direct) == [0, 4]
+    assert around.cells_in(around.direct) == [2]
+    assert around.cells_in(around.second) == [2]  # cell 4 lies outside of the window
+    middle = field.nodes[name(1)].neighbours.neighbourhood(CellId(2))
+    assert middle.cells_in(middle.direct) == [0, 4]
 
 
 @pytest.mark.parametrize(
@@ -168,15 +174,15 @@ def test_d4_cells_beyond_the_grid_are_not_believed() -> None:
 
     node.on_received(name(1), CellBeacon(CellId(0), True, b"\xff" * 12, b""), 0)
 
-    around = node.neighbours.around(CellId(0))
-    assert set(around.cells(around.known)) == {
+    around = node.neighbours.neighbourhood(CellId(0))
+    assert set(around.cells_in(around.known)) == {
         column + 10 * row for column in range(4) for row in range(4)
     } - {0}
     assert {edge for edge in around.edges if min(edge) < 0} == set()
 
 
 def test_d4_the_table_is_bounded() -> None:
-    node, _, _ = a_node(0, config=CellsConfig(neighbours_max=3))
+    node, _, _ = a_node(0, config=CellRoutingConfig(neighbours_max=3))
 
     for number in range(1, 9):
         node.on_received(name(number), a_beacon(1), 0)
@@ -186,11 +192,12 @@ def test_d4_the_table_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"beacon_jitter": 1.0}, {"beacon_jitter": -0.1}, {"neighbour_us": SECOND_US}]
+    "settings",
+    [{"beacon_jitter": 1.0}, {"beacon_jitter": -0.1}, {"neighbour_timeout_us": SECOND_US}],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError):
-        CellsConfig(**settings)  # type: ignore[arg-type]
+        CellRoutingConfig(**settings)  # type: ignore[arg-type]
 
 
 def test_d10_a_link_that_carries_beacons_and_nothing_else_is_given_up() -> None:
@@ -201,13 +208,13 @@ def test_d10_a_link_that_carries_beacons_and_nothing_else_is_given_up() -> None:
         now_us = failure * SECOND_US
         node.on_received(name(1), a_beacon(1), now_us)
         assert node.neighbours.get(name(1)) is not None
-        node.neighbours.fail(name(1), now_us)
+        node.neighbours.record_failure(name(1), now_us)
     assert node.neighbours.get(name(1)) is None
 
     for failure in range(3):
         now_us = 10 * SECOND_US + failure * 5 * SECOND_US
         node.on_received(name(1), a_beacon(1), now_us)
-        node.neighbours.fail(name(1), now_us)
+        node.neighbours.record_failure(name(1), now_us)
     assert node.neighbours.get(name(1)) is not None
 
 
@@ -216,15 +223,15 @@ def test_d8_a_last_hop_that_was_too_far_is_made_from_closer_by() -> None:
     node, outbox, ear = a_node(0)
     node.on_received(name(1), a_beacon(1), 0)
     node.on_received(name(2), a_beacon(2), 0)
-    outbox.take()
-    node.send([To(CellId(2), name(2))], Done(7), SECOND_US)
-    [direct] = outbox.take()
+    outbox.drain_actions()
+    node.send([Destination(CellId(2), name(2))], Done(7), SECOND_US)
+    [direct] = outbox.drain_actions()
     assert isinstance(direct, Send)
     assert direct.to == name(2)
 
     assert node.on_send_failed(direct.to, direct.message, SECOND_US)
 
-    [again] = outbox.take()
+    [again] = outbox.drain_actions()
     assert isinstance(again, Send)
     assert again.to == name(1)
     assert isinstance(again.message, CellPacket)

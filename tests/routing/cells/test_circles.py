@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.routing.cells.field import Field, name, question
-from thyme.protocol.cell_messages import CellBeacon
-from thyme.protocol.cells import CellId, CellTarget
-from thyme.protocol.messages import CellPacket
-from thyme.routing.cells import Grid, To
+from thyme.protocol.messages.cell_records import CellId, CellTarget
+from thyme.protocol.messages.cells import CellBeacon
+from thyme.protocol.messages.common import CellPacket
+from thyme.routing.cells import Destination, Grid
 
 STREET = Grid(columns=8, rows=1)
 FAR = CellId(3)
@@ -29,13 +29,13 @@ def test_d5_colleagues_who_take_each_other_for_the_one_who_knows_give_up() -> No
     """Both believe that the other has heard of a cell that has emptied since."""
     field = Field(STREET, {0: (20.0, 20.0), 1: (22.0, 20.0)}).settle()
     for one, other in ((0, 1), (1, 0)):
-        window = field.nodes[name(one)].neighbours.window
+        window = field.nodes[name(one)].neighbours.layout
         heard_of = window.bit(STREET.offset(CellId(0), FAR))
-        stale = CellBeacon(CellId(0), True, window.packed(0, heard_of), b"")
+        stale = CellBeacon(CellId(0), True, window.encode(0, heard_of), b"")
         field.nodes[name(one)].on_received(name(other), stale, field.now_us)
     field.log.clear()
 
-    field.nodes[name(0)].send([To(FAR)], question(1), field.now_us)
+    field.nodes[name(0)].send([Destination(FAR)], question(1), field.now_us)
     field.run(name(0))
 
     assert field.hops() == [(name(0), name(1))]

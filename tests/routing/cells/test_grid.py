@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thyme.protocol.cells import CellId
+from thyme.protocol.messages.cell_records import CellId
 from thyme.routing.cells import Grid
 from thyme.routing.cells.grid import RANGE_M
 
@@ -59,10 +59,10 @@ def test_d1_offsets_and_cells_agree(grid: Grid, data: st.DataObject) -> None:
     cells = st.integers(0, len(grid) - 1).map(CellId)
     one, other = data.draw(cells), data.draw(cells)
 
-    assert grid.beside(one, grid.offset(one, other)) == other
+    assert grid.cell_at_offset(one, grid.offset(one, other)) == other
     metres = math.dist(grid.centre_of(one), grid.centre_of(other))
     assert grid.distance_m(one, other) == pytest.approx(metres, abs=1e-6)
-    assert grid.beside(one, (grid.columns, 0)) is None
+    assert grid.cell_at_offset(one, (grid.columns, 0)) is None
 
 
 @given(st.integers(-5, 5), st.integers(-5, 5), inside, inside, inside, inside)
@@ -72,16 +72,16 @@ def test_d2_who_surely_hears_whom_does_and_who_never_does_does_not(
     """Wherever two nodes stand in their cells."""
     far_m = 40.0 * math.hypot(right + other_x - x, down + other_y - y)
 
-    if FIELD.surely_reached((right, down)):
+    if FIELD.always_in_range((right, down)):
         assert far_m <= RANGE_M + 1e-6
-    if not FIELD.perhaps_reached((right, down)):
+    if not FIELD.maybe_in_range((right, down)):
         assert far_m >= RANGE_M - 1e-6
 
 
 def test_d2_the_cells_around_are_surely_in_reach_and_those_beyond_perhaps() -> None:
     span = range(-4, 5)
-    sure = {(x, y) for x in span for y in span if FIELD.surely_reached((x, y))}
-    perhaps = {(x, y) for x in span for y in span if FIELD.perhaps_reached((x, y))}
+    sure = {(x, y) for x in span for y in span if FIELD.always_in_range((x, y))}
+    perhaps = {(x, y) for x in span for y in span if FIELD.maybe_in_range((x, y))}
 
     assert sure == {(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)}
     assert {(x, y) for x in range(-2, 3) for y in range(-2, 3)} < perhaps
@@ -93,7 +93,7 @@ def test_d2_the_cells_around_are_surely_in_reach_and_those_beyond_perhaps() -> N
 def test_d2_cells_follow_the_radio() -> None:
     grid = Grid.for_range(400.0, 200.0, range_m=50.0)
 
-    assert grid.surely_reached((1, 1))
+    assert grid.always_in_range((1, 1))
     with pytest.raises(ValueError, match="smaller cells"):
         Grid(columns=2, rows=2, cell_m=40.0, range_m=100.0)
 
@@ -103,7 +103,7 @@ def test_d2_cells_follow_the_radio() -> None:
 )
 def test_d1_a_grid_has_a_bounded_number_of_cells(columns: int, rows: int) -> None:
     """Not more than 3 bytes can tell apart (C22)."""
-    with pytest.raises(ValueError, match="grid"):
+    with pytest.raises(ValueError, match=r"columns, rows and cell_m|cells"):
         Grid(columns=columns, rows=rows)
 
 
@@ -130,5 +130,5 @@ def test_d6_of_two_cells_one_is_always_closer(grid: Grid, data: st.DataObject) -
     cells = st.integers(0, len(grid) - 1).map(CellId)
     one, other, target = data.draw(cells), data.draw(cells), data.draw(cells)
 
-    assert (grid.rank(one, target) == grid.rank(other, target)) == (one == other)
-    assert grid.rank(target, target) <= grid.rank(one, target)
+    assert (grid.distance_key(one, target) == grid.distance_key(other, target)) == (one == other)
+    assert grid.distance_key(target, target) <= grid.distance_key(one, target)

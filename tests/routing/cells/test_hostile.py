@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.routing.cells.field import Field, name, question
 from thyme.model.ids import NodeId
-from thyme.protocol.cell_messages import CellBeacon
-from thyme.protocol.cells import CellId, CellTarget, Detour
-from thyme.protocol.messages import CellPacket, CellSpread, Message
-from thyme.routing.cells import CellsConfig, Grid
+from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
+from thyme.protocol.messages.cells import CellBeacon
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
+from thyme.routing.cells import CellRoutingConfig, Grid
 
 GRID = Grid.covering(160.0, 120.0)
 PLACES = {n: (20.0 + 40.0 * (n % 4), 20.0 + 40.0 * (n // 4)) for n in (0, 1, 2, 4, 7, 9)}
@@ -33,7 +33,7 @@ anything: st.SearchStrategy[Message] = st.one_of(
         st.lists(targets, min_size=1, max_size=4).map(tuple),
         st.just(question(1)),
     ),
-    st.builds(CellSpread, nodes, cells, numbers, hops, cells, cells, st.just(question(1))),
+    st.builds(CellBroadcast, nodes, cells, numbers, hops, cells, cells, st.just(question(1))),
 )
 
 
@@ -41,7 +41,7 @@ anything: st.SearchStrategy[Message] = st.one_of(
 @given(st.lists(st.tuples(nodes, st.integers(0, 5), anything), max_size=12))
 def test_nothing_on_the_air_breaks_a_node(heard: list[tuple[NodeId, int, Message]]) -> None:
     """What it makes the nodes send ends, too."""
-    field = Field(GRID, PLACES, config=CellsConfig(neighbours_max=8, memory_max=4)).settle(2)
+    field = Field(GRID, PLACES, config=CellRoutingConfig(neighbours_max=8, seen_max=4)).settle(2)
     names = list(field.nodes)
 
     for sender, at, message in heard:

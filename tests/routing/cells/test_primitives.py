@@ -8,20 +8,20 @@ import pytest
 
 from tests.routing.cells.field import Field, Place, name, question
 from thyme.model.ids import NodeId
-from thyme.model.streams import stream
-from thyme.protocol.cell_messages import Undelivered
-from thyme.protocol.cells import CellId, CellTarget, Detour
-from thyme.protocol.messages import CellPacket, CellSpread, Done
+from thyme.model.rng import derive_rng
+from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
+from thyme.protocol.messages.cells import Undelivered
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, Done
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (
-    Arrival,
     CellRouting,
-    CellsConfig,
+    CellRoutingConfig,
+    CellRoutingUser,
+    Delivery,
+    DeliveryFailure,
+    Destination,
     GeographicRouting,
     Grid,
-    Listener,
-    NotThere,
-    To,
 )
 
 GRID = Grid.covering(400.0, 200.0)
@@ -43,7 +43,7 @@ def crowd(*cells: int) -> dict[int, Place]:
     return places
 
 
-def told(field: Field) -> dict[int, list[Arrival]]:
+def told(field: Field) -> dict[int, list[Delivery]]:
     """Who was told what."""
     return {
         number: field.ears[name(number)].arrivals
@@ -52,7 +52,7 @@ def told(field: Field) -> dict[int, list[Arrival]]:
     }
 
 
-def send(field: Field, source: int, *targets: To, request: int = 1) -> int:
+def send(field: Field, source: int, *targets: Destination, request: int = 1) -> int:
     number = field.nodes[name(source)].send(targets, question(request), field.now_us)
     field.run(name(source))
     return number
@@ -62,11 +62,11 @@ def test_geographic_routing_is_a_routing_by_cells() -> None:
     """What a node of Thyme-DCS is written against."""
     field = Field(GRID, crowd(0))
     routing: CellRouting = field.nodes[name(0)]
-    listener: Listener = field.ears[name(0)]
+    listener: CellRoutingUser = field.ears[name(0)]
 
     assert routing.cell_of_key("goal") == GRID.cell_of_key("goal")
     assert routing.distance(CellId(0), CellId(2)) == 80.0
-    assert listener.payload(0) == b""
+    assert listener.beacon_payload(0) == b""
     assert not routing.on_received(name(1), question(1), 0)
     assert not routing.on_timer("another's", 0)
     assert not routing.on_send_failed(name(1), question(1), 0)
@@ -79,39 +79,39 @@ def test_geographic_routing_is_a_routing_by_cells() -> None:
 def test_d7_all_nodes_of_a_cell_are_told_once_and_the_first_knows_it_is() -> None:
     field = Field(GRID, crowd(0, 2, 4, 6, 6, 6)).settle()
 
-    number = send(field, 0, To(CellId(6)))
+    number = send(field, 0, Destination(CellId(6)))
 
     arrivals = told(field)
     assert sorted(arrivals) == [3, 4, 5]
     assert [len(one) for one in arrivals.values()] == [1, 1, 1]
-    [first] = [one for [one] in arrivals.values() if one.first]
-    assert first == Arrival(
+    [first] = [one for [one] in arrivals.values() if one.is_first]
+    assert first == Delivery(
         origin=name(0),
         origin_cell=CellId(0),
         number=number,
         cell=CellId(6),
-        personal=False,
-        first=True,
+        is_unicast=False,
+        is_first=True,
         hops=3,
         message=question(1),
     )
-    assert [one.hops for [one] in arrivals.values() if not one.first] == [4, 4]
-    spreads = [message for _, _, message in field.log if isinstance(message, CellSpread)]
-    assert [(spread.within, spread.hops) for spread in spreads] == [(6, 3)]
+    assert [one.hops for [one] in arrivals.values() if not one.is_first] == [4, 4]
+    spreads = [message for _, _, message in field.log if isinstance(message, CellBroadcast)]
+    assert [(spread.receiving_cell, spread.hops) for spread in spreads] == [(6, 3)]
 
 
 def test_d7_a_message_to_the_own_cell_starts_there() -> None:
     field = Field(GRID, crowd(3, 3, 4)).settle()
 
-    send(field, 0, To(CellId(3)))
+    send(field, 0, Destination(CellId(3)))
 
-    assert {number: one.first for number, [one] in told(field).items()} == {0: True, 1: False}
+    assert {number: one.is_first for number, [one] in told(field).items()} == {0: True, 1: False}
 
 
 def test_d7_one_who_is_alone_tells_nobody() -> None:
     field = Field(GRID, crowd(0, 1)).settle()
 
-    send(field, 0, To(CellId(1)))
+    send(field, 0, Destination(CellId(1)))
 
     assert sorted(told(field)) == [1]
     assert len(field.log) == 1
@@ -129,10 +129,10 @@ def test_d7_a_message_that_comes_twice_is_told_once() -> None:
 
 
 def test_d7_the_memory_against_this_is_bounded() -> None:
-    field = Field(GRID, crowd(0, 1), config=CellsConfig(memory_max=5)).settle()
+    field = Field(GRID, crowd(0, 1), config=CellRoutingConfig(seen_max=5)).settle()
 
     for request in range(20):
-        send(field, 0, To(CellId(1)), request=request)
+        send(field, 0, Destination(CellId(1)), request=request)
         field.nodes[name(1)].check()
 
     assert len(told(field)[1]) == 20
@@ -141,12 +141,12 @@ def test_d7_the_memory_against_this_is_bounded() -> None:
 def test_d7_broadcast_within_a_cell_stays_there() -> None:
     field = Field(GRID, crowd(3, 3, 3, 4, 2)).settle()
 
-    field.nodes[name(0)].spread(question(9), field.now_us)
+    field.nodes[name(0)].broadcast_in_cell(question(9), field.now_us)
     field.run(name(0))
 
     arrivals = told(field)
     assert sorted(arrivals) == [1, 2]
-    assert not any(one.first or one.personal for [one] in arrivals.values())
+    assert not any(one.is_first or one.is_unicast for [one] in arrivals.values())
     assert len(field.log) == 1
 
 
@@ -156,7 +156,7 @@ def test_d7_broadcast_within_a_cell_stays_there() -> None:
 def test_d5_greedy_goes_straight_and_as_far_as_it_can() -> None:
     field = Field(GRID, crowd(*range(10))).settle()
 
-    send(field, 0, To(CellId(9)))
+    send(field, 0, Destination(CellId(9)))
 
     assert [int.from_bytes(to, "big") for _, to in field.hops()] == [2, 4, 6, 8, 9]
 
@@ -165,7 +165,7 @@ def test_d5_the_next_hop_is_drawn_among_the_nodes_of_a_cell() -> None:
     field = Field(GRID, crowd(0, *[2] * 4, 4)).settle()
 
     for request in range(80):
-        send(field, 0, To(CellId(4)), request=request)
+        send(field, 0, Destination(CellId(4)), request=request)
 
     carried = Counter(to for sender, to in field.hops() if sender == name(0))
     assert sorted(carried) == [name(n) for n in (1, 2, 3, 4)]
@@ -177,11 +177,11 @@ def test_d5_a_void_is_gone_around_and_then_it_is_greedy_again() -> None:
     cells = [2, 12, 22, 32, 42, 43, 44, 45, 46, 47, 37, 27, 17, 7, 8, 9]
     field = Field(GRID, crowd(*cells)).settle()
 
-    send(field, 0, To(CellId(9)))
+    send(field, 0, Destination(CellId(9)))
 
     assert sorted(told(field)) == [15]
     detours = [m.targets[0].detour for _, _, m in field.log if isinstance(m, CellPacket)]
-    entries = [None if detour is None else detour.entry for detour in detours]
+    entries = [None if detour is None else detour.entry_cell for detour in detours]
     assert entries[0] == 2
     assert entries[-1] is None
 
@@ -191,7 +191,7 @@ def test_d5_a_cell_that_only_a_colleague_hears_is_reached_through_it() -> None:
     field = Field(GRID, {0: (1.0, 20.0), 1: (39.0, 20.0), 2: (121.0, 20.0)}).settle()
     assert name(2) not in field.links[name(0)]
 
-    send(field, 0, To(CellId(3)))
+    send(field, 0, Destination(CellId(3)))
 
     assert sorted(told(field)) == [2]
     assert field.hops() == [(name(0), name(1)), (name(1), name(2))]
@@ -205,11 +205,11 @@ def test_d6_a_message_for_an_empty_cell_makes_the_loop_and_ends_at_its_proxy() -
 
     for source in range(8):
         field.log.clear()
-        send(field, source, To(CellId(22)))
+        send(field, source, Destination(CellId(22)))
 
         [(where, [arrival])] = told(field).items()
         assert ring[where] == 12
-        assert (arrival.cell, arrival.first) == (22, True)
+        assert (arrival.cell, arrival.is_first) == (22, True)
         assert len({to for _, to in field.hops()} | {name(source)}) == 8
         field.ears[name(where)].arrivals.clear()
 
@@ -218,21 +218,21 @@ def test_d6_whoever_spreads_for_an_empty_cell_tells_its_own_cell() -> None:
     """Even the one who sent it."""
     field = Field(GRID, crowd(12, 12, 12, 13, 14)).settle()
 
-    send(field, 0, To(CellId(2)))
+    send(field, 0, Destination(CellId(2)))
 
     arrivals = told(field)
     assert sorted(arrivals) == [0, 1, 2]
     assert {one.cell for [one] in arrivals.values()} == {2}
-    assert sum(one.first for [one] in arrivals.values()) == 1
+    assert sum(one.is_first for [one] in arrivals.values()) == 1
 
 
 def test_d6_the_loop_may_be_spared_where_nobody_can_be_closer() -> None:
     ring = [11, 12, 13, 21, 23, 31, 32, 33]
     hops = {}
     for loop_always in (True, False):
-        config = CellsConfig(loop_always=loop_always)
+        config = CellRoutingConfig(always_perimeter=loop_always)
         field = Field(GRID, crowd(*ring), config=config).settle()
-        send(field, 7, To(CellId(22)))
+        send(field, 7, Destination(CellId(22)))
         assert [ring[where] for where in told(field)] == [12]
         hops[loop_always] = len(field.hops())
 
@@ -243,7 +243,7 @@ def test_d6_the_loop_may_be_spared_where_nobody_can_be_closer() -> None:
 def test_d6_one_who_is_alone_stands_in_for_everybody() -> None:
     field = Field(GRID, crowd(27)).settle()
 
-    send(field, 0, To(CellId(3)))
+    send(field, 0, Destination(CellId(3)))
 
     assert [one.cell for [one] in told(field).values()] == [3]
 
@@ -254,18 +254,18 @@ def test_d6_one_who_is_alone_stands_in_for_everybody() -> None:
 def test_d7_a_message_to_a_node_reaches_it_alone() -> None:
     field = Field(GRID, crowd(0, 2, 4, 6, 6, 6)).settle()
 
-    send(field, 0, To(CellId(6), name(4)))
+    send(field, 0, Destination(CellId(6), name(4)))
 
     [(where, [arrival])] = told(field).items()
     assert where == 4
-    assert arrival.personal
-    assert not any(isinstance(message, CellSpread) for _, _, message in field.log)
+    assert arrival.is_unicast
+    assert not any(isinstance(message, CellBroadcast) for _, _, message in field.log)
 
 
 def test_d7_to_itself_it_is_told_at_once() -> None:
     field = Field(GRID, crowd(0, 1)).settle()
 
-    send(field, 0, To(CellId(5), name(0)))
+    send(field, 0, Destination(CellId(5), name(0)))
 
     assert sorted(told(field)) == [0]
     assert field.log == []
@@ -275,31 +275,35 @@ def test_d8_a_node_that_is_not_in_the_cell_yields_a_nack() -> None:
     """Node 5 is elsewhere; the source, some hops away, is told; the cell is not."""
     field = Field(GRID, crowd(0, 2, 4, 6, 6, 49)).settle()
 
-    number = send(field, 0, To(CellId(6), name(5)))
+    number = send(field, 0, Destination(CellId(6), name(5)))
 
     assert told(field) == {}
-    assert field.ears[name(0)].lost == [NotThere(number=number, node=name(5), cell=CellId(6))]
+    assert field.ears[name(0)].lost == [
+        DeliveryFailure(number=number, node=name(5), cell=CellId(6))
+    ]
 
 
 def test_d8_so_does_one_whose_cell_is_empty_and_one_that_is_gone() -> None:
     field = Field(GRID, crowd(0, 2, 4, 6, 8)).settle()
-    first = send(field, 0, To(CellId(45), name(9)))
+    first = send(field, 0, Destination(CellId(45), name(9)))
     field.remove(4)
 
-    second = send(field, 0, To(CellId(8), name(4)))
+    second = send(field, 0, Destination(CellId(8), name(4)))
 
     assert field.ears[name(0)].lost == [
-        NotThere(number=first, node=name(9), cell=CellId(45)),
-        NotThere(number=second, node=name(4), cell=CellId(8)),
+        DeliveryFailure(number=first, node=name(9), cell=CellId(45)),
+        DeliveryFailure(number=second, node=name(4), cell=CellId(8)),
     ]
 
 
 def test_d8_the_sender_may_find_out_itself() -> None:
     field = Field(GRID, crowd(0, 0)).settle()
 
-    number = send(field, 0, To(CellId(0), name(7)))
+    number = send(field, 0, Destination(CellId(0), name(7)))
 
-    assert field.ears[name(0)].lost == [NotThere(number=number, node=name(7), cell=CellId(0))]
+    assert field.ears[name(0)].lost == [
+        DeliveryFailure(number=number, node=name(7), cell=CellId(0))
+    ]
     assert field.log == []
 
 
@@ -321,7 +325,7 @@ def test_d8_of_a_nack_that_is_not_delivered_nobody_is_told() -> None:
 def test_d9_a_message_to_many_travels_as_one_until_its_ways_part() -> None:
     """A stem of three cells, and one to either side of its end."""
     field = Field(GRID, crowd(20, 22, 24, 16, 36)).settle()
-    wanted = [To(CellId(cell)) for cell in [16, 36]]
+    wanted = [Destination(CellId(cell)) for cell in [16, 36]]
 
     number = send(field, 0, *wanted)
 
@@ -340,11 +344,17 @@ def test_d9_a_message_to_many_travels_as_one_until_its_ways_part() -> None:
 
 def test_d9_cells_and_nodes_may_be_mixed_and_repeated() -> None:
     field = Field(GRID, crowd(0, 2, 4, 4, 6)).settle()
-    targets = [To(CellId(4)), To(CellId(4), name(3)), To(CellId(6)), To(CellId(4)), To(CellId(0))]
+    targets = [
+        Destination(CellId(4)),
+        Destination(CellId(4), name(3)),
+        Destination(CellId(6)),
+        Destination(CellId(4)),
+        Destination(CellId(0)),
+    ]
 
     send(field, 0, *targets)
 
-    found = {n: [(one.cell, one.personal) for one in some] for n, some in told(field).items()}
+    found = {n: [(one.cell, one.is_unicast) for one in some] for n, some in told(field).items()}
     assert {number: sorted(some) for number, some in found.items()} == {
         0: [(0, False)],
         2: [(4, False)],
@@ -359,7 +369,7 @@ def test_d9_one_hop_carries_what_goes_to_a_node_and_through_its_cell() -> None:
 
     for request in range(10):
         field.log.clear()
-        send(field, 0, To(CellId(4)), To(CellId(2), name(3)), request=request)
+        send(field, 0, Destination(CellId(4)), Destination(CellId(2), name(3)), request=request)
         assert [to for sender, to in field.hops() if sender == name(0)] == [name(3)]
 
 
@@ -374,8 +384,8 @@ def test_d9_no_target_is_no_message() -> None:
 def test_a_cell_that_does_not_exist_is_refused() -> None:
     field = Field(GRID, crowd(0, 1)).settle()
 
-    with pytest.raises(ValueError, match="no cell 50"):
-        send(field, 0, To(CellId(50)))
+    with pytest.raises(ValueError, match="cell 50 is outside"):
+        send(field, 0, Destination(CellId(50)))
     stray = CellPacket(name(9), CellId(0), 1, 0, (CellTarget(CellId(50)),), question(1))
     field.nodes[name(1)].on_received(name(9), stray, 0)
     assert field.nodes[name(1)].traffic.dropped == {"no such cell": 1}
@@ -385,11 +395,11 @@ def test_a_cell_that_does_not_exist_is_refused() -> None:
 
 
 def test_d10_without_rerouting_a_message_that_nobody_took_is_dropped() -> None:
-    field = Field(GRID, crowd(0, 2, 2, 4), config=CellsConfig(reroute=False)).settle()
+    field = Field(GRID, crowd(0, 2, 2, 4), config=CellRoutingConfig(reroute=False)).settle()
     field.remove(1)
     field.remove(2)
 
-    send(field, 0, To(CellId(4)))
+    send(field, 0, Destination(CellId(4)))
 
     assert len(field.log) == 1
     assert field.nodes[name(0)].traffic.dropped == {"not acknowledged": 1}
@@ -402,7 +412,7 @@ def test_d10_with_it_another_neighbour_is_tried_but_nobody_twice() -> None:
 
     for request in range(8):
         field.log.clear()
-        send(field, 0, To(CellId(4)), request=request)
+        send(field, 0, Destination(CellId(4)), request=request)
         tried = [to for sender, to in field.hops() if sender == name(0)]
         assert len(set(tried)) == len(tried)
         assert tried[-1] == name(3)
@@ -417,7 +427,7 @@ def test_d10_if_nobody_answers_each_is_tried_once(serving: bool) -> None:
     for number in (1, 2, 3):
         field.remove(number)
 
-    send(field, 0, To(CellId(4)))
+    send(field, 0, Destination(CellId(4)))
 
     assert sorted(to for _, to in field.hops()) == [name(1), name(2), name(3)]
     assert sum(field.nodes[name(0)].traffic.dropped.values()) == 1
@@ -440,21 +450,21 @@ def test_d10_a_cell_is_not_empty_because_one_message_was_not_taken() -> None:
     field = Field(GRID, crowd(0, 1)).settle()
     field.remove(1)
 
-    send(field, 0, To(CellId(1)))
+    send(field, 0, Destination(CellId(1)))
 
     assert told(field) == {}
     assert field.nodes[name(0)].traffic.dropped == {"nobody closer answers": 1}
-    send(field, 0, To(CellId(1)), request=2)
+    send(field, 0, Destination(CellId(1)), request=2)
     assert told(field) == {}
-    send(field, 0, To(CellId(1)), request=3)
+    send(field, 0, Destination(CellId(1)), request=3)
     assert [one.cell for one in told(field)[0]] == [1]
 
 
 def test_a_message_goes_only_so_far() -> None:
-    field = Field(GRID, crowd(0, 2, 4, 6), config=CellsConfig(hops_max=3)).settle()
+    field = Field(GRID, crowd(0, 2, 4, 6), config=CellRoutingConfig(hops_max=3)).settle()
 
-    send(field, 0, To(CellId(4)))
-    send(field, 0, To(CellId(6)))
+    send(field, 0, Destination(CellId(4)))
+    send(field, 0, Destination(CellId(6)))
 
     assert sorted(told(field)) == [2]
     assert field.nodes[name(3)].traffic.dropped == {"too many hops": 1}
@@ -470,22 +480,22 @@ def test_d20_one_who_moves_neither_forwards_nor_serves_but_talks_and_is_reached(
     field.settle(6)
     field.log.clear()
 
-    send(field, 0, To(CellId(4)))
-    send(field, 0, To(CellId(3)))
+    send(field, 0, Destination(CellId(4)))
+    send(field, 0, Destination(CellId(3)))
     assert name(1) not in [to for _, to in field.hops()]
     assert sorted(told(field)) == [2, 4]
 
-    send(field, 1, To(CellId(0)))
-    send(field, 0, To(CellId(3), name(1)))
+    send(field, 1, Destination(CellId(0)))
+    send(field, 0, Destination(CellId(3), name(1)))
     assert [one.origin_cell for one in told(field)[0]] == [3]
-    assert [one.personal for one in told(field)[1]] == [True]
+    assert [one.is_unicast for one in told(field)[1]] == [True]
 
 
 def test_d20_what_reaches_it_by_mistake_is_dropped() -> None:
     field = Field(GRID, crowd(0, 2, 4)).settle()
     field.nodes[name(1)].set_cell(CellId(2), field.now_us, serving=False)
 
-    send(field, 0, To(CellId(4)))
+    send(field, 0, Destination(CellId(4)))
 
     assert told(field) == {}
     assert field.nodes[name(1)].traffic.dropped["not serving"] == 1
@@ -495,7 +505,7 @@ def test_d20_one_who_hears_nobody_sends_nothing() -> None:
     field = Field(GRID, crowd(0, 49)).settle()
     field.move(0, middle(0), serving=False)
 
-    send(field, 0, To(CellId(4)))
+    send(field, 0, Destination(CellId(4)))
 
     assert field.nodes[name(0)].traffic.dropped == {"no neighbour": 1}
 
@@ -505,8 +515,8 @@ def test_a_moved_node_is_found_in_its_new_cell_and_not_in_the_old() -> None:
     field.move(3, middle(6, 3.0), serving=True)
     field.settle(2)
 
-    number = send(field, 0, To(CellId(4), name(3)))
-    send(field, 0, To(CellId(6), name(3)))
+    number = send(field, 0, Destination(CellId(4), name(3)))
+    send(field, 0, Destination(CellId(6), name(3)))
 
     assert [lost.number for lost in field.ears[name(0)].lost] == [number]
     assert [one.cell for one in told(field)[3]] == [6]
@@ -517,11 +527,11 @@ def test_numbers_differ_between_lives() -> None:
     field = Field(GRID, crowd(0))
     numbers: set[int] = set()
     for life in range(3):
-        rng = stream(1, "cells", life)
+        rng = derive_rng(1, "cells", life)
         routing = GeographicRouting(
-            NodeId(b"a"), GRID, Outbox(), rng, field.ears[name(0)], CellsConfig()
+            NodeId(b"a"), GRID, Outbox(), rng, field.ears[name(0)], CellRoutingConfig()
         )
         routing.start(CellId(0), 0, serving=True)
-        numbers |= {routing.send([To(CellId(0))], question(1), 0) for _ in range(5)}
+        numbers |= {routing.send([Destination(CellId(0))], question(1), 0) for _ in range(5)}
 
     assert len(numbers) == 15

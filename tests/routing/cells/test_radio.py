@@ -7,8 +7,8 @@ from random import Random
 from tests.routing.cells.field import Field, name, question
 from tests.routing.cells.radio import Place, RadioField
 from thyme.model.ids import NodeId
-from thyme.protocol.cells import CellId
-from thyme.routing.cells import Grid, NotThere, To
+from thyme.protocol.messages.cell_records import CellId
+from thyme.routing.cells import DeliveryFailure, Destination, Grid
 
 GRID = Grid.covering(400.0, 200.0)
 
@@ -25,7 +25,7 @@ def row(*cells: int) -> dict[NodeId, Place]:
 def tellers(world: RadioField, source: NodeId, number: int) -> dict[NodeId, bool]:
     """Who was told of a message, and whether as the first."""
     return {
-        node_id: arrival.first
+        node_id: arrival.is_first
         for node_id, router in world.routers.items()
         for arrival in router.ear.arrivals
         if (arrival.origin, arrival.number) == (source, number)
@@ -44,7 +44,7 @@ def test_d7_a_hundred_nodes_send_to_cells_populated_and_empty() -> None:
     rng, sent = Random(2), []
     for request in range(60):
         source, cell = name(rng.randrange(100)), CellId(rng.randrange(len(GRID)))
-        number = world.send(source, To(cell), message=question(request))
+        number = world.send(source, Destination(cell), message=question(request))
         sent.append((source, number, truth.closest(reached, cell)))
         world.run(0.05)
     world.run(1)
@@ -63,10 +63,12 @@ def test_d7_a_hundred_nodes_send_to_cells_populated_and_empty() -> None:
 def test_d9_one_message_reaches_ten_cells_in_fewer_frames_than_ten_messages() -> None:
     places = scattered(100, seed=3)
     corner = min(places, key=lambda node_id: sum(places[node_id]))
-    targets = [To(cell) for cell in sorted({GRID.cell_at(place) for place in places.values()})]
+    targets = [
+        Destination(cell) for cell in sorted({GRID.cell_at(place) for place in places.values()})
+    ]
     chosen = Random(4).sample(targets, 10)
 
-    def packets(*batches: list[To]) -> tuple[int, int]:
+    def packets(*batches: list[Destination]) -> tuple[int, int]:
         world = RadioField(GRID, places, seed=3)
         world.run(8)
         world.lines.clear()
@@ -91,7 +93,7 @@ def test_d4_d10_when_a_node_goes_others_carry_its_messages() -> None:
     del world.routers[name(1)]
 
     for request in range(6):
-        number = world.send(name(0), To(CellId(4)), message=question(request))
+        number = world.send(name(0), Destination(CellId(4)), message=question(request))
         world.run(0.5)
         assert tellers(world, name(0), number) == {name(2): True}
     world.run(5)
@@ -105,10 +107,10 @@ def test_d8_a_node_that_was_switched_off_is_reported() -> None:
     world.world.remove(name(2))
     del world.routers[name(2)]
 
-    number = world.send(name(0), To(CellId(4), name(2)), message=question(1))
+    number = world.send(name(0), Destination(CellId(4), name(2)), message=question(1))
     world.run(1)
 
-    lost = NotThere(number=number, node=name(2), cell=CellId(4))
+    lost = DeliveryFailure(number=number, node=name(2), cell=CellId(4))
     assert world.routers[name(0)].ear.lost == [lost]
 
 
@@ -116,7 +118,7 @@ def lines_of(seed: int) -> list[str]:
     world = RadioField(GRID, scattered(25, seed=9), seed=seed)
     world.run(4)
     for cell in (0, 20, 49):
-        world.send(name(cell % 25), To(CellId(cell)), message=question(cell))
+        world.send(name(cell % 25), Destination(CellId(cell)), message=question(cell))
         world.run(0.2)
     return world.lines
 

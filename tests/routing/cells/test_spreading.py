@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from tests.builders import ALICE, BOB, CAROL, key, photo
 from thyme.model.ids import NodeId
-from thyme.protocol.cell_messages import AnnounceReplica, HoldObject, IndexObject, SpreadHeard
-from thyme.protocol.cells import CellId, Indexed
-from thyme.protocol.messages import CellSpread, DeleteObject, FetchObject, Message
+from thyme.protocol.messages.cell_records import CellId, IndexedMetadata
+from thyme.protocol.messages.cells import (
+    AnnounceReplica,
+    CellBroadcastAck,
+    IndexObject,
+    StoreReplica,
+)
+from thyme.protocol.messages.common import CellBroadcast, DeleteObject, FetchObject, Message
 from thyme.protocol.node import Action, Broadcast, Send
 from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import CellsConfig
-from thyme.routing.cells.spreading import Spreading, SpreadTimer
+from thyme.routing.cells import CellRoutingConfig
+from thyme.routing.cells.cell_broadcast import CellBroadcaster, CellBroadcastTimer
 
 CELL = CellId(3)
 DELETE = DeleteObject(1, key(1))
-HEARD = SpreadHeard(ALICE, 7, CELL)
-TIMER = SpreadTimer(ALICE, 7, CELL)
+HEARD = CellBroadcastAck(ALICE, 7, CELL)
+TIMER = CellBroadcastTimer(ALICE, 7, CELL)
 
 
 class Spreader:
@@ -23,18 +28,18 @@ class Spreader:
 
     def __init__(self, tries: int = 3, *, questions: bool = True, spreads_max: int = 10) -> None:
         self.outbox = Outbox()
-        config = CellsConfig(
-            spread_tries_max=tries, spread_questions=questions, spreads_max=spreads_max
+        config = CellRoutingConfig(
+            broadcast_tries_max=tries, broadcast_reads=questions, broadcasts_max=spreads_max
         )
-        self.spreading = Spreading(self.outbox, config)
+        self.spreading = CellBroadcaster(self.outbox, config)
         self.heard_us: list[int] = []
 
     def start(self, message: Message, *others: NodeId, number: int = 7) -> list[Action]:
-        spread = CellSpread(ALICE, CELL, number, 0, CELL, CELL, message)
-        self.spreading.start(spread, others, 0)
-        self.spreading.when_heard(ALICE, number, CELL, self.heard_us.append, 0)
+        spread = CellBroadcast(ALICE, CELL, number, 0, CELL, CELL, message)
+        self.spreading.broadcast(spread, others, 0)
+        self.spreading.when_acknowledged(ALICE, number, CELL, self.heard_us.append, 0)
         self.spreading.check()
-        return self.outbox.take()
+        return self.outbox.drain_actions()
 
 
 def sent(actions: list[Action]) -> list[NodeId]:
@@ -46,13 +51,13 @@ def test_b2_who_did_not_say_that_it_heard_is_told_again_and_nobody_else() -> Non
     first = spreader.start(DELETE, BOB, CAROL)
     assert len([action for action in first if isinstance(action, Broadcast)]) == 1
 
-    spreader.spreading.on_heard(BOB, HEARD, 10)
+    spreader.spreading.on_ack(BOB, HEARD, 10)
     spreader.spreading.on_timer(TIMER, 50)
-    assert sent(spreader.outbox.take()) == [CAROL]
+    assert sent(spreader.outbox.drain_actions()) == [CAROL]
     assert spreader.heard_us == []
 
-    spreader.spreading.on_heard(CAROL, HEARD, 60)
-    spreader.spreading.on_heard(CAROL, HEARD, 70)
+    spreader.spreading.on_ack(CAROL, HEARD, 60)
+    spreader.spreading.on_ack(CAROL, HEARD, 70)
     assert spreader.heard_us == [60]
     assert len(spreader.spreading) == 0
 
@@ -61,7 +66,7 @@ def test_b2_who_never_answers_or_is_not_there_holds_nothing_up_for_ever() -> Non
     spreader = Spreader(tries=2)
     spreader.start(DELETE, BOB, CAROL)
     spreader.spreading.on_timer(TIMER, 50)
-    copy = CellSpread(ALICE, CELL, 7, 0, CELL, CELL, DELETE)
+    copy = CellBroadcast(ALICE, CELL, 7, 0, CELL, CELL, DELETE)
     spreader.spreading.on_send_failed(BOB, copy, 55)
 
     assert spreader.spreading.on_timer(TIMER, 150) == [CAROL]
@@ -71,16 +76,16 @@ def test_b2_who_never_answers_or_is_not_there_holds_nothing_up_for_ever() -> Non
 
 def test_b2_an_insert_is_answered_after_two_tries_and_those_who_did_not_hear_are_told_on() -> None:
     spreader = Spreader(tries=5)
-    spreader.start(IndexObject(1, Indexed(photo(1), ())), BOB)
+    spreader.start(IndexObject(1, IndexedMetadata(photo(1), ())), BOB)
     spreader.spreading.on_timer(TIMER, 50)
     assert spreader.heard_us == []
 
     spreader.spreading.on_timer(TIMER, 150)
     spreader.spreading.on_timer(TIMER, 350)
     assert spreader.heard_us == [150]
-    assert sent(spreader.outbox.take()) == [BOB] * 3
+    assert sent(spreader.outbox.drain_actions()) == [BOB] * 3
 
-    spreader.spreading.on_heard(BOB, HEARD, 360)
+    spreader.spreading.on_ack(BOB, HEARD, 360)
     assert spreader.heard_us == [150], "once"
     assert len(spreader.spreading) == 0
 
@@ -88,21 +93,21 @@ def test_b2_an_insert_is_answered_after_two_tries_and_those_who_did_not_hear_are
 def test_d7_replicas_are_spread_once_and_where_nothing_is_sure_so_is_the_rest() -> None:
     for tries, message in (
         (3, AnnounceReplica(key(1))),
-        (3, HoldObject(photo(1), b"pixels")),
+        (3, StoreReplica(photo(1), b"pixels")),
         (1, DELETE),
     ):
         spreader = Spreader(tries=tries)
         spreader.start(message, BOB)
         assert spreader.heard_us == [0]
-        spreader.spreading.on_spread(BOB, CellSpread(BOB, CELL, 9, 0, CELL, CELL, message))
-        assert sent(spreader.outbox.take()) == []
+        spreader.spreading.on_broadcast(BOB, CellBroadcast(BOB, CELL, 9, 0, CELL, CELL, message))
+        assert sent(spreader.outbox.drain_actions()) == []
 
 
 def test_b2_a_question_concerns_one_node_if_so_set() -> None:
     question = FetchObject(1, key(1))
-    assert Spreader().spreading.concerns_all(question)
-    assert not Spreader(questions=False).spreading.concerns_all(question)
-    assert Spreader(questions=False).spreading.concerns_all(DELETE)
+    assert Spreader().spreading.is_for_all(question)
+    assert not Spreader(questions=False).spreading.is_for_all(question)
+    assert Spreader(questions=False).spreading.is_for_all(DELETE)
 
 
 def test_b2_what_is_under_way_is_bounded() -> None:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tests.routing.cells.field import Field, Place, name, question
 from thyme.model.ids import NodeId
-from thyme.protocol.cells import CellId
-from thyme.routing.cells import CellsConfig, Grid, To
+from thyme.protocol.messages.cell_records import CellId
+from thyme.routing.cells import CellRoutingConfig, Destination, Grid
 from thyme.routing.cells.grid import CELL_M, Offset
 
 TOUCHING_M = 1.5 * CELL_M
@@ -44,11 +44,11 @@ def wrong_answers(field: Field, sources: list[NodeId]) -> list[tuple[NodeId, int
         for cell in map(CellId, range(len(field.grid))):
             for ear in field.ears.values():
                 ear.arrivals.clear()
-            field.nodes[source].send([To(cell)], question(1), field.now_us)
+            field.nodes[source].send([Destination(cell)], question(1), field.now_us)
             field.run(source)
             where = field.closest(reached, cell)
             told = {n: ear.arrivals for n, ear in field.ears.items() if ear.arrivals}
-            first = [n for n, arrivals in told.items() for one in arrivals if one.first]
+            first = [n for n, arrivals in told.items() for one in arrivals if one.is_first]
             everybody = {n for n in reached if field.cell(n) == where}
             once = all(len(arrivals) == 1 for arrivals in told.values())
             if not (len(first) == 1 and once and set(told) == everybody):
@@ -71,7 +71,7 @@ def test_d5_d6_a_message_reaches_its_cell_or_the_closest_populated_one(
 ) -> None:
     """From everywhere to everywhere; the same proxy from every source of a connected part."""
     grid, cells = shape
-    config = CellsConfig(loop_always=loop_always)
+    config = CellRoutingConfig(always_perimeter=loop_always)
     field = Field(grid, middles(grid, cells), hears=within(range_m), config=config).settle()
 
     assert wrong_answers(field, list(field.nodes)[::3]) == []
@@ -99,7 +99,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_d5_d6_voids_of_every_shape_are_gone_around(shape: str, range_m: float) -> None:
     grid, cells = picture(SHAPES[shape])
-    config = CellsConfig(hops_max=1_000)  # the spiral is a labyrinth
+    config = CellRoutingConfig(hops_max=1_000)  # the spiral is a labyrinth
     field = Field(grid, middles(grid, cells), hears=within(range_m), config=config).settle()
 
     assert wrong_answers(field, list(field.nodes)[::4]) == []
@@ -122,7 +122,7 @@ def edges_of(field: Field) -> dict[Offset, set[Offset]]:
     found: dict[Offset, set[Offset]] = {}
     for node in field.nodes.values():
         column, row = node.cell % field.grid.columns, node.cell // field.grid.columns
-        edges = node.neighbours.around(node.cell).edges
+        edges = node.neighbours.neighbourhood(node.cell).edges
         ends = {(column + right, row + down) for right, down in edges}
         assert found.setdefault((column, row), ends) == ends
     return found
@@ -190,7 +190,7 @@ def test_d9_to_all_cells_at_once_is_as_good_as_to_each(seed: int) -> None:
     cells = [CellId(number) for number in range(len(grid))]
     source = name(0)
 
-    def told(*batches: list[To]) -> tuple[set[tuple[NodeId, CellId]], int]:
+    def told(*batches: list[Destination]) -> tuple[set[tuple[NodeId, CellId]], int]:
         field.log.clear()
         for ear in field.ears.values():
             ear.arrivals.clear()
@@ -201,8 +201,8 @@ def test_d9_to_all_cells_at_once_is_as_good_as_to_each(seed: int) -> None:
         assert len(set(pairs)) == len(pairs)
         return set(pairs), len(field.hops())
 
-    together, links = told([To(cell) for cell in cells])
-    one_by_one, links_alone = told(*([To(cell)] for cell in cells))
+    together, links = told([Destination(cell) for cell in cells])
+    one_by_one, links_alone = told(*([Destination(cell)] for cell in cells))
 
     assert together == one_by_one
     assert links < links_alone or links_alone == 0
@@ -217,7 +217,7 @@ def test_d5_ways_are_hardly_longer_than_the_shortest() -> None:
         source = name(0)
         reached = field.component(source)
         for cell in sorted({field.cell(n) for n in reached} - {field.cell(source)}):
-            field.nodes[source].send([To(cell)], question(1), field.now_us)
+            field.nodes[source].send([Destination(cell)], question(1), field.now_us)
             field.run(source)
             [arrival] = [e.arrivals[-1] for n, e in field.ears.items() if first_in(field, n, cell)]
             hops += arrival.hops
@@ -229,4 +229,4 @@ def test_d5_ways_are_hardly_longer_than_the_shortest() -> None:
 
 def first_in(field: Field, node_id: NodeId, cell: CellId) -> bool:
     arrivals = field.ears[node_id].arrivals
-    return bool(arrivals) and arrivals[-1].first and arrivals[-1].cell == cell
+    return bool(arrivals) and arrivals[-1].is_first and arrivals[-1].cell == cell

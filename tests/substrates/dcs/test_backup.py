@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.substrates.dcs.town import LONE, SETTLED_S, STREET, Town, in_cell, tag_in
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import CellId
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages.cell_records import CellId
 from thyme.substrates.dcs.config import PAPER, BackupConfig
 
 SAFE = msgspec.structs.replace(PAPER, backup=BackupConfig(nodes_max=1))
@@ -52,7 +52,7 @@ def test_b1_what_is_kept_aside_is_not_served_while_its_cell_lives() -> None:
     town.insert("dan", "photo", tag_in(4))
     town.run(3)
 
-    assert CellId(4) in town.nodes["bea"].dynamics.backups
+    assert CellId(4) in town.nodes["bea"].membership.backups
     assert town.indexing("photo") == {"cat"}
     assert town.standing() == {"cat": 1}
 
@@ -89,7 +89,9 @@ def test_b1_whoever_got_it_back_may_die_at_once_and_nothing_is_lost() -> None:
     town.run(5)
     assert set(town.index("eve")) == {"photo"}
 
-    backups = [packet.message for name, packet in town.messages(cell_wire.BackUp) if name == "eve"]
+    backups = [
+        packet.message for name, packet in town.messages(cell_wire.BackupState) if name == "eve"
+    ]
     assert all(not backup.state.objects for backup in backups)  # type: ignore[union-attr]
     town.go("eve")
     town.run(8)
@@ -103,7 +105,9 @@ def test_b1_changes_are_merged_over_a_short_time() -> None:
         town.insert("dan", f"photo-{number}", tag_in(4), seconds=0.05)
     town.run(2)
 
-    backups = [packet.message for name, packet in town.messages(cell_wire.BackUp) if name == "cat"]
+    backups = [
+        packet.message for name, packet in town.messages(cell_wire.BackupState) if name == "cat"
+    ]
     assert [len(backup.state.objects) for backup in backups] == [5]  # type: ignore[union-attr]
 
 
@@ -111,13 +115,13 @@ def test_b1_a_cell_with_enough_nodes_needs_none() -> None:
     town = Town(STREET, config=SAFE)
     town.insert("dan", "photo", tag_in(4))
     town.run(3)
-    assert town.messages(cell_wire.BackUp) == []
+    assert town.messages(cell_wire.BackupState) == []
 
     town = Town(STREET, config=SAFER)
     town.insert("dan", "photo", tag_in(4))
     town.run(3)
-    assert {name for name, _ in town.messages(cell_wire.BackUp)} >= {"cat"}
-    assert "col" not in {name for name, _ in town.messages(cell_wire.BackUp)}, (
+    assert {name for name, _ in town.messages(cell_wire.BackupState)} >= {"cat"}
+    assert "col" not in {name for name, _ in town.messages(cell_wire.BackupState)}, (
         "one of them is enough"
     )
 
@@ -149,18 +153,18 @@ def test_b1_the_wards_of_a_cell_are_kept_elsewhere_too() -> None:
 
 
 def test_b1_what_is_not_kept_up_to_date_is_thrown_away() -> None:
-    brief = BackupConfig(nodes_max=1, life_us=30_000_000)
+    brief = BackupConfig(nodes_max=1, ttl_us=30_000_000)
     town = Town({**LONE, "col": in_cell(4, 1)}, config=msgspec.structs.replace(PAPER, backup=brief))
     town.go("col")
     town.run(6)
     town.insert("dan", "photo", tag_in(4))
     town.run(25)
-    assert CellId(4) in town.nodes["bea"].dynamics.backups
+    assert CellId(4) in town.nodes["bea"].membership.backups
     town.come("col")
 
     town.run(70)
 
-    assert CellId(4) not in town.nodes["bea"].dynamics.backups
+    assert CellId(4) not in town.nodes["bea"].membership.backups
 
 
 @pytest.mark.parametrize("name", ["moves", "leaves", "dies"])
@@ -185,9 +189,9 @@ def test_b1_however_the_last_of_a_cell_goes_nothing_is_lost(name: str) -> None:
 def test_b1_a_backup_is_bounded() -> None:
     few = BackupConfig(nodes_max=1, cells_max=2)
     town = Town(LONE, config=msgspec.structs.replace(PAPER, backup=few))
-    backups = town.nodes["bea"].dynamics.backups
+    backups = town.nodes["bea"].membership.backups
     for cell in range(8):
-        backups.keep(CellId(cell), CellId(1), cell_wire.CellState(0, 0, 1), 10_000_000)
+        backups.store_backup(CellId(cell), CellId(1), cell_wire.CellState(0, 0, 1), 10_000_000)
     backups.check()
 
     assert [CellId(cell) in backups for cell in (5, 6, 7)] == [False, True, True]

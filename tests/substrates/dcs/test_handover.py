@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from tests.substrates.dcs.town import LONE, SETTLED_S, STREET, Town, in_cell, tag_in
 from thyme.model.ids import NodeId
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import CellId, CellTarget
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.routing.cells import Grid
-from thyme.substrates.broker import BrokerConfig
+from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.dcs.config import PAPER
 
 # Filling
@@ -55,8 +55,8 @@ def test_d24_what_is_of_the_own_cell_too_stays() -> None:
     town.run(10)
 
     assert town.indexing("photo") == {"bea", "ben", "eve"}
-    [there] = town.nodes["eve"].index.interests()
-    [here] = town.nodes["bea"].index.interests()
+    [there] = town.nodes["eve"].index.cell_subscriptions()
+    [here] = town.nodes["bea"].index.cell_subscriptions()
     assert [c.positive for c in there.subscription.conjunctions] == [(tag_in(3),)]
     assert [c.positive for c in here.subscription.conjunctions] == [(tag_in(2),)]
 
@@ -70,7 +70,7 @@ def test_d24_only_one_of_the_proxy_hands_over_and_it_is_not_matched_again() -> N
     town.come("eve")
     town.run(15)
 
-    givers = {name for name, _ in town.messages(cell_wire.HandOver)}
+    givers = {name for name, _ in town.messages(cell_wire.TransferState)}
     assert givers == {"bea"}
     assert town.messages(cell_wire.CellNotify) == []
 
@@ -136,7 +136,7 @@ def test_d24_who_is_not_the_last_hands_nothing_over() -> None:
 
     town.move("cat", in_cell(5), settle_s=SETTLED_S)
 
-    assert town.messages(cell_wire.HandOver) == []
+    assert town.messages(cell_wire.TransferState) == []
 
 
 def test_d24_the_wards_of_a_cell_that_becomes_empty_go_to_their_own_proxies() -> None:
@@ -225,7 +225,7 @@ def test_d15_old_state_that_is_handed_over_does_not_bring_back_what_was_deleted(
     [old] = town.nodes["cat"].index.objects()
     town.finish("dan", asked.Delete, key=gone)
 
-    late = cell_wire.HandOver(7, CellId(4), cell_wire.CellState(0, 0, 1, objects=(old,)))
+    late = cell_wire.TransferState(7, CellId(4), cell_wire.CellState(0, 0, 1, objects=(old,)))
     packet = wire.CellPacket(NodeId(b"old"), CellId(3), 1, 0, (CellTarget(CellId(4)),), late)
     town.receive("cat", "bea", packet)
     town.run(2)
@@ -257,8 +257,8 @@ def test_a_stranger_who_claims_a_cell_in_its_beacon_cannot_make_keys_vanish() ->
 def test_a_stranger_cannot_have_a_cell_forget_by_saying_that_all_is_handed_over() -> None:
     town = Town({**STREET, "eve": in_cell(3)}, absent=("eve",))
     key = town.insert("dan", "photo", tag_in(3))
-    lie = cell_wire.HandedOver(CellId(3), (key,))
-    spread = wire.CellSpread(NodeId(b"ben"), CellId(2), 99, 0, CellId(2), CellId(2), lie)
+    lie = cell_wire.StateTransferred(CellId(3), (key,))
+    spread = wire.CellBroadcast(NodeId(b"ben"), CellId(2), 99, 0, CellId(2), CellId(2), lie)
 
     town.receive("bea", "ben", spread)
 

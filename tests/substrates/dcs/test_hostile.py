@@ -10,18 +10,24 @@ from tests.builders import ALICE, photo, subscribe
 from tests.substrates.dcs.town import ROW, STREET, Town, in_cell, tag_in
 from tests.wire.strategies import any_message
 from thyme.model.ids import NodeId
-from thyme.model.streams import stream
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import CellId, CellTarget, Indexed, Interest, Replica
-from thyme.protocol.messages import CellPacket
+from thyme.model.rng import derive_rng
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import (
+    CellId,
+    CellSubscription,
+    CellTarget,
+    IndexedMetadata,
+    Replica,
+)
+from thyme.protocol.messages.common import CellPacket
 from thyme.protocol.node import Received, SendFailed, Started, TimerFired
-from thyme.routing.cells import To
+from thyme.routing.cells import Destination
 from thyme.storage.store import MemoryStore
+from thyme.substrates.dcs.cell_map import GridCellMap
 from thyme.substrates.dcs.config import PAPER
-from thyme.substrates.dcs.ground import Geography
-from thyme.substrates.dcs.joining import JoinTimer
+from thyme.substrates.dcs.membership.joining import CellJoinTimer
 from thyme.substrates.dcs.node import DcsNode
 
 ME, BEA = NodeId(b"me"), NodeId(b"bea")
@@ -29,10 +35,10 @@ ME, BEA = NodeId(b"me"), NodeId(b"bea")
 
 def a_node() -> DcsNode:
     """A node in cell 3 that works for it."""
-    rng = stream(1, "node")
-    node = DcsNode(ME, CellId(3), Geography(ME, ROW, rng), MemoryStore(), rng, PAPER)
+    rng = derive_rng(1, "node")
+    node = DcsNode(ME, CellId(3), GridCellMap(ME, ROW, rng), MemoryStore(), rng, PAPER)
     node.handle(Started(), 0)
-    node.handle(TimerFired(JoinTimer()), 3_000_000)
+    node.handle(TimerFired(CellJoinTimer()), 3_000_000)
     assert node.routing.serving
     node.handle(Received(BEA, cell_wire.CellBeacon(CellId(3), True, bytes(12), b"")), 3_000_001)
     return node
@@ -63,12 +69,13 @@ NOWHERE = CellId(40_000)
 @pytest.mark.parametrize(
     "message",
     [
-        cell_wire.IndexObject(1, Indexed(photo(1, by=ALICE), (Replica(NOWHERE),))),
-        cell_wire.CellNotify(Indexed(photo(1), (), (Replica(NOWHERE, ALICE),)), ()),
-        wire.FromCell(
-            CellId(1), cell_wire.CellPage(1, 1, (Indexed(photo(1), (Replica(NOWHERE),)),), False)
+        cell_wire.IndexObject(1, IndexedMetadata(photo(1, by=ALICE), (Replica(NOWHERE),))),
+        cell_wire.CellNotify(IndexedMetadata(photo(1), (), (Replica(NOWHERE, ALICE),)), ()),
+        wire.ReplyFromCell(
+            CellId(1),
+            cell_wire.CellPage(1, 1, (IndexedMetadata(photo(1), (Replica(NOWHERE),)),), False),
         ),
-        cell_wire.CellState(1, 0, 1, interests=(Interest(subscribe(1), NOWHERE),)),
+        cell_wire.CellState(1, 0, 1, subscriptions=(CellSubscription(subscribe(1), NOWHERE),)),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -91,12 +98,12 @@ def test_a_node_that_claims_another_s_name_cannot_make_it_lose_what_it_holds() -
     key = town.insert("ann", "photo", tag_in(2))
     metadata = town.nodes["bea"].index.broker.catalogue.history.get(key)
     assert metadata is not None
-    forged = cell_wire.HoldObject(metadata, b"forged")
+    forged = cell_wire.StoreReplica(metadata, b"forged")
     dan = town.nodes["dan"]
-    dan.routing.send([To(CellId(0))], forged, town.links.kernel.now_us)
+    dan.routing.send([Destination(CellId(0))], forged, town.links.kernel.now_us)
     town.finish("dan", asked.ListSubscriptions)
 
-    assert town.nodes["abe"].replicas.data(key) == b"pixels"
+    assert town.nodes["abe"].replicas.read_data(key) == b"pixels"
 
 
 @pytest.mark.parametrize("step_ms", range(12))
@@ -109,7 +116,7 @@ def test_d19_whoever_vanishes_at_any_step_of_an_insert_the_rest_goes_on(
     town = Town({**places, "col": in_cell(4, 1)})
     town.subscribe("cat", tag_in(2))
     town.subscribe("col", tag_in(2))
-    request = asked.Insert(ask=7_000, data=b"x", tags=(tag_in(2),))
+    request = asked.Insert(request_id=7_000, data=b"x", tags=(tag_in(2),))
     town.links.ask(NodeId(b"ann"), request)
     town.run(step_ms / 1_000)
     town.go(who)
@@ -117,8 +124,8 @@ def test_d19_whoever_vanishes_at_any_step_of_an_insert_the_rest_goes_on(
 
     for node in town.nodes.values():
         node.check()
-        assert len(node.asks) == 0
-    answers = [told for told in town.told["ann"] if getattr(told, "ask", None) == 7_000]
+        assert len(node.requests) == 0
+    answers = [told for told in town.told["ann"] if getattr(told, "request_id", None) == 7_000]
     assert len(answers) <= 1
     if who == "cat":
         assert len(town.heard("col")) == 1

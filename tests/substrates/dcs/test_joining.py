@@ -7,13 +7,13 @@ import msgspec
 from tests.builders import photo
 from tests.substrates.dcs.town import STREET, Town, in_cell, tag_in
 from thyme.model.ids import NodeId
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import CellId, Indexed, Replica
-from thyme.substrates.dcs.config import PAPER, JoiningConfig
-from thyme.substrates.dcs.joining import Phase
-from thyme.substrates.dcs.replicas import Role
-from thyme.wire import size_of
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
+from thyme.substrates.dcs.config import PAPER, CellJoiningConfig
+from thyme.substrates.dcs.membership.joining import CellJoinPhase
+from thyme.substrates.dcs.state.replica_store import ReplicaRole
+from thyme.wire.codec import size_of
 
 
 def test_d23_a_newcomer_gets_the_whole_state_of_its_cell_before_it_serves() -> None:
@@ -31,30 +31,30 @@ def test_d23_a_newcomer_gets_the_whole_state_of_its_cell_before_it_serves() -> N
     assert not abe.routing.serving
     town.run(5)
 
-    assert abe.joining.phase is Phase.JOINED
+    assert abe.joining.phase is CellJoinPhase.JOINED
     assert abe.routing.serving
     ann = town.nodes["ann"]
     assert list(abe.index.objects()) == list(ann.index.objects())
-    assert list(abe.index.interests()) == list(ann.index.interests())
-    assert list(abe.index.buried_objects()) == list(ann.index.buried_objects())
-    assert list(abe.index.buried_subscriptions()) == list(ann.index.buried_subscriptions())
-    assert own in {held.metadata.key for held in abe.replicas.of_role(Role.ACTIVE)}
-    assert abe.replicas.data(own) == b"pixels"
+    assert list(abe.index.cell_subscriptions()) == list(ann.index.cell_subscriptions())
+    assert list(abe.index.object_tombstones()) == list(ann.index.object_tombstones())
+    assert list(abe.index.subscription_tombstones()) == list(ann.index.subscription_tombstones())
+    assert own in {held.metadata.key for held in abe.replicas.with_role(ReplicaRole.ACTIVE)}
+    assert abe.replicas.read_data(own) == b"pixels"
 
 
 def test_d23_a_node_that_hears_nobody_in_its_cell_is_alone_and_starts() -> None:
     town = Town({"ann": in_cell(0), "bea": in_cell(2)}, settle_s=2.9)
-    assert [node.joining.phase for node in town.nodes.values()] == [Phase.LISTENING] * 2
+    assert [node.joining.phase for node in town.nodes.values()] == [CellJoinPhase.LISTENING] * 2
 
     town.run(0.2)
 
-    assert [node.joining.phase for node in town.nodes.values()] == [Phase.ALONE] * 2
+    assert [node.joining.phase for node in town.nodes.values()] == [CellJoinPhase.ALONE] * 2
     assert all(node.routing.serving for node in town.nodes.values())
     assert town.messages(cell_wire.FetchCellState) == []
 
 
 def test_d23_state_comes_in_parts_of_bounded_size() -> None:
-    joining = JoiningConfig(part_bytes_max=400)
+    joining = CellJoiningConfig(part_bytes_max=400)
     town = Town(STREET, absent=("abe",), config=msgspec.structs.replace(PAPER, joining=joining))
     for number in range(20):
         town.insert("ann", f"photo-{number}", tag_in(0))
@@ -74,36 +74,36 @@ def test_d23_state_comes_in_parts_of_bounded_size() -> None:
 def test_d23_an_answer_that_does_not_come_is_asked_for_again_then_the_node_is_alone() -> None:
     town = Town(STREET, absent=("abe",))
     deaf = town.nodes["ann"]
-    deaf.joining.on_request = lambda *_: None  # type: ignore[method-assign]
+    deaf.joining.on_state_request = lambda *_: None  # type: ignore[method-assign]
 
     abe = town.come("abe")
     town.run(20)
 
     asks = {packet.number for _, packet in town.messages(cell_wire.FetchCellState)}
     assert len(asks) == PAPER.joining.tries_max
-    assert abe.joining.phase is Phase.ALONE
+    assert abe.joining.phase is CellJoinPhase.ALONE
     assert abe.routing.serving
 
 
 def test_d23_only_what_the_entry_point_tells_is_state() -> None:
     town = Town(STREET, absent=("abe",))
-    town.nodes["ann"].joining.on_request = lambda *_: None  # type: ignore[method-assign]
+    town.nodes["ann"].joining.on_state_request = lambda *_: None  # type: ignore[method-assign]
     abe = town.come("abe")
-    while abe.joining.phase is not Phase.ASKING:
+    while abe.joining.phase is not CellJoinPhase.REQUESTING:
         town.run(0.1)
     request = town.messages(cell_wire.FetchCellState)[-1][1].message
     assert isinstance(request, cell_wire.FetchCellState)
-    true = Indexed(photo(1, tags=[tag_in(0)]), (Replica(CellId(4)),))
-    state = cell_wire.CellState(request.request, 0, 1, (true,))
+    true = IndexedMetadata(photo(1, tags=[tag_in(0)]), (Replica(CellId(4)),))
+    state = cell_wire.CellState(request.request_id, 0, 1, (true,))
 
     abe.joining.on_state(NodeId(b"bea"), state, town.links.kernel.now_us)
-    assert (list(abe.index.objects()), abe.joining.phase) == ([], Phase.ASKING)
-    other = msgspec.structs.replace(state, request=request.request + 1)
+    assert (list(abe.index.objects()), abe.joining.phase) == ([], CellJoinPhase.REQUESTING)
+    other = msgspec.structs.replace(state, request_id=request.request_id + 1)
     abe.joining.on_state(NodeId(b"ann"), other, town.links.kernel.now_us)
-    assert (list(abe.index.objects()), abe.joining.phase) == ([], Phase.ASKING)
+    assert (list(abe.index.objects()), abe.joining.phase) == ([], CellJoinPhase.REQUESTING)
 
     abe.joining.on_state(NodeId(b"ann"), state, town.links.kernel.now_us)
-    assert (list(abe.index.objects()), abe.joining.phase) == ([true], Phase.JOINED)
+    assert (list(abe.index.objects()), abe.joining.phase) == ([true], CellJoinPhase.JOINED)
 
 
 def test_d23_d15_who_was_away_learns_what_was_deleted_and_cancelled_meanwhile() -> None:

@@ -7,14 +7,14 @@ import pytest
 
 from tests.substrates.dcs.town import STREET, Town, tag_in
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
-from thyme.protocol import requests as asked
-from thyme.protocol.cell_messages import IndexObject, NodeMoved
-from thyme.protocol.cells import CellTarget
-from thyme.protocol.messages import CellPacket, CellSpread, DeleteObject, Message
-from thyme.routing.cells.config import CellsConfig
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages.cell_records import CellTarget
+from thyme.protocol.messages.cells import IndexObject, LocationUpdate
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, DeleteObject, Message
+from thyme.routing.cells.config import CellRoutingConfig
 from thyme.substrates.dcs.config import PAPER
 
-SPARING = msgspec.structs.replace(PAPER, cells=CellsConfig(spread_known=False))
+SPARING = msgspec.structs.replace(PAPER, routing=CellRoutingConfig(broadcast_redundant=False))
 """The documents' profile, and this part."""
 ANN = NodeId(b"ann")
 
@@ -26,7 +26,7 @@ def told_on(town: Town, message: Message, *, origin: str = "ann", cell: int = 0)
     packet = CellPacket(NodeId(origin.encode()), cell, number, 1, (CellTarget(2),), message)
     town.receive("bea", "ann", packet)
     town.run(0.01)
-    return any(name == "bea" and isinstance(sent, CellSpread) for name, _, sent in town.sent)
+    return any(name == "bea" and isinstance(sent, CellBroadcast) for name, _, sent in town.sent)
 
 
 def an_object(town: Town) -> Key:
@@ -74,13 +74,15 @@ def test_d21_where_a_subscriber_is_and_who_retrieved_what_is_told_on(signed: boo
     town = Town(STREET, config=SPARING, keys=signed)
     key = an_object(town)
     town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "photo"))
-    [sid] = [SubscriptionId(held.sid) for held in town.nodes["dan"].subscriber.held()]
+    [sid] = [
+        SubscriptionId(held.sid) for held in town.nodes["dan"].subscriber.active_subscriptions()
+    ]
 
     def moved(sids: tuple[SubscriptionId, ...], keys: tuple[Key, ...], cell: int) -> bool:
-        warden = town.nodes["dan"].asks._warden
-        message = NodeMoved(1, sids, keys)
+        warden = town.nodes["dan"].requests._authenticator
+        message = LocationUpdate(1, sids, keys)
         if warden is not None:
-            message = warden.sign(message, town.links.kernel.now_us, cell)
+            message = warden.sign_message(message, town.links.kernel.now_us, cell)
         return told_on(town, message, origin="dan", cell=cell)
 
     assert moved((sid,), (), 6)  # others of the cell may believe it elsewhere
@@ -92,5 +94,5 @@ def test_b2_that_the_owner_has_its_object_is_not_told_on() -> None:
     town = Town(STREET, config=SPARING)
     key = an_object(town)
 
-    assert not told_on(town, NodeMoved(1, (), (key,)))
-    assert told_on(town, NodeMoved(1, (), (key,)), cell=1)
+    assert not told_on(town, LocationUpdate(1, (), (key,)))
+    assert told_on(town, LocationUpdate(1, (), (key,)), cell=1)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import msgspec
 
 from tests.substrates.dcs.town import LONE, SETTLED_S, STREET, Town, in_cell, tag_in
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import NodeId
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import CellId, CellTarget
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.query.query import Query
-from thyme.substrates.dcs.config import PAPER, MovingConfig, ReplicationConfig, ReturnedConfig
-from thyme.substrates.dcs.joining import Phase
-from thyme.substrates.dcs.replicas import Role
+from thyme.substrates.dcs.config import (
+    PAPER,
+    MovementConfig,
+    NotificationDeliveryConfig,
+    ReplicationConfig,
+)
+from thyme.substrates.dcs.membership.joining import CellJoinPhase
+from thyme.substrates.dcs.state.replica_store import ReplicaRole
 
-BRISK = msgspec.structs.replace(PAPER, returned=ReturnedConfig(wait_us=20_000_000))
+BRISK = msgspec.structs.replace(
+    PAPER, notification_delivery=NotificationDeliveryConfig(wait_us_max=20_000_000)
+)
 
 
 def serving(town: Town) -> dict[str, int]:
@@ -34,7 +41,7 @@ def test_d20_who_leaves_its_cell_stops_working_for_it_at_once() -> None:
     ann = town.nodes["ann"]
     assert not ann.routing.serving
     assert ann.routing.cell == 1
-    assert ann.joining.phase is Phase.OUTSIDE
+    assert ann.joining.phase is CellJoinPhase.OUTSIDE
     neighbour = town.nodes["bea"].routing.neighbours.get(NodeId(b"ann"))  # type: ignore[attr-defined]
     assert neighbour is not None
     assert not neighbour.serving
@@ -81,7 +88,7 @@ def test_d20_after_standing_for_a_while_it_joins_the_cell_it_is_in() -> None:
 
 
 def test_d20_how_long_it_must_stand_can_be_set() -> None:
-    slow = msgspec.structs.replace(PAPER, moving=MovingConfig(settle_us=30_000_000))
+    slow = msgspec.structs.replace(PAPER, movement=MovementConfig(settle_us=30_000_000))
     town = Town(STREET, config=slow)
 
     town.move("ann", in_cell(4, 5), settle_s=28)
@@ -139,13 +146,13 @@ def test_d21_at_each_border_the_cells_of_active_subscriptions_learn_where_a_node
     for cell in (1, 2):
         town.move("ann", in_cell(cell, 5), settle_s=1)
 
-    updates = [packet for name, packet in town.messages(cell_wire.NodeMoved) if name == "ann"]
+    updates = [packet for name, packet in town.messages(cell_wire.LocationUpdate) if name == "ann"]
     assert [[to.cell for to in packet.targets] for packet in updates] == [[4], [6], [4], [6]]
     told = updates[0].message
-    assert isinstance(told, cell_wire.NodeMoved)
+    assert isinstance(told, cell_wire.LocationUpdate)
     assert len(told.sids) == 2, "merged: one message for each cell"
     for name in ("cat", "col", "dan", "dot"):
-        assert {interest.cell for interest in town.nodes[name].index.interests()} == {2}
+        assert {interest.cell for interest in town.nodes[name].index.cell_subscriptions()} == {2}
 
 
 def test_d21_once_settled_others_learn_where_a_passive_replica_is() -> None:
@@ -175,7 +182,7 @@ def test_d21_a_moved_owner_becomes_a_passive_replica_of_its_own_objects() -> Non
     town.run(6)
     town.subscribe("dan", tag_in(2))
     assert town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "photo")) == b"pixels"
-    assert town.nodes["ann"].replicas.get(key).role is Role.OWN  # type: ignore[union-attr]
+    assert town.nodes["ann"].replicas.get(key).role is ReplicaRole.OWN  # type: ignore[union-attr]
 
 
 def test_d21_subscriptions_and_objects_of_one_cell_go_in_one_message() -> None:
@@ -187,9 +194,9 @@ def test_d21_subscriptions_and_objects_of_one_cell_go_in_one_message() -> None:
 
     town.run(SETTLED_S)
 
-    [(_, packet)] = town.messages(cell_wire.NodeMoved)
+    [(_, packet)] = town.messages(cell_wire.LocationUpdate)
     told = packet.message
-    assert isinstance(told, cell_wire.NodeMoved)
+    assert isinstance(told, cell_wire.LocationUpdate)
     assert len(told.sids) == len(told.keys) == 1
 
 
@@ -198,7 +205,7 @@ def test_d21_a_border_crossed_with_nothing_to_tell_costs_no_message() -> None:
 
     town.move("ann", in_cell(1, 5), settle_s=SETTLED_S)
 
-    assert town.messages(cell_wire.NodeMoved) == []
+    assert town.messages(cell_wire.LocationUpdate) == []
 
 
 # D22
@@ -212,7 +219,7 @@ def test_d22_a_notification_that_came_back_waits_for_the_subscriber_and_is_sent_
 
     town.insert("ann", "photo", tag_in(2))
     assert town.heard("dan") == []
-    assert sum(len(town.nodes[name].service.returned) for name in ("bea", "ben")) == 1
+    assert sum(len(town.nodes[name].service.notification_delivery) for name in ("bea", "ben")) == 1
 
     town.move("dan", in_cell(5), settle_s=3)
     assert town.heard("dan") == ["photo"]
@@ -255,22 +262,22 @@ def test_d22_a_cancelled_subscription_is_not_taken_up_again() -> None:
     town.move("dan", in_cell(5), settle_s=SETTLED_S)
 
     assert town.standing() == {}
-    assert town.messages(cell_wire.NodeMoved) == []
+    assert town.messages(cell_wire.LocationUpdate) == []
 
 
 def test_d22_who_is_said_to_have_failed_and_has_not_keeps_its_subscriptions() -> None:
     """B5: a colleague who says so is not believed; each node sees for itself."""
     town = Town(STREET)
     town.subscribe("dan", tag_in(2))
-    gone = cell_wire.SubscriberGone(NodeId(b"dan"), CellId(6))
+    gone = cell_wire.SuspectSubscriber(NodeId(b"dan"), CellId(6))
     two = CellId(2)
-    town.receive("bea", "ben", wire.CellSpread(NodeId(b"ben"), two, 99, 0, two, two, gone))
+    town.receive("bea", "ben", wire.CellBroadcast(NodeId(b"ben"), two, 99, 0, two, two, gone))
 
     town.run(10)
 
     assert set(town.standing()) == {"bea", "ben"}
-    assert len(town.messages(cell_wire.CellNews)) == 1, "one question, one answer"
-    assert len(town.nodes["bea"].service.returned) == 0
+    assert len(town.messages(cell_wire.CellNotifyBatch)) == 1, "one question, one answer"
+    assert len(town.nodes["bea"].service.notification_delivery) == 0
     town.insert("ann", "photo", tag_in(2))
     assert town.heard("dan") == ["photo"]
 
@@ -279,29 +286,31 @@ def test_d22_who_is_said_to_have_failed_is_asked_some_times_before_it_is_believe
     town = Town(STREET)
     town.subscribe("dan", tag_in(2))
     town.go("dan")
-    gone = cell_wire.SubscriberGone(NodeId(b"dan"), CellId(6))
+    gone = cell_wire.SuspectSubscriber(NodeId(b"dan"), CellId(6))
     two = CellId(2)
     for number in (98, 99):
-        town.receive("bea", "ben", wire.CellSpread(NodeId(b"ben"), two, number, 0, two, two, gone))
+        town.receive(
+            "bea", "ben", wire.CellBroadcast(NodeId(b"ben"), two, number, 0, two, two, gone)
+        )
     town.run(2)
     assert set(town.standing()) == {"bea", "ben"}
 
     town.run(3)
 
     assert set(town.standing()) == {"ben"}, "only bea was told"
-    assert len({packet.number for _, packet in town.messages(cell_wire.CellNews)}) == 3
+    assert len({packet.number for _, packet in town.messages(cell_wire.CellNotifyBatch)}) == 3
 
 
 def test_d22_a_stranger_cannot_move_somebody_else_s_subscription() -> None:
     """M25: where a subscriber is, only its own messages say."""
     town = Town(STREET)
     begun = town.subscribe("dan", tag_in(2))
-    update = cell_wire.NodeMoved(1, (begun.sid,))
+    update = cell_wire.LocationUpdate(1, (begun.sid,))
     target = CellTarget(CellId(2))
     town.receive("bea", "cat", wire.CellPacket(NodeId(b"cat"), CellId(4), 1, 0, (target,), update))
     town.run(1)
 
-    cells = {interest.cell for interest in town.nodes["bea"].index.interests()}
+    cells = {interest.cell for interest in town.nodes["bea"].index.cell_subscriptions()}
     assert cells == {6}
 
 
@@ -310,8 +319,8 @@ def test_d22_a_stranger_cannot_move_somebody_else_s_subscription() -> None:
 
 def test_d21_if_so_set_objects_that_nobody_else_has_are_found_while_their_holder_walks() -> None:
     """M19: an owner that was alone in its cell, and says at each border where its objects are."""
-    telling = MovingConfig(tell_objects=True)
-    town = Town(LONE, config=msgspec.structs.replace(PAPER, moving=telling))
+    telling = MovementConfig(announce_while_moving=True)
+    town = Town(LONE, config=msgspec.structs.replace(PAPER, movement=telling))
     town.insert("cat", "photo", tag_in(1))
 
     town.move("cat", in_cell(3, 5), settle_s=1)
@@ -322,19 +331,19 @@ def test_d21_if_so_set_objects_that_nobody_else_has_are_found_while_their_holder
 
 
 def test_d21_what_others_of_the_cell_have_need_not_be_told_on_the_way() -> None:
-    telling = MovingConfig(tell_objects=True)
-    town = Town(STREET, config=msgspec.structs.replace(PAPER, moving=telling))
+    telling = MovementConfig(announce_while_moving=True)
+    town = Town(STREET, config=msgspec.structs.replace(PAPER, movement=telling))
     town.insert("ann", "photo", tag_in(2))
     town.sent.clear()
 
     town.move("ann", in_cell(1), settle_s=1)
 
-    assert town.messages(cell_wire.NodeMoved) == []
+    assert town.messages(cell_wire.LocationUpdate) == []
 
 
 def test_d18_if_so_set_who_is_refused_by_all_asks_once_more_where_the_object_is() -> None:
     """What it was told is old: the owner has moved since."""
-    looking = ReplicationConfig(look_again=True)
+    looking = ReplicationConfig(locate_again=True)
     town = Town(LONE, config=msgspec.structs.replace(PAPER, replication=looking))
     town.subscribe("ann", tag_in(1))
     town.insert("cat", "photo", tag_in(1))
@@ -345,7 +354,7 @@ def test_d18_if_so_set_who_is_refused_by_all_asks_once_more_where_the_object_is(
 
 
 def test_d22_if_so_set_who_comes_back_says_where_it_is_and_gets_what_waits_for_it() -> None:
-    renewing = msgspec.structs.replace(BRISK, moving=MovingConfig(renew=True))
+    renewing = msgspec.structs.replace(BRISK, movement=MovementConfig(announce_on_start=True))
     town = Town(STREET, config=renewing)
     town.subscribe("dan", tag_in(2))
     town.go("dan")
@@ -354,11 +363,11 @@ def test_d22_if_so_set_who_comes_back_says_where_it_is_and_gets_what_waits_for_i
     town.run(5)
 
     town.come("dan", in_cell(6))
-    [held] = town.nodes["dan"].subscriber.held()
-    town.ask("dan", asked.Resume(ask=500, sid=held.sid), 8)
+    [held] = town.nodes["dan"].subscriber.active_subscriptions()
+    town.ask("dan", asked.Resume(request_id=500, sid=held.sid), 8)
 
     assert town.heard("dan") == ["photo"]
-    assert town.messages(cell_wire.NodeMoved)
+    assert town.messages(cell_wire.LocationUpdate)
 
 
 def test_d6_a_message_for_a_cell_that_is_empty_since_just_now_does_not_go_to_and_fro() -> None:
@@ -371,7 +380,7 @@ def test_d6_a_message_for_a_cell_that_is_empty_since_just_now_does_not_go_to_and
     town.ask(
         "dan",
         asked.Search(
-            ask=99, conjunctions=Query(tag_in(4)).conjunctions, frame=TimeFrame(), count=5
+            request_id=99, conjunctions=Query(tag_in(4)).conjunctions, frame=TimeFrame(), count=5
         ),
         0.4,
     )

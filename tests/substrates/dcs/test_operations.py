@@ -8,16 +8,16 @@ import pytest
 from tests.builders import conjunctions
 from tests.substrates.dcs.town import HASTY, STREET, Town, in_cell, tag_in
 from thyme.model.errors import NotFoundError, OperationTimeoutError
-from thyme.model.frames import TimeFrame
 from thyme.model.ids import Key, ObjectId
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import CellId
-from thyme.protocol.operations import RetryPolicy
-from thyme.protocol.requests import Failed, Found, KnownObject
-from thyme.routing.cells import To
-from thyme.substrates.dcs.config import PAPER, ReplicationConfig, ReturnedConfig
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol import app_interface as asked
+from thyme.protocol.app_interface import Failed, LookupResult, SearchResult
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.request_tracker import RetryPolicy
+from thyme.routing.cells import Destination
+from thyme.substrates.dcs.config import PAPER, NotificationDeliveryConfig, ReplicationConfig
 
 SEEN_FROM_CELL = {0: {"ann", "abe"}, 2: {"bea", "ben"}, 4: {"cat", "col"}, 6: {"dan", "dot"}}
 
@@ -42,7 +42,7 @@ def test_d11_one_reply_comes_from_each_tag_cell() -> None:
     town.insert("ann", "photo", tag_in(2), tag_in(6), tag_in(2, 1))
 
     answers = [packet.message for _, packet in town.messages(wire.Done)]
-    assert {reply.cell for reply in answers if isinstance(reply, wire.FromCell)} == {2, 6}
+    assert {reply.cell for reply in answers if isinstance(reply, wire.ReplyFromCell)} == {2, 6}
     assert len(answers) == 2
 
 
@@ -52,7 +52,9 @@ def test_d11_only_cells_that_did_not_answer_are_asked_again_then_it_times_out() 
     for name in far:
         town.go(name)
     # The others do not know yet that nobody is there.
-    request = asked.Insert(ask=99, data=b"x", tags=(tag_in(2), tag_in(6)), oid=ObjectId("photo"))
+    request = asked.Insert(
+        request_id=99, data=b"x", tags=(tag_in(2), tag_in(6)), oid=ObjectId("photo")
+    )
     told = town.ask("ann", request, 3)
 
     asks = [packet.targets for _, packet in town.messages(cell_wire.IndexObject)]
@@ -144,8 +146,8 @@ def test_d15_a_delete_empties_the_tag_cells_and_the_active_replicas() -> None:
     assert town.holding(key) == set()
     metadata = town.metadata("dan", "photo")
     assert town.fail("dan", asked.Retrieve, metadata=metadata) == NotFoundError.code
-    known = town.finish("dan", asked.LookUp, key=key)
-    assert known == KnownObject("deleted")
+    known = town.finish("dan", asked.Lookup, key=key)
+    assert known == LookupResult("deleted")
 
 
 def test_d15_passive_replicas_go_when_they_learn_of_it_and_are_found_by_nobody() -> None:
@@ -164,7 +166,7 @@ def test_d15_passive_replicas_go_when_they_learn_of_it_and_are_found_by_nobody()
     assert town.found("col", tag_in(2)) == set()
     town.subscribe("col", tag_in(2))
     assert town.heard("col") == []
-    assert town.finish("col", asked.LookUp, key=key) == KnownObject("deleted")
+    assert town.finish("col", asked.Lookup, key=key) == LookupResult("deleted")
 
 
 def test_d15_a_late_copy_does_not_bring_a_deleted_object_back() -> None:
@@ -174,9 +176,9 @@ def test_d15_a_late_copy_does_not_bring_a_deleted_object_back() -> None:
     town.finish("ann", asked.Delete, key=key)
     ann = town.nodes["ann"]
 
-    ann.routing.send([To(CellId(2))], insert.message, town.links.kernel.now_us)
-    ann.routing.spread(
-        cell_wire.HoldObject(insert.message.indexed.metadata, b"pixels"),  # type: ignore[union-attr]
+    ann.routing.send([Destination(CellId(2))], insert.message, town.links.kernel.now_us)
+    ann.routing.broadcast_in_cell(
+        cell_wire.StoreReplica(insert.message.indexed.metadata, b"pixels"),  # type: ignore[union-attr]
         town.links.kernel.now_us,
     )
     town.finish("ann", asked.ListSubscriptions)  # carries the two out
@@ -189,11 +191,11 @@ def test_d15_a_delete_that_overtakes_its_insert_wins() -> None:
     town = Town(STREET)
     ann, now_us = town.nodes["ann"], town.links.kernel.now_us
     key = Key(ObjectId("photo"), ann.node_id)
-    ann.routing.send([To(CellId(2))], wire.DeleteObject(1, key), now_us)
+    ann.routing.send([Destination(CellId(2))], wire.DeleteObject(1, key), now_us)
     town.finish("ann", asked.ListSubscriptions)
 
     told = town.ask(
-        "ann", asked.Insert(ask=77, data=b"x", tags=(tag_in(2),), oid=ObjectId("photo"))
+        "ann", asked.Insert(request_id=77, data=b"x", tags=(tag_in(2),), oid=ObjectId("photo"))
     )
 
     assert isinstance(told, Failed)
@@ -224,7 +226,9 @@ def test_d15_m14_nobody_else_can_delete_an_object() -> None:
     key = town.insert("ann", "photo", tag_in(2))
     dan, now_us = town.nodes["dan"], town.links.kernel.now_us
 
-    dan.routing.send([To(CellId(2)), To(CellId(0))], wire.DeleteObject(1, key), now_us)
+    dan.routing.send(
+        [Destination(CellId(2)), Destination(CellId(0))], wire.DeleteObject(1, key), now_us
+    )
     town.finish("dan", asked.ListSubscriptions)
 
     assert town.indexing("photo") == {"bea", "ben"}
@@ -249,7 +253,7 @@ def test_d16_each_conjunction_goes_to_the_cell_of_one_of_its_positive_literals()
     assert [str(one) for one in cells[6]] == [f"{c} & !{a}"]
     assert town.standing().keys() == SEEN_FROM_CELL[min(cells)] | SEEN_FROM_CELL[6]
     for name in town.standing():
-        interests = list(town.nodes[name].index.interests())
+        interests = list(town.nodes[name].index.cell_subscriptions())
         assert [interest.cell for interest in interests] == [4]
 
     town.finish("cat", asked.Unsubscribe, sid=begun.sid)
@@ -302,7 +306,9 @@ def test_d9_one_notification_goes_to_all_subscribers_and_parts_on_the_way() -> N
 
 
 def test_d9_many_subscribers_are_told_in_several_messages() -> None:
-    config = msgspec.structs.replace(PAPER, returned=ReturnedConfig(targets_max=2))
+    config = msgspec.structs.replace(
+        PAPER, notification_delivery=NotificationDeliveryConfig(destinations_max=2)
+    )
     town = Town(STREET, config=config)
     for name in ("bea", "cat", "dot"):
         town.subscribe(name, tag_in(0))
@@ -331,7 +337,7 @@ def test_d17_m17_m20_pages_of_several_cells_are_merged_and_counted_once() -> Non
 
     assert begun.total == 5
     assert town.heard("ben") == [f"photo-{number}" for number in (4, 3, 2, 1, 0)]
-    assert isinstance(found, Found)
+    assert isinstance(found, SearchResult)
     assert [note.key.oid for note in found] == ["photo-4", "photo-3", "photo-2"]
 
 
@@ -406,9 +412,9 @@ def test_d19_operations_are_repeated_until_answered_and_do_no_harm_twice(seed: i
         for number in range(8)
     ]
     for key in keys[:4]:
-        told = town.ask("ann", asked.Delete(ask=1_000 + keys.index(key), key=key), 16)
+        told = town.ask("ann", asked.Delete(request_id=1_000 + keys.index(key), key=key), 16)
         assert isinstance(told, asked.Finished), told
-    retransmitted = sum(node.asks.retransmissions for node in town.nodes.values())
+    retransmitted = sum(node.requests.retransmissions for node in town.nodes.values())
 
     assert retransmitted > 0
     assert town.heard("dan")
@@ -453,12 +459,12 @@ def test_d22_after_a_longest_time_a_notification_is_given_up() -> None:
     town.run(61)
 
     assert waiting(town) == 0
-    assert sum(node.service.returned.given_up for node in town.nodes.values()) == 1
+    assert sum(node.service.notification_delivery.given_up for node in town.nodes.values()) == 1
 
 
 def test_b3_a_notification_that_came_back_may_be_tried_again() -> None:
-    returned = ReturnedConfig(retry_us=1_000_000)
-    town = Town(STREET, config=msgspec.structs.replace(PAPER, returned=returned))
+    returned = NotificationDeliveryConfig(retry_us=1_000_000)
+    town = Town(STREET, config=msgspec.structs.replace(PAPER, notification_delivery=returned))
     town.subscribe("dan", tag_in(2))
     town.go("dan")
     town.run(6)
@@ -471,7 +477,7 @@ def test_b3_a_notification_that_came_back_may_be_tried_again() -> None:
 
 
 def waiting(town: Town) -> int:
-    return sum(len(node.service.returned) for node in town.nodes.values())
+    return sum(len(node.service.notification_delivery) for node in town.nodes.values())
 
 
 def test_m18_a_subscription_that_a_node_forgot_is_stopped_by_the_news_of_it() -> None:
@@ -492,11 +498,11 @@ def test_m32_a_look_up_of_what_nobody_told_us_asks_the_cells_of_our_subscription
     town = Town(STREET)
     key = town.insert("ann", "photo", tag_in(2), tag_in(4))
 
-    assert town.finish("dan", asked.LookUp, key=key) == KnownObject("unknown")
+    assert town.finish("dan", asked.Lookup, key=key) == LookupResult("unknown")
 
     town.subscribe("dan", f"{tag_in(2)} & !{tag_in(4)}")
-    known = town.finish("dan", asked.LookUp, key=key)
-    assert isinstance(known, KnownObject)
+    known = town.finish("dan", asked.Lookup, key=key)
+    assert isinstance(known, LookupResult)
     assert known.state == "there"
     assert known.metadata is not None
     assert known.metadata.key == key

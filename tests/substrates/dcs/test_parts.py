@@ -22,26 +22,26 @@ from tests.builders import (
     subscribe,
 )
 from thyme.model.errors import NotFoundError, NotOwnerError, RejectedError
-from thyme.model.frames import SECOND_US
 from thyme.model.ids import NodeId
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol.cells import CellId, Indexed, Interest, Replica
-from thyme.protocol.operations import RetryPolicy
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import CellId, CellSubscription, IndexedMetadata, Replica
 from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import Arrival, Grid, NotThere, To
+from thyme.protocol.request_tracker import RetryPolicy
+from thyme.routing.cells import Delivery, DeliveryFailure, Destination, Grid
 from thyme.storage.store import MemoryStore
-from thyme.substrates.broker import BrokerConfig
-from thyme.substrates.catalogue import Retention
-from thyme.substrates.dcs.asks import AskTimer, CellAsks
+from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.catalogue import Retention
+from thyme.substrates.common.tombstones import TombstoneLimits
+from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer
+from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.key_choice import KeyChooser
+from thyme.substrates.dcs.client.retrieve import Retriever
 from thyme.substrates.dcs.config import PAPER, DcsConfig, KeyChoice, ReplicationConfig
-from thyme.substrates.dcs.index import LISTS, SUBSCRIBER_CELLS, CellIndex
-from thyme.substrates.dcs.keys import Keys
-from thyme.substrates.dcs.replicas import HeldObject, Replicas, Role
-from thyme.substrates.dcs.retrieving import Retrieving
-from thyme.substrates.dcs.service import Service
-from thyme.substrates.dcs.sources import Whereabouts
-from thyme.substrates.graveyard import Burial
+from thyme.substrates.dcs.service.cell_service import CellService
+from thyme.substrates.dcs.state.cell_index import REPLICATION_LISTS, SUBSCRIBER_CELLS, CellIndex
+from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
 
 GRID = Grid(columns=10, rows=10)
 HERE = CellId(0)
@@ -55,7 +55,7 @@ class Notebook:
     serving = True
 
     def __init__(self) -> None:
-        self.sent: list[tuple[list[To], wire.Message]] = []
+        self.sent: list[tuple[list[Destination], wire.Message]] = []
 
     def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
         """Nothing to do."""
@@ -72,14 +72,16 @@ class Notebook:
     def nodes_in(self, cell: CellId) -> list[NodeId]:
         return []
 
-    def send(self, targets: Sequence[To], message: wire.Message, now_us: int) -> int:
+    def send(self, targets: Sequence[Destination], message: wire.Message, now_us: int) -> int:
         self.sent.append((list(targets), message))
         return len(self.sent)
 
-    def spread(self, message: wire.Message, now_us: int) -> int:
+    def broadcast_in_cell(self, message: wire.Message, now_us: int) -> int:
         raise NotImplementedError
 
-    def when_heard(self, arrival: Arrival, then: Callable[[int], None], now_us: int) -> None:
+    def when_acknowledged(
+        self, arrival: Delivery, then: Callable[[int], None], now_us: int
+    ) -> None:
         then(now_us)
 
     def on_received(self, sender: NodeId, message: wire.Message, now_us: int) -> bool:
@@ -98,12 +100,12 @@ class Notebook:
 class Question:
     """An operation under way, and what became of it."""
 
-    def __init__(self, *targets: To, tries_max: int = 3) -> None:
+    def __init__(self, *targets: Destination, tries_max: int = 3) -> None:
         self.routing = Notebook()
         policy = RetryPolicy(tries_max=tries_max, wait_us=100)
-        self.asks = CellAsks(self.routing, Outbox(), policy, Random(1))
+        self.asks = CellRequests(self.routing, Outbox(), policy, Random(1))
         self.ends: list[object] = []
-        self.asks.start(
+        self.asks.send_requests(
             lambda number: dict.fromkeys(targets, wire.FetchObject(number, key(1))),
             0,
             lambda replies, _: self.ends.append(list(replies)),
@@ -114,14 +116,14 @@ class Question:
     def number(self) -> int:
         message = self.routing.sent[0][1]
         assert isinstance(message, wire.FetchObject)
-        return message.request
+        return message.request_id
 
     def wait(self) -> None:
-        self.asks.on_timer(AskTimer(self.number), 100)
+        self.asks.on_timer(CellRequestTimer(self.number), 100)
         self.asks.check()
 
 
-A, B, C = To(CellId(1)), To(CellId(2)), To(CellId(3), BOB)
+A, B, C = Destination(CellId(1)), Destination(CellId(2)), Destination(CellId(3), BOB)
 
 
 def test_d11_those_who_answered_are_not_asked_again() -> None:
@@ -145,7 +147,7 @@ def test_d19_tries_end_in_a_timeout_and_late_answers_are_counted() -> None:
 
     assert len(question.routing.sent) == 2
     assert question.ends == ["timeout"]
-    assert question.asks.stray_replies == 1
+    assert question.asks.unmatched_replies == 1
 
 
 def test_d11_a_cell_that_was_not_asked_and_one_that_answers_twice_are_strays() -> None:
@@ -155,7 +157,7 @@ def test_d11_a_cell_that_was_not_asked_and_one_that_answers_twice_are_strays() -
     question.asks.on_reply(CAROL, wire.Done(question.number), 1)
 
     assert question.ends == []
-    assert question.asks.stray_replies == 3
+    assert question.asks.unmatched_replies == 3
 
 
 def test_d11_the_first_refusal_ends_an_operation() -> None:
@@ -169,17 +171,19 @@ def test_d11_the_first_refusal_ends_an_operation() -> None:
 def test_d8_a_node_that_is_gone_ends_an_operation_at_once() -> None:
     question = Question(C)
 
-    assert question.asks.on_not_there(NotThere(number=1, node=BOB, cell=C.cell), 1)
+    assert question.asks.on_delivery_failure(DeliveryFailure(number=1, node=BOB, cell=C.cell), 1)
     assert question.ends == [NotFoundError.code]
-    assert not question.asks.on_not_there(NotThere(number=7, node=BOB, cell=C.cell), 1)
+    assert not question.asks.on_delivery_failure(
+        DeliveryFailure(number=7, node=BOB, cell=C.cell), 1
+    )
 
 
 def test_operations_under_way_are_bounded() -> None:
-    policy = RetryPolicy(under_way_max=1)
-    asks = CellAsks(Notebook(), Outbox(), policy, Random(1))
+    policy = RetryPolicy(pending_max=1)
+    asks = CellRequests(Notebook(), Outbox(), policy, Random(1))
     codes: list[str] = []
     for _ in range(2):
-        asks.start(
+        asks.send_requests(
             lambda number: {A: wire.FetchObject(number, key(1))},
             0,
             lambda _replies, _: None,
@@ -192,8 +196,8 @@ def test_operations_under_way_are_bounded() -> None:
 # Keys
 
 
-def keys_of(store: MemoryStore, seed: int, choice: KeyChoice = KeyChoice.RANDOM) -> Keys:
-    return Keys(store, Random(seed), choice, 100, GRID.cell_of_key)
+def keys_of(store: MemoryStore, seed: int, choice: KeyChoice = KeyChoice.RANDOM) -> KeyChooser:
+    return KeyChooser(store, Random(seed), choice, 100, GRID.cell_of_key)
 
 
 @given(st.integers(0, 50))
@@ -201,16 +205,16 @@ def test_d16_a_key_is_a_positive_literal_and_stays_the_same(seed: int) -> None:
     keys = keys_of(MemoryStore(), seed)
     for query in ("a & b & c & !d", "a & b & c & !e", "z"):
         one = conjunction(query)
-        chosen = keys.key_of(one)
+        chosen = keys.choose_key(one)
         assert chosen in one.positive
-        assert [keys.key_of(one) for _ in range(3)] == [chosen] * 3
+        assert [keys.choose_key(one) for _ in range(3)] == [chosen] * 3
 
 
 def test_d16_random_choices_spread_over_the_literals_and_first_ones_do_not() -> None:
     one = conjunction("a & b & c")
-    drawn = {keys_of(MemoryStore(), seed).key_of(one) for seed in range(30)}
+    drawn = {keys_of(MemoryStore(), seed).choose_key(one) for seed in range(30)}
     assert drawn == {"a", "b", "c"}
-    first = {keys_of(MemoryStore(), seed, KeyChoice.FIRST).key_of(one) for seed in range(30)}
+    first = {keys_of(MemoryStore(), seed, KeyChoice.FIRST).choose_key(one) for seed in range(30)}
     assert first == {"a"}
 
 
@@ -218,22 +222,22 @@ def test_d16_the_cells_of_a_subscription_are_remembered_by_the_next_life() -> No
     store = MemoryStore()
     subscription = subscribe(1, "a & b & c | d & e & f | g")
     keys = keys_of(store, 1)
-    by_cell = keys.of_subscription(subscription)
+    by_cell = keys.assign_cells(subscription)
 
     for seed in range(10):
         later = keys_of(store, seed)
-        assert later.cells(subscription.key.sid) == list(by_cell)
-        assert later.of_subscription(subscription) == by_cell
-    later.forget(subscription.key.sid)
-    assert keys_of(store, 1).cells(subscription.key.sid) == []
+        assert later.cells_of(subscription.key.sid) == list(by_cell)
+        assert later.assign_cells(subscription) == by_cell
+    later.forget_subscription(subscription.key.sid)
+    assert keys_of(store, 1).cells_of(subscription.key.sid) == []
 
 
 def test_what_keys_remember_is_bounded() -> None:
     store = MemoryStore()
     keys = keys_of(store, 1)
     for number in range(300):
-        keys.of_subscription(subscribe(number, f"tag{number}"))
-    keys.forget_all_but(lambda sid: sid == "sub299", 1)
+        keys.assign_cells(subscribe(number, f"tag{number}"))
+    keys.prune_ended(lambda sid: sid == "sub299", 1)
     assert keys.all_cells() == [GRID.cell_of_key("tag299")]
 
 
@@ -244,64 +248,64 @@ def index_of(store: MemoryStore | None = None, passive_max: int = 3) -> CellInde
     return CellIndex(store or MemoryStore(), BROKER, passive_max)
 
 
-def indexed(number: int = 1, cell: int = 5) -> Indexed:
-    return Indexed(photo(number, tags=["goal"], at_us=number), (Replica(CellId(cell)),))
+def indexed(number: int = 1, cell: int = 5) -> IndexedMetadata:
+    return IndexedMetadata(photo(number, tags=["goal"], at_us=number), (Replica(CellId(cell)),))
 
 
 def test_d12_the_active_replica_stays_and_of_the_passive_ones_the_latest() -> None:
     store = MemoryStore()
     index = index_of(store)
-    index.add(indexed(), BOB, 10)
+    index.add_object(indexed(), BOB, 10)
     names = [NodeId(bytes([number])) for number in (1, 2, 3, 4, 2)]
     for name in names:
-        assert index.announce(key(1), Replica(CellId(name[0]), name))
+        assert index.add_replica(key(1), Replica(CellId(name[0]), name))
 
-    listed = index.indexed(indexed().metadata)
+    listed = index.with_replication_list(indexed().metadata)
 
     assert listed.active == (Replica(CellId(5)),)
     assert [replica.node for replica in listed.passive] == [b"\x02", b"\x04", b"\x03"]
-    assert index_of(store).indexed(indexed().metadata) == listed
+    assert index_of(store).with_replication_list(indexed().metadata) == listed
     index.check()
 
 
 def test_d13_a_replica_of_what_is_not_there_is_not_listed() -> None:
     index = index_of()
-    assert not index.announce(key(1), Replica(CellId(1), ALICE))
-    index.add(indexed(), BOB, 10)
-    index.delete(key(1), BOB, 11)
-    assert not index.announce(key(1), Replica(CellId(1), ALICE))
+    assert not index.add_replica(key(1), Replica(CellId(1), ALICE))
+    index.add_object(indexed(), BOB, 10)
+    index.delete_object(key(1), BOB, 11)
+    assert not index.add_replica(key(1), Replica(CellId(1), ALICE))
 
 
 def test_d15_a_tombstone_outlasts_the_object_and_comes_before_it() -> None:
     index = index_of()
-    index.delete(key(1), BOB, 5)
+    index.delete_object(key(1), BOB, 5)
     with pytest.raises(RejectedError, match="deleted"):
-        index.add(indexed(), BOB, 10)
+        index.add_object(indexed(), BOB, 10)
     with pytest.raises(NotOwnerError):
-        index.delete(key(2), ALICE, 11)
-    assert [grave.key for grave in index.buried_objects()] == [str(key(1))]
+        index.delete_object(key(2), ALICE, 11)
+    assert [grave.key for grave in index.object_tombstones()] == [str(key(1))]
 
 
 def test_d16_the_conjunctions_of_two_cells_are_one_subscription() -> None:
     index = index_of()
     for query in ("goal & eder", "final", "goal & eder"):
-        index.take_up(Interest(subscribe(1, query), CellId(7)), ALICE, 10)
+        index.add_subscription(CellSubscription(subscribe(1, query), CellId(7)), ALICE, 10)
 
-    [interest] = index.interests()
+    [interest] = index.cell_subscriptions()
     assert interest.subscription.conjunctions == conjunctions("goal & eder") + conjunctions("final")
-    assert len(index.add(indexed_with("final", "goal", "eder"), BOB, 20)) == 1
+    assert len(index.add_object(indexed_with("final", "goal", "eder"), BOB, 20)) == 1
 
 
 def test_d16_a_subscriber_that_subscribes_from_elsewhere_is_notified_there() -> None:
     index = index_of()
     for cell in (7, 8):
-        index.take_up(Interest(subscribe(1), CellId(cell)), ALICE, 10)
-    matched = index.add(indexed(), BOB, 20)
-    assert index.audience(matched) == {(CellId(8), ALICE): ["sub1"]}
+        index.add_subscription(CellSubscription(subscribe(1), CellId(cell)), ALICE, 10)
+    matched = index.add_object(indexed(), BOB, 20)
+    assert index.recipients(matched) == {(CellId(8), ALICE): ["sub1"]}
 
 
-def indexed_with(*tags: str) -> Indexed:
-    return Indexed(photo(9, tags=tags, at_us=3), (Replica(CellId(5)),))
+def indexed_with(*tags: str) -> IndexedMetadata:
+    return IndexedMetadata(photo(9, tags=tags, at_us=3), (Replica(CellId(5)),))
 
 
 def test_m29_lists_of_what_expired_do_not_pile_up() -> None:
@@ -309,9 +313,9 @@ def test_m29_lists_of_what_expired_do_not_pile_up() -> None:
     broker = BrokerConfig(metadata_only=True, retention=Retention(objects_max=10))
     index = CellIndex(store, broker, 3)
     for number in range(500):
-        index.add(indexed(number), BOB, 1_000)
+        index.add_object(indexed(number), BOB, 1_000)
         index.check()
-    assert len(list(store.load(LISTS))) <= 2 * 10 + 65
+    assert len(list(store.load(REPLICATION_LISTS))) <= 2 * 10 + 65
 
 
 def test_m18_cells_of_subscribers_that_ended_do_not_pile_up() -> None:
@@ -319,7 +323,7 @@ def test_m18_cells_of_subscribers_that_ended_do_not_pile_up() -> None:
     index = index_of(store)
     for number in range(300):
         ending = subscribe(number, "goal", frame(0, number + 1))
-        index.take_up(Interest(ending, CellId(7)), ALICE, number)
+        index.add_subscription(CellSubscription(ending, CellId(7)), ALICE, number)
         index.check()
     assert len(list(store.load(SUBSCRIBER_CELLS))) <= 2 * 2 + 65
 
@@ -327,38 +331,38 @@ def test_m18_cells_of_subscribers_that_ended_do_not_pile_up() -> None:
 # Replicas
 
 
-def replicas_of(store: MemoryStore | None = None, **retention: int) -> Replicas:
-    return Replicas(store or MemoryStore(), Retention(**retention), Burial())
+def replicas_of(store: MemoryStore | None = None, **retention: int) -> ReplicaStore:
+    return ReplicaStore(store or MemoryStore(), Retention(**retention), TombstoneLimits())
 
 
-def held(number: int, role: Role, data: bytes = b"12345") -> HeldObject:
-    return HeldObject(photo(number, at_us=number, data=data), role)
+def held(number: int, role: ReplicaRole, data: bytes = b"12345") -> StoredReplica:
+    return StoredReplica(photo(number, at_us=number, data=data), role)
 
 
 def test_m29_what_was_retrieved_makes_room_first_and_the_own_never() -> None:
     replicas = replicas_of(bytes_max=15)
-    for number, role in enumerate((Role.OWN, Role.ACTIVE, Role.PASSIVE)):
-        replicas.hold(held(number, role), b"12345", 10)
+    for number, role in enumerate((ReplicaRole.OWN, ReplicaRole.ACTIVE, ReplicaRole.PASSIVE)):
+        replicas.add_replica(held(number, role), b"12345", 10)
 
-    replicas.hold(held(3, Role.OWN), b"12345", 10)
-    assert [one.role for one in replicas.of_role(Role.PASSIVE)] == []
-    replicas.hold(held(4, Role.OWN), b"12345", 10)
-    assert [one.role for one in replicas.of_role(Role.ACTIVE)] == []
+    replicas.add_replica(held(3, ReplicaRole.OWN), b"12345", 10)
+    assert [one.role for one in replicas.with_role(ReplicaRole.PASSIVE)] == []
+    replicas.add_replica(held(4, ReplicaRole.OWN), b"12345", 10)
+    assert [one.role for one in replicas.with_role(ReplicaRole.ACTIVE)] == []
     with pytest.raises(RejectedError, match="no space"):
-        replicas.hold(held(5, Role.OWN), b"12345", 10)
-    assert replicas.left == {"evicted": 2}
+        replicas.add_replica(held(5, ReplicaRole.OWN), b"12345", 10)
+    assert replicas.removed == {"evicted": 2}
     replicas.check()
 
 
 def test_m29_a_replica_leaves_with_its_life_span_or_by_age() -> None:
     replicas = replicas_of(age_us_max=100)
-    short = HeldObject(photo(1, at_us=0, data=b"x", expires_us=50), Role.OWN)
-    replicas.hold(short, b"x", 0)
-    replicas.hold(held(2, Role.ACTIVE), b"12345", 2)
+    short = StoredReplica(photo(1, at_us=0, data=b"x", expires_us=50), ReplicaRole.OWN)
+    replicas.add_replica(short, b"x", 0)
+    replicas.add_replica(held(2, ReplicaRole.ACTIVE), b"12345", 2)
     assert replicas.next_expiry_us() == 50
     replicas.expire(50)
     assert replicas.get(key(1)) is None
-    assert replicas.why_gone(key(1)) == "expired"
+    assert replicas.removal_reason(key(1)) == "expired"
     assert replicas.next_expiry_us() == 102
     replicas.expire(102)
     assert len(replicas) == 0
@@ -366,39 +370,39 @@ def test_m29_a_replica_leaves_with_its_life_span_or_by_age() -> None:
 
 def test_m19_bytes_that_are_not_the_object_are_not_kept() -> None:
     replicas = replicas_of()
-    with pytest.raises(RejectedError, match="not those"):
-        replicas.hold(held(1, Role.ACTIVE), b"54321", 10)
+    with pytest.raises(RejectedError, match="do not match its metadata"):
+        replicas.add_replica(held(1, ReplicaRole.ACTIVE), b"54321", 10)
     with pytest.raises(NotFoundError, match="unknown"):
-        replicas.data(key(1))
+        replicas.read_data(key(1))
 
 
 def test_a_replica_is_held_for_the_strongest_reason_and_found_by_the_next_life() -> None:
     store = MemoryStore()
     replicas = replicas_of(store)
-    for role in (Role.PASSIVE, Role.ACTIVE, Role.PASSIVE):
-        replicas.hold(held(1, role), b"12345", 10)
+    for role in (ReplicaRole.PASSIVE, ReplicaRole.ACTIVE, ReplicaRole.PASSIVE):
+        replicas.add_replica(held(1, role), b"12345", 10)
     again = replicas_of(store)
     known = again.get(key(1))
     assert known is not None
-    assert known.role is Role.ACTIVE
-    assert again.data(key(1)) == b"12345"
-    assert again.bytes_held == 5
+    assert known.role is ReplicaRole.ACTIVE
+    assert again.read_data(key(1)) == b"12345"
+    assert again.stored_bytes == 5
 
 
 # Retrieving
 
 
-def plan_of(indexed: Indexed, tries_max: int) -> list[tuple[int, NodeId | None]]:
+def plan_of(indexed: IndexedMetadata, tries_max: int) -> list[tuple[int, NodeId | None]]:
     routing = Notebook()
-    asks = CellAsks(routing, Outbox(), RetryPolicy(), Random(1))
+    asks = CellRequests(routing, Outbox(), RetryPolicy(), Random(1))
     config = ReplicationConfig(retrieve_tries_max=tries_max)
-    retrieving = Retrieving(
-        ALICE, routing, asks, replicas_of(), Whereabouts(10), RetryPolicy(), config
+    retrieving = Retriever(
+        ALICE, routing, asks, replicas_of(), ReplicaLocations(10), RetryPolicy(), config
     )
-    return [(to.cell, to.node) for to in retrieving.plan(indexed)]
+    return [(to.cell, to.node) for to in retrieving.order_replicas(indexed)]
 
 
-LISTED = Indexed(
+LISTED = IndexedMetadata(
     photo(1),
     (Replica(CellId(99)),),
     (Replica(CellId(55), BOB), Replica(CellId(11), CAROL), Replica(CellId(3), ALICE)),
@@ -426,9 +430,9 @@ def test_d18_an_active_cell_that_is_close_comes_in_its_turn() -> None:
 
 
 def test_whereabouts_are_bounded_and_the_latest_stay() -> None:
-    whereabouts = Whereabouts(3)
+    whereabouts = ReplicaLocations(3)
     for number in (1, 2, 3, 1, 4):
-        whereabouts.note(indexed(number))
+        whereabouts.add(indexed(number))
     assert len(whereabouts) == 3
     assert whereabouts.get(key(2)) is None
     assert whereabouts.get(key(1)) is not None
@@ -437,14 +441,14 @@ def test_whereabouts_are_bounded_and_the_latest_stay() -> None:
 # The service of a cell
 
 
-def arrival(message: wire.Message, origin: NodeId, *, first: bool, cell: CellId = HERE) -> Arrival:
-    return Arrival(
+def arrival(message: wire.Message, origin: NodeId, *, first: bool, cell: CellId = HERE) -> Delivery:
+    return Delivery(
         origin=origin,
         origin_cell=CellId(7),
         number=1,
         cell=cell,
-        personal=False,
-        first=first,
+        is_unicast=False,
+        is_first=first,
         hops=1,
         message=message,
     )
@@ -457,10 +461,10 @@ class Counter:
         self.routing = Notebook()
         self.index = index_of()
         config: DcsConfig = PAPER
-        self.service = Service(self.routing, Outbox(), self.index, replicas_of(), config)
+        self.service = CellService(self.routing, Outbox(), self.index, replicas_of(), config)
 
-    def hear(self, ask: wire.CellAsk, origin: NodeId, now_us: int, *, first: bool) -> None:
-        self.service.on_ask(arrival(ask, origin, first=first), ask, now_us)
+    def hear(self, ask: wire.CellRequest, origin: NodeId, now_us: int, *, first: bool) -> None:
+        self.service.on_request(arrival(ask, origin, first=first), ask, now_us)
 
     @property
     def said(self) -> list[str]:
@@ -482,7 +486,7 @@ def test_d7_d17_the_first_answers_and_notifies_and_the_others_keep_it_silently()
     assert one.said == ["CellPage", "CellNotify", "Done"]
     assert other.said == []
     assert list(one.index.objects()) == list(other.index.objects())
-    assert list(one.index.interests()) == list(other.index.interests())
+    assert list(one.index.cell_subscriptions()) == list(other.index.cell_subscriptions())
 
 
 def test_d19_a_repeated_insert_is_answered_and_not_notified_again() -> None:
@@ -506,10 +510,10 @@ def test_m26_who_just_took_a_subscription_up_watches_over_the_seam(
 def test_d6_a_reply_names_the_cell_that_was_asked() -> None:
     counter = Counter()
     ask = wire.FetchStatus(3, key(1))
-    counter.service.on_ask(arrival(ask, ALICE, first=True, cell=CellId(42)), ask, 10)
+    counter.service.on_request(arrival(ask, ALICE, first=True, cell=CellId(42)), ask, 10)
     [(targets, reply)] = counter.routing.sent
-    assert targets == [To(CellId(7), ALICE)]
-    assert reply == wire.FromCell(CellId(42), cell_wire.CellStatus(3, "unknown", None))
+    assert targets == [Destination(CellId(7), ALICE)]
+    assert reply == wire.ReplyFromCell(CellId(42), cell_wire.CellStatus(3, "unknown", None))
 
 
 def test_m25_what_must_not_be_done_is_refused_by_the_first_and_counted_by_the_others() -> None:

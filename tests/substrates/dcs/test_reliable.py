@@ -8,25 +8,25 @@ import msgspec
 import pytest
 
 from tests.substrates.dcs.town import STREET, Town, in_cell, tag_in
-from thyme.model.frames import ALWAYS
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import CellId, Replica
-from thyme.protocol.messages import CellPacket, CellSpread, Message
+from thyme.model.time_frames import ALWAYS
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import CellId, Replica
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
 from thyme.protocol.node import Received
 from thyme.query.query import Query
-from thyme.routing.cells import To
+from thyme.routing.cells import Destination
 from thyme.substrates.dcs.config import (
     PAPER,
     ROBUST,
     DcsConfig,
     KeyChoice,
+    NotificationDeliveryConfig,
     ReplicationConfig,
-    ReturnedConfig,
 )
-from thyme.substrates.dcs.returned import ASKS_MAX
+from thyme.substrates.dcs.service.notification_delivery import PROBES_MAX
 
 Loses = Callable[[NodeId, NodeId, Message], bool]
 """Whether a message from one to another is lost without a word."""
@@ -40,9 +40,9 @@ def only(**parts: object) -> DcsConfig:
     return msgspec.structs.replace(PAPER, **parts)
 
 
-ACKNOWLEDGED = only(returned=ROBUST.returned)
-SURE = only(cells=ROBUST.cells)
-REPAIRED = only(repair=ROBUST.repair)
+ACKNOWLEDGED = only(notification_delivery=ROBUST.notification_delivery)
+SURE = only(routing=ROBUST.routing)
+REPAIRED = only(anti_entropy=ROBUST.anti_entropy)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
 
 
 def carries(message: Message, kind: type) -> bool:
-    return isinstance(message, CellPacket | CellSpread) and isinstance(message.message, kind)
+    return isinstance(message, CellPacket | CellBroadcast) and isinstance(message.message, kind)
 
 
 def the_first(count: int, kind: type, lost: list[Message]) -> Loses:
@@ -84,7 +84,7 @@ def test_b3_a_notification_that_is_lost_without_a_word_is_sent_again(lose: Lose)
     town = Town(STREET, config=ACKNOWLEDGED)
     town.subscribe("dan", tag_in(2))
     lost: list[Message] = []
-    lose(town, the_first(2, cell_wire.CellNews, lost))
+    lose(town, the_first(2, cell_wire.CellNotifyBatch, lost))
     town.insert("ann", "photo", tag_in(2))
 
     assert town.heard("dan") == ["photo"]
@@ -95,20 +95,22 @@ def test_b3_a_notification_that_is_lost_without_a_word_is_sent_again(lose: Lose)
 def test_b3_a_lost_receipt_costs_a_repetition_that_nobody_is_told_of(lose: Lose) -> None:
     town = Town(STREET, config=ACKNOWLEDGED)
     town.subscribe("dan", tag_in(2))
-    lose(town, the_first(1, cell_wire.NewsCame, []))
+    lose(town, the_first(1, cell_wire.NotifyAck, []))
     town.insert("ann", "photo", tag_in(2))
 
     assert town.heard("dan") == ["photo"]
-    assert len({packet.number for _, packet in town.messages(cell_wire.CellNews)}) == 2
+    assert len({packet.number for _, packet in town.messages(cell_wire.CellNotifyBatch)}) == 2
     assert town.nodes["dan"].subscriber.duplicates == 1
     assert in_flight(town) == 0
 
 
 def test_b3_tries_and_what_is_remembered_of_them_are_bounded(lose: Lose) -> None:
-    returned = ReturnedConfig(receipt_us=200_000, tries_max=3, wait_us=5_000_000, notes_max=4)
-    town = Town(STREET, config=only(returned=returned))
+    returned = NotificationDeliveryConfig(
+        ack_timeout_us=200_000, tries_max=3, wait_us_max=5_000_000, pending_max=4
+    )
+    town = Town(STREET, config=only(notification_delivery=returned))
     town.subscribe("dan", tag_in(2))
-    lose(town, lambda _sender, _to, message: carries(message, cell_wire.CellNews))
+    lose(town, lambda _sender, _to, message: carries(message, cell_wire.CellNotifyBatch))
 
     for number in range(6):
         town.insert("ann", f"photo-{number}", tag_in(2), seconds=0.1)
@@ -116,17 +118,17 @@ def test_b3_tries_and_what_is_remembered_of_them_are_bounded(lose: Lose) -> None
     town.run(12)
 
     assert in_flight(town) == 0
-    sent = [packet.message for _, packet in town.messages(cell_wire.CellNews)]
-    asks = sent.count(cell_wire.CellNews(()))
+    sent = [packet.message for _, packet in town.messages(cell_wire.CellNotifyBatch)]
+    asks = sent.count(cell_wire.CellNotifyBatch(()))
     assert len(sent) - asks <= 6 * (3 + 1)
-    assert asks <= 2 * ASKS_MAX, "at the end each asks whether it is there"
+    assert asks <= 2 * PROBES_MAX, "at the end each asks whether it is there"
     assert town.standing() == {}, "a subscriber that never answers is taken for failed (D22)"
 
 
 def test_d22_who_is_taken_for_failed_is_forgotten_by_all_for_good() -> None:
     """B2: nobody has it from a colleague again."""
-    brisk = msgspec.structs.replace(ROBUST.returned, wait_us=5_000_000)
-    town = Town(STREET, config=msgspec.structs.replace(ROBUST, returned=brisk))
+    brisk = msgspec.structs.replace(ROBUST.notification_delivery, wait_us_max=5_000_000)
+    town = Town(STREET, config=msgspec.structs.replace(ROBUST, notification_delivery=brisk))
     town.subscribe("dan", tag_in(2))
     town.go("dan")
     town.run(6)
@@ -141,7 +143,7 @@ def test_b3_what_is_sent_again_to_one_subscriber_travels_as_one(lose: Lose) -> N
     town = Town({**STREET, "ben": in_cell(7)}, config=ACKNOWLEDGED)
     town.subscribe("dan", tag_in(2))
     deaf = True
-    lose(town, lambda _sender, _to, message: deaf and carries(message, cell_wire.CellNews))
+    lose(town, lambda _sender, _to, message: deaf and carries(message, cell_wire.CellNotifyBatch))
     for number in range(4):
         town.insert("ann", f"photo-{number}", tag_in(2), seconds=0.05)
     deaf = False
@@ -149,14 +151,14 @@ def test_b3_what_is_sent_again_to_one_subscriber_travels_as_one(lose: Lose) -> N
     town.run(3)
 
     assert sorted(town.heard("dan")) == [f"photo-{number}" for number in range(4)]
-    together = [packet.message for _, packet in town.messages(cell_wire.CellNews)]
+    together = [packet.message for _, packet in town.messages(cell_wire.CellNotifyBatch)]
     assert max(len(news.items) for news in together) >= 2  # type: ignore[union-attr]
     assert len(together) < 4
 
 
 def test_b3_notifications_within_a_short_while_may_travel_as_one() -> None:
-    gathering = msgspec.structs.replace(ROBUST.returned, gather_us=300_000)
-    town = Town({**STREET, "ben": in_cell(7)}, config=only(returned=gathering))
+    gathering = msgspec.structs.replace(ROBUST.notification_delivery, aggregation_us=300_000)
+    town = Town({**STREET, "ben": in_cell(7)}, config=only(notification_delivery=gathering))
     for name in ("dan", "cat"):
         town.subscribe(name, tag_in(2))
     town.sent.clear()
@@ -166,12 +168,12 @@ def test_b3_notifications_within_a_short_while_may_travel_as_one() -> None:
 
     for name in ("dan", "cat"):
         assert sorted(town.heard(name)) == [f"photo-{number}" for number in range(4)]
-    assert len({packet.number for _, packet in town.messages(cell_wire.CellNews)}) < 4
+    assert len({packet.number for _, packet in town.messages(cell_wire.CellNotifyBatch)}) < 4
     assert in_flight(town) == 0
 
 
 def in_flight(town: Town) -> int:
-    return sum(len(node.service.returned) for node in town.nodes.values())
+    return sum(len(node.service.notification_delivery) for node in town.nodes.values())
 
 
 # B2: reliable cells
@@ -183,7 +185,7 @@ def test_b2_what_a_cell_answered_for_is_known_to_all_of_it(lose: Lose) -> None:
     missed: set[NodeId] = set()
 
     def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
-        if carries(message, cell_wire.IndexObject) and isinstance(message, CellSpread):
+        if carries(message, cell_wire.IndexObject) and isinstance(message, CellBroadcast):
             first = to not in missed
             missed.add(to)
             return first
@@ -191,7 +193,7 @@ def test_b2_what_a_cell_answered_for_is_known_to_all_of_it(lose: Lose) -> None:
 
     lose(town, loses)
     town.told["ann"].clear()
-    request = asked.Insert(ask=99, data=b"x", tags=(tag_in(2),), oid=ObjectId("photo"))
+    request = asked.Insert(request_id=99, data=b"x", tags=(tag_in(2),), oid=ObjectId("photo"))
     town.links.ask(NodeId(b"ann"), request)
     while not town.told["ann"]:
         town.run(0.001)
@@ -214,12 +216,12 @@ def test_b2_questions_are_not_spread_and_answered_all_the_same() -> None:
     town.insert("ann", "photo", tag_in(2))
     town.sent.clear()
 
-    found = town.finish("dan", asked.LookUp, key=Key.parse("photo@616e6e"))
+    found = town.finish("dan", asked.Lookup, key=Key.parse("photo@616e6e"))
     assert found is not None
     town.subscribe("dan", tag_in(2))
     town.finish("dan", asked.Retrieve, metadata=town.metadata("dan", "photo"))
 
-    spread = [m.message for _, _, m in town.sent if isinstance(m, CellSpread)]
+    spread = [m.message for _, _, m in town.sent if isinstance(m, CellBroadcast)]
     assert not any(isinstance(m, wire.FetchObject | wire.FetchStatus) for m in spread)
 
 
@@ -228,7 +230,7 @@ def test_b2_nodes_of_a_cell_that_differ_repair_it_and_then_are_silent(lose: Lose
     deaf = True
 
     def loses(sender: NodeId, to: NodeId, message: Message) -> bool:
-        return deaf and isinstance(message, CellSpread)
+        return deaf and isinstance(message, CellBroadcast)
 
     lose(town, loses)
     keys = [town.insert("ann", f"photo-{n}", tag_in(2), seconds=0.2) for n in range(6)]
@@ -245,17 +247,17 @@ def test_b2_nodes_of_a_cell_that_differ_repair_it_and_then_are_silent(lose: Lose
     assert town.holding(keys[0]) == set()
     town.sent.clear()
     town.run(20)
-    assert town.messages(cell_wire.CellSums) == []
+    assert town.messages(cell_wire.CellDigest) == []
 
 
 def test_b2_who_answered_without_knowing_makes_up_for_it(lose: Lose) -> None:
     """M26: an object is indexed by one node, a subscription taken up by the other."""
     town = Town(STREET, config=REPAIRED)
-    lose(town, lambda _sender, _to, message: isinstance(message, CellSpread))
+    lose(town, lambda _sender, _to, message: isinstance(message, CellBroadcast))
 
     names = [f"photo-{number}" for number in range(6)]
     conjunctions = Query(tag_in(2)).conjunctions
-    request = asked.Subscribe(ask=99, conjunctions=conjunctions, frame=ALWAYS, batch=20)
+    request = asked.Subscribe(request_id=99, conjunctions=conjunctions, frame=ALWAYS, batch=20)
     town.ask("dan", request, 0.1)
     for name in names:
         town.insert("ann", name, tag_in(2), seconds=0.1)
@@ -268,7 +270,7 @@ def test_b2_who_answered_without_knowing_makes_up_for_it(lose: Lose) -> None:
 def test_b2_a_digest_makes_a_beacon_4_bytes_longer_and_is_not_there_without_it() -> None:
     for config, size in ((REPAIRED, 4), (PAPER, 0)):
         town = Town(STREET, config=config, settle_s=4)
-        assert {len(node.payload(0)) for node in town.nodes.values()} == {size}
+        assert {len(node.beacon_payload(0)) for node in town.nodes.values()} == {size}
 
 
 def test_b2_a_stranger_s_comparison_is_not_answered() -> None:
@@ -277,19 +279,19 @@ def test_b2_a_stranger_s_comparison_is_not_answered() -> None:
     town.insert("ann", "photo", tag_in(2))
     town.sent.clear()
     for message in (
-        cell_wire.CellSums(bytes(128)),
-        cell_wire.CellMarks(bytes(range(32)), b"", True),
+        cell_wire.CellDigest(bytes(128)),
+        cell_wire.CellRecordHashes(bytes(range(32)), b"", True),
     ):
         town.nodes["dan"].routing.send([to_node(2, "bea")], message, town.links.kernel.now_us)
-    town.nodes["dan"].routing.send([to_node(2, "bea")], cell_wire.CellSums(b"short"), 0)
+    town.nodes["dan"].routing.send([to_node(2, "bea")], cell_wire.CellDigest(b"short"), 0)
     town.run(2)
 
-    told = [*town.messages(cell_wire.CellMarks), *town.messages(cell_wire.CellState)]
+    told = [*town.messages(cell_wire.CellRecordHashes), *town.messages(cell_wire.CellState)]
     assert [name for name, _ in told if name != "dan"] == []
 
 
-def to_node(cell: int, name: str) -> To:
-    return To(CellId(cell), NodeId(name.encode()))
+def to_node(cell: int, name: str) -> Destination:
+    return Destination(CellId(cell), NodeId(name.encode()))
 
 
 def test_d15_a_delete_that_overtakes_its_insert_leaves_no_copy_behind(lose: Lose) -> None:
@@ -297,7 +299,7 @@ def test_d15_a_delete_that_overtakes_its_insert_leaves_no_copy_behind(lose: Lose
     held: list[tuple[NodeId, Message]] = []
 
     def late(sender: NodeId, to: NodeId, message: Message) -> bool:
-        if carries(message, cell_wire.HoldObject):
+        if carries(message, cell_wire.StoreReplica):
             held.append((to, message))
             return True
         return False
@@ -319,7 +321,7 @@ def test_d15_a_delete_that_overtakes_its_insert_leaves_no_copy_behind(lose: Lose
 
 FEW = only(
     replication=ReplicationConfig(
-        active_max=3, crowded_min=5, keep_up_us=2_000_000, look_again=True
+        active_max=3, crowded_nodes_min=5, upkeep_us=2_000_000, locate_again=True
     )
 )
 
@@ -360,7 +362,7 @@ def test_b6_a_copy_whose_holder_is_gone_is_made_up_for_and_can_be_found() -> Non
     known = [replica.node for replica in (*entry.active, *entry.passive)]
     assert {name.encode() for name in town.holding(key)} <= set(known)
     assert town.nodes["cat"].replicas.get(key) is None
-    told = town.ask("cat", asked.Retrieve(ask=7, metadata=metadata), 30)
+    told = town.ask("cat", asked.Retrieve(request_id=7, metadata=metadata), 30)
     assert told == asked.Finished(7, b"pixels")
 
 
@@ -450,7 +452,7 @@ def test_d22_one_notification_that_came_back_by_chance_is_no_failed_subscriber()
 @pytest.mark.parametrize("asks", [True, False])
 def test_d18_who_is_refused_by_a_cell_asks_the_owner_in_it_if_so_set(asks: bool) -> None:
     """B2: a node of the owner's cell missed the broadcast of the object, and answers for it."""
-    replication = ReplicationConfig(ask_owner=asks)
+    replication = ReplicationConfig(try_owner=asks)
     asked_then: set[NodeId | None] = set()
     for seed in range(12):
         town = Town(
@@ -460,7 +462,7 @@ def test_d18_who_is_refused_by_a_cell_asks_the_owner_in_it_if_so_set(asks: bool)
         )
         town.subscribe("bea", tag_in(2))
         key = town.insert("ann", "photo", tag_in(2))
-        town.nodes["abe"].replicas.forget(key)
+        town.nodes["abe"].replicas.remove_without_tombstone(key)
         note = town.metadata("bea", "photo")
         assert town.finish("bea", asked.Retrieve, metadata=note) == b"pixels"
         asks_made = [packet.targets[0].node for _, packet in town.messages(wire.FetchObject)]

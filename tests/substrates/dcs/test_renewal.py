@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from tests.substrates.dcs.town import STREET, Town, tag_in
-from thyme.model.frames import SECOND_US
-from thyme.protocol import requests as asked
-from thyme.protocol.cell_messages import IndexAgain, NodeMoved
-from thyme.protocol.cells import CellId
-from thyme.routing.cells import To
-from thyme.substrates.dcs.config import PAPER, RenewalConfig
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cells import LocationUpdate, ReindexObjects
+from thyme.routing.cells import Destination
+from thyme.substrates.dcs.config import PAPER, ReannounceConfig
 
-RENEWING = msgspec.structs.replace(PAPER, renewal=RenewalConfig(on=True))
+RENEWING = msgspec.structs.replace(PAPER, reannounce=ReannounceConfig(enabled=True))
 """The documents' profile, and this part."""
 RENEWED_S = 60.0
 """After this time everybody has said everything again, once."""
@@ -93,7 +93,7 @@ def test_d15_who_retrieved_an_object_does_not_bring_it_back_after_its_owner_dele
     lose_a_cell(town)
     town.run(RENEWED_S)
 
-    assert town.messages(NodeMoved)
+    assert town.messages(LocationUpdate)
     assert town.indexing("photo") == set()
 
 
@@ -104,12 +104,12 @@ def test_while_nothing_happens_nothing_is_said() -> None:
     town.insert("ann", "photo", tag_in(2))
     town.run(300)
 
-    assert town.messages(NodeMoved) == []
+    assert town.messages(LocationUpdate) == []
 
 
 def test_word_of_unrest_gets_everywhere_and_each_says_everything_once() -> None:
     town = Town(STREET, config=RENEWING)
-    many = RENEWING.renewal.keys_max + 6
+    many = RENEWING.reannounce.batch_objects_max + 6
     town.run(RENEWED_S)
     for number in range(many):
         town.insert("dan", f"photo-{number}", tag_in(2))
@@ -120,12 +120,12 @@ def test_word_of_unrest_gets_everywhere_and_each_says_everything_once() -> None:
     town.come("ann")
     town.run(2 * RENEWED_S)
 
-    told = [packet.message.keys for name, packet in town.messages(NodeMoved) if name == "dan"]
+    told = [packet.message.keys for name, packet in town.messages(LocationUpdate) if name == "dan"]
     assert sorted(key.oid for keys in told for key in keys) == sorted(
         f"photo-{number}" for number in range(many)
     )
-    assert max(map(len, told)) == RENEWING.renewal.keys_max
-    assert town.messages(IndexAgain) == []
+    assert max(map(len, told)) == RENEWING.reannounce.batch_objects_max
+    assert town.messages(ReindexObjects) == []
 
 
 def test_while_it_does_not_get_calm_a_node_tells_now_and_then_and_of_the_most_needed() -> None:
@@ -140,12 +140,12 @@ def test_while_it_does_not_get_calm_a_node_tells_now_and_then_and_of_the_most_ne
     def told() -> list[str]:
         return [
             key.oid
-            for name, packet in town.messages(NodeMoved)
+            for name, packet in town.messages(LocationUpdate)
             for key in packet.message.keys
             if name == "dan"
         ]
 
-    restless_s = 2.5 * RENEWING.renewal.wait_us / SECOND_US
+    restless_s = 2.5 * RENEWING.reannounce.wait_us_max / SECOND_US
     for _ in range(int(restless_s / 10)):
         town.go("abe")
         town.run(5)
@@ -158,16 +158,16 @@ def test_while_it_does_not_get_calm_a_node_tells_now_and_then_and_of_the_most_ne
 
 
 def test_word_from_the_future_is_not_believed() -> None:
-    renewal = Town(STREET, config=RENEWING).nodes["ann"].dynamics.renewal
-    before = renewal.word
+    renewal = Town(STREET, config=RENEWING).nodes["ann"].membership.reannouncer
+    before = renewal.change_stamp
 
-    renewal.on_word((10**6).to_bytes(4, "big"), 60 * SECOND_US)
+    renewal.on_change_stamp((10**6).to_bytes(4, "big"), 60 * SECOND_US)
     for odd in (b"", b"\xff" * 3, b"\xff" * 5, b"\xff" * 4):
-        renewal.on_word(odd, 60 * SECOND_US)
-    assert renewal.word == before
+        renewal.on_change_stamp(odd, 60 * SECOND_US)
+    assert renewal.change_stamp == before
 
-    renewal.on_word((59).to_bytes(4, "big"), 60 * SECOND_US)
-    assert renewal.word == (59).to_bytes(4, "big")
+    renewal.on_change_stamp((59).to_bytes(4, "big"), 60 * SECOND_US)
+    assert renewal.change_stamp == (59).to_bytes(4, "big")
 
 
 def test_a_stranger_cannot_have_a_cell_index_what_it_knows_to_be_deleted() -> None:
@@ -178,8 +178,8 @@ def test_a_stranger_cannot_have_a_cell_index_what_it_knows_to_be_deleted() -> No
     town.finish("ann", asked.Delete, key=key)
 
     dan = town.nodes["dan"]
-    dan.routing.send([To(CellId(2))], IndexAgain(7, (entry,)), 0)
-    town.ask("dan", asked.LookUp(ask=1, key=key))
+    dan.routing.send([Destination(CellId(2))], ReindexObjects(7, (entry,)), 0)
+    town.ask("dan", asked.Lookup(request_id=1, key=key))
 
-    assert town.messages(IndexAgain)
+    assert town.messages(ReindexObjects)
     assert town.indexing("photo") == set()

@@ -9,23 +9,23 @@ from tests.builders import photo, subscribe
 from tests.notary import Stamps, signed, vouched_for
 from tests.substrates.dcs.town import SETTLED_S, STREET, Town, in_cell, tag_in
 from thyme.model.ids import Key, NodeId
-from thyme.model.records import DeleteRecord, LocationRecord, UnsubscribeRecord
-from thyme.model.subscriptions import Subscription, SubscriptionKey
-from thyme.protocol import cell_messages as cell_wire
-from thyme.protocol import messages as wire
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import (
+from thyme.model.signed_records import DeleteRecord, LocationRecord, UnsubscribeRecord
+from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
+from thyme.protocol import app_interface as asked
+from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import (
     CellId,
+    CellSubscription,
     CellTarget,
-    Grave,
-    Indexed,
-    Interest,
-    Place,
-    Proven,
+    IndexedMetadata,
     Replica,
+    SignedInstant,
+    SignedLocation,
+    TombstoneRecord,
 )
+from thyme.substrates.common.quotas import Quota
 from thyme.substrates.dcs.config import PAPER, ROBUST
-from thyme.substrates.quotas import Quota
 
 ANN, MALLORY = NodeId(b"ann"), NodeId(b"mallory")
 TAG = tag_in(4)
@@ -56,9 +56,9 @@ def standing(town: Town) -> set[str]:
     return {name for name, count in town.standing().items() if count}
 
 
-def own_subscription(town: Town) -> Subscription:
+def own_subscription(town: Town) -> SubscriptionRecord:
     """Of Ann, as Cat keeps it."""
-    [interest] = town.nodes["cat"].index.interests()
+    [interest] = town.nodes["cat"].index.cell_subscriptions()
     return interest.subscription
 
 
@@ -71,8 +71,8 @@ def test_b5_nodes_with_keys_understand_each_other() -> None:
     town.insert("bea", "photo2", TAG)
 
     assert town.heard("ann") == ["photo1", "photo2"]
-    assert town.messages(wire.PlacedSubscription)
-    assert town.messages(cell_wire.SignedMove)
+    assert town.messages(wire.LocatedSubscription)
+    assert town.messages(cell_wire.SignedLocationUpdate)
     assert town.finish("ann", asked.Retrieve, metadata=town.metadata("ann", "photo1")) == b"pixels"
     town.finish("dan", asked.Delete, key=first)
     town.finish("ann", asked.Unsubscribe, sid=begun.sid)
@@ -94,8 +94,8 @@ def test_b5_who_comes_to_a_cell_is_told_what_is_genuine() -> None:
 
     assert town.indexing("photo2") >= {"cat", "col"}
     col = town.nodes["col"].index
-    assert [interest.cell for interest in col.interests()] == [HERE]
-    assert [grave.key for grave in col.buried_objects()] == [str(gone)]
+    assert [interest.cell for interest in col.cell_subscriptions()] == [HERE]
+    assert [grave.key for grave in col.object_tombstones()] == [str(gone)]
     town.go("cat")
     town.insert("bea", "photo3", TAG, seconds=20)
     assert town.heard("ann") == ["photo1", "photo2", "photo3"]
@@ -108,22 +108,22 @@ def test_b5_nobody_publishes_in_anothers_name() -> None:
     plain = photo(1, tags=[TAG], by=ANN)
     active = (Replica(HERE),)
     for metadata in (plain, signed(plain, by=MALLORY)):
-        say(town, cell_wire.IndexObject(1, Indexed(metadata, active)))
-        say(town, cell_wire.HoldObject(metadata, b""))
-        say(town, cell_wire.CellState(0, 0, 1, (Indexed(metadata, active),)), to="cat")
+        say(town, cell_wire.IndexObject(1, IndexedMetadata(metadata, active)))
+        say(town, cell_wire.StoreReplica(metadata, b""))
+        say(town, cell_wire.CellState(0, 0, 1, (IndexedMetadata(metadata, active),)), to="cat")
         say(
             town,
-            cell_wire.HandOver(
-                1, CellId(4), cell_wire.CellState(0, 0, 1, (Indexed(metadata, active),))
+            cell_wire.TransferState(
+                1, CellId(4), cell_wire.CellState(0, 0, 1, (IndexedMetadata(metadata, active),))
             ),
         )
-        say(town, cell_wire.IndexAgain(1, (Indexed(metadata, active),)))
+        say(town, cell_wire.ReindexObjects(1, (IndexedMetadata(metadata, active),)))
 
     assert town.indexing("photo1") == set()
     assert town.holding(plain.key) == set()
     assert town.heard("dan") == []
     assert not_believed(town, "object") >= 10
-    say(town, cell_wire.IndexObject(1, Indexed(signed(plain), active)))
+    say(town, cell_wire.IndexObject(1, IndexedMetadata(signed(plain), active)))
     assert town.heard("dan") == ["photo1"], "what she said herself is believed"
 
 
@@ -151,18 +151,20 @@ def test_b5_a_forged_grave_buries_nothing() -> None:
     for by in (None, MALLORY):
         proofs = [b"" if by is None else Stamps(by).sign(DeleteRecord(key))]
         proofs.append(b"" if by is None else Stamps(by).sign(UnsubscribeRecord(sub_key)))
-        objects, subscriptions = (Proven(10**9, proof) if proof else 10**9 for proof in proofs)
+        objects, subscriptions = (
+            SignedInstant(10**9, proof) if proof else 10**9 for proof in proofs
+        )
         state = cell_wire.CellState(
             0,
             0,
             1,
-            buried_objects=(Grave(str(key), "deleted", objects),),
-            buried_subscriptions=(Grave(str(sub_key), "cancelled", subscriptions),),
+            object_tombstones=(TombstoneRecord(str(key), "deleted", objects),),
+            subscription_tombstones=(TombstoneRecord(str(sub_key), "cancelled", subscriptions),),
         )
         for name in ("cat", "col"):
             say(town, state, to=name, origin=NodeId(b"col" if name == "cat" else b"cat"))
-        say(town, cell_wire.HandOver(1, CellId(4), state))
-        say(town, cell_wire.BackUp(1, CellId(6), 0, state))
+        say(town, cell_wire.TransferState(1, CellId(4), state))
+        say(town, cell_wire.BackupState(1, CellId(6), 0, state))
     town.run(10)
 
     assert town.indexing("photo1") >= {"cat", "col"}
@@ -183,21 +185,23 @@ def test_b5_nobody_unsubscribes_or_subscribes_for_another() -> None:
     place = a_place(ANN, HERE, 10**9)
     for forged in (subscribe(9, TAG, by=ANN), vouched_for(subscribe(9, TAG, by=ANN), MALLORY)):
         say(town, wire.StartSubscription(1, forged, 20))
-        say(town, wire.PlacedSubscription(1, forged, 20, place))
+        say(town, wire.LocatedSubscription(1, forged, 20, place))
     assert town.standing() == {"cat": 1, "col": 1}
     assert not_believed(town, "subscription") >= 4
     say(town, wire.SignedStop(1, key, Stamps(ANN).sign(UnsubscribeRecord(key))))
     assert not standing(town)
 
 
-def a_place(by: NodeId, cell: CellId, at_us: int, of: NodeId = ANN) -> Place:
-    return Place(cell, Proven(at_us, Stamps(by).sign(LocationRecord(of, cell, at_us))))
+def a_place(by: NodeId, cell: CellId, at_us: int, of: NodeId = ANN) -> SignedLocation:
+    return SignedLocation(
+        cell, SignedInstant(at_us, Stamps(by).sign(LocationRecord(of, cell, at_us)))
+    )
 
 
 def where(town: Town) -> set[int]:
     """Where the cell of the tag believes Ann to be."""
     nodes = (town.nodes["cat"], town.nodes["col"])
-    return {some.cell for node in nodes for some in node.index.interests()}
+    return {some.cell for node in nodes for some in node.index.cell_subscriptions()}
 
 
 def test_b5_nobody_says_where_another_is() -> None:
@@ -206,18 +210,20 @@ def test_b5_nobody_says_where_another_is() -> None:
     elsewhere = CellId(6)
     held = own_subscription(town)
     late_us = 10**9
-    say(town, cell_wire.NodeMoved(1, sids))
-    say(town, cell_wire.SignedMove(1, sids, (), a_place(MALLORY, elsewhere, late_us)))
+    say(town, cell_wire.LocationUpdate(1, sids))
+    say(town, cell_wire.SignedLocationUpdate(1, sids, (), a_place(MALLORY, elsewhere, late_us)))
     theirs = a_place(MALLORY, elsewhere, late_us, of=MALLORY)
-    say(town, cell_wire.SignedMove(1, sids, (), theirs))
-    say(town, wire.PlacedSubscription(1, held, 20, theirs))
+    say(town, cell_wire.SignedLocationUpdate(1, sids, (), theirs))
+    say(town, wire.LocatedSubscription(1, held, 20, theirs))
     for heard in (late_us, theirs.since, a_place(MALLORY, elsewhere, late_us).since):
-        state = cell_wire.CellState(0, 0, 1, interests=(Interest(held, elsewhere, (), heard),))
-        say(town, cell_wire.HandOver(1, CellId(4), state))
+        state = cell_wire.CellState(
+            0, 0, 1, subscriptions=(CellSubscription(held, elsewhere, (), heard),)
+        )
+        say(town, cell_wire.TransferState(1, CellId(4), state))
 
     assert where(town) == {HERE}
     assert not_believed(town, "location") >= 7
-    say(town, cell_wire.SignedMove(1, sids, (), a_place(ANN, elsewhere, late_us)))
+    say(town, cell_wire.SignedLocationUpdate(1, sids, (), a_place(ANN, elsewhere, late_us)))
     assert where(town) == {elsewhere}, "her own word counts"
 
 
@@ -225,16 +231,21 @@ def test_b5_an_old_place_is_not_believed_again() -> None:
     """Whoever recorded what Ann said once sends it again when she has moved."""
     town = a_town()
     town.subscribe("ann", TAG)
-    [interest] = town.nodes["cat"].index.interests()
-    assert isinstance(interest.heard, Proven)
-    old = Place(HERE, interest.heard)
+    [interest] = town.nodes["cat"].index.cell_subscriptions()
+    assert isinstance(interest.located, SignedInstant)
+    old = SignedLocation(HERE, interest.located)
     town.move("ann", in_cell(1), settle_s=SETTLED_S)
     assert where(town) == {1}
 
     sids = (interest.subscription.key.sid,)
-    say(town, cell_wire.SignedMove(1, sids, (), old))
-    say(town, wire.PlacedSubscription(1, interest.subscription, 20, old))
-    say(town, cell_wire.HandOver(1, CellId(4), cell_wire.CellState(0, 0, 1, interests=(interest,))))
+    say(town, cell_wire.SignedLocationUpdate(1, sids, (), old))
+    say(town, wire.LocatedSubscription(1, interest.subscription, 20, old))
+    say(
+        town,
+        cell_wire.TransferState(
+            1, CellId(4), cell_wire.CellState(0, 0, 1, subscriptions=(interest,))
+        ),
+    )
     assert where(town) == {1}
     town.insert("dan", "photo1", TAG)
     assert town.heard("ann") == ["photo1"]
@@ -245,16 +256,18 @@ def test_b5_what_was_deleted_or_cancelled_does_not_come_back_by_being_said_again
     begun = town.subscribe("ann", TAG)
     key = town.insert("ann", "photo1", TAG)
     [indexed] = town.nodes["cat"].index.objects()
-    [interest] = town.nodes["cat"].index.interests()
+    [interest] = town.nodes["cat"].index.cell_subscriptions()
     town.finish("ann", asked.Delete, key=key)
     town.finish("ann", asked.Unsubscribe, sid=begun.sid)
 
     say(town, cell_wire.IndexObject(1, indexed))
-    assert isinstance(interest.heard, Proven)
-    start = wire.PlacedSubscription(1, interest.subscription, 20, Place(HERE, interest.heard))
+    assert isinstance(interest.located, SignedInstant)
+    start = wire.LocatedSubscription(
+        1, interest.subscription, 20, SignedLocation(HERE, interest.located)
+    )
     say(town, start)
     state = cell_wire.CellState(0, 0, 1, (indexed,), (interest,))
-    say(town, cell_wire.HandOver(1, CellId(4), state))
+    say(town, cell_wire.TransferState(1, CellId(4), state))
     assert town.indexing("photo1") == set()
     assert not standing(town)
 
@@ -262,7 +275,7 @@ def test_b5_what_was_deleted_or_cancelled_does_not_come_back_by_being_said_again
 def test_b5_a_place_that_is_on_no_map_is_not_taken_in() -> None:
     town = a_town()
     sids = (town.subscribe("ann", TAG).sid,)
-    say(town, cell_wire.SignedMove(1, sids, (), a_place(ANN, CellId(999), 10**9)))
+    say(town, cell_wire.SignedLocationUpdate(1, sids, (), a_place(ANN, CellId(999), 10**9)))
 
     assert where(town) == {HERE}
     assert town.nodes["cat"].dropped["no such cell"] == 1
@@ -276,7 +289,7 @@ def with_quota(quota: Quota) -> Town:
 
 
 def insert(town: Town, name: str, oid: str) -> str:
-    request = asked.Insert(ask=next(NUMBERS), data=b"pixels", tags=(TAG,), oid=oid)  # type: ignore[arg-type]
+    request = asked.Insert(request_id=next(NUMBERS), data=b"pixels", tags=(TAG,), oid=oid)  # type: ignore[arg-type]
     told = town.ask(name, request)
     return told.code if isinstance(told, asked.Failed) else "done"
 

@@ -11,22 +11,30 @@ import msgspec
 
 from tests.links import Links
 from tests.notary import warden
-from thyme.model.frames import ALWAYS, TimeFrame
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
-from thyme.model.streams import stream
+from thyme.model.rng import derive_rng
 from thyme.model.tags import Tag, as_tags
-from thyme.protocol import requests as asked
-from thyme.protocol.cells import CellId
-from thyme.protocol.messages import CellPacket, CellSpread, Message
-from thyme.protocol.node import Action, Broadcast, Input, Leaving, Moved, Received, Send
-from thyme.protocol.operations import RetryPolicy
-from thyme.protocol.requests import Begun, Failed, Finished, Found, Notified, Request, Told
+from thyme.model.time_frames import ALWAYS, TimeFrame
+from thyme.protocol import app_interface as asked
+from thyme.protocol.app_interface import (
+    AppEvent,
+    AppRequest,
+    Failed,
+    Finished,
+    NotificationEvent,
+    SearchResult,
+    SubscriptionStarted,
+)
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
+from thyme.protocol.node import Action, Broadcast, Input, Leaving, PositionChanged, Received, Send
+from thyme.protocol.request_tracker import RetryPolicy
 from thyme.query.query import Query
 from thyme.routing.cells import Grid
 from thyme.storage.store import MemoryStore
+from thyme.substrates.dcs.cell_map import GridCellMap
 from thyme.substrates.dcs.config import PAPER, DcsConfig
-from thyme.substrates.dcs.ground import Geography
 from thyme.substrates.dcs.node import DcsNode
 
 Place = tuple[float, float]
@@ -80,7 +88,7 @@ class Town:
         self._worlds = dict(worlds or {})
         self.nodes: dict[str, DcsNode] = {}
         self.stores: dict[str, MemoryStore] = {}
-        self.told: dict[str, list[Told]] = {name: [] for name in places}
+        self.told: dict[str, list[AppEvent]] = {name: [] for name in places}
         self.sent: list[tuple[str, str | None, Message]] = []
         self._asks = 0
         self._lives: Counter[str] = Counter()
@@ -96,13 +104,13 @@ class Town:
         """A node comes up, with what it had before."""
         node_id = _id(name)
         self._lives[name] += 1
-        rng = stream(self.seed, name, self._lives[name])
+        rng = derive_rng(self.seed, name, self._lives[name])
         cell = self.grid.cell_at(place or self.places[name])
         store = self.stores.setdefault(name, MemoryStore())
-        cells = msgspec.structs.replace(self.config.cells, world=self._worlds.get(name))
-        ground = Geography(node_id, self.grid, rng, cells)
+        cells = msgspec.structs.replace(self.config.routing, world=self._worlds.get(name))
+        ground = GridCellMap(node_id, self.grid, rng, cells)
         guard = warden(node_id, places=True) if self._keys else None
-        node = DcsNode(node_id, cell, ground, store, rng, self.config, warden=guard)
+        node = DcsNode(node_id, cell, ground, store, rng, self.config, authenticator=guard)
         self.nodes[name] = node
         skew_us = round(1e6 * self._skews_s.get(name, 0.0))
         self.links.add(node, self.told[name].append, skew_us)
@@ -129,7 +137,7 @@ class Town:
         ]
         self.links.relink(_id(name), near)
         if name in self.nodes:
-            self.links.feed(_id(name), Moved(place))
+            self.links.feed(_id(name), PositionChanged(place))
         self.run(settle_s)
 
     def receive(self, name: str, sender: str, message: Message) -> None:
@@ -141,42 +149,46 @@ class Town:
 
     # Acts
 
-    def ask(self, name: str, request: Request, seconds: float = 3.0) -> Told | None:
+    def ask(self, name: str, request: AppRequest, seconds: float = 3.0) -> AppEvent | None:
         """Has an application ask, lets time pass, and returns the answer, if there is one."""
         self.links.ask(_id(name), request)
         self.run(seconds)
-        number = getattr(request, "ask", None)
+        number = getattr(request, "request_id", None)
         for told in self.told[name]:
-            if isinstance(told, Finished | Failed) and told.ask == number:
+            if isinstance(told, Finished | Failed) and told.request_id == number:
                 return told
         return None
 
     def insert(
         self, name: str, oid: str, *tags: str, data: bytes = b"pixels", seconds: float = 3.0
     ) -> Key:
-        request = asked.Insert(ask=self._ask(), data=data, tags=as_tags(tags), oid=ObjectId(oid))
+        request = asked.Insert(
+            request_id=self._ask(), data=data, tags=as_tags(tags), oid=ObjectId(oid)
+        )
         told = self.ask(name, request, seconds)
         assert isinstance(told, Finished), told
         assert isinstance(told.value, Key)
         return told.value
 
-    def subscribe(self, name: str, query: str, frame: TimeFrame = ALWAYS) -> Begun:
+    def subscribe(self, name: str, query: str, frame: TimeFrame = ALWAYS) -> SubscriptionStarted:
         conjunctions = Query(query).conjunctions
-        request = asked.Subscribe(ask=self._ask(), conjunctions=conjunctions, frame=frame, batch=20)
+        request = asked.Subscribe(
+            request_id=self._ask(), conjunctions=conjunctions, frame=frame, batch=20
+        )
         told = self.ask(name, request)
         assert isinstance(told, Finished), told
-        assert isinstance(told.value, Begun)
+        assert isinstance(told.value, SubscriptionStarted)
         return told.value
 
     def finish(self, name: str, make: type[msgspec.Struct], **fields: object) -> object:
         """What an operation ends with, which must succeed."""
-        told = self.ask(name, make(ask=self._ask(), **fields))  # type: ignore[arg-type]
+        told = self.ask(name, make(request_id=self._ask(), **fields))  # type: ignore[arg-type]
         assert isinstance(told, Finished), told
         return told.value
 
     def fail(self, name: str, make: type[msgspec.Struct], **fields: object) -> str:
         """The code of the failure that an operation ends with."""
-        told = self.ask(name, make(ask=self._ask(), **fields), 40)  # type: ignore[arg-type]
+        told = self.ask(name, make(request_id=self._ask(), **fields), 40)  # type: ignore[arg-type]
         assert isinstance(told, Failed), told
         return told.code
 
@@ -186,16 +198,22 @@ class Town:
         found = self.finish(
             name, asked.Search, conjunctions=conjunctions, frame=TimeFrame(), count=50
         )
-        assert isinstance(found, Found)
+        assert isinstance(found, SearchResult)
         return {note.key.oid for note in found}
 
     def heard(self, name: str) -> list[str]:
         """The objects that an application was told of, in order."""
-        return [told.note.key.oid for told in self.told[name] if isinstance(told, Notified)]
+        return [
+            told.notification.key.oid
+            for told in self.told[name]
+            if isinstance(told, NotificationEvent)
+        ]
 
     def metadata(self, name: str, oid: str) -> Metadata:
         """What an application was told of an object."""
-        notes = [told.note for told in self.told[name] if isinstance(told, Notified)]
+        notes = [
+            told.notification for told in self.told[name] if isinstance(told, NotificationEvent)
+        ]
         return next(note.metadata for note in notes if note.key.oid == oid)
 
     def _ask(self) -> int:
@@ -240,7 +258,7 @@ class Town:
 
     def _note(self, now_us: int, node_id: NodeId, entry: Input | Action) -> None:
         if isinstance(entry, Send | Broadcast) and isinstance(
-            entry.message, CellPacket | CellSpread
+            entry.message, CellPacket | CellBroadcast
         ):
             to = entry.to.decode() if isinstance(entry, Send) else None
             self.sent.append((node_id.decode(), to, entry.message))

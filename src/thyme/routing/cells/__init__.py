@@ -5,28 +5,28 @@ a `Grid`.
 Clauses: D1–D10.
 """
 
-from thyme.routing.cells.config import CellsConfig
+from thyme.routing.cells.config import CellRoutingConfig
 from thyme.routing.cells.geographic import GeographicRouting
 from thyme.routing.cells.grid import Grid
-from thyme.routing.cells.routing import (
-    Arrival,
+from thyme.routing.cells.interface import (
+    BeaconReceived,
     CellRouting,
+    CellRoutingUser,
     CellTraffic,
-    Listener,
-    NotThere,
-    Sighting,
-    To,
+    Delivery,
+    DeliveryFailure,
+    Destination,
 )
 
 __all__ = [
-    "Arrival",
+    "BeaconReceived",
     "CellRouting",
+    "CellRoutingConfig",
+    "CellRoutingUser",
     "CellTraffic",
-    "CellsConfig",
+    "Delivery",
+    "DeliveryFailure",
+    "Destination",
     "GeographicRouting",
     "Grid",
-    "Listener",
-    "NotThere",
-    "Sighting",
-    "To",
 ]

@@ -15,31 +15,38 @@ from random import Random
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.cell_messages import CellBeacon, SpreadHeard, Undelivered
-from thyme.protocol.cells import CellId, CellTarget
-from thyme.protocol.messages import CellPacket, CellSpread, Message
+from thyme.protocol.messages.cell_records import CellId, CellTarget
+from thyme.protocol.messages.cells import CellBeacon, CellBroadcastAck, Undelivered
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
 from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
-from thyme.routing.cells.config import CellsConfig
+from thyme.routing.cells.beacons import Beaconing
+from thyme.routing.cells.cell_broadcast import CellBroadcaster, CellBroadcastTimer
+from thyme.routing.cells.config import CellRoutingConfig
+from thyme.routing.cells.duplicate_filter import DuplicateFilter
 from thyme.routing.cells.grid import Grid
-from thyme.routing.cells.memory import Memory
-from thyme.routing.cells.neighbours import Neighbour
-from thyme.routing.cells.presence import Presence
-from thyme.routing.cells.routing import (
-    Arrival,
-    BeaconDue,
-    Listener,
-    NotThere,
-    To,
+from thyme.routing.cells.interface import (
+    BeaconTimer,
+    CellRoutingUser,
+    Delivery,
+    DeliveryFailure,
+    Destination,
 )
-from thyme.routing.cells.spreading import Spreading, SpreadTimer
-from thyme.routing.cells.steps import Arrived, Onward, Step, Steps, Stuck, plain
+from thyme.routing.cells.neighbours import Neighbour
+from thyme.routing.cells.next_hop import (
+    Deliver,
+    Forward,
+    HopDecision,
+    NextHopSelector,
+    NoRoute,
+    without_perimeter_state,
+)
 
 
-class GeographicRouting(Presence):
+class GeographicRouting(Beaconing):
     """Geographic routing on one node; a `CellRouting`."""
 
-    timers = (BeaconDue, SpreadTimer)
+    timer_types = (BeaconTimer, CellBroadcastTimer)
 
     def __init__(
         self,
@@ -47,62 +54,66 @@ class GeographicRouting(Presence):
         grid: Grid,
         outbox: Outbox,
         rng: Random,
-        listener: Listener,
-        config: CellsConfig | None = None,
+        user: CellRoutingUser,
+        config: CellRoutingConfig | None = None,
     ) -> None:
-        config = config or CellsConfig()
-        super().__init__(node_id, grid, outbox, rng, listener, config)
-        self._steps = Steps(grid, loop_always=config.loop_always)
-        self._memory = Memory(config)
-        self._passed = Memory(config)
-        self.spreading = Spreading(outbox, config)
+        config = config or CellRoutingConfig()
+        super().__init__(node_id, grid, outbox, rng, user, config)
+        self._selector = NextHopSelector(grid, always_perimeter=config.always_perimeter)
+        self._delivered = DuplicateFilter(config)
+        self._forwarded = DuplicateFilter(config)
+        self.broadcaster = CellBroadcaster(outbox, config)
         # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
         self._next_number = rng.getrandbits(32)
 
-    def surely_keeps(self, cell: CellId) -> bool:
+    def is_certain_proxy_of(self, cell: CellId) -> bool:
         """Whether the own cell is the proxy of a cell, and no unknown cell can be closer."""
-        if self.keeper(cell) != self._cell:
+        if self.proxy_of(cell) != self._cell:
             return False
-        around = self.neighbours.around(self._cell)
-        return cell == self._cell or self._steps.nobody_closer(around, cell)
+        neighbourhood = self.neighbours.neighbourhood(self._cell)
+        return cell == self._cell or self._selector.no_closer_cell(neighbourhood, cell)
 
     # Sending
 
-    def send(self, targets: Sequence[To], message: Message, now_us: int) -> int:
+    def send(self, targets: Sequence[Destination], message: Message, now_us: int) -> int:
         """Sends one message to several destinations; returns its number (D7, D9)."""
-        number = self._number()
-        wanted = dict.fromkeys(CellTarget(to.cell, to.node) for to in targets)
-        for target in wanted:
+        number = self._new_number()
+        packet_targets = dict.fromkeys(
+            CellTarget(destination.cell, destination.node) for destination in targets
+        )
+        for target in packet_targets:
             if target.cell not in self.grid:
                 raise ValueError(f"cell {target.cell} is outside the grid")
-        if wanted:
+        if packet_targets:
             packet = CellPacket(
                 self._node_id,
                 self._cell,
                 number,
                 0,
-                tuple(wanted),
+                tuple(packet_targets),
                 message,
                 self._world,
             )
             self._route(packet, 0, now_us)
         return number
 
-    def spread(self, message: Message, now_us: int) -> int:
+    def broadcast_in_cell(self, message: Message, now_us: int) -> int:
         """Broadcasts a message to the other nodes of the own cell; returns its number (D7)."""
-        number, cell = self._number(), self._cell
+        number, cell = self._new_number(), self._cell
         world = self._world
-        spread = CellSpread(self._node_id, cell, number, 0, cell, cell, message, world)
-        self.spreading.start(spread, self.nodes_in(cell), now_us)
+        broadcast = CellBroadcast(self._node_id, cell, number, 0, cell, cell, message, world)
+        self.broadcaster.broadcast(broadcast, self.nodes_in(cell), now_us)
         self.traffic.sent += 1
         return number
 
-    def when_heard(self, arrival: Arrival, then: Callable[[int], None], now_us: int) -> None:
+    def when_acknowledged(
+        self, delivery: Delivery, callback: Callable[[int], None], now_us: int
+    ) -> None:
         """Calls a function once all nodes of the cell acknowledged a delivered message (B2)."""
-        cell = arrival.cell
-        self.spreading.when_heard(arrival.origin, arrival.number, cell, then, now_us)
+        cell = delivery.cell
+        self.broadcaster.when_acknowledged(delivery.origin, delivery.number, cell, callback, now_us)
 
-    def _number(self) -> int:
+    def _new_number(self) -> int:
         self._next_number += 1
         return self._next_number
 
@@ -114,30 +125,30 @@ class GeographicRouting(Presence):
             self._on_beacon(sender, message, now_us)  # the most frequent message
             return True
         match message:
-            case CellBeacon() | CellPacket() | CellSpread() if message.world != self._world:
+            case CellBeacon() | CellPacket() | CellBroadcast() if message.world != self._world:
                 self.traffic.dropped["another world"] += 1
             case CellPacket():
                 self._on_packet(sender, message, now_us)
-            case CellSpread():
-                self._on_spread(sender, message, now_us)
-            case SpreadHeard():
-                self.spreading.on_heard(sender, message, now_us)
+            case CellBroadcast():
+                self._on_broadcast(sender, message, now_us)
+            case CellBroadcastAck():
+                self.broadcaster.on_ack(sender, message, now_us)
             case _:
                 return False
         return True
 
     def on_timer(self, timer: Timer, now_us: int) -> bool:
         """Handles a timer; returns False if it is not a timer of routing."""
-        if isinstance(timer, SpreadTimer):
-            for silent in self.spreading.on_timer(timer, now_us):
-                self.neighbours.fail(silent, now_us)
+        if isinstance(timer, CellBroadcastTimer):
+            for node_id in self.broadcaster.on_timer(timer, now_us):
+                self.neighbours.record_failure(node_id, now_us)
             return True
-        if not isinstance(timer, BeaconDue):
+        if not isinstance(timer, BeaconTimer):
             return False
         self.neighbours.expire(now_us)
-        self._memory.expire(now_us)
-        self._passed.expire(now_us)
-        self._beacon(now_us)
+        self._delivered.expire(now_us)
+        self._forwarded.expire(now_us)
+        self._send_beacon(now_us)
         return True
 
     def on_send_failed(self, to: NodeId, message: Message, now_us: int) -> bool:
@@ -145,44 +156,44 @@ class GeographicRouting(Presence):
 
         Returns False if it is not a routing message.
         """
-        if isinstance(message, CellSpread):
-            self.neighbours.fail(to, now_us)
-            self.spreading.on_send_failed(to, message, now_us)
+        if isinstance(message, CellBroadcast):
+            self.neighbours.record_failure(to, now_us)
+            self.broadcaster.on_send_failed(to, message, now_us)
         if not isinstance(message, CellPacket):
-            return isinstance(message, CellSpread | SpreadHeard)
+            return isinstance(message, CellBroadcast | CellBroadcastAck)
         failed = self.neighbours.get(to)
-        personal = [target for target in message.targets if target.node == to]
-        if personal:
-            self.neighbours.forget(to)
+        unicast = [target for target in message.targets if target.node == to]
+        if unicast:
+            self.neighbours.remove(to)
         else:
-            self.neighbours.fail(to, now_us)
+            self.neighbours.record_failure(to, now_us)
         # The last hop may have been out of range: only the node's cell decides that it is absent
         # (D8).
-        outside = self._config.reroute
-        around = [target for target in personal if outside and target.cell != self._cell]
-        for target in personal:
-            if target not in around:
-                self._undelivered(message, target, now_us)
-        others = tuple(
-            target for target in message.targets if target.node != to or target in around
+        may_reroute = self._config.reroute
+        rerouted = [target for target in unicast if may_reroute and target.cell != self._cell]
+        for target in unicast:
+            if target not in rerouted:
+                self._report_undelivered(message, target, now_us)
+        remaining = tuple(
+            target for target in message.targets if target.node != to or target in rerouted
         )
-        if not others:
+        if not remaining:
             return True
         if self._config.reroute:
-            self.traffic.rerouted += len(others)
-            onward = msgspec.structs.replace(message, targets=others)
-            self._route(onward, message.hops, now_us, failed)
+            self.traffic.rerouted += len(remaining)
+            copy = msgspec.structs.replace(message, targets=remaining)
+            self._route(copy, message.hops, now_us, failed)
         else:
-            self.traffic.dropped["not acknowledged"] += len(others)
+            self.traffic.dropped["not acknowledged"] += len(remaining)
         return True
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""
         self.neighbours.check()
-        self.spreading.check()
+        self.broadcaster.check()
         assert self._cell in self.grid
         assert self._node_id not in (other.node_id for other in self.neighbours.all())
-        assert max(len(self._memory), len(self._passed)) <= self._config.memory_max
+        assert max(len(self._delivered), len(self._forwarded)) <= self._config.seen_max
 
     # Packets
 
@@ -195,23 +206,23 @@ class GeographicRouting(Presence):
             self.traffic.dropped["too many hops"] += len(packet.targets)
             return
         if not self._serving:
-            mine = tuple(target for target in packet.targets if target.node == self._node_id)
-            if len(mine) < len(packet.targets):
-                self.traffic.dropped["not serving"] += len(packet.targets) - len(mine)
-            if not mine:
+            own_targets = tuple(target for target in packet.targets if target.node == self._node_id)
+            if len(own_targets) < len(packet.targets):
+                self.traffic.dropped["not serving"] += len(packet.targets) - len(own_targets)
+            if not own_targets:
                 return
-            packet = msgspec.structs.replace(packet, targets=mine)
-        name = (packet.origin, packet.number, hops, packet.targets)
-        if not self._passed.is_new(name, now_us):
+            packet = msgspec.structs.replace(packet, targets=own_targets)
+        key = (packet.origin, packet.number, hops, packet.targets)
+        if not self._forwarded.add_if_new(key, now_us):
             self.traffic.dropped["came twice"] += len(packet.targets)
             return
         neighbour = self.neighbours.get(sender)
         if neighbour is not None:
             for target in packet.targets:
                 if target.cell != self._cell:
-                    self.neighbours.does_not_hear(neighbour, target.cell)
+                    self.neighbours.retract_reach(neighbour, target.cell)
         cell_peer = neighbour is not None and neighbour.serving and neighbour.cell == self._cell
-        self._route(packet, hops, now_us, inside=cell_peer)
+        self._route(packet, hops, now_us, from_cell_peer=cell_peer)
 
     def _route(
         self,
@@ -220,27 +231,27 @@ class GeographicRouting(Presence):
         now_us: int,
         failed: Neighbour | None = None,
         *,
-        inside: bool = False,
+        from_cell_peer: bool = False,
     ) -> None:
         """Decides for each target: sends one copy to each next hop, and delivers the message here.
 
         `from_cell_peer` says that a node of the same cell forwarded the packet.
         """
-        here: list[CellTarget] = []
-        onward: list[Onward] = []
+        delivered: list[CellTarget] = []
+        forwards: list[Forward] = []
         for target in packet.targets:
-            step = self._step(target, failed)
-            if inside:
-                step = self._outward(step)
-            match step:
-                case Arrived():
-                    here.append(target)
-                case Onward():
-                    onward.append(step)
-                case Stuck():
-                    self.traffic.dropped[step.cause] += 1
-        for node_id, targets in self._shared_hops(onward).items():
-            self._count(hops)
+            decision = self._decide(target, failed)
+            if from_cell_peer:
+                decision = self._force_out_of_cell(decision)
+            match decision:
+                case Deliver():
+                    delivered.append(target)
+                case Forward():
+                    forwards.append(decision)
+                case NoRoute():
+                    self.traffic.dropped[decision.cause] += 1
+        for node_id, targets in self._group_by_next_hop(forwards).items():
+            self._count_copy(hops)
             copy = CellPacket(
                 packet.origin,
                 packet.origin_cell,
@@ -251,87 +262,100 @@ class GeographicRouting(Presence):
                 packet.world,
             )
             self._outbox.send(node_id, copy)
-        for target in here:
-            self._arrive(packet, target, hops, now_us)
+        for target in delivered:
+            self._deliver_here(packet, target, hops, now_us)
 
-    def _outward(self, step: Step) -> Step:
+    def _force_out_of_cell(self, decision: HopDecision) -> HopDecision:
         """Forwards a packet from a cell peer only to another cell, or to its target node.
 
         Otherwise two nodes with little routing information could bounce it between them.
         """
-        if not isinstance(step, Onward) or step.nodes[0].node_id == step.target.node:
-            return step
-        nodes = [node for node in step.nodes if node.cell != self._cell]
-        return Onward(nodes, step.target) if nodes else Stuck("nobody in the cell knows the way")
+        if (
+            not isinstance(decision, Forward)
+            or decision.candidates[0].node_id == decision.target.node
+        ):
+            return decision
+        candidates = [node for node in decision.candidates if node.cell != self._cell]
+        return (
+            Forward(candidates, decision.target)
+            if candidates
+            else NoRoute("nobody in the cell knows the way")
+        )
 
-    def _count(self, hops: int) -> None:
+    def _count_copy(self, hops: int) -> None:
         if hops:
             self.traffic.forwarded += 1
         else:
             self.traffic.sent += 1
 
-    def _step(self, target: CellTarget, failed: Neighbour | None) -> Step:
+    def _decide(self, target: CellTarget, failed: Neighbour | None) -> HopDecision:
         if target.cell not in self.grid:
-            return Stuck("no such cell")
-        if target.detour is not None and target.detour.ahead not in self.grid:
-            return Stuck("no such cell")
+            return NoRoute("no such cell")
+        if target.detour is not None and target.detour.next_cell not in self.grid:
+            return NoRoute("no such cell")
         if target.node is not None:
             if target.node == self._node_id:
-                return Arrived()
+                return Deliver()
             # A target node that is a neighbour is reached directly: it may be moving, or alone
             # (D20).
             neighbour = self.neighbours.get(target.node)
             if neighbour is not None and neighbour.cell == target.cell:
-                return Onward([neighbour], plain(target))
-        around = self.neighbours.around(self._cell)
+                return Forward([neighbour], without_perimeter_state(target))
+        neighbourhood = self.neighbours.neighbourhood(self._cell)
         if not self._serving:
-            return self._steps.from_outside(around, target, failed)
-        return self._steps.next(around, target, failed)
+            return self._selector.decide_from_outside(neighbourhood, target, failed)
+        return self._selector.decide(neighbourhood, target, failed)
 
-    def _shared_hops(self, onward: list[Onward]) -> dict[NodeId, list[CellTarget]]:
+    def _group_by_next_hop(self, forwards: list[Forward]) -> dict[NodeId, list[CellTarget]]:
         """Groups targets by next hop. The hop is drawn at random from the candidates, unless one of
         them already is the hop of another target."""
         hops: dict[NodeId, list[CellTarget]] = {}
-        for step in sorted(onward, key=lambda step: len(step.nodes)):
-            names = [node.node_id for node in step.nodes]
-            shared = [name for name in names if name in hops]
-            chosen = shared[0] if shared else self._rng.choice(names)
-            hops.setdefault(chosen, []).append(step.target)
+        for forward in sorted(forwards, key=lambda forward: len(forward.candidates)):
+            node_ids = [node.node_id for node in forward.candidates]
+            shared = [node_id for node_id in node_ids if node_id in hops]
+            chosen = shared[0] if shared else self._rng.choice(node_ids)
+            hops.setdefault(chosen, []).append(forward.target)
         return hops
 
     # Deliveries
 
-    def _arrive(self, packet: CellPacket, target: CellTarget, hops: int, now_us: int) -> None:
+    def _deliver_here(self, packet: CellPacket, target: CellTarget, hops: int, now_us: int) -> None:
         """Delivers a message that reached its cell or the cell's proxy.
 
         The message is for this node, for an absent node, or for all nodes of the cell.
         """
         if target.node not in (None, self._node_id):
-            self._undelivered(packet, target, now_us)
+            self._report_undelivered(packet, target, now_us)
             return
-        name = (packet.origin, packet.number, target.cell, target.node)
-        if not self._memory.is_new(name, now_us):
+        key = (packet.origin, packet.number, target.cell, target.node)
+        if not self._delivered.add_if_new(key, now_us):
             return
         if target.node is not None:
-            self._tell(packet, target.cell, hops, personal=True, first=True, now_us=now_us)
+            self._deliver_to_user(
+                packet, target.cell, hops, is_unicast=True, is_first=True, now_us=now_us
+            )
             return
         others = self.nodes_in(self._cell)
-        if others and self._is_for_all(packet):
-            self._count(hops)
-            self.spreading.start(self._copy(packet, target.cell, hops), others, now_us)
-        self._tell(packet, target.cell, hops, personal=False, first=True, now_us=now_us)
+        if others and self._should_broadcast(packet):
+            self._count_copy(hops)
+            self.broadcaster.broadcast(
+                self._broadcast_copy(packet, target.cell, hops), others, now_us
+            )
+        self._deliver_to_user(
+            packet, target.cell, hops, is_unicast=False, is_first=True, now_us=now_us
+        )
 
-    def _is_for_all(self, packet: CellPacket) -> bool:
+    def _should_broadcast(self, packet: CellPacket) -> bool:
         """Whether a message is broadcast to the other nodes of the cell."""
-        if not self.spreading.concerns_all(packet.message):
+        if not self.broadcaster.is_for_all(packet.message):
             return False
-        spread_known = self.spreading.config.spread_known
-        return spread_known or not self._listener.knows(
+        broadcast_redundant = self.broadcaster.config.broadcast_redundant
+        return broadcast_redundant or not self._user.is_redundant(
             packet.origin, packet.origin_cell, packet.message
         )
 
-    def _copy(self, packet: CellPacket, cell: CellId, hops: int) -> CellSpread:
-        return CellSpread(
+    def _broadcast_copy(self, packet: CellPacket, cell: CellId, hops: int) -> CellBroadcast:
+        return CellBroadcast(
             packet.origin,
             packet.origin_cell,
             packet.number,
@@ -342,47 +366,54 @@ class GeographicRouting(Presence):
             packet.world,
         )
 
-    def _on_spread(self, sender: NodeId, spread: CellSpread, now_us: int) -> None:
+    def _on_broadcast(self, sender: NodeId, broadcast: CellBroadcast, now_us: int) -> None:
         """Delivers a broadcast of the own cell; it is not forwarded (D7)."""
-        if not self._serving or spread.within != self._cell:
+        if not self._serving or broadcast.receiving_cell != self._cell:
             return
-        if spread.origin_cell not in self.grid or spread.cell not in self.grid:
+        if broadcast.origin_cell not in self.grid or broadcast.addressed_cell not in self.grid:
             self.traffic.dropped["no such cell"] += 1
             return
-        self.spreading.on_spread(sender, spread)
-        name = (spread.origin, spread.number, spread.cell, None)
-        if self._memory.is_new(name, now_us):
-            hops = spread.hops + 1
-            self._tell(spread, spread.cell, hops, personal=False, first=False, now_us=now_us)
+        self.broadcaster.on_broadcast(sender, broadcast)
+        key = (broadcast.origin, broadcast.number, broadcast.addressed_cell, None)
+        if self._delivered.add_if_new(key, now_us):
+            hops = broadcast.hops + 1
+            self._deliver_to_user(
+                broadcast,
+                broadcast.addressed_cell,
+                hops,
+                is_unicast=False,
+                is_first=False,
+                now_us=now_us,
+            )
 
-    def _tell(
+    def _deliver_to_user(
         self,
-        carried: CellPacket | CellSpread,
+        carried: CellPacket | CellBroadcast,
         cell: CellId,
         hops: int,
         *,
-        personal: bool,
-        first: bool,
+        is_unicast: bool,
+        is_first: bool,
         now_us: int,
     ) -> None:
         if isinstance(carried.message, Undelivered):
-            lost = carried.message
-            failure = NotThere(number=lost.number, node=lost.node, cell=lost.cell)
-            self._listener.not_there(failure, now_us)
+            nack = carried.message
+            failure = DeliveryFailure(number=nack.number, node=nack.node, cell=nack.cell)
+            self._user.on_delivery_failure(failure, now_us)
             return
-        arrival = Arrival(
+        delivery = Delivery(
             origin=carried.origin,
             origin_cell=carried.origin_cell,
             number=carried.number,
             cell=cell,
-            personal=personal,
-            first=first,
+            is_unicast=is_unicast,
+            is_first=is_first,
             hops=hops,
             message=carried.message,
         )
-        self._listener.arrived(arrival, now_us)
+        self._user.on_delivery(delivery, now_us)
 
-    def _undelivered(self, packet: CellPacket, target: CellTarget, now_us: int) -> None:
+    def _report_undelivered(self, packet: CellPacket, target: CellTarget, now_us: int) -> None:
         """Notifies the sender that its target node is not in its cell; a lost NACK is only counted
         (D8)."""
         assert target.node is not None
@@ -391,8 +422,8 @@ class GeographicRouting(Presence):
             return
         self.traffic.dropped["not there"] += 1
         if packet.origin == self._node_id:
-            failure = NotThere(number=packet.number, node=target.node, cell=target.cell)
-            self._listener.not_there(failure, now_us)
+            failure = DeliveryFailure(number=packet.number, node=target.node, cell=target.cell)
+            self._user.on_delivery_failure(failure, now_us)
         else:
             nack = Undelivered(packet.number, target.node, target.cell)
-            self.send([To(packet.origin_cell, packet.origin)], nack, now_us)
+            self.send([Destination(packet.origin_cell, packet.origin)], nack, now_us)

@@ -13,16 +13,16 @@ from hashlib import blake2b
 
 import msgspec
 
-from thyme.protocol.cells import CELLS_MAX, CellId
+from thyme.protocol.messages.cell_records import CELLS_MAX, CellId
 
-Point = tuple[float, float]
+Position = tuple[float, float]
 Offset = tuple[int, int]
 """Columns and rows from one cell to another cell."""
 
 CELL_M = 40.0
 RANGE_M = math.sqrt(8) * CELL_M
 """About 113 m: the diagonal of two by two cells, so that adjacent cells are always in range."""
-_ROUNDING = 1e-9
+_TOLERANCE = 1e-9
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +33,13 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     cell_m: float = CELL_M
     range_m: float = RANGE_M
     """Radio range of the nodes."""
-    corner_m: Point = (0.0, 0.0)
+    corner_m: Position = (0.0, 0.0)
     """The corner with the lowest x and y."""
 
     def __post_init__(self) -> None:
         if not (self.columns > 0 and self.rows > 0 and self.cell_m > 0):
             raise ValueError("columns, rows and cell_m must be positive")
-        if self.range_m < math.sqrt(8) * self.cell_m - _ROUNDING:
+        if self.range_m < math.sqrt(8) * self.cell_m - _TOLERANCE:
             raise ValueError(
                 "adjacent cells must be in range of each other: use smaller cells (D2)"
             )
@@ -53,12 +53,12 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         height_m: float,
         cell_m: float = CELL_M,
         range_m: float = RANGE_M,
-        corner_m: Point = (0.0, 0.0),
+        corner_m: Position = (0.0, 0.0),
     ) -> Grid:
         """The grid that covers an area; its last column and row may extend beyond it (D1)."""
         return cls(
-            columns=math.ceil(width_m / cell_m - _ROUNDING),
-            rows=math.ceil(height_m / cell_m - _ROUNDING),
+            columns=math.ceil(width_m / cell_m - _TOLERANCE),
+            rows=math.ceil(height_m / cell_m - _TOLERANCE),
             cell_m=cell_m,
             range_m=range_m,
             corner_m=corner_m,
@@ -75,15 +75,15 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     def __contains__(self, cell: object) -> bool:
         return isinstance(cell, int) and 0 <= cell < len(self)
 
-    def cell_at(self, place: Point) -> CellId:
+    def cell_at(self, position: Position) -> CellId:
         """The cell of a position; for a position outside the area, the nearest cell."""
-        column = math.floor((place[0] - self.corner_m[0]) / self.cell_m)
-        row = math.floor((place[1] - self.corner_m[1]) / self.cell_m)
+        column = math.floor((position[0] - self.corner_m[0]) / self.cell_m)
+        row = math.floor((position[1] - self.corner_m[1]) / self.cell_m)
         column = min(max(column, 0), self.columns - 1)
         row = min(max(row, 0), self.rows - 1)
         return CellId(row * self.columns + column)
 
-    def centre_of(self, cell: CellId) -> Point:
+    def centre_of(self, cell: CellId) -> Position:
         """The centre of a cell."""
         row, column = divmod(cell, self.columns)
         x_m, y_m = self.corner_m
@@ -99,7 +99,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         columns = self.columns
         return end % columns - start % columns, end // columns - start // columns
 
-    def beside(self, cell: CellId, offset: Offset) -> CellId | None:
+    def cell_at_offset(self, cell: CellId, offset: Offset) -> CellId | None:
         """The cell at an offset from another cell; None outside the grid."""
         row, column = divmod(cell, self.columns)
         column += offset[0]
@@ -117,16 +117,18 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         """Distance between the centres of two cells."""
         return math.sqrt(self.distance2(one, other)) * self.cell_m
 
-    def rank(self, cell: CellId, target: CellId) -> int:
+    def distance_key(self, cell: CellId, target: CellId) -> int:
         """Sort key: lower is closer to a target; cell numbers break ties (D6)."""
         return self.distance2(cell, target) * CELLS_MAX + cell
 
-    def surely_reached(self, offset: Offset) -> bool:
+    def always_in_range(self, offset: Offset) -> bool:
         """Whether all nodes of two cells are in range of each other, wherever they are (D2)."""
-        far_m = math.hypot(abs(offset[0]) + 1, abs(offset[1]) + 1) * self.cell_m
-        return far_m <= self.range_m + _ROUNDING
+        distance_m_max = math.hypot(abs(offset[0]) + 1, abs(offset[1]) + 1) * self.cell_m
+        return distance_m_max <= self.range_m + _TOLERANCE
 
-    def perhaps_reached(self, offset: Offset) -> bool:
+    def maybe_in_range(self, offset: Offset) -> bool:
         """Whether some nodes of two cells may be in range of each other."""
-        near_m = math.hypot(max(0, abs(offset[0]) - 1), max(0, abs(offset[1]) - 1)) * self.cell_m
-        return near_m < self.range_m - _ROUNDING
+        distance_m_min = (
+            math.hypot(max(0, abs(offset[0]) - 1), max(0, abs(offset[1]) - 1)) * self.cell_m
+        )
+        return distance_m_min < self.range_m - _TOLERANCE

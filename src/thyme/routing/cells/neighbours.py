@@ -11,152 +11,171 @@ Clauses: D4, D5.
 from __future__ import annotations
 
 from thyme.model.ids import NodeId
-from thyme.protocol.cell_messages import CellBeacon
-from thyme.protocol.cells import CellId
-from thyme.routing.cells.config import CellsConfig
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cells import CellBeacon
+from thyme.routing.cells.cell_bitmap import CellBitmap, CellBitmapLayout
+from thyme.routing.cells.config import CellRoutingConfig
 from thyme.routing.cells.grid import Grid, Offset
-from thyme.routing.cells.window import Cells, Window
 
 
 class Neighbour:
     """A node in range, as described by its last beacon."""
 
-    __slots__ = ("cell", "direct", "failed_us", "failures", "heard_us", "node_id", "said",
-                 "second", "serving", "view")  # fmt: skip
+    __slots__ = (
+        "around_encoded",
+        "cell",
+        "direct",
+        "failures",
+        "last_failure_us",
+        "last_seen_us",
+        "node_id",
+        "second",
+        "serving",
+        "view",
+    )  # fmt: skip
 
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
         self.cell = CellId(0)
         self.serving = False
-        self.heard_us = 0
-        self.direct: Cells = 0
-        self.second: Cells = 0
+        self.last_seen_us = 0
+        self.direct: CellBitmap = 0
+        self.second: CellBitmap = 0
         self.failures = 0
-        self.failed_us = 0
+        self.last_failure_us = 0
         """When the neighbour last failed to acknowledge a message."""
-        self.said: bytes | None = None
+        self.around_encoded: bytes | None = None
         """The encoded cell sets of its last beacon; None if they are known to be outdated."""
-        self.view: View | None = None
+        self.view: NeighbourView | None = None
         """Those cell sets relative to the own cell; None until computed."""
 
 
-class View:
+class NeighbourView:
     """The cell sets of a neighbour, relative to the cell of this node."""
 
-    __slots__ = ("bit", "cell", "checked", "hears")
+    __slots__ = ("cell", "cell_bit", "in_range", "observable")
 
-    def __init__(self, grid: Grid, window: Window, cell: CellId, neighbour: Neighbour) -> None:
+    def __init__(
+        self, grid: Grid, layout: CellBitmapLayout, cell: CellId, neighbour: Neighbour
+    ) -> None:
         offset = grid.offset(cell, neighbour.cell)
         self.cell = cell
-        self.bit: Cells = window.middle if neighbour.cell == cell else window.bit(offset)
+        self.cell_bit: CellBitmap = layout.centre if neighbour.cell == cell else layout.bit(offset)
         """The neighbour's own cell; empty if that is too far away."""
-        self.hears: Cells = window.moved(neighbour.direct, offset) | self.bit
-        self.checked: Cells = window.moved(window.sure, offset)
+        self.in_range: CellBitmap = layout.shifted(neighbour.direct, offset) | self.cell_bit
+        self.observable: CellBitmap = layout.shifted(layout.always_in_range, offset)
         """The cells that the neighbour would certainly receive from if they were populated."""
 
 
-class Around:
+class CellNeighbourhood:
     """The populated and empty cells around one cell; rebuilt after each change."""
 
     def __init__(
-        self, grid: Grid, window: Window, cell: CellId, neighbours: dict[NodeId, Neighbour]
+        self,
+        grid: Grid,
+        layout: CellBitmapLayout,
+        cell: CellId,
+        neighbours: dict[NodeId, Neighbour],
     ) -> None:
         self.cell = cell
         self._grid = grid
-        self._window = window
-        self.nodes: dict[CellId, list[Neighbour]] = {}
+        self._layout = layout
+        self.nodes_by_cell: dict[CellId, list[Neighbour]] = {}
         """Serving neighbours by cell, including the own cell."""
-        self.spots: list[tuple[int, int, CellId]] = []
+        self.cell_coordinates: list[tuple[int, int, CellId]] = []
         """Column, row and number of each cell in `nodes_by_cell` except the own one."""
-        self._seen: list[tuple[Neighbour, Cells]] = []
+        self._ranges: list[tuple[Neighbour, CellBitmap]] = []
         """Each neighbour with the cells in its range."""
-        direct: Cells = 0
-        second: Cells = 0
-        agreed: Cells = 0
-        checked: Cells = window.sure
+        direct: CellBitmap = 0
+        second: CellBitmap = 0
+        known_to_peers: CellBitmap = 0
+        observable: CellBitmap = layout.always_in_range
         for neighbour in neighbours.values():
             if not neighbour.serving:
                 continue
             view = neighbour.view
             if view is None or view.cell != cell:
-                view = neighbour.view = View(grid, window, cell, neighbour)
-            if not view.bit:
+                view = neighbour.view = NeighbourView(grid, layout, cell, neighbour)
+            if not view.cell_bit:
                 continue
-            if neighbour.cell not in self.nodes:
-                self._meet(neighbour.cell)
-            self.nodes[neighbour.cell].append(neighbour)
-            self._seen.append((neighbour, view.hears))
-            direct |= view.bit
-            second |= view.hears
-            checked |= view.checked
+            if neighbour.cell not in self.nodes_by_cell:
+                self._add_cell(neighbour.cell)
+            self.nodes_by_cell[neighbour.cell].append(neighbour)
+            self._ranges.append((neighbour, view.in_range))
+            direct |= view.cell_bit
+            second |= view.in_range
+            observable |= view.observable
             if neighbour.cell == cell:
-                agreed |= neighbour.second
+                known_to_peers |= neighbour.second
         # A beacon may be wrong or forged: cells outside the grid are removed.
-        others = window.inside(grid, cell)
-        self.direct: Cells = direct & others
+        others = layout.grid_mask(grid, cell)
+        self.direct: CellBitmap = direct & others
         """Populated cells in range of this node."""
-        self.second: Cells = second & others
+        self.second: CellBitmap = second & others
         """Populated cells in range of this node or of a neighbour."""
-        self.known: Cells = (second | agreed) & others
+        self.known: CellBitmap = (second | known_to_peers) & others
         """Populated cells within two hops of any node of the own cell."""
-        self.empty: Cells = checked & others & ~self.known
+        self.empty: CellBitmap = observable & others & ~self.known
         """Cells that would certainly be known if they were populated."""
         self._edges: tuple[Offset, ...] | None = None
-        self._populated: tuple[CellId, ...] | None = None
+        self._populated_cells: tuple[CellId, ...] | None = None
 
-    def _meet(self, cell: CellId) -> None:
-        self.nodes[cell] = []
+    def _add_cell(self, cell: CellId) -> None:
+        self.nodes_by_cell[cell] = []
         if cell != self.cell:
             row, column = divmod(cell, self._grid.columns)
-            self.spots.append((column, row, cell))
+            self.cell_coordinates.append((column, row, cell))
 
     @property
     def edges(self) -> tuple[Offset, ...]:
         """The edges of the planar cell graph at the own cell (D5)."""
         if self._edges is None:
-            ends = self.known & self._window.linkable
-            self._edges = self._window.edges(ends, self.known)
+            ends = self.known & self._layout.maybe_in_range
+            self._edges = self._layout.gabriel_edges(ends, self.known)
         return self._edges
 
     @property
-    def populated(self) -> tuple[CellId, ...]:
+    def populated_cells(self) -> tuple[CellId, ...]:
         """The other cells that are known to be populated, row by row."""
-        if self._populated is None:
-            self._populated = tuple(self.cells(self.known))
-        return self._populated
+        if self._populated_cells is None:
+            self._populated_cells = tuple(self.cells_in(self.known))
+        return self._populated_cells
 
     def is_empty(self, offset: Offset) -> bool:
         """Whether the cell at an offset is known to be empty."""
-        return bool(self._window.bit(offset) & self.empty)
+        return bool(self._layout.bit(offset) & self.empty)
 
-    def cells(self, known: Cells) -> list[CellId]:
+    def cells_in(self, bitmap: CellBitmap) -> list[CellId]:
         """The cell ids of a cell set."""
-        found = [self._grid.beside(self.cell, offset) for offset in self._window.each(known)]
-        return [cell for cell in found if cell is not None]
+        cells = [
+            self._grid.cell_at_offset(self.cell, offset)
+            for offset in self._layout.offsets_in(bitmap)
+        ]
+        return [cell for cell in cells if cell is not None]
 
-    def towards(self, cell: CellId) -> list[Neighbour]:
+    def candidates_for(self, cell: CellId) -> list[Neighbour]:
         """Candidates for the next hop to a cell.
 
         Neighbours in that cell; else neighbours in range of it; else cell peers that have such a
         neighbour.
         """
-        if here := self.nodes.get(cell):
-            return here
-        bit = self._window.bit(self._grid.offset(self.cell, cell))
-        if hearing := [neighbour for neighbour, hears in self._seen if hears & bit]:
-            return hearing
-        return [other for other in self.nodes.get(self.cell, ()) if other.second & bit]
+        if in_cell := self.nodes_by_cell.get(cell):
+            return in_cell
+        bit = self._layout.bit(self._grid.offset(self.cell, cell))
+        if in_range := [neighbour for neighbour, in_range_of in self._ranges if in_range_of & bit]:
+            return in_range
+        return [other for other in self.nodes_by_cell.get(self.cell, ()) if other.second & bit]
 
 
 class Neighbours:
     """The neighbour table of one node."""
 
-    def __init__(self, grid: Grid, config: CellsConfig) -> None:
+    def __init__(self, grid: Grid, config: CellRoutingConfig) -> None:
         self._grid = grid
         self._config = config
-        self.window = Window(grid)
+        self.layout = CellBitmapLayout(grid)
         self._table: dict[NodeId, Neighbour] = {}
-        self._around: Around | None = None
+        self._neighbourhood: CellNeighbourhood | None = None
 
     def get(self, node_id: NodeId) -> Neighbour | None:
         return self._table.get(node_id)
@@ -168,89 +187,89 @@ class Neighbours:
         """All neighbours, in the order of their first beacon."""
         return list(self._table.values())
 
-    def hear(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> bool | None:
+    def process_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> bool | None:
         """Processes a beacon; returns whether it changed the table, None if it is invalid."""
         neighbour = self._table.get(sender)
         if (
             neighbour is not None
             and beacon.cell == neighbour.cell
             and beacon.serving == neighbour.serving
-            and beacon.around == neighbour.said
+            and beacon.populated_cells == neighbour.around_encoded
         ):  # unchanged, as nearly all beacons
-            neighbour.heard_us = now_us
+            neighbour.last_seen_us = now_us
             if neighbour.failures:
-                self._forgive(neighbour, now_us)
+                self._reset_failures(neighbour, now_us)
             return False
-        return self._learn(sender, neighbour, beacon, now_us) or None
+        return self._update(sender, neighbour, beacon, now_us) or None
 
-    def _learn(
+    def _update(
         self, sender: NodeId, neighbour: Neighbour | None, beacon: CellBeacon, now_us: int
     ) -> bool:
         """Updates the table from a changed beacon; returns False if the beacon is invalid."""
         if beacon.cell not in self._grid:
             return False
-        sets = self.window.unpacked(beacon.around) if beacon.serving else (0, 0)
-        if sets is None:
+        bitmaps = self.layout.decode(beacon.populated_cells) if beacon.serving else (0, 0)
+        if bitmaps is None:
             return False
         if neighbour is None:
             if len(self._table) >= self._config.neighbours_max:
                 return False
             neighbour = self._table[sender] = Neighbour(sender)
-        neighbour.heard_us = now_us
-        self._forgive(neighbour, now_us)
+        neighbour.last_seen_us = now_us
+        self._reset_failures(neighbour, now_us)
         neighbour.cell, neighbour.serving = beacon.cell, beacon.serving
-        neighbour.direct, neighbour.second = sets
-        neighbour.said = beacon.around
+        neighbour.direct, neighbour.second = bitmaps
+        neighbour.around_encoded = beacon.populated_cells
         neighbour.view = None
-        self._around = None
+        self._neighbourhood = None
         return True
 
-    def does_not_hear(self, neighbour: Neighbour, cell: CellId) -> None:
+    def retract_reach(self, neighbour: Neighbour, cell: CellId) -> None:
         """Removes a cell from the cells in a neighbour's range.
 
         The neighbour forwarded a message that it would have sent to this cell if any node there
         were in its range. Otherwise, after a cell became empty, two nodes could each forward to
         the other.
         """
-        bit = self.window.bit(self._grid.offset(neighbour.cell, cell))
+        bit = self.layout.bit(self._grid.offset(neighbour.cell, cell))
         if neighbour.direct & bit:
             neighbour.direct &= ~bit
-            neighbour.said = neighbour.view = None
-            self._around = None
+            neighbour.around_encoded = neighbour.view = None
+            self._neighbourhood = None
 
-    def _forgive(self, neighbour: Neighbour, now_us: int) -> None:
+    def _reset_failures(self, neighbour: Neighbour, now_us: int) -> None:
         """Resets the failure count, unless the last failure is recent.
 
         A beacon alone is not enough: beacons reach further than other messages.
         """
-        if now_us - neighbour.failed_us >= self._config.grudge_us:
+        if now_us - neighbour.last_failure_us >= self._config.failure_penalty_us:
             neighbour.failures = 0
 
-    def fail(self, node_id: NodeId, now_us: int) -> None:
+    def record_failure(self, node_id: NodeId, now_us: int) -> None:
         """Counts a message that a neighbour did not acknowledge; removes it after too many."""
         neighbour = self._table.get(node_id)
         if neighbour is not None:
             neighbour.failures += 1
-            neighbour.failed_us = now_us
+            neighbour.last_failure_us = now_us
             if neighbour.failures >= self._config.failures_max:
-                self.forget(node_id)
+                self.remove(node_id)
 
-    def forget(self, node_id: NodeId) -> None:
+    def remove(self, node_id: NodeId) -> None:
         """Removes a neighbour."""
         if self._table.pop(node_id, None) is not None:
-            self._around = None
+            self._neighbourhood = None
 
     def expire(self, now_us: int) -> None:
         """Removes neighbours without a recent beacon."""
-        limit_us = now_us - self._config.neighbour_us
-        for node_id in [n.node_id for n in self._table.values() if n.heard_us < limit_us]:
-            self.forget(node_id)
+        limit_us = now_us - self._config.neighbour_timeout_us
+        for node_id in [n.node_id for n in self._table.values() if n.last_seen_us < limit_us]:
+            self.remove(node_id)
 
-    def around(self, cell: CellId) -> Around:
+    def neighbourhood(self, cell: CellId) -> CellNeighbourhood:
         """The neighbourhood of a cell, assuming that this node is in it."""
-        if self._around is None or self._around.cell != cell:
-            self._around = Around(self._grid, self.window, cell, self._table)
-        return self._around
+        if self._neighbourhood is None or self._neighbourhood.cell != cell:
+            self._neighbourhood = CellNeighbourhood(self._grid, self.layout, cell, self._table)
+        return self._neighbourhood
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""

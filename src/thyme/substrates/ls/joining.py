@@ -16,38 +16,38 @@ from random import Random
 
 import msgspec
 
-from thyme.model.frames import SECOND_US
-from thyme.model.ids import NodeId, RequestNumber
-from thyme.model.subscriptions import Subscription
-from thyme.protocol.messages import JoinReply, JoinRequest
+from thyme.model.ids import NodeId, RequestId
+from thyme.model.subscriptions import SubscriptionRecord
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages.common import JoinReply, JoinRequest
 from thyme.protocol.outbox import Outbox
 
 
-class JoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
+class LsJoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of join requests and replies."""
 
     wait_us: int = SECOND_US
     tries_max: int = 3
-    ask_jitter_us_max: int = SECOND_US // 5
+    request_jitter_us_max: int = SECOND_US // 5
     """Maximum random delay before each request, because many nodes may start at once."""
-    answers_expected: float = 3.0
+    replies_expected: float = 3.0
     """Number of neighbours that should reply. Each neighbour counts its own neighbours, and replies
     with the probability that gives this number; with a higher one at each retry."""
-    answer_delay_us_max: int = SECOND_US // 2
+    reply_delay_us_max: int = SECOND_US // 2
     reply_bytes_max: int = 1_200
     """Maximum bytes of subscriptions in one reply; a larger subscription is sent alone."""
-    again_us: int | None = None
+    rejoin_us: int | None = None
     """Time after which a joined node sends another request, for subscriptions that floods did not
     deliver; None for never."""
-    answer_later: bool = False
+    reply_later: bool = False
     """Whether a node that is joining itself replies after its join: of two nodes that return at the
     same time, each may have subscriptions that the other missed."""
-    neighbour_us: int = 300 * SECOND_US
+    neighbour_timeout_us: int = 300 * SECOND_US
     """How long a node counts as a neighbour after its last message."""
     neighbours_max: int = 1_000
 
 
-class Phase(Enum):
+class LsJoinPhase(Enum):
     """Progress of a node's join."""
 
     JOINING = "joining"
@@ -55,102 +55,110 @@ class Phase(Enum):
     ALONE = "alone"
 
 
-class JoinTimer(msgspec.Struct, frozen=True):
+class LsJoinTimer(msgspec.Struct, frozen=True):
     """Timer of the next join request: the first, a retry, or a repeated join."""
 
 
-class AnswerTimer(msgspec.Struct, frozen=True):
+class JoinReplyTimer(msgspec.Struct, frozen=True):
     """Timer of the reply to a neighbour's join request."""
 
     to: NodeId
-    request: RequestNumber
+    request: RequestId
 
 
-class Neighbours:
+class RecentNeighbours:
     """Nodes from which a message was received recently."""
 
-    def __init__(self, config: JoiningConfig) -> None:
+    def __init__(self, config: LsJoiningConfig) -> None:
         self._config = config
-        self._heard_us: dict[NodeId, int] = {}
+        self._last_seen_us: dict[NodeId, int] = {}
 
-    def hear(self, node_id: NodeId, now_us: int) -> None:
+    def record_message(self, node_id: NodeId, now_us: int) -> None:
         """Records a message from a neighbour."""
-        self._heard_us.pop(node_id, None)
-        self._heard_us[node_id] = now_us
-        if len(self._heard_us) > self._config.neighbours_max:
-            del self._heard_us[next(iter(self._heard_us))]
+        self._last_seen_us.pop(node_id, None)
+        self._last_seen_us[node_id] = now_us
+        if len(self._last_seen_us) > self._config.neighbours_max:
+            del self._last_seen_us[next(iter(self._last_seen_us))]
 
-    def count(self, now_us: int) -> int:
+    def count_recent(self, now_us: int) -> int:
         """The number of recent neighbours."""
-        since_us = now_us - self._config.neighbour_us
-        while self._heard_us:
-            oldest, heard_us = next(iter(self._heard_us.items()))
-            if heard_us >= since_us:
+        since_us = now_us - self._config.neighbour_timeout_us
+        while self._last_seen_us:
+            oldest, last_seen_us = next(iter(self._last_seen_us.items()))
+            if last_seen_us >= since_us:
                 break
-            del self._heard_us[oldest]
-        return len(self._heard_us)
+            del self._last_seen_us[oldest]
+        return len(self._last_seen_us)
 
 
-class Joining:
+class LsJoining:
     """Both sides of the join protocol of Thyme-LS."""
 
     def __init__(
         self,
         outbox: Outbox,
         rng: Random,
-        config: JoiningConfig,
-        held: Callable[[], Iterable[Subscription]],
-        learn: Callable[[Subscription, NodeId, int], None],
+        config: LsJoiningConfig,
+        active_subscriptions: Callable[[], Iterable[SubscriptionRecord]],
+        add_subscription: Callable[[SubscriptionRecord, NodeId, int], None],
     ) -> None:
         self._outbox = outbox
         self._rng = rng
         self._config = config
-        self._held = held
-        self._learn = learn
-        self.neighbours = Neighbours(config)
-        self.phase = Phase.JOINING
-        self._request = rng.getrandbits(48)
+        self._active_subscriptions = active_subscriptions
+        self._add_subscription = add_subscription
+        self.neighbours = RecentNeighbours(config)
+        self.phase = LsJoinPhase.JOINING
+        self._request_number = rng.getrandbits(48)
         self._attempt = 0
-        self._parts: dict[NodeId, set[int]] = {}
-        self._answering: set[AnswerTimer] = set()
-        self._asked_early: dict[NodeId, JoinRequest] = {}
+        self._parts_received: dict[NodeId, set[int]] = {}
+        self._replies_pending: set[JoinReplyTimer] = set()
+        self._deferred_requests: dict[NodeId, JoinRequest] = {}
 
     def start(self, now_us: int) -> None:
         """Starts to join after a random delay."""
-        self._wait(0, now_us)
+        self._schedule_request(0, now_us)
 
-    def on_timer(self, now_us: int) -> None:
+    def on_join_timer(self, now_us: int) -> None:
         """Sends a join request, or ends the join after the last try."""
         if self._attempt == 0:
-            self._request += 1
+            self._request_number += 1
         if self._attempt < self._config.tries_max:
             self._attempt += 1
-            self._outbox.broadcast(JoinRequest(self._request, self._attempt))
-            self._wait(self._config.wait_us, now_us)
+            self._outbox.broadcast(JoinRequest(self._request_number, self._attempt))
+            self._schedule_request(self._config.wait_us, now_us)
         else:
             # A repeated join without a reply does not make a joined node alone.
-            self._end(Phase.ALONE if self.phase is Phase.JOINING else self.phase, now_us)
+            self._finish(
+                LsJoinPhase.ALONE if self.phase is LsJoinPhase.JOINING else self.phase, now_us
+            )
 
     def on_request(self, sender: NodeId, request: JoinRequest, now_us: int) -> None:
         """Schedules a reply with some probability, after a random delay."""
-        if self.phase is Phase.JOINING:
+        if self.phase is LsJoinPhase.JOINING:
             # A joining node may know no more than the requester.
-            if self._config.answer_later and len(self._asked_early) < self._config.neighbours_max:
-                self._asked_early[sender] = request
+            if (
+                self._config.reply_later
+                and len(self._deferred_requests) < self._config.neighbours_max
+            ):
+                self._deferred_requests[sender] = request
             return
-        expected = self._config.answers_expected * max(1, request.attempt)
-        if self._rng.random() * max(1, self.neighbours.count(now_us)) >= expected:
+        expected = self._config.replies_expected * max(1, request.attempt)
+        if self._rng.random() * max(1, self.neighbours.count_recent(now_us)) >= expected:
             return
-        timer = AnswerTimer(sender, request.request)
-        if timer not in self._answering and len(self._answering) < self._config.neighbours_max:
-            self._answering.add(timer)
-            delay_us = self._rng.randint(0, self._config.answer_delay_us_max)
+        timer = JoinReplyTimer(sender, request.request_id)
+        if (
+            timer not in self._replies_pending
+            and len(self._replies_pending) < self._config.neighbours_max
+        ):
+            self._replies_pending.add(timer)
+            delay_us = self._rng.randint(0, self._config.reply_delay_us_max)
             self._outbox.set_timer(timer, now_us + delay_us)
 
-    def on_answer_timer(self, timer: AnswerTimer) -> None:
+    def on_reply_timer(self, timer: JoinReplyTimer) -> None:
         """Sends all active subscriptions to the requester."""
-        self._answering.discard(timer)
-        bundles = bundled(self._held(), self._config.reply_bytes_max)
+        self._replies_pending.discard(timer)
+        bundles = split_by_bytes(self._active_subscriptions(), self._config.reply_bytes_max)
         for part, bundle in enumerate(bundles):
             self._outbox.send(timer.to, JoinReply(timer.request, part, len(bundles), bundle))
 
@@ -159,45 +167,45 @@ class Joining:
 
         Later replies are used, too.
         """
-        if reply.request != self._request:
+        if reply.request_id != self._request_number:
             return
         for subscription in reply.subscriptions:
-            self._learn(subscription, sender, now_us)
-        if self._attempt > 0 and len(self._parts) < self._config.neighbours_max:
-            parts = self._parts.setdefault(sender, set())
+            self._add_subscription(subscription, sender, now_us)
+        if self._attempt > 0 and len(self._parts_received) < self._config.neighbours_max:
+            parts = self._parts_received.setdefault(sender, set())
             parts.add(reply.part)
             if len(parts) >= reply.parts:
-                self._end(Phase.JOINED, now_us)
+                self._finish(LsJoinPhase.JOINED, now_us)
 
-    def _wait(self, wait_us: int, now_us: int) -> None:
-        jitter_us = self._rng.randint(0, self._config.ask_jitter_us_max)
-        self._outbox.set_timer(JoinTimer(), now_us + wait_us + jitter_us)
+    def _schedule_request(self, wait_us: int, now_us: int) -> None:
+        jitter_us = self._rng.randint(0, self._config.request_jitter_us_max)
+        self._outbox.set_timer(LsJoinTimer(), now_us + wait_us + jitter_us)
 
-    def _end(self, phase: Phase, now_us: int) -> None:
+    def _finish(self, phase: LsJoinPhase, now_us: int) -> None:
         self.phase = phase
         self._attempt = 0
-        self._parts.clear()
-        if self._config.again_us is None:
-            self._outbox.cancel_timer(JoinTimer())
+        self._parts_received.clear()
+        if self._config.rejoin_us is None:
+            self._outbox.cancel_timer(LsJoinTimer())
         else:
-            self._wait(self._config.again_us, now_us)
-        early, self._asked_early = self._asked_early, {}
-        if early and any(True for _ in self._held()):
-            for sender, request in early.items():
+            self._schedule_request(self._config.rejoin_us, now_us)
+        deferred, self._deferred_requests = self._deferred_requests, {}
+        if deferred and any(True for _ in self._active_subscriptions()):
+            for sender, request in deferred.items():
                 self.on_request(sender, request, now_us)
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""
-        assert len(self._parts) <= self._config.neighbours_max
-        assert len(self._answering) <= self._config.neighbours_max
-        assert len(self._asked_early) <= self._config.neighbours_max
+        assert len(self._parts_received) <= self._config.neighbours_max
+        assert len(self._replies_pending) <= self._config.neighbours_max
+        assert len(self._deferred_requests) <= self._config.neighbours_max
 
 
-def bundled(
-    subscriptions: Iterable[Subscription], bytes_max: int
-) -> list[tuple[Subscription, ...]]:
+def split_by_bytes(
+    subscriptions: Iterable[SubscriptionRecord], bytes_max: int
+) -> list[tuple[SubscriptionRecord, ...]]:
     """Splits subscriptions into bundles of bounded size, at least one bundle; keeps the order."""
-    bundles: list[list[Subscription]] = [[]]
+    bundles: list[list[SubscriptionRecord]] = [[]]
     free_bytes = bytes_max
     for subscription in subscriptions:
         size = len(msgspec.msgpack.encode(subscription))

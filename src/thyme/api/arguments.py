@@ -1,0 +1,90 @@
+"""Arguments: checks the arguments of API calls and converts them to fields of requests.
+
+Both APIs and the HTTP routes use these functions, so invalid arguments raise the same errors
+everywhere, before any request reaches the node.
+Clauses: M1, M2, M4, M10, M25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from thyme.model.errors import InputError, MetadataError, OptionError
+from thyme.model.ids import Key, as_object_id
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Notification
+from thyme.model.tags import as_tags
+from thyme.model.time_frames import TimeFrame, as_frame
+from thyme.protocol.app_interface import Insert
+
+Instant = int | datetime | timedelta
+BATCH_MAX = 100_000
+
+
+def make_insert(
+    data: bytes,
+    tags: Iterable[str],
+    summary: bytes | str,
+    oid: str | None,
+    ttl: timedelta | None,
+    copies: int,
+    durable: bool,
+) -> Callable[[int], Insert]:
+    """Checks the arguments of an insert; returns a function from request id to `Insert`."""
+    values = {
+        "data": _as_bytes(data, "an object"),
+        "tags": as_tags(tags),
+        "summary": summary.encode()
+        if isinstance(summary, str)
+        else _as_bytes(summary, "a summary"),
+        "oid": None if oid is None else as_object_id(oid),
+        "ttl_us": _ttl_us(ttl),
+        "copies": as_count(copies, "copies", least=1),
+        "durable": durable,
+    }
+    return lambda request_id: Insert(request_id=request_id, **values)  # type: ignore[arg-type]
+
+
+def as_count(value: object, name: str, least: int = 0) -> int:
+    """Checks a whole number between `least` and `BATCH_MAX`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= BATCH_MAX:
+        raise OptionError(
+            f"{name} must be a whole number from {least} to {BATCH_MAX}, not {value!r}"
+        )
+    return value
+
+
+def search_frame(start: Instant | None, end: Instant | None, now_us: int) -> TimeFrame:
+    """The time frame of a search; an open end means now (M20)."""
+    return as_frame(start, now_us if end is None else end, now_us)
+
+
+def as_key(object_ref: Key | Metadata | Notification | str) -> Key:
+    """The key of an object, given by key, metadata, notification or text."""
+    match object_ref:
+        case Key():
+            return object_ref
+        case Metadata() | Notification():
+            return object_ref.key
+        case str():
+            return Key.parse(object_ref)
+        case _:
+            raise InputError(
+                f"an object is given by its key, metadata or notification, not {object_ref!r}"
+            )
+
+
+def _ttl_us(ttl: object) -> int | None:
+    if ttl is None:
+        return None
+    if not isinstance(ttl, timedelta) or ttl <= timedelta(0):
+        raise OptionError(f"a time to live must be a timedelta longer than 0, not {ttl!r}")
+    return ttl // timedelta(microseconds=1)
+
+
+def _as_bytes(value: object, name: str) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    hint = "; encode text first: text.encode()" if isinstance(value, str) else ""
+    raise MetadataError(f"{name} must be bytes, not {type(value).__name__}{hint}")

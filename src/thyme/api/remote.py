@@ -1,0 +1,223 @@
+"""Remote node: uses a node in another process on this machine over one WebSocket.
+
+Requests and events are sent in order as frames (`thyme.wire.app_rpc`), so an application can do
+everything that it can do with a node in its own process. Leaving closes the connection; the node
+keeps running. Entry point: `open_remote`. The server side is `thyme.daemon.websocket`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import ClientError, ClientSession, ClientWebSocketResponse, WSMsgType
+
+from thyme.api.world import OpenedWorld
+from thyme.live.status import NodeStatus
+from thyme.model.errors import (
+    ClosedError,
+    DecodeError,
+    InputError,
+    OptionError,
+    ThymeError,
+    WorldError,
+    error_for_code,
+    safe_repr,
+)
+from thyme.model.ids import NodeId
+from thyme.model.worlds import Area, WorldInfo
+from thyme.protocol.app_interface import AppRequest
+from thyme.protocol.port import NodeListener
+from thyme.wire.app_rpc import FRAME_BYTES_MAX, decode_event, encode_request
+
+CONNECT_TIMEOUT_S = 10.0
+LEAVE_S_MAX = 2.0
+CHUNK_BYTES = 256 * 2**10
+
+
+class NodeUnreachableError(InputError):
+    """No node can be reached at the given address."""
+
+    code = "no_node"
+    not_listening = False
+    """Whether no process listens at the address; a node may still be starting."""
+
+
+async def open_remote(url: str, name: str | None) -> OpenedWorld:
+    """Connects to a running node; if `name` is given, the node must be in this world."""
+    node_url = normalise_url(url)
+    session = ClientSession(
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+    )
+    try:
+        status = await fetch_status(session, node_url)
+        if name is not None and name not in (status.world.name, status.world.wid):
+            raise WorldError(
+                f"the node at {node_url} is in the world {safe_repr(status.world.name)}, "
+                f"not {safe_repr(name)}"
+            )
+        socket = await session.ws_connect(
+            f"{node_url}/v1/line", max_msg_size=FRAME_BYTES_MAX, compress=0
+        )
+    except (ClientError, OSError, ValueError) as error:
+        await session.close()
+        if isinstance(error, InputError):
+            raise
+        raise _unreachable_error(node_url, error) from error
+    except BaseException:
+        await session.close()
+        raise
+    return _world_info(status), lambda listener: RemotePort(
+        node_url, session, socket, status, listener
+    )
+
+
+def normalise_url(url: str) -> str:
+    """Checks the URL of a node and removes a slash at its end."""
+    if not url.startswith("http://"):
+        raise OptionError(f"the URL of a node is like http://127.0.0.1:8473, not {safe_repr(url)}")
+    return url.rstrip("/")
+
+
+async def fetch_status(session: ClientSession, node_url: str) -> NodeStatus:
+    """Requests the status of a node."""
+    try:
+        async with session.get(f"{node_url}/v1/status") as response:
+            response.raise_for_status()
+            return msgspec.json.decode(await response.read(), type=NodeStatus)
+    except (ClientError, OSError, ValueError, msgspec.MsgspecError) as error:
+        raise _unreachable_error(node_url, error) from error
+
+
+def _unreachable_error(node_url: str, error: Exception) -> NodeUnreachableError:
+    not_listening = isinstance(error, aiohttp.ClientConnectorError)
+    reason = "" if not_listening else f" ({str(error) or type(error).__name__})"
+    unreachable = NodeUnreachableError(
+        f"no node answers at {node_url}{reason}; start one with: thyme node"
+    )
+    unreachable.not_listening = not_listening
+    return unreachable
+
+
+def _world_info(status: NodeStatus) -> WorldInfo:
+    world = status.world
+    return WorldInfo(
+        world.name,
+        world.wid,
+        area=None if world.area_m is None else Area(*world.area_m),
+        cell_m=world.cell_m,
+        ends_us=world.ends_us,
+        substrate=world.substrate,
+        server=None if world.server is None else NodeId(bytes.fromhex(world.server)),
+        closed=world.closed,
+    )
+
+
+class RemotePort:
+    """The connection of one application to a node in another process (a `NodePort`)."""
+
+    def __init__(
+        self,
+        node_url: str,
+        session: ClientSession,
+        socket: ClientWebSocketResponse,
+        status: NodeStatus,
+        listener: NodeListener,
+    ) -> None:
+        self._url = node_url
+        self._session = session
+        self._socket = socket
+        self._listener = listener
+        self._node_id = NodeId(bytes.fromhex(status.node))
+        self._origin_us = status.now_us - time.monotonic_ns() // 1_000
+        self._unsent_frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self._closed = False
+        self._tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self._send()),
+            asyncio.create_task(self._receive()),
+        ]
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._node_id
+
+    def now_us(self) -> int:
+        return self._origin_us + time.monotonic_ns() // 1_000
+
+    def send_request(self, request: AppRequest) -> None:
+        if self._closed:
+            raise ClosedError("this world has been left")
+        self._unsent_frames.put_nowait(encode_request(request))
+
+    def close(self) -> None:
+        """Closes the connection at once."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        if not self._session.closed:
+            self._tasks.append(asyncio.ensure_future(self._session.close()))
+
+    async def leave(self) -> None:
+        """Sends the queued requests, then closes the connection."""
+        self._closed = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._unsent_frames.join(), LEAVE_S_MAX)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._socket.close()
+        await self._session.close()
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                await self._socket.send_bytes(await self._unsent_frames.get())
+                self._unsent_frames.task_done()
+        except (ConnectionError, ClientError):
+            return  # the receiving task handles the closed connection
+
+    async def _receive(self) -> None:
+        try:
+            async for frame in self._socket:
+                if frame.type is WSMsgType.BINARY:
+                    self._listener.on_event(decode_event(frame.data))
+        except (ClientError, ConnectionError, DecodeError):
+            pass
+        if not self._closed:
+            self._closed = True
+            self._listener.on_node_failed(
+                ClosedError(f"the node at {self._url} closed the connection")
+            )
+
+
+async def download(url: str, path: str, write: Callable[[bytes], object]) -> int:
+    """Downloads a path of the HTTP API in chunks; returns the number of bytes."""
+    node_url = normalise_url(url)
+    size = 0
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+    try:
+        async with (
+            ClientSession(timeout=timeout) as session,
+            session.get(node_url + path) as response,
+        ):
+            if response.status != 200:
+                raise _error_from_body(await response.read())
+            async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                write(chunk)
+                size += len(chunk)
+    except (ClientError, OSError) as error:
+        raise _unreachable_error(node_url, error) from error
+    return size
+
+
+def _error_from_body(body: bytes) -> ThymeError:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return error_for_code("", "unexpected response of the node")
+    return error_for_code(str(fields.get("error", "")), str(fields.get("message", "")))

@@ -1,0 +1,199 @@
+"""Session: matches the replies and events of a node to the requests of one application.
+
+The session also remembers notified metadata, since only notified objects can be retrieved (M19).
+Entry point: `NodeSession`. `world` and `callbacks` are the APIs on top of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from thyme.api.arguments import as_key
+from thyme.api.port import GracefulPort, NodePort, PortFactory
+from thyme.model.errors import ClosedError, NotFoundError, ThymeError, error_for_code
+from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Notification
+from thyme.protocol.app_interface import (
+    AppEvent,
+    CaughtUp,
+    Failed,
+    Finished,
+    MarkConsumed,
+    NotificationEvent,
+    Pause,
+    ReplyValue,
+    RequestWithReply,
+    SearchResult,
+    SubscriptionEnded,
+)
+
+NOTIFIED_MAX = 10_000
+ENDED_SUBSCRIPTIONS_MAX = 1_000
+V = TypeVar("V")
+
+
+class Outcome(msgspec.Struct, Generic[V], frozen=True):
+    """Result of an operation: a value or an error."""
+
+    value: V | None = None
+    error: ThymeError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the operation succeeded."""
+        return self.error is None
+
+
+OnDone = Callable[[Outcome[ReplyValue]], None]
+
+
+class SubscriptionListener(Protocol):
+    """Receives the events of one subscription."""
+
+    def on_notification(self, notification: Notification) -> None:
+        """Called for each notification."""
+        ...
+
+    def on_caught_up(self, event: CaughtUp) -> None:
+        """Called once the first batch of past matches was delivered."""
+        ...
+
+    def on_ended(self, reason: str) -> None:
+        """Called when the subscription has ended."""
+        ...
+
+
+class NodeSession:
+    """The session of one application with its node."""
+
+    def __init__(self, make_port: PortFactory) -> None:
+        self._next_request_id = 0
+        self._pending: dict[int, OnDone] = {}
+        self._listeners: dict[SubscriptionId, SubscriptionListener] = {}
+        self._ended_listeners: dict[SubscriptionId, SubscriptionListener] = {}
+        self._notified: dict[Key, Metadata] = {}
+        self._end_error: ThymeError | None = None
+        self._port: NodePort = make_port(self)
+
+    @property
+    def node_id(self) -> NodeId:
+        """The id of the node."""
+        return self._port.node_id
+
+    def now_us(self) -> int:
+        """The node's current time in microseconds since 1970."""
+        return self._port.now_us()
+
+    def send_request(
+        self, make_request: Callable[[int], RequestWithReply], on_done: OnDone
+    ) -> None:
+        """Sends a request; `on_done` is called once, unless this method raises."""
+        if self._end_error is not None:
+            raise self._end_error
+        self._next_request_id += 1
+        request_id = self._next_request_id
+        request = make_request(request_id)
+        self._pending[request_id] = on_done
+        try:
+            self._port.send_request(request)
+        except BaseException:
+            self._pending.pop(request_id, None)
+            raise
+
+    def send_unanswered(self, request: MarkConsumed | Pause) -> None:
+        """Sends a request without a reply; does nothing after the end of the session."""
+        if self._end_error is None:
+            self._port.send_request(request)
+
+    def add_listener(self, sid: SubscriptionId, listener: SubscriptionListener) -> None:
+        """Registers the listener for the events of a subscription."""
+        self._listeners[sid] = listener
+
+    def resolve_metadata(self, object_ref: Notification | Metadata | Key) -> Metadata:
+        """The metadata for a retrieve: given directly, or notified before for a key (M19)."""
+        match object_ref:
+            case Metadata():
+                return object_ref
+            case Notification():
+                return object_ref.metadata
+        key = as_key(object_ref)
+        metadata = self._notified.get(key)
+        if metadata is None:
+            raise NotFoundError(
+                f"{key} was not notified here: only notified objects can be retrieved"
+            )
+        return metadata
+
+    def close(self) -> None:
+        """Leaves the world at once: pending requests fail and subscriptions end."""
+        if self._end_error is None:
+            self._end_session(ClosedError("this world has been left"))
+        self._port.close()
+
+    async def leave(self) -> None:
+        """Leaves the world, gracefully if the port supports it."""
+        if self._end_error is None:
+            self._end_session(ClosedError("this world has been left"))
+        if isinstance(self._port, GracefulPort):
+            await self._port.leave()
+        else:
+            self._port.close()
+
+    def on_event(self, event: AppEvent) -> None:
+        match event:
+            case Finished():
+                if isinstance(event.value, SearchResult):
+                    for notification in event.value.notifications:
+                        self._remember_notified(notification)
+                self._complete(event.request_id, Outcome(value=event.value))
+            case Failed():
+                self._complete(
+                    event.request_id, Outcome(error=error_for_code(event.code, event.detail))
+                )
+            case NotificationEvent():
+                self._remember_notified(event.notification)
+                if (listener := self._find_listener(event.notification.sid)) is not None:
+                    listener.on_notification(event.notification)
+            case CaughtUp():
+                if (listener := self._find_listener(event.sid)) is not None:
+                    listener.on_caught_up(event)
+            case SubscriptionEnded():
+                if (listener := self._listeners.pop(event.sid, None)) is not None:
+                    self._keep_ended(event.sid, listener)
+                    listener.on_ended(event.reason)
+
+    def on_node_failed(self, error: ThymeError) -> None:
+        self._end_session(error)
+
+    def _keep_ended(self, sid: SubscriptionId, listener: SubscriptionListener) -> None:
+        """Keeps the listener of an ended subscription, whose history can still be read."""
+        self._ended_listeners[sid] = listener
+        if len(self._ended_listeners) > ENDED_SUBSCRIPTIONS_MAX:
+            del self._ended_listeners[next(iter(self._ended_listeners))]
+
+    def _find_listener(self, sid: SubscriptionId) -> SubscriptionListener | None:
+        return self._listeners.get(sid) or self._ended_listeners.get(sid)
+
+    def _complete(self, request_id: int, outcome: Outcome[ReplyValue]) -> None:
+        on_done = self._pending.pop(request_id, None)
+        if on_done is not None:
+            on_done(outcome)
+
+    def _remember_notified(self, notification: Notification) -> None:
+        self._notified.pop(notification.key, None)
+        self._notified[notification.key] = notification.metadata
+        if len(self._notified) > NOTIFIED_MAX:
+            del self._notified[next(iter(self._notified))]
+
+    def _end_session(self, error: ThymeError) -> None:
+        self._end_error = error
+        pending, self._pending = self._pending, {}
+        for on_done in pending.values():
+            on_done(Outcome(error=error))
+        listeners, self._listeners = self._listeners, {}
+        for listener in listeners.values():
+            listener.on_ended(str(error))

@@ -1,0 +1,281 @@
+"""World: the public API of Thyme, with async and await.
+
+    async with thyme.join("lisbon") as world:
+        key = await world.insert(photo, tags=["goal", "eder"])
+        async for note in await world.subscribe("goal & !replay"):
+            data = await world.retrieve(note)
+
+Invalid arguments raise an `InputError`; an operation that fails in the node or the network raises
+an `OperationError`. Cancelling an `await` is safe and loses no notification.
+Clauses: M13–M20, M21, M26–M33.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from thyme.api.arguments import Instant, as_count, as_key, make_insert, search_frame
+from thyme.api.callbacks import CallbackWorld
+from thyme.api.port import PortFactory
+from thyme.api.session import NodeSession, Outcome
+from thyme.api.subscription import Overflow, Subscription, as_overflow, await_reply
+from thyme.model.errors import ClosedError, NotFoundError
+from thyme.model.ids import Key, NodeId, SubscriptionId, as_subscription_id
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import Notification
+from thyme.model.time_frames import as_frame
+from thyme.model.worlds import WorldInfo
+from thyme.protocol.app_interface import (
+    Delete,
+    ListSubscriptions,
+    Lookup,
+    LookupResult,
+    ReplyValue,
+    RequestWithReply,
+    Resume,
+    Retrieve,
+    Search,
+    SearchResult,
+    Subscribe,
+    SubscriptionInfo,
+    SubscriptionStarted,
+    Unsubscribe,
+)
+from thyme.query.explain import Explanation, explain
+from thyme.query.query import Formula, as_query, query_from_conjunctions
+
+BUFFER_MAX = 1_000
+"""Default buffer size of a subscription, in notifications."""
+OpenedWorld = tuple[WorldInfo, PortFactory]
+"""A world and the factory of the port to a node in it."""
+
+
+class World:
+    """A world that the application joins with `async with` and leaves at the end of the block."""
+
+    def __init__(self, open_world: Callable[[], OpenedWorld | Awaitable[OpenedWorld]]) -> None:
+        self._open_world = open_world
+        self._joined: tuple[WorldInfo, NodeSession] | None = None
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Joins without `async with`; the application must call `leave` at the end."""
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        if self._joined is not None:
+            raise ClosedError("this world has been joined already; join again for another")
+        opened = self._open_world()
+        info, make_port = opened if isinstance(opened, tuple) else await opened
+        self._joined = info, NodeSession(make_port)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Leaves the world: subscriptions end; durable data stays stored."""
+        await self._session.leave()
+
+    @property
+    def info(self) -> WorldInfo:
+        """The world's name, id and limits (M21)."""
+        return self._joined_or_raise[0]
+
+    @property
+    def node_id(self) -> NodeId:
+        """The id of this node, which is the owner of the objects that it inserts."""
+        return self._session.node_id
+
+    @property
+    def callbacks(self) -> CallbackWorld:
+        """The same world with callbacks instead of async and await."""
+        return CallbackWorld(self._session)
+
+    def now_us(self) -> int:
+        """The node's current time in microseconds since 1970."""
+        return self._session.now_us()
+
+    async def insert(
+        self,
+        data: bytes,
+        *,
+        tags: Iterable[str],
+        summary: bytes | str = b"",
+        oid: str | None = None,
+        ttl: timedelta | None = None,
+        copies: int = 1,
+        durable: bool = False,
+    ) -> Key:
+        """Stores an object and notifies the matching subscribers (M13); returns its key.
+
+        `oid` is the object id, unique among your objects (default: random); after `ttl` the object
+        expires (M29); `copies` and `durable` are guarantees: the insert fails if the substrate
+        cannot give them (M30).
+        """
+        make_request = make_insert(data, tags, summary, oid, ttl, copies, durable)
+        key = await await_reply(self._session, make_request)
+        assert isinstance(key, Key)
+        return key
+
+    async def delete(self, key: Key | Metadata | Notification) -> None:
+        """Deletes an object of this node; later subscriptions do not find it either (M14)."""
+        found = as_key(key)
+        await await_reply(
+            self._session, lambda request_id: Delete(request_id=request_id, key=found)
+        )
+
+    async def subscribe(
+        self,
+        query: str | Formula,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        batch: int = 20,
+        *,
+        buffer: int = BUFFER_MAX,
+        overflow: str | Overflow = Overflow.DROP_OLDEST,
+    ) -> Subscription:
+        """Subscribes to objects that match a formula and are published from `start` to `end`.
+
+        `start` and `end` are aware datetimes, timedeltas from now, microseconds since 1970, or None
+        for an open end. The `batch` most recent stored matches are delivered first,
+        `Subscription.more` requests older ones; new objects follow as they are inserted (M15, M17).
+        """
+        formula = as_query(query)
+        frame = as_frame(start, end, self.now_us())
+        count = as_count(batch, "batch")
+        subscription = Subscription(self._session, formula, frame, buffer, as_overflow(overflow))
+        await self._start_subscription(
+            subscription,
+            lambda request_id: Subscribe(
+                request_id=request_id, conjunctions=formula.conjunctions, frame=frame, batch=count
+            ),
+        )
+        return subscription
+
+    async def subscriptions(self) -> tuple[SubscriptionInfo, ...]:
+        """The subscriptions of this node, including those of earlier incarnations."""
+        active = await await_reply(
+            self._session, lambda request_id: ListSubscriptions(request_id=request_id)
+        )
+        assert isinstance(active, tuple)
+        return active
+
+    async def resume(
+        self,
+        sid: str,
+        *,
+        buffer: int = BUFFER_MAX,
+        overflow: str | Overflow = Overflow.DROP_OLDEST,
+    ) -> Subscription:
+        """Resumes a subscription from an earlier incarnation of this node (M27): notifications not
+        consumed then are delivered now, and none twice."""
+        subscription_id = as_subscription_id(sid)
+        info = next(
+            (info for info in await self.subscriptions() if info.sid == subscription_id), None
+        )
+        if info is None:
+            raise NotFoundError(f"this node has no subscription {subscription_id}")
+        subscription = Subscription(
+            self._session,
+            query_from_conjunctions(info.conjunctions),
+            info.frame,
+            buffer,
+            as_overflow(overflow),
+        )
+        await self._start_subscription(
+            subscription, lambda request_id: Resume(request_id=request_id, sid=info.sid)
+        )
+        return subscription
+
+    async def unsubscribe(self, sid: str) -> None:
+        """Ends a subscription of this node by its id (M18)."""
+        subscription_id = as_subscription_id(sid)
+        await await_reply(
+            self._session,
+            lambda request_id: Unsubscribe(request_id=request_id, sid=subscription_id),
+        )
+
+    async def search(
+        self,
+        query: str | Formula,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        limit: int = 20,
+    ) -> SearchResult:
+        """Searches the catalogue once (M20): the most recent matches and their total number."""
+        formula = as_query(query)
+        frame = search_frame(start, end, self.now_us())
+        count = as_count(limit, "limit")
+        result = await await_reply(
+            self._session,
+            lambda request_id: Search(
+                request_id=request_id, conjunctions=formula.conjunctions, frame=frame, count=count
+            ),
+        )
+        assert isinstance(result, SearchResult)
+        return result
+
+    async def retrieve(self, object_ref: Notification | Metadata | Key) -> bytes:
+        """Retrieves a notified object and verifies its content (M19)."""
+        metadata = self._session.resolve_metadata(object_ref)
+        data = await await_reply(
+            self._session, lambda request_id: Retrieve(request_id=request_id, metadata=metadata)
+        )
+        assert isinstance(data, bytes)
+        return data
+
+    async def explain(
+        self, object_ref: Notification | Metadata | Key, subscription: Subscription
+    ) -> Explanation:
+        """Explains why an object does or does not match a subscription (M32)."""
+        key = as_key(object_ref)
+        result = await await_reply(
+            self._session, lambda request_id: Lookup(request_id=request_id, key=key)
+        )
+        assert isinstance(result, LookupResult)
+        conjunctions = subscription.query.conjunctions
+        return explain(result.state, result.metadata, conjunctions, subscription.frame)
+
+    async def _start_subscription(
+        self, subscription: Subscription, make_request: Callable[[int], RequestWithReply]
+    ) -> None:
+        """Starts a subscription; cancels it if the caller no longer waits for it."""
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_done(outcome: Outcome[ReplyValue]) -> None:
+            if isinstance(outcome.value, SubscriptionStarted):
+                subscription.start(outcome.value.sid, outcome.value.total)
+            if started.done():
+                self._cancel_orphan(subscription.sid)
+            elif outcome.error is not None:
+                started.set_exception(outcome.error)
+            else:
+                started.set_result(None)
+
+        self._session.send_request(make_request, on_done)
+        await started
+
+    def _cancel_orphan(self, sid: SubscriptionId) -> None:
+        if sid:
+            self._session.send_request(
+                lambda request_id: Unsubscribe(request_id=request_id, sid=sid), lambda _: None
+            )
+
+    @property
+    def _joined_or_raise(self) -> tuple[WorldInfo, NodeSession]:
+        if self._joined is None:
+            raise ClosedError("join the world first: async with thyme.join(…) as world")
+        return self._joined
+
+    @property
+    def _session(self) -> NodeSession:
+        return self._joined_or_raise[1]

@@ -1,0 +1,1 @@
+"""Commands of the pipeline on Spark: posts, trace, oracle, evaluate, report."""

@@ -1,0 +1,340 @@
+"""thyme evaluate: repeats the evaluation of Thyme (journal article), from traces to a report.
+
+Clauses: P5–P7, P10, S16.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thyme.model.errors import OptionError, safe_repr
+
+if TYPE_CHECKING:
+    from thyme.cli.subparsers import Subparsers
+    from thyme.pipeline.evaluate import Evaluation
+    from thyme.pipeline.sweep.plan import EvaluationPlan
+    from thyme.pipeline.sweep.presets import Preset
+    from thyme.pipeline.sweep.progress import SweepProgress
+    from thyme.pipeline.warehouse import Stage, Warehouse
+    from thyme.report.report import Report
+
+PRESETS = ("quick", "paper")
+PROFILES = ("paper", "robust", "both")
+PROGRESS_EVERY_S = 15.0
+
+HELP = """\
+presets:
+  quick   three substrates, two small networks: every series once, in about two minutes
+  paper   the matrix of Thyme (journal article): 16 to 196 nodes, and at 100 nodes the series with
+          crashes, transient churn and mobility; 15 runs per point. It takes hours: --plan
+          estimates how many; --master runs it on a cluster
+
+Finished runs are kept in the folder: after an interruption of any kind, the same command runs only
+the missing ones. Failed runs are listed and tried again next time.
+
+--master is Spark's master URL: local[4], spark://host:7077, and so on; the default is all cores of
+this machine. On a cluster, all machines must share the folder (docs/pipeline.md).
+
+exit status: 0 all runs succeeded, 1 some failed, 2 error
+
+examples:
+  thyme evaluate --preset quick --out result
+  thyme evaluate --preset paper --plan --out result
+  thyme evaluate --preset paper --only static --out result --master spark://head:7077
+"""
+
+
+def add_to(commands: Subparsers) -> None:
+    """Adds the command to the parser."""
+    parser: ArgumentParser = commands.add_parser(
+        "evaluate",
+        help="repeat the papers' evaluation and write a report",
+        description="Simulate the evaluation of Thyme (journal article) and write a report.",
+        epilog=HELP,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--preset", metavar="NAME", required=True, help=" or ".join(PRESETS))
+    parser.add_argument(
+        "--only", metavar="SERIES", help="comma-separated series: static,crash,transient,mobile"
+    )
+    parser.add_argument("--profile", metavar="NAME", default="paper", help="paper, robust or both")
+    parser.add_argument(
+        "--posts", metavar="W", type=Path, help="warehouse with imported posts (default: synthetic)"
+    )
+    parser.add_argument(
+        "--out", metavar="W", type=Path, required=True, help="warehouse (folder) for the results"
+    )
+    parser.add_argument("--master", metavar="M", help="Spark master URL (default: local[*])")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--plan", dest="run", action="store_const", const=plan_command,
+        help="only print the number of runs and the estimated time",
+    )  # fmt: skip
+    parser.set_defaults(run=evaluate_command)
+
+
+def evaluate_command(args: Namespace) -> int:
+    """thyme evaluate --preset quick|paper --out W"""
+    check_options(args)
+    found, report = run_evaluation(args)
+    if args.json:
+        import json
+
+        print(json.dumps(evaluation_as_json(found, report)))
+    else:
+        print_evaluation(found, report)
+    return 1 if found.sweep_result.failures else 0
+
+
+def check_options(args: Namespace) -> None:
+    """Raises `OptionError` for an unknown preset or profile."""
+    for option, known in (("preset", PRESETS), ("profile", PROFILES)):
+        if getattr(args, option) not in known:
+            given = safe_repr(getattr(args, option))
+            raise OptionError(f"--{option} {given} is unknown; there is {', '.join(known)}")
+
+
+def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
+    """Runs the evaluation and draws its report, with progress on standard error."""
+    from thyme.pipeline.evaluate import evaluate
+    from thyme.pipeline.session import LOCAL_MASTER, spark_session
+    from thyme.report.report import make_report
+
+    preset, warehouse, choice = _selection(args)
+    quiet = args.json
+    _print_step("starting Spark", quiet)
+    spark = spark_session(args.master or LOCAL_MASTER)
+    try:
+        with progress_bar(quiet) as on_progress:
+            found = evaluate(
+                spark,
+                preset,
+                warehouse,
+                **choice,
+                on_progress=on_progress,
+                on_stage=lambda text: _print_step(text, quiet),
+            )
+    finally:
+        spark.stop()
+    _print_step("drawing the report", quiet)
+    return found, make_report(args.out)
+
+
+def _selection(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:
+    """The preset, the warehouse, and the selected part of the preset."""
+    from thyme.pipeline.sweep.presets import PRESETS as KNOWN
+    from thyme.pipeline.sweep.presets import parse_series
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.sim.scenario import Profile
+
+    choice = {
+        "only": parse_series(args.only),
+        "profiles": tuple(Profile) if args.profile == "both" else (Profile(args.profile),),
+        "posts": None if args.posts is None else Warehouse(args.posts),
+    }
+    return KNOWN[args.preset], Warehouse(args.out), choice
+
+
+def _print_step(text: str, quiet: bool) -> None:
+    if not quiet and sys.stderr is not None:
+        print(f"thyme: {text} …", file=sys.stderr, flush=True)
+
+
+# Plan
+
+
+def plan_command(args: Namespace) -> int:
+    """thyme evaluate --preset quick|paper --plan --out W"""
+    from thyme.pipeline.sweep.plan import plan_evaluation
+
+    check_options(args)
+    preset, warehouse, choice = _selection(args)
+    plan = plan_evaluation(preset, warehouse, local_cores(args.master), **choice)
+    if args.json:
+        import json
+
+        print(json.dumps(plan_as_json(plan)))
+        return 0
+    for name, series in plan.series.items():
+        done = f", {series.done} of them done" if series.done else ""
+        took = format_duration(series.core_s)
+        print(f"{name:<10}{series.runs:>5} runs{done}: {took} of simulation")
+    cores = "1 core" if plan.cores == 1 else f"{plan.cores} cores"
+    print(f"{'all':<10}{plan.runs:>5} runs: about {format_duration(plan.all_s)} on {cores}", end="")
+    print(f", {format_duration(plan.left_s)} remaining" if plan.done else "")
+    if plan.calibrated_by:
+        print(f"(estimated from the {plan.calibrated_by} runs in {warehouse.path})")
+    else:
+        print("(estimated from the machine of docs/pipeline.md; the first runs will correct it)")
+    return 0
+
+
+def plan_as_json(plan: EvaluationPlan) -> dict[str, Any]:
+    """Converts a plan to JSON values."""
+    series = {
+        name: {"runs": each.runs, "done": each.done, "core_s": round(each.core_s)}
+        for name, each in plan.series.items()
+    }
+    return {
+        "runs": plan.runs,
+        "done": plan.done,
+        "series": series,
+        "cores": plan.cores,
+        "all_s": round(plan.all_s),
+        "left_s": round(plan.left_s),
+        "calibrated_by": plan.calibrated_by,
+    }
+
+
+def local_cores(master: str | None) -> int:
+    """The cores of a local Spark master; 1 for a cluster, whose size only Spark knows."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)[^]]*\])?", master or "local[*]")
+    if found and found[1] == "*":
+        return os.cpu_count() or 1
+    return int(found[1]) if found and found[1] else 1
+
+
+# Progress
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Callable[[SweepProgress], None] | None]:
+    """Shows a progress bar on a terminal, or a line every 15 s elsewhere."""
+    if quiet or sys.stderr is None:
+        yield None
+    elif sys.stderr.isatty():
+        with _ProgressBar() as bar:
+            yield bar.show
+    else:
+        yield _ProgressLines().show
+
+
+class _ProgressBar:
+    """A progress bar with finished runs, rate and remaining time."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        self._progress = Bars(
+            TextColumn("simulating"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=Console(stderr=True),
+        )
+        self._task: Any = None
+
+    def __enter__(self) -> _ProgressBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, now: SweepProgress) -> None:
+        fields: Any = {"rate": _format_rate(now), "left": _format_remaining(now)}
+        if self._task is None:
+            self._progress.start()
+            self._task = self._progress.add_task("", total=now.total, **fields)
+        self._progress.update(self._task, completed=now.done, **fields)
+
+
+class _ProgressLines:
+    def __init__(self) -> None:
+        self._printed_s = time.monotonic()
+        self._done = -1
+
+    def show(self, now: SweepProgress) -> None:
+        is_last = now.done == now.total and self._done != now.total
+        if is_last or time.monotonic() > self._printed_s + PROGRESS_EVERY_S:
+            self._printed_s, self._done = time.monotonic(), now.done
+            line = f"{now.done}/{now.total} runs, {_format_rate(now)}, {_format_remaining(now)}"
+            print(f"thyme: {line}", file=sys.stderr, flush=True)
+
+
+def _format_rate(now: SweepProgress) -> str:
+    failed = f", {now.failed} failed" if now.failed else ""
+    return f"{60 * now.runs_per_s:.1f} per minute{failed}"
+
+
+def _format_remaining(now: SweepProgress) -> str:
+    return f"{format_duration(now.remaining_s)} left"
+
+
+def format_duration(seconds: float) -> str:
+    """Formats an estimated duration, rounded."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h"
+
+
+# Result
+
+
+def evaluation_as_json(found: Evaluation, report: Report) -> dict[str, Any]:
+    """Converts the results of an evaluation to JSON values."""
+    sweep_result = found.sweep_result
+    return {
+        "runs": {
+            "planned": sweep_result.planned,
+            "found": sweep_result.found,
+            "ran": sweep_result.ran,
+            "failed": [
+                {"run_id": each.run_id, "error": each.error} for each in sweep_result.failures
+            ],
+            "wall_s": round(sweep_result.wall_s, 1),
+            "simulating_s": round(sweep_result.simulating_s, 1),
+            "simulating_cpu_s": round(sweep_result.cpu_s, 1),
+            "cores": sweep_result.cores,
+            "overhead": None if sweep_result.overhead is None else round(sweep_result.overhead, 3),
+        },
+        "tables": {name: rows for stage in _stages(found) for name, rows in _table_rows(stage)},
+        "report": report.as_json(),
+    }
+
+
+def print_evaluation(found: Evaluation, report: Report) -> None:
+    """Prints the results of an evaluation as text."""
+    from thyme.cli.pipeline.report import print_report
+
+    sweep_result = found.sweep_result
+    print(
+        f"runs: {sweep_result.planned} planned, {sweep_result.found} found, "
+        f"{sweep_result.ran} run now in "
+        f"{sweep_result.wall_s:.0f} s, {len(sweep_result.failures)} failed"
+    )
+    if sweep_result.overhead is not None:
+        print(
+            f"  {sweep_result.simulating_s:.0f} s of simulation on {sweep_result.cores} cores: "
+            f"{sweep_result.overhead:.0%} overhead"
+        )
+    for failure in sweep_result.failures[:10]:
+        print(f"  failed: {failure.run_id}: {failure.error}")
+    if len(sweep_result.failures) > 10:
+        print(f"  … and {len(sweep_result.failures) - 10} more")
+    for stage in _stages(found):
+        print(f"{stage.folder}/")
+        for name, rows in _table_rows(stage):
+            print(f"  {name:<14}{rows:>10,} rows")
+    print_report(report)
+
+
+def _stages(found: Evaluation) -> tuple[Stage, ...]:
+    return found.traces, found.metrics
+
+
+def _table_rows(stage: Stage) -> list[tuple[str, int]]:
+    return [(name, facts.rows) for name, facts in stage.manifest.tables.items()]

@@ -1,0 +1,127 @@
+"""thyme posts: imports or generates posts and stores them in a warehouse.
+
+Clauses: P1, P2, P10.
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from thyme.cli.pipeline.options import (
+    add_integer,
+    add_options,
+    open_session,
+    parse_pairs,
+    print_stage,
+)
+
+if TYPE_CHECKING:
+    from thyme.cli.subparsers import Subparsers
+
+FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "parquet")
+
+HELP = """\
+FILES are files, folders, patterns or URLs that Spark can read; JSON lines and CSV may be compressed
+(.gz). csv, jsonl and parquet are tables with the columns id, user, time, text and tags, or those
+named by --columns; id and tags are optional. Times are ISO 8601 or numbers since 1970.
+
+Invalid rows go to the table quarantine, with the reason and the original row.
+
+exit status: 0 success, 2 error
+
+examples:
+  thyme posts import tweets.jsonl.gz --format twitter-v2 --out w
+  thyme posts import match.csv --format csv --columns user=author,time=when,text=body --out w
+"""
+
+
+def add_to(commands: Subparsers) -> None:
+    """Adds the commands to the parser."""
+    group = commands.add_parser(
+        "posts",
+        help="import posts, or generate synthetic ones",
+        description="Import or generate posts and store them in a warehouse.",
+    ).add_subparsers(metavar="COMMAND", required=True)
+    _add_import(
+        group.add_parser(
+            "import",
+            help="import posts from files",
+            description="Import posts from files into a warehouse.",
+            epilog=HELP,
+            formatter_class=RawDescriptionHelpFormatter,
+        )
+    )
+    _add_synth(
+        group.add_parser(
+            "synth",
+            help="generate the posts of a synthetic match",
+            description="Generate the posts of a synthetic football match.",
+        )
+    )
+
+
+def _add_import(parser: ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILES", nargs="+", help="files to import")
+    parser.add_argument("--format", metavar="NAME", required=True, help=", ".join(FORMATS))
+    parser.add_argument("--columns", metavar="NAMES", help="e.g. user=author,time=when,text=body")
+    parser.add_argument(
+        "--zone", metavar="ZONE", help="time zone of times without one, e.g. +01:00"
+    )
+    add_options(parser)
+    parser.set_defaults(run=import_command)
+
+
+def _add_synth(parser: ArgumentParser) -> None:
+    add_integer(parser, "--users", "number of users", 5_000)
+    add_integer(parser, "--posts", "number of posts", 1_000_000)
+    add_integer(parser, "--tags", "number of distinct tags", 800)
+    add_integer(parser, "--seed", "random seed", 1)
+    add_options(parser)
+    parser.set_defaults(run=synth_command)
+
+
+def import_command(args: Namespace) -> int:
+    """thyme posts import FILES --format NAME --out DIR"""
+    from thyme.pipeline.session import require_spark
+
+    require_spark()
+    from thyme.pipeline.jobs import import_posts
+    from thyme.pipeline.posts.formats import PostReader
+    from thyme.pipeline.posts.sources import expand_files
+    from thyme.pipeline.warehouse import Warehouse
+
+    reader = PostReader(
+        form=args.format,
+        columns=parse_pairs(args.columns, "--columns") if args.columns else {},
+        zone=args.zone,
+        now_us=time.time_ns() // 1_000,
+    )
+    files = expand_files(args.files)
+    with open_session(args) as spark:
+        stage = import_posts(spark, Warehouse(args.out), files, reader)
+    notes = stage.manifest.notes
+
+    def lines() -> Iterator[str]:
+        yield f"{notes['rows_in']:,} rows read, {notes['untagged']:,} posts without a tag"
+        for reason, count in notes["quarantined"].items():
+            yield f"quarantined: {count:,} ({reason})"
+
+    return print_stage(args, stage, lines)
+
+
+def synth_command(args: Namespace) -> int:
+    """thyme posts synth --users N --posts N --seed N --out DIR"""
+    from thyme.pipeline.session import require_spark
+
+    require_spark()
+    from thyme.pipeline.jobs import generate_posts
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.traces.football_match import FootballMatchConfig
+
+    config = FootballMatchConfig(posts=args.posts, users=args.users, tags=args.tags)
+    with open_session(args) as spark:
+        stage = generate_posts(spark, Warehouse(args.out), args.seed, config)
+    return print_stage(args, stage)

@@ -1,0 +1,1 @@
+"""Commands of the simulator: thyme sim run and thyme sim radio."""

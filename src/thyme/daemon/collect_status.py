@@ -1,0 +1,104 @@
+"""Status collection: reads the status of a node and its world from the node's components.
+
+Entry point: `collect_status`. The records are in `thyme.live.status`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import thyme
+from thyme.live.open_node import LiveNode
+from thyme.live.shared_node import SharedNode
+from thyme.live.status import NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
+from thyme.model.worlds import WorldInfo
+from thyme.protocol.node import Node
+from thyme.routing.dsdv.protocol import Dsdv
+from thyme.routing.routed_node import RoutedNode
+from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.es import EsNode
+from thyme.substrates.ls.node import LsNode
+
+
+def describe_world(info: WorldInfo) -> WorldStatus:
+    """Makes the JSON record of a world."""
+    return WorldStatus(
+        name=info.name,
+        wid=info.world_id,
+        substrate=info.substrate,
+        area_m=None if info.area is None else (info.area.width_m, info.area.height_m),
+        cell_m=info.cell_m,
+        ends_us=info.ends_us,
+        server=None if info.server is None else info.server.hex(),
+        closed=info.closed or not info.substrate,
+    )
+
+
+def collect_status(live_node: LiveNode, shared_node: SharedNode, started_us: int) -> NodeStatus:
+    """Collects the current status of a node."""
+    now_us = shared_node.node.now_us()
+    inner = unwrap_node(live_node.node)
+    host, port = live_node.sockets.address
+    routing = live_node.node.routing if isinstance(live_node.node, RoutedNode) else None
+    cells = inner.routing if isinstance(inner, DcsNode) else None
+    return NodeStatus(
+        version=thyme.__version__,
+        node=live_node.profile.node_id.hex(),
+        world=describe_world(live_node.world),
+        address=f"{host}:{port}",
+        now_us=now_us,
+        up_us=now_us - started_us,
+        neighbours=tuple(
+            NeighbourStatus(
+                node=node_id.hex(),
+                address=f"{address[0]}:{address[1]}",
+                silent_us=now_us - last_seen_us,
+            )
+            for node_id, address, last_seen_us in live_node.link.describe_neighbours()
+        ),
+        routes=len(routing.routes) if isinstance(routing, Dsdv) else None,
+        cell=None if cells is None else cells.cell,
+        serving=cells is None or cells.serving,
+        storage=_storage_status(live_node, inner),
+        subscriptions_own=len(inner.subscriber),
+        subscriptions_standing=_count_subscriptions(inner),
+        applications=shared_node.session_count,
+        dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
+        hint=live_node.link.hint,
+    )
+
+
+def unwrap_node(node: Node) -> EsNode | LsNode | DcsNode:
+    """The substrate node inside a `RoutedNode`, or the node itself."""
+    inner = node.inner if isinstance(node, RoutedNode) else node
+    assert isinstance(inner, EsNode | LsNode | DcsNode)
+    return inner
+
+
+def _drop_counts(inner: EsNode | LsNode | DcsNode) -> Counter[str]:
+    """Dropped messages by reason; with DCS also records that the cell service refused (B5)."""
+    return inner.dropped + inner.service.dropped if isinstance(inner, DcsNode) else inner.dropped
+
+
+def _storage_status(live_node: LiveNode, inner: EsNode | LsNode | DcsNode) -> StorageStatus:
+    broker = inner.index.broker if isinstance(inner, DcsNode) else inner.broker
+    metadata = 0 if broker is None else len(broker.catalogue)
+    return StorageStatus(
+        objects=len(inner.replicas) if isinstance(inner, DcsNode) else metadata,
+        metadata=metadata,
+        durable=live_node.store.durable,
+        file_bytes=0 if live_node.store_file is None else _file_bytes(live_node.store_file),
+        full=not live_node.store.has_space(0),
+    )
+
+
+def _count_subscriptions(inner: EsNode | LsNode | DcsNode) -> int:
+    if isinstance(inner, DcsNode):
+        return inner.broker_subscriptions
+    return 0 if inner.broker is None else inner.broker.subscription_count
+
+
+def _file_bytes(file: Path) -> int:
+    files = [file, *(file.with_name(file.name + ending) for ending in ("-wal", "-shm"))]
+    return sum(found.stat().st_size for found in files if found.exists())

@@ -1,0 +1,147 @@
+"""Daemon process: runs a live node with its HTTP API until a signal stops it.
+
+The daemon starts with the data in its store, logs its events, and leaves the world gracefully on
+SIGTERM or SIGINT. After a crash it restarts with the committed data (M24).
+Entry point: `run`. The HTTP API is up to `server`, the node to `thyme.live`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from math import dist
+
+import msgspec
+from msgspec.structs import replace
+
+from thyme.daemon.collect_status import describe_world
+from thyme.daemon.logs import log_event, log_warning
+from thyme.daemon.server import HTTP_PORT, make_app, start_server
+from thyme.live.gps import RECONNECT_S, to_local_position, wait_for_fix, watch_fixes
+from thyme.live.host import Host
+from thyme.live.open_node import LiveNode, NodeOptions, open_node
+from thyme.live.shared_node import SharedNode
+from thyme.live.sockets import NetworkConfig, Sockets
+from thyme.model.errors import ClosedError, OptionError
+from thyme.model.ids import NodeId
+from thyme.model.worlds import WorldInfo
+
+POLL_S = 1.0
+MOVE_M_MIN = 1.0
+"""Smaller position changes are ignored, since GPS fixes fluctuate."""
+
+
+class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the daemon."""
+
+    node: NodeOptions
+    http: tuple[str, int] = ("127.0.0.1", HTTP_PORT)
+    gps: tuple[str, int] | None = None
+    """Address of the gpsd that gives the device's position."""
+
+
+async def run(
+    options: DaemonOptions,
+    on_ready: Callable[[str], None] = lambda url: None,
+    open_sockets: Callable[[NetworkConfig], Sockets] = Sockets,
+) -> None:
+    """Runs a node until a signal stops it; raises the error if the node stops by itself."""
+    node_options = options.node
+    if options.gps is not None:
+        node_options = replace(node_options, gps_fix=await wait_for_fix(*options.gps))
+    live = await open_node(node_options, open_sockets)
+    shared_node = SharedNode(live.start)
+    host = shared_node.node
+    assert isinstance(host, Host)
+    try:
+        runner, url = await start_server(make_app(live, shared_node), *options.http)
+    except BaseException:
+        host.close()
+        raise
+    try:
+        world = describe_world(live.world)
+        log_event(
+            "ready",
+            node=host.node_id.hex(),
+            http=url,
+            world=world.name,
+            substrate=world.substrate,
+            wid=world.wid,
+            server=world.server,
+        )
+        on_ready(url)
+        if options.gps is None:
+            await _wait_until_stopped(live, shared_node)
+        else:
+            following = asyncio.create_task(_follow_gps(live.world, host, options.gps))
+            try:
+                await _wait_until_stopped(live, shared_node)
+            finally:
+                following.cancel()
+    finally:
+        log_event("leaving", node=host.node_id.hex())
+        await host.leave()
+        shared_node.close_all(ClosedError("the node left its world"))
+        await runner.cleanup()
+        log_event("left", node=host.node_id.hex())
+    if shared_node.failure is not None:
+        raise shared_node.failure
+
+
+async def _wait_until_stopped(live: LiveNode, shared_node: SharedNode) -> None:
+    """Waits for a signal; meanwhile logs changes of neighbours, worlds and disk space."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    neighbours: list[NodeId] = []
+    hint: str | None = None
+    full = False
+    worlds_logged: set[str] = {live.world.world_id}
+    while not stopped.is_set() and shared_node.failure is None:
+        neighbours = _log_neighbour_changes(neighbours, live.link.neighbours)
+        for wid, world in live.link.worlds.items():
+            if wid not in worlds_logged:
+                worlds_logged.add(wid)
+                log_event("world_heard", world=world.name, wid=wid)
+        if live.link.hint != hint and (hint := live.link.hint) is not None:
+            log_warning("not_understood", why=hint)
+        if full != (full := not live.store.has_space(0)):
+            log_warning("disk_full") if full else log_event("disk_has_room")
+        try:
+            await asyncio.wait_for(stopped.wait(), POLL_S)
+        except TimeoutError:
+            continue
+    if shared_node.failure is not None:
+        log_warning("broken", why=str(shared_node.failure))
+
+
+async def _follow_gps(world: WorldInfo, host: Host, gps: tuple[str, int]) -> None:
+    """Updates the node's position from the fixes of a gpsd."""
+    position: tuple[float, float] | None = None
+    lost = False
+    while True:
+        try:
+            async for fix in watch_fixes(*gps):
+                if lost:
+                    log_event("gps_is_back")
+                lost, new_position = False, to_local_position(world, fix)
+                if position is None or dist(position, new_position) >= MOVE_M_MIN:
+                    position = new_position
+                    host.move_to(position)
+        except OptionError as error:
+            if not lost:
+                log_warning("gps_lost", why=str(error))
+            lost = True
+        await asyncio.sleep(RECONNECT_S)
+
+
+def _log_neighbour_changes(before: list[NodeId], now: list[NodeId]) -> list[NodeId]:
+    for node_id in now:
+        if node_id not in before:
+            log_event("neighbour_came", node=node_id.hex())
+    for node_id in before:
+        if node_id not in now:
+            log_event("neighbour_gone", node=node_id.hex())
+    return now

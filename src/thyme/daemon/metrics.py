@@ -1,0 +1,77 @@
+"""Metrics: renders the counters and gauges of a node in the Prometheus text format.
+
+Entry point: `render`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from thyme.live.shared_node import RequestStats
+from thyme.live.sockets import Sockets
+from thyme.live.status import NodeStatus
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def render(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> str:
+    """Renders all metrics, one per line."""
+    return "".join(f"{line}\n" for line in _render_lines(status, stats, sockets))
+
+
+def _render_lines(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> Iterator[str]:
+    world = _labels(world=status.world.name, substrate=status.world.substrate)
+    yield from _render_metric("info", "gauge", "world and substrate of this node", {world: 1})
+    yield from _render_metric(
+        "up_seconds", "gauge", "time since the start", {"": status.up_us / 1e6}
+    )
+    for name, help_text, value in (
+        ("neighbours", "nodes in range", len(status.neighbours)),
+        ("objects", "objects whose bytes are stored here", status.storage.objects),
+        ("metadata", "objects whose metadata is stored here as a broker", status.storage.metadata),
+        ("store_bytes", "size of the store's files", status.storage.file_bytes),
+        ("subscriptions_own", "subscriptions of this node", status.subscriptions_own),
+        ("subscriptions_standing", "subscriptions matched here", status.subscriptions_standing),
+        ("applications", "applications that use this node", status.applications),
+    ):
+        yield from _render_metric(name, "gauge", help_text, {"": value})
+    finished = {_labels(kind=kind): count for kind, count in sorted(stats.finished.items())}
+    yield from _render_metric("operations_total", "counter", "operations that succeeded", finished)
+    failed = {
+        _labels(kind=kind, code=code): count for (kind, code), count in sorted(stats.failed.items())
+    }
+    yield from _render_metric("failures_total", "counter", "operations that failed", failed)
+    duration = {_labels(kind=kind): us / 1e6 for kind, us in sorted(stats.duration_us.items())}
+    yield from _render_metric(
+        "operation_seconds_total", "counter", "total duration of operations", duration
+    )
+    yield from _render_metric(
+        "notifications_total", "counter", "notifications", {"": stats.notifications}
+    )
+    for name, counts in (("datagrams", sockets.datagrams), ("datagram_bytes", sockets.bytes)):
+        by_direction = {_labels(way=way): counts[way] for way in ("in", "out")}
+        yield from _render_metric(
+            f"{name}_total", "counter", f"{name.replace('_', ' ')}", by_direction
+        )
+    dropped = {_labels(cause=cause): count for cause, count in status.dropped.items()}
+    yield from _render_metric("dropped_total", "counter", "dropped datagrams and messages", dropped)
+    unsent = {_labels(cause=cause): count for cause, count in sorted(sockets.unsent.items())}
+    yield from _render_metric("unsent_total", "counter", "datagrams refused by the system", unsent)
+
+
+def _render_metric(
+    name: str, kind: str, help_text: str, values: Mapping[str, float]
+) -> Iterator[str]:
+    yield f"# HELP thyme_{name} {help_text}"
+    yield f"# TYPE thyme_{name} {kind}"
+    for labels, value in values.items():
+        yield f"thyme_{name}{labels} {value:.15g}"
+
+
+def _labels(**labels: str) -> str:
+    pairs = (f'{name}="{_escape(value)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,96 @@
+"""Lab plan: the number, positions and start order of a lab's nodes, and its radio settings.
+
+Entry points: `LabPlan`, `choose_positions`, `start_order`.
+Clauses: D2.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import msgspec
+
+from thyme.model.errors import OptionError
+
+Position = tuple[float, float]
+NODES_MAX = 250
+CELL_M = 40.0
+NAMESPACE_HTTP_PORT = 8484
+"""HTTP port of each node if nodes have network namespaces of their own."""
+
+
+class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a lab."""
+
+    nodes: int = 12
+    width_m: float = 120.0
+    height_m: float = 80.0
+    cell_m: float = CELL_M
+    substrate: str = "dcs"
+    range_m: float = 0.0
+    """Range of the virtual radio; 0 for the range that the cells need (D2)."""
+    loss: float = 0.0
+    """Probability that a receiver in range misses a datagram."""
+    delay_ms: float = 0.0
+    namespaces: bool = False
+    """Whether each node runs in a network namespace of its own; needs root."""
+    seed: int = 1
+    world: str = "lab"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= NODES_MAX:
+            raise OptionError(f"a lab has 1 to {NODES_MAX} nodes, not {self.nodes}")
+        if not 0 <= self.loss < 1:
+            raise OptionError(f"the loss must be from 0% to below 100%, not {self.loss:.0%}")
+        lengths = (self.width_m, self.height_m, self.cell_m)
+        if not all(math.isfinite(length) and length > 0 for length in lengths):
+            raise OptionError("the sides of the area and of its cells must be longer than 0 m")
+        if min(self.range_m, self.delay_ms) < 0:
+            raise OptionError("range and delay must not be negative")
+
+    @property
+    def effective_range_m(self) -> float:
+        """Range of the virtual radio in metres."""
+        return self.range_m or math.sqrt(8) * self.cell_m
+
+
+def choose_positions(plan: LabPlan) -> list[Position]:
+    """Places nodes in the cells in turn, near the cell centres, so that a range slightly longer
+    than a cell reaches the neighbour cells."""
+    rng = Random(plan.seed)
+    columns = max(1, math.ceil(plan.width_m / plan.cell_m))
+    rows = max(1, math.ceil(plan.height_m / plan.cell_m))
+    jitter_m = min(plan.cell_m / 4, max(0.0, (plan.effective_range_m - plan.cell_m) / 2.6))
+    positions = []
+    for number in range(plan.nodes):
+        row, column = divmod(number % (columns * rows), columns)
+        x = (column + 0.5) * plan.cell_m + rng.uniform(-jitter_m, jitter_m)
+        y = (row + 0.5) * plan.cell_m + rng.uniform(-jitter_m, jitter_m)
+        positions.append((round(min(x, plan.width_m), 1), round(min(y, plan.height_m), 1)))
+    return positions
+
+
+def start_order(positions: list[Position], range_m: float) -> list[list[int]]:
+    """Groups nodes by their hops from the first node, which creates the world; raises `OptionError`
+    if a node is out of range of all others."""
+    groups, remaining = [[0]], set(range(1, len(positions)))
+    while remaining:
+        group = sorted(
+            number
+            for number in remaining
+            if any(
+                math.dist(positions[number], positions[reached]) <= range_m
+                for reached in groups[-1]
+            )
+        )
+        if not group:
+            unreachable = ", ".join(str(number + 1) for number in sorted(remaining))
+            raise OptionError(
+                f"with a range of {range_m:.0f} m, nodes {unreachable} are out of range of the "
+                f"others: "
+                "use more nodes, a longer range, or a smaller area"
+            )
+        groups.append(group)
+        remaining -= set(group)
+    return groups

@@ -1,0 +1,284 @@
+"""Lab supervisor: the process that runs a lab's virtual radio and starts and stops its nodes.
+
+`thyme lab up` starts the process, `thyme lab down` stops it with a signal; the nodes end with it in
+any case. While it runs, it holds a lock on the lab's directory and writes `state.json` there.
+Entry point: `main`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from thyme.lab.namespaces import NetworkNamespace, PortForwarder, die_with_parent
+from thyme.lab.plan import NAMESPACE_HTTP_PORT, LabPlan, Position, choose_positions, start_order
+from thyme.lab.virtual_radio import DelayLine, LoopbackRadio, TunRadio, VirtualRadio
+from thyme.model.errors import ThymeError
+from thyme.transport.link_config import Address
+
+PLAN_FILE, STATE_FILE, LOCK_FILE, LOG_FILE = "plan.json", "state.json", "lock", "lab.log"
+START_S_MAX = 60.0
+"""Maximum time from the start of a node until it accepts connections."""
+STOP_S_MAX = 8.0
+"""Maximum time for a node to leave the world and exit."""
+
+
+class LabNode(msgspec.Struct, kw_only=True):
+    """State of one node of a lab."""
+
+    number: int
+    position: Position = msgspec.field(name="place")
+    url: str
+    log: str
+    pid: int = 0
+    reaches: list[int] = []
+    state: str = "waiting"
+    """waiting, starting, up, or ended."""
+
+
+class LabState(msgspec.Struct, kw_only=True):
+    """State of a lab, as written to `state.json`."""
+
+    pid: int
+    plan: LabPlan
+    nodes: list[LabNode]
+    ready: bool = False
+    error: str = msgspec.field(default="", name="trouble")
+    delivered: int = msgspec.field(default=0, name="carried")
+    lost: int = 0
+
+
+def main(directory: Path) -> int:
+    """Runs a lab until a signal stops it; returns the exit status."""
+    lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return 1  # another supervisor is running
+    plan = msgspec.json.decode((directory / PLAN_FILE).read_bytes(), type=LabPlan)
+    supervisor = LabSupervisor(directory, plan)
+    try:
+        asyncio.run(supervisor.run())
+    except ThymeError as error:
+        supervisor.fail(str(error))
+        return 1
+    return 0
+
+
+class LabSupervisor:
+    """Starts the nodes of a lab, forwards their datagrams, and stops them."""
+
+    def __init__(self, directory: Path, plan: LabPlan) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._positions = choose_positions(plan)
+        self._radio = VirtualRadio(
+            self._positions, plan.effective_range_m, plan.loss, Random(plan.seed)
+        )
+        self._processes: list[subprocess.Popen[bytes] | None] = [None] * plan.nodes
+        self._namespaces: list[NetworkNamespace] = []
+        self._proxy_addresses: list[Address] = []
+        self._udp_ports = free_ports(plan.nodes, socket.SOCK_DGRAM)
+        self._stop_requested = asyncio.Event()
+        self._state = LabState(
+            pid=os.getpid(),
+            plan=plan,
+            nodes=[
+                LabNode(
+                    number=number + 1,
+                    position=position,
+                    url=f"http://127.0.0.1:{port}",
+                    log=str(directory / f"node-{number + 1:02}.log"),
+                    reaches=[other + 1 for other in self._radio.neighbours[number]],
+                )
+                for number, (position, port) in enumerate(
+                    zip(self._positions, free_ports(plan.nodes, socket.SOCK_STREAM), strict=True)
+                )
+            ],
+        )
+
+    async def run(self) -> None:
+        """Runs the lab until a signal, then stops all nodes."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stop_requested.set)
+        radio = await self._open_radio()
+        starting = asyncio.create_task(self._start_all())
+        try:
+            while not self._stop_requested.is_set():
+                self._poll_nodes()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop_requested.wait(), 0.5)
+        finally:
+            starting.cancel()
+            await self._stop_all()
+            radio.close()
+
+    def fail(self, error: str) -> None:
+        """Writes an error into the state of the lab."""
+        self._state.error = error
+        self._write_state()
+
+    async def _open_radio(self) -> LoopbackRadio | TunRadio:
+        delay = DelayLine(self._plan.delay_ms / 1e3)
+        if not self._plan.namespaces:
+            loopback = LoopbackRadio(self._radio, self._udp_ports, delay)
+            self._proxy_addresses = loopback.addresses
+            loopback.open()
+            return loopback
+        self._namespaces = [NetworkNamespace(number) for number in range(self._plan.nodes)]
+        forwarder = PortForwarder()
+        for namespace, node in zip(self._namespaces, self._state.nodes, strict=True):
+            await forwarder.forward(namespace, parse_port(node.url), NAMESPACE_HTTP_PORT)
+        devices = [namespace.tun_fd for namespace in self._namespaces]
+        addresses = [namespace.address for namespace in self._namespaces]
+        tun_radio = TunRadio(self._radio, delay, devices, addresses)
+        tun_radio.open()
+        return tun_radio
+
+    async def _start_all(self) -> None:
+        """Starts nodes by hops from the first, so that each finds a neighbour in the world."""
+        for group in start_order(self._positions, self._plan.effective_range_m):
+            for number in group:
+                self._start_node(number)
+            self._write_state()
+            for number in group:
+                if not await self._wait_until_up(number):
+                    return
+                self._state.nodes[number].state = "up"
+                self._write_state()
+        self._state.ready = True
+        self._write_state()
+
+    def _start_node(self, number: int) -> None:
+        node = self._state.nodes[number]
+        with open(node.log, "ab") as log:
+            if self._namespaces:
+                with self._namespaces[number].entered():
+                    process = self._spawn(number, log.fileno())
+            else:
+                process = self._spawn(number, log.fileno())
+        self._processes[number] = process
+        node.pid, node.state = process.pid, "starting"
+
+    def _spawn(self, number: int, log: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command(number),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def _command(self, number: int) -> list[str]:
+        """The command line that runs a node, as a user would type it."""
+        plan, (x, y) = self._plan, self._positions[number]
+        command = [sys.executable, "-m", "thyme.cli", "node", "--world", plan.world]
+        command += ["--data", str(self._directory / f"node-{number + 1:02}")]
+        if number == 0:
+            command += ["--create", "--substrate", plan.substrate]
+            if plan.substrate == "dcs":
+                command += ["--area", f"{plan.width_m:g}x{plan.height_m:g}"]
+                command += ["--cell", f"{plan.cell_m:g}"]
+        if plan.substrate == "dcs":
+            command += ["--position", f"{x:g},{y:g}"]
+        if self._namespaces:
+            http = f"127.0.0.1:{NAMESPACE_HTTP_PORT}"
+            return [*command, "--interface", self._namespaces[number].address, "--http", http]
+        host, port = self._proxy_addresses[number]
+        command += ["--port", str(self._udp_ports[number]), "--interface", host]
+        command += ["--group", f"{host}:{port}"]
+        return [*command, "--http", self._state.nodes[number].url.removeprefix("http://")]
+
+    async def _wait_until_up(self, number: int) -> bool:
+        """Waits until a node accepts connections; returns False if it does not in time."""
+        process, node = self._processes[number], self._state.nodes[number]
+        assert process is not None
+        deadline = time.monotonic() + START_S_MAX
+        while process.poll() is None:
+            if self._accepts_connections(number):
+                return True
+            if time.monotonic() > deadline:
+                self.fail(f"node {node.number} does not answer after {START_S_MAX:g} s: {node.log}")
+                return False
+            await asyncio.sleep(0.1)
+        self.fail(f"node {node.number} ended: {last_log_line(Path(node.log))}")
+        return False
+
+    def _accepts_connections(self, number: int) -> bool:
+        if self._namespaces:
+            with self._namespaces[number].entered():
+                probe = socket.socket()
+            address = ("127.0.0.1", NAMESPACE_HTTP_PORT)
+        else:
+            probe = socket.socket()
+            address = ("127.0.0.1", parse_port(self._state.nodes[number].url))
+        with probe:
+            return probe.connect_ex(address) == 0
+
+    def _poll_nodes(self) -> None:
+        """Updates the states of the nodes and the radio counters."""
+        for process, node in zip(self._processes, self._state.nodes, strict=True):
+            if process is not None and process.poll() is not None:
+                node.state = "ended"
+        self._state.delivered, self._state.lost = self._radio.delivered, self._radio.lost
+        self._write_state()
+
+    async def _stop_all(self) -> None:
+        """Terminates the nodes, forwards their last messages, and kills those that do not exit."""
+        processes = [process for process in self._processes if process is not None]
+        for process in processes:
+            process.terminate()
+        for _ in range(round(STOP_S_MAX / 0.05)):
+            if all(process.poll() is not None for process in processes):
+                break
+            await asyncio.sleep(0.05)
+        for process in processes:
+            process.kill()
+            process.wait()
+        for namespace in self._namespaces:
+            namespace.close()
+
+    def _write_state(self) -> None:
+        draft = self._directory / f"{STATE_FILE}.new"
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(self._state)))
+        os.replace(draft, self._directory / STATE_FILE)
+
+
+def free_ports(count: int, kind: socket.SocketKind) -> list[int]:
+    """Loopback ports that are free at the moment."""
+    sockets = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def parse_port(url: str) -> int:
+    """The port number in a URL."""
+    return int(url.rpartition(":")[2])
+
+
+def last_log_line(log: Path) -> str:
+    """The last line of a log file."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else "its log is empty"
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,278 @@
+"""Opening a node: finds or creates a world and makes a node that is ready to run in it.
+
+A node whose store holds a profile continues with the same id, world and data. Any other node
+listens for a world of the given name and joins it, or creates it if `create` is set.
+Entry point: `open_node`. Running the node is up to `host`, making it to `node_factory`.
+Clauses: M21, M24, E5, B5.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from thyme.live.discovery import (
+    LISTEN_S,
+    DiscoveredWorlds,
+    discover_worlds,
+    not_found_error,
+    select_world,
+)
+from thyme.live.gps import to_local_position
+from thyme.live.host import Host
+from thyme.live.identity import SEED_BYTES, Identity, PeerAuthenticator, load_or_create_identity
+from thyme.live.node_factory import QUOTA, check_world, make_node
+from thyme.live.record_signer import Ed25519RecordSigner
+from thyme.live.sockets import NetworkConfig, Sockets
+from thyme.model.errors import OptionError, StoreError, WorldError, safe_repr
+from thyme.model.ids import NodeId, random_id
+from thyme.model.worlds import LIVE_SUBSTRATES, Area, GeoPoint, WorldInfo, check_world_name
+from thyme.protocol.node import Node
+from thyme.protocol.port import NodeListener
+from thyme.storage.node_profile import NodeProfile, load_profile, save_profile, world_file
+from thyme.storage.sqlite.store import SqliteStore
+from thyme.storage.store import MemoryStore, Store
+from thyme.substrates.common.quotas import Quota
+from thyme.substrates.dcs.cell_map import Position
+from thyme.transport.datagrams import INCARNATION_BYTES, digest_world
+from thyme.transport.encryption import DatagramCipher, check_secret, derive_world_key
+from thyme.transport.link import Link
+from thyme.transport.link_config import LinkConfig
+
+DISCOVERY_TIMEOUT_S = 10.0
+
+
+class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a live node: the world to join or create, and the settings of the node."""
+
+    world: str
+    """Name of the world; to join an existing one, its id can be used, too."""
+    substrate: str | None = None
+    """One of `LIVE_SUBSTRATES`; None for that of the existing world. A new world is by default DCS
+    if it has an area, else LS."""
+    create: bool = False
+    """Whether to create the world instead of joining it."""
+    area: Area | None = None
+    cell_m: float | None = None
+    ends_us: int | None = None
+    world_id: str | None = None
+    """Id of a new world; None for a random id."""
+    position: Position | None = None
+    """Position of the device in metres; None for the centre of the area."""
+    gps_fix: GeoPoint | None = None
+    """Latitude and longitude of the device, instead of a position in metres."""
+    origin: GeoPoint | None = None
+    """Latitude and longitude of the south-west corner of a new world's area."""
+    secret: str | None = None
+    """Secret of a closed world; with a secret, a new world is closed (B5)."""
+    data: Path | None = None
+    """Directory of the node's key and store; None to keep both in memory."""
+    network: NetworkConfig = NetworkConfig()
+    discovery_timeout_s: float = DISCOVERY_TIMEOUT_S
+    """How long to listen for the world to join."""
+    link: LinkConfig = LinkConfig()
+    quota: Quota = QUOTA
+    """Storage quota for each other node (B5)."""
+
+
+class LiveNode:
+    """A node that is ready to run, with its store, link and sockets."""
+
+    def __init__(
+        self,
+        profile: NodeProfile,
+        node: Node,
+        store: Store,
+        link: Link,
+        sockets: Sockets,
+        store_file: Path | None,
+    ) -> None:
+        self.profile = profile
+        self.node = node
+        self.store = store
+        self.store_file = store_file
+        """The file of the store; None for a store in memory."""
+        self.link = link
+        self.sockets = sockets
+
+    @property
+    def world(self) -> WorldInfo:
+        """The world of the node."""
+        return self.profile.world
+
+    def start(self, listener: NodeListener) -> Host:
+        """Runs the node on the running asyncio loop; its events go to `listener`."""
+        return Host(self.node, self.store, self.link, self.sockets, listener)
+
+
+async def open_node(
+    options: NodeOptions, open_sockets: Callable[[NetworkConfig], Sockets] = Sockets
+) -> LiveNode:
+    """Finds or creates the world and makes a node in it; raises `InputError` or `StoreError` if
+    the options or the store cannot be used."""
+    _check_options(options)
+    rng = Random(secrets.randbits(256))
+    store: Store = MemoryStore()
+    store_file = None
+    sockets = open_sockets(options.network)
+    try:
+        if options.data is not None:
+            store_file = world_file(options.data, options.world)
+            store = SqliteStore(store_file)
+        await sockets.open()
+        identity = _load_identity(options)
+        profile = load_profile(store) or await _make_profile(
+            options, identity.node_id, sockets, rng
+        )
+        _check_consistent(options, profile, identity)
+        signer = Ed25519RecordSigner(identity, profile.world.world_id)
+        position = (
+            options.position
+            if options.gps_fix is None
+            else to_local_position(profile.world, options.gps_fix)
+        )
+        node = make_node(
+            profile.world, profile.node_id, store, rng, position, signer=signer, quota=options.quota
+        )
+        save_profile(store, profile)
+    except BaseException:
+        sockets.close()
+        store.close()
+        raise
+    return LiveNode(
+        profile, node, store, _make_link(options, profile, identity), sockets, store_file
+    )
+
+
+def _load_identity(options: NodeOptions) -> Identity:
+    """The node's key: from the data directory, or a random one without a directory."""
+    if options.data is None:
+        return Identity(secrets.token_bytes(SEED_BYTES))
+    return load_or_create_identity(options.data)
+
+
+def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -> Link:
+    """Makes the link for a new incarnation of the node."""
+    incarnation = secrets.token_bytes(INCARNATION_BYTES)
+    cipher = None
+    if options.secret is not None:
+        cipher = DatagramCipher(
+            derive_world_key(options.secret, profile.world), profile.world, secrets.token_bytes
+        )
+    authenticator = PeerAuthenticator(
+        identity, digest_world(profile.world), incarnation, time.time_ns() // 1_000
+    )
+    return Link(
+        profile.node_id,
+        profile.world,
+        incarnation,
+        options.link,
+        cipher=cipher,
+        authenticator=authenticator,
+    )
+
+
+def _check_options(options: NodeOptions) -> None:
+    check_world_name(options.world)
+    if options.substrate is not None and options.substrate not in LIVE_SUBSTRATES:
+        known = ", ".join(LIVE_SUBSTRATES)
+        raise OptionError(
+            f"the substrate must be one of {known}, not {safe_repr(options.substrate)}"
+        )
+    if options.secret is not None:
+        check_secret(options.secret)
+    new_world_options = (
+        options.area,
+        options.cell_m,
+        options.world_id,
+        options.ends_us,
+        options.origin,
+    )
+    if not options.create and any(option is not None for option in new_world_options):
+        raise OptionError(
+            "area, cell, origin, id and end can only be set for a new world: use --create"
+        )
+
+
+async def _make_profile(
+    options: NodeOptions, node_id: NodeId, sockets: Sockets, rng: Random
+) -> NodeProfile:
+    """Makes the profile of a new node: joins the world, or creates it."""
+    if not options.create:
+        return NodeProfile(await _discover(options, sockets), node_id)
+    if options.world_id is None:
+        discovered = await discover_worlds(
+            sockets, LISTEN_S, lambda discovered: discovered.has_world(options.world)
+        )
+        if discovered.has_world(options.world):
+            raise WorldError(
+                f"a world {safe_repr(options.world)} exists here already: join it without --create"
+            )
+    return NodeProfile(_make_world(options, node_id, rng), node_id)
+
+
+async def _discover(options: NodeOptions, sockets: Sockets) -> WorldInfo:
+    name = options.world
+
+    def is_complete(discovered: DiscoveredWorlds) -> bool:
+        known = select_world(discovered.worlds, name) is not None
+        return known or (options.secret is None and discovered.has_world(name))
+
+    discovered = await discover_worlds(
+        sockets,
+        options.discovery_timeout_s,
+        is_complete,
+        name=name,
+        secret=options.secret,
+    )
+    found = select_world(discovered.worlds, name)
+    if found is None:
+        raise not_found_error(discovered, name, secret=options.secret is not None)
+    return found
+
+
+def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo:
+    substrate = options.substrate or ("ls" if options.area is None else "dcs")
+    if substrate != "dcs" and options.area is not None:
+        raise OptionError("only a DCS world has an area and cells: use --substrate dcs")
+    world = WorldInfo(
+        options.world,
+        options.world_id or random_id(rng),
+        area=options.area,
+        cell_m=options.cell_m,
+        ends_us=options.ends_us,
+        substrate=substrate,
+        server=node_id if substrate == "es" else None,
+        closed=options.secret is not None,
+        origin=options.origin,
+        durable=substrate == "es" and options.data is not None,
+    )
+    check_world(world)
+    return world
+
+
+def _check_consistent(options: NodeOptions, profile: NodeProfile, identity: Identity) -> None:
+    """Raises an error if the options contradict the world, the store or the key."""
+    world = profile.world
+    if options.substrate not in (None, world.substrate):
+        raise WorldError(
+            f"the world {safe_repr(world.name)} uses {world.substrate}, not {options.substrate}"
+        )
+    if world.closed != (options.secret is not None):
+        reason = "closed: it needs its secret" if world.closed else "open: it has no secret"
+        raise WorldError(f"the world {safe_repr(world.name)} is {reason}")
+    if options.position is not None and world.area is not None:
+        x_m, y_m = options.position
+        width_m, height_m = world.area.width_m, world.area.height_m
+        if not (0 <= x_m <= width_m and 0 <= y_m <= height_m):
+            raise OptionError(
+                f"the position {x_m:g},{y_m:g} is outside this world, which is "
+                f"{width_m:g} by {height_m:g} m"
+            )
+    if profile.node_id != identity.node_id:
+        raise StoreError("the key file beside the store belongs to another node")

@@ -1,0 +1,1 @@
+"""Metrics: Spark aggregations over the results of a sweep (P6)."""

@@ -1,0 +1,1 @@
+"""Posts: reads posts of several formats, and generates synthetic ones."""

@@ -1,0 +1,287 @@
+"""Post formats: parses one source row, given as a line of JSON, into a post.
+
+Entry point: `read_post`, which raises `InvalidPost` with the reason if the row is not a valid post.
+This module uses neither Spark nor files; `posts.sources` applies it to whole files.
+Clauses: P1, P2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from hashlib import blake2b
+from html import unescape
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from thyme.model.errors import InputError, OptionError, TagError, safe_repr
+from thyme.model.ids import as_object_id
+from thyme.model.tags import TAGS_PER_OBJECT_MAX, Tag, as_tag
+from thyme.model.time_frames import INSTANT_MAX_US, SECOND_US, as_instant_us
+from thyme.traces.posts import Post
+
+FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "parquet")
+COLUMNS = ("id", "user", "time", "text", "tags")
+"""Fields of a post that `--columns` can map; `id` and `tags` are optional."""
+_HASHTAG = re.compile(r"#(\w+)")
+_MARKUP = re.compile(r"<[^>]*>")
+_TWITTER_TIME = "%a %b %d %H:%M:%S %z %Y"
+
+PostFields = dict[str, Any]
+
+
+class InvalidPost(InputError):  # noqa: N818 (an invalid row is data, not an error)
+    """A row that is not a valid post; the message is the reason, one of a fixed set."""
+
+    code = "no_post"
+
+
+class PostReader(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings for parsing the rows of a source."""
+
+    form: str
+    columns: dict[str, str] = {}
+    """For tables: the column of each field (id, user, time, text, tags)."""
+    zone: str | None = None
+    """Time zone of times without one; if None, such rows are invalid."""
+    now_us: int = INSTANT_MAX_US
+    """Posts later than this instant are invalid."""
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMATS:
+            raise OptionError(
+                f"there is no format {safe_repr(self.form)}; use {', '.join(FORMATS)}"
+            )
+        for name in self.columns:
+            if name not in COLUMNS:
+                raise OptionError(f"a post has no {safe_repr(name)}; it has {', '.join(COLUMNS)}")
+        if self.columns and self.form not in ("csv", "jsonl", "parquet"):
+            raise OptionError(f"columns are for csv, jsonl and parquet: {self.form} has its own")
+        if self.zone is not None:
+            parse_zone(self.zone)
+
+    def column(self, name: str) -> str:
+        """The source's column for a field of a post."""
+        return self.columns.get(name, name)
+
+
+def parse_zone(name: str) -> timezone | ZoneInfo:
+    """Parses a time zone: an offset (`+01:00`) or a name (`Europe/Lisbon`)."""
+    if found := re.fullmatch(r"([+-])(\d\d):?(\d\d)", name):
+        offset = timedelta(hours=int(found[2]), minutes=int(found[3]))
+        if offset < timedelta(hours=24):
+            return timezone(offset if found[1] == "+" else -offset)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise OptionError(
+            f"there is no time zone {safe_repr(name)}; use an offset like +01:00 or a name like UTC"
+        ) from error
+
+
+def read_post(line: str, reader: PostReader) -> Post:
+    """Parses the post in a line of JSON; raises `InvalidPost` with the reason otherwise."""
+    try:
+        fields = msgspec.json.decode(line.removeprefix("\ufeff"))
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise InvalidPost("broken row" if reader.form == "csv" else "not JSON") from error
+    if not isinstance(fields, dict):
+        raise InvalidPost("not a post")
+    found = _FIELD_READERS[reader.form](fields, reader)
+    user, text = _as_text(found.get("user")), _as_text(found.get("text")) or ""
+    if not user:
+        raise InvalidPost("no user")
+    at_us = parse_instant_us(found.get("time"), reader)
+    tags = parse_tags(found.get("tags"), text)
+    return Post(_post_id(found, user, at_us, text, reader), user, at_us, text, tags)
+
+
+def _post_id(found: PostFields, user: str, at_us: int, text: str, reader: PostReader) -> str:
+    """The id of a post in the source; a digest for tables without ids."""
+    given = _as_text(found.get("id"))
+    if not given:
+        if reader.form not in ("csv", "jsonl", "parquet") or "id" in reader.columns:
+            raise InvalidPost("no id")
+        digest = blake2b(f"{user}\n{at_us}\n{text}".encode(), digest_size=12)
+        return digest.hexdigest()
+    try:
+        return as_object_id(given)
+    except InputError as error:
+        raise InvalidPost("bad id") from error
+
+
+def parse_instant_us(value: object, reader: PostReader) -> int:
+    """Parses the time of a post: ISO 8601, the format of Twitter 1.1, or a number.
+
+    Numbers count from 1970, in seconds, milliseconds or microseconds depending on their magnitude.
+    """
+    if isinstance(value, str):
+        value = value.strip()
+        if re.fullmatch(r"\d{1,19}(\.\d+)?", value):
+            value = float(value) if "." in value else int(value)
+    if value is None or value == "":
+        raise InvalidPost("no time")
+    at_us = (
+        _from_number_us(value) if isinstance(value, int | float) else _from_text_us(value, reader)
+    )
+    if not 0 <= at_us <= INSTANT_MAX_US:
+        raise InvalidPost("bad time")
+    if at_us > reader.now_us:
+        raise InvalidPost("time in the future")
+    return at_us
+
+
+def _from_number_us(value: float) -> int:
+    if isinstance(value, bool) or not 0 <= value < 1e18:
+        raise InvalidPost("bad time")
+    unit = SECOND_US if value < 1e11 else 1_000 if value < 1e14 else 1
+    return round(value * unit)
+
+
+def _from_text_us(value: object, reader: PostReader) -> int:
+    if not isinstance(value, str):
+        raise InvalidPost("bad time")
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        try:
+            moment = datetime.strptime(value, _TWITTER_TIME)
+        except ValueError as error:
+            raise InvalidPost("bad time") from error
+    if moment.tzinfo is None:
+        if reader.zone is None:
+            raise InvalidPost("time without a zone")
+        moment = moment.replace(tzinfo=parse_zone(reader.zone))
+    try:
+        return as_instant_us(moment, 0)
+    except (InputError, OverflowError) as error:
+        raise InvalidPost("bad time") from error
+
+
+def parse_tags(given: object, text: str) -> tuple[Tag, ...]:
+    """The tags listed by the source, or else the hashtags in the text.
+
+    Words that cannot be tags, such as `and`, are omitted: no query could contain them.
+    """
+    if isinstance(given, str):
+        words: list[object] = [*given.replace("#", " ").replace(",", " ").split()]
+    elif isinstance(given, list):
+        words = [word.removeprefix("#") if isinstance(word, str) else word for word in given]
+    else:
+        words = [*_HASHTAG.findall(text)]
+    tags: set[Tag] = set()
+    for word in words:
+        try:
+            tags.add(as_tag(word))  # type: ignore[arg-type]  # as_tag rejects values other than text
+        except TagError:
+            continue
+    if len(tags) > TAGS_PER_OBJECT_MAX:
+        raise InvalidPost(f"more than {TAGS_PER_OBJECT_MAX} tags")
+    return tuple(sorted(tags))
+
+
+def _as_text(value: object) -> str | None:
+    """Text, or an integer as text; None for any other value."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value.strip("\0") if isinstance(value, str) else None
+
+
+# The fields of each format
+
+
+def _get_path(fields: object, *path: str) -> Any:
+    """The value at a path of names in nested objects; None if the path is missing."""
+    for name in path:
+        if not isinstance(fields, dict):
+            return None
+        fields = fields.get(name)
+    return fields
+
+
+def _field_of_each(values: object, name: str) -> list[object] | None:
+    """One field of each object in a list."""
+    if not isinstance(values, list):
+        return None
+    return [value.get(name) for value in values if isinstance(value, dict)]
+
+
+def _twitter_v2(fields: PostFields, _: PostReader) -> PostFields:
+    # The stream wraps each post in `data`; a search result holds a list of posts there.
+    post = fields["data"] if isinstance(fields.get("data"), dict) else fields
+    if isinstance(fields.get("data"), list):
+        raise InvalidPost("a page of posts, not a post")
+    return {
+        "id": post.get("id"),
+        "user": post.get("author_id"),
+        "time": post.get("created_at"),
+        "text": _get_path(post, "note_tweet", "text") or post.get("text"),
+        "tags": _field_of_each(_get_path(post, "entities", "hashtags"), "tag"),
+    }
+
+
+def _twitter_v1(fields: PostFields, _: PostReader) -> PostFields:
+    whole = fields.get("extended_tweet")
+    text = _get_path(whole, "full_text") or fields.get("full_text") or fields.get("text")
+    hashtags = _get_path(whole, "entities", "hashtags") or _get_path(fields, "entities", "hashtags")
+    return {
+        "id": fields.get("id_str") or fields.get("id"),
+        "user": _get_path(fields, "user", "id_str")
+        or _get_path(fields, "user", "id")
+        or _get_path(fields, "user", "screen_name"),
+        "time": fields.get("created_at") or fields.get("timestamp_ms"),
+        "text": unescape(text) if isinstance(text, str) else text,
+        "tags": _field_of_each(hashtags, "text"),
+    }
+
+
+def _mastodon(fields: PostFields, _: PostReader) -> PostFields:
+    content = fields.get("content")
+    return {
+        "id": fields.get("id"),
+        "user": _get_path(fields, "account", "acct") or _get_path(fields, "account", "id"),
+        "time": fields.get("created_at"),
+        "text": unescape(_MARKUP.sub("", content)) if isinstance(content, str) else content,
+        "tags": _field_of_each(fields.get("tags"), "name"),
+    }
+
+
+def _bluesky(fields: PostFields, _: PostReader) -> PostFields:
+    """Fields of a post view, or of a commit in the stream of all posts."""
+    commit = fields.get("commit")
+    record = _get_path(commit, "record") or fields.get("record")
+    user = fields.get("did") if commit else _get_path(fields, "author", "did")
+    uri = fields.get("uri")
+    key = _get_path(commit, "rkey") or (uri.rpartition("/")[2] if isinstance(uri, str) else None)
+    words = _get_path(record, "tags")
+    words = list(words) if isinstance(words, list) else []
+    for facet in _get_path(record, "facets") or []:
+        words += [
+            word for word in _field_of_each(_get_path(facet, "features"), "tag") or [] if word
+        ]
+    return {
+        # The URI of a post may be too long for an object id; user and key are as unique.
+        "id": f"{user}/{key}" if user and key else None,
+        "user": user,
+        "time": _get_path(record, "createdAt") or fields.get("time_us"),
+        "text": _get_path(record, "text"),
+        "tags": words or None,
+    }
+
+
+def _table_row(fields: PostFields, reader: PostReader) -> PostFields:
+    return {name: fields.get(reader.column(name)) for name in COLUMNS}
+
+
+_FIELD_READERS: dict[str, Callable[[PostFields, PostReader], PostFields]] = {
+    "twitter-v2": _twitter_v2,
+    "twitter-v1": _twitter_v1,
+    "mastodon": _mastodon,
+    "bluesky": _bluesky,
+    "csv": _table_row,
+    "jsonl": _table_row,
+    "parquet": _table_row,
+}

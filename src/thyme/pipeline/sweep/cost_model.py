@@ -1,0 +1,82 @@
+"""Cost model: estimates how long a run takes before it is simulated.
+
+A sweep uses it to start the longest runs first and to estimate its remaining time. The cost of a
+run is its simulated time times a power of its number of nodes, with one law per substrate
+(`RunSize.seconds`); finished runs calibrate it for the machine (`MachineSpeed`).
+Clauses: P5, S16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from heapq import heapreplace
+
+import msgspec
+
+from thyme.model.time_frames import SECOND_US
+from thyme.sim.scenario import Scenario, Series, Substrate
+
+REFERENCE_NODES, REFERENCE_S = 100, 720
+COST_LAWS = {Substrate.ES: (95.0, 2.2), Substrate.LS: (145.0, 2.4), Substrate.DCS: (81.0, 1.7)}
+"""Seconds for a static run of 100 nodes and 720 s, and the exponent of the number of nodes; fitted
+to single runs of 16 to 100 nodes (docs/pipeline.md)."""
+KIND_FACTORS = {
+    (Series.CRASH, Substrate.ES): 0.65,
+    (Series.CRASH, Substrate.LS): 0.55,
+    (Series.CRASH, Substrate.DCS): 0.6,
+    (Series.MOBILE, Substrate.DCS): 1.9,
+}
+"""Cost of other series relative to static runs, where it differs."""
+
+
+class RunSize(msgspec.Struct, frozen=True):
+    """The properties of a run that determine its cost."""
+
+    kind: Series
+    substrate: Substrate
+    nodes: int
+    lasts_us: int
+
+    @property
+    def seconds(self) -> float:
+        """Seconds on one core of the machine on which the laws were measured."""
+        at_nodes_s, power = COST_LAWS[self.substrate]
+        size = math.pow(self.nodes / REFERENCE_NODES, power)
+        lasts = self.lasts_us / (REFERENCE_S * SECOND_US)
+        return at_nodes_s * size * lasts * KIND_FACTORS.get((self.kind, self.substrate), 1.0)
+
+
+def run_size(scenario: Scenario) -> RunSize:
+    """The size of a scenario's run."""
+    lasts_us = scenario.timeline.end_us
+    return RunSize(scenario.kind, scenario.substrate, scenario.nodes, lasts_us)
+
+
+class MachineSpeed:
+    """Calibrates the cost laws for this machine by the durations of finished runs."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self._durations: dict[Substrate, tuple[float, float]] = {}
+
+    def calibrate(self, size: RunSize, took_s: float) -> None:
+        """Adds the duration of a finished run."""
+        took_total_s, estimated_total_s = self._durations.get(size.substrate, (0.0, 0.0))
+        self._durations[size.substrate] = took_total_s + took_s, estimated_total_s + size.seconds
+        self.runs += 1
+
+    def estimate_s(self, size: RunSize) -> float:
+        """Estimated duration of a run here, calibrated by runs of its substrate if possible."""
+        known = self._durations.get(size.substrate)
+        pairs = [known] if known else self._durations.values()
+        took, estimated = (math.fsum(column) for column in zip((0.0, 0.0), *pairs, strict=True))
+        return size.seconds * took / estimated if estimated else size.seconds
+
+
+def makespan_s(seconds: Iterable[float], cores: int) -> float:
+    """Duration of a list of runs on `cores` cores; each free core takes the next run."""
+    free_s = [0.0] * max(1, cores)
+    for each in seconds:
+        heapreplace(free_s, free_s[0] + each)
+    return max(free_s)

@@ -1,0 +1,111 @@
+"""Plan: the number of runs of an evaluation and its estimated duration, without running it.
+
+Entry point: `plan_evaluation`. It neither simulates nor starts Spark. Runs with a result in the
+warehouse count as done and calibrate the estimate for this machine.
+Clauses: P5, S16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from thyme.pipeline.evaluate import RUNS_FOLDER, find_traces, plan_runs
+from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s, run_size
+from thyme.pipeline.sweep.presets import Preset, make_scenarios
+from thyme.pipeline.sweep.progress import calibrated_speed
+from thyme.pipeline.sweep.task import completed_runs
+from thyme.pipeline.warehouse import Warehouse
+from thyme.sim.scenario import Profile, Scenario, Series
+
+
+class SeriesPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of one series."""
+
+    runs: int
+    done: int
+    core_s: float
+    """Total duration of its runs on one core."""
+
+
+class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of an evaluation."""
+
+    series: dict[str, SeriesPlan]
+    cores: int
+    all_s: float
+    """Duration of all runs on `cores` cores."""
+    left_s: float
+    """Duration of the runs that are not done."""
+    calibrated_by: int
+    """Number of finished runs behind the estimate; 0: it assumes the machine of COST_LAWS."""
+
+    @property
+    def runs(self) -> int:
+        """Number of runs."""
+        return sum(each.runs for each in self.series.values())
+
+    @property
+    def done(self) -> int:
+        """Number of runs with a result."""
+        return sum(each.done for each in self.series.values())
+
+    @property
+    def core_s(self) -> float:
+        """Total duration of all runs on one core."""
+        return sum(each.core_s for each in self.series.values())
+
+
+def plan_evaluation(
+    preset: Preset,
+    warehouse: Warehouse,
+    cores: int,
+    *,
+    only: Sequence[Series] = tuple(Series),
+    profiles: Sequence[Profile] = (Profile.PAPER,),
+    posts: Warehouse | None = None,
+) -> EvaluationPlan:
+    """Plans the runs that `evaluate` would carry out."""
+    wanted = make_scenarios(preset, only, profiles)
+    speed = calibrated_speed(warehouse.path / RUNS_FOLDER)
+    done = _have_results(warehouse, preset, wanted, posts)
+    left = [each for each, ended in zip(wanted, done, strict=True) if not ended]
+    return EvaluationPlan(
+        series={
+            kind.value: _plan_series(kind, wanted, done, speed) for kind in Series if kind in only
+        },
+        cores=cores,
+        all_s=_makespan_s(wanted, speed, cores),
+        left_s=_makespan_s(left, speed, cores),
+        calibrated_by=speed.runs,
+    )
+
+
+def _have_results(
+    warehouse: Warehouse, preset: Preset, wanted: Sequence[Scenario], posts: Warehouse | None
+) -> list[bool]:
+    """Whether each run has a result. Run ids depend on the traces: without traces, none has."""
+    traces = find_traces(warehouse, preset, wanted, posts)
+    if traces is None:
+        return [False] * len(wanted)
+    there = completed_runs(warehouse.path / RUNS_FOLDER)
+    return [run.run_id in there for run in plan_runs(wanted, Path(traces.table_path("traces")))]
+
+
+def _plan_series(
+    kind: Series, wanted: Sequence[Scenario], done: Sequence[bool], speed: MachineSpeed
+) -> SeriesPlan:
+    mine = [(each, ended) for each, ended in zip(wanted, done, strict=True) if each.kind is kind]
+    return SeriesPlan(
+        runs=len(mine),
+        done=sum(ended for _, ended in mine),
+        core_s=sum(speed.estimate_s(run_size(each)) for each, _ in mine),
+    )
+
+
+def _makespan_s(runs: Sequence[Scenario], speed: MachineSpeed, cores: int) -> float:
+    """Duration of runs in the order of the sweep, longest first."""
+    sizes = sorted(map(run_size, runs), key=lambda work: -work.seconds)
+    return makespan_s(map(speed.estimate_s, sizes), cores)

@@ -1,0 +1,359 @@
+"""The task of a sweep: simulates one planned run and writes its result file.
+
+A planned run is a scenario and a trace file; its id describes the run and ends in a digest of
+everything that its result depends on. Entry point: `run_task`, executed on a Spark worker.
+`simulate` returns the result as one row with the logs as nested tables; each result is a file of
+its own, written atomically.
+Clauses: P5, S14–S16, S18.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+import traceback
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from thyme.pipeline.sweep.cost_model import RunSize
+from thyme.sim.deployment import Deployment
+from thyme.sim.results.summary import NotificationChecker, RunSummary, summarise_run
+from thyme.sim.run import Run, run
+from thyme.sim.scenario import Scenario, Series, Substrate, grid_over
+from thyme.traces.files import write_atomically
+from thyme.traces.operations import InsertOperation
+from thyme.traces.trace_files import read_trace
+
+RESULT_FORMAT = 2
+"""Format of a result row. It is part of run ids, so results in older formats are ignored."""
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a sweep (P5)."""
+
+    scenario: Scenario
+    trace_file: str
+    """Path of the trace file."""
+    trace_digest: str
+    """Digest of the contents of the trace file; independent of its path."""
+    version: str
+    """Version of Thyme: another version may give other results."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run: equal for equal inputs, wherever the files are."""
+        it = self.scenario
+        inputs = msgspec.json.encode((RESULT_FORMAT, self.version, it, self.trace_digest))
+        digest = blake2b(inputs, digest_size=5).hexdigest()
+        return (
+            f"{it.kind}-{it.nodes:03}-{it.substrate}-{it.profile}-{self.parameter:g}"
+            f"-t{it.topology}-r{it.seed}-{digest}"
+        )
+
+    @property
+    def parameter(self) -> float:
+        """The value that varies in the series: nodes, failing share, or speed."""
+        return series_parameter(self.scenario)
+
+
+def series_parameter(scenario: Scenario) -> float:
+    """The value that varies in the series of a scenario: nodes, failing share, or speed."""
+    match scenario.kind:
+        case Series.STATIC:
+            return float(scenario.nodes)
+        case Series.CRASH | Series.TRANSIENT:
+            return scenario.failing
+        case Series.MOBILE:
+            return scenario.speed_m_s
+
+
+def file_digest(file: Path) -> str:
+    """Digest of the contents of a file."""
+    return blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+# The result of a run
+
+_OPERATIONS = pa.struct(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("user", pa.int32(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("issued_us", pa.int64(), nullable=False),
+        pa.field("ended_us", pa.int64()),
+        pa.field("code", pa.string(), nullable=False),
+        pa.field("life_us", pa.int64()),
+    ]
+)
+_NOTIFICATIONS = pa.struct(
+    [
+        pa.field("user", pa.int32(), nullable=False),
+        pa.field("sid", pa.string(), nullable=False),
+        pa.field("oid", pa.string(), nullable=False),
+        pa.field("published_us", pa.int64(), nullable=False),
+        pa.field("told_us", pa.int64(), nullable=False),
+        pa.field("right", pa.bool_(), nullable=False),
+    ]
+)
+_EXPECTED = pa.struct(
+    [
+        pa.field("at_us", pa.int64(), nullable=False),
+        pa.field("user", pa.int32(), nullable=False),
+        pa.field("sid", pa.string(), nullable=False),
+        pa.field("oid", pa.string(), nullable=False),
+    ]
+)
+_DOWNTIMES = pa.struct(
+    [
+        pa.field("user", pa.int32(), nullable=False),
+        pa.field("since_us", pa.int64(), nullable=False),
+        pa.field("until_us", pa.int64()),
+    ]
+)
+_LOADS = pa.struct(
+    [
+        pa.field("node", pa.int32(), nullable=False),
+        pa.field("type", pa.string(), nullable=False),
+        *(
+            pa.field(name, pa.int64(), nullable=False)
+            for name in (
+                "sent", "sent_bytes", "heard", "heard_bytes", "forwarded", "forwarded_bytes",
+            )
+        ),
+    ]
+)  # fmt: skip
+_DEVICES = pa.struct(
+    [
+        pa.field("node", pa.int32(), nullable=False),
+        pa.field("server", pa.bool_(), nullable=False),
+        pa.field("cell", pa.int32(), nullable=False),
+        pa.field("frames", pa.int64(), nullable=False),
+        pa.field("frame_bytes", pa.int64(), nullable=False),
+        pa.field("retransmissions", pa.int64(), nullable=False),
+        pa.field("joules", pa.float64(), nullable=False),
+        pa.field("battery_share", pa.float64(), nullable=False),
+        pa.field("objects", pa.int64(), nullable=False),
+        pa.field("object_bytes", pa.int64(), nullable=False),
+        pa.field("metadata", pa.int64(), nullable=False),
+        pa.field("subscriptions", pa.int64(), nullable=False),
+    ]
+)
+_DROPS = pa.struct(
+    [
+        pa.field("cause", pa.string(), nullable=False),
+        pa.field("messages", pa.int64(), nullable=False),
+    ]
+)
+_MODEL = pa.struct(
+    [
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("formula", pa.float64()),
+        pa.field("simulated", pa.float64(), nullable=False),
+    ]
+)
+RESULT = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("series", pa.string(), nullable=False),
+        pa.field("substrate", pa.string(), nullable=False),
+        pa.field("profile", pa.string(), nullable=False),
+        pa.field("nodes", pa.int32(), nullable=False),
+        pa.field("parameter", pa.float64(), nullable=False),
+        pa.field("topology", pa.int64(), nullable=False),
+        pa.field("repetition", pa.int64(), nullable=False),
+        pa.field("origin_us", pa.int64(), nullable=False),
+        pa.field("end_us", pa.int64(), nullable=False),
+        pa.field("events", pa.int64(), nullable=False),
+        pa.field("wall_s", pa.float64(), nullable=False),
+        pa.field("cpu_s", pa.float64(), nullable=False),
+        pa.field("phy_frames", pa.int64(), nullable=False),
+        pa.field("phy_bytes", pa.int64(), nullable=False),
+        pa.field("mac_retransmissions", pa.int64(), nullable=False),
+        pa.field("forwarded_bytes", pa.int64(), nullable=False),
+        pa.field("control_bytes", pa.int64(), nullable=False),
+        pa.field("operations", pa.list_(_OPERATIONS), nullable=False),
+        pa.field("notifications", pa.list_(_NOTIFICATIONS), nullable=False),
+        pa.field("expected", pa.list_(_EXPECTED), nullable=False),
+        pa.field("downtimes", pa.list_(_DOWNTIMES), nullable=False),
+        pa.field("loads", pa.list_(_LOADS), nullable=False),
+        pa.field("devices", pa.list_(_DEVICES), nullable=False),
+        pa.field("drops", pa.list_(_DROPS), nullable=False),
+        pa.field("model", pa.list_(_MODEL), nullable=False),
+    ]
+)
+"""One row per run. Instants are simulated time; those of `expected` count from `origin_us`."""
+ResultRow = dict[str, Any]
+
+
+def simulate(planned: PlannedRun) -> ResultRow:
+    """Simulates one planned run and returns its result row."""
+    scenario = planned.scenario
+    trace = read_trace(planned.trace_file, scenario.nodes)
+    started_s = time.process_time()
+    found = run(scenario, trace)
+    cpu_s = time.process_time() - started_s
+    outcome = summarise_run(found)
+    return {
+        "run_id": planned.run_id,
+        "series": scenario.kind.value,
+        "substrate": scenario.substrate.value,
+        "profile": scenario.profile.value,
+        "nodes": scenario.nodes,
+        "parameter": planned.parameter,
+        "topology": scenario.topology,
+        "repetition": scenario.seed,
+        "origin_us": scenario.timeline.origin_us,
+        "end_us": scenario.timeline.end_us,
+        "events": found.events,
+        "wall_s": found.wall_s,
+        "cpu_s": cpu_s,
+        "phy_frames": outcome.traffic.phy_frames,
+        "phy_bytes": outcome.traffic.phy_bytes,
+        "mac_retransmissions": outcome.traffic.mac_retransmissions,
+        "forwarded_bytes": outcome.traffic.forwarded_bytes,
+        "control_bytes": outcome.traffic.control_bytes,
+        "drops": [
+            {"cause": cause, "messages": count} for cause, count in outcome.traffic.dropped.items()
+        ],
+        "model": list(_model_rows(outcome)),
+        **_log_tables(found),
+    }
+
+
+def _log_tables(found: Run) -> ResultRow:
+    checker = NotificationChecker(found)
+    ttls_us = {
+        op.oid: op.life_us for op in found.trace.operations if isinstance(op, InsertOperation)
+    }
+    return {
+        "operations": [
+            msgspec.to_builtins(attempt) | {"life_us": ttls_us.get(attempt.name)}
+            for attempt in found.attempts
+        ],
+        "notifications": [
+            msgspec.to_builtins(received) | {"right": checker.is_valid(received)}
+            for received in found.notifications
+        ],
+        "expected": [
+            {"at_us": due.at_us, "user": due.user, "sid": due.sid, "oid": due.oid}
+            for due in found.expected
+        ],
+        "downtimes": [
+            {"user": user, "since_us": since_us, "until_us": until_us}
+            for user, spans in found.downtimes.items()
+            for since_us, until_us in spans
+        ],
+        "loads": [
+            {"node": number, "type": kind} | msgspec.to_builtins(load)
+            for number, node in enumerate(found.measurements.nodes)
+            for kind, load in node.loads.items()
+        ],
+        "devices": list(_device_rows(found)),
+    }
+
+
+def _device_rows(found: Run) -> Iterator[ResultRow]:
+    """Traffic, energy and final storage of each device, and the cell in which it started."""
+    grid = grid_over(found.scenario.area)
+    positions = Deployment(found.scenario, found.trace).positions
+    rows = zip(positions, found.measurements.nodes, found.samples.stored, strict=True)
+    for number, (position, node, stored) in enumerate(rows):
+        yield {
+            "node": number,
+            "server": number >= found.scenario.nodes,
+            "cell": int(grid.cell_at(position)),
+            "frames": node.frames,
+            "frame_bytes": node.frame_bytes,
+            "retransmissions": node.retransmissions,
+            "joules": node.energy.joules,
+            "battery_share": node.energy.battery_share,
+            "objects": stored.objects,
+            "object_bytes": stored.bytes,
+            "metadata": stored.metadata,
+            "subscriptions": stored.subscriptions,
+        }
+
+
+def _model_rows(outcome: RunSummary) -> Iterator[ResultRow]:
+    """Messages by formula and as simulated; acknowledgements and upkeep have no formula."""
+    formula = msgspec.to_builtins(outcome.analytical.formula)
+    simulated = outcome.analytical.simulated
+    for part in sorted({*formula, *simulated} - {"hot_spot"}):
+        yield {
+            "part": part,
+            "formula": formula.get(part),
+            "simulated": float(simulated.get(part, 0)),
+        }
+    yield {"part": "hot_spot", "formula": formula["hot_spot"], "simulated": outcome.load.max}
+
+
+# Files
+
+RESULT_SUFFIX, FAILURE_SUFFIX = ".parquet", ".failed.json"
+
+
+class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that ended with an exception."""
+
+    run_id: str
+    error: str
+    trace_back: str
+
+
+def run_task(planned: PlannedRun, folder: Path) -> None:
+    """Simulates one planned run and writes its result file, or its failure file."""
+    result, failed = (
+        folder / f"{planned.run_id}{RESULT_SUFFIX}",
+        folder / f"{planned.run_id}{FAILURE_SUFFIX}",
+    )
+    try:
+        data = results_to_parquet([simulate(planned)])
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+        failure = RunFailure(
+            run_id=planned.run_id, error=message, trace_back="".join(traceback.format_exc())
+        )
+        write_atomically(failed, msgspec.json.encode(failure))
+        return
+    write_atomically(result, data)
+    failed.unlink(missing_ok=True)
+
+
+def results_to_parquet(rows: list[ResultRow]) -> bytes:
+    """Encodes result rows as a Parquet file."""
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, RESULT), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def completed_runs(folder: Path) -> set[str]:
+    """The ids of runs with a result in a folder."""
+    return {file.name.removesuffix(RESULT_SUFFIX) for file in folder.glob(f"[!.]*{RESULT_SUFFIX}")}
+
+
+class RunDuration(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a run and its duration, in wall-clock and CPU time."""
+
+    size: RunSize
+    wall_s: float
+    cpu_s: float
+
+
+def read_duration(file: Path) -> RunDuration:
+    """Reads the duration of a run from its result file."""
+    columns = ["series", "substrate", "nodes", "end_us", "wall_s", "cpu_s"]
+    [row] = pq.read_table(file, columns=columns).to_pylist()
+    size = RunSize(Series(row["series"]), Substrate(row["substrate"]), row["nodes"], row["end_us"])
+    return RunDuration(size=size, wall_s=row["wall_s"], cpu_s=row["cpu_s"])
+
+
+def read_failures(folder: Path) -> list[RunFailure]:
+    """The failed runs of a folder, sorted by run id."""
+    files = sorted(folder.glob(f"[!.]*{FAILURE_SUFFIX}"))
+    return [msgspec.json.decode(file.read_bytes(), type=RunFailure) for file in files]

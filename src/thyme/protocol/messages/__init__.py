@@ -1,0 +1,1 @@
+"""Messages: the immutable records that nodes send to each other (docs/wire.md)."""

@@ -1,0 +1,336 @@
+"""Messages of Thyme-DCS: between cells, between the nodes of a cell, and from nodes to cells.
+
+Declared by the rules of `messages.common`, which also has the messages that contain another message
+and the union of all messages.
+Clauses: D4, D8, D9, D11–D18, D20–D24, D26, B1–B3, B5, B6.
+"""
+
+from __future__ import annotations
+
+from thyme.model.ids import Key, NodeId, RequestId, SubscriptionId, as_node_id, as_subscription_id
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol.labels import LabelledMessage
+from thyme.protocol.messages.cell_records import (
+    CellId,
+    CellSubscription,
+    IndexedMetadata,
+    MatchedObject,
+    SignedLocation,
+    TombstoneRecord,
+    as_cell_id,
+)
+
+
+class CellBeacon(LabelledMessage, frozen=True, array_like=True, tag=64):
+    """The sender is in this cell (D4)."""
+
+    label = "CellBeacon"
+    routing_control = True
+
+    cell: CellId
+    serving: bool
+    """Whether the sender serves its cell: forwards packets and answers requests (D20)."""
+    populated_cells: bytes
+    """Bitmap of the populated cells around the sender, see `thyme.routing.cells.cell_bitmap`;
+    empty if the sender does not serve."""
+    payload: bytes
+    """Data of the layer above cell routing."""
+    world: int | None = None
+    """The number of the world, if there are several worlds (D26)."""
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class Undelivered(LabelledMessage, frozen=True, array_like=True, tag=67):
+    """A packet did not arrive because the node was not in the cell (D8)."""
+
+    label = "Undelivered"
+
+    number: int
+    node: NodeId
+    cell: CellId
+
+    def __post_init__(self) -> None:
+        as_node_id(self.node)
+        as_cell_id(self.cell)
+
+
+class IndexObject(LabelledMessage, frozen=True, array_like=True, tag=80):
+    """Index this metadata and notify subscribers (D11). Answered by `Done` or `Refused`."""
+
+    label = "IndexObject"
+    operation = "insert"
+
+    request_id: RequestId
+    indexed: IndexedMetadata
+
+
+class AnnounceReplica(LabelledMessage, frozen=True, array_like=True, tag=81):
+    """The sender is a passive replica of an object (D13). Not answered."""
+
+    label = "AnnounceReplica"
+    operation = "retrieve"
+
+    key: Key
+
+
+class StoreReplica(LabelledMessage, frozen=True, array_like=True, tag=82):
+    """Store this object as an active replica (D11, D14). Not answered."""
+
+    label = "HoldObject"
+    operation = "insert"
+
+    metadata: Metadata
+    data: bytes
+    holders: tuple[NodeId, ...] = ()
+    """The nodes that store the object; empty if all nodes of the cell do (B6)."""
+
+    def __post_init__(self) -> None:
+        for node_id in self.holders:
+            as_node_id(node_id)
+
+
+class CellNotify(LabelledMessage, frozen=True, array_like=True, tag=83):
+    """One object matches subscriptions of the receivers (D9, D17). Not answered."""
+
+    label = "CellNotify"
+    operation = "notification"
+
+    indexed: IndexedMetadata
+    sids: tuple[SubscriptionId, ...]
+    """The matching subscriptions of all receivers; each receiver knows its own."""
+
+    def __post_init__(self) -> None:
+        for sid in self.sids:
+            as_subscription_id(sid)
+
+
+class CellPage(LabelledMessage, frozen=True, array_like=True, tag=84):
+    """A `Page` of past matches at a cell, with replication lists."""
+
+    label = "CellPage"
+    operation = "subscribe"
+
+    request_id: RequestId
+    total: int
+    items: tuple[IndexedMetadata, ...]
+    has_more: bool
+
+
+class CellStatus(LabelledMessage, frozen=True, array_like=True, tag=85):
+    """The status of an object at a cell: an `ObjectStatus` with the replication list."""
+
+    label = "CellStatus"
+
+    request_id: RequestId
+    state: str
+    indexed: IndexedMetadata | None
+
+
+class FetchCellState(LabelledMessage, frozen=True, array_like=True, tag=87):
+    """Return the state of our cell (D23). Answered by all parts of `CellState`."""
+
+    label = "FetchCellState"
+
+    request_id: RequestId
+
+
+class CellState(LabelledMessage, frozen=True, array_like=True, tag=88):
+    """Records of a cell: part `part` of `parts`, counted from 0 (D23)."""
+
+    label = "CellState"
+
+    request_id: RequestId
+    part: int
+    parts: int
+    objects: tuple[IndexedMetadata, ...] = ()
+    subscriptions: tuple[CellSubscription, ...] = ()
+    object_tombstones: tuple[TombstoneRecord, ...] = ()
+    subscription_tombstones: tuple[TombstoneRecord, ...] = ()
+    replicated: tuple[Metadata, ...] = ()
+    """The objects whose active replicas are the nodes of the cell."""
+
+
+class CellNotifyBatch(LabelledMessage, frozen=True, array_like=True, tag=89):
+    """Objects match subscriptions of the receivers. Answered by `NotifyAck` (B3)."""
+
+    label = "CellNews"
+    operation = "notification"
+
+    items: tuple[MatchedObject, ...]
+
+
+class NotifyAck(LabelledMessage, frozen=True, array_like=True, tag=90):
+    """The `CellNotifyBatch` packets with these numbers arrived."""
+
+    label = "NewsCame"
+    operation = "acknowledgement"
+
+    numbers: tuple[int, ...]
+
+
+class CellBroadcastAck(LabelledMessage, frozen=True, array_like=True, tag=91):
+    """The sender received a `CellBroadcast` of the receiver (B2)."""
+
+    label = "SpreadHeard"
+    operation = "acknowledgement"
+
+    origin: NodeId
+    number: int
+    cell: CellId
+
+    def __post_init__(self) -> None:
+        as_node_id(self.origin)
+        as_cell_id(self.cell)
+
+
+class CellDigest(LabelledMessage, frozen=True, array_like=True, tag=92):
+    """Digests of the sender's records of our cell, by bucket, 4 bytes each (B2). Answered by
+    `CellRecordHashes` if the receiver's digests differ."""
+
+    label = "CellSums"
+
+    bucket_digests: bytes
+
+
+class CellRecordHashes(LabelledMessage, frozen=True, array_like=True, tag=93):
+    """Hashes of the sender's records in some buckets, 8 bytes each (B2). Answered by a `CellState`
+    with the records not among them and, on request, by the receiver's own hashes."""
+
+    label = "CellMarks"
+
+    buckets: bytes
+    """The bucket numbers, one byte each."""
+    record_hashes: bytes
+    hashes_wanted: bool
+
+
+class LocationUpdate(LabelledMessage, frozen=True, array_like=True, tag=94):
+    """The origin of the packet is now in the packet's origin cell: send notifications of these
+    subscriptions and retrieves of these objects there (D21). Answered by `LocationUpdateReply`."""
+
+    label = "NodeMoved"
+
+    request_id: RequestId
+    sids: tuple[SubscriptionId, ...] = ()
+    keys: tuple[Key, ...] = ()
+
+    def __post_init__(self) -> None:
+        for sid in self.sids:
+            as_subscription_id(sid)
+
+
+class SignedLocationUpdate(LocationUpdate, frozen=True, array_like=True, tag=101):
+    """A `LocationUpdate` with the node's signed location (D21, B5)."""
+
+    label = "SignedMove"
+
+    location: SignedLocation | None = None
+
+
+class LocationUpdateReply(LabelledMessage, frozen=True, array_like=True, tag=95):
+    """The cell recorded the location, but does not know these subscriptions and objects."""
+
+    label = "MoveNoted"
+
+    request_id: RequestId
+    unknown_sids: tuple[SubscriptionId, ...] = ()
+    unknown_keys: tuple[Key, ...] = ()
+
+    def __post_init__(self) -> None:
+        for sid in self.unknown_sids:
+            as_subscription_id(sid)
+
+
+class TransferState(LabelledMessage, frozen=True, array_like=True, tag=96):
+    """Take over this state: it belongs to your cell, or to a cell that yours is proxy of (D24).
+    Answered by `Done`."""
+
+    label = "HandOver"
+
+    request_id: RequestId
+    cell: CellId
+    """The cell to which the state belongs."""
+    state: CellState
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class StateTransferred(LabelledMessage, frozen=True, array_like=True, tag=97):
+    """These objects and subscriptions of another cell were transferred to it (D24). Sent by a node
+    to the others of its cell; not answered."""
+
+    label = "HandedOver"
+
+    cell: CellId
+    keys: tuple[Key, ...] = ()
+    subscriptions: tuple[SubscriptionKey, ...] = ()
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class BackupState(LabelledMessage, frozen=True, array_like=True, tag=98):
+    """Store this backup of a cell, in case all nodes responsible for the cell fail (B1). Answered
+    by `Done`, or by `Refused` if the receiver has fewer records than `expected_total`."""
+
+    label = "BackUp"
+
+    request_id: RequestId
+    cell: CellId
+    """The cell to which the state belongs."""
+    expected_total: int
+    """The number of objects and subscriptions in the backup after this message."""
+    state: CellState
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+
+class SuspectSubscriber(LabelledMessage, frozen=True, array_like=True, tag=99):
+    """A subscriber has been absent from this cell for too long: probe it and, if it is not there,
+    remove its subscriptions (D22). Sent by a node to the others of its cell; not answered."""
+
+    label = "SubscriberGone"
+
+    subscriber: NodeId
+    cell: CellId
+
+    def __post_init__(self) -> None:
+        as_node_id(self.subscriber)
+        as_cell_id(self.cell)
+
+
+class ReindexObjects(LabelledMessage, frozen=True, array_like=True, tag=100):
+    """Index these objects of your cell again, which you did not know (B2). Answered by `Done`."""
+
+    label = "IndexAgain"
+
+    request_id: RequestId
+    objects: tuple[IndexedMetadata, ...]
+
+
+CellMaintenanceRequest = LocationUpdate | ReindexObjects | TransferState | BackupState
+"""Requests of nodes to cells that no application request causes (D21, D24)."""
+CellDataMessage = IndexObject | AnnounceReplica | StoreReplica | CellNotify | CellPage | CellStatus
+"""Messages about objects and subscriptions (D9–D18)."""
+CellMaintenance = (
+    FetchCellState
+    | CellState
+    | CellNotifyBatch
+    | NotifyAck
+    | CellDigest
+    | CellRecordHashes
+    | LocationUpdate
+    | LocationUpdateReply
+    | TransferState
+    | StateTransferred
+    | BackupState
+    | SuspectSubscriber
+    | ReindexObjects
+)
+"""Messages that keep the state of cells complete and in the right cell, and that deliver
+notifications reliably (D21–D24, B1–B3)."""

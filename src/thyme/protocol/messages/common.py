@@ -1,0 +1,428 @@
+"""Messages between nodes: those shared by the substrates, message carriers, and the unions.
+
+Immutable records. On the wire each is an array of its number (`tag`) and its fields in the order
+of declaration (docs/wire.md). New fields are added at the end, with a default; a number is never
+reused. The messages of DCS only are in `messages.cells`, except those that contain any other
+message: these need the union of all messages, `Message`, and are declared here.
+Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, B5.
+"""
+
+from __future__ import annotations
+
+from thyme.model.ids import Key, NodeId, RequestId, SubscriptionId, as_node_id, as_subscription_id
+from thyme.model.metadata import Metadata
+from thyme.model.subscriptions import (
+    Conjunction,
+    SubscriptionKey,
+    SubscriptionRecord,
+    check_conjunctions,
+)
+from thyme.model.time_frames import TimeFrame
+from thyme.protocol.labels import UPKEEP, LabelledMessage
+from thyme.protocol.messages.cell_records import CellId, CellTarget, SignedLocation, as_cell_id
+from thyme.protocol.messages.cells import (
+    CellBeacon,
+    CellBroadcastAck,
+    CellDataMessage,
+    CellMaintenance,
+    CellPage,
+    CellStatus,
+    IndexObject,
+    LocationUpdateReply,
+    SignedLocationUpdate,
+    Undelivered,
+)
+from thyme.query.cursor import Cursor
+
+
+class InsertObject(LabelledMessage, frozen=True, array_like=True, tag=1):
+    """Store this object and notify its subscribers. Answered by `Done` or `Refused`."""
+
+    label = "InsertObject"
+    operation = "insert"
+
+    request_id: RequestId
+    metadata: Metadata
+    data: bytes
+
+
+class DeleteObject(LabelledMessage, frozen=True, array_like=True, tag=2):
+    """Delete an object; sent by its owner only. Answered by `Done` or `Refused`."""
+
+    label = "DeleteObject"
+    operation = "delete"
+
+    request_id: RequestId
+    key: Key
+
+
+class StartSubscription(LabelledMessage, frozen=True, array_like=True, tag=3):
+    """Activate a subscription. Answered by a `Page` of past matches."""
+
+    label = "StartSubscription"
+    operation = "subscribe"
+
+    request_id: RequestId
+    subscription: SubscriptionRecord
+    batch: int
+
+
+class StopSubscription(LabelledMessage, frozen=True, array_like=True, tag=4):
+    """Remove a subscription; sent by its subscriber only. Answered by `Done`."""
+
+    label = "StopSubscription"
+    operation = "unsubscribe"
+
+    request_id: RequestId
+    key: SubscriptionKey
+
+
+class SignedDelete(DeleteObject, frozen=True, array_like=True, tag=8):
+    """A `DeleteObject` with the owner's proof (B5)."""
+
+    label = "SignedDelete"
+    operation = UPKEEP
+
+    proof: bytes
+
+
+class SignedStop(StopSubscription, frozen=True, array_like=True, tag=9):
+    """A `StopSubscription` with the subscriber's proof (B5)."""
+
+    label = "SignedStop"
+    operation = UPKEEP
+
+    proof: bytes
+
+
+class LocatedSubscription(StartSubscription, frozen=True, array_like=True, tag=10):
+    """A `StartSubscription` with the subscriber's signed location (D16, B5)."""
+
+    label = "PlacedSubscription"
+    operation = UPKEEP
+
+    location: SignedLocation
+
+
+class FetchPage(LabelledMessage, frozen=True, array_like=True, tag=5):
+    """Return the most recent matches before a cursor. Answered by `Page`; changes no state."""
+
+    label = "FetchPage"
+    operation = "subscribe"
+
+    request_id: RequestId
+    conjunctions: tuple[Conjunction, ...]
+    frame: TimeFrame
+    count: int
+    before: Cursor | None = None
+
+    def __post_init__(self) -> None:
+        check_conjunctions(self.conjunctions)
+
+
+class FetchObject(LabelledMessage, frozen=True, array_like=True, tag=6):
+    """Return the bytes of an object. Answered by `ObjectData` or `Refused`."""
+
+    label = "FetchObject"
+    operation = "retrieve"
+
+    request_id: RequestId
+    key: Key
+
+
+class FetchStatus(LabelledMessage, frozen=True, array_like=True, tag=7):
+    """Return the status of an object. Answered by `ObjectStatus`."""
+
+    label = "FetchStatus"
+
+    request_id: RequestId
+    key: Key
+
+
+class Done(LabelledMessage, frozen=True, array_like=True, tag=16):
+    """The request succeeded."""
+
+    label = "Done"
+    operation = "acknowledgement"
+
+    request_id: RequestId
+
+
+class Refused(LabelledMessage, frozen=True, array_like=True, tag=17):
+    """The request failed: a code of `thyme.model.errors` and an explanation."""
+
+    label = "Refused"
+    operation = "acknowledgement"
+
+    request_id: RequestId
+    code: str
+    detail: str
+
+
+class Page(LabelledMessage, frozen=True, array_like=True, tag=18):
+    """Past matches, newest first, with the total number; `has_more` if older ones remain."""
+
+    label = "Page"
+    operation = "subscribe"
+
+    request_id: RequestId
+    total: int
+    items: tuple[Metadata, ...]
+    has_more: bool
+
+
+class ObjectData(LabelledMessage, frozen=True, array_like=True, tag=19):
+    """The bytes of an object."""
+
+    label = "ObjectData"
+    operation = "retrieve"
+
+    request_id: RequestId
+    key: Key
+    data: bytes
+
+
+class ObjectStatus(LabelledMessage, frozen=True, array_like=True, tag=20):
+    """The status of an object at a broker, see `LookupResult`."""
+
+    label = "ObjectStatus"
+
+    request_id: RequestId
+    state: str
+    metadata: Metadata | None
+
+
+class Notify(LabelledMessage, frozen=True, array_like=True, tag=32):
+    """One object matches one or more subscriptions of the receiver. Not answered."""
+
+    label = "Notify"
+    operation = "notification"
+
+    metadata: Metadata
+    sids: tuple[SubscriptionId, ...]
+
+    def __post_init__(self) -> None:
+        for sid in self.sids:
+            as_subscription_id(sid)
+
+
+class Packet(LabelledMessage, frozen=True, array_like=True, tag=48):
+    """A message routed over several hops, see `thyme.routing`."""
+
+    label = "Packet"
+
+    origin: NodeId
+    destination: NodeId
+    hops: int
+    """The number of links crossed before this one."""
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_node_id(self.origin)
+        as_node_id(self.destination)
+        if self.hops < 0:
+            raise ValueError("the hops of a Packet must be 0 or more")
+        inner: Message | None = self.message
+        while inner is not None:
+            if isinstance(inner, Packet):
+                raise ValueError("a Packet cannot contain another Packet")
+            inner = getattr(inner, "message", None)
+
+
+RouteEntry = tuple[NodeId, int, int]
+"""A destination, its sequence number, and the number of hops to it via the sender. A plain tuple,
+because nodes skip thousands of known entries per second."""
+
+
+class RouteUpdate(LabelledMessage, frozen=True, array_like=True, tag=49):
+    """The sender's routes, including the route to itself; an odd sequence number marks a lost
+    route (R1)."""
+
+    label = "RouteUpdate"
+    routing_control = True
+
+    entries: tuple[RouteEntry, ...]
+
+    def __post_init__(self) -> None:
+        for destination, sequence, hops in self.entries:
+            as_node_id(destination)
+            if not (0 <= sequence < 2**62 and 0 < hops < 2**16):
+                raise ValueError(f"invalid route entry: hops={hops}, sequence={sequence}")
+
+
+class PastMatches(LabelledMessage, frozen=True, array_like=True, tag=33):
+    """Past matches at the sender for a subscription of the receiver: an unsolicited `Page`."""
+
+    label = "OwnerPage"
+    operation = "subscribe"
+
+    sid: SubscriptionId
+    total: int
+    items: tuple[Metadata, ...]
+    has_more: bool
+
+    def __post_init__(self) -> None:
+        as_subscription_id(self.sid)
+
+
+class JoinRequest(LabelledMessage, frozen=True, array_like=True, tag=34):
+    """Return the subscriptions you store. Some receivers answer with `JoinReply`."""
+
+    label = "JoinRequest"
+
+    request_id: RequestId
+    attempt: int
+
+
+class JoinReply(LabelledMessage, frozen=True, array_like=True, tag=35):
+    """Some subscriptions stored by the sender: part `part` of `parts`, counted from 0."""
+
+    label = "JoinReply"
+
+    request_id: RequestId
+    part: int
+    parts: int
+    subscriptions: tuple[SubscriptionRecord, ...]
+
+
+class ReliableMessage(LabelledMessage, frozen=True, array_like=True, tag=36):
+    """A message that is repeated until the receiver answers with `ReliableAck`."""
+
+    label = "Letter"
+
+    number: int
+    message: Message
+
+    def __post_init__(self) -> None:
+        if isinstance(self.message, ReliableMessage):
+            raise ValueError("a ReliableMessage cannot contain another ReliableMessage")
+
+
+class ReliableAck(LabelledMessage, frozen=True, array_like=True, tag=37):
+    """The `ReliableMessage` with this number arrived."""
+
+    label = "Receipt"
+    operation = "acknowledgement"
+
+    number: int
+
+
+class Flooded(LabelledMessage, frozen=True, array_like=True, tag=50):
+    """A message for all nodes: each node broadcasts it once more when it first receives it."""
+
+    label = "Flooded"
+
+    origin: NodeId
+    number: int
+    hops: int
+    """The number of links crossed before this one."""
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_node_id(self.origin)
+        if self.hops < 0 or isinstance(self.message, Flooded):
+            raise ValueError("a Flooded needs hops of 0 or more and cannot contain another Flooded")
+
+
+class CellPacket(LabelledMessage, frozen=True, array_like=True, tag=65):
+    """A message routed to cells, or to nodes in cells (D5–D9)."""
+
+    label = "CellPacket"
+
+    origin: NodeId
+    origin_cell: CellId
+    number: int
+    """Chosen by the origin, different for each message."""
+    hops: int
+    """The number of links crossed before this one."""
+    targets: tuple[CellTarget, ...]
+    message: Message
+    world: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_carrier(self.origin, self.origin_cell, self.hops, self.message)
+        if not self.targets:
+            raise ValueError("a CellPacket needs at least one target")
+
+
+class CellBroadcast(LabelledMessage, frozen=True, array_like=True, tag=66):
+    """A message from one node of a cell to all others; nodes of other cells ignore it (D7)."""
+
+    label = "CellSpread"
+
+    origin: NodeId
+    origin_cell: CellId
+    number: int
+    hops: int
+    receiving_cell: CellId
+    """The cell whose nodes receive the message."""
+    addressed_cell: CellId
+    """The cell that was addressed: the receiving cell, or an empty one it is proxy of (D6)."""
+    message: Message
+    world: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_carrier(self.origin, self.origin_cell, self.hops, self.message)
+        as_cell_id(self.receiving_cell)
+        as_cell_id(self.addressed_cell)
+
+
+class ReplyFromCell(LabelledMessage, frozen=True, array_like=True, tag=86):
+    """A reply on behalf of the cell that was addressed, perhaps sent by its proxy (D6, D11)."""
+
+    label = "FromCell"
+
+    cell: CellId
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+        if isinstance(self.message, ReplyFromCell):
+            raise ValueError("a ReplyFromCell cannot contain another ReplyFromCell")
+
+
+def _check_carrier(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:
+    as_node_id(origin)
+    as_cell_id(cell)
+    if hops < 0:
+        raise ValueError("the hops of a message must be 0 or more")
+    inner: Message | None = message
+    while inner is not None:
+        if isinstance(inner, CellPacket | CellBroadcast):
+            raise ValueError("a CellPacket or CellBroadcast cannot contain another one")
+        inner = getattr(inner, "message", None)
+
+
+CommonRequest = (
+    DeleteObject | StartSubscription | StopSubscription | FetchPage | FetchObject | FetchStatus
+)
+"""Requests that both brokers and cells answer."""
+BrokerRequest = InsertObject | CommonRequest
+Reply = Done | Refused | Page | ObjectData | ObjectStatus
+RoutingMessage = Flooded | Packet | RouteUpdate
+NotificationMessage = Notify | PastMatches
+JoinMessage = JoinRequest | JoinReply
+ReliableDelivery = ReliableMessage | ReliableAck
+CellRoutingMessage = CellBeacon | CellPacket | CellBroadcast | Undelivered | CellBroadcastAck
+CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance
+CellRequest = IndexObject | CommonRequest
+"""Requests to cells and to nodes in cells (D11–D18)."""
+CellReply = Done | Refused | CellPage | CellStatus | ObjectData | LocationUpdateReply
+SignedMessage = SignedDelete | SignedStop | LocatedSubscription | SignedLocationUpdate
+"""Signed variants of messages, used in worlds with node keys (B5)."""
+Message = (
+    BrokerRequest
+    | Reply
+    | NotificationMessage
+    | JoinMessage
+    | ReliableDelivery
+    | RoutingMessage
+    | CellRoutingMessage
+    | CellMessage
+    | SignedMessage
+)
+
+
+def message_proof(message: DeleteObject | StopSubscription) -> bytes:
+    """Returns the proof of a signed request; empty for an unsigned one (B5)."""
+    return message.proof if isinstance(message, SignedDelete | SignedStop) else b""

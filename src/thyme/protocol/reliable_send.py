@@ -1,0 +1,103 @@
+"""Reliable send: one-way messages that are repeated until the receiver acknowledges them.
+
+Entry point: `ReliableSender.send`. If the policy allows one try only, the message is sent plainly.
+Otherwise it is sent inside a `ReliableMessage`, which the receiver answers with a `ReliableAck`.
+The content is made anew for each try because it may be out of date. Requests with a reply are sent
+by `request_tracker`.
+Clauses: L4, M23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages.common import Message, ReliableAck, ReliableMessage
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.request_tracker import RetryPolicy
+
+MakeMessage = Callable[[int], Message | None]
+"""Returns the content of a message at an instant; None if it is no longer needed."""
+
+
+class ResendTimer(msgspec.Struct, frozen=True):
+    """Time to send a message again."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class _PendingSend:
+    to: NodeId
+    make_message: MakeMessage
+    tries: int
+    wait_us: int
+
+
+class ReliableSender:
+    """The unacknowledged messages of one node."""
+
+    def __init__(self, outbox: Outbox, policy: RetryPolicy, rng: Random) -> None:
+        self._outbox = outbox
+        self._policy = policy
+        self._next_number = rng.getrandbits(48)
+        self._pending: dict[int, _PendingSend] = {}
+        self.retransmissions = 0
+        self.given_up = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def send(self, to: NodeId, make_message: MakeMessage, now_us: int) -> None:
+        """Sends a message to one node, repeatedly if the policy says so."""
+        if self._policy.tries_max == 1 or len(self._pending) >= self._policy.pending_max:
+            if (message := make_message(now_us)) is not None:
+                self._outbox.send(to, message)
+            return
+        number = self._next_number
+        self._next_number += 1
+        self._pending[number] = _PendingSend(to, make_message, 1, self._policy.wait_us)
+        self._send(number, now_us)
+
+    def on_message(self, sender: NodeId, message: ReliableMessage) -> Message:
+        """Acknowledges a received message; returns its content."""
+        self._outbox.send(sender, ReliableAck(message.number))
+        return message.message
+
+    def on_ack(self, sender: NodeId, ack: ReliableAck) -> None:
+        """Stops repeating the message that the receiver acknowledged."""
+        pending = self._pending.get(ack.number)
+        if pending is not None and pending.to == sender:
+            del self._pending[ack.number]
+            self._outbox.cancel_timer(ResendTimer(ack.number))
+
+    def on_timer(self, timer: ResendTimer, now_us: int) -> None:
+        """Sends a message again with a longer wait, or gives up after the last try."""
+        pending = self._pending.get(timer.number)
+        if pending is None:
+            return
+        if pending.tries >= self._policy.tries_max:
+            del self._pending[timer.number]
+            self.given_up += 1
+            return
+        pending.tries += 1
+        pending.wait_us = int(pending.wait_us * self._policy.backoff)
+        self.retransmissions += 1
+        self._send(timer.number, now_us)
+
+    def _send(self, number: int, now_us: int) -> None:
+        pending = self._pending[number]
+        message = pending.make_message(now_us)
+        if message is None:
+            del self._pending[number]
+            return
+        self._outbox.send(pending.to, ReliableMessage(number, message))
+        self._outbox.set_timer(ResendTimer(number), now_us + pending.wait_us)
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between two inputs."""
+        assert len(self._pending) <= self._policy.pending_max

@@ -1,0 +1,1 @@
+"""Subscription index: finds the active subscriptions that a new object matches (M15)."""

@@ -1,0 +1,161 @@
+"""Cell broadcast: sends a message to all nodes of a cell, with or without acknowledgements.
+
+Entry point: `CellBroadcaster`, used by `geographic`. A broadcast reaches most nodes. If it is
+acknowledged, each receiver sends a `CellBroadcastAck`, and the others get the message again by
+unicast. The cell replies to a request after all nodes have acknowledged it, so that the confirmed
+state is known to all of them. A node that never acknowledges delays the reply by a few tries only.
+Clauses: D7, B2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cells import (
+    AnnounceReplica,
+    BackupState,
+    CellBroadcastAck,
+    IndexObject,
+    StoreReplica,
+)
+from thyme.protocol.messages.common import (
+    CellBroadcast,
+    FetchObject,
+    FetchPage,
+    FetchStatus,
+    Message,
+)
+from thyme.protocol.outbox import Outbox
+from thyme.routing.cells.config import CellRoutingConfig
+
+_READS = FetchObject | FetchPage | FetchStatus
+_REPLICA_MESSAGES = AnnounceReplica | BackupState | StoreReplica
+
+
+class CellBroadcastTimer(msgspec.Struct, frozen=True):
+    """Timer at which a broadcast is repeated to nodes that did not acknowledge it."""
+
+    origin: NodeId
+    number: int
+    cell: CellId
+
+
+@dataclass(slots=True)
+class _PendingBroadcast:
+    message: CellBroadcast
+    unacknowledged: dict[NodeId, None]
+    callbacks: list[Callable[[int], None]] = field(default_factory=list)
+    tries: int = 1
+
+
+class CellBroadcaster:
+    """Broadcasts of one node in its cell."""
+
+    def __init__(self, outbox: Outbox, config: CellRoutingConfig) -> None:
+        self._outbox = outbox
+        self.config = config
+        self._pending: dict[CellBroadcastTimer, _PendingBroadcast] = {}
+        self.retransmissions = 0
+        self.unacknowledged = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def is_for_all(self, message: Message) -> bool:
+        """Whether a message is for all nodes of a cell; one node is enough for a read request."""
+        return self.config.broadcast_reads or not isinstance(message, _READS)
+
+    def is_acknowledged(self, message: Message) -> bool:
+        """Whether nodes acknowledge a message.
+
+        Replicas are not acknowledged: there are many, and it suffices that most nodes get them.
+        """
+        return self.config.broadcast_tries_max > 1 and not isinstance(
+            message, _REPLICA_MESSAGES | _READS
+        )
+
+    def broadcast(self, broadcast: CellBroadcast, others: Iterable[NodeId], now_us: int) -> None:
+        """Broadcasts a message, and waits for the acknowledgements of the other nodes if needed."""
+        self._outbox.broadcast(broadcast)
+        unacknowledged = dict.fromkeys(others)
+        full = len(self._pending) >= self.config.broadcasts_max
+        if unacknowledged and not full and self.is_acknowledged(broadcast.message):
+            timer = CellBroadcastTimer(broadcast.origin, broadcast.number, broadcast.addressed_cell)
+            self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged)
+            self._outbox.set_timer(timer, now_us + self.config.broadcast_wait_us)
+
+    def when_acknowledged(
+        self,
+        origin: NodeId,
+        number: int,
+        cell: CellId,
+        callback: Callable[[int], None],
+        now_us: int,
+    ) -> None:
+        """Calls a function once all nodes have acknowledged a message, or after the last try."""
+        pending = self._pending.get(CellBroadcastTimer(origin, number, cell))
+        if pending is None:
+            callback(now_us)
+        else:
+            pending.callbacks.append(callback)
+
+    def on_broadcast(self, sender: NodeId, broadcast: CellBroadcast) -> None:
+        """Acknowledges a received broadcast, also a repeated one."""
+        if self.is_acknowledged(broadcast.message):
+            ack = CellBroadcastAck(broadcast.origin, broadcast.number, broadcast.addressed_cell)
+            self._outbox.send(sender, ack)
+
+    def on_ack(self, sender: NodeId, ack: CellBroadcastAck, now_us: int) -> None:
+        """Records the acknowledgement of one node."""
+        timer = CellBroadcastTimer(ack.origin, ack.number, ack.cell)
+        if (pending := self._pending.get(timer)) is not None:
+            pending.unacknowledged.pop(sender, None)
+            if not pending.unacknowledged:
+                self._finish(timer, now_us)
+
+    def on_send_failed(self, to: NodeId, message: CellBroadcast, now_us: int) -> None:
+        """Stops waiting for a node that is out of reach."""
+        self.on_ack(
+            to, CellBroadcastAck(message.origin, message.number, message.addressed_cell), now_us
+        )
+
+    def on_timer(self, timer: CellBroadcastTimer, now_us: int) -> list[NodeId]:
+        """Repeats a broadcast to nodes that did not acknowledge it; after the last try, returns
+        these nodes."""
+        pending = self._pending.get(timer)
+        if pending is None:
+            return []
+        if pending.tries >= self.config.broadcast_tries_max:
+            self.unacknowledged += len(pending.unacknowledged)
+            self._finish(timer, now_us)
+            return list(pending.unacknowledged)
+        is_insert = isinstance(pending.message.message, IndexObject)
+        if is_insert and pending.tries >= self.config.insert_wait_tries:
+            self._run_callbacks(pending, now_us)
+        wait_us = self.config.broadcast_wait_us << pending.tries
+        pending.tries += 1
+        self.retransmissions += len(pending.unacknowledged)
+        for node in pending.unacknowledged:
+            self._outbox.send(node, pending.message)
+        self._outbox.set_timer(timer, now_us + wait_us)
+        return []
+
+    def _finish(self, timer: CellBroadcastTimer, now_us: int) -> None:
+        pending = self._pending.pop(timer)
+        self._outbox.cancel_timer(timer)
+        self._run_callbacks(pending, now_us)
+
+    def _run_callbacks(self, pending: _PendingBroadcast, now_us: int) -> None:
+        callbacks, pending.callbacks = pending.callbacks, []
+        for callback in callbacks:
+            callback(now_us)
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between inputs."""
+        assert len(self._pending) <= self.config.broadcasts_max
+        assert all(pending.unacknowledged for pending in self._pending.values())

@@ -1,0 +1,38 @@
+"""Duplicate filter: recognises messages that a node has already processed.
+
+Entry point: `DuplicateFilter`, used by `geographic`. Bounded in time and number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from thyme.routing.cells.config import CellRoutingConfig
+
+
+class DuplicateFilter:
+    """Keys of processed messages, oldest first."""
+
+    def __init__(self, config: CellRoutingConfig) -> None:
+        self._config = config
+        self._until_us: dict[Hashable, int] = {}
+
+    def add_if_new(self, key: Hashable, now_us: int) -> bool:
+        """Adds a key; returns False if the filter already has it."""
+        if key in self._until_us:
+            return False
+        self._until_us[key] = now_us + self._config.seen_us
+        if len(self._until_us) > self._config.seen_max:
+            del self._until_us[next(iter(self._until_us))]
+        return True
+
+    def expire(self, now_us: int) -> None:
+        """Removes expired keys."""
+        while self._until_us:
+            oldest = next(iter(self._until_us))
+            if self._until_us[oldest] > now_us:
+                return
+            del self._until_us[oldest]
+
+    def __len__(self) -> int:
+        return len(self._until_us)

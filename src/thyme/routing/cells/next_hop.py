@@ -1,0 +1,208 @@
+"""Next hop: decides where a message goes next, from the neighbourhood of a cell.
+
+Entry point: `NextHopSelector.decide`. Greedy mode comes first: to the closest cell in range if it
+is closer than this one, else towards a closer cell that a neighbour knows. If there is none,
+perimeter mode follows the right-hand rule (`faces`) over the planar cell graph, until a cell closer
+than the entry cell is reached or known. The graph is a Gabriel graph, so one face suffices: either
+a closer cell is on it, or the message returns to the entry cell, which then is the closest of all,
+the proxy.
+Clauses: D5, D6.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from thyme.protocol.messages.cell_records import CELLS_MAX, CellId, CellTarget, Detour
+from thyme.routing.cells.faces import next_edge
+from thyme.routing.cells.grid import Grid
+from thyme.routing.cells.neighbours import CellNeighbourhood, Neighbour
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """Deliver the message here: in its cell, or in the proxy of its empty cell."""
+
+
+class Forward(msgspec.Struct, frozen=True):
+    """Forward the message to one of the candidates, with an updated target."""
+
+    candidates: list[Neighbour]
+    target: CellTarget
+
+
+class NoRoute(msgspec.Struct, frozen=True):
+    """Drop the message: there is no next hop."""
+
+    cause: str
+
+
+HopDecision = Deliver | Forward | NoRoute
+
+
+class NextHopSelector:
+    """Next-hop decisions on one grid."""
+
+    def __init__(self, grid: Grid, *, always_perimeter: bool) -> None:
+        self._grid = grid
+        self._always_perimeter = always_perimeter
+
+    def decide_from_outside(
+        self, neighbourhood: CellNeighbourhood, target: CellTarget, failed: Neighbour | None = None
+    ) -> HopDecision:
+        """The first hop of a message from a node that serves no cell (D20)."""
+        distance_key, cell = self._grid.distance_key, target.cell
+        for other in sorted(
+            neighbourhood.nodes_by_cell, key=lambda other: distance_key(other, cell)
+        ):
+            if nodes := usable_neighbours(neighbourhood.nodes_by_cell[other], failed):
+                return Forward(nodes, without_perimeter_state(target))
+        return NoRoute("no neighbour")
+
+    def decide(
+        self, neighbourhood: CellNeighbourhood, target: CellTarget, failed: Neighbour | None = None
+    ) -> HopDecision:
+        """The next hop of a message, excluding the neighbour that did not acknowledge it."""
+        if neighbourhood.cell == target.cell:
+            return Deliver()
+        distance_key, cell = self._grid.distance_key, target.cell
+        limit = distance_key(neighbourhood.cell, cell)
+        perimeter = target.detour
+        if perimeter is not None:
+            entry_key = distance_key(perimeter.entry_cell, cell)
+            if limit < entry_key:
+                perimeter = None
+            else:
+                limit = entry_key
+        best = self._closest_in_range(neighbourhood, cell, limit)
+        if best is not None:
+            if nodes := usable_neighbours(neighbourhood.nodes_by_cell[best], failed):
+                return Forward(nodes, without_perimeter_state(target))
+            return self._greedy(
+                neighbourhood, target, list(neighbourhood.nodes_by_cell), limit, failed
+            )
+        two_hop = neighbourhood.known & ~neighbourhood.direct
+        if two_hop and any(
+            distance_key(other, cell) < limit for other in neighbourhood.cells_in(two_hop)
+        ):
+            return self._greedy(
+                neighbourhood, target, neighbourhood.cells_in(two_hop), limit, failed
+            )
+        return self._perimeter(neighbourhood, target, perimeter, failed)
+
+    def _closest_in_range(
+        self, neighbourhood: CellNeighbourhood, cell: CellId, limit: int
+    ) -> CellId | None:
+        """The closest cell in range, if it is closer than the limit.
+
+        Most decisions end here, so `Grid.distance_key` is written out.
+        """
+        target_row, target_column = divmod(cell, self._grid.columns)
+        best = None
+        for column, row, other in neighbourhood.cell_coordinates:
+            right, down = target_column - column, target_row - row
+            key = (right * right + down * down) * CELLS_MAX + other
+            if key < limit:
+                best, limit = other, key
+        return best
+
+    def _greedy(
+        self,
+        neighbourhood: CellNeighbourhood,
+        target: CellTarget,
+        cells: list[CellId],
+        limit: int,
+        failed: Neighbour | None,
+    ) -> HopDecision:
+        """Forwards towards the closest cell that has a usable candidate."""
+        ranked = sorted((self._grid.distance_key(cell, target.cell), cell) for cell in cells)
+        for key, cell in ranked:
+            if key >= limit:
+                break
+            if nodes := usable_neighbours(neighbourhood.candidates_for(cell), failed):
+                return Forward(nodes, without_perimeter_state(target))
+        return NoRoute("nobody closer answers")
+
+    def _perimeter(
+        self,
+        neighbourhood: CellNeighbourhood,
+        target: CellTarget,
+        perimeter: Detour | None,
+        failed: Neighbour | None,
+    ) -> HopDecision:
+        here = neighbourhood.cell
+        if perimeter is None or perimeter.next_cell == here:
+            if perimeter is not None and here != perimeter.entry_cell and not neighbourhood.edges:
+                return NoRoute("the way back is gone")  # and this cell is not the proxy
+            turned = self._next_perimeter_edge(neighbourhood, target.cell, perimeter)
+            if turned is None:
+                return Deliver()
+            perimeter = turned
+        nodes = usable_neighbours(neighbourhood.candidates_for(perimeter.next_cell), failed)
+        if not nodes:
+            return NoRoute("nobody on the way around answers")
+        return Forward(nodes, CellTarget(target.cell, target.node, perimeter))
+
+    def _next_perimeter_edge(
+        self, neighbourhood: CellNeighbourhood, cell: CellId, perimeter: Detour | None
+    ) -> Detour | None:
+        """The next perimeter edge; None if the perimeter is complete or not needed."""
+        here, grid = neighbourhood.cell, self._grid
+        edges = neighbourhood.edges
+        if not edges:
+            return None
+        if perimeter is not None:
+            previous = grid.offset(here, perimeter.previous_cell)
+            if previous != (0, 0):
+                if previous not in edges and neighbourhood.candidates_for(perimeter.previous_cell):
+                    # This cell knows a cell between the two ends, the previous cell does not.
+                    # The message goes back, so that both ends agree on the edge.
+                    return Detour(
+                        perimeter.entry_cell, perimeter.first_cell, here, perimeter.previous_cell
+                    )
+                next_cell = grid.cell_at_offset(here, next_edge(edges, previous))
+                assert next_cell is not None
+                if here != perimeter.entry_cell or grid.offset(here, perimeter.first_cell) in edges:
+                    complete = here == perimeter.entry_cell and next_cell == perimeter.first_cell
+                    return (
+                        None
+                        if complete
+                        else Detour(perimeter.entry_cell, perimeter.first_cell, here, next_cell)
+                    )
+            # The first edge no longer exists: the perimeter starts again.
+        if not self._always_perimeter and self.no_closer_cell(neighbourhood, cell):
+            return None
+        first = grid.cell_at_offset(here, next_edge(edges, grid.offset(here, cell)))
+        assert first is not None
+        return Detour(here, first, here, first)
+
+    def no_closer_cell(self, neighbourhood: CellNeighbourhood, cell: CellId) -> bool:
+        """Whether every closer cell is known to be empty."""
+        grid, here = self._grid, neighbourhood.cell
+        right, down = grid.offset(here, cell)
+        radius = math.isqrt(right * right + down * down)
+        limit = grid.distance_key(here, cell)
+        span = range(-radius, radius + 1)
+        for offset in ((right + x, down + y) for x in span for y in span):
+            other = grid.cell_at_offset(here, offset)
+            if other is None or grid.distance_key(other, cell) >= limit:
+                continue
+            if not neighbourhood.is_empty(offset):
+                return False
+        return True
+
+
+def without_perimeter_state(target: CellTarget) -> CellTarget:
+    """The target without perimeter state."""
+    return target if target.detour is None else CellTarget(target.cell, target.node)
+
+
+def usable_neighbours(nodes: list[Neighbour], failed: Neighbour | None) -> list[Neighbour]:
+    """The neighbours to try, those without recent failures.
+
+    If all have failures, all are tried, except with a message that a neighbour just failed to
+    acknowledge: it may have been the same neighbour (D10).
+    """
+    without_failures = [node for node in nodes if not node.failures]
+    return without_failures if without_failures or failed is not None else nodes

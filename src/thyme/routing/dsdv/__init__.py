@@ -1,0 +1,1 @@
+"""DSDV: destination-sequenced distance-vector routing (R1)."""

@@ -1,0 +1,65 @@
+"""Settings and timers of DSDV.
+
+Separate from `thyme.routing.dsdv.protocol` because mypyc cannot compile msgspec records.
+
+Clauses: R1, R3.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.model.time_frames import SECOND_US
+
+
+class DsdvConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of DSDV; the defaults are those of ns-3."""
+
+    dump_interval_us: int = 15 * SECOND_US
+    dump_jitter_us: int = 25_000
+    first_dump_us_max: int = 1_000
+    """Maximum delay of the first dump after a start."""
+    update_jitter_us: int = 1_000
+    """A triggered update is sent within this time after an update was received."""
+    settling_us: int = 5 * SECOND_US
+    """Settling time of a new route's hop count, before there is a measured average."""
+    settling_weight: float = 0.875
+    """Weight of the previous average in a route's settling time."""
+    dumps_missed_max: int = 3
+    """A route that was not confirmed during this number of dump intervals is marked as lost."""
+    failures_max: int | None = None
+    """Routes via a neighbour that did not acknowledge this number of packets between two dumps are
+    marked as lost; None to ignore failures."""
+    suppress_repeated: bool = True
+    """Whether a pending update is cancelled when a neighbour repeats it, as in ns-3. Without this,
+    all routes are shortest soon after every dump; with it, a few are longer."""
+    buffer_max: int = 500
+    buffer_per_destination_max: int = 5
+    buffer_us_max: int = 30 * SECOND_US
+    buffer_spacing_us_max: int = 100_000
+    """Maximum time between two buffered packets sent to the same destination."""
+    hops_max: int = 255
+    """Route entries with more hops are ignored."""
+    destinations_max: int = 10_000
+    restart_sequence_step_us: int = SECOND_US
+    """A node starts with sequence number 2 · (time since 1970 / this step). After a restart within
+    one step, other nodes ignore its updates until its sequence number exceeds the old one."""
+
+
+class DumpTimer(msgspec.Struct, frozen=True):
+    """Timer of the next full dump."""
+
+
+class AdvertTimer(msgspec.Struct, frozen=True):
+    """Timer of the next triggered update."""
+
+
+class RouteSettledTimer(msgspec.Struct, frozen=True):
+    """Timer at which the next hop count has settled."""
+
+
+class BufferedPacketTimer(msgspec.Struct, frozen=True):
+    """Timer of the next buffered packet for a destination."""
+
+    destination: NodeId

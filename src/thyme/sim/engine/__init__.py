@@ -1,0 +1,1 @@
+"""Engine: virtual time, driven nodes, and the networks that connect them."""

@@ -1,0 +1,1 @@
+"""Mobility: positions, paths and movement of simulated devices (S6)."""

@@ -1,0 +1,1 @@
+"""Results: measurements, samples, energy and the summary of a run (S9, S14)."""

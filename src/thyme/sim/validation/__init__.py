@@ -1,0 +1,1 @@
+"""Validation: compares the simulated radio with reference data of ns-3 (S3)."""

@@ -1,0 +1,273 @@
+"""SQLite store: keeps a node's records and object bytes in an SQLite file.
+
+Entry point: `SqliteStore`. The file uses a write-ahead log and belongs to one process at a time;
+each input is one transaction, synced to disk on commit. Records are MessagePack, as on the wire.
+The file header has an application id and a version; a foreign or damaged file is rejected with an
+error and never written to. A large file gets a quick check at the start and a full one in the
+background (`integrity_check`).
+Clauses: M24, M25, E5.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from thyme.model.errors import StoreError
+from thyme.model.metadata import Metadata
+from thyme.storage.history import History
+from thyme.storage.sqlite.checksums import add_checksum, strip_checksum
+from thyme.storage.sqlite.disk_reserve import DiskReserve
+from thyme.storage.sqlite.history_archive import CHUNK_SIZE, ArchivedHistory
+from thyme.storage.sqlite.history_tables import HISTORY_SCHEMA
+from thyme.storage.sqlite.integrity_check import IntegrityCheck, preload_file
+from thyme.storage.store import RecordTable
+
+APPLICATION_ID = 0x7479_6D65  # "tyme"
+SCHEMA_VERSION = 2
+_HEADER_BYTES = 100
+_FULL_CHECK_BYTES_MAX = 32 * 2**20
+_QUICK_CHECK_BYTES_MAX = 512 * 2**20
+_CACHE_KIB = 8 * 2**10
+_LOG_BYTES_MAX = 8 * 2**20
+"""The log is truncated to this size after a large object."""
+R = TypeVar("R")
+
+_RECORD_TABLE = """
+CREATE TABLE record (
+    id INTEGER PRIMARY KEY,
+    shelf TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, UNIQUE (shelf, key));
+"""
+
+_SCHEMA = f"""
+BEGIN;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+{_RECORD_TABLE}
+CREATE TABLE data (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+{HISTORY_SCHEMA}
+COMMIT;
+"""
+_MIGRATION_FROM_1 = f"""
+BEGIN;
+PRAGMA user_version = {SCHEMA_VERSION};
+ALTER TABLE record RENAME TO earlier;
+{_RECORD_TABLE}
+INSERT INTO record SELECT rowid, shelf, key, value FROM earlier ORDER BY rowid;
+DROP TABLE earlier;
+{HISTORY_SCHEMA}
+COMMIT;
+"""
+
+
+class SqliteStore:
+    """A store that survives the end of the process, including kill -9."""
+
+    durable = True
+
+    def __init__(self, path: Path, *, chunk_size: int = CHUNK_SIZE) -> None:
+        self._path = path
+        self._chunk_size = chunk_size
+        self._connections: list[sqlite3.Connection] = []
+        self._integrity_check: IntegrityCheck | None = None
+        self._disk_reserve = DiskReserve(path.parent)
+        _make_directory(path.parent)
+        try:
+            with self.database_errors():
+                self._lock()
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def put(self, table: RecordTable[R], key: str, record: R) -> None:
+        value = add_checksum(table, key, msgspec.msgpack.encode(record))
+        self._disk_reserve.add_pending(len(value))
+        self.write(
+            "INSERT INTO record (shelf, key, value) VALUES (?, ?, ?) "
+            "ON CONFLICT (shelf, key) DO UPDATE SET value = excluded.value",
+            (table.name, key, value),
+        )
+
+    def remove(self, table: RecordTable[R], key: str) -> None:
+        self.write("DELETE FROM record WHERE shelf = ? AND key = ?", (table.name, key))
+
+    def load(self, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
+        with self.database_errors():
+            yield from _read_records(self._db, table)
+
+    def open_history(self, table: RecordTable[Metadata]) -> History:
+        return ArchivedHistory(self, table, self._chunk_size)
+
+    def put_data(self, key: str, data: bytes) -> None:
+        self._disk_reserve.add_pending(len(data))
+        self.write("INSERT OR REPLACE INTO data VALUES (?, ?)", (key, data))
+
+    def get_data(self, key: str) -> bytes | None:
+        with self.database_errors():
+            row = self._db.execute("SELECT value FROM data WHERE key = ?", (key,)).fetchone()
+            if row is not None and not isinstance(row[0], bytes):
+                raise sqlite3.DatabaseError(f"the data of {key} are not bytes")
+        return None if row is None else row[0]
+
+    def remove_data(self, key: str) -> None:
+        self.write("DELETE FROM data WHERE key = ?", (key,))
+
+    def has_space(self, size_bytes: int) -> bool:
+        with self.database_errors():
+            return self._disk_reserve.fits(size_bytes, self._reusable_bytes)
+
+    def commit(self) -> None:
+        self._disk_reserve.clear_pending()
+        with self.database_errors():
+            if self._integrity_check is not None and self._integrity_check.problem:
+                raise sqlite3.DatabaseError(self._integrity_check.problem)
+            if self._db.in_transaction:
+                self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        if self._integrity_check is not None:
+            self._integrity_check.stop()
+        for connection in reversed(self._connections):
+            connection.close()
+
+    # Access to the database, for this package
+
+    def read(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self.database_errors():
+            return self._db.execute(statement, values).fetchall()
+
+    def write(self, statement: str, values: Sequence[object] = ()) -> None:
+        with self.database_errors():
+            self._begin()
+            self._db.execute(statement, values)
+
+    def write_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        with self.database_errors():
+            self._begin()
+            self._db.executemany(statement, rows)
+
+    @contextmanager
+    def database_errors(self) -> Iterator[None]:
+        """Converts errors of SQLite and the file system to a `StoreError` that names the file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise StoreError(f"{self._path} is in use, here or in another process") from error
+            raise StoreError(f"the store {self._path} cannot be used: {error}") from error
+        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+            raise self._unusable_error(str(error)) from error
+
+    def _reusable_bytes(self) -> int:
+        """Returns the size of the free pages inside the file."""
+        pages: int = self._db.execute("PRAGMA freelist_count").fetchone()[0]
+        page_bytes: int = self._db.execute("PRAGMA page_size").fetchone()[0]
+        return pages * page_bytes
+
+    def _begin(self) -> None:
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
+
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, isolation_level=None, timeout=0.2)
+        self._connections.append(connection)
+        return connection
+
+    def _lock(self) -> None:
+        """Prevents other processes from writing until this process ends; the lock is a separate
+        file, so that others can still read."""
+        lock = self._connect(self._path.with_name(self._path.name + ".lock"))
+        lock.execute("BEGIN EXCLUSIVE")
+
+    def _open(self) -> None:
+        """Checks that the file is an undamaged store of Thyme; creates a new one if needed."""
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size:
+            self._check_header(size)
+        self._db = self._connect(self._path)
+        # A process killed while it created the file may have left an empty one.
+        if not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            self._db.executescript(_SCHEMA)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        self._db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES_MAX}")
+        if size < _FULL_CHECK_BYTES_MAX:
+            self._check("integrity_check")
+        elif size < _QUICK_CHECK_BYTES_MAX:
+            preload_file(self._path)
+            self._check("quick_check")
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == 1:
+            self._db.executescript(_MIGRATION_FROM_1)
+        if size >= _FULL_CHECK_BYTES_MAX:
+            self._integrity_check = IntegrityCheck(self._path)
+
+    def _check(self, pragma: str) -> None:
+        """Checks all tables but the objects' bytes, which have digests (M19)."""
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'data'"
+        for (table,) in self._db.execute(tables).fetchall():
+            result = self._db.execute(f"PRAGMA {pragma}({table})").fetchone()[0]
+            if result != "ok":
+                raise sqlite3.DatabaseError(result)
+
+    def _check_header(self, size: int) -> None:
+        """Checks the header without SQLite, which might modify a foreign file."""
+        with self._path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+        if not header.startswith(b"SQLite format 3\0") or len(header) < _HEADER_BYTES:
+            raise sqlite3.DatabaseError("the file is not a database")
+        page, version, application = (
+            int.from_bytes(header[start:end], "big")
+            for start, end in ((16, 18), (60, 64), (68, 72))
+        )
+        if application != APPLICATION_ID:
+            raise StoreError(f"{self._path} is an SQLite file, but not a store of Thyme")
+        if version not in (1, SCHEMA_VERSION):
+            raise StoreError(
+                f"{self._path} has version {version}, this Thyme reads {SCHEMA_VERSION}"
+            )
+        if size % (page if page > 1 else 65_536):
+            raise sqlite3.DatabaseError("the file is truncated")
+
+    def _unusable_error(self, problem: str) -> StoreError:
+        return StoreError(
+            f"the store {self._path} cannot be used: {problem}. Nothing was changed in it; "
+            "restore it from a copy, or move it away to start anew"
+        )
+
+
+def read_table(path: Path, table: RecordTable[R]) -> list[R]:
+    """Reads the records of one table of a file that another process may be using."""
+    try:
+        logs = (path.with_name(path.name + ending) for ending in ("-wal", "-journal"))
+        # Without a log no process is writing, and SQLite need not create files of its own.
+        mode = "mode=ro" if any(log.exists() for log in logs) else "mode=ro&immutable=1"
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=0.2)
+        try:
+            return [record for _, record in _read_records(connection, table)]
+        finally:
+            connection.close()
+    except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} cannot be read as a store of Thyme: {error}") from error
+
+
+def _read_records(db: sqlite3.Connection, table: RecordTable[R]) -> Iterator[tuple[str, R]]:
+    decoder = msgspec.msgpack.Decoder(table.record_type)
+    query = "SELECT key, value FROM record WHERE shelf = ? ORDER BY rowid"
+    for key, value in db.execute(query, (table.name,)).fetchall():
+        yield key, decoder.decode(strip_checksum(table, key, value))
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise StoreError(f"{directory} is a file; a directory is needed for stores") from error
+    except OSError as error:
+        raise StoreError(f"the directory {directory} cannot be made: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""Common parts of substrates: broker, catalogue, client, subscriber, tombstones, quotas."""

@@ -1,0 +1,213 @@
+"""Catalogue: the objects stored by a broker.
+
+Entry point: `Catalogue`. Metadata is kept in the history index and in a table of the store, object
+data in the store, unless object data is stored elsewhere (D11). An object is removed when its owner
+deletes it, when its time to live ends, or when the limits of age or bytes are reached; a tombstone
+remains (`tombstones`).
+Clauses: M3, M14, M25, M29, D15.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from thyme.model.errors import DiskFullError, NotFoundError, NotOwnerError, RejectedError
+from thyme.model.ids import Key, NodeId
+from thyme.model.metadata import Limits, Metadata
+from thyme.storage.store import RecordTable, Store
+from thyme.substrates.common.quotas import Quota, UsageTable
+from thyme.substrates.common.tombstones import Tombstone, TombstoneLimits, TombstoneStore, earliest
+
+THERE, UNKNOWN = "there", "unknown"
+DELETED, EXPIRED, EVICTED = "deleted", "expired", "evicted"
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a broker stores, and for how long (M29); None means no limit."""
+
+    age_us_max: int | None = None
+    bytes_max: int | None = None
+    objects_max: int = 10_000_000
+
+
+OBJECTS = RecordTable("object", Metadata)
+OBJECT_TOMBSTONES = RecordTable("buried object", Tombstone)
+
+
+class Catalogue:
+    """The stored objects of one broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        retention: Retention,
+        tombstone_limits: TombstoneLimits,
+        *,
+        metadata_only: bool = False,
+        quota: Quota | None = None,
+        own_id: NodeId | None = None,
+    ) -> None:
+        """`own_id` is the node itself, which has no quota."""
+        quota = quota or Quota()
+        self._usage = UsageTable("objects", quota.objects, quota.bytes, exempt=own_id, store=store)
+        self._store = store
+        self._metadata_only = metadata_only
+        self._limits = limits
+        self._retention = retention
+        self._tombstones = TombstoneStore(store, OBJECT_TOMBSTONES, tombstone_limits)
+        self.history = store.open_history(OBJECTS)
+        self.removed: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self.history)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that count against `Retention.bytes_max`."""
+        objects = 0 if self._metadata_only else self.history.object_bytes
+        return self.history.summary_bytes + objects
+
+    def add(self, metadata: Metadata, data: bytes, now_us: int) -> bool:
+        """Stores an object; returns False if it is stored already, raises if it is not acceptable.
+
+        With `metadata_only`, the data is ignored.
+        """
+        if (known := self.history.get(metadata.key)) is not None:
+            if known != metadata:
+                raise RejectedError(f"{metadata.key} is taken: an object never changes")
+            return False
+        name, size = str(metadata.key), self._size(metadata)
+        self._check_acceptable(metadata, name, data, now_us)
+        self._usage.check_quota(metadata.owner, size)
+        if not self._store.has_space(size):
+            raise DiskFullError(f"the disk is full here: no room for {name}")
+        self._evict_until_fits(size, now_us)
+        self._store.put(OBJECTS, name, metadata)
+        if not self._metadata_only:
+            self._store.put_data(name, data)
+        self.history.add(metadata)
+        self._usage.add(metadata.owner, size)
+        return True
+
+    def delete(self, key: Key, sender: NodeId, now_us: int, proof: bytes = b"") -> None:
+        """Removes an object for its owner permanently; a repeated delete succeeds, too."""
+        if key.owner != sender:
+            raise NotOwnerError(f"{key} belongs to another node: only its owner may delete it")
+        match self.state(key):
+            case "there":
+                self._remove(key, DELETED, now_us, proof)
+            case "deleted":
+                return
+            case state:
+                raise NotFoundError(f"{key} is not stored here ({state})")
+
+    def remove_with_tombstone(
+        self, key: Key, reason: str, removed_us: int, proof: bytes = b""
+    ) -> None:
+        """Removes an object that was removed at another broker, and keeps a tombstone even if the
+        object is not stored here: it may still be in transit (D15)."""
+        if key in self.history:
+            self._remove(key, reason, removed_us, proof)
+        elif self._tombstones.reason_for(str(key)) is None:
+            self._tombstones.add(str(key), reason, removed_us, proof)
+
+    def remove_without_tombstone(self, key: Key) -> None:
+        """Removes an object for which another broker is responsible.
+
+        No tombstone is kept, so it can be added again (D20, D24).
+        """
+        if key in self.history:
+            self._remove_record(key)
+
+    def tombstones(self) -> Iterator[tuple[str, Tombstone]]:
+        """The tombstones of removed objects, oldest first."""
+        return self._tombstones.all()
+
+    def data(self, key: Key) -> bytes:
+        """The data of an object."""
+        data = self._store.get_data(str(key)) if key in self.history else None
+        if data is None:
+            raise NotFoundError(f"{key} is not stored here ({self.state(key)})")
+        return data
+
+    def state(self, key: Key) -> str:
+        """State of a key: `there`, the reason of its removal, or `unknown`."""
+        return THERE if key in self.history else self._tombstones.reason_for(str(key)) or UNKNOWN
+
+    def expire(self, now_us: int) -> None:
+        """Removes objects past their time to live or the age limit, and expired tombstones."""
+        end_us = self.history.next_expiry_us()
+        if end_us is not None and end_us <= now_us:
+            for key in self.history.expired_keys(now_us):
+                self._remove(key, EXPIRED, now_us)
+        while (
+            oldest_expires_us := self._oldest_expires_us()
+        ) is not None and oldest_expires_us <= now_us:
+            self._remove_oldest(EXPIRED, now_us)
+        self._tombstones.expire(now_us)
+
+    def next_expiry_us(self) -> int | None:
+        """When the next object or tombstone expires; None if none does."""
+        return earliest(
+            self.history.next_expiry_us(),
+            self._oldest_expires_us(),
+            self._tombstones.next_expiry_us(),
+        )
+
+    def _oldest_expires_us(self) -> int | None:
+        age_us_max = self._retention.age_us_max
+        oldest = self.history.oldest() if age_us_max is not None else None
+        return None if oldest is None or age_us_max is None else oldest.published_us + age_us_max
+
+    def _check_acceptable(self, metadata: Metadata, name: str, data: bytes, now_us: int) -> None:
+        if (reason := self._tombstones.reason_for(name)) is not None:
+            raise RejectedError(f"{name} was here and is {reason}: its key cannot be used again")
+        if metadata.has_expired(now_us):
+            raise RejectedError(f"the life span of {name} is over")
+        if not (self._metadata_only or metadata.matches_content(data)):
+            raise RejectedError(f"the bytes of {name} are not those its metadata describes")
+        if metadata.size > self._limits.data_bytes_max:
+            raise RejectedError(f"at most {self._limits.data_bytes_max} bytes per object here")
+        if len(metadata.summary) > self._limits.summary_bytes_max:
+            raise RejectedError(f"at most {self._limits.summary_bytes_max} bytes per summary here")
+
+    def _evict_until_fits(self, size: int, now_us: int) -> None:
+        """Evicts the oldest objects until a new one fits."""
+        bytes_max = self._retention.bytes_max
+        if bytes_max is not None and size > bytes_max:
+            raise RejectedError(f"an object of {size} bytes never fits: {bytes_max} bytes in all")
+        while len(self.history) >= self._retention.objects_max or (
+            bytes_max is not None and self.stored_bytes + size > bytes_max
+        ):
+            self._remove_oldest(EVICTED, now_us)
+
+    def _remove_oldest(self, reason: str, now_us: int) -> None:
+        oldest = self.history.oldest()
+        assert oldest is not None, "a catalogue over its limit is not empty"
+        self._remove(oldest.key, reason, now_us)
+
+    def _remove(self, key: Key, reason: str, now_us: int, proof: bytes = b"") -> None:
+        self._remove_record(key)
+        self.removed[reason] += 1
+        self._tombstones.add(str(key), reason, now_us, proof)
+
+    def _remove_record(self, key: Key) -> None:
+        metadata = self.history.remove(key)
+        assert metadata is not None, f"{key} is not in the history"
+        self._usage.remove(metadata.owner, self._size(metadata))
+        self._store.remove(OBJECTS, str(key))
+        if not self._metadata_only:
+            self._store.remove_data(str(key))
+
+    def _size(self, metadata: Metadata) -> int:
+        return len(metadata.summary) + (0 if self._metadata_only else metadata.size)
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between inputs."""
+        self._tombstones.check()
+        assert len(self.history) <= self._retention.objects_max
+        assert self._retention.bytes_max is None or self.stored_bytes <= self._retention.bytes_max

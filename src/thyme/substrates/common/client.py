@@ -1,0 +1,370 @@
+"""Client: carries out the requests of a node's application.
+
+Entry point: `Client.on_request`. Each application request becomes requests to brokers, whose
+replies become the reply to the application. Access to objects and brokers is behind
+`client_interfaces`, the state of own subscriptions is kept by `subscriber`, and stored matches are
+read by `history_reader`.
+Clauses: M13–M20, M27, M30, B5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import assert_never
+
+import msgspec
+
+from thyme.model.errors import (
+    CorruptError,
+    NotFoundError,
+    NotOwnerError,
+    RejectedError,
+    ThymeError,
+    UnsupportedError,
+)
+from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, random_id
+from thyme.model.metadata import Limits, Metadata, make_metadata
+from thyme.model.signed_records import RecordSigner, attach_proofs
+from thyme.model.subscriptions import Notification, SubscriptionKey, SubscriptionRecord
+from thyme.protocol import app_interface as app
+from thyme.protocol.app_interface import Failed, Finished, ReplyValue
+from thyme.protocol.messages import common as wire
+from thyme.protocol.outbox import Outbox
+from thyme.query.cursor import cursor_at
+from thyme.substrates.common.client_interfaces import BrokerClient, BrokerId, ObjectClient, Pages
+from thyme.substrates.common.history_reader import (
+    HistoryRead,
+    HistoryReader,
+    merge_pages,
+    total_matches,
+)
+from thyme.substrates.common.subscriber import OwnSubscription, ReadPosition, Subscriber
+
+
+class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
+    """Guarantees that a substrate gives for an insert (M30)."""
+
+    copies_max: int = 1
+    durable: bool = False
+
+
+class Client:
+    """Sends requests to brokers on behalf of the application."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        objects: ObjectClient,
+        brokers: BrokerClient,
+        outbox: Outbox,
+        subscriber: Subscriber,
+        rng: Random,
+        limits: Limits,
+        guarantees: Guarantees,
+        signer: RecordSigner | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._objects = objects
+        self._brokers = brokers
+        self._outbox = outbox
+        self._subscriber = subscriber
+        self._history_reader = HistoryReader(brokers, subscriber)
+        self._rng = rng
+        self._limits = limits
+        self._guarantees = guarantees
+        self._signer = signer
+        self._dropping: set[tuple[BrokerId, SubscriptionId]] = set()
+
+    def on_request(self, request: app.AppRequest | app.InsertBatch, now_us: int) -> None:
+        """Starts a request; one that cannot be carried out fails at once."""
+        if isinstance(request, app.InsertBatch):
+            self._insert_all(request.inserts, now_us)
+            return
+        if isinstance(request, app.MarkConsumed):
+            self._subscriber.consume(request.sid, request.key)
+            return
+        if isinstance(request, app.Pause):
+            self._subscriber.pause(request.sid)
+            return
+        try:
+            self._dispatch(request, now_us)
+        except ThymeError as error:
+            self._fail(request.request_id, error.code, str(error))
+
+    def _dispatch(self, request: app.RequestWithReply, now_us: int) -> None:
+        match request:
+            case app.Insert():
+                self._insert_all((request,), now_us)
+            case app.Delete():
+                self._delete(request, now_us)
+            case app.Subscribe():
+                self._subscribe(request, now_us)
+            case app.Resume():
+                self._resume(request, now_us)
+            case app.CatchUp():
+                self._catch_up(request, now_us)
+            case app.FetchNextPage():
+                self._next_page(request, now_us)
+            case app.Unsubscribe():
+                self._unsubscribe(request, now_us)
+            case app.Search():
+                self._search(request, now_us)
+            case app.Retrieve():
+                self._retrieve(request, now_us)
+            case app.Lookup():
+                self._look_up(request, now_us)
+            case app.ListSubscriptions():
+                self._finish(request.request_id, self._subscriber.active_subscriptions())
+            case _:
+                assert_never(request)
+
+    def on_notify(self, sender: BrokerId, message: wire.Notify, now_us: int) -> None:
+        """Handles a notification; unknown subscriptions in it are cancelled at the sender."""
+        for sid in message.sids:
+            if not self._subscriber.on_notify(sid, message.metadata, now_us):
+                self._drop_subscription(sid, sender, now_us)
+
+    def drop_if_unknown(self, sid: SubscriptionId, broker_id: BrokerId, now_us: int) -> None:
+        """Cancels a subscription of this node at a broker if this node no longer has it."""
+        if self._subscriber.get(sid) is None:
+            self._drop_subscription(sid, broker_id, now_us)
+
+    def on_late_page(self, sender: BrokerId, message: wire.PastMatches, now_us: int) -> None:
+        """Handles a page of stored matches that arrives after the first pages were merged."""
+        own = self._subscriber.get(message.sid)
+        if own is None:
+            self._drop_subscription(message.sid, sender, now_us)
+        elif own.attached and own.started:  # else the page is part of the reply
+            items = message.items[: own.batch]
+            self._subscriber.emit_past(own, items, now_us)
+            before = cursor_at(items[-1]) if items else None
+            more = message.has_more or len(items) < len(message.items)
+            self._subscriber.save_positions(own, {sender: ReadPosition(before, more)})
+
+    # Objects
+
+    def _insert_all(self, requests: tuple[app.Insert, ...], now_us: int) -> None:
+        inserts: list[tuple[app.Insert, Metadata]] = []
+        for request in requests:
+            try:
+                inserts.append((request, self._make_metadata(request, now_us)))
+            except ThymeError as error:
+                self._fail(request.request_id, error.code, str(error))
+        attach_proofs([metadata for _, metadata in inserts], self._signer)
+        for request, metadata in inserts:
+            self._insert(request, metadata, now_us)
+
+    def _insert(self, request: app.Insert, metadata: Metadata, now_us: int) -> None:
+        self._objects.insert(
+            metadata,
+            request.data,
+            now_us,
+            lambda code, detail, _: self._reply(request.request_id, metadata.key, code, detail),
+        )
+
+    def _make_metadata(self, request: app.Insert, now_us: int) -> Metadata:
+        self._check_guarantees(request)
+        key = Key(request.oid or ObjectId(random_id(self._rng)), self._node_id)
+        return make_metadata(
+            key,
+            request.data,
+            request.tags,
+            now_us,
+            summary=request.summary,
+            expires_us=None if request.ttl_us is None else now_us + request.ttl_us,
+            limits=self._limits,
+        )
+
+    def _check_guarantees(self, request: app.Insert) -> None:
+        copies_max = self._guarantees.copies_max
+        if request.copies > copies_max:
+            raise UnsupportedError(
+                f"{request.copies} copies were requested; this substrate stores {copies_max}"
+            )
+        if request.durable and not self._guarantees.durable:
+            raise UnsupportedError("a durable insert was requested; this world is stored in memory")
+
+    def _delete(self, request: app.Delete, now_us: int) -> None:
+        if request.key.owner != self._node_id:
+            raise NotOwnerError(f"{request.key} belongs to another node: only its owner may delete")
+        self._objects.delete(
+            request.key,
+            now_us,
+            lambda code, detail, _: self._reply(request.request_id, None, code, detail),
+        )
+
+    def _retrieve(self, request: app.Retrieve, now_us: int) -> None:
+        metadata = request.metadata
+
+        def on_data(data: bytes, _now_us: int) -> None:
+            if metadata.matches_content(data):
+                self._finish(request.request_id, data)
+            else:
+                detail = f"received data does not match {metadata.key}: the digest differs"
+                self._fail(request.request_id, CorruptError.code, detail)
+
+        self._objects.retrieve(
+            metadata,
+            now_us,
+            on_data,
+            lambda code, detail, _: self._fail(request.request_id, code, detail),
+        )
+
+    def _look_up(self, request: app.Lookup, now_us: int) -> None:
+        self._objects.look_up(
+            request.key,
+            now_us,
+            lambda known, _: self._finish(request.request_id, known),
+            lambda code, detail, _: self._fail(request.request_id, code, detail),
+        )
+
+    def _search(self, request: app.Search, now_us: int) -> None:
+        def on_pages(pages: Pages, now_us: int) -> None:
+            sid = SubscriptionId("search")
+            items = merge_pages(pages, request.count)
+            found = tuple(Notification(sid, item, now_us, from_history=True) for item in items)
+            self._finish(request.request_id, app.SearchResult(found, total_matches(pages)))
+
+        self._brokers.search(
+            lambda number: wire.FetchPage(
+                number, request.conjunctions, request.frame, request.count
+            ),
+            now_us,
+            on_pages,
+            lambda code, detail, _: self._fail(request.request_id, code, detail),
+        )
+
+    # Subscriptions
+
+    def _subscribe(self, request: app.Subscribe, now_us: int) -> None:
+        if self._subscriber.is_full():
+            raise RejectedError("too many subscriptions on this node: cancel some first")
+        key = SubscriptionKey(SubscriptionId(random_id(self._rng)), self._node_id)
+        subscription = SubscriptionRecord(key, request.conjunctions, request.frame)
+        own = self._subscriber.open(subscription, request.batch)
+
+        def on_failure(code: str, detail: str, now_us: int) -> None:
+            self._subscriber.cancel(own)
+            self._fail(request.request_id, code, detail)
+
+        self._start(request.request_id, own, None, now_us, on_failure)
+
+    def _resume(self, request: app.Resume, now_us: int) -> None:
+        own = self._get_own(request.sid)
+        if own.attached:
+            raise RejectedError(f"subscription {request.sid} is already attached to an application")
+        own.attached = True
+
+        def on_failure(code: str, detail: str, now_us: int) -> None:
+            own.attached = False
+            own.reads_active -= 1
+            self._fail(request.request_id, code, detail)
+
+        self._start(
+            request.request_id, own, self._subscriber.resume_since_us(own), now_us, on_failure
+        )
+
+    def _start(
+        self,
+        request_id: int,
+        own: OwnSubscription,
+        since_us: int | None,
+        now_us: int,
+        on_failure: Callable[[str, str, int], None],
+    ) -> None:
+        """Activates a subscription at the brokers, and starts reading from their first pages."""
+
+        def on_begun(total: int, now_us: int) -> None:
+            self._finish(request_id, app.SubscriptionStarted(own.sid, total))
+            self._subscriber.mark_started(own, now_us)
+
+        def on_pages(pages: Pages, now_us: int) -> None:
+            total = total_matches(pages)
+            reading = HistoryRead(
+                own,
+                lambda code, _, now_us: self._subscriber.emit_caught_up(own, total, code, now_us),
+                remaining=own.batch,
+                since_us=since_us,
+            )
+            self._history_reader.on_pages(reading, pages, now_us)
+
+        own.reads_active += 1
+        self._brokers.subscribe(own.subscription, own.batch, now_us, on_begun, on_pages, on_failure)
+
+    def _next_page(self, request: app.FetchNextPage, now_us: int) -> None:
+        own = self._get_own(request.sid)
+        if not own.attached:
+            raise RejectedError(f"subscription {request.sid} is not attached: resume it first")
+        if own.positions is None:
+            own.after_first_pages.append(lambda now_us: self.on_request(request, now_us))
+            return
+        read = HistoryRead(
+            own,
+            lambda code, detail, _: self._reply(request.request_id, read.emitted, code, detail),
+            remaining=request.count,
+            new_only=True,
+            positions={
+                broker_id: position
+                for broker_id, position in own.positions.items()
+                if position.more
+            },
+        )
+        if read.positions:
+            self._history_reader.read_next(read, now_us)
+        else:
+            self._finish(request.request_id, 0)
+
+    def _catch_up(self, request: app.CatchUp, now_us: int) -> None:
+        own = self._get_own(request.sid)
+        missed_us = self._subscriber.unpause(own, request.refused)
+        if missed_us is None:
+            self._finish(request.request_id, None)
+            return
+        read = HistoryRead(
+            own,
+            lambda code, detail, _: self._reply(request.request_id, None, code, detail),
+            remaining=0,
+            since_us=missed_us,
+        )
+        self._history_reader.read_newest(read, now_us)
+
+    def _unsubscribe(self, request: app.Unsubscribe, now_us: int) -> None:
+        own = self._get_own(request.sid)
+        self._subscriber.cancel(own)
+        self._brokers.unsubscribe(
+            own.subscription.key,
+            now_us,
+            lambda code, detail, _: self._reply(request.request_id, None, code, detail),
+        )
+
+    def _drop_subscription(self, sid: SubscriptionId, broker_id: BrokerId, now_us: int) -> None:
+        """Cancels a subscription that is unknown to this node at a broker."""
+        dropping = (broker_id, sid)
+        if dropping in self._dropping:
+            return
+        self._dropping.add(dropping)
+        key = SubscriptionKey(sid, self._node_id)
+        self._brokers.drop_subscription(
+            broker_id, key, now_us, lambda _code, _detail, _now_us: self._dropping.discard(dropping)
+        )
+
+    def _get_own(self, sid: SubscriptionId) -> OwnSubscription:
+        own = self._subscriber.get(sid)
+        if own is None:
+            raise NotFoundError(f"this node has no subscription {sid}, or it has ended")
+        return own
+
+    # Replies to the application
+
+    def _reply(self, request_id: int, value: ReplyValue, code: str, detail: str) -> None:
+        if code:
+            self._fail(request_id, code, detail)
+        else:
+            self._finish(request_id, value)
+
+    def _finish(self, request_id: int, value: ReplyValue) -> None:
+        self._outbox.emit(Finished(request_id, value))
+
+    def _fail(self, request_id: int, code: str, detail: str) -> None:
+        self._outbox.emit(Failed(request_id, code, detail))

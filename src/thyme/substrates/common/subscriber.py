@@ -1,0 +1,320 @@
+"""Subscriber: the state of a node's own subscriptions, and their notifications.
+
+Entry point: `Subscriber`. Drops duplicate notifications (M16), buffers notifications until the
+application knows the subscription, stores which notifications the application consumed so that it
+can resume after a restart (M27), and ends each subscription when its time frame ends (M18).
+Requests to brokers are sent by `client` and `history_reader`.
+Clauses: M12, M16, M18, M27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.metadata import Metadata
+from thyme.model.signed_records import RecordSigner, sign_subscription
+from thyme.model.subscriptions import Notification, SubscriptionKey, SubscriptionRecord
+from thyme.protocol.app_interface import (
+    CaughtUp,
+    NotificationEvent,
+    SubscriptionEnded,
+    SubscriptionInfo,
+)
+from thyme.protocol.outbox import Outbox
+from thyme.query.cursor import Cursor
+from thyme.storage.store import RecordTable, Store
+from thyme.substrates.common.client_interfaces import BrokerId
+
+
+class SubscriberConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a subscriber."""
+
+    skew_us: int = 0
+    subscriptions_max: int = 10_000
+    ended_max: int = 1_000
+    """Maximum number of ended subscriptions kept for reading their stored matches."""
+    seen_max: int = 100_000
+    """Maximum number of emitted objects that a subscription remembers, against duplicates."""
+    brokers_max: int = 10_000
+    """Maximum number of brokers whose read position a subscription keeps."""
+
+
+class ConsumedNotification(msgspec.Struct, frozen=True, array_like=True):
+    """A notification that the application consumed."""
+
+    sid: SubscriptionId
+    key: Key
+    published_us: int
+
+
+class FrameEndTimer(msgspec.Struct, frozen=True):
+    """Timer at the end of a subscription's time frame."""
+
+    sid: SubscriptionId
+
+
+OWN_SUBSCRIPTIONS = RecordTable("own subscription", SubscriptionInfo)
+CONSUMED = RecordTable("taken", ConsumedNotification)
+
+
+class ReadPosition(msgspec.Struct, frozen=True):
+    """How far back the history of one broker has been read, and whether it has older items."""
+
+    before: Cursor | None
+    more: bool
+
+
+@dataclass(slots=True)
+class OwnSubscription:
+    """State of one subscription of this node."""
+
+    subscription: SubscriptionRecord
+    batch: int
+    attached: bool
+    """Whether the application receives its events; False after a restart until resumed."""
+    started: bool = False
+    reads_active: int = 0
+    positions: dict[BrokerId, ReadPosition] | None = None
+    """Read position of each broker; None until the first pages were read."""
+    after_first_pages: list[Callable[[int], None]] = field(default_factory=list)
+    """Functions to call once the first pages were read."""
+    newest_consumed_us: int | None = None
+    paused: bool = False
+    missed_us: int | None = None
+    """Publication time of the oldest object not emitted because of a pause."""
+    seen: dict[Key, int] = field(default_factory=dict)
+    before_start: list[Metadata] = field(default_factory=list)
+
+    @property
+    def sid(self) -> SubscriptionId:
+        return self.subscription.key.sid
+
+
+class Subscriber:
+    """The own subscriptions of one node."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        outbox: Outbox,
+        store: Store,
+        config: SubscriberConfig,
+        signer: RecordSigner | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._signer = signer
+        self._outbox = outbox
+        self._store = store
+        self._config = config
+        self._active: dict[SubscriptionId, OwnSubscription] = {}
+        self._ended: dict[SubscriptionId, OwnSubscription] = {}
+        self.duplicates = 0
+        self.spurious = 0
+        self._load()
+
+    def __len__(self) -> int:
+        return len(self._active)
+
+    def get(self, sid: SubscriptionId) -> OwnSubscription | None:
+        """A subscription of this node, active or ended but still readable; None if unknown."""
+        return self._active.get(sid) or self._ended.get(sid)
+
+    def is_full(self) -> bool:
+        """Whether the maximum number of subscriptions is reached."""
+        return len(self._active) >= self._config.subscriptions_max
+
+    def active_subscriptions(self) -> tuple[SubscriptionInfo, ...]:
+        """The active subscriptions of this node."""
+        return tuple(_subscription_info(own) for own in self._active.values())
+
+    def open(self, subscription: SubscriptionRecord, batch: int) -> OwnSubscription:
+        """Adds and signs a subscription before it is sent to brokers."""
+        own = OwnSubscription(sign_subscription(subscription, self._signer), batch, attached=True)
+        self._active[own.sid] = own
+        return own
+
+    def mark_started(self, own: OwnSubscription, now_us: int) -> None:
+        """Stores a subscription that brokers have activated, and emits buffered notifications."""
+        own.started = own.attached = True
+        end_us = own.subscription.frame.end_us
+        if end_us is None or end_us + self._config.skew_us >= now_us:
+            self._store.put(OWN_SUBSCRIPTIONS, own.sid, _subscription_info(own))
+        self.set_frame_end_timer(own)
+        before_start, own.before_start = own.before_start, []
+        for metadata in before_start:
+            self._emit(own, metadata, now_us, from_history=False)
+
+    def set_frame_end_timer(self, own: OwnSubscription) -> None:
+        """Sets the timer at the end of a subscription's time frame."""
+        end_us = own.subscription.frame.end_us
+        if end_us is not None:
+            self._outbox.set_timer(FrameEndTimer(own.sid), end_us + self._config.skew_us + 1)
+
+    def set_frame_end_timers(self) -> None:
+        """Sets the timers of all stored subscriptions, after a start."""
+        for own in self._active.values():
+            self.set_frame_end_timer(own)
+
+    def on_notify(self, sid: SubscriptionId, metadata: Metadata, now_us: int) -> bool:
+        """Handles a notification from a broker; returns False if the subscription is unknown."""
+        own = self._active.get(sid)
+        if own is None:
+            return sid in self._ended
+        if own.attached:
+            if own.started:
+                self._emit(own, metadata, now_us, from_history=False)
+            elif len(own.before_start) < self._config.seen_max:
+                own.before_start.append(metadata)
+        return True
+
+    def emit_past(self, own: OwnSubscription, items: Sequence[Metadata], now_us: int) -> int:
+        """Emits stored matches; returns how many of them were new."""
+        return sum(self._emit(own, metadata, now_us, from_history=True) for metadata in items)
+
+    def save_positions(
+        self, own: OwnSubscription, positions: Mapping[BrokerId, ReadPosition]
+    ) -> None:
+        """Saves the read positions of a subscription, if they are further back than before."""
+        own.positions = {} if own.positions is None else own.positions
+        for broker_id, position in positions.items():
+            known = own.positions.get(broker_id)
+            if known is None and len(own.positions) >= self._config.brokers_max:
+                continue
+            if known is None or not position.more or _is_as_far_back(position, known):
+                own.positions[broker_id] = position
+
+    def consume(self, sid: SubscriptionId, key: Key) -> None:
+        """Records that the application consumed a notification."""
+        own = self._active.get(sid)
+        if own is None or key not in own.seen:
+            return
+        published_us = own.seen[key]
+        self._store.put(
+            CONSUMED, _consumed_key(sid, key), ConsumedNotification(sid, key, published_us)
+        )
+        own.newest_consumed_us = max(published_us, own.newest_consumed_us or published_us)
+
+    def resume_since_us(self, own: OwnSubscription) -> int | None:
+        """The time back to which a resumed subscription reads.
+
+        Includes the clock skew: an object with a slightly earlier timestamp than the last consumed
+        one may have arrived later (M12).
+        """
+        newest_us = own.newest_consumed_us
+        return None if newest_us is None else newest_us - self._config.skew_us
+
+    def pause(self, sid: SubscriptionId) -> None:
+        """Stops emitting notifications, because the application's buffer is full."""
+        if (own := self._active.get(sid)) is not None:
+            own.paused = True
+
+    def unpause(self, own: OwnSubscription, refused: tuple[Key, ...]) -> int | None:
+        """Continues after a pause; returns how far back to read, None if nothing was missed."""
+        for key in refused:
+            if (published_us := own.seen.pop(key, None)) is not None:
+                own.missed_us = min(published_us, own.missed_us or published_us)
+        missed_us, own.missed_us, own.paused = own.missed_us, None, False
+        return missed_us
+
+    def emit_caught_up(self, own: OwnSubscription, total: int, code: str, now_us: int) -> None:
+        """Emits `CaughtUp`: the requested stored matches were emitted, as far as available."""
+        self._outbox.emit(CaughtUp(own.sid, total, code))
+        own.positions = {} if own.positions is None else own.positions
+        callbacks, own.after_first_pages = own.after_first_pages, []
+        for callback in callbacks:
+            callback(now_us)
+
+    def on_frame_end(self, sid: SubscriptionId, now_us: int) -> None:
+        """Ends a subscription if its time frame has ended."""
+        own = self.get(sid)
+        if own is not None and own.subscription.frame.has_ended(now_us - self._config.skew_us):
+            self.end(own, "its frame is over")
+
+    def end(self, own: OwnSubscription, reason: str) -> None:
+        """Ends a subscription; its read state is kept so that stored matches can still be read."""
+        if own.reads_active or self._active.pop(own.sid, None) is None:
+            return
+        self._remove_stored(own)
+        if own.attached:
+            self._ended[own.sid] = own
+            self._outbox.emit(SubscriptionEnded(own.sid, reason))
+        if len(self._ended) > self._config.ended_max:
+            del self._ended[next(iter(self._ended))]
+
+    def cancel(self, own: OwnSubscription, reason: str = "cancelled") -> None:
+        """Ends a subscription at once, and removes its read state."""
+        own.reads_active = 0
+        self.end(own, reason)
+        self._ended.pop(own.sid, None)
+        self._outbox.cancel_timer(FrameEndTimer(own.sid))
+
+    def end_all(self, reason: str) -> None:
+        """Ends all subscriptions, because the world has ended."""
+        for own in list(self._active.values()):
+            self.cancel(own, reason)
+
+    def _emit(
+        self, own: OwnSubscription, metadata: Metadata, now_us: int, *, from_history: bool
+    ) -> bool:
+        if metadata.key in own.seen:
+            self.duplicates += 1
+            return False
+        if not own.subscription.matches(metadata):
+            self.spurious += 1
+            return False
+        if own.paused:
+            own.missed_us = min(metadata.published_us, own.missed_us or metadata.published_us)
+            return False
+        own.seen[metadata.key] = metadata.published_us
+        if len(own.seen) > self._config.seen_max:
+            oldest = next(iter(own.seen))
+            del own.seen[oldest]
+            self._store.remove(CONSUMED, _consumed_key(own.sid, oldest))
+        self._outbox.emit(NotificationEvent(Notification(own.sid, metadata, now_us, from_history)))
+        return True
+
+    def _load(self) -> None:
+        for _, info in self._store.load(OWN_SUBSCRIPTIONS):
+            key = SubscriptionKey(info.sid, self._node_id)
+            subscription = sign_subscription(
+                SubscriptionRecord(key, info.conjunctions, info.frame), self._signer
+            )
+            self._active[info.sid] = OwnSubscription(subscription, info.batch, attached=False)
+        for text, consumed in self._store.load(CONSUMED):
+            own = self._active.get(consumed.sid)
+            if own is None:
+                self._store.remove(CONSUMED, text)
+                continue
+            own.seen[consumed.key] = consumed.published_us
+            own.newest_consumed_us = max(
+                consumed.published_us, own.newest_consumed_us or consumed.published_us
+            )
+
+    def _remove_stored(self, own: OwnSubscription) -> None:
+        self._store.remove(OWN_SUBSCRIPTIONS, own.sid)
+        for key in own.seen:
+            self._store.remove(CONSUMED, _consumed_key(own.sid, key))
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between inputs."""
+        assert len(self._active) <= self._config.subscriptions_max
+        assert len(self._ended) <= self._config.ended_max
+        assert all(len(own.seen) <= self._config.seen_max for own in self._active.values())
+
+
+def _subscription_info(own: OwnSubscription) -> SubscriptionInfo:
+    subscription = own.subscription
+    return SubscriptionInfo(own.sid, subscription.conjunctions, subscription.frame, own.batch)
+
+
+def _is_as_far_back(position: ReadPosition, known: ReadPosition) -> bool:
+    """Whether a read position is as far back as the known one, or further."""
+    return known.before is None or (position.before is not None and position.before <= known.before)
+
+
+def _consumed_key(sid: SubscriptionId, key: Key) -> str:
+    return f"{sid} {key}"

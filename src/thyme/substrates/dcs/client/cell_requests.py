@@ -1,0 +1,198 @@
+"""Cell requests: operations sent to several cells or nodes, and retried until each has replied.
+
+Entry point: `CellRequests.send_requests`. `thyme.protocol.request_tracker` does the same for one
+receiver. One request id stands for the whole operation, and only receivers without a reply are sent
+the request again. Any node of a cell may reply, so a reply names the cell that was addressed.
+Clauses: D11, D19, B5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+
+from thyme.model.errors import NotFoundError, OperationTimeoutError, RejectedError
+from thyme.model.ids import NodeId, RequestId
+from thyme.protocol.message_auth import MessageAuthenticator
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cells import CellMaintenanceRequest
+from thyme.protocol.messages.common import CellReply, CellRequest, Refused
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.request_tracker import RetryPolicy
+from thyme.routing.cells import CellRouting, DeliveryFailure, Destination
+from thyme.substrates.common.client_interfaces import OnEnd
+
+MakeRequests = Callable[[RequestId], Mapping[Destination, CellRequest | CellMaintenanceRequest]]
+"""Makes the messages of an operation by destination. Destinations with the same message object
+share one packet (D9)."""
+Replies = dict[Destination, CellReply]
+OnReplies = Callable[[Replies, int], None]
+
+
+class CellRequestTimer(msgspec.Struct, frozen=True):
+    """The timer at which a request is sent again."""
+
+    request_id: RequestId
+
+
+@dataclass(slots=True)
+class _PendingCellRequest:
+    unanswered: dict[Destination, CellRequest | CellMaintenanceRequest]
+    on_replies: OnReplies
+    on_failure: OnEnd
+    wait_us: int
+    tries_max: int
+    tries: int = 0
+    replies: Replies = field(default_factory=dict)
+    packet_numbers: list[int] = field(default_factory=list)
+    """The numbers that routing assigned to the messages."""
+
+
+class CellRequests:
+    """The pending operations of one node."""
+
+    def __init__(
+        self,
+        routing: CellRouting,
+        outbox: Outbox,
+        policy: RetryPolicy,
+        rng: Random,
+        authenticator: MessageAuthenticator | None = None,
+    ) -> None:
+        self._authenticator = authenticator
+        self._routing = routing
+        self._outbox = outbox
+        self._policy = policy
+        self._next_request_id = rng.getrandbits(32)
+        self._pending: dict[RequestId, _PendingCellRequest] = {}
+        self._request_by_packet: dict[int, RequestId] = {}
+        self.retransmissions = 0
+        self.unmatched_replies = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def send_requests(
+        self,
+        make_requests: MakeRequests,
+        now_us: int,
+        on_replies: OnReplies,
+        on_failure: OnEnd,
+        *,
+        data_bytes: int = 0,
+        tries_max: int | None = None,
+        wait_factor: float = 1.0,
+    ) -> None:
+        """Sends the requests; exactly one of the two callbacks is called, once. The first refusal
+        fails the operation."""
+        if len(self._pending) >= self._policy.pending_max:
+            detail = "too many operations under way; wait for some to end"
+            on_failure(RejectedError.code, detail, now_us)
+            return
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        messages = self._sign(make_requests(request_id), now_us)
+        if not messages:
+            on_replies({}, now_us)
+            return
+        wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
+        wait_us = int(wait_us * wait_factor)
+        tries_max = tries_max or self._policy.tries_max
+        self._pending[request_id] = _PendingCellRequest(
+            messages, on_replies, on_failure, wait_us, tries_max
+        )
+        self._send_unanswered(request_id, now_us)
+
+    def _sign(
+        self, messages: Mapping[Destination, CellRequest | CellMaintenanceRequest], now_us: int
+    ) -> dict[Destination, CellRequest | CellMaintenanceRequest]:
+        """The messages signed by this node; destinations that share a message still share it."""
+        if self._authenticator is None:
+            return dict(messages)
+        signed = {
+            id(message): self._authenticator.sign_message(message, now_us, self._routing.cell)
+            for message in messages.values()
+        }
+        return {to: signed[id(message)] for to, message in messages.items()}
+
+    def on_cell_reply(self, cell: CellId, reply: CellReply, now_us: int) -> None:
+        """Handles a reply on behalf of a cell."""
+        self._accept_reply(Destination(cell), reply, now_us)
+
+    def on_reply(self, sender: NodeId, reply: CellReply, now_us: int) -> None:
+        """Handles a reply of a single node."""
+        pending = self._pending.get(reply.request_id)
+        unanswered = () if pending is None else pending.unanswered
+        target = next((to for to in unanswered if to.node == sender), None)
+        if target is None:
+            self.unmatched_replies += 1
+        else:
+            self._accept_reply(target, reply, now_us)
+
+    def on_delivery_failure(self, failure: DeliveryFailure, now_us: int) -> bool:
+        """Fails the operation whose addressed node is not in its cell; returns whether the message
+        was a pending request (D8)."""
+        request_id = self._request_by_packet.get(failure.number)
+        if request_id is None:
+            return False
+        if Destination(failure.cell, failure.node) in self._pending[request_id].unanswered:
+            pending = self._finish(request_id)
+            detail = f"node {failure.node.hex()} is not in cell {failure.cell}"
+            pending.on_failure(NotFoundError.code, detail, now_us)
+        return True
+
+    def on_timer(self, timer: CellRequestTimer, now_us: int) -> None:
+        """Sends the request again to the destinations that did not reply, with a longer timeout, or
+        fails the operation."""
+        pending = self._pending.get(timer.request_id)
+        if pending is None:
+            return
+        if pending.tries >= pending.tries_max:
+            self._finish(timer.request_id)
+            cells = ", ".join(str(to.cell) for to in pending.unanswered)
+            detail = f"no answer from cell {cells} after {pending.tries} tries"
+            pending.on_failure(OperationTimeoutError.code, detail, now_us)
+            return
+        pending.wait_us = int(pending.wait_us * self._policy.backoff)
+        self.retransmissions += 1
+        self._send_unanswered(timer.request_id, now_us)
+
+    def _send_unanswered(self, request_id: RequestId, now_us: int) -> None:
+        pending = self._pending[request_id]
+        pending.tries += 1
+        self._outbox.set_timer(CellRequestTimer(request_id), now_us + pending.wait_us)
+        targets_by_message: dict[int, list[Destination]] = {}
+        for to, message in pending.unanswered.items():
+            targets_by_message.setdefault(id(message), []).append(to)
+        for targets in list(targets_by_message.values()):
+            packet_number = self._routing.send(targets, pending.unanswered[targets[0]], now_us)
+            pending.packet_numbers.append(packet_number)
+            self._request_by_packet[packet_number] = request_id
+
+    def _accept_reply(self, destination: Destination, reply: CellReply, now_us: int) -> None:
+        pending = self._pending.get(reply.request_id)
+        if pending is None or pending.unanswered.pop(destination, None) is None:
+            self.unmatched_replies += 1
+            return
+        pending.replies[destination] = reply
+        if isinstance(reply, Refused):
+            self._finish(reply.request_id)
+            pending.on_failure(reply.code, reply.detail, now_us)
+        elif not pending.unanswered:
+            self._finish(reply.request_id)
+            pending.on_replies(pending.replies, now_us)
+
+    def _finish(self, request_id: RequestId) -> _PendingCellRequest:
+        pending = self._pending.pop(request_id)
+        for packet_number in pending.packet_numbers:
+            del self._request_by_packet[packet_number]
+        self._outbox.cancel_timer(CellRequestTimer(request_id))
+        return pending
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between any two inputs."""
+        assert len(self._pending) <= self._policy.pending_max
+        assert all(request_id in self._pending for request_id in self._request_by_packet.values())

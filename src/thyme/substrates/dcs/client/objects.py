@@ -1,0 +1,186 @@
+"""Object client: insert, delete and lookup in Thyme-DCS; `retrieve` retrieves objects.
+
+The metadata of an object is sent to the cell of each of its tags; the object itself stays in the
+owner's cell. Entry point: `DcsObjectClient`.
+Clauses: D11, D12, D14, D15, D18, M14, M32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
+from thyme.model.ids import Key
+from thyme.model.metadata import Metadata
+from thyme.protocol.app_interface import LookupResult
+from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
+from thyme.protocol.messages.cells import CellStatus, IndexObject, StoreReplica
+from thyme.protocol.messages.common import DeleteObject, FetchStatus
+from thyme.routing.cells import Destination
+from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, UNKNOWN
+from thyme.substrates.common.client_interfaces import OnEnd
+from thyme.substrates.dcs.client.cell_requests import Replies
+from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.key_choice import KeyChooser
+from thyme.substrates.dcs.client.retrieve import Retriever
+from thyme.substrates.dcs.context import NodeContext
+from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
+
+_PENDING_DELETES_MAX = 10_000
+"""How many deletes that some cell did not answer are remembered for the next attempt."""
+_STATE_PRIORITY = (THERE, DELETED, EXPIRED, EVICTED, UNKNOWN)
+"""Which state of a key is reported if cells answer differently: the first of these."""
+
+
+class DcsObjectClient:
+    """The `ObjectClient` of a Thyme-DCS node."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        key_chooser: KeyChooser,
+        replica_locations: ReplicaLocations,
+    ) -> None:
+        self._node_id = context.node_id
+        self._routing = context.routing
+        self._requests = context.requests
+        self._key_chooser = key_chooser
+        self._replicas = context.replicas
+        self._replica_locations = replica_locations
+        self._rng = context.rng
+        self._config = context.config
+        self._retriever = Retriever(
+            context.node_id,
+            context.routing,
+            context.requests,
+            context.replicas,
+            replica_locations,
+            context.config.retries,
+            context.config.replication,
+        )
+        self._deletion_log = context.deletion_log
+        self._pending_deletes: dict[Key, StoredReplica] = {}
+
+    def insert(self, metadata: Metadata, data: bytes, now_us: int, on_end: OnEnd) -> None:
+        """Stores the object on this node and in its cell, and has the cell of each tag index it
+        (D11)."""
+        active = self._choose_active_replicas()
+        try:
+            self._replicas.add_replica(
+                StoredReplica(metadata, ReplicaRole.OWN, active), data, now_us
+            )
+        except OperationError as error:
+            on_end(error.code, str(error), now_us)
+            return
+        self._replicate_in_cell(metadata, data, active, now_us)
+
+        def make(request_id: int) -> Mapping[Destination, IndexObject]:
+            request = IndexObject(request_id, IndexedMetadata(metadata, active))
+            return dict.fromkeys(map(Destination, self.tag_cells(metadata)), request)
+
+        def on_failure(code: str, detail: str, now_us: int) -> None:
+            # After a timeout some cell may have the metadata and refer readers to this node.
+            if code != OperationTimeoutError.code:
+                self._replicas.remove_without_tombstone(metadata.key)
+            on_end(code, detail, now_us)
+
+        self._requests.send_requests(
+            make, now_us, lambda _, now_us: on_end("", "", now_us), on_failure
+        )
+
+    def _choose_active_replicas(self) -> tuple[Replica, ...]:
+        """The active replicas of a new object: one entry for the whole cell, or one for each chosen
+        node (D12, D14)."""
+        cell, replication = self._routing.cell, self._config.replication
+        others = self._routing.nodes_in(cell)
+        is_crowded = 1 + len(others) >= replication.crowded_nodes_min
+        replicas_max = replication.active_max if is_crowded else None
+        if replicas_max is None and (others or self._routing.serving):
+            return (Replica(cell),)
+        count = len(others) if replicas_max is None else min(replicas_max - 1, len(others))
+        chosen = self._rng.sample(others, count)
+        return (Replica(cell, self._node_id), *(Replica(cell, node) for node in chosen))
+
+    def _replicate_in_cell(
+        self, metadata: Metadata, data: bytes, active: tuple[Replica, ...], now_us: int
+    ) -> None:
+        """Broadcasts the object once in the cell, whether all nodes store it or only the chosen
+        ones (B6)."""
+        holders = tuple(replica.node for replica in active if replica.node is not None)
+        alone = holders == (self._node_id,) or not self._routing.nodes_in(self._routing.cell)
+        if not alone:
+            self._routing.broadcast_in_cell(StoreReplica(metadata, data, holders), now_us)
+
+    def delete(self, key: Key, now_us: int, on_end: OnEnd) -> None:
+        """Has the metadata and the active replicas removed from their cells (D15)."""
+        stored = self._pending_deletes.get(key) or self._replicas.get(key)
+        if stored is None or stored.role is not ReplicaRole.OWN:
+            if self._replicas.removal_reason(key) == DELETED:
+                on_end("", "", now_us)
+            else:
+                state = self._replicas.removal_reason(key) or UNKNOWN
+                detail = f"this node has no object {key} ({state})"
+                on_end(NotFoundError.code, detail, now_us)
+            return
+        self._pending_deletes[key] = stored
+        if len(self._pending_deletes) > _PENDING_DELETES_MAX:
+            del self._pending_deletes[next(iter(self._pending_deletes))]
+        active_cells = [replica.cell for replica in stored.active]
+        cells = dict.fromkeys([*self.tag_cells(stored.metadata), *active_cells])
+
+        def make(request_id: int) -> Mapping[Destination, DeleteObject]:
+            return dict.fromkeys(map(Destination, cells), DeleteObject(request_id, key))
+
+        def on_deleted(_replies: Replies, now_us: int) -> None:
+            self._pending_deletes.pop(key, None)
+            self._deletion_log.add(key, cells, now_us)
+            self._replicas.remove_with_tombstone(key, DELETED, now_us)
+            on_end("", "", now_us)
+
+        self._requests.send_requests(make, now_us, on_deleted, on_end)
+
+    def retrieve(
+        self,
+        metadata: Metadata,
+        now_us: int,
+        on_data: Callable[[bytes, int], None],
+        on_failure: OnEnd,
+    ) -> None:
+        self._retriever.start(metadata, now_us, on_data, on_failure)
+
+    def look_up(
+        self,
+        key: Key,
+        now_us: int,
+        on_found: Callable[[LookupResult, int], None],
+        on_failure: OnEnd,
+    ) -> None:
+        """Requests the state of a key from the cell of one of its tags, if this node knows the
+        tags; else from the cells of its own subscriptions: an object that none of these knows
+        matches none of the subscriptions."""
+        cached, stored = self._replica_locations.get(key), self._replicas.get(key)
+        if cached is not None:
+            cells = self.tag_cells(cached.metadata)[:1]
+        elif stored is not None:
+            cells = self.tag_cells(stored.metadata)[:1]
+        else:
+            cells = self._key_chooser.all_cells()[: self._config.lookup_cells_max]
+
+        def make(request_id: int) -> Mapping[Destination, FetchStatus]:
+            return dict.fromkeys(map(Destination, cells), FetchStatus(request_id, key))
+
+        def on_replies(replies: Replies, now_us: int) -> None:
+            states = [reply for reply in replies.values() if isinstance(reply, CellStatus)]
+            states = [reply for reply in states if reply.state in _STATE_PRIORITY]
+            best = min(states, key=lambda reply: _STATE_PRIORITY.index(reply.state), default=None)
+            if best is None:
+                on_found(LookupResult(UNKNOWN), now_us)
+            else:
+                metadata = None if best.indexed is None else best.indexed.metadata
+                on_found(LookupResult(best.state, metadata), now_us)
+
+        self._requests.send_requests(make, now_us, on_replies, on_failure)
+
+    def tag_cells(self, metadata: Metadata) -> list[CellId]:
+        """The cells that index an object, without duplicates."""
+        return list(dict.fromkeys(map(self._routing.cell_of_key, metadata.tags)))

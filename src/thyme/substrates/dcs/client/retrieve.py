@@ -1,0 +1,219 @@
+"""Retrieve: gets an object from the closest replica that has it.
+
+Replicas are tried one after the other, by distance, until one returns the right bytes. The last
+attempt goes to an active replica, if none was tried before. If there are fewer replicas than
+attempts, the active ones are tried again. A node that retrieved an object keeps it as a passive
+replica and announces that to the tag cells. Entry point: `Retriever.start`.
+Clauses: D13, D18, D19, M19.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from thyme.model.errors import (
+    CorruptError,
+    NotFoundError,
+    OperationError,
+    OperationTimeoutError,
+)
+from thyme.model.ids import NodeId
+from thyme.model.metadata import Metadata
+from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
+from thyme.protocol.messages.cells import AnnounceReplica, CellStatus
+from thyme.protocol.messages.common import FetchObject, FetchStatus, ObjectData
+from thyme.protocol.request_tracker import RetryPolicy
+from thyme.routing.cells import CellRouting, Destination
+from thyme.substrates.common.client_interfaces import OnEnd
+from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
+from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.config import ReplicationConfig
+from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
+
+_REFUSALS_MAX = 4
+"""How often a cell may refuse: another of its nodes may have the object that the first one
+missed."""
+
+
+@dataclass(slots=True)
+class _Retrieval:
+    metadata: Metadata
+    on_data: Callable[[bytes, int], None]
+    on_failure: OnEnd
+    plan: list[Destination] = field(default_factory=list)
+    timeouts: int = 0
+    """The number of attempts without a reply in time; each makes the next timeout longer (D19)."""
+    refusals: Counter[Destination] = field(default_factory=Counter)
+    located_again: bool = False
+    """Whether the replication list was requested once more, since the object may have moved
+    (D21)."""
+    last_refusal: tuple[str, str] | None = None
+    """The code and detail of the last refusal, which are reported rather than a timeout."""
+
+
+class Retriever:
+    """The retrieves of one node."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        routing: CellRouting,
+        requests: CellRequests,
+        replicas: ReplicaStore,
+        replica_locations: ReplicaLocations,
+        policy: RetryPolicy,
+        config: ReplicationConfig,
+    ) -> None:
+        self._node_id = node_id
+        self._routing = routing
+        self._requests = requests
+        self._replicas = replicas
+        self._replica_locations = replica_locations
+        self._policy = policy
+        self._config = config
+
+    def start(
+        self,
+        metadata: Metadata,
+        now_us: int,
+        on_data: Callable[[bytes, int], None],
+        on_failure: OnEnd,
+    ) -> None:
+        """Gets an object from this node if it is stored here, else from its known replicas."""
+        self._replicas.expire(now_us)
+        if self._replicas.get(metadata.key) is not None:
+            on_data(self._replicas.read_data(metadata.key), now_us)
+            return
+        retrieval = _Retrieval(metadata, on_data, on_failure)
+        indexed = self._replica_locations.get(metadata.key)
+        if indexed is None:
+            self._locate(retrieval, now_us)
+        else:
+            self._start_plan(retrieval, indexed, now_us)
+
+    def _locate(self, retrieval: _Retrieval, now_us: int) -> None:
+        """Requests the replication list from the cell of a tag, if it is not in the cache or no
+        replica had the object."""
+        metadata = retrieval.metadata
+        target = Destination(self._routing.cell_of_key(metadata.tags[0]))
+
+        def on_replies(replies: Replies, now_us: int) -> None:
+            [reply] = replies.values()
+            if isinstance(reply, CellStatus) and reply.indexed is not None:
+                self._replica_locations.add(reply.indexed)
+                self._start_plan(retrieval, reply.indexed, now_us)
+            else:
+                state = reply.state if isinstance(reply, CellStatus) else "unexpected reply"
+                detail = f"{metadata.key} cannot be retrieved ({state})"
+                retrieval.on_failure(NotFoundError.code, detail, now_us)
+
+        self._requests.send_requests(
+            lambda request_id: {target: FetchStatus(request_id, metadata.key)},
+            now_us,
+            on_replies,
+            retrieval.on_failure,
+        )
+
+    def _start_plan(self, retrieval: _Retrieval, indexed: IndexedMetadata, now_us: int) -> None:
+        retrieval.plan = self.order_replicas(indexed)
+        if retrieval.plan:
+            self._try_next(retrieval, now_us)
+        else:
+            detail = f"no replica of {indexed.metadata.key} is known"
+            retrieval.on_failure(NotFoundError.code, detail, now_us)
+
+    def order_replicas(self, indexed: IndexedMetadata) -> list[Destination]:
+        """The replicas to try, in order (D18)."""
+        tries_max = self._config.retrieve_tries_max
+        active, passive = self._as_targets(indexed.active), self._as_targets(indexed.passive)
+        plan = self._sort_by_distance(dict.fromkeys([*active, *passive]))
+        active = self._sort_by_distance(dict.fromkeys(active))
+        if not active:
+            return plan[:tries_max]
+        if len(plan) >= tries_max:
+            plan = plan[:tries_max]
+            return plan if any(to in active for to in plan) else [*plan[:-1], active[0]]
+        repeats = [active[turn % len(active)] for turn in range(tries_max - len(plan))]
+        return [*plan, *repeats]
+
+    def _as_targets(self, replicas: tuple[Replica, ...]) -> list[Destination]:
+        return [
+            Destination(replica.cell, replica.node)
+            for replica in replicas
+            if replica.node != self._node_id
+        ]
+
+    def _sort_by_distance(self, targets: Mapping[Destination, None]) -> list[Destination]:
+        here = self._routing.cell
+        return sorted(targets, key=lambda to: self._routing.distance(here, to.cell))
+
+    def _try_next(self, retrieval: _Retrieval, now_us: int) -> None:
+        target = retrieval.plan.pop(0)
+        key, size = retrieval.metadata.key, retrieval.metadata.size
+        wait_factor = self._policy.backoff**retrieval.timeouts
+
+        def on_replies(replies: Replies, now_us: int) -> None:
+            [reply] = replies.values()
+            if isinstance(reply, ObjectData) and retrieval.metadata.matches_content(reply.data):
+                self._store_replica(retrieval.metadata, target, reply.data, now_us)
+                retrieval.on_data(reply.data, now_us)
+            else:
+                detail = f"the bytes received are not {key}: their digest differs"
+                on_failure(CorruptError.code, detail, now_us)
+
+        def on_failure(code: str, detail: str, now_us: int) -> None:
+            if code == OperationTimeoutError.code:
+                retrieval.timeouts += 1
+            else:
+                retrieval.last_refusal = (code, detail)
+                retrieval.refusals[target] += 1
+                if target.node is not None or retrieval.refusals[target] >= _REFUSALS_MAX:
+                    retrieval.plan = [to for to in retrieval.plan if to != target]
+                if target.node is None and self._config.try_owner:
+                    self._try_owner_next(retrieval, target.cell)
+            if retrieval.plan:
+                self._try_next(retrieval, now_us)
+            elif self._config.locate_again and not retrieval.located_again:
+                retrieval.located_again = True
+                retrieval.timeouts = 0
+                self._locate(retrieval, now_us)
+            else:
+                retrieval.on_failure(*(retrieval.last_refusal or (code, detail)), now_us)
+
+        self._requests.send_requests(
+            lambda request_id: {target: FetchObject(request_id, key)},
+            now_us,
+            on_replies,
+            on_failure,
+            data_bytes=size,
+            tries_max=1,
+            wait_factor=wait_factor,
+        )
+
+    def _try_owner_next(self, retrieval: _Retrieval, cell: CellId) -> None:
+        """Tries the owner next: the node that answered for the cell may have missed the broadcast
+        of the object, but the owner has it."""
+        owner = Destination(cell, retrieval.metadata.owner)
+        if not retrieval.refusals[owner] and owner not in retrieval.plan:
+            retrieval.plan.insert(0, owner)
+
+    def _store_replica(
+        self, metadata: Metadata, source: Destination, data: bytes, now_us: int
+    ) -> None:
+        """Stores the retrieved object: as an announced passive replica (D13), or as an active
+        replica that this node's cell should have had already."""
+        is_active = source == Destination(self._routing.cell) and self._routing.serving
+        if not (is_active or self._config.passive):
+            return
+        try:
+            role = ReplicaRole.ACTIVE if is_active else ReplicaRole.PASSIVE
+            self._replicas.add_replica(StoredReplica(metadata, role), data, now_us)
+        except OperationError:
+            return
+        if not is_active:
+            cells = dict.fromkeys(map(self._routing.cell_of_key, metadata.tags))
+            self._routing.send(
+                [Destination(cell) for cell in cells], AnnounceReplica(metadata.key), now_us
+            )

@@ -1,0 +1,44 @@
+"""Node context: the services that the components of one Thyme-DCS node share.
+
+`DcsNode` creates one `NodeContext` and passes it to its components.
+Clauses: D6, D17.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from thyme.model.ids import NodeId
+from thyme.protocol.messages.common import CellReply, ReplyFromCell
+from thyme.protocol.outbox import Outbox
+from thyme.routing.cells import CellRouting, Delivery, Destination
+from thyme.storage.store import Store
+from thyme.substrates.dcs.client.cell_requests import CellRequests
+from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.state.cell_index import CellIndex
+from thyme.substrates.dcs.state.deletion_log import DeletionLog
+from thyme.substrates.dcs.state.replica_store import ReplicaStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext:
+    """The identity, routing, requests, state and settings of one node."""
+
+    node_id: NodeId
+    routing: CellRouting
+    outbox: Outbox
+    requests: CellRequests
+    store: Store
+    index: CellIndex
+    replicas: ReplicaStore
+    deletion_log: DeletionLog
+    rng: Random
+    config: DcsConfig
+
+    def send_reply(self, delivery: Delivery, reply: CellReply, now_us: int) -> None:
+        """Replies for the requested cell, if this node was the first of it to receive the request
+        (D6, D17)."""
+        if delivery.is_first:
+            target = Destination(delivery.origin_cell, delivery.origin)
+            self.routing.send([target], ReplyFromCell(delivery.cell, reply), now_us)

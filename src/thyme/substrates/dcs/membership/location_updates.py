@@ -1,0 +1,171 @@
+"""Location updates: announces a node's location and its objects to the responsible cells.
+
+At each boundary a node updates its location at the key cells of its subscriptions; once settled,
+also at the tag cells of the objects that can be retrieved from it. All updates for one cell are
+sent in one message. A cell that replies that it lacks a record receives it again. Entry point:
+`LocationUpdater.announce_location`.
+Clauses: D21, D22, B2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from thyme.model.ids import Key, RequestId, SubscriptionId
+from thyme.model.metadata import Metadata
+from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
+from thyme.protocol.messages.cells import (
+    CellPage,
+    LocationUpdate,
+    LocationUpdateReply,
+    ReindexObjects,
+)
+from thyme.protocol.messages.common import PastMatches, StartSubscription
+from thyme.routing.cells import Destination
+from thyme.substrates.common.subscriber import Subscriber
+from thyme.substrates.dcs.client.cell_requests import Replies
+from thyme.substrates.dcs.client.key_choice import KeyChooser
+from thyme.substrates.dcs.context import NodeContext
+from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
+
+
+class LocationUpdater:
+    """The location updates of one node (D21)."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        key_chooser: KeyChooser,
+        subscriber: Subscriber,
+        on_page: Callable[[CellId, PastMatches, int], None],
+    ) -> None:
+        self._node_id = context.node_id
+        self._announce_while_moving = context.config.movement.announce_while_moving
+        self._routing = context.routing
+        self._requests = context.requests
+        self._key_chooser = key_chooser
+        self._subscriber = subscriber
+        self._replicas = context.replicas
+        self._on_page = on_page
+        self.updates_sent = 0
+
+    def announce_location(self, now_us: int, *, settled: bool, was_last: bool = False) -> None:
+        """Announces the location to the key cells of the own subscriptions; once settled, also the
+        objects of this node. If so configured, a moving node announces objects that no other node
+        has: those without another replica, and all of them if it was the last node of its cell."""
+        self.announce_objects(
+            self._objects_to_announce() if settled else self._objects_only_here(was_last), now_us
+        )
+
+    def announce_objects(
+        self, objects: Iterable[Metadata], now_us: int, *, with_subscriptions: bool = True
+    ) -> None:
+        """Announces objects to their tag cells, and the location to the key cells of the own
+        subscriptions."""
+        sids_by_cell: dict[CellId, dict[SubscriptionId, None]] = {}
+        for own in self._subscriber.active_subscriptions() if with_subscriptions else ():
+            for cell in self._key_chooser.cells_of(own.sid):
+                sids_by_cell.setdefault(cell, {})[own.sid] = None
+        keys_by_cell: dict[CellId, dict[Key, None]] = {}
+        for metadata in objects:
+            for cell in map(self._routing.cell_of_key, metadata.tags):
+                keys_by_cell.setdefault(cell, {})[metadata.key] = None
+        for cell in dict.fromkeys((*sids_by_cell, *keys_by_cell)):
+            self._send_update(
+                cell, tuple(sids_by_cell.get(cell, ())), tuple(keys_by_cell.get(cell, ())), now_us
+            )
+
+    def _send_update(
+        self, cell: CellId, sids: tuple[SubscriptionId, ...], keys: tuple[Key, ...], now_us: int
+    ) -> None:
+        self.updates_sent += 1
+
+        def make(request_id: RequestId) -> dict[Destination, LocationUpdate]:
+            return {Destination(cell): LocationUpdate(request_id, sids, keys)}
+
+        self._requests.send_requests(make, now_us, self._on_replies, _ignore_failure)
+
+    def _objects_to_announce(self) -> Iterable[Metadata]:
+        """The objects to be retrieved from this node itself: passive replicas, and own objects
+        whose active replica is not its current cell (D21)."""
+        here = Replica(self._routing.cell)
+        for stored in self._replicas.with_role(ReplicaRole.PASSIVE):
+            yield stored.metadata
+        for stored in self._replicas.with_role(ReplicaRole.OWN):
+            if here not in stored.active:
+                yield stored.metadata
+
+    def _objects_only_here(self, was_last: bool) -> Iterable[Metadata]:
+        if not self._announce_while_moving:
+            return
+        for stored in self._replicas.with_role(ReplicaRole.OWN):
+            if was_last or all(replica.node == self._node_id for replica in stored.active):
+                yield stored.metadata
+        for stored in self._replicas.with_role(ReplicaRole.ACTIVE) if was_last else ():
+            yield stored.metadata
+
+    # Replies of the cells
+
+    def _on_replies(self, replies: Replies, now_us: int) -> None:
+        for to, reply in replies.items():
+            if isinstance(reply, LocationUpdateReply):
+                for sid in reply.unknown_sids:
+                    self._resubscribe(to.cell, sid, now_us)
+                self._reindex_objects(to.cell, reply.unknown_keys, now_us)
+
+    def _resubscribe(self, cell: CellId, sid: SubscriptionId, now_us: int) -> None:
+        """Subscribes again at a cell that dropped the subscription or lost its state (D22)."""
+        own = self._subscriber.get(sid)
+        if own is None:
+            return
+        conjunctions = self._key_chooser.assign_cells(own.subscription).get(cell)
+        if conjunctions is None:
+            return
+        subscription = own.subscription.with_conjunctions(conjunctions)
+        batch = own.batch
+
+        def on_replies(replies: Replies, now_us: int) -> None:
+            for to, reply in replies.items():
+                if isinstance(reply, CellPage):
+                    items = tuple(indexed.metadata for indexed in reply.items)
+                    page = PastMatches(sid, reply.total, items, reply.has_more)
+                    self._on_page(to.cell, page, now_us)
+
+        self._requests.send_requests(
+            lambda request_id: {
+                Destination(cell): StartSubscription(request_id, subscription, batch)
+            },
+            now_us,
+            on_replies,
+            _ignore_failure,
+        )
+
+    def _reindex_objects(self, cell: CellId, keys: Iterable[Key], now_us: int) -> None:
+        """Sends objects to a cell that lost their metadata. Passive replicas are left out: this
+        node would not know of a later delete, which the owner and the active replicas do."""
+        found = [stored for key in keys if (stored := self._replicas.get(key)) is not None]
+        indexed = [
+            self._indexed_metadata(stored)
+            for stored in found
+            if stored.role is not ReplicaRole.PASSIVE
+        ]
+        if indexed:
+            self._requests.send_requests(
+                lambda request_id: {Destination(cell): ReindexObjects(request_id, tuple(indexed))},
+                now_us,
+                _ignore_replies,
+                _ignore_failure,
+            )
+
+    def _indexed_metadata(self, stored: StoredReplica) -> IndexedMetadata:
+        cell = self._routing.cell
+        shared = self._routing.serving and stored.is_cell_wide_in(cell)
+        return IndexedMetadata(stored.metadata, (Replica(cell, None if shared else self._node_id),))
+
+
+def _ignore_replies(replies: Replies, now_us: int) -> None:
+    """Does nothing: the reply needs no action."""
+
+
+def _ignore_failure(code: str, detail: str, now_us: int) -> None:
+    """Does nothing: the next boundary crossing, settling or re-announcement repeats the update."""

@@ -1,0 +1,318 @@
+"""Cell backup: the proxy-to-be of a small cell stores a backup of its state.
+
+While a cell has few nodes, one of them sends changes of its state to the closest other populated
+cell, which would be its proxy if it were empty. If all its nodes crash at once, that cell activates
+the backup and returns the state when the cell is populated again. Backups that are no longer
+refreshed expire. Entry point: `CellBackups`.
+Clause: B1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from thyme.model.errors import NotFoundError
+from thyme.model.ids import Key
+from thyme.model.subscriptions import SubscriptionKey
+from thyme.protocol.messages.cell_records import (
+    CellId,
+    CellSubscription,
+    IndexedMetadata,
+    TombstoneRecord,
+)
+from thyme.protocol.messages.cells import BackupState, CellState
+from thyme.protocol.messages.common import CellReply, Done, Refused
+from thyme.routing.cells import Delivery, Destination
+from thyme.substrates.dcs.context import NodeContext
+from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
+from thyme.substrates.dcs.state.cell_state import (
+    StateRecords,
+    parse_object_key,
+    parse_subscription_key,
+    split_state,
+)
+
+ActivateBackup = Callable[[CellId, CellId, CellState, int, bool], None]
+"""Merges a stored backup. Arguments: the key cell, the cell that sent the backup, the state, the
+instant, and whether to match the state."""
+
+
+class BackupTimer(msgspec.Struct, frozen=True):
+    """The timer at which changes are sent."""
+
+
+@dataclass(slots=True)
+class _SentBackup:
+    """The backup of a cell that this node sends, and the cell that stores it."""
+
+    proxy: CellId
+    sent_us: int
+    total: int = 0
+    """The number of objects and subscriptions of the cell."""
+    records: set[Hashable] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _StoredBackup:
+    """A stored backup of another cell, and its expiry."""
+
+    expires_us: int
+    source: CellId
+    objects: dict[Key, IndexedMetadata] = field(default_factory=dict)
+    subscriptions: dict[SubscriptionKey, CellSubscription] = field(default_factory=dict)
+    object_tombstones: dict[str, TombstoneRecord] = field(default_factory=dict)
+    subscription_tombstones: dict[str, TombstoneRecord] = field(default_factory=dict)
+
+    def add(self, state: CellState) -> None:
+        """Adds records; tombstones remove the records they name (D15)."""
+        for indexed in state.objects:
+            self.objects[indexed.metadata.key] = indexed
+        for cell_subscription in state.subscriptions:
+            self.subscriptions[cell_subscription.subscription.key] = cell_subscription
+        for tombstone in state.object_tombstones:
+            self.object_tombstones[tombstone.key] = tombstone
+            if (key := parse_object_key(tombstone)) is not None:
+                self.objects.pop(key, None)
+        for tombstone in state.subscription_tombstones:
+            self.subscription_tombstones[tombstone.key] = tombstone
+            if (sub_key := parse_subscription_key(tombstone)) is not None:
+                self.subscriptions.pop(sub_key, None)
+
+    def state(self) -> CellState:
+        """The backup as one cell state."""
+        return CellState(
+            0,
+            0,
+            1,
+            tuple(self.objects.values()),
+            tuple(self.subscriptions.values()),
+            tuple(self.object_tombstones.values()),
+            tuple(self.subscription_tombstones.values()),
+        )
+
+
+class CellBackups:
+    """The backups that a node sends for its cell, and those it stores for other cells."""
+
+    def __init__(
+        self, context: NodeContext, proxied_cells: ProxiedCells, activate_backup: ActivateBackup
+    ) -> None:
+        self._node_id = context.node_id
+        self._send_reply = context.send_reply
+        self._routing = context.routing
+        self._outbox = context.outbox
+        self._requests = context.requests
+        self._proxied_cells = proxied_cells
+        self._config = context.config.backup
+        self._part_bytes_max = context.config.joining.part_bytes_max
+        self._activate_backup = activate_backup
+        self._sent_backups: dict[CellId, _SentBackup] = {}
+        self._sending: set[CellId] = set()
+        self._stored_backups: dict[CellId, _StoredBackup] = {}
+        self._due_us: int | None = None
+        self._is_small_cell = False
+        self.parts_sent = 0
+        self.backups_activated = 0
+
+    def __contains__(self, key_cell: CellId) -> bool:
+        return key_cell in self._stored_backups
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether backups are enabled."""
+        return self._config.nodes_max > 0
+
+    def start(self, now_us: int) -> None:
+        """Starts the backups of a node that now serves its cell."""
+        if self.is_enabled:
+            self._schedule(now_us + self._config.aggregation_us)
+
+    def stop(self) -> None:
+        """Discards all backups of a node that no longer serves its cell."""
+        self._sent_backups.clear()
+        self._stored_backups.clear()
+        self._due_us = None
+        self._outbox.cancel_timer(BackupTimer())
+
+    # Sending backups
+
+    def mark_changed(self, now_us: int) -> None:
+        """Schedules a backup after a change of the cell state."""
+        if self.is_enabled and self._routing.serving:
+            due_us = now_us + self._config.aggregation_us
+            if self._due_us is None or self._due_us > due_us:
+                self._schedule(due_us)
+
+    def _schedule(self, at_us: int) -> None:
+        self._due_us = at_us
+        self._outbox.set_timer(BackupTimer(), at_us)
+
+    def on_timer(self, now_us: int) -> None:
+        """Sends records that the backups lack, if this node is the one of its cell to do so."""
+        if not self._routing.serving:
+            return
+        self._schedule(now_us + self._config.refresh_us)
+        self._drop_expired(now_us)
+        cell_peers = self._routing.nodes_in(self._routing.cell)
+        many = len(cell_peers) >= self._config.nodes_max
+        if many or any(node < self._node_id for node in cell_peers):
+            self._sent_backups.clear()
+            return
+        for key_cell in (self._routing.cell, *self._proxied_cells):
+            if key_cell not in self._sending:
+                self._back_up_cell(key_cell, now_us)
+
+    def _back_up_cell(self, key_cell: CellId, now_us: int) -> None:
+        proxy = self._routing.proxy_of(key_cell, exclude_own=True)
+        if proxy is None:
+            return
+        backup = self._sent_backups.get(key_cell)
+        if backup is None or backup.proxy != proxy:
+            backup = self._sent_backups[key_cell] = _SentBackup(
+                proxy, now_us - self._config.refresh_us
+            )
+        records = [
+            entry
+            for entry in self._proxied_cells.records_of(key_cell, now_us)
+            if entry[0] != "replicated"
+        ]
+        backup.total = sum(field_name in ("objects", "subscriptions") for field_name, _ in records)
+        missing = [entry for entry in records if _record_id(*entry) not in backup.records]
+        if missing or now_us - backup.sent_us >= self._config.refresh_us:
+            self._send_records(key_cell, backup, missing, now_us)
+
+    def _send_records(
+        self, key_cell: CellId, backup: _SentBackup, missing: StateRecords, now_us: int
+    ) -> None:
+        backup.sent_us = now_us
+        self._sending.add(key_cell)
+        parts = list(split_state(missing, self._part_bytes_max))
+
+        def send_next(now_us: int) -> None:
+            part = parts.pop(0)
+            self.parts_sent += 1
+            total = 0 if parts else backup.total
+            self._requests.send_requests(
+                lambda request_id: {
+                    Destination(backup.proxy): BackupState(request_id, key_cell, total, part)
+                },
+                now_us,
+                lambda _replies, now_us: on_part_sent(part, now_us),
+                on_failure,
+            )
+
+        def on_part_sent(part: CellState, now_us: int) -> None:
+            backup.records.update(_record_ids(part))
+            if parts:
+                send_next(now_us)
+            else:
+                self._sending.discard(key_cell)
+
+        def on_failure(_code: str, _detail: str, now_us: int) -> None:
+            self._sending.discard(key_cell)
+            self._sent_backups.pop(key_cell, None)
+            if self._due_us is not None and self._routing.serving:
+                self._schedule(min(self._due_us, now_us + self._config.refresh_us // 4))
+
+        send_next(now_us)
+
+    def mark_known_by(self, key_cell: CellId, cell: CellId, state: CellState) -> None:
+        """Records that another cell, which sent us this state, has it."""
+        backup = self._sent_backups.get(key_cell)
+        if self.is_enabled and backup is None:
+            backup = self._sent_backups[key_cell] = _SentBackup(cell, 0)
+        if backup is not None and backup.proxy == cell:
+            backup.records.update(_record_ids(state))
+
+    # Storing backups
+
+    def on_backup_state(self, delivery: Delivery, message: BackupState, now_us: int) -> None:
+        """Stores a backup for another cell; refuses it if records are missing, so that the sender
+        sends all of them."""
+        if message.cell != self._routing.cell:
+            self.store_backup(message.cell, delivery.origin_cell, message.state, now_us)
+        backup = self._stored_backups.get(message.cell)
+        reply: CellReply = Done(message.request_id)
+        if (
+            backup is not None
+            and len(backup.objects) + len(backup.subscriptions) < message.expected_total
+        ):
+            detail = f"backup of cell {message.cell} is not yet complete"
+            reply = Refused(message.request_id, NotFoundError.code, detail)
+        self._send_reply(delivery, reply, now_us)
+
+    def store_backup(self, key_cell: CellId, source: CellId, state: CellState, now_us: int) -> None:
+        """Stores the state of another cell as a backup."""
+        if not self.is_enabled or key_cell in self._proxied_cells:
+            return
+        expires_us = now_us + self._config.ttl_us
+        backup = self._stored_backups.pop(key_cell, None) or _StoredBackup(expires_us, source)
+        backup.expires_us, backup.source = expires_us, source
+        backup.add(state)
+        self._stored_backups[key_cell] = backup
+        if len(self._stored_backups) > self._config.cells_max:
+            del self._stored_backups[next(iter(self._stored_backups))]
+
+    def activate_backup(self, key_cell: CellId, now_us: int, *, match: bool) -> None:
+        """Activates the backup of a cell, if there is one: this cell is its proxy from now on
+        (D6)."""
+        backup = self._stored_backups.pop(key_cell, None)
+        if backup is not None and backup.expires_us > now_us:
+            self.backups_activated += 1
+            self._activate_backup(key_cell, backup.source, backup.state(), now_us, match)
+
+    def check_cells(self, now_us: int) -> None:
+        """Activates backups whose sender is no longer responsible: this cell is the proxy now, or
+        the cell that sent the backup is empty."""
+        routing = self._routing
+        cell_peers = routing.nodes_in(routing.cell)
+        was_small, self._is_small_cell = (
+            self._is_small_cell,
+            len(cell_peers) < self._config.nodes_max,
+        )
+        if self._is_small_cell and not was_small:
+            self.mark_changed(now_us)  # the cell has just become small enough to need a backup
+        first = not any(node < self._node_id for node in cell_peers)
+        populated_cells = None
+        for key_cell, backup in list(self._stored_backups.items()):
+            proxy = routing.proxy_of(key_cell)
+            if proxy == backup.source:
+                continue
+            populated_cells = populated_cells or set(routing.populated_cells())
+            if proxy == routing.cell or backup.source not in populated_cells:
+                self.activate_backup(key_cell, now_us, match=first)
+
+    def _drop_expired(self, now_us: int) -> None:
+        """Removes expired backups."""
+        for key_cell in [
+            key_cell
+            for key_cell, backup in self._stored_backups.items()
+            if backup.expires_us <= now_us
+        ]:
+            del self._stored_backups[key_cell]
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between any two inputs."""
+        assert len(self._stored_backups) <= self._config.cells_max
+        assert self.is_enabled or not (self._stored_backups or self._sent_backups)
+
+
+def _record_id(field_name: str, record: object) -> Hashable:
+    """The identity of a record; for a subscription it includes the subscriber's cell."""
+    if isinstance(record, IndexedMetadata):
+        return record.metadata.key
+    if isinstance(record, TombstoneRecord):
+        return field_name, record.key
+    return record if isinstance(record, CellSubscription) else None
+
+
+def _record_ids(state: CellState) -> set[Hashable]:
+    field_names = ("objects", "subscriptions", "object_tombstones", "subscription_tombstones")
+    return {
+        _record_id(field_name, record)
+        for field_name in field_names
+        for record in getattr(state, field_name)
+    }

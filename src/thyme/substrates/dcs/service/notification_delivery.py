@@ -1,0 +1,334 @@
+"""Notification delivery: sends notifications, and sends undelivered ones again.
+
+Entry points: `NotificationDelivery.send_notification`, `on_ack`, `on_delivery_failure` and
+`on_subscriber_seen`. Routing reports a subscriber that is not in its cell. The notification then
+waits for the subscriber's location update and is sent to its new cell; if so configured, it is also
+retried after a while, since the radio may have failed. Where notifications are acknowledged, a
+missing acknowledgement counts as undelivered, and notifications to one subscriber are sent again in
+one message. After a maximum wait and a last attempt the notification is dropped and its subscriber
+suspected. Before a subscriber counts as failed, each node of the cell probes it and relies on its
+own result.
+Clauses: D8, D9, D22, B3, B5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from thyme.model.ids import Key, NodeId, SubscriptionId
+from thyme.model.subscriptions import SubscriptionKey
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages.cell_records import CellId, MatchedObject
+from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
+from thyme.protocol.outbox import Outbox
+from thyme.routing.cells import CellRouting, DeliveryFailure, Destination
+from thyme.substrates.dcs.config import NotificationDeliveryConfig
+from thyme.substrates.dcs.state.cell_index import CellIndex
+
+PROBE_WAIT_US = SECOND_US
+PROBES_MAX = 3
+"""How often a subscriber is probed before it counts as failed."""
+
+Recipients = Mapping[tuple[CellId, NodeId], list[SubscriptionId]]
+"""The subscribers to notify: cell and node, each with the matching subscriptions."""
+
+
+class NotificationRetryTimer(msgspec.Struct, frozen=True):
+    """The timer of the next attempt for a subscriber."""
+
+    subscriber: NodeId
+
+
+class AggregationTimer(msgspec.Struct, frozen=True):
+    """The timer at which delayed notifications are sent."""
+
+
+class PendingNotification(msgspec.Struct, frozen=True):
+    """A notification for one subscriber: the object and the matching subscriptions."""
+
+    key: Key | None
+    """None in a probe of the subscriber."""
+    sids: tuple[SubscriptionId, ...]
+    first_sent_us: int
+    due_us: int
+    """When the notification must be handled next."""
+    tries: int = 1
+    is_undelivered: bool = False
+    """Whether the notification is known to be undelivered."""
+    is_last_try: bool = False
+    """Whether this was the last attempt, after which the subscriber is suspected to have failed
+    (D22)."""
+    probed_cell: CellId | None = None
+    """The cell in which the subscriber is probed."""
+
+
+class NotificationDelivery:
+    """The notifications of one node that are unacknowledged or undelivered."""
+
+    def __init__(
+        self,
+        routing: CellRouting,
+        outbox: Outbox,
+        index: CellIndex,
+        config: NotificationDeliveryConfig,
+    ) -> None:
+        self._routing = routing
+        self._outbox = outbox
+        self._index = index
+        self._config = config
+        self._sent: dict[int, tuple[PendingNotification, ...]] = {}
+        self._pending: dict[NodeId, dict[Key | None, PendingNotification]] = {}
+        self._aggregated: dict[tuple[Destination, ...], dict[Key, tuple[SubscriptionId, ...]]] = {}
+        self.on_subscriber_failed: Callable[[NodeId, int], None] | None = None
+        """Called with a subscriber that could not be notified for the maximum wait (D22)."""
+        self.on_subscriber_absent: Callable[[NodeId, CellId], None] | None = None
+        """Called with a subscriber that did not answer the probes, and the cell in which it was
+        probed."""
+        self.undelivered = 0
+        self.resent = 0
+        self.given_up = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pending.values()))
+
+    # Sending
+
+    def send_notification(self, key: Key, recipients: Recipients, now_us: int) -> None:
+        """Sends one message to all subscribers; it is split where their routes part (D9)."""
+        ordered = sorted(recipients.items())
+        for start in range(0, len(ordered), self._config.destinations_max):
+            group = ordered[start : start + self._config.destinations_max]
+            sids = tuple(sorted(sid for _, matching in group for sid in matching))
+            targets = tuple(Destination(cell, subscriber) for (cell, subscriber), _ in group)
+            if self._config.ack_timeout_us is None or not self._config.aggregation_us:
+                self._send_notifications(
+                    targets, [PendingNotification(key, sids, now_us, now_us)], now_us
+                )
+                continue
+            if not self._aggregated:
+                self._outbox.set_timer(AggregationTimer(), now_us + self._config.aggregation_us)
+            aggregated = self._aggregated.setdefault(targets, {})
+            aggregated[key] = tuple(dict.fromkeys((*aggregated.get(key, ()), *sids)))
+
+    def flush(self, now_us: int) -> None:
+        """Sends all delayed notifications."""
+        aggregated, self._aggregated = self._aggregated, {}
+        for targets, items in aggregated.items():
+            notifications = [
+                PendingNotification(key, sids, now_us, now_us) for key, sids in items.items()
+            ]
+            self._send_notifications(targets, notifications, now_us)
+
+    def _send_notifications(
+        self,
+        targets: tuple[Destination, ...],
+        notifications: list[PendingNotification],
+        now_us: int,
+    ) -> None:
+        history = self._index.broker.catalogue.history
+        found = [
+            (notification, history.get(notification.key))
+            for notification in notifications
+            if notification.key is not None
+        ]
+        items = [
+            (
+                notification,
+                MatchedObject(self._index.with_replication_list(metadata), notification.sids),
+            )
+            for notification, metadata in found
+            if metadata is not None
+        ]
+        if not items:
+            return
+        if self._config.ack_timeout_us is None:
+            for notification, item in items:
+                message = CellNotify(item.indexed, item.sids)
+                self._remember_sent(self._routing.send(targets, message, now_us), (notification,))
+            return
+        number = self._routing.send(
+            targets, CellNotifyBatch(tuple(item for _, item in items)), now_us
+        )
+        sent = tuple(notification for notification, _ in items)
+        self._remember_sent(number, sent)
+        wait_us = self._config.ack_timeout_us * min(notification.tries for notification in sent)
+        for to in targets:
+            assert to.node is not None
+            self._await_acks(to.node, sent, now_us + wait_us)
+
+    def _remember_sent(self, number: int, notifications: tuple[PendingNotification, ...]) -> None:
+        """Remembers the notifications in a message by its number, since it may be returned."""
+        self._sent[number] = notifications
+        if len(self._sent) > self._config.pending_max:
+            del self._sent[next(iter(self._sent))]
+
+    def _await_acks(
+        self, subscriber: NodeId, notifications: Iterable[PendingNotification], due_us: int
+    ) -> None:
+        for notification in notifications:
+            if len(self) < self._config.pending_max:
+                pending = msgspec.structs.replace(notification, due_us=due_us, is_undelivered=False)
+                self._pending.setdefault(subscriber, {})[notification.key] = pending
+        self._set_timer(subscriber)
+
+    def on_ack(self, subscriber: NodeId, ack: NotifyAck) -> None:
+        """Removes the pending notifications that a subscriber acknowledged."""
+        pending = self._pending.get(subscriber)
+        if pending is None:
+            return
+        for number in ack.numbers:
+            for notification in self._sent.get(number, ()):
+                pending.pop(notification.key, None)
+        if not pending:
+            self._forget_subscriber(subscriber)
+
+    # Probing
+
+    def probe_subscriber(self, subscriber: NodeId, cell: CellId, now_us: int) -> None:
+        """Probes a subscriber, unless a probe is pending."""
+        if None not in self._pending.get(subscriber, {}):
+            self._send_probe(subscriber, cell, 1, now_us)
+
+    def _send_probe(self, subscriber: NodeId, cell: CellId, tries: int, now_us: int) -> None:
+        """Sends an empty notification batch, which the subscriber acknowledges."""
+        probe = PendingNotification(None, (), now_us, now_us, tries, probed_cell=cell)
+        number = self._routing.send((Destination(cell, subscriber),), CellNotifyBatch(()), now_us)
+        self._remember_sent(number, (probe,))
+        self._await_acks(subscriber, (probe,), now_us + PROBE_WAIT_US)
+
+    def _on_probe_timeout(
+        self, subscriber: NodeId, probe: PendingNotification, now_us: int
+    ) -> None:
+        assert probe.probed_cell is not None
+        if probe.tries < PROBES_MAX:
+            self._send_probe(subscriber, probe.probed_cell, probe.tries + 1, now_us)
+        elif self.on_subscriber_absent is not None:
+            self.on_subscriber_absent(subscriber, probe.probed_cell)
+
+    # Undelivered notifications
+
+    def on_delivery_failure(self, failure: DeliveryFailure, now_us: int) -> bool:
+        """Keeps an undelivered notification for another attempt. Returns whether the failed message
+        was a notification."""
+        notifications, subscriber = self._sent.get(failure.number), failure.node
+        if notifications is None:
+            return False
+        for notification in notifications:
+            if notification.key is not None:  # a probe waits on: the subscriber may be moving
+                self._keep_undelivered(subscriber, notification, now_us)
+        self._set_timer(subscriber)
+        if any(notification.is_last_try for notification in notifications):
+            self._report_failed(subscriber, now_us)
+        return True
+
+    def _report_failed(self, subscriber: NodeId, now_us: int) -> None:
+        if self.on_subscriber_failed is not None:
+            self.on_subscriber_failed(subscriber, now_us)
+
+    def _keep_undelivered(
+        self, subscriber: NodeId, notification: PendingNotification, now_us: int
+    ) -> None:
+        self.undelivered += 1
+        if notification.is_last_try or len(self) >= self._config.pending_max:
+            self._pending.get(subscriber, {}).pop(notification.key, None)
+            self.given_up += 1
+            return
+        retry_us = self._config.retry_us
+        due_us = notification.first_sent_us + self._config.wait_us_max
+        if retry_us is not None and notification.tries < self._config.tries_max:
+            due_us = min(due_us, now_us + retry_us * notification.tries)
+        undelivered = msgspec.structs.replace(notification, due_us=due_us, is_undelivered=True)
+        self._pending.setdefault(subscriber, {})[notification.key] = undelivered
+
+    def on_timer(self, timer: NotificationRetryTimer, now_us: int) -> None:
+        """Sends due notifications again, drops those after their last attempt, and lets the others
+        wait on."""
+        pending = self._pending.get(timer.subscriber, {})
+        retries: list[PendingNotification] = []
+        failed = False
+        # Notifications that will be due soon are sent along with the due ones.
+        until_us = now_us + (self._config.ack_timeout_us or 0) // 2
+        for notification in [
+            notification for notification in pending.values() if notification.due_us <= until_us
+        ]:
+            end_us = notification.first_sent_us + self._config.wait_us_max
+            if notification.key is None:
+                del pending[None]
+                self._on_probe_timeout(timer.subscriber, notification, now_us)
+            elif notification.is_last_try:
+                del pending[notification.key]
+                self.given_up += 1
+                failed = True
+            elif now_us >= end_us:
+                # One last attempt: the radio may have failed, not the subscriber.
+                del pending[notification.key]
+                retries.append(msgspec.structs.replace(notification, is_last_try=True))
+            elif notification.tries < self._config.tries_max:
+                del pending[notification.key]
+                retries.append(notification)
+            else:
+                pending[notification.key] = msgspec.structs.replace(
+                    notification, due_us=end_us, is_undelivered=True
+                )
+        self._resend(timer.subscriber, retries, now_us)
+        self._set_timer(timer.subscriber)
+        if failed:
+            self._report_failed(timer.subscriber, now_us)
+
+    def on_subscriber_seen(self, subscriber: NodeId, now_us: int) -> None:
+        """Sends the undelivered notifications of a subscriber that has reported its location."""
+        pending = self._pending.get(subscriber)
+        if pending is None:
+            return
+        pending.pop(None, None)
+        undelivered = [
+            notification for notification in pending.values() if notification.is_undelivered
+        ]
+        for notification in undelivered:
+            del pending[notification.key]
+        self._resend(subscriber, undelivered, now_us)
+        self._set_timer(subscriber)
+
+    def _resend(
+        self, subscriber: NodeId, notifications: list[PendingNotification], now_us: int
+    ) -> None:
+        """Sends notifications of subscriptions that are still active to the cell in which the
+        subscriber was last seen (M23)."""
+        by_cell: dict[CellId, list[PendingNotification]] = {}
+        for notification in notifications:
+            active = list(self._active_keys(subscriber, notification))
+            if active:
+                sids = tuple(key.sid for key in active)
+                next_try = msgspec.structs.replace(
+                    notification, sids=sids, tries=notification.tries + 1, is_undelivered=False
+                )
+                by_cell.setdefault(self._index.subscriber_cell(active[0]), []).append(next_try)
+        for cell, batch in by_cell.items():
+            self.resent += len(batch)
+            self._send_notifications((Destination(cell, subscriber),), batch, now_us)
+
+    def _active_keys(
+        self, subscriber: NodeId, notification: PendingNotification
+    ) -> Iterator[SubscriptionKey]:
+        keys = (SubscriptionKey(sid, subscriber) for sid in notification.sids)
+        return (key for key in keys if self._index.broker.get_active(key) is not None)
+
+    def _set_timer(self, subscriber: NodeId) -> None:
+        pending = self._pending.get(subscriber)
+        if pending:
+            due_us = min(notification.due_us for notification in pending.values())
+            self._outbox.set_timer(NotificationRetryTimer(subscriber), due_us)
+        else:
+            self._forget_subscriber(subscriber)
+
+    def _forget_subscriber(self, subscriber: NodeId) -> None:
+        if self._pending.pop(subscriber, None) is not None:
+            self._outbox.cancel_timer(NotificationRetryTimer(subscriber))
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between any two inputs."""
+        assert len(self._sent) <= self._config.pending_max
+        assert len(self) <= self._config.pending_max
+        assert all(self._pending.values())

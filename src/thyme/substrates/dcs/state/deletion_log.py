@@ -1,0 +1,77 @@
+"""Deletion log: the recent deletes of this node, repeated for cells that may have missed them.
+
+A cell does not know of a delete if it took over from an outdated backup, or if it was out of reach
+when its proxy received the delete. After topology changes, `reannounce` repeats the deletes in this
+log. Entry point: `DeletionLog`.
+Clauses: D15, B1, B2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from thyme.model.ids import Key, RequestId
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.common import DeleteObject
+from thyme.routing.cells import Destination
+from thyme.storage.store import RecordTable, Store
+from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
+from thyme.substrates.dcs.config import ReannounceConfig
+
+
+class Deletion(msgspec.Struct, frozen=True, array_like=True):
+    """The cells that must know of a delete, and its instant."""
+
+    cells: tuple[CellId, ...]
+    at_us: int
+
+
+DELETIONS = RecordTable("deletion", Deletion)
+
+
+class DeletionLog:
+    """The recent deletes of one node, oldest first."""
+
+    def __init__(self, store: Store, requests: CellRequests, config: ReannounceConfig) -> None:
+        self._store = store
+        self._requests = requests
+        self._config = config
+        self._deletions = {Key.parse(key): deletion for key, deletion in store.load(DELETIONS)}
+
+    def add(self, key: Key, cells: Iterable[CellId], now_us: int) -> None:
+        """Records a delete."""
+        if self._config.enabled:
+            self._deletions[key] = deletion = Deletion(tuple(cells), now_us)
+            self._store.put(DELETIONS, str(key), deletion)
+            self._prune(now_us)
+
+    def repeat_deletes(self, now_us: int, *, quiet: bool) -> None:
+        """Sends the most recent deletes again, and all of them if the network is quiet."""
+        self._prune(now_us)
+        since_us = now_us - self._config.deletions_recent_us
+        for key, deletion in self._deletions.items():
+            if quiet or deletion.at_us >= since_us:
+                self._repeat_delete(key, deletion.cells, now_us)
+
+    def _repeat_delete(self, key: Key, cells: Iterable[CellId], now_us: int) -> None:
+        def make(request_id: RequestId) -> Mapping[Destination, DeleteObject]:
+            return dict.fromkeys(map(Destination, cells), DeleteObject(request_id, key))
+
+        self._requests.send_requests(make, now_us, _ignore_replies, _ignore_failure)
+
+    def _prune(self, now_us: int) -> None:
+        oldest_us = now_us - self._config.deletions_age_us_max
+        for key, deletion in list(self._deletions.items()):
+            if len(self._deletions) > self._config.deletions_max or deletion.at_us < oldest_us:
+                del self._deletions[key]
+                self._store.remove(DELETIONS, str(key))
+
+
+def _ignore_replies(replies: Replies, now_us: int) -> None:
+    """Does nothing: a repeated delete needs no reply."""
+
+
+def _ignore_failure(code: str, detail: str, now_us: int) -> None:
+    """Does nothing: the delete is repeated after the next topology change."""

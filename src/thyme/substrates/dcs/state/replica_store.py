@@ -1,0 +1,265 @@
+"""Replica store: the own objects, active replicas and passive replicas that a node stores.
+
+Entry point: `ReplicaStore`. Every stored object can be retrieved from this node; metadata is
+indexed by cells (`cell_index`). If space runs out, passive replicas are evicted first, then active
+ones; the objects of the node's own application stay.
+Clauses: D11, D13, D15, M29, B5.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from enum import Enum
+
+import msgspec
+
+from thyme.model.errors import DiskFullError, NotFoundError, RejectedError
+from thyme.model.ids import Key
+from thyme.model.metadata import Metadata
+from thyme.protocol.messages.cell_records import CellId, Replica
+from thyme.storage.store import RecordTable, Store
+from thyme.substrates.common.catalogue import EVICTED, EXPIRED, UNKNOWN, Retention
+from thyme.substrates.common.quotas import Quota, UsageTable
+from thyme.substrates.common.tombstones import Tombstone, TombstoneLimits, TombstoneStore
+from thyme.substrates.dcs.state.cell_digest import SetDigest, replica_name
+
+
+class ReplicaRole(Enum):
+    """Why a node stores an object."""
+
+    PASSIVE = "passive"
+    ACTIVE = "active"
+    OWN = "own"
+
+
+class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
+    """An object stored on this node. `active` lists its active replicas; it is empty for an active
+    replica that all nodes of the cell store."""
+
+    metadata: Metadata
+    role: ReplicaRole
+    active: tuple[Replica, ...] = ()
+
+    def is_cell_wide_in(self, cell: CellId | None) -> bool:
+        """Whether all nodes of the cell should store the object, if this node is in that cell."""
+        if self.role is ReplicaRole.ACTIVE:
+            return not self.active or any(replica.node is None for replica in self.active)
+        return any(replica == Replica(cell) for replica in self.active if cell is not None)
+
+
+REPLICAS = RecordTable("replica", StoredReplica)
+REPLICA_TOMBSTONES = RecordTable("buried replica", Tombstone)
+
+
+class ReplicaStore:
+    """The objects stored on one node."""
+
+    def __init__(
+        self,
+        store: Store,
+        retention: Retention,
+        tombstone_limits: TombstoneLimits,
+        quota: Quota | None = None,
+    ) -> None:
+        """The quota applies to active replicas of other nodes' objects."""
+        quota = quota or Quota()
+        self._usage = UsageTable("objects", quota.objects, quota.bytes)
+        self._store = store
+        self._retention = retention
+        self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES, tombstone_limits)
+        self._replicas: dict[Key, StoredReplica] = {}
+        self._expiries: list[tuple[int, Key]] = []
+        self._cell: CellId | None = None
+        self.cell_wide_digest = SetDigest()
+        """The digest of the objects that all nodes of the cell should store (B2)."""
+        self.stored_bytes = 0
+        self.removed: Counter[str] = Counter()
+        for _, stored in store.load(REPLICAS):
+            self._register(stored)
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def get(self, key: Key) -> StoredReplica | None:
+        """The stored replica of an object, or None."""
+        return self._replicas.get(key)
+
+    def with_role(self, role: ReplicaRole) -> Iterator[StoredReplica]:
+        """The stored objects with one role, in the order in which they were stored."""
+        return (stored for stored in self._replicas.values() if stored.role is role)
+
+    def removal_reason(self, key: Key) -> str | None:
+        """Why an object was removed, while its tombstone is kept."""
+        return self._tombstones.reason_for(str(key))
+
+    def add_replica(self, stored: StoredReplica, data: bytes, now_us: int) -> None:
+        """Stores an object, or raises why it is rejected. An object that is already stored is
+        unchanged, except that a stronger role replaces a weaker one."""
+        metadata = stored.metadata
+        current = self._replicas.get(metadata.key)
+        if current is not None:
+            if current.metadata != metadata:
+                raise RejectedError(f"{metadata.key} is taken: an object never changes")
+            if _ROLE_PRIORITY[stored.role] > _ROLE_PRIORITY[current.role]:
+                self._replicas[metadata.key] = stored
+                self._store.put(REPLICAS, str(metadata.key), stored)
+                self._update_digest(stored)
+            return
+        if (reason := self.removal_reason(metadata.key)) is not None and reason != EVICTED:
+            raise RejectedError(
+                f"{metadata.key} was here and is {reason}: its key cannot be reused"
+            )
+        if metadata.has_expired(now_us):
+            raise RejectedError(f"the life span of {metadata.key} is over")
+        if not metadata.matches_content(data):
+            raise RejectedError(f"the bytes of {metadata.key} do not match its metadata")
+        if stored.role is ReplicaRole.ACTIVE:
+            self._usage.check_quota(metadata.owner, metadata.size)
+        if not self._store.has_space(metadata.size):
+            raise DiskFullError(f"the disk is full here: no room for {metadata.key}")
+        self._evict_until_fits(metadata.size, now_us)
+        self._store.put(REPLICAS, str(metadata.key), stored)
+        self._store.put_data(str(metadata.key), data)
+        self._register(stored)
+
+    def read_data(self, key: Key) -> bytes:
+        """The bytes of an object."""
+        data = self._store.get_data(str(key)) if key in self._replicas else None
+        if data is None:
+            raise NotFoundError(f"{key} is not here ({self.removal_reason(key) or UNKNOWN})")
+        return data
+
+    def remove_with_tombstone(self, key: Key, reason: str, now_us: int) -> None:
+        """Removes an object, if it is stored, and keeps a tombstone so that it is not stored again
+        (D15)."""
+        if key in self._replicas:
+            self._remove(key, reason, now_us)
+        elif self.removal_reason(key) in (None, EVICTED):
+            self._tombstones.add(str(key), reason, now_us)
+
+    def remove_without_tombstone(self, key: Key) -> None:
+        """Removes an object whose insert failed, without a tombstone."""
+        if (stored := self._replicas.get(key)) is not None:
+            self._remove_record(stored)
+
+    def remove_role(self, role: ReplicaRole) -> None:
+        """Removes all objects with one role, without tombstones; they may be stored again."""
+        for stored in list(self.with_role(role)):
+            self._remove_record(stored)
+
+    def change_role(self, old: ReplicaRole, new: ReplicaRole) -> None:
+        """Changes the role of all objects that have the old role."""
+        for stored in list(self.with_role(old)):
+            self._replicas[stored.metadata.key] = changed = StoredReplica(stored.metadata, new)
+            self._store.put(REPLICAS, str(stored.metadata.key), changed)
+            self._update_digest(changed)
+
+    def expire(self, now_us: int) -> None:
+        """Removes expired objects and tombstones."""
+        while self._expiries and self._expiries[0][0] <= now_us:
+            _, key = heapq.heappop(self._expiries)
+            stored = self._replicas.get(key)
+            if stored is not None and (self._expires_us(stored.metadata) or now_us + 1) <= now_us:
+                self._remove(key, EXPIRED, now_us)
+        self._tombstones.expire(now_us)
+
+    def next_expiry_us(self) -> int | None:
+        """The instant at which `expire` next has something to remove."""
+        object_us = self._expiries[0][0] if self._expiries else None
+        expiries = (object_us, self._tombstones.next_expiry_us())
+        return min((at_us for at_us in expiries if at_us is not None), default=None)
+
+    def _expires_us(self, metadata: Metadata) -> int | None:
+        age_us_max = self._retention.age_us_max
+        age_expiry_us = None if age_us_max is None else metadata.published_us + age_us_max
+        expiries = [at_us for at_us in (metadata.expires_us, age_expiry_us) if at_us is not None]
+        return min(expiries, default=None)
+
+    def _evict_until_fits(self, size: int, now_us: int) -> None:
+        bytes_max = self._retention.bytes_max
+        while len(self._replicas) >= self._retention.objects_max or (
+            bytes_max is not None and self.stored_bytes + size > bytes_max
+        ):
+            weakest = next(self.with_role(ReplicaRole.PASSIVE), None) or next(
+                self.with_role(ReplicaRole.ACTIVE), None
+            )
+            if weakest is None:
+                raise RejectedError(f"no space for an object of {size} bytes")
+            self._remove(weakest.metadata.key, EVICTED, now_us)
+
+    def partially_replicated(self) -> Iterator[StoredReplica]:
+        """The objects whose holders are listed by node, since not all nodes of the cell store them
+        (B6)."""
+        listed = (stored for stored in self._replicas.values() if stored.active)
+        return (
+            stored
+            for stored in listed
+            if all(replica.node is not None for replica in stored.active)
+        )
+
+    def set_holders(self, key: Key, active: tuple[Replica, ...]) -> None:
+        """Sets the holders of an object, this node included."""
+        stored = self._replicas[key] = StoredReplica(
+            self._replicas[key].metadata, self._replicas[key].role, active
+        )
+        self._store.put(REPLICAS, str(key), stored)
+        self._update_digest(stored)
+
+    def set_cell(self, cell: CellId) -> None:
+        """Sets the cell of this node."""
+        self._cell = cell
+        for stored in self._replicas.values():
+            self._update_digest(stored)
+
+    def cell_wide_objects(self) -> Iterator[Metadata]:
+        """The metadata of the objects that all nodes of the cell should store."""
+        return (
+            stored.metadata
+            for stored in self._replicas.values()
+            if stored.is_cell_wide_in(self._cell)
+        )
+
+    def _update_digest(self, stored: StoredReplica) -> None:
+        name = replica_name(stored.metadata.key)
+        if stored.is_cell_wide_in(self._cell):
+            self.cell_wide_digest.add(name)
+        else:
+            self.cell_wide_digest.remove(name)
+
+    def _register(self, stored: StoredReplica) -> None:
+        self._replicas[stored.metadata.key] = stored
+        self._update_digest(stored)
+        self.stored_bytes += stored.metadata.size
+        self._usage.add(stored.metadata.owner, stored.metadata.size)
+        if (expiry_us := self._expires_us(stored.metadata)) is not None:
+            heapq.heappush(self._expiries, (expiry_us, stored.metadata.key))
+
+    def _remove(self, key: Key, reason: str, now_us: int) -> None:
+        self._remove_record(self._replicas[key])
+        self.removed[reason] += 1
+        self._tombstones.add(str(key), reason, now_us)
+
+    def _remove_record(self, stored: StoredReplica) -> None:
+        key = stored.metadata.key
+        del self._replicas[key]
+        self.cell_wide_digest.remove(replica_name(key))
+        self.stored_bytes -= stored.metadata.size
+        self._usage.remove(stored.metadata.owner, stored.metadata.size)
+        self._store.remove(REPLICAS, str(key))
+        self._store.remove_data(str(key))
+        # Removed objects leave an entry in this heap; stale entries must not outnumber the others.
+        if len(self._expiries) > 2 * len(self._replicas) + 64:
+            self._expiries = [entry for entry in self._expiries if entry[1] in self._replicas]
+            heapq.heapify(self._expiries)
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between any two inputs."""
+        self._tombstones.check()
+        assert len(self._replicas) <= self._retention.objects_max
+        assert self._retention.bytes_max is None or self.stored_bytes <= self._retention.bytes_max
+        assert len(self._expiries) <= 2 * len(self._replicas) + 64 + 1
+
+
+_ROLE_PRIORITY = {ReplicaRole.PASSIVE: 0, ReplicaRole.ACTIVE: 1, ReplicaRole.OWN: 2}

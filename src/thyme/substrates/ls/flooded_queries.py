@@ -1,0 +1,203 @@
+"""Flooded queries: requests to all owners by flooding, and the collection of their replies.
+
+Entry point: `FloodedBrokers`, the `BrokerClient` of Thyme-LS, where each node is the broker of its
+own objects. A flood is not acknowledged, and the number of replies is unknown. A subscribe thus
+succeeds as soon as the flood is sent; owners with matches reply, and their replies are collected
+for a fixed time and merged (L7). Later replies are handled by `Client.on_late_page`. An owner that
+does not reply to a request for its next page has left with its objects (L6).
+Clauses: L2, L4, L6, L7, M17, M20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import msgspec
+
+from thyme.model.errors import OperationError, OperationTimeoutError, RejectedError
+from thyme.model.ids import NodeId, RequestId, SubscriptionId, as_node_id
+from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages.common import (
+    Page,
+    PastMatches,
+    Reply,
+    StartSubscription,
+    StopSubscription,
+)
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.request_tracker import RequestTracker
+from thyme.routing.flooding import Flooding
+from thyme.substrates.common.broker_service import BrokerService, page_reply, read_requested_page
+from thyme.substrates.common.client_interfaces import (
+    BrokerId,
+    MakeFetchPage,
+    OnEnd,
+    OnPages,
+    Pages,
+    drop_subscription_at,
+    failure_from_reply,
+)
+
+
+class CollectionConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the collection of replies to a flood."""
+
+    subscribe_wait_us: int = SECOND_US
+    """How long the first pages of a subscription are collected before they are merged and emitted.
+    With 0 each page is emitted on arrival."""
+    search_wait_us: int = SECOND_US
+    replies_max: int = 10_000
+    """Maximum number of replies in one collection."""
+    collections_max: int = 10_000
+    """Maximum number of concurrent collections."""
+
+
+CollectionKey = RequestId | SubscriptionId
+"""Key of a collection: the request number of a search, or the id of a subscription."""
+
+
+class CollectionTimer(msgspec.Struct, frozen=True):
+    """Timer at the end of a collection."""
+
+    key: CollectionKey
+
+
+@dataclass(slots=True)
+class _ReplyCollection:
+    pages: Pages
+    on_pages: OnPages
+
+
+class FloodedBrokers:
+    """Access to all owners by flooding; a `BrokerClient`."""
+
+    def __init__(
+        self,
+        broker_service: BrokerService,
+        node_id: NodeId,
+        outbox: Outbox,
+        request_tracker: RequestTracker,
+        flooding: Flooding,
+        rng: Random,
+        config: CollectionConfig,
+    ) -> None:
+        self._broker_service = broker_service
+        self._node_id = node_id
+        self._outbox = outbox
+        self._request_tracker = request_tracker
+        self._flooding = flooding
+        self._config = config
+        self._next_number = rng.getrandbits(48)
+        self._collections: dict[CollectionKey, _ReplyCollection] = {}
+
+    def subscribe(
+        self,
+        subscription: SubscriptionRecord,
+        batch: int,
+        now_us: int,
+        on_started: Callable[[int, int], None],
+        on_pages: OnPages,
+        on_failure: OnEnd,
+    ) -> None:
+        """Activates a subscription on this node and floods it.
+
+        `on_started` gets the number of matches on this node.
+        """
+        try:
+            page = self._broker_service.broker.subscribe(subscription, self._node_id, batch, now_us)
+        except OperationError as error:
+            on_failure(error.code, str(error), now_us)
+            return
+        number = self._new_number()
+        self._flooding.flood(StartSubscription(number, subscription, batch), now_us)
+        on_started(page.total, now_us)
+        own_page = page_reply(number, page)
+        self._collect(
+            subscription.key.sid, own_page, self._config.subscribe_wait_us, now_us, on_pages
+        )
+
+    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
+        self._broker_service.broker.unsubscribe(key, self._node_id, now_us)
+        self._flooding.flood(StopSubscription(self._new_number(), key), now_us)
+        on_end("", "", now_us)
+
+    def drop_subscription(
+        self, broker_id: BrokerId, key: SubscriptionKey, now_us: int, on_end: OnEnd
+    ) -> None:
+        drop_subscription_at(self._request_tracker, as_node_id(broker_id), key, now_us, on_end)
+
+    def search(
+        self, make: MakeFetchPage, now_us: int, on_pages: OnPages, on_failure: OnEnd
+    ) -> None:
+        if len(self._collections) >= self._config.collections_max:
+            detail = "too many searches in progress: wait for some to end"
+            on_failure(RejectedError.code, detail, now_us)
+            return
+        number = self._new_number()
+        request = make(number)
+        own_page = page_reply(
+            number, read_requested_page(self._broker_service.broker, request, now_us)
+        )
+        self._flooding.flood(request, now_us)
+        self._collect(number, own_page, self._config.search_wait_us, now_us, on_pages)
+
+    def fetch_next_page(
+        self,
+        broker_id: BrokerId,
+        make: MakeFetchPage,
+        now_us: int,
+        on_page: Callable[[Page, int], None],
+        on_failure: OnEnd,
+    ) -> None:
+        def on_reply(reply: Reply, now_us: int) -> None:
+            if isinstance(reply, Page):
+                on_page(reply, now_us)
+            else:
+                on_failure(*failure_from_reply(reply), now_us)
+
+        def on_end(code: str, detail: str, now_us: int) -> None:
+            if code == OperationTimeoutError.code:
+                on_page(Page(0, 0, (), False), now_us)
+            else:
+                on_failure(code, detail, now_us)
+
+        self._request_tracker.send_request(as_node_id(broker_id), make, now_us, on_reply, on_end)
+
+    def on_past_matches(self, sender: NodeId, message: PastMatches) -> bool:
+        """Adds an owner's first page to its collection; returns False if there is none."""
+        page = Page(0, message.total, message.items, message.has_more)
+        return self._add_page(message.sid, sender, page)
+
+    def on_page(self, sender: NodeId, page: Page) -> bool:
+        """Adds an owner's reply to its search; returns False if there is no such search."""
+        return self._add_page(page.request_id, sender, page)
+
+    def on_collection_timer(self, timer: CollectionTimer, now_us: int) -> None:
+        """Ends a collection and passes its pages to the caller."""
+        collection = self._collections.pop(timer.key, None)
+        if collection is not None:
+            collection.on_pages(collection.pages, now_us)
+
+    def _collect(
+        self, key: CollectionKey, own_page: Page, wait_us: int, now_us: int, on_pages: OnPages
+    ) -> None:
+        self._collections[key] = _ReplyCollection({self._node_id: own_page}, on_pages)
+        if wait_us == 0:
+            self.on_collection_timer(CollectionTimer(key), now_us)
+        else:
+            self._outbox.set_timer(CollectionTimer(key), now_us + wait_us)
+
+    def _add_page(self, key: CollectionKey, sender: NodeId, page: Page) -> bool:
+        collection = self._collections.get(key)
+        if collection is None:
+            return False
+        if len(collection.pages) < self._config.replies_max:
+            collection.pages[sender] = page
+        return True
+
+    def _new_number(self) -> RequestId:
+        self._next_number += 1
+        return self._next_number

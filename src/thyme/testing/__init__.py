@@ -1,0 +1,1 @@
+"""Testing: seeded soak runs that benchmarks and tests share."""

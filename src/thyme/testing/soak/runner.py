@@ -1,0 +1,430 @@
+"""Soak: runs a small network under random faults and load, and checks the guarantees of Thyme.
+
+Entry point: `run_soak`. A seed determines the nodes, their cells, the faults and the operations.
+During the run, every application event is compared with the operations issued so far, and every
+node checks its own invariants. After the faults have ended and a quiet period has passed, no
+acknowledged object may be missing. A failure can be reproduced from its seed.
+`thyme.testing.soak.faults` draws the faults, `thyme.testing.soak.workload` the operations.
+Clauses: B12, D15, M16, M23, M24.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TypeVar
+
+import msgspec
+
+from thyme.model.ids import Key, NodeId
+from thyme.model.rng import derive_rng
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.app_interface import Subscribe
+from thyme.protocol.node import Action, Input, Node
+from thyme.protocol.request_tracker import RetryPolicy
+from thyme.routing.cells import Grid
+from thyme.routing.cells.grid import CELL_M
+from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.faults.devices import Devices
+from thyme.sim.faults.injector import FaultInjector
+from thyme.sim.faults.schedule import Crash, CrashMemory
+from thyme.sim.mobility.paths import Position
+from thyme.sim.scenario import Profile, Substrate
+from thyme.storage.store import Store
+from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.subscriber import SubscriberConfig
+from thyme.substrates.dcs.cell_map import GridCellMap
+from thyme.substrates.dcs.config import PAPER as DCS_PAPER
+from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
+from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.es import PAPER as ES_PAPER
+from thyme.substrates.es import ROBUST as ES_ROBUST
+from thyme.substrates.es import EsNode
+from thyme.substrates.ls.node import PAPER as LS_PAPER
+from thyme.substrates.ls.node import ROBUST as LS_ROBUST
+from thyme.substrates.ls.node import LsNode
+from thyme.testing.soak.faults import SKEW_US_MAX, FaultLimits, MoveStep, draw_faults, draw_moves
+from thyme.testing.soak.workload import TAGS, RandomWorkload
+
+T = TypeVar("T")
+
+JOIN_US = 8 * SECOND_US
+"""Time for the nodes to find their neighbours and to join."""
+FAULTS_US = 120 * SECOND_US
+QUIET_US = 90 * SECOND_US
+AGREEMENT_US = JOIN_US + FAULTS_US + QUIET_US // 2
+"""Instant from which on all nodes of a cell must agree, whatever messages they missed."""
+PROBE_US = 40 * SECOND_US
+"""Time limit of the requests of the final checks."""
+OPERATIONS = 100
+NODES_MIN, NODES_MAX = 6, 20
+CHECK_EVERY = 16
+"""Number of inputs between two invariant checks of a node; a check reads all its records."""
+VIOLATIONS_MAX = 20
+"""Maximum number of violations in a result."""
+
+
+class SoakResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one soak run."""
+
+    seed: int
+    substrate: Substrate
+    profile: Profile
+    nodes: int
+    cells: int
+    faults: int
+    steps: int
+    """Number of steps of moving nodes."""
+    ended: dict[str, int]
+    """Numbers of operations by kind and result."""
+    notifications: int
+    """Number of notifications that applications received."""
+    violations: tuple[str, ...]
+    """Violated guarantees; the seed reproduces them."""
+
+
+class BrokenNodeError(Exception):
+    """A node raised an exception or violated an invariant; the run ends."""
+
+
+class CheckedNode:
+    """Wraps a node and checks its invariants after every few inputs."""
+
+    def __init__(self, inner: Node) -> None:
+        self.inner = inner
+        self._inputs = 0
+
+    @property
+    def node_id(self) -> NodeId:
+        return self.inner.node_id
+
+    def handle(self, event: Input, now_us: int) -> list[Action]:
+        """Passes an input to the node; an exception of the node is a violation."""
+        try:
+            actions = self.inner.handle(event, now_us)
+            self._inputs += 1
+            if self._inputs % CHECK_EVERY == 0:
+                self.inner.check()
+        except Exception as error:
+            name = self.node_id.decode()
+            raise BrokenNodeError(f"{name}, on {type(event).__name__}: {error!r}") from error
+        return actions
+
+    def check(self) -> None:
+        """Asserts the invariants of the node."""
+        self.inner.check()
+
+
+def run_soak(seed: int, substrate: Substrate, profile: Profile) -> SoakResult:
+    """Executes the soak run of a seed and returns its violations."""
+    return _SoakRun(seed, substrate, profile).run()
+
+
+class _SoakRun:
+    """One soak run: the network, its devices, its faults and its workload."""
+
+    def __init__(self, seed: int, substrate: Substrate, profile: Profile) -> None:
+        self._seed = seed
+        self._substrate = substrate
+        self._profile = profile
+        rng = derive_rng(seed, "soak", "world")
+        self._node_ids = [
+            NodeId(f"n{n:02}".encode()) for n in range(rng.randint(NODES_MIN, NODES_MAX))
+        ]
+        self._grid, positions = _draw_positions(rng, len(self._node_ids))
+        self._positions = dict(zip(self._node_ids, positions, strict=True))
+        self._has_cells = substrate is Substrate.DCS
+        self._network = IdealNetwork(
+            seed=seed, in_range=self._in_range if self._has_cells else None
+        )
+        fault_limits = self._fault_limits()
+        self.workload = RandomWorkload(
+            self._network,
+            self._node_ids,
+            derive_rng(seed, "soak", "people"),
+            agreement_us=AGREEMENT_US if self._has_cells and fault_limits.message_loss else 0,
+        )
+        self.devices = Devices(
+            self._network,
+            self._node_ids,
+            self._make_node,
+            on_event=self.workload.on_event,
+            on_power=self._on_power,
+        )
+        fault_rng = derive_rng(seed, "soak", "weather")
+        until_us = JOIN_US + FAULTS_US
+        self._schedule = draw_faults(fault_rng, positions, JOIN_US, until_us, fault_limits)
+        if self._has_cells:
+            self.workload.memory_losses_us = [
+                fault.at_us
+                for fault in self._schedule
+                if isinstance(fault, Crash) and fault.memory is CrashMemory.LOST
+            ]
+        self._moves: list[MoveStep] = []
+        if self._has_cells:
+            area = self._grid.columns * CELL_M, self._grid.rows * CELL_M
+            move_rng = derive_rng(seed, "soak", "walks")
+            self._moves = draw_moves(move_rng, positions, area, JOIN_US, until_us, fault_limits)
+
+    def _in_range(self, one: NodeId, other: NodeId) -> bool:
+        return math.dist(self._positions[one], self._positions[other]) <= self._grid.range_m
+
+    def _fault_limits(self) -> FaultLimits:
+        """Returns the faults that a substrate and profile are not designed to survive.
+
+        DCS `paper` does not survive an emptied cell, a partition or lost messages; DCS `robust`
+        survives the loss of one store at a time; ES does not survive the loss of its server's
+        store.
+        """
+        match self._substrate, self._profile:
+            case Substrate.DCS, Profile.PAPER:
+                core = self._connected_core()
+                return FaultLimits(
+                    always_up=frozenset(map(self._node_ids.index, core)),
+                    message_loss=False,
+                    partitions=False,
+                    destinations=tuple(self._positions[node_id] for node_id in core),
+                )
+            case Substrate.DCS, Profile.ROBUST:
+                return FaultLimits(separate_memory_losses=True)
+            case Substrate.ES, _:
+                return FaultLimits(memory_kept=frozenset([len(self._node_ids) - 1]))
+            case _:
+                return FaultLimits()
+
+    def _connected_core(self) -> list[NodeId]:
+        """Returns one node of each cell, and further nodes until they form a connected network."""
+        cells: dict[int, NodeId] = {}
+        for node_id in self._node_ids:
+            cells.setdefault(self._grid.cell_at(self._positions[node_id]), node_id)
+        core = list(cells.values())
+        others = [node_id for node_id in self._node_ids if node_id not in core]
+        while not _is_connected(core, self._in_range):
+            core.append(others.pop(0))
+        return core
+
+    # Nodes
+
+    def _make_node(self, node_id: NodeId, store: Store, incarnation: int) -> Node:
+        rng = derive_rng(self._seed, "node", node_id, incarnation)
+        return CheckedNode(self._make_substrate_node(node_id, store, rng))
+
+    def _make_substrate_node(self, node_id: NodeId, store: Store, rng: Random) -> Node:
+        robust = self._profile is Profile.ROBUST
+        retries = RetryPolicy(tries_max=6, backoff=1.5)
+        broker = BrokerConfig(skew_us=SKEW_US_MAX)
+        subscriber = SubscriberConfig(skew_us=SKEW_US_MAX)
+        replace = msgspec.structs.replace
+        match self._substrate:
+            case Substrate.ES:
+                es = ES_ROBUST if robust else ES_PAPER
+                es = replace(es, retries=retries, broker=broker, subscriber=subscriber)
+                return EsNode(node_id, self._node_ids[-1], store, rng, es)
+            case Substrate.LS:
+                ls = LS_ROBUST if robust else LS_PAPER
+                ls = replace(ls, retries=retries, broker=broker, subscriber=subscriber)
+                return LsNode(node_id, store, rng, ls)
+            case Substrate.DCS:
+                dcs = replace(
+                    DCS_ROBUST if robust else DCS_PAPER,
+                    retries=retries,
+                    broker=replace(broker, metadata_only=True),
+                    subscriber=subscriber,
+                )
+                cell_map = GridCellMap(node_id, self._grid, rng, dcs.routing)
+                cell = self._grid.cell_at(self._positions[node_id])
+                return DcsNode(node_id, cell, cell_map, store, rng, dcs)
+
+    def _on_power(self, node_id: NodeId, incarnation: int) -> None:
+        self.workload.on_power(node_id, incarnation)
+        if incarnation > 1:
+            node = self._substrate_node(self._node_ids.index(node_id))
+            held = {held.sid for held in node.subscriber.active_subscriptions()}
+            self.workload.resume_subscriptions(node_id, held)
+
+    def _substrate_node(self, number: int) -> EsNode | LsNode | DcsNode:
+        node = self.devices.node_of(number)
+        assert isinstance(node, CheckedNode)
+        assert isinstance(node.inner, EsNode | LsNode | DcsNode)
+        return node.inner
+
+    def _running(self) -> list[int]:
+        return [n for n in range(len(self._node_ids)) if self.devices.node_of(n) is not None]
+
+    # Phases of the run
+
+    def run(self) -> SoakResult:
+        """Executes all phases and returns the result."""
+        try:
+            self._run_fault_phase()
+            self._run_quiet_phase()
+            self._run_final_checks()
+        except BrokenNodeError as error:
+            self.workload.report_violation("broken", str(error))
+        return SoakResult(
+            seed=self._seed,
+            substrate=self._substrate,
+            profile=self._profile,
+            nodes=len(self._node_ids),
+            cells=len({self._grid.cell_at(position) for position in self._positions.values()}),
+            faults=len(self._schedule),
+            steps=len(self._moves),
+            ended=dict(sorted(self.workload.ended.items())),
+            notifications=sum(
+                len(subscription.notified) for subscription in self.workload.subscriptions.values()
+            ),
+            violations=tuple(self.workload.violations[:VIOLATIONS_MAX]),
+        )
+
+    def _run_fault_phase(self) -> None:
+        """Runs the operations while faults are injected."""
+        FaultInjector(self._network, self.devices, self._schedule)
+        for number in range(len(self._node_ids)):
+            self.devices.start(number)
+        for step in self._moves:
+            self._network.kernel.schedule(step.at_us, self._move, step)
+        operation_rng = derive_rng(self._seed, "soak", "acts")
+        for _ in range(OPERATIONS):
+            at_us = operation_rng.randint(JOIN_US, JOIN_US + FAULTS_US)
+            self._network.kernel.schedule(
+                at_us, self.workload.run_random_operation, operation_rng.choice(self._node_ids)
+            )
+        self._network.run(JOIN_US + FAULTS_US)
+
+    def _move(self, step: MoveStep) -> None:
+        node_id = self._node_ids[step.node]
+        self._positions[node_id] = step.position
+        if self.devices.node_of(step.node) is not None:
+            self._network.move(node_id, step.position)
+
+    def _run_quiet_phase(self) -> None:
+        """Runs a quiet period without faults; afterwards every request must be answered."""
+        self._network.run(self._network.now_us + QUIET_US)
+        for node_id, requests in self.workload.pending.items():
+            for request in requests.values():
+                self.workload.report_violation(
+                    "never answered", f"{request.request} of {node_id.decode()}"
+                )
+
+    def _run_final_checks(self) -> None:
+        """Checks that acknowledged objects are found, deleted ones are not, and limits hold."""
+        for number in self._running():
+            self._check_limits(number)
+        if not self._is_connected():
+            return
+        rng = derive_rng(self._seed, "soak", "probes")
+        probers = [
+            self._node_ids[n] for n in rng.sample(self._running(), min(3, len(self._running())))
+        ]
+        searches = {
+            (prober, tag): self.workload.search(prober, tag) for prober in probers for tag in TAGS
+        }
+        self._network.run(self._network.now_us + PROBE_US // 2)
+        required = [key for key in self.workload.objects if self._must_exist(key)]
+        for (prober, tag), number in searches.items():
+            found = self.workload.search_results.get(number)
+            if found is None:
+                self.workload.report_violation(
+                    "no reply", f"to {prober.decode()}'s search for {tag}"
+                )
+                continue
+            found_metadata = {note.key: note.metadata for note in found}
+            for key in required:
+                if tag in self.workload.objects[key].tags and key not in found_metadata:
+                    detail = (
+                        f"{key}, stored by {self._holders(key)}, for {prober.decode()} at {tag}"
+                    )
+                    self.workload.report_violation("lost", detail)
+            self.workload.known_metadata[prober].update(found_metadata)
+        self._check_retrieves(rng, probers, required)
+
+    def _check_retrieves(self, rng: Random, probers: list[NodeId], required: list[Key]) -> None:
+        """Checks that a sample of the existing objects can be retrieved."""
+        requests = {}
+        for key in rng.sample(required, min(10, len(required))):
+            prober = rng.choice(probers)
+            if (metadata := self.workload.known_metadata[prober].get(key)) is not None:
+                requests[key, prober] = self.workload.retrieve(prober, metadata)
+        self._network.run(self._network.now_us + PROBE_US)
+        for (key, prober), request_id in requests.items():
+            if request_id not in self.workload.retrieved:
+                detail = f"{key}, stored by {self._holders(key)}, by {prober.decode()}"
+                self.workload.report_violation("not retrieved", detail)
+
+    def _must_exist(self, key: Key) -> bool:
+        inserted = self.workload.objects[key]
+        if inserted.acknowledged_us is None or inserted.delete_requested or not self._holders(key):
+            return False
+        return self.workload.is_durable(inserted.acknowledged_us)
+
+    def _holders(self, key: Key) -> list[str]:
+        """Returns the names of the running nodes that store an object."""
+        return [
+            self._node_ids[n].decode()
+            for n in self._running()
+            if _has_object(self._substrate_node(n), key)
+        ]
+
+    def _check_limits(self, number: int) -> None:
+        node = self._substrate_node(number)
+        try:
+            node.check()
+        except AssertionError as error:
+            raise BrokenNodeError(f"{self._node_ids[number].decode()}: {error!r}") from error
+        objects_max, subscriptions_max = (
+            len(self.workload.objects),
+            self.workload.ended[f"{Subscribe.label} ok"],
+        )
+        # A subscription whose reply was lost may be active, too.
+        subscriptions_max += self.workload.ended[f"{Subscribe.label} timeout"] + OPERATIONS
+        objects, subscriptions = _count_stored(node)
+        if objects > objects_max or subscriptions > subscriptions_max:
+            detail = f"{self._node_ids[number].decode()} stores {objects} objects of {objects_max}"
+            self.workload.report_violation(
+                "unbounded", f"{detail}, {subscriptions} subscriptions of {subscriptions_max}"
+            )
+
+    def _is_connected(self) -> bool:
+        """Whether the running nodes form a connected network."""
+        up = [self._node_ids[number] for number in self._running()]
+        if not self._has_cells:
+            return bool(up)
+        return _is_connected(up, self._in_range)
+
+
+def _draw_positions(rng: Random, nodes: int) -> tuple[Grid, list[Position]]:
+    """Draws a grid, and positions on it that form a connected network."""
+    grid = Grid(columns=rng.randint(2, 6), rows=rng.randint(1, 3))
+    while True:
+        positions = [
+            (rng.uniform(0, grid.columns * CELL_M), rng.uniform(0, grid.rows * CELL_M))
+            for _ in range(nodes)
+        ]
+        if _is_connected(positions, lambda one, other: math.dist(one, other) <= grid.range_m):
+            return grid, positions
+
+
+def _is_connected(items: Sequence[T], in_range: Callable[[T, T], bool]) -> bool:
+    """Whether there are items, and each reaches every other one over items in range."""
+    if not items:
+        return False
+    unreached, frontier = list(items[1:]), [items[0]]
+    while frontier and unreached:
+        current = frontier.pop()
+        frontier += [other for other in unreached if in_range(current, other)]
+        unreached = [other for other in unreached if not in_range(current, other)]
+    return not unreached
+
+
+def _has_object(node: EsNode | LsNode | DcsNode, key: Key) -> bool:
+    """Whether a node stores an object."""
+    if isinstance(node, DcsNode):
+        return node.replicas.get(key) is not None
+    return node.broker is not None and key in node.broker.catalogue.history
+
+
+def _count_stored(node: EsNode | LsNode | DcsNode) -> tuple[int, int]:
+    """Counts the objects and subscriptions that a node indexes."""
+    broker = node.index.broker if isinstance(node, DcsNode) else node.broker
+    return (0, 0) if broker is None else (len(broker.catalogue), broker.subscription_count)

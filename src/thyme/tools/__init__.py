@@ -1,0 +1,1 @@
+"""Tools: build steps that users run rarely, such as compiling with mypyc."""

@@ -1,0 +1,161 @@
+"""The synthetic football match: generates posts like those of a final, from a seed.
+
+Entry point: `FootballMatch.post`. The activity of users has a heavy tail, tags follow Zipf's law,
+and the post rate follows the game: it rises before kick-off, peaks at goals, half-time and the end,
+and drops to zero in a few silences. Every field of a post is a function of the seed and the post's
+number (`counter_rng`), so posts can be generated in any order, singly or in columns. The defaults
+are calibrated to the trace of Thyme (journal article); docs/traces.md has the measurements.
+Clauses: P1, C21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from thyme.model.errors import InputError
+from thyme.model.rng import derive_rng
+from thyme.model.tags import Tag, as_tag
+from thyme.model.time_frames import SECOND_US
+from thyme.traces.counter_rng import WeightedChoice, draw, origin_from_seed, scale_below
+from thyme.traces.posts import Post
+from thyme.traces.timetable import FINAL_2016, Timetable
+from thyme.traces.vocabulary import TAG_WORDS, TEXT_WORDS
+
+TEXT_CHARS_MAX = 140
+TAGS_MAX = 4
+_USER, _SECOND, _WITHIN, _TAGS, _WORDS, _TAG_FIRST = 0, 1, 2, 3, 4, 8
+_WORD_FIRST = _TAG_FIRST + TAGS_MAX
+_WORDS_MIN, _WORDS_MAX = 3, 16
+
+
+class FootballMatchConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Size and distributions of a synthetic match."""
+
+    posts: int = 20_600
+    users: int = 8_000
+    user_exponent: float = 0.8
+    user_shift: float = 10.0
+    """The n-th user posts in proportion to (n + shift) to the power of −exponent."""
+    tags: int = 800
+    tag_exponent: float = 1.0
+    tag_counts: tuple[float, ...] = (0.5, 0.3, 0.15, 0.05)
+    """Shares of posts that draw one tag, two tags, and so on."""
+    goals: tuple[int, int] = (1, 4)
+    """Minimum and maximum; likewise `silence_s`, the duration of a silence."""
+    silences: int = 8
+    silence_s: tuple[int, int] = (20, 150)
+    timetable: Timetable = FINAL_2016
+
+    def __post_init__(self) -> None:
+        for what in ("posts", "users", "tags"):
+            if getattr(self, what) < 1:
+                raise InputError(f"a match has at least one of {what}, not {getattr(self, what)}")
+        if not 1 <= len(self.tag_counts) <= TAGS_MAX:
+            raise InputError(f"a post draws 1 to {TAGS_MAX} tags, not {len(self.tag_counts)}")
+        for what, (least, most) in (("goals", self.goals), ("silence_s", self.silence_s)):
+            if not 0 <= least <= most:
+                raise InputError(f"{what} needs 0 ≤ minimum ≤ maximum, not {least} to {most}")
+        if self.silences < 0:
+            raise InputError(f"the number of silences must not be negative, not {self.silences}")
+
+
+class FootballMatch:
+    """One match; `post(n)` is its post number n, from 0 to `len(match)` − 1."""
+
+    def __init__(self, seed: int, config: FootballMatchConfig | None = None) -> None:
+        self.origin = origin_from_seed(seed)
+        self.config = config = config or FootballMatchConfig()
+        shift, exponent = config.user_shift, -config.user_exponent
+        self.user_choice = WeightedChoice(
+            [(rank + shift) ** exponent for rank in range(1, config.users + 1)]
+        )
+        self.tag_choice = WeightedChoice(
+            [rank**-config.tag_exponent for rank in range(1, config.tags + 1)]
+        )
+        self.tag_count_choice = WeightedChoice(config.tag_counts)
+        self.second_choice = WeightedChoice(post_rates(seed, config))
+        self.tag_names = tag_vocabulary(config.tags)
+
+    def __len__(self) -> int:
+        return self.config.posts
+
+    def __iter__(self) -> Iterator[Post]:
+        return map(self.post, range(len(self)))
+
+    def post(self, number: int) -> Post:
+        """The post with this number; posts are not numbered by time."""
+        if not 0 <= number < len(self):
+            raise InputError(f"posts are numbered 0 to {len(self) - 1}, not {number}")
+        origin = self.origin
+        second = self.second_choice.choose(draw(origin, number, _SECOND))
+        within_us = scale_below(SECOND_US, draw(origin, number, _WITHIN))
+        tags = self._draw_tags(number)
+        return Post(
+            str(number),
+            f"fan{self.user_choice.choose(draw(origin, number, _USER)) + 1}",
+            self.config.timetable.starts_us + second * SECOND_US + within_us,
+            self._draw_text(number, tags),
+            tags,
+        )
+
+    def _draw_tags(self, number: int) -> tuple[Tag, ...]:
+        """The tags of a post, without duplicates."""
+        count = self.tag_count_choice.choose(draw(self.origin, number, _TAGS)) + 1
+        lanes = range(_TAG_FIRST, _TAG_FIRST + count)
+        ranks = (self.tag_choice.choose(draw(self.origin, number, lane)) for lane in lanes)
+        return tuple(sorted({self.tag_names[rank] for rank in ranks}))
+
+    def _draw_text(self, number: int, tags: tuple[Tag, ...]) -> str:
+        """A few words and the hashtags, at most as long as a tweet."""
+        span = _WORDS_MAX - _WORDS_MIN + 1
+        count = _WORDS_MIN + scale_below(span, draw(self.origin, number, _WORDS))
+        lanes = range(_WORD_FIRST, _WORD_FIRST + _WORDS_MAX // 8)
+        drawn = b"".join(draw(self.origin, number, lane).to_bytes(8, "big") for lane in lanes)
+        words = [TEXT_WORDS[byte * len(TEXT_WORDS) >> 8] for byte in drawn[:count]]
+        hashtags = " ".join(f"#{tag}" for tag in tags)
+        return f"{' '.join(words)[: TEXT_CHARS_MAX - len(hashtags) - 1].rstrip()} {hashtags}"
+
+
+def tag_vocabulary(count: int) -> list[Tag]:
+    """The tags of a match, most popular first: words of the game, then numbered topics."""
+    words = [*TAG_WORDS, *(f"topic{number}" for number in range(len(TAG_WORDS) + 1, count + 1))]
+    return [as_tag(word) for word in words[:count]]
+
+
+def post_rates(seed: int, config: FootballMatchConfig) -> list[float]:
+    """Relative number of posts in each second; 1 is an ordinary second of play."""
+    game = config.timetable
+    rng = derive_rng(seed, "match", "course")
+    played = [*range(*game.first_half_s), *range(*game.second_half_s)]
+    goals = sorted(rng.sample(played, min(rng.randint(*config.goals), len(played))))
+    peaks = [(goal, 9.0, 100.0) for goal in goals]
+    peaks += [(game.first_half_s[0], 2.0, 120.0), (game.first_half_s[1], 2.5, 240.0)]
+    peaks += [(game.second_half_s[0], 1.0, 120.0), (game.second_half_s[1], 6.0, 300.0)]
+    rates = [
+        _base_rate(game, at) + sum(_burst(at, *peak) for peak in peaks)
+        for at in range(game.length_s)
+    ]
+    for _ in range(config.silences):
+        length = rng.randint(*config.silence_s)
+        begin = rng.randrange(game.length_s)
+        # A goal ends a silence.
+        end = min([begin + length, game.length_s, *(goal for goal in goals if goal >= begin)])
+        rates[begin:end] = [0.0] * (end - begin)
+    return rates
+
+
+def _base_rate(game: Timetable, at: int) -> float:
+    """Post rate without events: low before and after the game, higher during it."""
+    if at < game.first_half_s[0]:
+        return 0.3 + 0.5 * at / game.first_half_s[0]
+    if at < game.second_half_s[1]:
+        return 1.0
+    return 0.4
+
+
+def _burst(at: int, peak: int, height: float, decay_s: float) -> float:
+    """Additional post rate after an event: a jump, then a decay."""
+    late = (at - peak) / decay_s
+    return height / (1.0 + late * late) if late >= 0 else 0.0

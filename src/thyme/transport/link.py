@@ -1,0 +1,372 @@
+"""Link: sends and receives messages over one hop, on datagrams that may be lost.
+
+Unicast messages are retransmitted until they are acknowledged or fail, as in a radio's MAC layer;
+broadcast messages are sent once. A neighbour is a node from which datagrams arrive. Pure: the host
+passes in datagrams and the time, and drains the link's events and datagrams.
+Entry point: `Link`. Fragments are up to `send_window` and `reassembly`, encryption to `encryption`.
+Clauses: M21, M25, D4, D10.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from thyme.model.errors import DecodeError
+from thyme.model.ids import NodeId
+from thyme.model.worlds import WorldInfo
+from thyme.protocol.messages.common import Message
+from thyme.transport.datagrams import (
+    ANONYMOUS,
+    ENCRYPTED_MAGIC,
+    FRAGMENT_BYTES_MAX,
+    INCARNATION_BYTES,
+    BroadcastBody,
+    Bundle,
+    Content,
+    Envelope,
+    Fragment,
+    FragmentAck,
+    Hello,
+    IdentityProof,
+    bundle,
+    decode,
+    digest_world,
+    encode,
+)
+from thyme.transport.link_config import (
+    Address,
+    LinkConfig,
+    LinkEvent,
+    MessageReceived,
+    MessageUndelivered,
+    RateLimit,
+    SendDatagram,
+)
+from thyme.transport.rate_limit import TokenBucket
+from thyme.transport.reassembly import Reassembler
+from thyme.transport.send_window import SendWindow
+from thyme.wire import codec
+
+if TYPE_CHECKING:  # without keys and secrets, the link needs no cryptography at run time
+    from thyme.transport.encryption import DatagramCipher
+    from thyme.transport.peer_auth import ProofVerifier
+
+
+class NeighbourState:
+    """State of the link to one node in range."""
+
+    def __init__(self, address: Address, incarnation: bytes, config: LinkConfig) -> None:
+        self.address = address
+        self.incarnation = incarnation
+        self.started_us = 0
+        self.last_seen_us = 0
+        self.send_window = SendWindow(config.send_window)
+        self.reassembler = Reassembler(config.reassembly)
+
+
+class Link:
+    """Exchanges messages between one node and its neighbours in one world."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        world: WorldInfo,
+        incarnation: bytes,
+        config: LinkConfig,
+        *,
+        cipher: DatagramCipher | None = None,
+        authenticator: ProofVerifier | None = None,
+    ) -> None:
+        """`incarnation` is a new random id for each start of the node. A closed world needs a
+        cipher; with an authenticator, only neighbours with a valid identity proof are accepted
+        (B5)."""
+        self._node_id = node_id
+        self._cipher = cipher
+        self._authenticator = authenticator
+        self._world = world
+        self._world_digest = digest_world(world)
+        self._incarnation = incarnation
+        self._config = config
+        self._neighbours: dict[NodeId, NeighbourState] = {}
+        self._buckets: dict[Address, TokenBucket] = {}
+        self._proof_buckets: dict[Address, TokenBucket] = {}
+        self._events: list[LinkEvent] = []
+        self._ready_datagrams: list[SendDatagram] = []
+        self._unsent_contents: dict[Address | None, list[Content]] = {}
+        self._next_hello_us = 0
+        self.worlds: dict[str, WorldInfo] = {}
+        """Open worlds from received hellos, by world id."""
+        self.closed_worlds: dict[str, WorldInfo] = {}
+        """Closed worlds from received hellos, by world id; only their names are known."""
+        self.dropped: Counter[str] = Counter()
+        """Number of dropped datagrams and messages, by reason."""
+
+    @property
+    def neighbours(self) -> list[NodeId]:
+        """The nodes in range, oldest neighbour first."""
+        return list(self._neighbours)
+
+    @property
+    def hint(self) -> str | None:
+        """Advice for the user if no datagram of this world can be decrypted (B5)."""
+        return None if self._cipher is None else self._cipher.hint
+
+    def describe_neighbours(self) -> list[tuple[NodeId, Address, int]]:
+        """Node id, address and last receive time of each neighbour."""
+        known = self._neighbours.items()
+        return [(name, neighbour.address, neighbour.last_seen_us) for name, neighbour in known]
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a message to a neighbour is not acknowledged yet."""
+        return any(neighbour.send_window.has_pending for neighbour in self._neighbours.values())
+
+    def drain_events(self) -> list[LinkEvent]:
+        """Returns and clears the received and undelivered messages, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def drain_datagrams(self) -> list[SendDatagram]:
+        """Returns and clears the datagrams to send; contents queued together share datagrams."""
+        ready, self._ready_datagrams = self._ready_datagrams, []
+        unsent, self._unsent_contents = self._unsent_contents, {}
+        for to, contents in unsent.items():
+            ready += [
+                SendDatagram(to, self._make_datagram(content)) for content in bundle(contents)
+            ]
+        return ready
+
+    def send(self, to: NodeId, message: Message, now_us: int) -> None:
+        """Queues a message for a neighbour."""
+        neighbour = self._neighbours.get(to)
+        if neighbour is None or not neighbour.send_window.enqueue(codec.encode(message), message):
+            self._events.append(MessageUndelivered(to, message))
+        else:
+            self._transmit_due(to, neighbour, now_us)
+
+    def broadcast(self, message: Message, now_us: int) -> None:
+        """Queues a message for all nodes in range; a long one goes to each neighbour by unicast."""
+        body = codec.encode(message)
+        if len(body) <= FRAGMENT_BYTES_MAX:
+            self._queue_content(None, BroadcastBody(body))
+            return
+        for node_id, neighbour in list(self._neighbours.items()):
+            if neighbour.send_window.enqueue(body, None):
+                self._transmit_due(node_id, neighbour, now_us)
+            else:
+                self.dropped["no room"] += 1
+
+    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> None:
+        """Processes a received datagram."""
+        config = self._config
+        if not self._is_within_limit(
+            self._buckets, config.rate_limit, address, len(datagram), now_us
+        ):
+            self.dropped["too much"] += 1
+            return
+        try:
+            self._receive(datagram, address, now_us)
+        except DecodeError as error:
+            self.dropped[error.reason] += 1
+
+    def tick(self, now_us: int) -> None:
+        """Sends the periodic hello, retransmits, and removes silent neighbours."""
+        if now_us >= self._next_hello_us:
+            self._next_hello_us = now_us + self._config.hello_every_us
+            self._send_hello(None)
+            self._expire(now_us)
+        for node_id, neighbour in list(self._neighbours.items()):
+            self._transmit_due(node_id, neighbour, now_us)
+
+    def next_tick_us(self) -> int:
+        """The time at which `tick` must be called next."""
+        due_times_us = [
+            neighbour.send_window.next_due_us() for neighbour in self._neighbours.values()
+        ]
+        return min([self._next_hello_us, *(at_us for at_us in due_times_us if at_us is not None)])
+
+    def _receive(self, datagram: bytes, address: Address, now_us: int) -> None:
+        """Decrypts a datagram, if it is encrypted, and dispatches it."""
+        if not datagram.startswith(ENCRYPTED_MAGIC):
+            self._dispatch(decode(datagram), address, now_us, encrypted=False)
+        elif self._cipher is None:
+            raise DecodeError("another world", "encrypted datagram of a closed world")
+        else:
+            decrypted = self._cipher.decrypt(datagram)
+            if decrypted.reply is not None:
+                self._ready_datagrams.append(SendDatagram(address, decrypted.reply))
+            for plain in decrypted.datagrams:
+                self._dispatch(decode(plain), address, now_us, encrypted=True)
+
+    def _dispatch(
+        self, envelope: Envelope, address: Address, now_us: int, *, encrypted: bool
+    ) -> None:
+        sender, content = envelope.sender, envelope.content
+        if sender == self._node_id:
+            if envelope.incarnation != self._incarnation:
+                raise DecodeError("our name", "another node uses our node id")
+            return
+        ours = envelope.world_digest == self._world_digest
+        if isinstance(content, Hello) and (content.closed or not ours):
+            self._record_world(content)
+            if content.closed:
+                return
+        if not ours:
+            raise DecodeError("another world", "world digest differs")
+        if encrypted != (self._cipher is not None):
+            raise DecodeError("not sealed", "a closed world accepts only encrypted datagrams")
+        neighbour = self._neighbours.get(sender)
+        if neighbour is None or neighbour.incarnation != envelope.incarnation:
+            neighbour = self._add_neighbour(envelope, neighbour, address, now_us)
+        neighbour.address = address
+        neighbour.last_seen_us = now_us
+        if not isinstance(content, Bundle):
+            self._handle_content(sender, neighbour, content, now_us)
+            return
+        for item in content.items:
+            if not self._is_within_limit(
+                self._buckets, self._config.rate_limit, address, 0, now_us
+            ):
+                raise DecodeError("too much", "rate limit exceeded within a bundle")
+            self._handle_content(sender, neighbour, item, now_us)
+
+    def _handle_content(
+        self,
+        sender: NodeId,
+        neighbour: NeighbourState,
+        content: Hello | BroadcastBody | Fragment | FragmentAck,
+        now_us: int,
+    ) -> None:
+        match content:
+            case Hello():
+                self._record_world(content)
+            case BroadcastBody():
+                self._deliver_message(sender, content.body)
+            case Fragment():
+                body, ack = neighbour.reassembler.on_fragment(content, now_us)
+                if ack is not None:
+                    self._queue_content(neighbour.address, ack)
+                if body is not None:
+                    self._deliver_message(sender, body)
+            case FragmentAck():
+                neighbour.send_window.on_ack(content, now_us)
+                self._transmit_due(sender, neighbour, now_us)
+
+    def _deliver_message(self, sender: NodeId, body: bytes) -> None:
+        try:
+            message = codec.decode(body)
+        except DecodeError as error:
+            self.dropped[error.reason] += 1
+            return
+        self._events.append(MessageReceived(sender, message))
+
+    def _transmit_due(self, node_id: NodeId, neighbour: NeighbourState, now_us: int) -> None:
+        for fragment in neighbour.send_window.due_fragments(now_us):
+            self._queue_content(neighbour.address, fragment)
+        for token in neighbour.send_window.drain_failures():
+            if token is not None:
+                assert isinstance(token, Message)
+                self._events.append(MessageUndelivered(node_id, token))
+
+    def _queue_content(self, to: Address | None, content: Content) -> None:
+        unsent = self._unsent_contents.setdefault(to, [])
+        if isinstance(content, FragmentAck) and unsent:
+            earlier = unsent[-1]
+            if (
+                isinstance(earlier, FragmentAck)
+                and earlier.message_number == content.message_number
+            ):
+                unsent.pop()  # the later ack covers the earlier one
+        unsent.append(content)
+
+    def _make_datagram(self, content: Content) -> bytes:
+        datagram = encode(self._world_digest, self._incarnation, self._node_id, content)
+        return datagram if self._cipher is None else self._cipher.encrypt(datagram)
+
+    def _send_hello(self, to: Address | None) -> None:
+        """Queues a hello. A broadcast hello of a closed world is preceded by an unencrypted one
+        with the world's name, so that a node with the secret can decrypt the second."""
+        if self._cipher is not None and to is None:
+            notice = Hello(WorldInfo(self._world.name, self._world.world_id), closed=True)
+            datagram = encode(self._world_digest, bytes(INCARNATION_BYTES), ANONYMOUS, notice)
+            self._ready_datagrams.append(SendDatagram(None, datagram))
+        proof = None if self._authenticator is None else self._authenticator.own_proof
+        self._queue_content(to, Hello(self._world, identity_proof=proof))
+
+    def _add_neighbour(
+        self, envelope: Envelope, known: NeighbourState | None, address: Address, now_us: int
+    ) -> NeighbourState:
+        """Adds a new node, or a new incarnation of one, and sends it a hello at once."""
+        sender, started_us = envelope.sender, 0
+        if self._authenticator is not None:
+            started_us = self._authenticate(envelope, known, address, now_us)
+        if known is not None:
+            self._remove_neighbour(sender, known)
+        elif len(self._neighbours) >= self._config.neighbours_max:
+            raise DecodeError("too many neighbours", f"{len(self._neighbours)} is the maximum")
+        neighbour = self._neighbours[sender] = NeighbourState(
+            address, envelope.incarnation, self._config
+        )
+        neighbour.started_us = started_us
+        self._send_hello(address)
+        return neighbour
+
+    def _authenticate(
+        self, envelope: Envelope, known: NeighbourState | None, address: Address, now_us: int
+    ) -> int:
+        """Verifies the identity proof of a sender; returns the start time of its incarnation."""
+        assert self._authenticator is not None
+        proof = _identity_proof(envelope.content)
+        if proof is None:
+            raise DecodeError("not introduced", "no identity proof yet; the next hello has one")
+        if known is not None and proof.started_us <= known.started_us:
+            raise DecodeError("old life", "a later incarnation is known")
+        if not self._is_within_limit(
+            self._proof_buckets, self._config.proof_rate_limit, address, 0, now_us
+        ):
+            raise DecodeError("too much", "rate limit of identity proofs exceeded")
+        if not self._authenticator.verify(envelope.sender, envelope.incarnation, proof):
+            raise DecodeError("forged", "wrong key or invalid signature")
+        return proof.started_us
+
+    def _remove_neighbour(self, node_id: NodeId, neighbour: NeighbourState) -> None:
+        """Removes a neighbour that is gone or has restarted; its pending messages fail."""
+        del self._neighbours[node_id]
+        neighbour.send_window.fail_all()
+        for token in neighbour.send_window.drain_failures():
+            if token is not None:
+                assert isinstance(token, Message)
+                self._events.append(MessageUndelivered(node_id, token))
+
+    def _expire(self, now_us: int) -> None:
+        for node_id, neighbour in list(self._neighbours.items()):
+            neighbour.reassembler.drop_idle(now_us)
+            if neighbour.last_seen_us + self._config.neighbour_timeout_us < now_us:
+                self._remove_neighbour(node_id, neighbour)
+        for buckets in (self._buckets, self._proof_buckets):
+            for address, bucket in list(buckets.items()):
+                if bucket.is_full(now_us):
+                    del buckets[address]
+
+    def _record_world(self, hello: Hello) -> None:
+        worlds, world = self.closed_worlds if hello.closed else self.worlds, hello.world
+        if world.world_id in worlds or len(worlds) < self._config.worlds_max:
+            worlds[world.world_id] = world
+
+    def _is_within_limit(
+        self,
+        buckets: dict[Address, TokenBucket],
+        limit: RateLimit,
+        address: Address,
+        size: int,
+        now_us: int,
+    ) -> bool:
+        bucket = buckets.get(address)
+        if bucket is None:
+            bucket = buckets[address] = TokenBucket(limit, now_us)
+        return bucket.consume(size, now_us)
+
+
+def _identity_proof(content: Content) -> IdentityProof | None:
+    return content.identity_proof if isinstance(content, Hello) else None

@@ -1,0 +1,22 @@
+"""Peer authentication: the interface by which the link proves and checks node ids.
+
+`thyme.live.identity` implements it with Ed25519 keys; a link without it accepts every neighbour.
+Clauses: B5.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from thyme.model.ids import NodeId
+from thyme.transport.datagrams import IdentityProof
+
+
+class ProofVerifier(Protocol):
+    """Holds the identity proof of this node and verifies the proofs of its neighbours."""
+
+    own_proof: IdentityProof
+
+    def verify(self, node_id: NodeId, incarnation: bytes, proof: IdentityProof) -> bool:
+        """Whether a proof is valid for this node id and incarnation."""
+        ...

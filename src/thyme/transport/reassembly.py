@@ -1,0 +1,106 @@
+"""Reassembly: joins the fragments from one neighbour to messages.
+
+Each message is returned once, even if its fragments arrive several times. Incomplete messages are
+limited in number and size, and dropped after a while without a new fragment.
+Entry point: `Reassembler.on_fragment`. The sending side is `send_window`.
+Clauses: M25.
+"""
+
+from __future__ import annotations
+
+from thyme.transport.datagrams import FRAGMENT_BYTES_MAX, SELECTIVE_ACK_BITS, Fragment, FragmentAck
+from thyme.transport.link_config import ReassemblyLimits
+
+
+class _PartialMessage:
+    """The fragments received so far of one message."""
+
+    __slots__ = ("fragment_count", "fragments", "received_below", "updated_us")
+
+    def __init__(self, fragment_count: int) -> None:
+        self.fragment_count = fragment_count
+        self.fragments: dict[int, bytes] = {}
+        self.received_below = 0
+        """All fragments below this index were received."""
+        self.updated_us = 0
+
+    def add_fragment(self, fragment: Fragment) -> bool:
+        """Stores a fragment; returns whether it was the next in order."""
+        in_order = fragment.index == self.received_below
+        self.fragments[fragment.index] = fragment.body
+        while self.received_below in self.fragments:
+            self.received_below += 1
+        return in_order
+
+    def make_ack(self, message_number: int) -> FragmentAck:
+        bits = 0
+        for offset in range(SELECTIVE_ACK_BITS):
+            if self.received_below + offset in self.fragments:
+                bits |= 1 << offset
+        return FragmentAck(message_number, self.received_below, bits)
+
+
+class Reassembler:
+    """Reassembles the messages of one neighbour."""
+
+    def __init__(self, limits: ReassemblyLimits) -> None:
+        self._limits = limits
+        self._partial_messages: dict[int, _PartialMessage] = {}
+        self._completed: dict[int, int] = {}
+        """Number of fragments of each completed message, by message number."""
+        self._fragments_stored = 0
+        self.refused = 0
+        """Fragments refused: over the limits, or inconsistent with earlier fragments."""
+
+    def on_fragment(
+        self, fragment: Fragment, now_us: int
+    ) -> tuple[bytes | None, FragmentAck | None]:
+        """Stores a fragment; returns the message, once complete, and the ack to send, if any."""
+        fragment_count = self._completed.get(fragment.message_number)
+        if fragment_count is not None:
+            return None, FragmentAck(fragment.message_number, fragment_count)
+        message = self._partial_messages.get(fragment.message_number)
+        if message is None:
+            message = self._start_message(fragment)
+        if (
+            message is None
+            or message.fragment_count != fragment.count
+            or len(fragment.body) > FRAGMENT_BYTES_MAX
+        ):
+            self.refused += 1
+            return None, None
+        message.updated_us = now_us
+        if fragment.index in message.fragments:
+            return None, message.make_ack(fragment.message_number)
+        in_order = message.add_fragment(fragment)
+        self._fragments_stored += 1
+        if message.received_below == message.fragment_count:
+            return self._complete_message(fragment.message_number, message), FragmentAck(
+                fragment.message_number, message.fragment_count
+            )
+        ack_due = not in_order or not len(message.fragments) % self._limits.ack_every
+        return None, message.make_ack(fragment.message_number) if ack_due else None
+
+    def drop_idle(self, now_us: int) -> None:
+        """Drops incomplete messages without a new fragment for `idle_us`."""
+        for number, message in list(self._partial_messages.items()):
+            if message.updated_us + self._limits.idle_us <= now_us:
+                self._fragments_stored -= len(message.fragments)
+                del self._partial_messages[number]
+
+    def _start_message(self, fragment: Fragment) -> _PartialMessage | None:
+        full = (
+            self._fragments_stored + fragment.count
+        ) * FRAGMENT_BYTES_MAX > self._limits.bytes_max
+        if full or len(self._partial_messages) >= self._limits.messages_max:
+            return None
+        message = self._partial_messages[fragment.message_number] = _PartialMessage(fragment.count)
+        return message
+
+    def _complete_message(self, number: int, message: _PartialMessage) -> bytes:
+        del self._partial_messages[number]
+        self._fragments_stored -= len(message.fragments)
+        self._completed[number] = message.fragment_count
+        if len(self._completed) > self._limits.completed_max:
+            del self._completed[next(iter(self._completed))]
+        return b"".join(message.fragments[index] for index in range(message.fragment_count))

@@ -1,0 +1,47 @@
+"""Codec of messages between nodes: a versioned MessagePack schema (docs/wire.md).
+
+A packet is one version byte and one MessagePack array: the message's number, then its fields.
+Entry points: `encode` and `decode`. For any bytes, `decode` returns a valid message or raises
+`DecodeError`. Requests of applications are encoded by `app_rpc`.
+Clauses: M25, I24.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from thyme.model.errors import DecodeError
+from thyme.protocol.messages.common import Message
+
+VERSION = 1
+PACKET_BYTES_MAX = 512 * 2**20
+
+_PREFIX = bytes([VERSION])
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """Encodes a message as a packet."""
+    return _PREFIX + _encoder.encode(message)
+
+
+def decode(packet: bytes) -> Message:
+    """Decodes a packet; raises only `DecodeError`."""
+    if not packet:
+        raise DecodeError("empty", "a packet needs at least a version byte")
+    if len(packet) > PACKET_BYTES_MAX:
+        raise DecodeError("oversized", f"{len(packet)} bytes")
+    if packet[0] != VERSION:
+        raise DecodeError("version", f"expected version {VERSION}, got {packet[0]}")
+    try:
+        return _decoder.decode(memoryview(packet)[1:])
+    except msgspec.ValidationError as error:
+        raise DecodeError("invalid", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError("malformed", str(error)) from None
+
+
+def size_of(message: Message) -> int:
+    """Returns the size of a message's packet in bytes."""
+    return 1 + len(_encoder.encode(message))
