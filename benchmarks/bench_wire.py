@@ -3,7 +3,7 @@
 Four questions of each format: how many bytes; how long from our record to bytes; how long from
 bytes until every field has been read; how long from bytes to our record, checked as everything
 that arrives is. Formats take turns in every round, so that a busy machine slows them alike.
-Decision: docs/decisions/0003-codec.md.
+Decision: docs/decisions/0003-wire.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ taken for a finished one. A stage with the same configuration and inputs is not 
     posts.row_count("posts"), posts.table_path("posts"), posts.fingerprint, posts.built_now
 
 `inputs` maps the name of each input to its fingerprint: another stage's `fingerprint`, or
-`fingerprint_of_files`. All Spark workers need access to the folder.
+`files_fingerprint`. All Spark workers need access to the folder.
 Clause: P10.
 """
 
