@@ -1,17 +1,21 @@
-"""Reads what the modules of a source tree import, without running them.
+"""Reads the imports of a source tree without running it, and the import rules of the page.
 
 Imports count wherever they stand: at the top, inside functions, under TYPE_CHECKING, and as
-`import_module("…")` with a literal name.
+`import_module("…")` with a literal name. The rules are two tables in docs/architecture.md.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "thyme"
-FRONT_DOOR = "the front door (thyme/__init__.py)"
-_NOT_ROOMS = {"__init__", "__main__"}
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "thyme"
+PAGE = ROOT / "docs" / "architecture.md"
+PUBLIC_API = "thyme"
+"""How the page calls `thyme/__init__.py`."""
+_NOT_PACKAGES = {"__init__", "__main__"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,34 +32,66 @@ class Import:
         return f"{self.file}:{self.line} imports {what}"
 
 
-def rooms_of(package: Path) -> list[str]:
-    """The rooms of a package: its folders and single modules that hold Python."""
-    folders = {p.name for p in package.iterdir() if p.is_dir() and any(p.rglob("*.py"))}
-    modules = {p.stem for p in package.glob("*.py")}
-    return sorted((folders | modules) - _NOT_ROOMS)
+def packages_of(source: Path) -> list[str]:
+    """The packages of a source tree: its folders and single modules that hold Python."""
+    folders = {p.name for p in source.iterdir() if p.is_dir() and any(p.rglob("*.py"))}
+    modules = {p.stem for p in source.glob("*.py")}
+    return sorted((folders | modules) - _NOT_PACKAGES)
 
 
-def imports_of(package: Path, room: str) -> list[Import]:
-    """Every import in a room, in order of file and line."""
-    single = package / f"{room}.py"
+def sub_packages_of(source: Path) -> list[str]:
+    """The packages inside packages, as `sim.radio`."""
+    found = {init.parent.relative_to(source) for init in source.rglob("*/__init__.py")}
+    return sorted(".".join(path.parts) for path in found if len(path.parts) > 1)
+
+
+def imports_of(source: Path, package: str) -> list[Import]:
+    """Every import in a package or sub-package, in order of file and line."""
+    folder = source.joinpath(*package.split("."))
+    single = folder.with_suffix(".py")
     files = [single] if single.exists() else []
-    files += sorted((package / room).rglob("*.py"))
-    return [found for file in files for found in _imports_in(file, package)]
+    files += sorted(folder.rglob("*.py"))
+    return [found for file in files for found in _imports_in(file, source)]
 
 
-def room_behind(found: Import, package: Path) -> str | None:
-    """The room of the package an import leads to; None when it leads outside the package."""
+def imported_package(found: Import, source: Path) -> str | None:
+    """The package that an import leads to; None for one outside the source tree."""
     top, *inner = found.module.split(".")
-    if top != package.name:
+    if top != source.name:
         return None
     if inner:
         return inner[0]
-    return found.name if found.name in rooms_of(package) else FRONT_DOOR
+    return found.name if found.name in packages_of(source) else PUBLIC_API
 
 
-def _imports_in(file: Path, package: Path) -> Iterator[Import]:
-    shown = file.relative_to(package.parent).as_posix()
-    home = file.relative_to(package.parent).parent.parts
+def imported_part(found: Import, source: Path, package: str) -> str | None:
+    """The part of a package that an import leads to: a sub-package as `sim.radio`, or the package
+    itself for its own modules; None for an import from elsewhere."""
+    prefix = f"{source.name}.{package}"
+    if found.module != prefix and not found.module.startswith(prefix + "."):
+        return None
+    dotted = [*found.module.split(".")[1:], *([found.name] if found.name else [])]
+    known = set(sub_packages_of(source))
+    for length in range(len(dotted), 1, -1):
+        if ".".join(dotted[:length]) in known:
+            return ".".join(dotted[:length])
+    return package
+
+
+def rules_of_page(heading: str, page: Path = PAGE) -> dict[str, set[str]]:
+    """A table of the page: names of packages, and of those that each may import."""
+    section = page.read_text("utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rules: dict[str, set[str]] = {}
+    for name, *_, allowed in re.findall(
+        r"^\| `([\w.]+)` \|(.*\|)? ([^|\n]*) \|$", section, re.MULTILINE
+    ):
+        rules[name] = set(re.findall(r"`([\w.]+)`", allowed))
+    return rules
+
+
+def _imports_in(file: Path, source: Path) -> Iterator[Import]:
+    shown = file.relative_to(source.parent).as_posix()
+    home = file.relative_to(source.parent).parent.parts
     for node in ast.walk(ast.parse(file.read_bytes(), filename=shown)):
         match node:
             case ast.Import():

@@ -1,81 +1,96 @@
-"""The import map: which room may know which. Arrows go one way."""
+"""Import rules: docs/architecture.md says which package may import which; the code obeys."""
 
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.imports import FRONT_DOOR, SOURCE, imports_of, room_behind, rooms_of
+from tests.architecture.imports import (
+    PUBLIC_API,
+    SOURCE,
+    imported_package,
+    imported_part,
+    imports_of,
+    packages_of,
+    rules_of_page,
+    sub_packages_of,
+)
 
-UNDER_THE_DRIVERS = {"substrates", "routing", "storage", "wire", "protocol", "query", "model"}
-
-MAY_IMPORT: dict[str, set[str]] = {
-    "model": set(),
-    "query": {"model"},
-    "protocol": {"query", "model"},
-    "wire": {"protocol", "query", "model"},
-    "storage": {"wire", "protocol", "query", "model"},
-    "routing": {"protocol", "query", "model"},
-    "substrates": {"routing", "storage", "protocol", "query", "model"},
-    "traces": {"query", "model"},
-    "sim": UNDER_THE_DRIVERS | {"traces"},
-    "transport": {"wire", "protocol", "query", "model"},
-    "live": UNDER_THE_DRIVERS | {"transport"},
-    "lab": {"transport", "model"},
-    "api": {"sim", "live", "substrates", "storage", "wire", "protocol", "query", "model"},
-    "daemon": {"api", "live", "transport", *UNDER_THE_DRIVERS, FRONT_DOOR},
-    "testing": UNDER_THE_DRIVERS | {"sim"},
-    "pipeline": {"sim", "traces", "query", "model"},
-    "report": set(),
-    "tools": set(),
-}
-MAY_IMPORT["cli"] = {*MAY_IMPORT, FRONT_DOOR}
+PACKAGES = rules_of_page("Packages")
+SUB_PACKAGES = rules_of_page("Sub-packages")
+RULES_OF_EXAMPLE = {"query": {"model"}, "model": set[str](), "sim": {"model"}}
 
 
-def trespasses(package: Path, room: str) -> list[str]:
-    """What a room imports and may not, one line each."""
-    allowed = MAY_IMPORT[room] | {room}
+def violations(source: Path, package: str, rules: dict[str, set[str]]) -> list[str]:
+    """Imports of a package that the rules do not allow, one line each."""
+    allowed = rules[package] | {package}
     return [
-        f"{found}; {room} may import: {', '.join(sorted(MAY_IMPORT[room])) or 'no other room'}"
-        for found in imports_of(package, room)
-        if (target := room_behind(found, package)) is not None and target not in allowed
+        f"{found}; {package} may import: {', '.join(sorted(rules[package])) or 'no other package'}"
+        for found in imports_of(source, package)
+        if (target := imported_package(found, source)) is not None and target not in allowed
     ]
 
 
-@pytest.mark.parametrize("room", rooms_of(SOURCE))
-def test_a_room_imports_only_the_rooms_below_it(room: str) -> None:
-    assert room in MAY_IMPORT, (
-        f"src/thyme/{room} is not on the import map: say in MAY_IMPORT "
-        "(tests/architecture/test_imports.py) which packages it may import"
-    )
-    found = trespasses(SOURCE, room)
-    assert not found, "\n".join(["imports against the map:", *found])
+def inner_violations(source: Path, part: str, rules: dict[str, set[str]]) -> list[str]:
+    """Imports of a sub-package from other parts of its package that the rules do not allow."""
+    package = part.partition(".")[0]
+    allowed = rules[part] | {part} | {inner for inner in rules if inner.startswith(part + ".")}
+    return [
+        f"{found}; {part} may import: {', '.join(sorted(rules[part])) or 'no other part'}"
+        for found in imports_of(source, part)
+        if (target := imported_part(found, source, package)) is not None and target not in allowed
+    ]
 
 
-def test_the_map_has_no_circles() -> None:
-    TopologicalSorter({room: below - {FRONT_DOOR} for room, below in MAY_IMPORT.items()}).prepare()
+@pytest.mark.parametrize("package", packages_of(SOURCE))
+def test_a_package_imports_only_what_the_page_allows(package: str) -> None:
+    assert package in PACKAGES, f"docs/architecture.md does not list the package {package}"
+    found = violations(SOURCE, package, PACKAGES)
+    assert not found, "\n".join(["imports against docs/architecture.md:", *found])
+
+
+@pytest.mark.parametrize("part", sub_packages_of(SOURCE))
+def test_a_sub_package_imports_only_what_the_page_allows(part: str) -> None:
+    assert part in SUB_PACKAGES, f"docs/architecture.md does not list the sub-package {part}"
+    found = inner_violations(SOURCE, part, SUB_PACKAGES)
+    assert not found, "\n".join(["imports against docs/architecture.md:", *found])
+
+
+def test_the_page_lists_only_what_exists() -> None:
+    assert sorted(PACKAGES) == packages_of(SOURCE)
+    assert sorted(SUB_PACKAGES) == sub_packages_of(SOURCE)
+
+
+@pytest.mark.parametrize("package", packages_of(SOURCE))
+def test_the_page_allows_only_what_is_needed(package: str) -> None:
+    used = {imported_package(found, SOURCE) for found in imports_of(SOURCE, package)}
+    assert PACKAGES[package] <= used, "the page allows imports that nobody makes"
+
+
+def test_packages_do_not_import_in_circles() -> None:
+    TopologicalSorter({name: below - {PUBLIC_API} for name, below in PACKAGES.items()}).prepare()
 
 
 @pytest.mark.parametrize(
     "line",
     [
         "import thyme.sim",
-        "import os, thyme.sim.radio.radio as radio",
-        "from thyme.sim.radio.radio import Radio",
+        "import os, thyme.sim.radio as radio",
+        "from thyme.sim.radio import Radio",
         "from thyme import sim",
-        "from ..sim import World",
+        "from ..sim import Radio",
         "from .. import sim",
-        "def f():\n    from thyme.sim import World",
-        "if TYPE_CHECKING:\n    from thyme.sim import World",
+        "def f():\n    from thyme.sim import Radio",
+        "if TYPE_CHECKING:\n    from thyme.sim import Radio",
         "import importlib\nimportlib.import_module('thyme.sim')",
         "from thyme import Query",
         "import thyme",
     ],
 )
-def test_an_import_against_the_map_is_caught(tmp_path: Path, line: str) -> None:
-    package = a_package(tmp_path, {"query/parser.py": line, "sim/__init__.py": ""})
+def test_a_forbidden_import_is_found(tmp_path: Path, line: str) -> None:
+    source = a_source_tree(tmp_path, {"query/parser.py": line, "sim/__init__.py": ""})
 
-    [message] = trespasses(package, "query")
+    [message] = violations(source, "query", RULES_OF_EXAMPLE)
 
     assert message.startswith("thyme/query/parser.py:")
     assert message.endswith("query may import: model")
@@ -94,20 +109,38 @@ def test_an_import_against_the_map_is_caught(tmp_path: Path, line: str) -> None:
         "# import thyme.sim",
     ],
 )
-def test_an_import_along_the_map_passes(tmp_path: Path, line: str) -> None:
-    package = a_package(tmp_path, {"query/parser.py": line, "model/__init__.py": ""})
+def test_an_allowed_import_passes(tmp_path: Path, line: str) -> None:
+    source = a_source_tree(tmp_path, {"query/parser.py": line, "model/__init__.py": ""})
 
-    assert trespasses(package, "query") == []
+    assert violations(source, "query", RULES_OF_EXAMPLE) == []
 
 
 def test_relative_imports_are_followed_from_nested_packages(tmp_path: Path) -> None:
-    files = {"query/deep/__init__.py": "from ...sim import World\nfrom ..parser import parse"}
-    package = a_package(tmp_path, files)
+    files = {"query/deep/__init__.py": "from ...sim import Radio\nfrom ..parser import parse"}
+    source = a_source_tree(tmp_path, files)
 
-    assert len(trespasses(package, "query")) == 1
+    assert len(violations(source, "query", RULES_OF_EXAMPLE)) == 1
 
 
-def test_single_modules_are_rooms_and_the_front_door_is_not(tmp_path: Path) -> None:
+def test_imports_between_parts_of_a_package_are_told_apart(tmp_path: Path) -> None:
+    files = {
+        "sim/radio/__init__.py": "",
+        "sim/radio/mac.py": "from thyme.sim.faults import churn\nfrom thyme.sim.radio import phy",
+        "sim/faults/__init__.py": "",
+        "sim/faults/churn.py": "from thyme.sim.run import Run\nfrom thyme.sim.radio.mac import Mac",
+    }
+    source = a_source_tree(tmp_path, files)
+
+    rules = {"sim.radio": set[str](), "sim.faults": {"sim.radio"}}
+    assert sub_packages_of(source) == ["sim.faults", "sim.radio"]
+    assert len(inner_violations(source, "sim.radio", rules)) == 1
+    assert len(inner_violations(source, "sim.faults", rules)) == 1
+    assert (
+        inner_violations(source, "sim.faults", {**rules, "sim.faults": {"sim", "sim.radio"}}) == []
+    )
+
+
+def test_single_modules_are_packages_and_the_public_api_is_not(tmp_path: Path) -> None:
     files = {
         "__init__.py": "",
         "__main__.py": "",
@@ -115,15 +148,24 @@ def test_single_modules_are_rooms_and_the_front_door_is_not(tmp_path: Path) -> N
         "query/a.py": "",
         "data/x.txt": "",
     }
-    package = a_package(tmp_path, files)
+    source = a_source_tree(tmp_path, files)
 
-    assert rooms_of(package) == ["clock", "query"]
+    assert packages_of(source) == ["clock", "query"]
 
 
-def a_package(folder: Path, files: dict[str, str]) -> Path:
-    package = folder / "thyme"
+def test_rules_are_read_from_tables(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "## Packages\n\n| `a` | purpose | – |\n| `b` | other | `a`, `c.d` |\n\n## Next\n"
+    )
+
+    assert rules_of_page("Packages", page) == {"a": set(), "b": {"a", "c.d"}}
+
+
+def a_source_tree(folder: Path, files: dict[str, str]) -> Path:
+    source = folder / "thyme"
     for name, text in files.items():
-        path = package / name
+        path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return package
+    return source

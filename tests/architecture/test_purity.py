@@ -6,7 +6,7 @@ import pytest
 
 from tests.architecture.imports import SOURCE, Import, imports_of
 
-PURE_ROOMS = ["model", "query", "protocol", "routing", "substrates", "wire"]
+PURE_PACKAGES = ["model", "query", "protocol", "routing", "substrates", "transport", "wire"]
 
 CLOCK = "take `now_us` as an argument"
 CHANCE = "take a `Random` as an argument"
@@ -35,13 +35,13 @@ OUTSIDE_WORLD = {
 EXCUSED = {("model", "datetime")}
 
 
-def impurities(package: Path, room: str) -> list[str]:
-    """What a pure room imports of the outside world, one line each, with what to do instead."""
+def impurities(source: Path, package: str) -> list[str]:
+    """Imports of a pure package from the outside world, one line each, with the alternative."""
     return [
         f"{found}: {OUTSIDE_WORLD[module]}"
-        for found in imports_of(package, room)
+        for found in imports_of(source, package)
         if (module := found.module.split(".")[0]) in OUTSIDE_WORLD
-        and (room, module) not in EXCUSED
+        and (package, module) not in EXCUSED
         and not _names_the_type_of_a_generator(found)
     ]
 
@@ -50,10 +50,12 @@ def _names_the_type_of_a_generator(found: Import) -> bool:
     return (found.module, found.name) == ("random", "Random")
 
 
-@pytest.mark.parametrize("room", [room for room in PURE_ROOMS if (SOURCE / room).is_dir()])
-def test_a_pure_room_leaves_the_world_outside(room: str) -> None:
-    found = impurities(SOURCE, room)
-    assert not found, "\n".join([f"{room} is a pure room, but:", *found])
+@pytest.mark.parametrize(
+    "package", [package for package in PURE_PACKAGES if (SOURCE / package).is_dir()]
+)
+def test_a_pure_package_imports_nothing_of_the_outside_world(package: str) -> None:
+    found = impurities(SOURCE, package)
+    assert not found, "\n".join([f"{package} is a pure package, but:", *found])
 
 
 @pytest.mark.parametrize("module", OUTSIDE_WORLD)
@@ -90,7 +92,7 @@ def test_its_own_modules_may_be_called_like_the_worlds(tmp_path: Path) -> None:
     assert impurities(tmp_path / "thyme", "query") == []
 
 
-def a_module(folder: Path, room: str, text: str) -> None:
-    path = folder / "thyme" / room / "module.py"
+def a_module(folder: Path, package: str, text: str) -> None:
+    path = folder / "thyme" / package / "module.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

@@ -165,8 +165,8 @@ def worlds_command(args: Namespace) -> int:
         sockets = Sockets(network_config(args))
         await sockets.open()
         try:
-            heard = await discover_worlds(sockets, args.seconds)
-            return [*heard.worlds.values(), *heard.closed_worlds.values()]
+            discovered = await discover_worlds(sockets, args.seconds)
+            return [*discovered.worlds.values(), *discovered.closed_worlds.values()]
         finally:
             sockets.close()
 

@@ -203,7 +203,7 @@ async def _delete(output: StoryOutput, world: thyme.World) -> dict[str, Any]:
     output.show_code("await world.delete(blurry)")
     async with await world.subscribe(QUERY) as later:
         await later.caught_up()
-        heard = await _drain(later)
+        received = await _drain(later)
         output.show_text(f"A later subscription finds {later.total}, without “{_caption(blurry)}”:")
         output.show_text(str(await world.explain(blurry, later)))
     try:
@@ -217,7 +217,7 @@ async def _delete(output: StoryOutput, world: thyme.World) -> dict[str, Any]:
         "deleted": blurry.metadata.oid,
         "deleted_retrieve": refusal,
         "total_after_delete": later.total,
-        "heard_after_delete": _oids(heard),
+        "heard_after_delete": _oids(received),
     }
 
 
@@ -242,15 +242,15 @@ async def _subscribe_to_future(output: StoryOutput, world: thyme.World) -> dict[
     await _sleep_until(world, show.frame.start_us)
     output.show_text("The frame opens …")
     await _insert(world, "duarte", "rockets", "photo fireworks", "The first rockets")
-    heard = [note async for note in show]
+    received = [note async for note in show]
     output.show_text(f"… and closes. The iteration ends by itself: {show.end_reason}.")
     await _insert(world, "duarte", "smoke", "photo fireworks", "Smoke")
-    _show(output, heard)
+    _show(output, received)
     why = await world.explain(early, show)
     output.show_text("And the test shot?")
     output.show_text(str(why))
     return {
-        "frame_heard": _oids(heard),
+        "frame_heard": _oids(received),
         "frame_over": show.end_reason or "",
         "frame_missed_reasons": why.reasons,
     }

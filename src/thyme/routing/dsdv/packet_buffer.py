@@ -34,7 +34,7 @@ class PacketBuffer:
         return list(self._queues)
 
     def add(self, packet: Packet, now_us: int) -> bool:
-        """Buffers a packet; returns False if there is no room."""
+        """Buffers a packet; returns False if the buffer is full."""
         queue = self._queues.get(packet.destination, ())
         if len(queue) >= self._per_destination_max or self._count >= self._packets_max:
             return False

@@ -164,7 +164,7 @@ class Dsdv:
             return
         if sequence < table.lost_sequences.get(destination, 0):
             return
-        if not table.make_room_for(self._config.destinations_max, destination):
+        if not table.make_space_for(self._config.destinations_max, destination):
             return
         settling_us = self._config.settling_us
         route = Route(destination, sender, sequence, hops, now_us, settling_us)

@@ -64,9 +64,9 @@ class RoutingTable:
         self.routes[route.destination] = route
         self.lost_sequences.pop(route.destination, None)
 
-    def make_room_for(self, routes_max: int, destination: NodeId) -> bool:
-        """Makes room for a route to a destination, by removing the oldest lost route if needed;
-        returns whether there is room."""
+    def make_space_for(self, routes_max: int, destination: NodeId) -> bool:
+        """Makes space for a route to a destination, by removing the oldest lost route if needed;
+        returns whether there is space."""
         if (
             destination not in self.lost_sequences
             and len(self.routes) + len(self.lost_sequences) >= routes_max
