@@ -3,14 +3,15 @@
 Entry points: `MessageAuthenticator.sign_message` and `verify_message`. Every signed record
 (`thyme.model.signed_records`) in a received message is verified. Invalid records are removed; a
 message that consists of one invalid record is dropped. All other code trusts verified records.
+A message type declares its records and its author (`messages.traits`).
 Clauses: B5, D15, D16, D20.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, TypeVar, cast, get_args
 
 import msgspec
 
@@ -25,8 +26,6 @@ from thyme.model.signed_records import (
     verify_subscription,
 )
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
-from thyme.protocol.messages import cells as cell_wire
-from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import (
     CellId,
     CellSubscription,
@@ -36,10 +35,37 @@ from thyme.protocol.messages.cell_records import (
     SignedLocation,
     TombstoneRecord,
 )
+from thyme.protocol.messages.common import MESSAGE_TYPES, Message, SignedMessage
+from thyme.protocol.messages.traits import (
+    BaseMessage,
+    LocationMessage,
+    RecordKind,
+    StatementMessage,
+)
 from thyme.protocol.node import Action, Broadcast, Send
 
-M = TypeVar("M", bound=msgspec.Struct)
+M = TypeVar("M", bound=BaseMessage)
 R = TypeVar("R")
+
+
+def _contained_messages(kind: type[BaseMessage]) -> Iterator[str]:
+    return (name for name, record_kind in kind.records if record_kind is RecordKind.MESSAGE)
+
+
+_SIGNED_VARIANTS: tuple[type[BaseMessage], ...] = get_args(SignedMessage)
+_SIGNABLE = frozenset(
+    kind
+    for kind in MESSAGE_TYPES
+    if kind not in _SIGNED_VARIANTS
+    and (issubclass(kind, StatementMessage | LocationMessage) or any(_contained_messages(kind)))
+)
+"""The types of messages that have a signed variant, or contain a message that may have one."""
+_VERIFIABLE = frozenset(
+    kind
+    for kind in MESSAGE_TYPES
+    if kind.records or issubclass(kind, StatementMessage | LocationMessage)
+)
+"""The types of messages that contain signed records, or are statements of their author."""
 
 
 class MessageAuthenticator:
@@ -59,13 +85,25 @@ class MessageAuthenticator:
 
     def sign_message(self, message: M, now_us: int, cell: CellId | None = None) -> M:
         """Returns the signed variant of a message; most messages are returned unchanged."""
-        sign = self._SIGNERS.get(type(message))
-        return message if sign is None else sign(self, message, now_us, cell)
+        if type(message) not in _SIGNABLE or message.author(self._node_id) != self._node_id:
+            return message
+        signed: BaseMessage = message
+        match message:
+            case StatementMessage():
+                signed = message.with_proof(self.signer.sign(message.statement()))
+            case LocationMessage():
+                if cell is not None:
+                    signed = message.with_location(self._sign_location(cell, now_us))
+            case _:
+                for name in _contained_messages(type(message)):
+                    inner = self.sign_message(getattr(message, name), now_us)
+                    signed = _replace_fields(signed, **{name: inner})
+        return cast("M", signed)
 
     def sign_actions(self, actions: list[Action], now_us: int) -> list[Action]:
         """Replaces the messages in a list of actions by their signed variants, in place."""
         for index, action in enumerate(actions):
-            if isinstance(action, Send | Broadcast) and type(action.message) in self._SIGNERS:
+            if isinstance(action, Send | Broadcast) and type(action.message) in _SIGNABLE:
                 signed = self.sign_message(action.message, now_us)
                 if isinstance(action, Send):
                     actions[index] = Send(action.to, signed)
@@ -73,170 +111,43 @@ class MessageAuthenticator:
                     actions[index] = Broadcast(signed)
         return actions
 
-    def _sign_flood(self, message: wire.Flooded, now_us: int, _: object) -> wire.Flooded:
-        if message.origin != self._node_id:
-            return message
-        return _replace_fields(message, message=self.sign_message(message.message, now_us))
-
-    def _sign_delete(self, message: wire.DeleteObject, *_: object) -> wire.DeleteObject:
-        if message.key.owner != self._node_id:
-            return message
-        proof = self.signer.sign(DeleteRecord(message.key))
-        return wire.SignedDelete(message.request_id, message.key, proof)
-
-    def _sign_stop(self, message: wire.StopSubscription, *_: object) -> wire.StopSubscription:
-        if message.key.subscriber != self._node_id:
-            return message
-        proof = self.signer.sign(UnsubscribeRecord(message.key))
-        return wire.SignedStop(message.request_id, message.key, proof)
-
-    def _sign_start(
-        self, message: wire.StartSubscription, now_us: int, cell: CellId | None
-    ) -> wire.StartSubscription:
-        subscription = message.subscription
-        if cell is None or subscription.key.subscriber != self._node_id:
-            return message
-        location = self._sign_location(cell, now_us)
-        return wire.LocatedSubscription(message.request_id, subscription, message.batch, location)
-
-    def _sign_location_update(
-        self, message: cell_wire.LocationUpdate, now_us: int, cell: CellId | None
-    ) -> cell_wire.LocationUpdate:
-        if cell is None:
-            return message
-        location = self._sign_location(cell, now_us)
-        return cell_wire.SignedLocationUpdate(
-            message.request_id, message.sids, message.keys, location
-        )
-
     def _sign_location(self, cell: CellId, now_us: int) -> SignedLocation:
         proof = self.signer.sign(LocationRecord(self._node_id, cell, now_us))
         return SignedLocation(cell, SignedInstant(now_us, proof))
 
-    _SIGNERS: ClassVar[dict[type, Callable[..., Any]]] = {
-        wire.DeleteObject: _sign_delete,
-        wire.StopSubscription: _sign_stop,
-        wire.StartSubscription: _sign_start,
-        cell_wire.LocationUpdate: _sign_location_update,
-        wire.Flooded: _sign_flood,
-    }
-
     # Verifying messages
 
-    def verify_message(self, origin: NodeId, message: wire.Message) -> wire.Message | None:
+    def verify_message(self, origin: NodeId, message: M) -> M | None:
         """Returns a message without its invalid records; None if nothing remains."""
-        verify = self._VERIFIERS.get(type(message))
-        if verify is None:
+        if type(message) not in _VERIFIABLE:
             return message
-        verified: wire.Message | None = verify(self, origin, message)
-        return verified
-
-    def _verify_carrier(
-        self, origin: NodeId, message: wire.ReliableMessage | wire.Flooded | wire.ReplyFromCell
-    ) -> wire.Message | None:
-        if isinstance(message, wire.Flooded):
-            origin = message.origin
-        inner = self.verify_message(origin, message.message)
-        return None if inner is None else _replace_fields(message, message=inner)
-
-    def _verify_object(self, _: NodeId, message: Any) -> wire.Message | None:
-        return message if self._is_valid_metadata(message.metadata) else None
-
-    def _verify_indexed_object(self, _: NodeId, message: Any) -> wire.Message | None:
-        return message if self._is_valid_indexed(message.indexed) else None
-
-    def _verify_status(self, _: NodeId, message: wire.ObjectStatus) -> wire.Message | None:
-        metadata = message.metadata
-        return message if metadata is None or self._is_valid_metadata(metadata) else None
-
-    def _verify_cell_status(self, _: NodeId, message: cell_wire.CellStatus) -> wire.Message | None:
-        indexed = message.indexed
-        return message if indexed is None or self._is_valid_indexed(indexed) else None
-
-    def _verify_page(self, _: NodeId, message: wire.Page | wire.PastMatches) -> wire.Message | None:
-        return _replace_fields(message, items=_filter_valid(message.items, self._is_valid_metadata))
-
-    def _verify_cell_page(self, _: NodeId, message: cell_wire.CellPage) -> wire.Message | None:
-        return _replace_fields(message, items=_filter_valid(message.items, self._is_valid_indexed))
-
-    def _verify_notify_batch(
-        self, _: NodeId, message: cell_wire.CellNotifyBatch
-    ) -> wire.Message | None:
-        return _replace_fields(message, items=_filter_valid(message.items, self._is_valid_match))
-
-    def _verify_reindex(self, _: NodeId, message: cell_wire.ReindexObjects) -> wire.Message | None:
-        return _replace_fields(
-            message, objects=_filter_valid(message.objects, self._is_valid_indexed)
-        )
-
-    def _verify_delete(self, _: NodeId, message: wire.DeleteObject) -> wire.Message | None:
-        proof = message.proof if isinstance(message, wire.SignedDelete) else b""
-        return message if self._is_valid_delete(message.key, proof) else None
-
-    def _verify_stop(self, _: NodeId, message: wire.StopSubscription) -> wire.Message | None:
-        proof = message.proof if isinstance(message, wire.SignedStop) else b""
-        return message if self._is_valid_unsubscribe(message.key, proof) else None
-
-    def _verify_start(self, _: NodeId, message: wire.StartSubscription) -> wire.Message | None:
-        if not self._is_valid_subscription(message.subscription):
+        author = message.author(origin)
+        verified: dict[str, object] = {}
+        for name, kind in message.records:
+            value = getattr(message, name)
+            verified[name] = self._verify_value(author, kind, value)
+            if verified[name] is None and value is not None:
+                return None
+        if isinstance(message, StatementMessage) and not self._is_valid_statement(message):
             return None
-        if not self._check_locations:
-            return message
-        subscriber = message.subscription.key.subscriber
-        location = message.location if isinstance(message, wire.LocatedSubscription) else None
-        return message if self._is_valid_location(subscriber, location) else None
+        if (
+            isinstance(message, LocationMessage)
+            and (message.location_required or self._check_locations)
+            and not self._is_valid_location(author, message.location)
+        ):
+            return None
+        return _replace_fields(message, **verified)
 
-    def _verify_location_update(
-        self, origin: NodeId, message: cell_wire.LocationUpdate
-    ) -> wire.Message | None:
-        location = message.location if isinstance(message, cell_wire.SignedLocationUpdate) else None
-        return message if self._is_valid_location(origin, location) else None
-
-    def _verify_join_reply(self, _: NodeId, message: wire.JoinReply) -> wire.Message | None:
-        return _replace_fields(
-            message, subscriptions=_filter_valid(message.subscriptions, self._is_valid_subscription)
-        )
-
-    def _verify_cell_state(self, _: NodeId, message: cell_wire.CellState) -> cell_wire.CellState:
-        return _replace_fields(
-            message,
-            objects=_filter_valid(message.objects, self._is_valid_indexed),
-            subscriptions=_filter_valid(message.subscriptions, self._is_valid_cell_subscription),
-            object_tombstones=_filter_valid(
-                message.object_tombstones, self._is_valid_object_tombstone
-            ),
-            subscription_tombstones=_filter_valid(
-                message.subscription_tombstones, self._is_valid_subscription_tombstone
-            ),
-            replicated=_filter_valid(message.replicated, self._is_valid_metadata),
-        )
-
-    def _verify_contained_state(
-        self, origin: NodeId, message: cell_wire.TransferState | cell_wire.BackupState
-    ) -> wire.Message | None:
-        return _replace_fields(message, state=self._verify_cell_state(origin, message.state))
-
-    _VERIFIERS: ClassVar[dict[type, Callable[..., Any]]] = {
-        **dict.fromkeys((wire.ReliableMessage, wire.Flooded, wire.ReplyFromCell), _verify_carrier),
-        **dict.fromkeys((wire.InsertObject, cell_wire.StoreReplica, wire.Notify), _verify_object),
-        **dict.fromkeys((cell_wire.IndexObject, cell_wire.CellNotify), _verify_indexed_object),
-        wire.ObjectStatus: _verify_status,
-        cell_wire.CellStatus: _verify_cell_status,
-        **dict.fromkeys((wire.Page, wire.PastMatches), _verify_page),
-        cell_wire.CellPage: _verify_cell_page,
-        cell_wire.CellNotifyBatch: _verify_notify_batch,
-        cell_wire.ReindexObjects: _verify_reindex,
-        **dict.fromkeys((wire.DeleteObject, wire.SignedDelete), _verify_delete),
-        **dict.fromkeys((wire.StopSubscription, wire.SignedStop), _verify_stop),
-        **dict.fromkeys((wire.StartSubscription, wire.LocatedSubscription), _verify_start),
-        **dict.fromkeys(
-            (cell_wire.LocationUpdate, cell_wire.SignedLocationUpdate), _verify_location_update
-        ),
-        wire.JoinReply: _verify_join_reply,
-        cell_wire.CellState: _verify_cell_state,
-        **dict.fromkeys((cell_wire.TransferState, cell_wire.BackupState), _verify_contained_state),
-    }
-    """The verification method of every message type that contains records."""
+    def _verify_value(self, author: NodeId, kind: RecordKind, value: Any) -> object:
+        """Returns a field's value without invalid records; None if nothing remains."""
+        if value is None:
+            return None
+        if kind is RecordKind.MESSAGE:
+            return self.verify_message(author, value)
+        is_valid = self._CHECKS[kind]
+        if isinstance(value, tuple):
+            return _filter_valid(value, lambda record: is_valid(self, record))
+        return value if is_valid(self, value) else None
 
     # Verifying records
 
@@ -267,11 +178,12 @@ class MessageAuthenticator:
         )
         return self._count_invalid("location", valid)
 
-    def _is_valid_delete(self, key: Key, proof: bytes) -> bool:
-        return self._count_invalid("delete", self.signer.verify(DeleteRecord(key), proof))
+    def _is_valid_statement(self, message: StatementMessage) -> bool:
+        return self._is_proven(message.statement(), message.proof)
 
-    def _is_valid_unsubscribe(self, key: SubscriptionKey, proof: bytes) -> bool:
-        return self._count_invalid("unsubscribe", self.signer.verify(UnsubscribeRecord(key), proof))
+    def _is_proven(self, record: DeleteRecord | UnsubscribeRecord, proof: bytes) -> bool:
+        kind = "delete" if isinstance(record, DeleteRecord) else "unsubscribe"
+        return self._count_invalid(kind, self.signer.verify(record, proof))
 
     def _is_valid_object_tombstone(self, tombstone: TombstoneRecord) -> bool:
         """Only a delete is signed; an expiry follows from the object's own metadata."""
@@ -282,14 +194,25 @@ class MessageAuthenticator:
                 else False
             )
         key = _parse_key(tombstone)
-        return key is not None and self._is_valid_delete(key, tombstone.removed.proof)
+        return key is not None and self._is_proven(DeleteRecord(key), tombstone.removed.proof)
 
     def _is_valid_subscription_tombstone(self, tombstone: TombstoneRecord) -> bool:
         key = _parse_key(tombstone)
         if key is None or not isinstance(tombstone.removed, SignedInstant):
             return self._count_invalid("unsubscribe", valid=False)
         sub_key = SubscriptionKey(SubscriptionId(key.oid), key.owner)
-        return self._is_valid_unsubscribe(sub_key, tombstone.removed.proof)
+        return self._is_proven(UnsubscribeRecord(sub_key), tombstone.removed.proof)
+
+    _CHECKS: ClassVar[dict[RecordKind, Callable[[MessageAuthenticator, Any], bool]]] = {
+        RecordKind.METADATA: _is_valid_metadata,
+        RecordKind.INDEXED_METADATA: _is_valid_indexed,
+        RecordKind.MATCHED_OBJECT: _is_valid_match,
+        RecordKind.SUBSCRIPTION: _is_valid_subscription,
+        RecordKind.CELL_SUBSCRIPTION: _is_valid_cell_subscription,
+        RecordKind.OBJECT_TOMBSTONE: _is_valid_object_tombstone,
+        RecordKind.SUBSCRIPTION_TOMBSTONE: _is_valid_subscription_tombstone,
+    }
+    """The check of every kind of record."""
 
     def _count_invalid(self, kind: str, valid: bool) -> bool:
         if not valid:
@@ -298,8 +221,8 @@ class MessageAuthenticator:
 
 
 def verify_incoming(
-    authenticator: MessageAuthenticator | None, origin: NodeId, message: wire.Message
-) -> wire.Message | None:
+    authenticator: MessageAuthenticator | None, origin: NodeId, message: Message
+) -> Message | None:
     """Verifies a message; without an authenticator (no node keys), returns it unchanged."""
     return message if authenticator is None else authenticator.verify_message(origin, message)
 

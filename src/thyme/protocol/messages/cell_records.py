@@ -6,6 +6,7 @@ Clauses: D5, D9, D12, D15, D16, C22, B5.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NewType
 
 import msgspec
@@ -73,6 +74,11 @@ class IndexedMetadata(msgspec.Struct, frozen=True, array_like=True):
     metadata: Metadata
     active: tuple[Replica, ...]
     passive: tuple[Replica, ...] = ()
+
+
+def replica_cells(objects: Iterable[IndexedMetadata]) -> Iterator[CellId]:
+    """Returns the cells of all replicas of objects."""
+    return (replica.cell for indexed in objects for replica in (*indexed.active, *indexed.passive))
 
 
 class SignedInstant(msgspec.Struct, frozen=True, array_like=True):

@@ -7,22 +7,32 @@ Clauses: D4, D8, D9, D11–D18, D20–D24, D26, B1–B3, B5, B6.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 from thyme.model.ids import Key, NodeId, RequestId, SubscriptionId, as_node_id, as_subscription_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey
-from thyme.protocol.labels import LabelledMessage
 from thyme.protocol.messages.cell_records import (
     CellId,
     CellSubscription,
     IndexedMetadata,
     MatchedObject,
+    Replica,
     SignedLocation,
     TombstoneRecord,
     as_cell_id,
+    replica_cells,
+)
+from thyme.protocol.messages.traits import (
+    BaseMessage,
+    KnownRecords,
+    LocationMessage,
+    RecordKind,
 )
 
 
-class CellBeacon(LabelledMessage, frozen=True, array_like=True, tag=64):
+class CellBeacon(BaseMessage, frozen=True, array_like=True, tag=64):
     """The sender is in this cell (D4)."""
 
     label = "CellBeacon"
@@ -43,7 +53,7 @@ class CellBeacon(LabelledMessage, frozen=True, array_like=True, tag=64):
         as_cell_id(self.cell)
 
 
-class Undelivered(LabelledMessage, frozen=True, array_like=True, tag=67):
+class Undelivered(BaseMessage, frozen=True, array_like=True, tag=67):
     """A packet did not arrive because the node was not in the cell (D8)."""
 
     label = "Undelivered"
@@ -57,30 +67,42 @@ class Undelivered(LabelledMessage, frozen=True, array_like=True, tag=67):
         as_cell_id(self.cell)
 
 
-class IndexObject(LabelledMessage, frozen=True, array_like=True, tag=80):
+class IndexObject(BaseMessage, frozen=True, array_like=True, tag=80):
     """Index this metadata and notify subscribers (D11). Answered by `Done` or `Refused`."""
 
     label = "IndexObject"
     operation = "insert"
+    replies_early = True
+    changes_index = True
+    records = (("indexed", RecordKind.INDEXED_METADATA),)
 
     request_id: RequestId
     indexed: IndexedMetadata
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return replica_cells((self.indexed,))
 
-class AnnounceReplica(LabelledMessage, frozen=True, array_like=True, tag=81):
+    def is_redundant(self, known: KnownRecords, origin: NodeId, origin_cell: CellId) -> bool:
+        return known.has_object(self.indexed.metadata)
+
+
+class AnnounceReplica(BaseMessage, frozen=True, array_like=True, tag=81):
     """The sender is a passive replica of an object (D13). Not answered."""
 
     label = "AnnounceReplica"
     operation = "retrieve"
+    broadcast_acknowledged = False
 
     key: Key
 
 
-class StoreReplica(LabelledMessage, frozen=True, array_like=True, tag=82):
+class StoreReplica(BaseMessage, frozen=True, array_like=True, tag=82):
     """Store this object as an active replica (D11, D14). Not answered."""
 
     label = "HoldObject"
     operation = "insert"
+    broadcast_acknowledged = False
+    records = (("metadata", RecordKind.METADATA),)
 
     metadata: Metadata
     data: bytes
@@ -92,11 +114,12 @@ class StoreReplica(LabelledMessage, frozen=True, array_like=True, tag=82):
             as_node_id(node_id)
 
 
-class CellNotify(LabelledMessage, frozen=True, array_like=True, tag=83):
+class CellNotify(BaseMessage, frozen=True, array_like=True, tag=83):
     """One object matches subscriptions of the receivers (D9, D17). Not answered."""
 
     label = "CellNotify"
     operation = "notification"
+    records = (("indexed", RecordKind.INDEXED_METADATA),)
 
     indexed: IndexedMetadata
     sids: tuple[SubscriptionId, ...]
@@ -106,30 +129,41 @@ class CellNotify(LabelledMessage, frozen=True, array_like=True, tag=83):
         for sid in self.sids:
             as_subscription_id(sid)
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return replica_cells((self.indexed,))
 
-class CellPage(LabelledMessage, frozen=True, array_like=True, tag=84):
+
+class CellPage(BaseMessage, frozen=True, array_like=True, tag=84):
     """A `Page` of past matches at a cell, with replication lists."""
 
     label = "CellPage"
     operation = "subscribe"
+    records = (("items", RecordKind.INDEXED_METADATA),)
 
     request_id: RequestId
     total: int
     items: tuple[IndexedMetadata, ...]
     has_more: bool
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return replica_cells(self.items)
 
-class CellStatus(LabelledMessage, frozen=True, array_like=True, tag=85):
+
+class CellStatus(BaseMessage, frozen=True, array_like=True, tag=85):
     """The status of an object at a cell: an `ObjectStatus` with the replication list."""
 
     label = "CellStatus"
+    records = (("indexed", RecordKind.INDEXED_METADATA),)
 
     request_id: RequestId
     state: str
     indexed: IndexedMetadata | None
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return () if self.indexed is None else replica_cells((self.indexed,))
 
-class FetchCellState(LabelledMessage, frozen=True, array_like=True, tag=87):
+
+class FetchCellState(BaseMessage, frozen=True, array_like=True, tag=87):
     """Return the state of our cell (D23). Answered by all parts of `CellState`."""
 
     label = "FetchCellState"
@@ -137,10 +171,17 @@ class FetchCellState(LabelledMessage, frozen=True, array_like=True, tag=87):
     request_id: RequestId
 
 
-class CellState(LabelledMessage, frozen=True, array_like=True, tag=88):
+class CellState(BaseMessage, frozen=True, array_like=True, tag=88):
     """Records of a cell: part `part` of `parts`, counted from 0 (D23)."""
 
     label = "CellState"
+    records = (
+        ("objects", RecordKind.INDEXED_METADATA),
+        ("subscriptions", RecordKind.CELL_SUBSCRIPTION),
+        ("object_tombstones", RecordKind.OBJECT_TOMBSTONE),
+        ("subscription_tombstones", RecordKind.SUBSCRIPTION_TOMBSTONE),
+        ("replicated", RecordKind.METADATA),
+    )
 
     request_id: RequestId
     part: int
@@ -152,17 +193,29 @@ class CellState(LabelledMessage, frozen=True, array_like=True, tag=88):
     replicated: tuple[Metadata, ...] = ()
     """The objects whose active replicas are the nodes of the cell."""
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        located = (
+            cell
+            for subscription in self.subscriptions
+            for cell in (subscription.cell, *subscription.key_cells)
+        )
+        return chain(replica_cells(self.objects), located)
 
-class CellNotifyBatch(LabelledMessage, frozen=True, array_like=True, tag=89):
+
+class CellNotifyBatch(BaseMessage, frozen=True, array_like=True, tag=89):
     """Objects match subscriptions of the receivers. Answered by `NotifyAck` (B3)."""
 
     label = "CellNews"
     operation = "notification"
+    records = (("items", RecordKind.MATCHED_OBJECT),)
 
     items: tuple[MatchedObject, ...]
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return replica_cells(item.indexed for item in self.items)
 
-class NotifyAck(LabelledMessage, frozen=True, array_like=True, tag=90):
+
+class NotifyAck(BaseMessage, frozen=True, array_like=True, tag=90):
     """The `CellNotifyBatch` packets with these numbers arrived."""
 
     label = "NewsCame"
@@ -171,7 +224,7 @@ class NotifyAck(LabelledMessage, frozen=True, array_like=True, tag=90):
     numbers: tuple[int, ...]
 
 
-class CellBroadcastAck(LabelledMessage, frozen=True, array_like=True, tag=91):
+class CellBroadcastAck(BaseMessage, frozen=True, array_like=True, tag=91):
     """The sender received a `CellBroadcast` of the receiver (B2)."""
 
     label = "SpreadHeard"
@@ -186,7 +239,7 @@ class CellBroadcastAck(LabelledMessage, frozen=True, array_like=True, tag=91):
         as_cell_id(self.cell)
 
 
-class CellDigest(LabelledMessage, frozen=True, array_like=True, tag=92):
+class CellDigest(BaseMessage, frozen=True, array_like=True, tag=92):
     """Digests of the sender's records of our cell, by bucket, 4 bytes each (B2). Answered by
     `CellRecordHashes` if the receiver's digests differ."""
 
@@ -195,7 +248,7 @@ class CellDigest(LabelledMessage, frozen=True, array_like=True, tag=92):
     bucket_digests: bytes
 
 
-class CellRecordHashes(LabelledMessage, frozen=True, array_like=True, tag=93):
+class CellRecordHashes(BaseMessage, frozen=True, array_like=True, tag=93):
     """Hashes of the sender's records in some buckets, 8 bytes each (B2). Answered by a `CellState`
     with the records not among them and, on request, by the receiver's own hashes."""
 
@@ -207,7 +260,7 @@ class CellRecordHashes(LabelledMessage, frozen=True, array_like=True, tag=93):
     hashes_wanted: bool
 
 
-class LocationUpdate(LabelledMessage, frozen=True, array_like=True, tag=94):
+class LocationUpdate(LocationMessage, frozen=True, array_like=True, tag=94):
     """The origin of the packet is now in the packet's origin cell: send notifications of these
     subscriptions and retrieves of these objects there (D21). Answered by `LocationUpdateReply`."""
 
@@ -221,6 +274,14 @@ class LocationUpdate(LabelledMessage, frozen=True, array_like=True, tag=94):
         for sid in self.sids:
             as_subscription_id(sid)
 
+    def is_redundant(self, known: KnownRecords, origin: NodeId, origin_cell: CellId) -> bool:
+        cell = origin_cell if self.location is None else self.location.cell
+        replica = Replica(cell, origin)
+        return not self.sids and all(known.is_active_replica(key, replica) for key in self.keys)
+
+    def with_location(self, location: SignedLocation) -> SignedLocationUpdate:
+        return SignedLocationUpdate(self.request_id, self.sids, self.keys, location)
+
 
 class SignedLocationUpdate(LocationUpdate, frozen=True, array_like=True, tag=101):
     """A `LocationUpdate` with the node's signed location (D21, B5)."""
@@ -229,8 +290,11 @@ class SignedLocationUpdate(LocationUpdate, frozen=True, array_like=True, tag=101
 
     location: SignedLocation | None = None
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return () if self.location is None else (self.location.cell,)
 
-class LocationUpdateReply(LabelledMessage, frozen=True, array_like=True, tag=95):
+
+class LocationUpdateReply(BaseMessage, frozen=True, array_like=True, tag=95):
     """The cell recorded the location, but does not know these subscriptions and objects."""
 
     label = "MoveNoted"
@@ -244,11 +308,12 @@ class LocationUpdateReply(LabelledMessage, frozen=True, array_like=True, tag=95)
             as_subscription_id(sid)
 
 
-class TransferState(LabelledMessage, frozen=True, array_like=True, tag=96):
+class TransferState(BaseMessage, frozen=True, array_like=True, tag=96):
     """Take over this state: it belongs to your cell, or to a cell that yours is proxy of (D24).
     Answered by `Done`."""
 
     label = "HandOver"
+    records = (("state", RecordKind.MESSAGE),)
 
     request_id: RequestId
     cell: CellId
@@ -258,8 +323,11 @@ class TransferState(LabelledMessage, frozen=True, array_like=True, tag=96):
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return chain((self.cell,), self.state.cells_referenced())
 
-class StateTransferred(LabelledMessage, frozen=True, array_like=True, tag=97):
+
+class StateTransferred(BaseMessage, frozen=True, array_like=True, tag=97):
     """These objects and subscriptions of another cell were transferred to it (D24). Sent by a node
     to the others of its cell; not answered."""
 
@@ -273,11 +341,13 @@ class StateTransferred(LabelledMessage, frozen=True, array_like=True, tag=97):
         as_cell_id(self.cell)
 
 
-class BackupState(LabelledMessage, frozen=True, array_like=True, tag=98):
+class BackupState(BaseMessage, frozen=True, array_like=True, tag=98):
     """Store this backup of a cell, in case all nodes responsible for the cell fail (B1). Answered
     by `Done`, or by `Refused` if the receiver has fewer records than `expected_total`."""
 
     label = "BackUp"
+    broadcast_acknowledged = False
+    records = (("state", RecordKind.MESSAGE),)
 
     request_id: RequestId
     cell: CellId
@@ -289,8 +359,11 @@ class BackupState(LabelledMessage, frozen=True, array_like=True, tag=98):
     def __post_init__(self) -> None:
         as_cell_id(self.cell)
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return chain((self.cell,), self.state.cells_referenced())
 
-class SuspectSubscriber(LabelledMessage, frozen=True, array_like=True, tag=99):
+
+class SuspectSubscriber(BaseMessage, frozen=True, array_like=True, tag=99):
     """A subscriber has been absent from this cell for too long: probe it and, if it is not there,
     remove its subscriptions (D22). Sent by a node to the others of its cell; not answered."""
 
@@ -304,13 +377,18 @@ class SuspectSubscriber(LabelledMessage, frozen=True, array_like=True, tag=99):
         as_cell_id(self.cell)
 
 
-class ReindexObjects(LabelledMessage, frozen=True, array_like=True, tag=100):
+class ReindexObjects(BaseMessage, frozen=True, array_like=True, tag=100):
     """Index these objects of your cell again, which you did not know (B2). Answered by `Done`."""
 
     label = "IndexAgain"
+    changes_index = True
+    records = (("objects", RecordKind.INDEXED_METADATA),)
 
     request_id: RequestId
     objects: tuple[IndexedMetadata, ...]
+
+    def cells_referenced(self) -> Iterable[CellId]:
+        return replica_cells(self.objects)
 
 
 CellMaintenanceRequest = LocationUpdate | ReindexObjects | TransferState | BackupState

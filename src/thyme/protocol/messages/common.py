@@ -9,8 +9,12 @@ Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, B5.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import get_args
+
 from thyme.model.ids import Key, NodeId, RequestId, SubscriptionId, as_node_id, as_subscription_id
 from thyme.model.metadata import Metadata
+from thyme.model.signed_records import DeleteRecord, UnsubscribeRecord
 from thyme.model.subscriptions import (
     Conjunction,
     SubscriptionKey,
@@ -18,7 +22,6 @@ from thyme.model.subscriptions import (
     check_conjunctions,
 )
 from thyme.model.time_frames import TimeFrame
-from thyme.protocol.labels import UPKEEP, LabelledMessage
 from thyme.protocol.messages.cell_records import CellId, CellTarget, SignedLocation, as_cell_id
 from thyme.protocol.messages.cells import (
     CellBeacon,
@@ -32,49 +35,90 @@ from thyme.protocol.messages.cells import (
     SignedLocationUpdate,
     Undelivered,
 )
+from thyme.protocol.messages.traits import (
+    UPKEEP,
+    BaseMessage,
+    KnownRecords,
+    LocationMessage,
+    RecordKind,
+    StatementMessage,
+)
 from thyme.query.cursor import Cursor
 
 
-class InsertObject(LabelledMessage, frozen=True, array_like=True, tag=1):
+class InsertObject(BaseMessage, frozen=True, array_like=True, tag=1):
     """Store this object and notify its subscribers. Answered by `Done` or `Refused`."""
 
     label = "InsertObject"
     operation = "insert"
+    records = (("metadata", RecordKind.METADATA),)
 
     request_id: RequestId
     metadata: Metadata
     data: bytes
 
 
-class DeleteObject(LabelledMessage, frozen=True, array_like=True, tag=2):
+class DeleteObject(StatementMessage, frozen=True, array_like=True, tag=2):
     """Delete an object; sent by its owner only. Answered by `Done` or `Refused`."""
 
     label = "DeleteObject"
     operation = "delete"
+    changes_index = True
 
     request_id: RequestId
     key: Key
 
+    def author(self, sender: NodeId) -> NodeId:
+        return self.key.owner
 
-class StartSubscription(LabelledMessage, frozen=True, array_like=True, tag=3):
+    def statement(self) -> DeleteRecord:
+        return DeleteRecord(self.key)
+
+    def with_proof(self, proof: bytes) -> SignedDelete:
+        return SignedDelete(self.request_id, self.key, proof)
+
+    def is_redundant(self, known: KnownRecords, origin: NodeId, origin_cell: CellId) -> bool:
+        return known.is_deleted(self.key)
+
+
+class StartSubscription(LocationMessage, frozen=True, array_like=True, tag=3):
     """Activate a subscription. Answered by a `Page` of past matches."""
 
     label = "StartSubscription"
     operation = "subscribe"
+    changes_index = True
+    records = (("subscription", RecordKind.SUBSCRIPTION),)
+    location_required = False
 
     request_id: RequestId
     subscription: SubscriptionRecord
     batch: int
 
+    def author(self, sender: NodeId) -> NodeId:
+        return self.subscription.key.subscriber
 
-class StopSubscription(LabelledMessage, frozen=True, array_like=True, tag=4):
+    def with_location(self, location: SignedLocation) -> LocatedSubscription:
+        return LocatedSubscription(self.request_id, self.subscription, self.batch, location)
+
+
+class StopSubscription(StatementMessage, frozen=True, array_like=True, tag=4):
     """Remove a subscription; sent by its subscriber only. Answered by `Done`."""
 
     label = "StopSubscription"
     operation = "unsubscribe"
+    changes_index = True
 
     request_id: RequestId
     key: SubscriptionKey
+
+    def author(self, sender: NodeId) -> NodeId:
+        return self.key.subscriber
+
+    def statement(self) -> UnsubscribeRecord:
+        return UnsubscribeRecord(self.key)
+
+    def with_proof(self, proof: bytes) -> SignedStop:
+        return SignedStop(self.request_id, self.key, proof)
 
 
 class SignedDelete(DeleteObject, frozen=True, array_like=True, tag=8):
@@ -103,12 +147,16 @@ class LocatedSubscription(StartSubscription, frozen=True, array_like=True, tag=1
 
     location: SignedLocation
 
+    def cells_referenced(self) -> Iterable[CellId]:
+        return (self.location.cell,)
 
-class FetchPage(LabelledMessage, frozen=True, array_like=True, tag=5):
+
+class FetchPage(BaseMessage, frozen=True, array_like=True, tag=5):
     """Return the most recent matches before a cursor. Answered by `Page`; changes no state."""
 
     label = "FetchPage"
     operation = "subscribe"
+    reads_only = True
 
     request_id: RequestId
     conjunctions: tuple[Conjunction, ...]
@@ -120,26 +168,28 @@ class FetchPage(LabelledMessage, frozen=True, array_like=True, tag=5):
         check_conjunctions(self.conjunctions)
 
 
-class FetchObject(LabelledMessage, frozen=True, array_like=True, tag=6):
+class FetchObject(BaseMessage, frozen=True, array_like=True, tag=6):
     """Return the bytes of an object. Answered by `ObjectData` or `Refused`."""
 
     label = "FetchObject"
     operation = "retrieve"
+    reads_only = True
 
     request_id: RequestId
     key: Key
 
 
-class FetchStatus(LabelledMessage, frozen=True, array_like=True, tag=7):
+class FetchStatus(BaseMessage, frozen=True, array_like=True, tag=7):
     """Return the status of an object. Answered by `ObjectStatus`."""
 
     label = "FetchStatus"
+    reads_only = True
 
     request_id: RequestId
     key: Key
 
 
-class Done(LabelledMessage, frozen=True, array_like=True, tag=16):
+class Done(BaseMessage, frozen=True, array_like=True, tag=16):
     """The request succeeded."""
 
     label = "Done"
@@ -148,7 +198,7 @@ class Done(LabelledMessage, frozen=True, array_like=True, tag=16):
     request_id: RequestId
 
 
-class Refused(LabelledMessage, frozen=True, array_like=True, tag=17):
+class Refused(BaseMessage, frozen=True, array_like=True, tag=17):
     """The request failed: a code of `thyme.model.errors` and an explanation."""
 
     label = "Refused"
@@ -159,11 +209,12 @@ class Refused(LabelledMessage, frozen=True, array_like=True, tag=17):
     detail: str
 
 
-class Page(LabelledMessage, frozen=True, array_like=True, tag=18):
+class Page(BaseMessage, frozen=True, array_like=True, tag=18):
     """Past matches, newest first, with the total number; `has_more` if older ones remain."""
 
     label = "Page"
     operation = "subscribe"
+    records = (("items", RecordKind.METADATA),)
 
     request_id: RequestId
     total: int
@@ -171,7 +222,7 @@ class Page(LabelledMessage, frozen=True, array_like=True, tag=18):
     has_more: bool
 
 
-class ObjectData(LabelledMessage, frozen=True, array_like=True, tag=19):
+class ObjectData(BaseMessage, frozen=True, array_like=True, tag=19):
     """The bytes of an object."""
 
     label = "ObjectData"
@@ -182,21 +233,23 @@ class ObjectData(LabelledMessage, frozen=True, array_like=True, tag=19):
     data: bytes
 
 
-class ObjectStatus(LabelledMessage, frozen=True, array_like=True, tag=20):
+class ObjectStatus(BaseMessage, frozen=True, array_like=True, tag=20):
     """The status of an object at a broker, see `LookupResult`."""
 
     label = "ObjectStatus"
+    records = (("metadata", RecordKind.METADATA),)
 
     request_id: RequestId
     state: str
     metadata: Metadata | None
 
 
-class Notify(LabelledMessage, frozen=True, array_like=True, tag=32):
+class Notify(BaseMessage, frozen=True, array_like=True, tag=32):
     """One object matches one or more subscriptions of the receiver. Not answered."""
 
     label = "Notify"
     operation = "notification"
+    records = (("metadata", RecordKind.METADATA),)
 
     metadata: Metadata
     sids: tuple[SubscriptionId, ...]
@@ -206,7 +259,7 @@ class Notify(LabelledMessage, frozen=True, array_like=True, tag=32):
             as_subscription_id(sid)
 
 
-class Packet(LabelledMessage, frozen=True, array_like=True, tag=48):
+class Packet(BaseMessage, frozen=True, array_like=True, tag=48):
     """A message routed over several hops, see `thyme.routing`."""
 
     label = "Packet"
@@ -234,7 +287,7 @@ RouteEntry = tuple[NodeId, int, int]
 because nodes skip thousands of known entries per second."""
 
 
-class RouteUpdate(LabelledMessage, frozen=True, array_like=True, tag=49):
+class RouteUpdate(BaseMessage, frozen=True, array_like=True, tag=49):
     """The sender's routes, including the route to itself; an odd sequence number marks a lost
     route (R1)."""
 
@@ -250,11 +303,12 @@ class RouteUpdate(LabelledMessage, frozen=True, array_like=True, tag=49):
                 raise ValueError(f"invalid route entry: hops={hops}, sequence={sequence}")
 
 
-class PastMatches(LabelledMessage, frozen=True, array_like=True, tag=33):
+class PastMatches(BaseMessage, frozen=True, array_like=True, tag=33):
     """Past matches at the sender for a subscription of the receiver: an unsolicited `Page`."""
 
     label = "OwnerPage"
     operation = "subscribe"
+    records = (("items", RecordKind.METADATA),)
 
     sid: SubscriptionId
     total: int
@@ -265,7 +319,7 @@ class PastMatches(LabelledMessage, frozen=True, array_like=True, tag=33):
         as_subscription_id(self.sid)
 
 
-class JoinRequest(LabelledMessage, frozen=True, array_like=True, tag=34):
+class JoinRequest(BaseMessage, frozen=True, array_like=True, tag=34):
     """Return the subscriptions you store. Some receivers answer with `JoinReply`."""
 
     label = "JoinRequest"
@@ -274,10 +328,11 @@ class JoinRequest(LabelledMessage, frozen=True, array_like=True, tag=34):
     attempt: int
 
 
-class JoinReply(LabelledMessage, frozen=True, array_like=True, tag=35):
+class JoinReply(BaseMessage, frozen=True, array_like=True, tag=35):
     """Some subscriptions stored by the sender: part `part` of `parts`, counted from 0."""
 
     label = "JoinReply"
+    records = (("subscriptions", RecordKind.SUBSCRIPTION),)
 
     request_id: RequestId
     part: int
@@ -285,10 +340,11 @@ class JoinReply(LabelledMessage, frozen=True, array_like=True, tag=35):
     subscriptions: tuple[SubscriptionRecord, ...]
 
 
-class ReliableMessage(LabelledMessage, frozen=True, array_like=True, tag=36):
+class ReliableMessage(BaseMessage, frozen=True, array_like=True, tag=36):
     """A message that is repeated until the receiver answers with `ReliableAck`."""
 
     label = "Letter"
+    records = (("message", RecordKind.MESSAGE),)
 
     number: int
     message: Message
@@ -298,7 +354,7 @@ class ReliableMessage(LabelledMessage, frozen=True, array_like=True, tag=36):
             raise ValueError("a ReliableMessage cannot contain another ReliableMessage")
 
 
-class ReliableAck(LabelledMessage, frozen=True, array_like=True, tag=37):
+class ReliableAck(BaseMessage, frozen=True, array_like=True, tag=37):
     """The `ReliableMessage` with this number arrived."""
 
     label = "Receipt"
@@ -307,10 +363,11 @@ class ReliableAck(LabelledMessage, frozen=True, array_like=True, tag=37):
     number: int
 
 
-class Flooded(LabelledMessage, frozen=True, array_like=True, tag=50):
+class Flooded(BaseMessage, frozen=True, array_like=True, tag=50):
     """A message for all nodes: each node broadcasts it once more when it first receives it."""
 
     label = "Flooded"
+    records = (("message", RecordKind.MESSAGE),)
 
     origin: NodeId
     number: int
@@ -323,8 +380,11 @@ class Flooded(LabelledMessage, frozen=True, array_like=True, tag=50):
         if self.hops < 0 or isinstance(self.message, Flooded):
             raise ValueError("a Flooded needs hops of 0 or more and cannot contain another Flooded")
 
+    def author(self, sender: NodeId) -> NodeId:
+        return self.origin
 
-class CellPacket(LabelledMessage, frozen=True, array_like=True, tag=65):
+
+class CellPacket(BaseMessage, frozen=True, array_like=True, tag=65):
     """A message routed to cells, or to nodes in cells (D5–D9)."""
 
     label = "CellPacket"
@@ -345,7 +405,7 @@ class CellPacket(LabelledMessage, frozen=True, array_like=True, tag=65):
             raise ValueError("a CellPacket needs at least one target")
 
 
-class CellBroadcast(LabelledMessage, frozen=True, array_like=True, tag=66):
+class CellBroadcast(BaseMessage, frozen=True, array_like=True, tag=66):
     """A message from one node of a cell to all others; nodes of other cells ignore it (D7)."""
 
     label = "CellSpread"
@@ -367,10 +427,11 @@ class CellBroadcast(LabelledMessage, frozen=True, array_like=True, tag=66):
         as_cell_id(self.addressed_cell)
 
 
-class ReplyFromCell(LabelledMessage, frozen=True, array_like=True, tag=86):
+class ReplyFromCell(BaseMessage, frozen=True, array_like=True, tag=86):
     """A reply on behalf of the cell that was addressed, perhaps sent by its proxy (D6, D11)."""
 
     label = "FromCell"
+    records = (("message", RecordKind.MESSAGE),)
 
     cell: CellId
     message: Message
@@ -379,6 +440,9 @@ class ReplyFromCell(LabelledMessage, frozen=True, array_like=True, tag=86):
         as_cell_id(self.cell)
         if isinstance(self.message, ReplyFromCell):
             raise ValueError("a ReplyFromCell cannot contain another ReplyFromCell")
+
+    def cells_referenced(self) -> Iterable[CellId]:
+        return self.message.cells_referenced()
 
 
 def _check_carrier(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:
@@ -421,8 +485,4 @@ Message = (
     | CellMessage
     | SignedMessage
 )
-
-
-def message_proof(message: DeleteObject | StopSubscription) -> bytes:
-    """Returns the proof of a signed request; empty for an unsigned one (B5)."""
-    return message.proof if isinstance(message, SignedDelete | SignedStop) else b""
+MESSAGE_TYPES: tuple[type[BaseMessage], ...] = get_args(Message)

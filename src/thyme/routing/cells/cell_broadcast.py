@@ -16,25 +16,10 @@ import msgspec
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.messages.cells import (
-    AnnounceReplica,
-    BackupState,
-    CellBroadcastAck,
-    IndexObject,
-    StoreReplica,
-)
-from thyme.protocol.messages.common import (
-    CellBroadcast,
-    FetchObject,
-    FetchPage,
-    FetchStatus,
-    Message,
-)
+from thyme.protocol.messages.cells import CellBroadcastAck
+from thyme.protocol.messages.common import CellBroadcast, Message
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.config import CellRoutingConfig
-
-_READS = FetchObject | FetchPage | FetchStatus
-_REPLICA_MESSAGES = AnnounceReplica | BackupState | StoreReplica
 
 
 class CellBroadcastTimer(msgspec.Struct, frozen=True):
@@ -68,16 +53,12 @@ class CellBroadcaster:
 
     def is_for_all(self, message: Message) -> bool:
         """Whether a message is for all nodes of a cell; one node is enough for a read request."""
-        return self.config.broadcast_reads or not isinstance(message, _READS)
+        return self.config.broadcast_reads or not message.reads_only
 
     def is_acknowledged(self, message: Message) -> bool:
-        """Whether nodes acknowledge a message.
-
-        Replicas are not acknowledged: there are many, and it suffices that most nodes get them.
-        """
-        return self.config.broadcast_tries_max > 1 and not isinstance(
-            message, _REPLICA_MESSAGES | _READS
-        )
+        """Whether nodes acknowledge a message."""
+        acknowledged = message.broadcast_acknowledged and not message.reads_only
+        return self.config.broadcast_tries_max > 1 and acknowledged
 
     def broadcast(self, broadcast: CellBroadcast, others: Iterable[NodeId], now_us: int) -> None:
         """Broadcasts a message, and waits for the acknowledgements of the other nodes if needed."""
@@ -134,8 +115,8 @@ class CellBroadcaster:
             self.unacknowledged += len(pending.unacknowledged)
             self._finish(timer, now_us)
             return list(pending.unacknowledged)
-        is_insert = isinstance(pending.message.message, IndexObject)
-        if is_insert and pending.tries >= self.config.insert_wait_tries:
+        replies_early = pending.message.message.replies_early
+        if replies_early and pending.tries >= self.config.insert_wait_tries:
             self._run_callbacks(pending, now_us)
         wait_us = self.config.broadcast_wait_us << pending.tries
         pending.tries += 1

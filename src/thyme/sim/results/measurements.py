@@ -9,7 +9,6 @@ Clauses: S9, S14.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import get_args
 
 import msgspec
 
@@ -21,9 +20,8 @@ from thyme.protocol.app_interface import (
     Subscribe,
     Unsubscribe,
 )
-from thyme.protocol.labels import LabelledMessage
 from thyme.protocol.messages.cells import CellNotify
-from thyme.protocol.messages.common import Message, Notify
+from thyme.protocol.messages.common import MESSAGE_TYPES, Message, Notify
 from thyme.sim.radio.counters import BitSlicedCounter
 from thyme.sim.radio.radio import Radio, RadioActivity
 from thyme.sim.results.energy import EnergyMeter, OperationName, Phone
@@ -38,10 +36,9 @@ OPERATION_OF_REQUEST: dict[type[object], OperationName] = {
 """The requests whose energy cost the papers give."""
 
 
-MESSAGES: tuple[type[LabelledMessage], ...] = get_args(Message)
-CONTROL = frozenset(kind.label for kind in MESSAGES if kind.routing_control)
+CONTROL = frozenset(kind.label for kind in MESSAGE_TYPES if kind.routing_control)
 """The messages by which routings keep themselves up to date, by label."""
-PARTS = {kind.label: kind.operation for kind in MESSAGES}
+PARTS = {kind.label: kind.operation for kind in MESSAGE_TYPES}
 """What messages are about, by label. A `Done` answers an insert, a delete or an unsubscribe, which
 the formulas count with these."""
 NOTIFY = (Notify.label, CellNotify.label)

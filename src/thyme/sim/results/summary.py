@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from thyme.protocol.labels import UPKEEP
+from thyme.protocol.messages.traits import UPKEEP
 from thyme.sim.radio.phy import OVERHEAD_BYTES
 from thyme.sim.results.analytical import (
     Approach,

@@ -66,13 +66,13 @@ class BrokerService:
                 self._notify_subscribers(request.metadata, matched, now_us)
                 return wire.Done(number)
             case wire.DeleteObject():
-                broker.delete(request.key, sender, now_us, wire.message_proof(request))
+                broker.delete(request.key, sender, now_us, request.proof)
                 return wire.Done(number)
             case wire.StartSubscription():
                 page = broker.subscribe(request.subscription, sender, request.batch, now_us)
                 return page_reply(number, page)
             case wire.StopSubscription():
-                broker.unsubscribe(request.key, sender, now_us, wire.message_proof(request))
+                broker.unsubscribe(request.key, sender, now_us, request.proof)
                 return wire.Done(number)
             case wire.FetchPage():
                 return page_reply(number, read_requested_page(broker, request, now_us))

@@ -42,7 +42,7 @@ from thyme.substrates.common.client import Client, Guarantees
 from thyme.substrates.common.quotas import PEER_USAGE
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
-from thyme.substrates.dcs.cell_map import CellMap, cells_referenced
+from thyme.substrates.dcs.cell_map import CellMap
 from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer
 from thyme.substrates.dcs.client.key_cells import KeyCellBrokers, ReplicaLocations
 from thyme.substrates.dcs.client.key_choice import KeyChooser
@@ -60,7 +60,6 @@ from thyme.substrates.dcs.service.notification_delivery import (
     AggregationTimer,
     NotificationRetryTimer,
 )
-from thyme.substrates.dcs.service.redundancy import is_redundant
 from thyme.substrates.dcs.state.cell_digest import DIGEST_BYTES
 from thyme.substrates.dcs.state.cell_index import REPLICATION_LISTS, SUBSCRIBER_CELLS, CellIndex
 from thyme.substrates.dcs.state.cell_state import MergeResult
@@ -338,7 +337,7 @@ class DcsNode:
 
     def is_redundant(self, origin: NodeId, origin_cell: CellId, message: wire.Message) -> bool:
         """Whether a message to the cell contains nothing new for this node."""
-        return is_redundant(self.index, origin, origin_cell, message)
+        return message.is_redundant(self.index, origin, origin_cell)
 
     def is_new_payload(self, payload: bytes) -> bool:
         """Whether a beacon's payload reports a topology change that is new to this node."""
@@ -375,7 +374,7 @@ class DcsNode:
 
     def _process_delivery(self, delivery: Delivery, now_us: int) -> None:
         message = delivery.message
-        if not all(cell in self._cell_map for cell in cells_referenced(message)):
+        if not all(cell in self._cell_map for cell in message.cells_referenced()):
             self.dropped["no such cell"] += 1
             return
         if self._authenticator is not None:

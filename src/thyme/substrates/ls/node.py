@@ -265,9 +265,7 @@ class LsNode:
                     self.broker.activate(message.subscription, origin, now_us)
                     self._send_past_matches(message.subscription, message.batch, now_us)
                 case wire.StopSubscription():
-                    self.broker.unsubscribe(
-                        message.key, origin, now_us, wire.message_proof(message)
-                    )
+                    self.broker.unsubscribe(message.key, origin, now_us, message.proof)
                 case wire.FetchPage():
                     self._reliable_sender.send(
                         origin, lambda now_us: self._search_page(message, now_us), now_us

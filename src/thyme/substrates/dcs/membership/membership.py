@@ -37,14 +37,6 @@ from thyme.substrates.dcs.service.cell_service import CellService
 from thyme.substrates.dcs.state.cell_digest import DIGEST_BYTES
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 
-_STATE_CHANGING = (
-    cell_wire.IndexObject,
-    wire.DeleteObject,
-    wire.StartSubscription,
-    wire.StopSubscription,
-    cell_wire.ReindexObjects,
-)
-
 
 class CellMembership:
     """How one node takes part in cells whose nodes change."""
@@ -191,7 +183,7 @@ class CellMembership:
         registers the proxied cell."""
         if delivery.cell != self._routing.cell:
             self.backups.activate_backup(delivery.cell, now_us, match=delivery.is_first)
-        if isinstance(delivery.message, _STATE_CHANGING):
+        if delivery.message.changes_index:
             self.proxied_cells.add(delivery.cell)
             self.backups.mark_changed(now_us)
 
@@ -224,7 +216,7 @@ class CellMembership:
         D22)."""
         node, cell = delivery.origin, delivery.origin_cell
         located: ClaimedInstant = now_us
-        if isinstance(message, cell_wire.SignedLocationUpdate) and message.location is not None:
+        if message.location is not None:
             cell, located = message.location.cell, message.location.since
         missing = []
         for sid in message.sids:

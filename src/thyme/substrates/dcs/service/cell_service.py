@@ -125,7 +125,7 @@ class CellService:
                 self.notification_delivery.on_subscriber_seen(origin, now_us)
                 return self._read_page(first_page_request(request), now_us)
             case wire.StopSubscription():
-                index.unsubscribe(request.key, origin, now_us, wire.message_proof(request))
+                index.unsubscribe(request.key, origin, now_us, request.proof)
                 return wire.Done(request_id)
             case wire.FetchPage():
                 return self._read_page(request, now_us)
@@ -163,14 +163,14 @@ class CellService:
                 )
                 self.notification_delivery.on_subscriber_seen(origin, now_us)
             case wire.StopSubscription():
-                index.unsubscribe(request.key, origin, now_us, wire.message_proof(request))
+                index.unsubscribe(request.key, origin, now_us, request.proof)
             case wire.FetchPage() | wire.FetchObject() | wire.FetchStatus():
                 pass  # the first node of the cell replies
             case _:
                 assert_never(request)
 
     def _delete_object(self, request: wire.DeleteObject, origin: NodeId, now_us: int) -> None:
-        self.index.delete_object(request.key, origin, now_us, wire.message_proof(request))
+        self.index.delete_object(request.key, origin, now_us, request.proof)
         self._replicas.remove_with_tombstone(request.key, DELETED, now_us)
 
     def _read_page(self, request: wire.FetchPage, now_us: int) -> cell_wire.CellPage:

@@ -131,6 +131,14 @@ class CellIndex:
         active = self._replication_lists.get(key, EMPTY_REPLICATION_LIST).active
         return replica in active or Replica(replica.cell) in active
 
+    def has_object(self, metadata: Metadata) -> bool:
+        """Whether an object is indexed with exactly this metadata."""
+        return self.broker.catalogue.history.get(metadata.key) == metadata
+
+    def is_deleted(self, key: Key) -> bool:
+        """Whether an object was deleted."""
+        return self.broker.catalogue.state(key) == DELETED
+
     def has_seen_object(self, key: Key) -> bool:
         """Whether an object is, or was, indexed here."""
         return self.broker.catalogue.state(key) != UNKNOWN
