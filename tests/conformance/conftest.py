@@ -1,4 +1,4 @@
-"""Sets each stage up for each story."""
+"""Sets up each environment for each conformance test."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 from tests.conformance.stage import Stage
 from tests.conformance.stages import CROWDS, IN_VIRTUAL_TIME, STAGES
 
+HERE = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On sockets only the stories of crowds are told, and none with processes, unless all are
-    asked for: -m slow, or -k live."""
+    """Deselects most conformance tests on sockets: those with node processes, and those that need
+    one node only. `-m slow` or `-k live` runs them all. The hook sees the items of all folders."""
     if config.option.markexpr or "live" in config.option.keyword:
         return
     apart = [item for item in items if _takes_long(item)]
@@ -23,19 +25,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _takes_long(item: pytest.Item) -> bool:
-    fixtures = item.fixturenames if isinstance(item, pytest.Function) else []
-    return "live" in item.name and ("processes" in item.name or "crowd" not in fixtures)
+    if HERE not in item.path.parents or not isinstance(item, pytest.Function):
+        return False
+    environment = item.callspec.id if hasattr(item, "callspec") else ""
+    several_nodes = "crowd" in item.fixturenames
+    return "live" in environment and ("processes" in environment or not several_nodes)
 
 
 def marked(stages: Iterable[str]) -> list[Any]:
-    """The names of stages; on sockets, time passes as it does for people."""
+    """The names of the environments; those on sockets are slow, since they run in real time."""
     slow = pytest.mark.slow
     return [pytest.param(name, marks=slow) if "live" in name else name for name in stages]
 
 
 @pytest.fixture(params=marked(STAGES))
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """Any world."""
+    """An environment of any kind."""
     made = STAGES[request.param](tmp_path)
     yield made
     made.close()
@@ -43,7 +48,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture(params=IN_VIRTUAL_TIME)
 def in_virtual_time(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """A world for long stories."""
+    """An environment in virtual time, for long tests."""
     made = STAGES[request.param](tmp_path)
     yield made
     made.close()
@@ -51,7 +56,7 @@ def in_virtual_time(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
 @pytest.fixture(params=marked(CROWDS))
 def crowd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """A world with several nodes."""
+    """An environment with several nodes."""
     made = CROWDS[request.param](tmp_path)
     yield made
     made.close()

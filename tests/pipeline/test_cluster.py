@@ -17,6 +17,7 @@ import pyspark
 import pytest
 from pyarrow import parquet
 
+from tests.hashing import ROOT
 from tests.pipeline.clustered import CONFIG, POSTS_SEED, RULES, TRACE_SEED, USERS, every_other
 from tests.pipeline.planned import result
 from tests.pipeline.sweeping import HASTE, measured
@@ -30,7 +31,6 @@ from thyme.traces.row_codec import row_to_operation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
 SPARK_CLASS = Path(pyspark.__path__[0], "bin", "spark-class")
 DEPLOY = "org.apache.spark.deploy"
 PATIENCE_S = 400
@@ -42,7 +42,7 @@ def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path
     folder = tmp_path / "w"
     with cluster(tmp_path) as (master, logs):
         subprocess.run(
-            [sys.executable, "-m", "tests.pipeline.clustered", str(folder), master],
+            [sys.executable, "-m", every_other.__module__, str(folder), master],
             cwd=ROOT,
             env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
             check=True,

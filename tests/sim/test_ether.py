@@ -211,9 +211,9 @@ def test_s8_trouble_loses_repeats_and_reorders_in_its_measure() -> None:
 def test_the_same_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
     assert lossy_numbers(seed=1) != lossy_numbers(seed=2)
     program = textwrap.dedent(
-        """
+        f"""
         import json
-        from tests.sim.test_ether import lossy_numbers
+        from {__name__} import lossy_numbers
         print(json.dumps(lossy_numbers(seed=1)))
         """
     )

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.hashing import ROOT
 from tests.sim.test_recorder import recorded
 from thyme.model.errors import InputError
 from thyme.model.rng import derive_rng
@@ -243,7 +244,7 @@ def test_s17_the_same_recording_gives_the_same_page_whatever_the_hash_seed(tmp_p
         subprocess.run(
             [sys.executable, "-c", program, str(tmp_path / "run.jsonl"), str(target)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[2],
+            cwd=ROOT,
             check=True,
         )
         assert hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(first).digest()
@@ -345,7 +346,7 @@ def test_s17_a_run_of_hours_has_coarser_instants(tmp_path: Path) -> None:
 
 
 def test_s17_the_limits_of_a_page_are_the_ones_documented() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text("utf-8")
+    text = (ROOT / "docs" / "simulator.md").read_text("utf-8")
     listed = re.findall(r"^\| .*up to ([\d,]+).* \| `(\w+_MAX)` \|$", text, flags=re.M)
     assert len(listed) == 6
     for number, name in listed:

@@ -133,7 +133,7 @@ def test_s17_where_a_node_is_follows_from_the_legs() -> None:
 def test_s17_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     assert recorded(1) != recorded(2)
     program = (
-        "import hashlib; from tests.sim.test_recorder import recorded;"
+        f"import hashlib; from {__name__} import recorded;"
         "print(hashlib.sha256(recorded(1)).hexdigest())"
     )
     [told] = printed(program)
