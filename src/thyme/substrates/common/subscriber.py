@@ -25,6 +25,7 @@ from thyme.protocol.app_interface import (
     SubscriptionInfo,
 )
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.results import Failure, Result
 from thyme.query.cursor import Cursor
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.client_interfaces import BrokerId
@@ -220,8 +221,11 @@ class Subscriber:
         missed_us, own.missed_us, own.paused = own.missed_us, None, False
         return missed_us
 
-    def emit_caught_up(self, own: OwnSubscription, total: int, code: str, now_us: int) -> None:
+    def emit_caught_up(
+        self, own: OwnSubscription, total: int, result: Result[object], now_us: int
+    ) -> None:
         """Emits `CaughtUp`: the requested stored matches were emitted, as far as available."""
+        code = result.code if isinstance(result, Failure) else ""
         self._outbox.emit(CaughtUp(own.sid, total, code))
         own.positions = {} if own.positions is None else own.positions
         callbacks, own.after_first_pages = own.after_first_pages, []

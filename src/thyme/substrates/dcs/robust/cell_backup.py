@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -25,6 +26,7 @@ from thyme.protocol.messages.cell_records import (
 )
 from thyme.protocol.messages.cells import BackupState, CellState
 from thyme.protocol.messages.common import CellReply, Done, Refused
+from thyme.protocol.results import Failure, Result
 from thyme.routing.cells import Delivery, Destination
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
@@ -195,27 +197,23 @@ class CellBackups:
             part = parts.pop(0)
             self.parts_sent += 1
             total = 0 if parts else backup.total
+            request = BackupState(self._requests.next_id(), key_cell, total, part)
             self._requests.send_requests(
-                lambda request_id: {
-                    Destination(backup.proxy): BackupState(request_id, key_cell, total, part)
-                },
-                now_us,
-                lambda _replies, now_us: on_part_sent(part, now_us),
-                on_failure,
+                {Destination(backup.proxy): request}, now_us, partial(on_part_sent, part)
             )
 
-        def on_part_sent(part: CellState, now_us: int) -> None:
+        def on_part_sent(part: CellState, result: Result[object], now_us: int) -> None:
+            if isinstance(result, Failure):
+                self._sending.discard(key_cell)
+                self._sent_backups.pop(key_cell, None)
+                if self._due_us is not None and self._routing.serving:
+                    self._schedule(min(self._due_us, now_us + self._config.refresh_us // 4))
+                return
             backup.records.update(_record_ids(part))
             if parts:
                 send_next(now_us)
             else:
                 self._sending.discard(key_cell)
-
-        def on_failure(_code: str, _detail: str, now_us: int) -> None:
-            self._sending.discard(key_cell)
-            self._sent_backups.pop(key_cell, None)
-            if self._due_us is not None and self._routing.serving:
-                self._schedule(min(self._due_us, now_us + self._config.refresh_us // 4))
 
         send_next(now_us)
 
