@@ -6,6 +6,7 @@ Entry point: `NodeSession`. `world` and `callbacks` are the APIs on top of it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -71,7 +72,7 @@ class NodeSession:
     """The session of one application with its node."""
 
     def __init__(self, make_port: PortFactory) -> None:
-        self._next_request_id = 0
+        self._last_request_id = 0
         self._pending: dict[int, OnDone] = {}
         self._listeners: dict[SubscriptionId, SubscriptionListener] = {}
         self._ended_listeners: dict[SubscriptionId, SubscriptionListener] = {}
@@ -88,21 +89,36 @@ class NodeSession:
         """The node's current time in microseconds since 1970."""
         return self._port.now_us()
 
-    def send_request(
-        self, make_request: Callable[[int], RequestWithReply], on_done: OnDone
-    ) -> None:
+    def next_id(self) -> int:
+        """A new request id, for the next request."""
+        self._last_request_id += 1
+        return self._last_request_id
+
+    def send_request(self, request: RequestWithReply, on_done: OnDone) -> None:
         """Sends a request; `on_done` is called once, unless this method raises."""
         if self._end_error is not None:
             raise self._end_error
-        self._next_request_id += 1
-        request_id = self._next_request_id
-        request = make_request(request_id)
-        self._pending[request_id] = on_done
+        self._pending[request.request_id] = on_done
         try:
             self._port.send_request(request)
         except BaseException:
-            self._pending.pop(request_id, None)
+            self._pending.pop(request.request_id, None)
             raise
+
+    async def await_reply(self, request: RequestWithReply) -> ReplyValue:
+        """Sends a request and waits for the reply; raises the error if it failed."""
+        future: asyncio.Future[ReplyValue] = asyncio.get_running_loop().create_future()
+
+        def on_done(outcome: Outcome[ReplyValue]) -> None:
+            if future.done():
+                return
+            if outcome.error is not None:
+                future.set_exception(outcome.error)
+            else:
+                future.set_result(outcome.value)
+
+        self.send_request(request, on_done)
+        return await future
 
     def send_unanswered(self, request: MarkConsumed | Pause) -> None:
         """Sends a request without a reply; does nothing after the end of the session."""
