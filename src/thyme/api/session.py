@@ -14,6 +14,7 @@ import msgspec
 
 from thyme.api.arguments import as_key
 from thyme.api.port import GracefulPort, NodePort, PortFactory
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import ClosedError, NotFoundError, ThymeError, error_for_code
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
@@ -75,8 +76,11 @@ class NodeSession:
         self._last_request_id = 0
         self._pending: dict[int, OnDone] = {}
         self._listeners: dict[SubscriptionId, SubscriptionListener] = {}
-        self._ended_listeners: dict[SubscriptionId, SubscriptionListener] = {}
-        self._notified: dict[Key, Metadata] = {}
+        self._ended_listeners: BoundedDict[SubscriptionId, SubscriptionListener] = BoundedDict(
+            ENDED_SUBSCRIPTIONS_MAX
+        )
+        """Listeners of ended subscriptions, whose history can still be read."""
+        self._notified: BoundedDict[Key, Metadata] = BoundedDict(NOTIFIED_MAX)
         self._end_error: ThymeError | None = None
         self._port: NodePort = make_port(self)
 
@@ -164,14 +168,14 @@ class NodeSession:
             case Finished():
                 if isinstance(event.value, SearchResult):
                     for notification in event.value.notifications:
-                        self._remember_notified(notification)
+                        self._notified.refresh(notification.key, notification.metadata)
                 self._complete(event.request_id, Outcome(value=event.value))
             case Failed():
                 self._complete(
                     event.request_id, Outcome(error=error_for_code(event.code, event.detail))
                 )
             case NotificationEvent():
-                self._remember_notified(event.notification)
+                self._notified.refresh(event.notification.key, event.notification.metadata)
                 if (listener := self._find_listener(event.notification.sid)) is not None:
                     listener.on_notification(event.notification)
             case CaughtUp():
@@ -179,17 +183,11 @@ class NodeSession:
                     listener.on_caught_up(event)
             case SubscriptionEnded():
                 if (listener := self._listeners.pop(event.sid, None)) is not None:
-                    self._keep_ended(event.sid, listener)
+                    self._ended_listeners[event.sid] = listener
                     listener.on_ended(event.reason)
 
     def on_node_failed(self, error: ThymeError) -> None:
         self._end_session(error)
-
-    def _keep_ended(self, sid: SubscriptionId, listener: SubscriptionListener) -> None:
-        """Keeps the listener of an ended subscription, whose history can still be read."""
-        self._ended_listeners[sid] = listener
-        if len(self._ended_listeners) > ENDED_SUBSCRIPTIONS_MAX:
-            del self._ended_listeners[next(iter(self._ended_listeners))]
 
     def _find_listener(self, sid: SubscriptionId) -> SubscriptionListener | None:
         return self._listeners.get(sid) or self._ended_listeners.get(sid)
@@ -198,12 +196,6 @@ class NodeSession:
         on_done = self._pending.pop(request_id, None)
         if on_done is not None:
             on_done(outcome)
-
-    def _remember_notified(self, notification: Notification) -> None:
-        self._notified.pop(notification.key, None)
-        self._notified[notification.key] = notification.metadata
-        if len(self._notified) > NOTIFIED_MAX:
-            del self._notified[next(iter(self._notified))]
 
     def _end_session(self, error: ThymeError) -> None:
         self._end_error = error

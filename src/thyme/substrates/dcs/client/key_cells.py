@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, as_cell_id
@@ -28,18 +29,14 @@ class ReplicaLocations:
     """A bounded cache of the replication lists that this node received."""
 
     def __init__(self, entries_max: int) -> None:
-        self._entries_max = entries_max
-        self._entries: dict[Key, IndexedMetadata] = {}
+        self._entries: BoundedDict[Key, IndexedMetadata] = BoundedDict(entries_max)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, indexed: IndexedMetadata) -> None:
         """Caches an object's metadata and replication list."""
-        self._entries.pop(indexed.metadata.key, None)
-        self._entries[indexed.metadata.key] = indexed
-        if len(self._entries) > self._entries_max:
-            del self._entries[next(iter(self._entries))]
+        self._entries.refresh(indexed.metadata.key, indexed)
 
     def get(self, key: Key) -> IndexedMetadata | None:
         """The latest cached entry of an object."""

@@ -7,6 +7,7 @@ Clauses: D11, D12, D14, D15, D18, M14, M32.
 
 from __future__ import annotations
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
@@ -57,7 +58,7 @@ class DcsObjectClient:
             context.config.replication,
         )
         self._deletion_log = context.deletion_log
-        self._pending_deletes: dict[Key, StoredReplica] = {}
+        self._pending_deletes: BoundedDict[Key, StoredReplica] = BoundedDict(_PENDING_DELETES_MAX)
 
     def insert(
         self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
@@ -119,8 +120,6 @@ class DcsObjectClient:
                 on_result(Failure(NotFoundError.code, detail), now_us)
             return
         self._pending_deletes[key] = stored
-        if len(self._pending_deletes) > _PENDING_DELETES_MAX:
-            del self._pending_deletes[next(iter(self._pending_deletes))]
         active_cells = [replica.cell for replica in stored.active]
         cells = dict.fromkeys([*self.tag_cells(stored.metadata), *active_cells])
 

@@ -15,6 +15,7 @@ from functools import partial
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError
 from thyme.model.ids import Key
 from thyme.model.subscriptions import SubscriptionKey
@@ -113,7 +114,9 @@ class CellBackups:
         self._activate_backup = activate_backup
         self._sent_backups: dict[CellId, _SentBackup] = {}
         self._sending: set[CellId] = set()
-        self._stored_backups: dict[CellId, _StoredBackup] = {}
+        self._stored_backups: BoundedDict[CellId, _StoredBackup] = BoundedDict(
+            self._config.cells_max
+        )
         self._due_us: int | None = None
         self._is_small_cell = False
         self.parts_sent = 0
@@ -247,12 +250,10 @@ class CellBackups:
         if not self.is_enabled or key_cell in self._proxied_cells:
             return
         expires_us = now_us + self._config.ttl_us
-        backup = self._stored_backups.pop(key_cell, None) or _StoredBackup(expires_us, source)
+        backup = self._stored_backups.get(key_cell) or _StoredBackup(expires_us, source)
         backup.expires_us, backup.source = expires_us, source
         backup.add(state)
-        self._stored_backups[key_cell] = backup
-        if len(self._stored_backups) > self._config.cells_max:
-            del self._stored_backups[next(iter(self._stored_backups))]
+        self._stored_backups.refresh(key_cell, backup)
 
     def activate_backup(self, key_cell: CellId, now_us: int, *, match: bool) -> None:
         """Activates the backup of a cell, if there is one: this cell is its proxy from now on
