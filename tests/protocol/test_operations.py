@@ -10,8 +10,9 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.messages.common import Done, FetchObject, ObjectData, Refused, Reply
 from thyme.protocol.node import Action, CancelTimer, Send, SetTimer
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.request_tracker import RequestTracker, RetryPolicy, RetryTimer
+from thyme.protocol.request_tracker import RequestTracker, RetryTimer
 from thyme.protocol.results import Failure, Result
+from thyme.protocol.retry import RetryPolicy
 
 SERVER, STRANGER = NodeId(b"server"), NodeId(b"stranger")
 KEY = Key(ObjectId("photo"), NodeId(b"alice"))

@@ -16,23 +16,12 @@ import msgspec
 
 from thyme.model.errors import OperationTimeoutError, RejectedError
 from thyme.model.ids import NodeId, RequestId
-from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.common import BrokerRequest, Refused, Reply
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult, Result
+from thyme.protocol.retry import RetryPolicy, RetryState
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
-
-
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait for a reply, and how often to send."""
-
-    tries_max: int = 5
-    wait_us: int = SECOND_US // 2
-    wait_us_per_kib: int = 4_000
-    """Additional wait for large objects: their transfer time at 2 Mb/s."""
-    backoff: float = 2.0
-    pending_max: int = 100_000
 
 
 class RetryTimer(msgspec.Struct, frozen=True):
@@ -46,8 +35,7 @@ class _PendingRequest:
     to: NodeId
     message: BrokerRequest
     on_result: OnResult[Reply]
-    tries: int
-    wait_us: int
+    retries: RetryState
 
 
 class RequestTracker:
@@ -89,16 +77,14 @@ class RequestTracker:
             detail = "too many operations under way; wait for some to end"
             on_result(Failure(RejectedError.code, detail), now_us)
             return
-        wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
+        policy = self._policy
         self._pending[request.request_id] = _PendingRequest(
             to,
             request,
             lambda result, now_us: on_result(_expect_reply(result, reply_type), now_us),
-            1,
-            wait_us,
+            RetryState(policy.tries_max, policy.first_wait_us(data_bytes), policy.backoff),
         )
-        self._outbox.send(to, request)
-        self._outbox.set_timer(RetryTimer(request.request_id), now_us + wait_us)
+        self._send(request.request_id, now_us)
 
     def on_reply(self, sender: NodeId, reply: Reply, now_us: int) -> None:
         """Completes the request of a reply; counts a reply without a pending request."""
@@ -115,16 +101,18 @@ class RequestTracker:
         pending = self._pending.get(timer.request_id)
         if pending is None:
             return
-        if pending.tries >= self._policy.tries_max:
+        if pending.retries.is_exhausted:
             del self._pending[timer.request_id]
-            detail = f"no answer after {pending.tries} tries"
+            detail = f"no answer after {pending.retries.tries} tries"
             pending.on_result(Failure(OperationTimeoutError.code, detail), now_us)
             return
-        pending.tries += 1
-        pending.wait_us = int(pending.wait_us * self._policy.backoff)
         self.retransmissions += 1
+        self._send(timer.request_id, now_us)
+
+    def _send(self, request_id: RequestId, now_us: int) -> None:
+        pending = self._pending[request_id]
         self._outbox.send(pending.to, pending.message)
-        self._outbox.set_timer(timer, now_us + pending.wait_us)
+        self._outbox.set_timer(RetryTimer(request_id), pending.retries.count_try(now_us))
 
 
 def _expect_reply(result: Result[Reply], reply_type: type[ReplyT]) -> Result[ReplyT]:

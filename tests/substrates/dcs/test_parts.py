@@ -28,8 +28,8 @@ from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, CellSubscription, IndexedMetadata, Replica
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.request_tracker import RetryPolicy
 from thyme.protocol.results import Failure, Result
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Delivery, DeliveryFailure, Destination, Grid
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import BrokerConfig

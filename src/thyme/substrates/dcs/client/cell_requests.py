@@ -22,8 +22,8 @@ from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellMaintenanceRequest
 from thyme.protocol.messages.common import CellReply, CellRequest, Refused
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.request_tracker import RetryPolicy
 from thyme.protocol.results import Failure, Ok, OnResult
+from thyme.protocol.retry import RetryPolicy, RetryState
 from thyme.routing.cells import CellRouting, DeliveryFailure, Destination
 
 Requests = Mapping[Destination, CellRequest | CellMaintenanceRequest]
@@ -42,9 +42,7 @@ class CellRequestTimer(msgspec.Struct, frozen=True):
 class _PendingCellRequest:
     unanswered: dict[Destination, CellRequest | CellMaintenanceRequest]
     on_result: OnResult[Replies]
-    wait_us: int
-    tries_max: int
-    tries: int = 0
+    retries: RetryState
     replies: Replies = field(default_factory=dict)
     packet_numbers: list[int] = field(default_factory=list)
     """The numbers that routing assigned to the messages."""
@@ -101,10 +99,9 @@ class CellRequests:
             return
         [request_id] = {request.request_id for request in requests.values()}
         messages = self._sign(requests, now_us)
-        wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
-        wait_us = int(wait_us * wait_factor)
-        tries_max = tries_max or self._policy.tries_max
-        self._pending[request_id] = _PendingCellRequest(messages, on_result, wait_us, tries_max)
+        wait_us = int(self._policy.first_wait_us(data_bytes) * wait_factor)
+        retries = RetryState(tries_max or self._policy.tries_max, wait_us, self._policy.backoff)
+        self._pending[request_id] = _PendingCellRequest(messages, on_result, retries)
         self._send_unanswered(request_id, now_us)
 
     def _sign(
@@ -151,20 +148,18 @@ class CellRequests:
         pending = self._pending.get(timer.request_id)
         if pending is None:
             return
-        if pending.tries >= pending.tries_max:
+        if pending.retries.is_exhausted:
             self._finish(timer.request_id)
             cells = ", ".join(str(to.cell) for to in pending.unanswered)
-            detail = f"no answer from cell {cells} after {pending.tries} tries"
+            detail = f"no answer from cell {cells} after {pending.retries.tries} tries"
             pending.on_result(Failure(OperationTimeoutError.code, detail), now_us)
             return
-        pending.wait_us = int(pending.wait_us * self._policy.backoff)
         self.retransmissions += 1
         self._send_unanswered(timer.request_id, now_us)
 
     def _send_unanswered(self, request_id: RequestId, now_us: int) -> None:
         pending = self._pending[request_id]
-        pending.tries += 1
-        self._outbox.set_timer(CellRequestTimer(request_id), now_us + pending.wait_us)
+        self._outbox.set_timer(CellRequestTimer(request_id), pending.retries.count_try(now_us))
         targets_by_message: dict[int, list[Destination]] = {}
         for to, message in pending.unanswered.items():
             targets_by_message.setdefault(id(message), []).append(to)

@@ -24,8 +24,8 @@ from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.protocol.messages.cells import AnnounceReplica, CellStatus
 from thyme.protocol.messages.common import FetchObject, FetchStatus, ObjectData
-from thyme.protocol.request_tracker import RetryPolicy
 from thyme.protocol.results import Failure, Ok, OnResult, Result
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import CellRouting, Destination
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
 from thyme.substrates.dcs.client.key_cells import ReplicaLocations
