@@ -20,7 +20,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.node import Node
 from thyme.protocol.port import NodeListener
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.subscriber import SubscriberConfig

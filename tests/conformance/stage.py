@@ -293,8 +293,11 @@ class Person:
         subscription = Subscription(self.asker, formula, frame, buffer, overflow)
         act = Act()
         self.asker.send_request(
-            lambda ask: Subscribe(
-                request_id=ask, conjunctions=formula.conjunctions, frame=frame, batch=20
+            Subscribe(
+                request_id=self.asker.next_id(),
+                conjunctions=formula.conjunctions,
+                frame=frame,
+                batch=20,
             ),
             lambda outcome: self._begun(subscription, act, outcome),
         )

@@ -20,7 +20,7 @@ from thyme.api.session import NodeSession
 from thyme.model.ids import Key, NodeId
 from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Grid
 from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.sim.engine.wireless_network import WirelessNetwork

@@ -9,7 +9,7 @@ from thyme.protocol.messages.common import Done, Message, ReliableAck, ReliableM
 from thyme.protocol.node import Action, CancelTimer, Send, SetTimer
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender, ResendTimer
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 
 HELLO = Done(1)
 

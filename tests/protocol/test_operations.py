@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol.messages.common import Done, FetchObject, Reply
+from thyme.protocol.messages.common import Done, FetchObject, ObjectData, Refused, Reply
 from thyme.protocol.node import Action, CancelTimer, Send, SetTimer
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.request_tracker import RequestTracker, RetryPolicy, RetryTimer
+from thyme.protocol.request_tracker import RequestTracker, RetryTimer
+from thyme.protocol.results import Failure, Result
+from thyme.protocol.retry import RetryPolicy
 
 SERVER, STRANGER = NodeId(b"server"), NodeId(b"stranger")
 KEY = Key(ObjectId("photo"), NodeId(b"alice"))
@@ -26,12 +30,15 @@ class Asking:
     def ask(self, now_us: int) -> list[Action]:
         self.operations.send_request(
             SERVER,
-            lambda number: FetchObject(number, KEY),
+            FetchObject(self.operations.next_id(), KEY),
+            Done,
             now_us,
-            lambda reply, _: self.ended.append(reply),
-            lambda code, _detail, _now_us: self.ended.append(code),
+            self.on_result,
         )
         return self.outbox.drain_actions()
+
+    def on_result(self, result: Result[Reply], now_us: int) -> None:
+        self.ended.append(result.code if isinstance(result, Failure) else result.value)
 
     def fire(self, timer: RetryTimer, now_us: int) -> list[Action]:
         self.operations.on_timer(timer, now_us)
@@ -90,6 +97,16 @@ def test_a_late_or_foreign_reply_is_counted_and_ends_nothing() -> None:
     assert asking.operations.unmatched_replies == 3
 
 
+def test_a_refusal_and_a_reply_of_another_type_are_failures() -> None:
+    asking = Asking()
+    for reply in (Refused(0, "rejected", "no"), ObjectData(0, KEY, b"bytes")):
+        number = number_of(asking.ask(now_us=0))
+        asking.operations.on_reply(SERVER, msgspec.structs.replace(reply, request_id=number), 10)
+        asking.outbox.drain_actions()
+
+    assert asking.ended == ["rejected", "failed"]
+
+
 def test_more_requests_than_the_limit_are_refused_at_once() -> None:
     asking = Asking()
     numbers = [number_of(asking.ask(now_us=0)) for _ in range(2)]
@@ -101,6 +118,6 @@ def test_more_requests_than_the_limit_are_refused_at_once() -> None:
 
 def test_two_lives_of_a_node_do_not_share_request_numbers() -> None:
     outbox = Outbox()
-    first = RequestTracker(outbox, POLICY, Random(1))._next_request_id
-    second = RequestTracker(outbox, POLICY, Random(2))._next_request_id
+    first = RequestTracker(outbox, POLICY, Random(1)).next_id()
+    second = RequestTracker(outbox, POLICY, Random(2)).next_id()
     assert abs(first - second) > 1_000_000

@@ -43,7 +43,8 @@ from thyme.protocol.node import (
     TimerFired,
 )
 from thyme.protocol.reliable_send import ResendTimer
-from thyme.protocol.request_tracker import RetryPolicy, RetryTimer
+from thyme.protocol.request_tracker import RetryTimer
+from thyme.protocol.retry import RetryPolicy
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import SUBSCRIPTIONS, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerExpiryTimer

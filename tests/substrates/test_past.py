@@ -15,10 +15,11 @@ from thyme.protocol.app_interface import NotificationEvent
 from thyme.protocol.messages.common import Page
 from thyme.protocol.node import Emit
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.results import Ok, OnResult, Result
 from thyme.query.cursor import cursor_at
 from thyme.query.history_index.index import HistoryIndex
 from thyme.storage.store import MemoryStore
-from thyme.substrates.common.client_interfaces import BrokerId, MakeFetchPage, OnEnd, OnPages
+from thyme.substrates.common.client_interfaces import BrokerId, PageQuery, Pages
 from thyme.substrates.common.history_reader import HistoryRead, HistoryReader, merge_pages
 from thyme.substrates.common.subscriber import Subscriber, SubscriberConfig
 
@@ -40,36 +41,27 @@ class Shelves:
         batch: int,
         now_us: int,
         on_begun: Callable[[int, int], None],
-        on_pages: OnPages,
-        on_failure: OnEnd,
+        on_result: OnResult[Pages],
     ) -> None:
         raise NotImplementedError
 
-    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
+    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_result: OnResult[object]) -> None:
         raise NotImplementedError
 
     def drop_subscription(
-        self, source: BrokerId, key: SubscriptionKey, now_us: int, on_end: OnEnd
+        self, source: BrokerId, key: SubscriptionKey, now_us: int, on_result: OnResult[object]
     ) -> None:
         raise NotImplementedError
 
-    def search(
-        self, make: MakeFetchPage, now_us: int, on_pages: OnPages, on_failure: OnEnd
-    ) -> None:
-        on_pages({owner: self._page(owner, make) for owner in OWNERS}, now_us)
+    def search(self, query: PageQuery, now_us: int, on_result: OnResult[Pages]) -> None:
+        on_result(Ok({owner: self._page(owner, query) for owner in OWNERS}), now_us)
 
     def fetch_next_page(
-        self,
-        source: BrokerId,
-        make: MakeFetchPage,
-        now_us: int,
-        on_page: Callable[[Page, int], None],
-        on_failure: OnEnd,
+        self, source: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]
     ) -> None:
-        on_page(self._page(as_node_id(source), make), now_us)
+        on_result(Ok(self._page(as_node_id(source), query)), now_us)
 
-    def _page(self, owner: NodeId, make: MakeFetchPage) -> Page:
-        request = make(0)
+    def _page(self, owner: NodeId, request: PageQuery) -> Page:
         count = min(request.count, self.page_max)
         history = self.histories[owner]
         found = history.latest_matches(
@@ -87,14 +79,14 @@ class Reader:
         self._subscriber = Subscriber(ALICE, self._outbox, MemoryStore(), SubscriberConfig())
         self._past = HistoryReader(shelves, self._subscriber)
         self._own = self._subscriber.open(subscribe(), batch=0)
-        self.ends: list[str] = []
+        self.ends: list[Result[object]] = []
 
     def read(self, count: int, *, first: bool = False) -> list[Metadata]:
         """Reads so many from the newest on, or on from where it stopped; what was told."""
         places = {s: place for s, place in (self._own.positions or {}).items() if place.more}
         reading = HistoryRead(
             self._own,
-            lambda code, _, __: self.ends.append(code),
+            lambda result, _: self.ends.append(result),
             remaining=count,
             new_only=not first,
             positions={} if first else places,
@@ -133,7 +125,7 @@ def test_m17_l7_batches_of_any_size_tell_everything_newest_first_and_once(
         assert len(batch) == min(count, len(items) - len(told))
         told += batch
     assert told == newest_first(items)
-    assert set(reader.ends) == {""}
+    assert set(reader.ends) == {Ok(None)}
 
 
 @given(albums, st.data())
@@ -176,4 +168,4 @@ def test_a_broker_that_claims_more_but_shows_nothing_is_not_asked_for_ever() -> 
     shelves = Shelves([photo(1, by=OWNERS[0])], page_max=0)
     reader = Reader(shelves)
     assert reader.read(5, first=True) == []
-    assert reader.ends == [""]
+    assert reader.ends == [Ok(None)]

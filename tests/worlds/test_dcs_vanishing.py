@@ -29,7 +29,7 @@ from thyme.protocol.app_interface import (
 )
 from thyme.protocol.messages.common import CellBroadcast, CellPacket
 from thyme.protocol.node import Action, Input, Received
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.query.query import Query
 from thyme.substrates.dcs.config import PAPER, ROBUST, DcsConfig
 

@@ -20,7 +20,7 @@ from thyme.protocol.app_interface import (
     Subscribe,
     SubscriptionStarted,
 )
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.query.query import Query
 from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.storage.store import MemoryStore

@@ -25,7 +25,7 @@ from thyme.protocol.app_interface import (
     SearchResult,
     SubscriptionStarted,
 )
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.query.query import Query
 from thyme.sim.engine.ideal_network import IdealNetwork
 from thyme.sim.engine.wireless_network import WirelessNetwork

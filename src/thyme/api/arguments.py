@@ -7,7 +7,7 @@ Clauses: M1, M2, M4, M10, M25.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from thyme.model.errors import InputError, MetadataError, OptionError
@@ -23,6 +23,7 @@ BATCH_MAX = 100_000
 
 
 def make_insert(
+    request_id: int,
     data: bytes,
     tags: Iterable[str],
     summary: bytes | str,
@@ -30,20 +31,19 @@ def make_insert(
     ttl: timedelta | None,
     copies: int,
     durable: bool,
-) -> Callable[[int], Insert]:
-    """Checks the arguments of an insert; returns a function from request id to `Insert`."""
-    values = {
-        "data": _as_bytes(data, "an object"),
-        "tags": as_tags(tags),
-        "summary": summary.encode()
-        if isinstance(summary, str)
-        else _as_bytes(summary, "a summary"),
-        "oid": None if oid is None else as_object_id(oid),
-        "ttl_us": _ttl_us(ttl),
-        "copies": as_count(copies, "copies", least=1),
-        "durable": durable,
-    }
-    return lambda request_id: Insert(request_id=request_id, **values)  # type: ignore[arg-type]
+) -> Insert:
+    """Checks the arguments of an insert; returns the request."""
+    text = summary.encode() if isinstance(summary, str) else summary
+    return Insert(
+        request_id=request_id,
+        data=_as_bytes(data, "an object"),
+        tags=as_tags(tags),
+        summary=_as_bytes(text, "a summary"),
+        oid=None if oid is None else as_object_id(oid),
+        ttl_us=_ttl_us(ttl),
+        copies=as_count(copies, "copies", least=1),
+        durable=durable,
+    )
 
 
 def as_count(value: object, name: str, least: int = 0) -> int:

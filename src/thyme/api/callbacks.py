@@ -65,13 +65,16 @@ class CallbackWorld:
         durable: bool = False,
     ) -> None:
         """Stores an object (M13); `on_done` gets its `Key`."""
-        self._send_request(make_insert(data, tags, description, oid, ttl, copies, durable), on_done)
+        self._send_request(
+            make_insert(
+                self._session.next_id(), data, tags, description, oid, ttl, copies, durable
+            ),
+            on_done,
+        )
 
     def delete(self, key: Key, on_done: OnDone | None = None) -> None:
         """Deletes an object of this node (M14)."""
-        self._send_request(
-            lambda request_id: Delete(request_id=request_id, key=as_key(key)), on_done
-        )
+        self._send_request(Delete(request_id=self._session.next_id(), key=as_key(key)), on_done)
 
     def subscribe(
         self,
@@ -90,8 +93,11 @@ class CallbackWorld:
         frame = as_frame(start, end, self._session.now_us())
         count = as_count(batch, "batch")
         self._send_request(
-            lambda request_id: Subscribe(
-                request_id=request_id, conjunctions=conjunctions, frame=frame, batch=count
+            Subscribe(
+                request_id=self._session.next_id(),
+                conjunctions=conjunctions,
+                frame=frame,
+                batch=count,
             ),
             self._start_listening(
                 _CallbackListener(self._session, on_notification, on_caught_up, on_ended), on_done
@@ -109,7 +115,7 @@ class CallbackWorld:
     ) -> None:
         """Resumes a subscription from an earlier incarnation of this node (M27)."""
         self._send_request(
-            lambda request_id: Resume(request_id=request_id, sid=sid),
+            Resume(request_id=self._session.next_id(), sid=sid),
             self._start_listening(
                 _CallbackListener(self._session, on_notification, on_caught_up, on_ended), on_done
             ),
@@ -119,16 +125,16 @@ class CallbackWorld:
         """Requests the next past matches (M17); `on_done` gets the number delivered."""
         wanted = as_count(count, "count", least=1)
         self._send_request(
-            lambda request_id: FetchNextPage(request_id=request_id, sid=sid, count=wanted), on_done
+            FetchNextPage(request_id=self._session.next_id(), sid=sid, count=wanted), on_done
         )
 
     def unsubscribe(self, sid: SubscriptionId, on_done: OnDone | None = None) -> None:
         """Ends a subscription before the end of its time frame (M18)."""
-        self._send_request(lambda request_id: Unsubscribe(request_id=request_id, sid=sid), on_done)
+        self._send_request(Unsubscribe(request_id=self._session.next_id(), sid=sid), on_done)
 
     def subscriptions(self, on_done: OnDone) -> None:
         """Lists the subscriptions of this node; `on_done` gets a tuple of `SubscriptionInfo`."""
-        self._send_request(lambda request_id: ListSubscriptions(request_id=request_id), on_done)
+        self._send_request(ListSubscriptions(request_id=self._session.next_id()), on_done)
 
     def search(
         self,
@@ -144,8 +150,11 @@ class CallbackWorld:
         frame = search_frame(start, end, self._session.now_us())
         count = as_count(limit, "limit")
         self._send_request(
-            lambda request_id: Search(
-                request_id=request_id, conjunctions=conjunctions, frame=frame, count=count
+            Search(
+                request_id=self._session.next_id(),
+                conjunctions=conjunctions,
+                frame=frame,
+                count=count,
             ),
             on_done,
         )
@@ -155,22 +164,14 @@ class CallbackWorld:
     ) -> None:
         """Retrieves a notified object (M19); `on_done` gets its bytes."""
         metadata = self._session.resolve_metadata(object_ref)
-        self._send_request(
-            lambda request_id: Retrieve(request_id=request_id, metadata=metadata), on_done
-        )
+        self._send_request(Retrieve(request_id=self._session.next_id(), metadata=metadata), on_done)
 
     def look_up(self, key: Key, on_done: OnDone) -> None:
         """Looks up the state of a key (M32); `on_done` gets `LookupResult`."""
-        self._send_request(
-            lambda request_id: Lookup(request_id=request_id, key=as_key(key)), on_done
-        )
+        self._send_request(Lookup(request_id=self._session.next_id(), key=as_key(key)), on_done)
 
-    def _send_request(
-        self, make_request: Callable[[int], RequestWithReply], on_done: OnDone | None
-    ) -> None:
-        self._session.send_request(
-            make_request, lambda outcome: call_user_handler(on_done, outcome)
-        )
+    def _send_request(self, request: RequestWithReply, on_done: OnDone | None) -> None:
+        self._session.send_request(request, lambda outcome: call_user_handler(on_done, outcome))
 
     def _start_listening(self, listener: _CallbackListener, on_done: OnDone | None) -> OnDone:
         def on_begun(outcome: Outcome[ReplyValue]) -> None:

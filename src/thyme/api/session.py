@@ -6,6 +6,7 @@ Entry point: `NodeSession`. `world` and `callbacks` are the APIs on top of it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -13,6 +14,7 @@ import msgspec
 
 from thyme.api.arguments import as_key
 from thyme.api.port import GracefulPort, NodePort, PortFactory
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import ClosedError, NotFoundError, ThymeError, error_for_code
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
@@ -71,11 +73,14 @@ class NodeSession:
     """The session of one application with its node."""
 
     def __init__(self, make_port: PortFactory) -> None:
-        self._next_request_id = 0
+        self._last_request_id = 0
         self._pending: dict[int, OnDone] = {}
         self._listeners: dict[SubscriptionId, SubscriptionListener] = {}
-        self._ended_listeners: dict[SubscriptionId, SubscriptionListener] = {}
-        self._notified: dict[Key, Metadata] = {}
+        self._ended_listeners: BoundedDict[SubscriptionId, SubscriptionListener] = BoundedDict(
+            ENDED_SUBSCRIPTIONS_MAX
+        )
+        """Listeners of ended subscriptions, whose history can still be read."""
+        self._notified: BoundedDict[Key, Metadata] = BoundedDict(NOTIFIED_MAX)
         self._end_error: ThymeError | None = None
         self._port: NodePort = make_port(self)
 
@@ -88,21 +93,36 @@ class NodeSession:
         """The node's current time in microseconds since 1970."""
         return self._port.now_us()
 
-    def send_request(
-        self, make_request: Callable[[int], RequestWithReply], on_done: OnDone
-    ) -> None:
+    def next_id(self) -> int:
+        """A new request id, for the next request."""
+        self._last_request_id += 1
+        return self._last_request_id
+
+    def send_request(self, request: RequestWithReply, on_done: OnDone) -> None:
         """Sends a request; `on_done` is called once, unless this method raises."""
         if self._end_error is not None:
             raise self._end_error
-        self._next_request_id += 1
-        request_id = self._next_request_id
-        request = make_request(request_id)
-        self._pending[request_id] = on_done
+        self._pending[request.request_id] = on_done
         try:
             self._port.send_request(request)
         except BaseException:
-            self._pending.pop(request_id, None)
+            self._pending.pop(request.request_id, None)
             raise
+
+    async def await_reply(self, request: RequestWithReply) -> ReplyValue:
+        """Sends a request and waits for the reply; raises the error if it failed."""
+        future: asyncio.Future[ReplyValue] = asyncio.get_running_loop().create_future()
+
+        def on_done(outcome: Outcome[ReplyValue]) -> None:
+            if future.done():
+                return
+            if outcome.error is not None:
+                future.set_exception(outcome.error)
+            else:
+                future.set_result(outcome.value)
+
+        self.send_request(request, on_done)
+        return await future
 
     def send_unanswered(self, request: MarkConsumed | Pause) -> None:
         """Sends a request without a reply; does nothing after the end of the session."""
@@ -148,14 +168,14 @@ class NodeSession:
             case Finished():
                 if isinstance(event.value, SearchResult):
                     for notification in event.value.notifications:
-                        self._remember_notified(notification)
+                        self._notified.refresh(notification.key, notification.metadata)
                 self._complete(event.request_id, Outcome(value=event.value))
             case Failed():
                 self._complete(
                     event.request_id, Outcome(error=error_for_code(event.code, event.detail))
                 )
             case NotificationEvent():
-                self._remember_notified(event.notification)
+                self._notified.refresh(event.notification.key, event.notification.metadata)
                 if (listener := self._find_listener(event.notification.sid)) is not None:
                     listener.on_notification(event.notification)
             case CaughtUp():
@@ -163,17 +183,11 @@ class NodeSession:
                     listener.on_caught_up(event)
             case SubscriptionEnded():
                 if (listener := self._listeners.pop(event.sid, None)) is not None:
-                    self._keep_ended(event.sid, listener)
+                    self._ended_listeners[event.sid] = listener
                     listener.on_ended(event.reason)
 
     def on_node_failed(self, error: ThymeError) -> None:
         self._end_session(error)
-
-    def _keep_ended(self, sid: SubscriptionId, listener: SubscriptionListener) -> None:
-        """Keeps the listener of an ended subscription, whose history can still be read."""
-        self._ended_listeners[sid] = listener
-        if len(self._ended_listeners) > ENDED_SUBSCRIPTIONS_MAX:
-            del self._ended_listeners[next(iter(self._ended_listeners))]
 
     def _find_listener(self, sid: SubscriptionId) -> SubscriptionListener | None:
         return self._listeners.get(sid) or self._ended_listeners.get(sid)
@@ -182,12 +196,6 @@ class NodeSession:
         on_done = self._pending.pop(request_id, None)
         if on_done is not None:
             on_done(outcome)
-
-    def _remember_notified(self, notification: Notification) -> None:
-        self._notified.pop(notification.key, None)
-        self._notified[notification.key] = notification.metadata
-        if len(self._notified) > NOTIFIED_MAX:
-            del self._notified[next(iter(self._notified))]
 
     def _end_session(self, error: ThymeError) -> None:
         self._end_error = error

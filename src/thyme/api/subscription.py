@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -34,7 +33,6 @@ from thyme.protocol.app_interface import (
     MarkConsumed,
     Pause,
     ReplyValue,
-    RequestWithReply,
     Unsubscribe,
 )
 from thyme.query.query import Query
@@ -57,24 +55,6 @@ def as_overflow(policy: str | Overflow) -> Overflow:
     except ValueError:
         names = ", ".join(member.value for member in Overflow)
         raise OptionError(f"the overflow policy must be one of {names}, not {policy!r}") from None
-
-
-async def await_reply(
-    session: NodeSession, make_request: Callable[[int], RequestWithReply]
-) -> ReplyValue:
-    """Sends a request to the node and waits for the reply; raises the error if it failed."""
-    future: asyncio.Future[ReplyValue] = asyncio.get_running_loop().create_future()
-
-    def on_done(outcome: Outcome[ReplyValue]) -> None:
-        if future.done():
-            return
-        if outcome.error is not None:
-            future.set_exception(outcome.error)
-        else:
-            future.set_result(outcome.value)
-
-    session.send_request(make_request, on_done)
-    return await future
 
 
 class Subscription:
@@ -152,9 +132,8 @@ class Subscription:
             raise OptionError("the buffer is full: read notifications before requesting more")
         if self.end_reason == _CANCELLED:
             raise ClosedError("the subscription was cancelled")
-        value = await await_reply(
-            self._session,
-            lambda request_id: FetchNextPage(request_id=request_id, sid=self.sid, count=wanted),
+        value = await self._session.await_reply(
+            FetchNextPage(request_id=self._session.next_id(), sid=self.sid, count=wanted),
         )
         assert isinstance(value, int)
         return value
@@ -169,8 +148,8 @@ class Subscription:
         """Ends the subscription before the end of its time frame (M18); can be repeated."""
         if self.end_reason is None:
             self.on_ended(_CANCELLED)
-            await await_reply(
-                self._session, lambda request_id: Unsubscribe(request_id=request_id, sid=self.sid)
+            await self._session.await_reply(
+                Unsubscribe(request_id=self._session.next_id(), sid=self.sid)
             )
 
     async def __aenter__(self) -> Self:
@@ -235,7 +214,7 @@ class Subscription:
 
         try:
             self._session.send_request(
-                lambda request_id: CatchUp(request_id=request_id, sid=self.sid, refused=refused),
+                CatchUp(request_id=self._session.next_id(), sid=self.sid, refused=refused),
                 on_done,
             )
         except ClosedError:

@@ -22,7 +22,7 @@ from thyme.api.arguments import Instant, as_count, as_key, make_insert, search_f
 from thyme.api.callbacks import CallbackWorld
 from thyme.api.port import PortFactory
 from thyme.api.session import NodeSession, Outcome
-from thyme.api.subscription import Overflow, Subscription, as_overflow, await_reply
+from thyme.api.subscription import Overflow, Subscription, as_overflow
 from thyme.model.errors import ClosedError, NotFoundError
 from thyme.model.ids import Key, NodeId, SubscriptionId, as_subscription_id
 from thyme.model.metadata import Metadata
@@ -121,17 +121,16 @@ class World:
         expires (M29); `copies` and `durable` are guarantees: the insert fails if the substrate
         cannot give them (M30).
         """
-        make_request = make_insert(data, tags, summary, oid, ttl, copies, durable)
-        key = await await_reply(self._session, make_request)
+        key = await self._session.await_reply(
+            make_insert(self._session.next_id(), data, tags, summary, oid, ttl, copies, durable)
+        )
         assert isinstance(key, Key)
         return key
 
     async def delete(self, key: Key | Metadata | Notification) -> None:
         """Deletes an object of this node; later subscriptions do not find it either (M14)."""
         found = as_key(key)
-        await await_reply(
-            self._session, lambda request_id: Delete(request_id=request_id, key=found)
-        )
+        await self._session.await_reply(Delete(request_id=self._session.next_id(), key=found))
 
     async def subscribe(
         self,
@@ -155,16 +154,19 @@ class World:
         subscription = Subscription(self._session, formula, frame, buffer, as_overflow(overflow))
         await self._start_subscription(
             subscription,
-            lambda request_id: Subscribe(
-                request_id=request_id, conjunctions=formula.conjunctions, frame=frame, batch=count
+            Subscribe(
+                request_id=self._session.next_id(),
+                conjunctions=formula.conjunctions,
+                frame=frame,
+                batch=count,
             ),
         )
         return subscription
 
     async def subscriptions(self) -> tuple[SubscriptionInfo, ...]:
         """The subscriptions of this node, including those of earlier incarnations."""
-        active = await await_reply(
-            self._session, lambda request_id: ListSubscriptions(request_id=request_id)
+        active = await self._session.await_reply(
+            ListSubscriptions(request_id=self._session.next_id())
         )
         assert isinstance(active, tuple)
         return active
@@ -192,16 +194,15 @@ class World:
             as_overflow(overflow),
         )
         await self._start_subscription(
-            subscription, lambda request_id: Resume(request_id=request_id, sid=info.sid)
+            subscription, Resume(request_id=self._session.next_id(), sid=info.sid)
         )
         return subscription
 
     async def unsubscribe(self, sid: str) -> None:
         """Ends a subscription of this node by its id (M18)."""
         subscription_id = as_subscription_id(sid)
-        await await_reply(
-            self._session,
-            lambda request_id: Unsubscribe(request_id=request_id, sid=subscription_id),
+        await self._session.await_reply(
+            Unsubscribe(request_id=self._session.next_id(), sid=subscription_id),
         )
 
     async def search(
@@ -215,10 +216,12 @@ class World:
         formula = as_query(query)
         frame = search_frame(start, end, self.now_us())
         count = as_count(limit, "limit")
-        result = await await_reply(
-            self._session,
-            lambda request_id: Search(
-                request_id=request_id, conjunctions=formula.conjunctions, frame=frame, count=count
+        result = await self._session.await_reply(
+            Search(
+                request_id=self._session.next_id(),
+                conjunctions=formula.conjunctions,
+                frame=frame,
+                count=count,
             ),
         )
         assert isinstance(result, SearchResult)
@@ -227,8 +230,8 @@ class World:
     async def retrieve(self, object_ref: Notification | Metadata | Key) -> bytes:
         """Retrieves a notified object and verifies its content (M19)."""
         metadata = self._session.resolve_metadata(object_ref)
-        data = await await_reply(
-            self._session, lambda request_id: Retrieve(request_id=request_id, metadata=metadata)
+        data = await self._session.await_reply(
+            Retrieve(request_id=self._session.next_id(), metadata=metadata)
         )
         assert isinstance(data, bytes)
         return data
@@ -238,15 +241,15 @@ class World:
     ) -> Explanation:
         """Explains why an object does or does not match a subscription (M32)."""
         key = as_key(object_ref)
-        result = await await_reply(
-            self._session, lambda request_id: Lookup(request_id=request_id, key=key)
+        result = await self._session.await_reply(
+            Lookup(request_id=self._session.next_id(), key=key)
         )
         assert isinstance(result, LookupResult)
         conjunctions = subscription.query.conjunctions
         return explain(result.state, result.metadata, conjunctions, subscription.frame)
 
     async def _start_subscription(
-        self, subscription: Subscription, make_request: Callable[[int], RequestWithReply]
+        self, subscription: Subscription, request: RequestWithReply
     ) -> None:
         """Starts a subscription; cancels it if the caller no longer waits for it."""
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -261,13 +264,13 @@ class World:
             else:
                 started.set_result(None)
 
-        self._session.send_request(make_request, on_done)
+        self._session.send_request(request, on_done)
         await started
 
     def _cancel_orphan(self, sid: SubscriptionId) -> None:
         if sid:
             self._session.send_request(
-                lambda request_id: Unsubscribe(request_id=request_id, sid=sid), lambda _: None
+                Unsubscribe(request_id=self._session.next_id(), sid=sid), lambda _: None
             )
 
     @property

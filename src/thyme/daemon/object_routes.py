@@ -15,7 +15,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from thyme.api.arguments import as_count, as_key, make_insert, search_frame
 from thyme.api.session import NodeSession
-from thyme.api.subscription import await_reply
 from thyme.daemon.json_schemas import (
     InsertedBody,
     LookupBody,
@@ -64,7 +63,8 @@ class ObjectRoutes:
                 data = await _read_body(request)
         except TooLargeError as error:
             return problem_response(error.code, str(error), 413)
-        make_request = make_insert(
+        insert = make_insert(
+            self._session.next_id(),
             data,
             [tag for tag in options.get("tags", "").split(",") if tag.strip()],
             summary,
@@ -73,13 +73,13 @@ class ObjectRoutes:
             as_count(_parse_integer(options.get("copies", "1"), "copies"), "copies", least=1),
             _parse_boolean(options.get("durable", "false"), "durable"),
         )
-        key = await await_reply(self._session, make_request)
+        key = await self._session.await_reply(insert)
         assert isinstance(key, Key)
         return json_response(InsertedBody(key=str(key)), 201)
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         key = as_key(request.match_info["key"])
-        await await_reply(self._session, lambda request_id: Delete(request_id=request_id, key=key))
+        await self._session.await_reply(Delete(request_id=self._session.next_id(), key=key))
         return web.Response(status=204)
 
     async def search(self, request: web.Request) -> web.StreamResponse:
@@ -93,10 +93,12 @@ class ObjectRoutes:
             for name in ("start_us", "end_us")
         )
         frame = search_frame(start_us, end_us, self._session.now_us())
-        result = await await_reply(
-            self._session,
-            lambda request_id: Search(
-                request_id=request_id, conjunctions=query.conjunctions, frame=frame, count=count
+        result = await self._session.await_reply(
+            Search(
+                request_id=self._session.next_id(),
+                conjunctions=query.conjunctions,
+                frame=frame,
+                count=count,
             ),
         )
         assert isinstance(result, SearchResult)
@@ -110,8 +112,8 @@ class ObjectRoutes:
 
     async def retrieve(self, request: web.Request) -> web.StreamResponse:
         metadata = await self._find_metadata(as_key(request.match_info["key"]))
-        data = await await_reply(
-            self._session, lambda request_id: Retrieve(request_id=request_id, metadata=metadata)
+        data = await self._session.await_reply(
+            Retrieve(request_id=self._session.next_id(), metadata=metadata)
         )
         assert isinstance(data, bytes)
         response = web.StreamResponse()
@@ -136,8 +138,8 @@ class ObjectRoutes:
         return result.metadata
 
     async def _look_up(self, key: Key) -> LookupResult:
-        result = await await_reply(
-            self._session, lambda request_id: Lookup(request_id=request_id, key=key)
+        result = await self._session.await_reply(
+            Lookup(request_id=self._session.next_id(), key=key)
         )
         assert isinstance(result, LookupResult)
         return result

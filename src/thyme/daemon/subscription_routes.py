@@ -18,7 +18,6 @@ from aiohttp import web
 
 from thyme.api.arguments import as_count
 from thyme.api.session import NodeSession, Outcome
-from thyme.api.subscription import await_reply
 from thyme.daemon.json_schemas import (
     MoreBody,
     MoreDeliveredBody,
@@ -123,7 +122,7 @@ class SseFeed:
             self._changed.set()
 
         self._session.send_request(
-            lambda request_id: CatchUp(request_id=request_id, sid=self._sid, refused=refused),
+            CatchUp(request_id=self._session.next_id(), sid=self._sid, refused=refused),
             on_done,
         )
 
@@ -141,15 +140,18 @@ class SubscriptionRoutes:
         frame = as_frame(body.start_us, body.end_us, self._session.now_us())
         batch = as_count(body.batch, "batch")
         started = await self._start(
-            lambda request_id: Subscribe(
-                request_id=request_id, conjunctions=query.conjunctions, frame=frame, batch=batch
+            Subscribe(
+                request_id=self._session.next_id(),
+                conjunctions=query.conjunctions,
+                frame=frame,
+                batch=batch,
             )
         )
         return json_response(SubscribedBody(sid=started.sid, total=started.total), 201)
 
     async def list_all(self, request: web.Request) -> web.StreamResponse:
-        active = await await_reply(
-            self._session, lambda request_id: ListSubscriptions(request_id=request_id)
+        active = await self._session.await_reply(
+            ListSubscriptions(request_id=self._session.next_id())
         )
         assert isinstance(active, tuple)
         return json_response(
@@ -167,18 +169,15 @@ class SubscriptionRoutes:
 
     async def unsubscribe(self, request: web.Request) -> web.StreamResponse:
         sid = _subscription_id(request)
-        await await_reply(
-            self._session, lambda request_id: Unsubscribe(request_id=request_id, sid=sid)
-        )
+        await self._session.await_reply(Unsubscribe(request_id=self._session.next_id(), sid=sid))
         return web.Response(status=204)
 
     async def more(self, request: web.Request) -> web.StreamResponse:
         sid = _subscription_id(request)
         body = parse_json(await request.read(), MoreBody)
         count = as_count(body.count, "count", least=1)
-        delivered = await await_reply(
-            self._session,
-            lambda request_id: FetchNextPage(request_id=request_id, sid=sid, count=count),
+        delivered = await self._session.await_reply(
+            FetchNextPage(request_id=self._session.next_id(), sid=sid, count=count),
         )
         assert isinstance(delivered, int)
         return json_response(MoreDeliveredBody(told=delivered))
@@ -206,7 +205,7 @@ class SubscriptionRoutes:
             if feed.reader is not None:
                 feed.reader.cancel()
 
-    async def _start(self, make_request: Any) -> SubscriptionStarted:
+    async def _start(self, subscribe: Subscribe | Resume) -> SubscriptionStarted:
         """Starts or resumes a subscription; creates its feed before the first event arrives."""
         started: asyncio.Future[SubscriptionStarted] = asyncio.get_running_loop().create_future()
 
@@ -219,19 +218,19 @@ class SubscriptionRoutes:
             elif not started.done():
                 started.set_exception(outcome.error or ClosedError("no subscription was started"))
 
-        self._session.send_request(make_request, on_done)
+        self._session.send_request(subscribe, on_done)
         return await started
 
     async def _get_feed(self, sid: SubscriptionId) -> SseFeed:
         """The feed of a subscription; one from an earlier incarnation of the node is resumed."""
         if sid not in self._feeds:
-            active = await await_reply(
-                self._session, lambda request_id: ListSubscriptions(request_id=request_id)
+            active = await self._session.await_reply(
+                ListSubscriptions(request_id=self._session.next_id())
             )
             assert isinstance(active, tuple)
             if sid not in [subscription.sid for subscription in active]:
                 raise NotFoundError(f"this node has no subscription {sid}")
-            await self._start(lambda request_id: Resume(request_id=request_id, sid=sid))
+            await self._start(Resume(request_id=self._session.next_id(), sid=sid))
         return self._feeds[sid]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from thyme.live.identity import Identity, verify_signature
+from thyme.model.bounded import BoundedDict
 from thyme.model.metadata import MERKLE_PATH_BYTES_MAX, PROOF_BYTES
 from thyme.model.signed_records import Record, author_of, signing_bytes
 
@@ -28,8 +29,8 @@ class Ed25519RecordSigner:
     def __init__(self, identity: Identity, world_id: str, verified_max: int = VERIFIED_MAX) -> None:
         self._identity = identity
         self._world_id = world_id
-        self._verified_max = verified_max
-        self._verified: dict[bytes, None] = {}
+        self._verified: BoundedDict[bytes, None] = BoundedDict(verified_max)
+        """The signed Merkle roots whose signatures were verified or made here."""
 
     def sign(self, record: Record) -> bytes:
         """Makes the proof that this node is the author of a record."""
@@ -47,7 +48,7 @@ class Ed25519RecordSigner:
             texts = [signing_bytes(record, self._world_id) for record in batch]
             root, paths = _merkle_tree([_hash_leaf(text) for text in texts])
             proof = self._identity.sign(_root_bytes(root))
-            self._cache_verified(proof + root)
+            self._verified[proof + root] = None
             proofs += [proof + path for path in paths]
         return proofs
 
@@ -64,13 +65,8 @@ class Ed25519RecordSigner:
             author_of(record), proof, None if cached in self._verified else _root_bytes(root)
         ):
             return False
-        self._cache_verified(cached)
-        return True
-
-    def _cache_verified(self, cached: bytes) -> None:
         self._verified[cached] = None
-        if len(self._verified) > self._verified_max:
-            del self._verified[next(iter(self._verified))]
+        return True
 
 
 def _hash_leaf(text: bytes) -> bytes:

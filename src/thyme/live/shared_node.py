@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import ClosedError, ThymeError
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.protocol.app_interface import (
@@ -82,7 +83,7 @@ class SharedNode:
         self._next_request_id = 0
         self._pending: dict[int, _ForwardedRequest] = {}
         self._owners: dict[SubscriptionId, _SubscriptionOwner] = {}
-        self._ended: dict[SubscriptionId, None] = {}
+        self._ended: BoundedDict[SubscriptionId, None] = BoundedDict(ENDED_SUBSCRIPTIONS_MAX)
         self._sessions: dict[AppSession, None] = {}
         self._failure: ThymeError | None = None
         self.stats = RequestStats()
@@ -239,10 +240,9 @@ class SharedNode:
         if owner.session is None:
             del self._owners[sid]
             return
-        self._ended[sid] = None
-        if len(self._ended) > ENDED_SUBSCRIPTIONS_MAX:
-            oldest = next(iter(self._ended))
-            del self._ended[oldest], self._owners[oldest]
+        evicted = self._ended.put(sid, None)
+        if evicted is not None:
+            del self._owners[evicted]
 
     def _record_stats(self, pending: _ForwardedRequest, event: Finished | Failed) -> None:
         self.stats.duration_us[pending.kind] += self.node.now_us() - pending.sent_us

@@ -18,7 +18,7 @@ import msgspec
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.common import Message, ReliableAck, ReliableMessage
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy, RetryState
 
 MakeMessage = Callable[[int], Message | None]
 """Returns the content of a message at an instant; None if it is no longer needed."""
@@ -34,8 +34,7 @@ class ResendTimer(msgspec.Struct, frozen=True):
 class _PendingSend:
     to: NodeId
     make_message: MakeMessage
-    tries: int
-    wait_us: int
+    retries: RetryState
 
 
 class ReliableSender:
@@ -60,7 +59,9 @@ class ReliableSender:
             return
         number = self._next_number
         self._next_number += 1
-        self._pending[number] = _PendingSend(to, make_message, 1, self._policy.wait_us)
+        policy = self._policy
+        retries = RetryState(policy.tries_max, policy.first_wait_us(), policy.backoff)
+        self._pending[number] = _PendingSend(to, make_message, retries)
         self._send(number, now_us)
 
     def on_message(self, sender: NodeId, message: ReliableMessage) -> Message:
@@ -80,12 +81,10 @@ class ReliableSender:
         pending = self._pending.get(timer.number)
         if pending is None:
             return
-        if pending.tries >= self._policy.tries_max:
+        if pending.retries.is_exhausted:
             del self._pending[timer.number]
             self.given_up += 1
             return
-        pending.tries += 1
-        pending.wait_us = int(pending.wait_us * self._policy.backoff)
         self.retransmissions += 1
         self._send(timer.number, now_us)
 
@@ -96,7 +95,7 @@ class ReliableSender:
             del self._pending[number]
             return
         self._outbox.send(pending.to, ReliableMessage(number, message))
-        self._outbox.set_timer(ResendTimer(number), now_us + pending.wait_us)
+        self._outbox.set_timer(ResendTimer(number), pending.retries.count_try(now_us))
 
     def check(self) -> None:
         """Asserts the invariants that hold between two inputs."""

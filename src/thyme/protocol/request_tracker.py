@@ -1,35 +1,27 @@
 """Request tracker: sends requests to other nodes and repeats them until a reply or a timeout.
 
-Entry point: `RequestTracker.send_request`. All transmissions of a request carry the same request
-id, so that a reply to any of them completes the request. Receivers must be idempotent. One-way
-messages are sent by `reliable_send`.
+Entry points: `RequestTracker.next_id` and `send_request`. All transmissions of a request carry the
+same request id, so that a reply to any of them completes the request. Receivers must be idempotent.
+One-way messages are sent by `reliable_send`.
 Clauses: E4, D19.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
 
 import msgspec
 
 from thyme.model.errors import OperationTimeoutError, RejectedError
 from thyme.model.ids import NodeId, RequestId
-from thyme.model.time_frames import SECOND_US
-from thyme.protocol.messages.common import BrokerRequest, Reply
+from thyme.protocol.messages.common import BrokerRequest, Refused, Reply
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.results import Failure, Ok, OnResult, Result
+from thyme.protocol.retry import RetryPolicy, RetryState
 
-
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait for a reply, and how often to send."""
-
-    tries_max: int = 5
-    wait_us: int = SECOND_US // 2
-    wait_us_per_kib: int = 4_000
-    """Additional wait for large objects: their transfer time at 2 Mb/s."""
-    backoff: float = 2.0
-    pending_max: int = 100_000
+ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
 class RetryTimer(msgspec.Struct, frozen=True):
@@ -42,10 +34,8 @@ class RetryTimer(msgspec.Struct, frozen=True):
 class _PendingRequest:
     to: NodeId
     message: BrokerRequest
-    on_reply: Callable[[Reply, int], None]
-    on_failure: Callable[[str, str, int], None]
-    tries: int
-    wait_us: int
+    on_result: OnResult[Reply]
+    retries: RetryState
 
 
 class RequestTracker:
@@ -63,30 +53,38 @@ class RequestTracker:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def next_id(self) -> RequestId:
+        """A new request id, for the next request."""
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        return request_id
+
     def send_request(
         self,
         to: NodeId,
-        make_request: Callable[[RequestId], BrokerRequest],
+        request: BrokerRequest,
+        reply_type: type[ReplyT],
         now_us: int,
-        on_reply: Callable[[Reply, int], None],
-        on_failure: Callable[[str, str, int], None],
+        on_result: OnResult[ReplyT],
         data_bytes: int = 0,
     ) -> None:
-        """Sends a request and calls exactly one of `on_reply` and `on_failure`, once.
+        """Sends a request and calls `on_result` once, with a reply of the expected type or with a
+        failure.
 
         `data_bytes` is the size of the object that travels with the request or its reply.
         """
         if len(self._pending) >= self._policy.pending_max:
             detail = "too many operations under way; wait for some to end"
-            on_failure(RejectedError.code, detail, now_us)
+            on_result(Failure(RejectedError.code, detail), now_us)
             return
-        request_id = self._next_request_id
-        self._next_request_id += 1
-        message = make_request(request_id)
-        wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
-        self._pending[request_id] = _PendingRequest(to, message, on_reply, on_failure, 1, wait_us)
-        self._outbox.send(to, message)
-        self._outbox.set_timer(RetryTimer(request_id), now_us + wait_us)
+        policy = self._policy
+        self._pending[request.request_id] = _PendingRequest(
+            to,
+            request,
+            lambda result, now_us: on_result(_expect_reply(result, reply_type), now_us),
+            RetryState(policy.tries_max, policy.first_wait_us(data_bytes), policy.backoff),
+        )
+        self._send(request.request_id, now_us)
 
     def on_reply(self, sender: NodeId, reply: Reply, now_us: int) -> None:
         """Completes the request of a reply; counts a reply without a pending request."""
@@ -96,20 +94,34 @@ class RequestTracker:
             return
         del self._pending[reply.request_id]
         self._outbox.cancel_timer(RetryTimer(reply.request_id))
-        pending.on_reply(reply, now_us)
+        pending.on_result(Ok(reply), now_us)
 
     def on_timer(self, timer: RetryTimer, now_us: int) -> None:
         """Sends a request again with a longer wait, or fails it after the last try."""
         pending = self._pending.get(timer.request_id)
         if pending is None:
             return
-        if pending.tries >= self._policy.tries_max:
+        if pending.retries.is_exhausted:
             del self._pending[timer.request_id]
-            detail = f"no answer after {pending.tries} tries"
-            pending.on_failure(OperationTimeoutError.code, detail, now_us)
+            detail = f"no answer after {pending.retries.tries} tries"
+            pending.on_result(Failure(OperationTimeoutError.code, detail), now_us)
             return
-        pending.tries += 1
-        pending.wait_us = int(pending.wait_us * self._policy.backoff)
         self.retransmissions += 1
+        self._send(timer.request_id, now_us)
+
+    def _send(self, request_id: RequestId, now_us: int) -> None:
+        pending = self._pending[request_id]
         self._outbox.send(pending.to, pending.message)
-        self._outbox.set_timer(timer, now_us + pending.wait_us)
+        self._outbox.set_timer(RetryTimer(request_id), pending.retries.count_try(now_us))
+
+
+def _expect_reply(result: Result[Reply], reply_type: type[ReplyT]) -> Result[ReplyT]:
+    """The result with a reply of the expected type; a refusal or another reply is a failure."""
+    if isinstance(result, Failure):
+        return result
+    reply = result.value
+    if isinstance(reply, reply_type):
+        return Ok(reply)
+    if isinstance(reply, Refused):
+        return Failure(reply.code, reply.detail)
+    return Failure("failed", f"unexpected reply type: {reply.label}")

@@ -15,6 +15,7 @@ from random import Random
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.common import Flooded, Message
@@ -74,7 +75,7 @@ class Flooding:
         self._deliver = deliver
         # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
         self._next_number = rng.getrandbits(48)
-        self._seen_until_us: dict[FloodId, int] = {}
+        self._seen_until_us: BoundedDict[FloodId, int] = BoundedDict(config.seen_max)
         self._pending: dict[FloodId, _PendingRebroadcast] = {}
         self.duplicates = 0
 
@@ -132,11 +133,9 @@ class Flooding:
     def _mark_seen(self, flood_id: FloodId, now_us: int) -> None:
         if not self._seen_until_us:
             self._outbox.set_timer(FloodExpiryTimer(), now_us + self._config.seen_us)
-        self._seen_until_us[flood_id] = now_us + self._config.seen_us
-        if len(self._seen_until_us) > self._config.seen_max:
-            oldest = next(iter(self._seen_until_us))
-            del self._seen_until_us[oldest]
-            self._pending.pop(oldest, None)
+        evicted = self._seen_until_us.put(flood_id, now_us + self._config.seen_us)
+        if evicted is not None:
+            self._pending.pop(evicted, None)
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""

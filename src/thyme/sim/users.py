@@ -109,6 +109,11 @@ class _User:
         """Subscriptions for which the request of the next history page is scheduled."""
         self.retrieved: set[str] = set()
 
+    def next_id(self) -> int:
+        """A new request id, for the next request of this user."""
+        self.last_request_id += 1
+        return self.last_request_id
+
 
 class Users:
     """Simulates all users of a run."""
@@ -188,7 +193,7 @@ class Users:
                     self._resume(user, followed.sid)
 
     def _resume(self, user: _User, sid: SubscriptionId) -> None:
-        self._request(user, None, lambda number: app_interface.Resume(request_id=number, sid=sid))
+        self._request(user, None, app_interface.Resume(request_id=user.next_id(), sid=sid))
 
     def on_event(self, node_id: NodeId, event: AppEvent) -> None:
         """Handles an application event of a device."""
@@ -225,7 +230,7 @@ class Users:
             case DeleteOperation():
                 key = Key(ObjectId(operation.oid), self._node_ids[user.number])
                 self._request(
-                    user, attempt, lambda number: app_interface.Delete(request_id=number, key=key)
+                    user, attempt, app_interface.Delete(request_id=user.next_id(), key=key)
                 )
             case SubscribeOperation():
                 self._subscribe(user, attempt, operation)
@@ -247,8 +252,8 @@ class Users:
         self._request(
             user,
             attempt,
-            lambda number: app_interface.Insert(
-                request_id=number,
+            app_interface.Insert(
+                request_id=user.next_id(),
                 data=data,
                 tags=insert.tags,
                 summary=bytes(insert.summary_size),
@@ -271,8 +276,8 @@ class Users:
         self._request(
             user,
             attempt,
-            lambda number: app_interface.Subscribe(
-                request_id=number,
+            app_interface.Subscribe(
+                request_id=user.next_id(),
                 conjunctions=subscribe.conjunctions,
                 frame=subscribe.shift_frame(self._origin_us),
                 batch=BATCH,
@@ -287,9 +292,7 @@ class Users:
             assert attempt is not None
             attempt.ended_us, attempt.code = self._network.now_us, "no_subscription"
             return
-        self._request(
-            user, attempt, lambda number: app_interface.Unsubscribe(request_id=number, sid=sid)
-        )
+        self._request(user, attempt, app_interface.Unsubscribe(request_id=user.next_id(), sid=sid))
 
     def _request_next_page(self, user: _User, sid: SubscriptionId) -> None:
         def on_reply(value: ReplyValue, code: str) -> None:
@@ -299,7 +302,7 @@ class Users:
         self._request(
             user,
             None,
-            lambda number: app_interface.FetchNextPage(request_id=number, sid=sid, count=BATCH),
+            app_interface.FetchNextPage(request_id=user.next_id(), sid=sid, count=BATCH),
             on_reply,
         )
 
@@ -343,7 +346,7 @@ class Users:
         self._request(
             user,
             attempt,
-            lambda number: app_interface.Retrieve(request_id=number, metadata=metadata),
+            app_interface.Retrieve(request_id=user.next_id(), metadata=metadata),
         )
 
     # Requests and replies
@@ -352,12 +355,11 @@ class Users:
         self,
         user: _User,
         attempt: Attempt | None,
-        make: Callable[[int], app_interface.AppRequest],
+        request: app_interface.RequestWithReply,
         on_reply: OnReply | None = None,
     ) -> None:
-        user.last_request_id += 1
-        user.pending[user.last_request_id] = attempt, on_reply or _ignore_reply
-        self._network.send_request(self._node_ids[user.number], make(user.last_request_id))
+        user.pending[request.request_id] = attempt, on_reply or _ignore_reply
+        self._network.send_request(self._node_ids[user.number], request)
 
     def _on_reply(self, user: _User, request_id: int, value: ReplyValue, code: str) -> None:
         attempt, on_reply = user.pending.pop(request_id, (None, _ignore_reply))

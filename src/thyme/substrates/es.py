@@ -32,7 +32,8 @@ from thyme.protocol.node import (
 )
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender, ResendTimer
-from thyme.protocol.request_tracker import RequestTracker, RetryPolicy, RetryTimer
+from thyme.protocol.request_tracker import RequestTracker, RetryTimer
+from thyme.protocol.retry import RetryPolicy
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerExpiryTimer, BrokerService, notify_reliably

@@ -8,6 +8,7 @@ Clauses: M25.
 
 from __future__ import annotations
 
+from thyme.model.bounded import BoundedDict
 from thyme.transport.datagrams import FRAGMENT_BYTES_MAX, SELECTIVE_ACK_BITS, Fragment, FragmentAck
 from thyme.transport.link_config import ReassemblyLimits
 
@@ -46,7 +47,7 @@ class Reassembler:
     def __init__(self, limits: ReassemblyLimits) -> None:
         self._limits = limits
         self._partial_messages: dict[int, _PartialMessage] = {}
-        self._completed: dict[int, int] = {}
+        self._completed: BoundedDict[int, int] = BoundedDict(limits.completed_max)
         """Number of fragments of each completed message, by message number."""
         self._fragments_stored = 0
         self.refused = 0
@@ -101,6 +102,4 @@ class Reassembler:
         del self._partial_messages[number]
         self._fragments_stored -= len(message.fragments)
         self._completed[number] = message.fragment_count
-        if len(self._completed) > self._limits.completed_max:
-            del self._completed[next(iter(self._completed))]
         return b"".join(message.fragments[index] for index in range(message.fragment_count))

@@ -15,7 +15,7 @@ from thyme.protocol.app_interface import Failed, LookupResult, SearchResult
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Destination
 from thyme.substrates.dcs.config import PAPER, NotificationDeliveryConfig, ReplicationConfig
 

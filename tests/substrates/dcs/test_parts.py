@@ -28,13 +28,14 @@ from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, CellSubscription, IndexedMetadata, Replica
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.results import Failure, Result
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Delivery, DeliveryFailure, Destination, Grid
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.tombstones import TombstoneLimits
-from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer
+from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer, Replies
 from thyme.substrates.dcs.client.key_cells import ReplicaLocations
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.retrieve import Retriever
@@ -106,11 +107,13 @@ class Question:
         self.asks = CellRequests(self.routing, Outbox(), policy, Random(1))
         self.ends: list[object] = []
         self.asks.send_requests(
-            lambda number: dict.fromkeys(targets, wire.FetchObject(number, key(1))),
+            dict.fromkeys(targets, wire.FetchObject(self.asks.next_id(), key(1))),
             0,
-            lambda replies, _: self.ends.append(list(replies)),
-            lambda code, detail, _: self.ends.append(code),
+            self.on_result,
         )
+
+    def on_result(self, result: Result[Replies], now_us: int) -> None:
+        self.ends.append(result.code if isinstance(result, Failure) else list(result.value))
 
     @property
     def number(self) -> int:
@@ -181,16 +184,14 @@ def test_d8_a_node_that_is_gone_ends_an_operation_at_once() -> None:
 def test_operations_under_way_are_bounded() -> None:
     policy = RetryPolicy(pending_max=1)
     asks = CellRequests(Notebook(), Outbox(), policy, Random(1))
-    codes: list[str] = []
+    results: list[Result[Replies]] = []
     for _ in range(2):
-        asks.send_requests(
-            lambda number: {A: wire.FetchObject(number, key(1))},
-            0,
-            lambda _replies, _: None,
-            lambda code, _detail, _: codes.append(code),
-        )
+        request = wire.FetchObject(asks.next_id(), key(1))
+        asks.send_requests({A: request}, 0, lambda result, _: results.append(result))
     asks.check()
-    assert codes == [RejectedError.code]
+    assert [type(result) for result in results] == [Failure]
+    assert isinstance(results[0], Failure)
+    assert results[0].code == RejectedError.code
 
 
 # Keys

@@ -29,7 +29,7 @@ from thyme.protocol.app_interface import (
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
 from thyme.protocol.node import Action, Broadcast, Input, Leaving, PositionChanged, Received, Send
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.query.query import Query
 from thyme.routing.cells import Grid
 from thyme.storage.store import MemoryStore

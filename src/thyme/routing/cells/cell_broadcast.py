@@ -19,7 +19,10 @@ from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellBroadcastAck
 from thyme.protocol.messages.common import CellBroadcast, Message
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.retry import RetryState
 from thyme.routing.cells.config import CellRoutingConfig
+
+_BACKOFF = 2.0
 
 
 class CellBroadcastTimer(msgspec.Struct, frozen=True):
@@ -34,8 +37,8 @@ class CellBroadcastTimer(msgspec.Struct, frozen=True):
 class _PendingBroadcast:
     message: CellBroadcast
     unacknowledged: dict[NodeId, None]
+    retries: RetryState
     callbacks: list[Callable[[int], None]] = field(default_factory=list)
-    tries: int = 1
 
 
 class CellBroadcaster:
@@ -67,8 +70,10 @@ class CellBroadcaster:
         full = len(self._pending) >= self.config.broadcasts_max
         if unacknowledged and not full and self.is_acknowledged(broadcast.message):
             timer = CellBroadcastTimer(broadcast.origin, broadcast.number, broadcast.addressed_cell)
-            self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged)
-            self._outbox.set_timer(timer, now_us + self.config.broadcast_wait_us)
+            config = self.config
+            retries = RetryState(config.broadcast_tries_max, config.broadcast_wait_us, _BACKOFF)
+            self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged, retries)
+            self._outbox.set_timer(timer, retries.count_try(now_us))
 
     def when_acknowledged(
         self,
@@ -111,19 +116,17 @@ class CellBroadcaster:
         pending = self._pending.get(timer)
         if pending is None:
             return []
-        if pending.tries >= self.config.broadcast_tries_max:
+        if pending.retries.is_exhausted:
             self.unacknowledged += len(pending.unacknowledged)
             self._finish(timer, now_us)
             return list(pending.unacknowledged)
         replies_early = pending.message.message.replies_early
-        if replies_early and pending.tries >= self.config.insert_wait_tries:
+        if replies_early and pending.retries.tries >= self.config.insert_wait_tries:
             self._run_callbacks(pending, now_us)
-        wait_us = self.config.broadcast_wait_us << pending.tries
-        pending.tries += 1
         self.retransmissions += len(pending.unacknowledged)
         for node in pending.unacknowledged:
             self._outbox.send(node, pending.message)
-        self._outbox.set_timer(timer, now_us + wait_us)
+        self._outbox.set_timer(timer, pending.retries.count_try(now_us))
         return []
 
     def _finish(self, timer: CellBroadcastTimer, now_us: int) -> None:

@@ -31,8 +31,15 @@ from thyme.protocol import app_interface as app
 from thyme.protocol.app_interface import Failed, Finished, ReplyValue
 from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.query.cursor import cursor_at
-from thyme.substrates.common.client_interfaces import BrokerClient, BrokerId, ObjectClient, Pages
+from thyme.substrates.common.client_interfaces import (
+    BrokerClient,
+    BrokerId,
+    ObjectClient,
+    PageQuery,
+    Pages,
+)
 from thyme.substrates.common.history_reader import (
     HistoryRead,
     HistoryReader,
@@ -90,7 +97,7 @@ class Client:
         try:
             self._dispatch(request, now_us)
         except ThymeError as error:
-            self._fail(request.request_id, error.code, str(error))
+            self._reply(request.request_id, Failure.from_error(error))
 
     def _dispatch(self, request: app.RequestWithReply, now_us: int) -> None:
         match request:
@@ -115,7 +122,7 @@ class Client:
             case app.Lookup():
                 self._look_up(request, now_us)
             case app.ListSubscriptions():
-                self._finish(request.request_id, self._subscriber.active_subscriptions())
+                self._reply(request.request_id, Ok(self._subscriber.active_subscriptions()))
             case _:
                 assert_never(request)
 
@@ -150,18 +157,11 @@ class Client:
             try:
                 inserts.append((request, self._make_metadata(request, now_us)))
             except ThymeError as error:
-                self._fail(request.request_id, error.code, str(error))
+                self._reply(request.request_id, Failure.from_error(error))
         attach_proofs([metadata for _, metadata in inserts], self._signer)
         for request, metadata in inserts:
-            self._insert(request, metadata, now_us)
-
-    def _insert(self, request: app.Insert, metadata: Metadata, now_us: int) -> None:
-        self._objects.insert(
-            metadata,
-            request.data,
-            now_us,
-            lambda code, detail, _: self._reply(request.request_id, metadata.key, code, detail),
-        )
+            on_result = self._on_result(request.request_id, metadata.key)
+            self._objects.insert(metadata, request.data, now_us, on_result)
 
     def _make_metadata(self, request: app.Insert, now_us: int) -> Metadata:
         self._check_guarantees(request)
@@ -188,52 +188,36 @@ class Client:
     def _delete(self, request: app.Delete, now_us: int) -> None:
         if request.key.owner != self._node_id:
             raise NotOwnerError(f"{request.key} belongs to another node: only its owner may delete")
-        self._objects.delete(
-            request.key,
-            now_us,
-            lambda code, detail, _: self._reply(request.request_id, None, code, detail),
-        )
+        self._objects.delete(request.key, now_us, self._on_result(request.request_id))
 
     def _retrieve(self, request: app.Retrieve, now_us: int) -> None:
         metadata = request.metadata
 
-        def on_data(data: bytes, _now_us: int) -> None:
-            if metadata.matches_content(data):
-                self._finish(request.request_id, data)
-            else:
+        def on_result(result: Result[bytes], _now_us: int) -> None:
+            if isinstance(result, Ok) and not metadata.matches_content(result.value):
                 detail = f"received data does not match {metadata.key}: the digest differs"
-                self._fail(request.request_id, CorruptError.code, detail)
+                result = Failure(CorruptError.code, detail)
+            self._reply(request.request_id, result)
 
-        self._objects.retrieve(
-            metadata,
-            now_us,
-            on_data,
-            lambda code, detail, _: self._fail(request.request_id, code, detail),
-        )
+        self._objects.retrieve(metadata, now_us, on_result)
 
     def _look_up(self, request: app.Lookup, now_us: int) -> None:
         self._objects.look_up(
-            request.key,
-            now_us,
-            lambda known, _: self._finish(request.request_id, known),
-            lambda code, detail, _: self._fail(request.request_id, code, detail),
+            request.key, now_us, lambda result, _: self._reply(request.request_id, result)
         )
 
     def _search(self, request: app.Search, now_us: int) -> None:
-        def on_pages(pages: Pages, now_us: int) -> None:
-            sid = SubscriptionId("search")
-            items = merge_pages(pages, request.count)
-            found = tuple(Notification(sid, item, now_us, from_history=True) for item in items)
-            self._finish(request.request_id, app.SearchResult(found, total_matches(pages)))
+        def on_result(result: Result[Pages], now_us: int) -> None:
+            def as_search_result(pages: Pages) -> app.SearchResult:
+                sid = SubscriptionId("search")
+                items = merge_pages(pages, request.count)
+                found = tuple(Notification(sid, item, now_us, from_history=True) for item in items)
+                return app.SearchResult(found, total_matches(pages))
 
-        self._brokers.search(
-            lambda number: wire.FetchPage(
-                number, request.conjunctions, request.frame, request.count
-            ),
-            now_us,
-            on_pages,
-            lambda code, detail, _: self._fail(request.request_id, code, detail),
-        )
+            self._reply(request.request_id, result.map(as_search_result))
+
+        query = PageQuery(request.conjunctions, request.frame, request.count)
+        self._brokers.search(query, now_us, on_result)
 
     # Subscriptions
 
@@ -244,9 +228,9 @@ class Client:
         subscription = SubscriptionRecord(key, request.conjunctions, request.frame)
         own = self._subscriber.open(subscription, request.batch)
 
-        def on_failure(code: str, detail: str, now_us: int) -> None:
+        def on_failure(failure: Failure) -> None:
             self._subscriber.cancel(own)
-            self._fail(request.request_id, code, detail)
+            self._reply(request.request_id, failure)
 
         self._start(request.request_id, own, None, now_us, on_failure)
 
@@ -256,10 +240,10 @@ class Client:
             raise RejectedError(f"subscription {request.sid} is already attached to an application")
         own.attached = True
 
-        def on_failure(code: str, detail: str, now_us: int) -> None:
+        def on_failure(failure: Failure) -> None:
             own.attached = False
             own.reads_active -= 1
-            self._fail(request.request_id, code, detail)
+            self._reply(request.request_id, failure)
 
         self._start(
             request.request_id, own, self._subscriber.resume_since_us(own), now_us, on_failure
@@ -271,26 +255,30 @@ class Client:
         own: OwnSubscription,
         since_us: int | None,
         now_us: int,
-        on_failure: Callable[[str, str, int], None],
+        on_failure: Callable[[Failure], None],
     ) -> None:
         """Activates a subscription at the brokers, and starts reading from their first pages."""
 
         def on_begun(total: int, now_us: int) -> None:
-            self._finish(request_id, app.SubscriptionStarted(own.sid, total))
+            self._reply(request_id, Ok(app.SubscriptionStarted(own.sid, total)))
             self._subscriber.mark_started(own, now_us)
 
-        def on_pages(pages: Pages, now_us: int) -> None:
+        def on_result(result: Result[Pages], now_us: int) -> None:
+            if isinstance(result, Failure):
+                on_failure(result)
+                return
+            pages = result.value
             total = total_matches(pages)
             reading = HistoryRead(
                 own,
-                lambda code, _, now_us: self._subscriber.emit_caught_up(own, total, code, now_us),
+                lambda result, now_us: self._subscriber.emit_caught_up(own, total, result, now_us),
                 remaining=own.batch,
                 since_us=since_us,
             )
             self._history_reader.on_pages(reading, pages, now_us)
 
         own.reads_active += 1
-        self._brokers.subscribe(own.subscription, own.batch, now_us, on_begun, on_pages, on_failure)
+        self._brokers.subscribe(own.subscription, own.batch, now_us, on_begun, on_result)
 
     def _next_page(self, request: app.FetchNextPage, now_us: int) -> None:
         own = self._get_own(request.sid)
@@ -301,7 +289,7 @@ class Client:
             return
         read = HistoryRead(
             own,
-            lambda code, detail, _: self._reply(request.request_id, read.emitted, code, detail),
+            lambda result, _: self._reply(request.request_id, result.map(lambda _: read.emitted)),
             remaining=request.count,
             new_only=True,
             positions={
@@ -313,30 +301,22 @@ class Client:
         if read.positions:
             self._history_reader.read_next(read, now_us)
         else:
-            self._finish(request.request_id, 0)
+            self._reply(request.request_id, Ok(0))
 
     def _catch_up(self, request: app.CatchUp, now_us: int) -> None:
         own = self._get_own(request.sid)
         missed_us = self._subscriber.unpause(own, request.refused)
         if missed_us is None:
-            self._finish(request.request_id, None)
+            self._reply(request.request_id, Ok(None))
             return
-        read = HistoryRead(
-            own,
-            lambda code, detail, _: self._reply(request.request_id, None, code, detail),
-            remaining=0,
-            since_us=missed_us,
-        )
+        on_result = self._on_result(request.request_id)
+        read = HistoryRead(own, on_result, remaining=0, since_us=missed_us)
         self._history_reader.read_newest(read, now_us)
 
     def _unsubscribe(self, request: app.Unsubscribe, now_us: int) -> None:
         own = self._get_own(request.sid)
         self._subscriber.cancel(own)
-        self._brokers.unsubscribe(
-            own.subscription.key,
-            now_us,
-            lambda code, detail, _: self._reply(request.request_id, None, code, detail),
-        )
+        self._brokers.unsubscribe(own.subscription.key, now_us, self._on_result(request.request_id))
 
     def _drop_subscription(self, sid: SubscriptionId, broker_id: BrokerId, now_us: int) -> None:
         """Cancels a subscription that is unknown to this node at a broker."""
@@ -346,7 +326,7 @@ class Client:
         self._dropping.add(dropping)
         key = SubscriptionKey(sid, self._node_id)
         self._brokers.drop_subscription(
-            broker_id, key, now_us, lambda _code, _detail, _now_us: self._dropping.discard(dropping)
+            broker_id, key, now_us, lambda _result, _now_us: self._dropping.discard(dropping)
         )
 
     def _get_own(self, sid: SubscriptionId) -> OwnSubscription:
@@ -357,14 +337,13 @@ class Client:
 
     # Replies to the application
 
-    def _reply(self, request_id: int, value: ReplyValue, code: str, detail: str) -> None:
-        if code:
-            self._fail(request_id, code, detail)
+    def _on_result(self, request_id: int, value: ReplyValue = None) -> OnResult[object]:
+        """The callback of an operation without a value of its own: on success it replies with
+        `value`."""
+        return lambda result, _now_us: self._reply(request_id, result.map(lambda _: value))
+
+    def _reply(self, request_id: int, result: Result[ReplyValue]) -> None:
+        if isinstance(result, Failure):
+            self._outbox.emit(Failed(request_id, result.code, result.detail))
         else:
-            self._finish(request_id, value)
-
-    def _finish(self, request_id: int, value: ReplyValue) -> None:
-        self._outbox.emit(Finished(request_id, value))
-
-    def _fail(self, request_id: int, code: str, detail: str) -> None:
-        self._outbox.emit(Failed(request_id, code, detail))
+            self._outbox.emit(Finished(request_id, result.value))

@@ -10,15 +10,16 @@ Clauses: E2, E4, L4, D11.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Protocol
 
 from thyme.model.ids import Key, NodeId, RequestId
 from thyme.model.metadata import Metadata
-from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
+from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
+from thyme.model.time_frames import TimeFrame
 from thyme.protocol.app_interface import LookupResult
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.common import (
-    BrokerRequest,
     DeleteObject,
     Done,
     FetchObject,
@@ -28,53 +29,51 @@ from thyme.protocol.messages.common import (
     ObjectData,
     ObjectStatus,
     Page,
-    Refused,
-    Reply,
     StartSubscription,
     StopSubscription,
 )
 from thyme.protocol.request_tracker import RequestTracker
-
-ReplyT = TypeVar("ReplyT", bound=Reply)
+from thyme.protocol.results import Ok, OnResult, Result
+from thyme.query.cursor import Cursor
 
 BrokerId = NodeId | CellId
 """A broker: a node, or a cell with all of its nodes."""
 Pages = dict[BrokerId, Page]
 """The pages received, by broker."""
-OnPages = Callable[[Pages, int], None]
-OnEnd = Callable[[str, str, int], None]
-"""Called with a failure code (empty for success), a detail text, and the time."""
-MakeFetchPage = Callable[[RequestId], FetchPage]
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """The stored matches to fetch: at most `count` from each broker, older than a cursor."""
+
+    conjunctions: tuple[Conjunction, ...]
+    frame: TimeFrame
+    count: int
+    before: Cursor | None = None
+
+    def as_request(self, request_id: RequestId) -> FetchPage:
+        """The request for a page, to a broker of all conjunctions."""
+        return FetchPage(request_id, self.conjunctions, self.frame, self.count, self.before)
 
 
 class ObjectClient(Protocol):
     """Access of a client to the objects of its substrate."""
 
-    def insert(self, metadata: Metadata, data: bytes, now_us: int, on_end: OnEnd) -> None:
+    def insert(
+        self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
+    ) -> None:
         """Stores an object of this node, and notifies matching subscribers."""
         ...
 
-    def delete(self, key: Key, now_us: int, on_end: OnEnd) -> None:
+    def delete(self, key: Key, now_us: int, on_result: OnResult[object]) -> None:
         """Removes an object of this node."""
         ...
 
-    def retrieve(
-        self,
-        metadata: Metadata,
-        now_us: int,
-        on_data: Callable[[bytes, int], None],
-        on_failure: OnEnd,
-    ) -> None:
+    def retrieve(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
         """Fetches the data of an object."""
         ...
 
-    def look_up(
-        self,
-        key: Key,
-        now_us: int,
-        on_found: Callable[[LookupResult, int], None],
-        on_failure: OnEnd,
-    ) -> None:
+    def look_up(self, key: Key, now_us: int, on_result: OnResult[LookupResult]) -> None:
         """Requests the state and metadata of a key."""
         ...
 
@@ -88,39 +87,31 @@ class BrokerClient(Protocol):
         batch: int,
         now_us: int,
         on_started: Callable[[int, int], None],
-        on_pages: OnPages,
-        on_failure: OnEnd,
+        on_result: OnResult[Pages],
     ) -> None:
         """Activates a subscription at its brokers.
 
-        `on_started` is called with the number of stored matches known so far, then `on_pages` with
-        the first pages.
+        `on_started` is called with the number of stored matches known so far, then `on_result` with
+        the first pages; after a failure only `on_result` is called.
         """
         ...
 
-    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
+    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_result: OnResult[object]) -> None:
         """Cancels a subscription at all of its brokers."""
         ...
 
     def drop_subscription(
-        self, broker_id: BrokerId, key: SubscriptionKey, now_us: int, on_end: OnEnd
+        self, broker_id: BrokerId, key: SubscriptionKey, now_us: int, on_result: OnResult[object]
     ) -> None:
         """Cancels a subscription that is unknown to this node at one broker."""
         ...
 
-    def search(
-        self, make: MakeFetchPage, now_us: int, on_pages: OnPages, on_failure: OnEnd
-    ) -> None:
+    def search(self, query: PageQuery, now_us: int, on_result: OnResult[Pages]) -> None:
         """Fetches the first pages of stored matches from all brokers concerned."""
         ...
 
     def fetch_next_page(
-        self,
-        broker_id: BrokerId,
-        make: MakeFetchPage,
-        now_us: int,
-        on_page: Callable[[Page, int], None],
-        on_failure: OnEnd,
+        self, broker_id: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]
     ) -> None:
         """Fetches the next page from one broker."""
         ...
@@ -139,60 +130,41 @@ class SingleBroker:
         batch: int,
         now_us: int,
         on_started: Callable[[int, int], None],
-        on_pages: OnPages,
-        on_failure: OnEnd,
+        on_result: OnResult[Pages],
     ) -> None:
-        def on_page(page: Page, now_us: int) -> None:
-            on_started(page.total, now_us)
-            on_pages({self._broker_id: page}, now_us)
+        def on_page(result: Result[Page], now_us: int) -> None:
+            if isinstance(result, Ok):
+                on_started(result.value.total, now_us)
+            on_result(result.map(self._as_pages), now_us)
 
-        self._request_page(
-            lambda number: StartSubscription(number, subscription, batch),
-            now_us,
-            on_page,
-            on_failure,
-        )
+        request = StartSubscription(self._request_tracker.next_id(), subscription, batch)
+        self._request_tracker.send_request(self._broker_id, request, Page, now_us, on_page)
 
-    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
-        self.drop_subscription(self._broker_id, key, now_us, on_end)
+    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_result: OnResult[object]) -> None:
+        self.drop_subscription(self._broker_id, key, now_us, on_result)
 
     def drop_subscription(
-        self, broker_id: BrokerId, key: SubscriptionKey, now_us: int, on_end: OnEnd
+        self, broker_id: BrokerId, key: SubscriptionKey, now_us: int, on_result: OnResult[object]
     ) -> None:
-        drop_subscription_at(self._request_tracker, self._broker_id, key, now_us, on_end)
+        request = StopSubscription(self._request_tracker.next_id(), key)
+        self._request_tracker.send_request(self._broker_id, request, Done, now_us, on_result)
 
-    def search(
-        self, make: MakeFetchPage, now_us: int, on_pages: OnPages, on_failure: OnEnd
-    ) -> None:
-        def on_page(page: Page, now_us: int) -> None:
-            on_pages({self._broker_id: page}, now_us)
-
-        self._request_page(make, now_us, on_page, on_failure)
+    def search(self, query: PageQuery, now_us: int, on_result: OnResult[Pages]) -> None:
+        self.fetch_next_page(
+            self._broker_id,
+            query,
+            now_us,
+            lambda result, now_us: on_result(result.map(self._as_pages), now_us),
+        )
 
     def fetch_next_page(
-        self,
-        broker_id: BrokerId,
-        make: MakeFetchPage,
-        now_us: int,
-        on_page: Callable[[Page, int], None],
-        on_failure: OnEnd,
+        self, broker_id: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]
     ) -> None:
-        self._request_page(make, now_us, on_page, on_failure)
+        request = query.as_request(self._request_tracker.next_id())
+        self._request_tracker.send_request(self._broker_id, request, Page, now_us, on_result)
 
-    def _request_page(
-        self,
-        make: Callable[[RequestId], BrokerRequest],
-        now_us: int,
-        on_page: Callable[[Page, int], None],
-        on_failure: OnEnd,
-    ) -> None:
-        def on_reply(reply: Reply, now_us: int) -> None:
-            if isinstance(reply, Page):
-                on_page(reply, now_us)
-            else:
-                on_failure(*failure_from_reply(reply), now_us)
-
-        self._request_tracker.send_request(self._broker_id, make, now_us, on_reply, on_failure)
+    def _as_pages(self, page: Page) -> Pages:
+        return {self._broker_id: page}
 
 
 class SingleHolder:
@@ -202,100 +174,34 @@ class SingleHolder:
         self._holder_of = holder_of
         self._request_tracker = request_tracker
 
-    def insert(self, metadata: Metadata, data: bytes, now_us: int, on_end: OnEnd) -> None:
-        self._request(
-            metadata.key,
-            lambda number: InsertObject(number, metadata, data),
-            Done,
-            lambda _, now_us: on_end("", "", now_us),
-            on_end,
-            now_us,
-            metadata.size,
-        )
-
-    def delete(self, key: Key, now_us: int, on_end: OnEnd) -> None:
-        self._request(
-            key,
-            lambda number: DeleteObject(number, key),
-            Done,
-            lambda _, now_us: on_end("", "", now_us),
-            on_end,
-            now_us,
-        )
-
-    def retrieve(
-        self,
-        metadata: Metadata,
-        now_us: int,
-        on_data: Callable[[bytes, int], None],
-        on_failure: OnEnd,
+    def insert(
+        self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
     ) -> None:
-        self._request(
-            metadata.key,
-            lambda number: FetchObject(number, metadata.key),
-            ObjectData,
-            lambda reply, now_us: on_data(reply.data, now_us),
-            on_failure,
-            now_us,
-            metadata.size,
-        )
-
-    def look_up(
-        self,
-        key: Key,
-        now_us: int,
-        on_found: Callable[[LookupResult, int], None],
-        on_failure: OnEnd,
-    ) -> None:
-        self._request(
-            key,
-            lambda number: FetchStatus(number, key),
-            ObjectStatus,
-            lambda reply, now_us: on_found(LookupResult(reply.state, reply.metadata), now_us),
-            on_failure,
-            now_us,
-        )
-
-    def _request(
-        self,
-        key: Key,
-        make: Callable[[RequestId], BrokerRequest],
-        reply_type: type[ReplyT],
-        on_expected: Callable[[ReplyT, int], None],
-        on_failure: OnEnd,
-        now_us: int,
-        data_bytes: int = 0,
-    ) -> None:
-        def on_reply(reply: Reply, now_us: int) -> None:
-            if isinstance(reply, reply_type):
-                on_expected(reply, now_us)
-            else:
-                on_failure(*failure_from_reply(reply), now_us)
-
+        request = InsertObject(self._request_tracker.next_id(), metadata, data)
         self._request_tracker.send_request(
-            self._holder_of(key), make, now_us, on_reply, on_failure, data_bytes
+            self._holder_of(metadata.key), request, Done, now_us, on_result, metadata.size
         )
 
+    def delete(self, key: Key, now_us: int, on_result: OnResult[object]) -> None:
+        request = DeleteObject(self._request_tracker.next_id(), key)
+        self._request_tracker.send_request(self._holder_of(key), request, Done, now_us, on_result)
 
-def drop_subscription_at(
-    request_tracker: RequestTracker,
-    broker_id: NodeId,
-    key: SubscriptionKey,
-    now_us: int,
-    on_end: OnEnd,
-) -> None:
-    """Cancels a subscription at one broker node."""
+    def retrieve(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
+        self._request_tracker.send_request(
+            self._holder_of(metadata.key),
+            FetchObject(self._request_tracker.next_id(), metadata.key),
+            ObjectData,
+            now_us,
+            lambda result, now_us: on_result(result.map(lambda reply: reply.data), now_us),
+            metadata.size,
+        )
 
-    def on_reply(reply: Reply, now_us: int) -> None:
-        on_end(*(("", "") if isinstance(reply, Done) else failure_from_reply(reply)), now_us)
+    def look_up(self, key: Key, now_us: int, on_result: OnResult[LookupResult]) -> None:
+        def on_status(result: Result[ObjectStatus], now_us: int) -> None:
+            found = result.map(lambda reply: LookupResult(reply.state, reply.metadata))
+            on_result(found, now_us)
 
-    request_tracker.send_request(
-        broker_id, lambda number: StopSubscription(number, key), now_us, on_reply, on_end
-    )
-
-
-def failure_from_reply(reply: Reply) -> tuple[str, str]:
-    """Failure code and detail of a reply that is not of the expected type."""
-    if isinstance(reply, Refused):
-        return reply.code, reply.detail
-    return "failed", f"unexpected reply type: {reply.label}"
+        request = FetchStatus(self._request_tracker.next_id(), key)
+        self._request_tracker.send_request(
+            self._holder_of(key), request, ObjectStatus, now_us, on_status
+        )

@@ -15,15 +15,10 @@ from functools import partial
 
 from thyme.model.errors import ClosedError
 from thyme.model.metadata import Metadata
-from thyme.protocol.messages.common import FetchPage, Page
+from thyme.protocol.messages.common import Page
+from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.query.cursor import Cursor, cursor_at
-from thyme.substrates.common.client_interfaces import (
-    BrokerClient,
-    BrokerId,
-    MakeFetchPage,
-    OnEnd,
-    Pages,
-)
+from thyme.substrates.common.client_interfaces import BrokerClient, BrokerId, PageQuery, Pages
 from thyme.substrates.common.subscriber import OwnSubscription, ReadPosition, Subscriber
 
 CATCH_UP_PAGE_SIZE = 100
@@ -61,7 +56,7 @@ class HistoryRead:
     """One read of the stored matches of a subscription."""
 
     own: OwnSubscription
-    on_end: OnEnd
+    on_result: OnResult[object]
     """Called once, at the end of the read."""
     remaining: int
     new_only: bool = False
@@ -75,6 +70,11 @@ class HistoryRead:
     def page_size(self) -> int:
         """Number of items to request from each broker."""
         return self.remaining if self.remaining > 0 else CATCH_UP_PAGE_SIZE
+
+    def query_before(self, before: Cursor | None) -> PageQuery:
+        """The query for the next page before a cursor, or for the newest page."""
+        subscription = self.own.subscription
+        return PageQuery(subscription.conjunctions, subscription.frame, self.page_size, before)
 
     def unread_cursors(self) -> dict[BrokerId, Cursor | None]:
         """The brokers that have older items, with the cursors to continue from."""
@@ -117,12 +117,14 @@ class HistoryReader:
     def read_newest(self, read: HistoryRead, now_us: int) -> None:
         """Starts a read at the newest items of all brokers."""
         read.own.reads_active += 1
-        self._brokers.search(
-            _make_fetch_page(read, None),
-            now_us,
-            lambda pages, now_us: self.on_pages(read, pages, now_us),
-            lambda code, detail, now_us: self._finish(read, code, detail, now_us),
-        )
+
+        def on_result(result: Result[Pages], now_us: int) -> None:
+            if isinstance(result, Failure):
+                self._finish(read, result, now_us)
+            else:
+                self.on_pages(read, result.value, now_us)
+
+        self._brokers.search(read.query_before(None), now_us, on_result)
 
     def read_next(self, read: HistoryRead, now_us: int) -> None:
         """Starts a read at its read positions."""
@@ -133,46 +135,40 @@ class HistoryReader:
         """Emits the most recent items of several pages, and requests the next pages if needed."""
         own = read.own
         if self._subscriber.get(own.sid) is not own:
-            self._finish(read, ClosedError.code, "the subscription was cancelled", now_us)
+            cancelled = Failure(ClosedError.code, "the subscription was cancelled")
+            self._finish(read, cancelled, now_us)
             return
         items = merge_pages(pages, read.page_size)
         read.record_round(pages, items, self._subscriber.emit_past(own, items, now_us))
         if read.unread_cursors() and not read.is_satisfied():
             self._request_pages(read, now_us)
             return
-        self._finish(read, "", "", now_us)
+        self._finish(read, Ok(None), now_us)
 
     def _request_pages(self, read: HistoryRead, now_us: int) -> None:
         """Requests a page from every broker with older items; continues after all replies."""
         cursors = read.unread_cursors()
         pages: Pages = {}
 
-        def on_page(broker_id: BrokerId, page: Page, now_us: int) -> None:
+        def on_result(broker_id: BrokerId, result: Result[Page], now_us: int) -> None:
+            if isinstance(result, Failure):
+                self._finish(read, result, now_us)
+                return
+            page = result.value
             # A broker that claims more items but returns none would be queried forever.
             pages[broker_id] = page if page.items else Page(page.request_id, page.total, (), False)
             if len(pages) == len(cursors) and not read.finished:
                 self.on_pages(read, pages, now_us)
 
         for broker_id, before in cursors.items():
-            self._brokers.fetch_next_page(
-                broker_id,
-                _make_fetch_page(read, before),
-                now_us,
-                partial(on_page, broker_id),
-                lambda code, detail, now_us: self._finish(read, code, detail, now_us),
-            )
+            query = read.query_before(before)
+            self._brokers.fetch_next_page(broker_id, query, now_us, partial(on_result, broker_id))
 
-    def _finish(self, read: HistoryRead, code: str, detail: str, now_us: int) -> None:
+    def _finish(self, read: HistoryRead, result: Result[object], now_us: int) -> None:
         if read.finished:
             return
         read.finished = True
         self._subscriber.save_positions(read.own, read.positions)
         read.own.reads_active = max(0, read.own.reads_active - 1)
-        read.on_end(code, detail, now_us)
+        read.on_result(result, now_us)
         self._subscriber.on_frame_end(read.own.sid, now_us)
-
-
-def _make_fetch_page(read: HistoryRead, before: Cursor | None) -> MakeFetchPage:
-    subscription, count = read.own.subscription, read.page_size
-    conjunctions, frame = subscription.conjunctions, subscription.frame
-    return lambda number: FetchPage(number, conjunctions, frame, count, before)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.signed_records import RecordSigner, sign_subscription
@@ -25,6 +26,7 @@ from thyme.protocol.app_interface import (
     SubscriptionInfo,
 )
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.results import Failure, Result
 from thyme.query.cursor import Cursor
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.client_interfaces import BrokerId
@@ -76,6 +78,8 @@ class OwnSubscription:
     batch: int
     attached: bool
     """Whether the application receives its events; False after a restart until resumed."""
+    seen: BoundedDict[Key, int]
+    """Publication times of the emitted objects, by key."""
     started: bool = False
     reads_active: int = 0
     positions: dict[BrokerId, ReadPosition] | None = None
@@ -86,7 +90,6 @@ class OwnSubscription:
     paused: bool = False
     missed_us: int | None = None
     """Publication time of the oldest object not emitted because of a pause."""
-    seen: dict[Key, int] = field(default_factory=dict)
     before_start: list[Metadata] = field(default_factory=list)
 
     @property
@@ -111,7 +114,7 @@ class Subscriber:
         self._store = store
         self._config = config
         self._active: dict[SubscriptionId, OwnSubscription] = {}
-        self._ended: dict[SubscriptionId, OwnSubscription] = {}
+        self._ended: BoundedDict[SubscriptionId, OwnSubscription] = BoundedDict(config.ended_max)
         self.duplicates = 0
         self.spurious = 0
         self._load()
@@ -133,7 +136,8 @@ class Subscriber:
 
     def open(self, subscription: SubscriptionRecord, batch: int) -> OwnSubscription:
         """Adds and signs a subscription before it is sent to brokers."""
-        own = OwnSubscription(sign_subscription(subscription, self._signer), batch, attached=True)
+        signed = sign_subscription(subscription, self._signer)
+        own = self._make_own(signed, batch, attached=True)
         self._active[own.sid] = own
         return own
 
@@ -220,8 +224,11 @@ class Subscriber:
         missed_us, own.missed_us, own.paused = own.missed_us, None, False
         return missed_us
 
-    def emit_caught_up(self, own: OwnSubscription, total: int, code: str, now_us: int) -> None:
+    def emit_caught_up(
+        self, own: OwnSubscription, total: int, result: Result[object], now_us: int
+    ) -> None:
         """Emits `CaughtUp`: the requested stored matches were emitted, as far as available."""
+        code = result.code if isinstance(result, Failure) else ""
         self._outbox.emit(CaughtUp(own.sid, total, code))
         own.positions = {} if own.positions is None else own.positions
         callbacks, own.after_first_pages = own.after_first_pages, []
@@ -242,8 +249,6 @@ class Subscriber:
         if own.attached:
             self._ended[own.sid] = own
             self._outbox.emit(SubscriptionEnded(own.sid, reason))
-        if len(self._ended) > self._config.ended_max:
-            del self._ended[next(iter(self._ended))]
 
     def cancel(self, own: OwnSubscription, reason: str = "cancelled") -> None:
         """Ends a subscription at once, and removes its read state."""
@@ -269,13 +274,14 @@ class Subscriber:
         if own.paused:
             own.missed_us = min(metadata.published_us, own.missed_us or metadata.published_us)
             return False
-        own.seen[metadata.key] = metadata.published_us
-        if len(own.seen) > self._config.seen_max:
-            oldest = next(iter(own.seen))
-            del own.seen[oldest]
-            self._store.remove(CONSUMED, _consumed_key(own.sid, oldest))
+        self._mark_seen(own, metadata.key, metadata.published_us)
         self._outbox.emit(NotificationEvent(Notification(own.sid, metadata, now_us, from_history)))
         return True
+
+    def _mark_seen(self, own: OwnSubscription, key: Key, published_us: int) -> None:
+        evicted = own.seen.put(key, published_us)
+        if evicted is not None:
+            self._store.remove(CONSUMED, _consumed_key(own.sid, evicted))
 
     def _load(self) -> None:
         for _, info in self._store.load(OWN_SUBSCRIPTIONS):
@@ -283,16 +289,22 @@ class Subscriber:
             subscription = sign_subscription(
                 SubscriptionRecord(key, info.conjunctions, info.frame), self._signer
             )
-            self._active[info.sid] = OwnSubscription(subscription, info.batch, attached=False)
+            self._active[info.sid] = self._make_own(subscription, info.batch, attached=False)
         for text, consumed in self._store.load(CONSUMED):
             own = self._active.get(consumed.sid)
             if own is None:
                 self._store.remove(CONSUMED, text)
                 continue
-            own.seen[consumed.key] = consumed.published_us
+            self._mark_seen(own, consumed.key, consumed.published_us)
             own.newest_consumed_us = max(
                 consumed.published_us, own.newest_consumed_us or consumed.published_us
             )
+
+    def _make_own(
+        self, subscription: SubscriptionRecord, batch: int, *, attached: bool
+    ) -> OwnSubscription:
+        seen: BoundedDict[Key, int] = BoundedDict(self._config.seen_max)
+        return OwnSubscription(subscription, batch, attached, seen)
 
     def _remove_stored(self, own: OwnSubscription) -> None:
         self._store.remove(OWN_SUBSCRIPTIONS, own.sid)

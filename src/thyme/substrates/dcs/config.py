@@ -12,7 +12,7 @@ import msgspec
 
 from thyme.model.metadata import Limits
 from thyme.model.time_frames import SECOND_US
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells.config import CellRoutingConfig
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention

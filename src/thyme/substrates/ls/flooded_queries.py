@@ -21,25 +21,18 @@ from thyme.model.ids import NodeId, RequestId, SubscriptionId, as_node_id
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.common import (
+    Done,
     Page,
     PastMatches,
-    Reply,
     StartSubscription,
     StopSubscription,
 )
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RequestTracker
+from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.flooding import Flooding
 from thyme.substrates.common.broker_service import BrokerService, page_reply, read_requested_page
-from thyme.substrates.common.client_interfaces import (
-    BrokerId,
-    MakeFetchPage,
-    OnEnd,
-    OnPages,
-    Pages,
-    drop_subscription_at,
-    failure_from_reply,
-)
+from thyme.substrates.common.client_interfaces import BrokerId, PageQuery, Pages
 
 
 class CollectionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +61,7 @@ class CollectionTimer(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class _ReplyCollection:
     pages: Pages
-    on_pages: OnPages
+    on_result: OnResult[Pages]
 
 
 class FloodedBrokers:
@@ -99,8 +92,7 @@ class FloodedBrokers:
         batch: int,
         now_us: int,
         on_started: Callable[[int, int], None],
-        on_pages: OnPages,
-        on_failure: OnEnd,
+        on_result: OnResult[Pages],
     ) -> None:
         """Activates a subscription on this node and floods it.
 
@@ -109,62 +101,50 @@ class FloodedBrokers:
         try:
             page = self._broker_service.broker.subscribe(subscription, self._node_id, batch, now_us)
         except OperationError as error:
-            on_failure(error.code, str(error), now_us)
+            on_result(Failure.from_error(error), now_us)
             return
         number = self._new_number()
         self._flooding.flood(StartSubscription(number, subscription, batch), now_us)
         on_started(page.total, now_us)
         own_page = page_reply(number, page)
         self._collect(
-            subscription.key.sid, own_page, self._config.subscribe_wait_us, now_us, on_pages
+            subscription.key.sid, own_page, self._config.subscribe_wait_us, now_us, on_result
         )
 
-    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
+    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_result: OnResult[object]) -> None:
         self._broker_service.broker.unsubscribe(key, self._node_id, now_us)
         self._flooding.flood(StopSubscription(self._new_number(), key), now_us)
-        on_end("", "", now_us)
+        on_result(Ok(None), now_us)
 
     def drop_subscription(
-        self, broker_id: BrokerId, key: SubscriptionKey, now_us: int, on_end: OnEnd
+        self, broker_id: BrokerId, key: SubscriptionKey, now_us: int, on_result: OnResult[object]
     ) -> None:
-        drop_subscription_at(self._request_tracker, as_node_id(broker_id), key, now_us, on_end)
+        request = StopSubscription(self._request_tracker.next_id(), key)
+        self._request_tracker.send_request(as_node_id(broker_id), request, Done, now_us, on_result)
 
-    def search(
-        self, make: MakeFetchPage, now_us: int, on_pages: OnPages, on_failure: OnEnd
-    ) -> None:
+    def search(self, query: PageQuery, now_us: int, on_result: OnResult[Pages]) -> None:
         if len(self._collections) >= self._config.collections_max:
             detail = "too many searches in progress: wait for some to end"
-            on_failure(RejectedError.code, detail, now_us)
+            on_result(Failure(RejectedError.code, detail), now_us)
             return
         number = self._new_number()
-        request = make(number)
+        request = query.as_request(number)
         own_page = page_reply(
             number, read_requested_page(self._broker_service.broker, request, now_us)
         )
         self._flooding.flood(request, now_us)
-        self._collect(number, own_page, self._config.search_wait_us, now_us, on_pages)
+        self._collect(number, own_page, self._config.search_wait_us, now_us, on_result)
 
     def fetch_next_page(
-        self,
-        broker_id: BrokerId,
-        make: MakeFetchPage,
-        now_us: int,
-        on_page: Callable[[Page, int], None],
-        on_failure: OnEnd,
+        self, broker_id: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]
     ) -> None:
-        def on_reply(reply: Reply, now_us: int) -> None:
-            if isinstance(reply, Page):
-                on_page(reply, now_us)
-            else:
-                on_failure(*failure_from_reply(reply), now_us)
+        def on_page(result: Result[Page], now_us: int) -> None:
+            if isinstance(result, Failure) and result.code == OperationTimeoutError.code:
+                result = Ok(Page(0, 0, (), False))
+            on_result(result, now_us)
 
-        def on_end(code: str, detail: str, now_us: int) -> None:
-            if code == OperationTimeoutError.code:
-                on_page(Page(0, 0, (), False), now_us)
-            else:
-                on_failure(code, detail, now_us)
-
-        self._request_tracker.send_request(as_node_id(broker_id), make, now_us, on_reply, on_end)
+        request = query.as_request(self._request_tracker.next_id())
+        self._request_tracker.send_request(as_node_id(broker_id), request, Page, now_us, on_page)
 
     def on_past_matches(self, sender: NodeId, message: PastMatches) -> bool:
         """Adds an owner's first page to its collection; returns False if there is none."""
@@ -179,12 +159,17 @@ class FloodedBrokers:
         """Ends a collection and passes its pages to the caller."""
         collection = self._collections.pop(timer.key, None)
         if collection is not None:
-            collection.on_pages(collection.pages, now_us)
+            collection.on_result(Ok(collection.pages), now_us)
 
     def _collect(
-        self, key: CollectionKey, own_page: Page, wait_us: int, now_us: int, on_pages: OnPages
+        self,
+        key: CollectionKey,
+        own_page: Page,
+        wait_us: int,
+        now_us: int,
+        on_result: OnResult[Pages],
     ) -> None:
-        self._collections[key] = _ReplyCollection({self._node_id: own_page}, on_pages)
+        self._collections[key] = _ReplyCollection({self._node_id: own_page}, on_result)
         if wait_us == 0:
             self.on_collection_timer(CollectionTimer(key), now_us)
         else:

@@ -16,6 +16,7 @@ from random import Random
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict, drop_before
 from thyme.model.ids import NodeId, RequestId
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
@@ -71,23 +72,15 @@ class RecentNeighbours:
 
     def __init__(self, config: LsJoiningConfig) -> None:
         self._config = config
-        self._last_seen_us: dict[NodeId, int] = {}
+        self._last_seen_us: BoundedDict[NodeId, int] = BoundedDict(config.neighbours_max)
 
     def record_message(self, node_id: NodeId, now_us: int) -> None:
         """Records a message from a neighbour."""
-        self._last_seen_us.pop(node_id, None)
-        self._last_seen_us[node_id] = now_us
-        if len(self._last_seen_us) > self._config.neighbours_max:
-            del self._last_seen_us[next(iter(self._last_seen_us))]
+        self._last_seen_us.refresh(node_id, now_us)
 
     def count_recent(self, now_us: int) -> int:
         """The number of recent neighbours."""
-        since_us = now_us - self._config.neighbour_timeout_us
-        while self._last_seen_us:
-            oldest, last_seen_us = next(iter(self._last_seen_us.items()))
-            if last_seen_us >= since_us:
-                break
-            del self._last_seen_us[oldest]
+        drop_before(self._last_seen_us, now_us - self._config.neighbour_timeout_us)
         return len(self._last_seen_us)
 
 

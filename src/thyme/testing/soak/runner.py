@@ -22,7 +22,7 @@ from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import Subscribe
 from thyme.protocol.node import Action, Input, Node
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Grid
 from thyme.routing.cells.grid import CELL_M
 from thyme.sim.engine.ideal_network import IdealNetwork

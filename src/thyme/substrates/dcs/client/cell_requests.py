@@ -1,14 +1,15 @@
 """Cell requests: operations sent to several cells or nodes, and retried until each has replied.
 
-Entry point: `CellRequests.send_requests`. `thyme.protocol.request_tracker` does the same for one
-receiver. One request id stands for the whole operation, and only receivers without a reply are sent
-the request again. Any node of a cell may reply, so a reply names the cell that was addressed.
+Entry points: `CellRequests.next_id` and `send_requests`. `thyme.protocol.request_tracker` does the
+same for one receiver. One request id stands for the whole operation, and only receivers without a
+reply are sent the request again. Any node of a cell may reply, so a reply names the cell that was
+addressed.
 Clauses: D11, D19, B5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -21,15 +22,14 @@ from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellMaintenanceRequest
 from thyme.protocol.messages.common import CellReply, CellRequest, Refused
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.results import Failure, Ok, OnResult
+from thyme.protocol.retry import RetryPolicy, RetryState
 from thyme.routing.cells import CellRouting, DeliveryFailure, Destination
-from thyme.substrates.common.client_interfaces import OnEnd
 
-MakeRequests = Callable[[RequestId], Mapping[Destination, CellRequest | CellMaintenanceRequest]]
-"""Makes the messages of an operation by destination. Destinations with the same message object
-share one packet (D9)."""
+Requests = Mapping[Destination, CellRequest | CellMaintenanceRequest]
+"""The messages of an operation by destination, all with the same request id. Destinations with the
+same message object share one packet (D9)."""
 Replies = dict[Destination, CellReply]
-OnReplies = Callable[[Replies, int], None]
 
 
 class CellRequestTimer(msgspec.Struct, frozen=True):
@@ -41,11 +41,8 @@ class CellRequestTimer(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class _PendingCellRequest:
     unanswered: dict[Destination, CellRequest | CellMaintenanceRequest]
-    on_replies: OnReplies
-    on_failure: OnEnd
-    wait_us: int
-    tries_max: int
-    tries: int = 0
+    on_result: OnResult[Replies]
+    retries: RetryState
     replies: Replies = field(default_factory=dict)
     packet_numbers: list[int] = field(default_factory=list)
     """The numbers that routing assigned to the messages."""
@@ -75,39 +72,40 @@ class CellRequests:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def next_id(self) -> RequestId:
+        """A new request id, for the next operation."""
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        return request_id
+
     def send_requests(
         self,
-        make_requests: MakeRequests,
+        requests: Requests,
         now_us: int,
-        on_replies: OnReplies,
-        on_failure: OnEnd,
+        on_result: OnResult[Replies],
         *,
         data_bytes: int = 0,
         tries_max: int | None = None,
         wait_factor: float = 1.0,
     ) -> None:
-        """Sends the requests; exactly one of the two callbacks is called, once. The first refusal
-        fails the operation."""
+        """Sends the requests; `on_result` is called once, with all replies or with a failure. The
+        first refusal fails the operation."""
         if len(self._pending) >= self._policy.pending_max:
             detail = "too many operations under way; wait for some to end"
-            on_failure(RejectedError.code, detail, now_us)
+            on_result(Failure(RejectedError.code, detail), now_us)
             return
-        request_id = self._next_request_id
-        self._next_request_id += 1
-        messages = self._sign(make_requests(request_id), now_us)
-        if not messages:
-            on_replies({}, now_us)
+        if not requests:
+            on_result(Ok({}), now_us)
             return
-        wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
-        wait_us = int(wait_us * wait_factor)
-        tries_max = tries_max or self._policy.tries_max
-        self._pending[request_id] = _PendingCellRequest(
-            messages, on_replies, on_failure, wait_us, tries_max
-        )
+        [request_id] = {request.request_id for request in requests.values()}
+        messages = self._sign(requests, now_us)
+        wait_us = int(self._policy.first_wait_us(data_bytes) * wait_factor)
+        retries = RetryState(tries_max or self._policy.tries_max, wait_us, self._policy.backoff)
+        self._pending[request_id] = _PendingCellRequest(messages, on_result, retries)
         self._send_unanswered(request_id, now_us)
 
     def _sign(
-        self, messages: Mapping[Destination, CellRequest | CellMaintenanceRequest], now_us: int
+        self, messages: Requests, now_us: int
     ) -> dict[Destination, CellRequest | CellMaintenanceRequest]:
         """The messages signed by this node; destinations that share a message still share it."""
         if self._authenticator is None:
@@ -141,7 +139,7 @@ class CellRequests:
         if Destination(failure.cell, failure.node) in self._pending[request_id].unanswered:
             pending = self._finish(request_id)
             detail = f"node {failure.node.hex()} is not in cell {failure.cell}"
-            pending.on_failure(NotFoundError.code, detail, now_us)
+            pending.on_result(Failure(NotFoundError.code, detail), now_us)
         return True
 
     def on_timer(self, timer: CellRequestTimer, now_us: int) -> None:
@@ -150,20 +148,18 @@ class CellRequests:
         pending = self._pending.get(timer.request_id)
         if pending is None:
             return
-        if pending.tries >= pending.tries_max:
+        if pending.retries.is_exhausted:
             self._finish(timer.request_id)
             cells = ", ".join(str(to.cell) for to in pending.unanswered)
-            detail = f"no answer from cell {cells} after {pending.tries} tries"
-            pending.on_failure(OperationTimeoutError.code, detail, now_us)
+            detail = f"no answer from cell {cells} after {pending.retries.tries} tries"
+            pending.on_result(Failure(OperationTimeoutError.code, detail), now_us)
             return
-        pending.wait_us = int(pending.wait_us * self._policy.backoff)
         self.retransmissions += 1
         self._send_unanswered(timer.request_id, now_us)
 
     def _send_unanswered(self, request_id: RequestId, now_us: int) -> None:
         pending = self._pending[request_id]
-        pending.tries += 1
-        self._outbox.set_timer(CellRequestTimer(request_id), now_us + pending.wait_us)
+        self._outbox.set_timer(CellRequestTimer(request_id), pending.retries.count_try(now_us))
         targets_by_message: dict[int, list[Destination]] = {}
         for to, message in pending.unanswered.items():
             targets_by_message.setdefault(id(message), []).append(to)
@@ -180,10 +176,10 @@ class CellRequests:
         pending.replies[destination] = reply
         if isinstance(reply, Refused):
             self._finish(reply.request_id)
-            pending.on_failure(reply.code, reply.detail, now_us)
+            pending.on_result(Failure(reply.code, reply.detail), now_us)
         elif not pending.unanswered:
             self._finish(reply.request_id)
-            pending.on_replies(pending.replies, now_us)
+            pending.on_result(Ok(pending.replies), now_us)
 
     def _finish(self, request_id: RequestId) -> _PendingCellRequest:
         pending = self._pending.pop(request_id)

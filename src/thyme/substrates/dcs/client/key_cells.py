@@ -9,17 +9,16 @@ Clauses: D11, D16, D17, M17, M20.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
-import msgspec
-
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, as_cell_id
 from thyme.protocol.messages.cells import CellPage
 from thyme.protocol.messages.common import FetchPage, Page, StartSubscription, StopSubscription
+from thyme.protocol.results import Ok, OnResult, Result
 from thyme.routing.cells import Destination
-from thyme.substrates.common.client_interfaces import BrokerId, MakeFetchPage, OnEnd, OnPages, Pages
+from thyme.substrates.common.client_interfaces import BrokerId, PageQuery, Pages
 from thyme.substrates.common.history_reader import total_matches
 from thyme.substrates.common.subscriber import Subscriber
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
@@ -30,18 +29,14 @@ class ReplicaLocations:
     """A bounded cache of the replication lists that this node received."""
 
     def __init__(self, entries_max: int) -> None:
-        self._entries_max = entries_max
-        self._entries: dict[Key, IndexedMetadata] = {}
+        self._entries: BoundedDict[Key, IndexedMetadata] = BoundedDict(entries_max)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, indexed: IndexedMetadata) -> None:
         """Caches an object's metadata and replication list."""
-        self._entries.pop(indexed.metadata.key, None)
-        self._entries[indexed.metadata.key] = indexed
-        if len(self._entries) > self._entries_max:
-            del self._entries[next(iter(self._entries))]
+        self._entries.refresh(indexed.metadata.key, indexed)
 
     def get(self, key: Key) -> IndexedMetadata | None:
         """The latest cached entry of an object."""
@@ -69,97 +64,85 @@ class KeyCellBrokers:
         page_size: int,
         now_us: int,
         on_started: Callable[[int, int], None],
-        on_pages: OnPages,
-        on_failure: OnEnd,
+        on_result: OnResult[Pages],
     ) -> None:
-        def make(request_id: int) -> Mapping[Destination, StartSubscription]:
-            cells = self._key_chooser.assign_cells(subscription)
-            return {
-                Destination(cell): StartSubscription(
-                    request_id, subscription.with_conjunctions(conjunctions), page_size
-                )
-                for cell, conjunctions in cells.items()
-            }
-
-        def on_replies(replies: Replies, now_us: int) -> None:
-            pages = self._collect_pages(replies)
-            on_started(total_matches(pages), now_us)
-            on_pages(pages, now_us)
+        def on_replies(result: Result[Replies], now_us: int) -> None:
+            pages = result.map(self._collect_pages)
+            if isinstance(pages, Ok):
+                on_started(total_matches(pages.value), now_us)
+            on_result(pages, now_us)
 
         subscriber = self._subscriber
         self._key_chooser.prune_ended(lambda sid: subscriber.get(sid) is not None, len(subscriber))
-        self._requests.send_requests(make, now_us, on_replies, on_failure)
+        request_id = self._requests.next_id()
+        cells = self._key_chooser.assign_cells(subscription)
+        requests = {
+            Destination(cell): StartSubscription(
+                request_id, subscription.with_conjunctions(conjunctions), page_size
+            )
+            for cell, conjunctions in cells.items()
+        }
+        self._requests.send_requests(requests, now_us, on_replies)
 
-    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_end: OnEnd) -> None:
+    def unsubscribe(self, key: SubscriptionKey, now_us: int, on_result: OnResult[object]) -> None:
         cells = self._key_chooser.cells_of(key.sid)
 
-        def on_ended(code: str, detail: str, now_us: int) -> None:
+        def on_ended(result: Result[object], now_us: int) -> None:
             self._key_chooser.forget_subscription(key.sid)
-            on_end(code, detail, now_us)
+            on_result(result, now_us)
 
         self._send_stop(cells, key, now_us, on_ended)
 
     def drop_subscription(
-        self, broker: BrokerId, key: SubscriptionKey, now_us: int, on_end: OnEnd
+        self, broker: BrokerId, key: SubscriptionKey, now_us: int, on_result: OnResult[object]
     ) -> None:
-        self._send_stop([_as_cell(broker)], key, now_us, on_end)
+        self._send_stop([_as_cell(broker)], key, now_us, on_result)
 
     def _send_stop(
-        self, cells: list[CellId], key: SubscriptionKey, now_us: int, on_end: OnEnd
+        self, cells: list[CellId], key: SubscriptionKey, now_us: int, on_result: OnResult[object]
     ) -> None:
-        def make(request_id: int) -> Mapping[Destination, StopSubscription]:
-            return dict.fromkeys(map(Destination, cells), StopSubscription(request_id, key))
+        request = StopSubscription(self._requests.next_id(), key)
+        requests = dict.fromkeys(map(Destination, cells), request)
+        self._requests.send_requests(requests, now_us, on_result)
 
-        self._requests.send_requests(make, now_us, lambda _, now_us: on_end("", "", now_us), on_end)
-
-    def search(
-        self, make: MakeFetchPage, now_us: int, on_pages: OnPages, on_failure: OnEnd
-    ) -> None:
-        cells = self._key_chooser.group_by_cell(make(0).conjunctions)
-        self._fetch_pages(
-            {
-                cell: partial(_page_request, make, conjunctions)
-                for cell, conjunctions in cells.items()
-            },
-            now_us,
-            on_pages,
-            on_failure,
-        )
+    def search(self, query: PageQuery, now_us: int, on_result: OnResult[Pages]) -> None:
+        cells = self._key_chooser.group_by_cell(query.conjunctions)
+        self._fetch_pages(cells, query, now_us, on_result)
 
     def fetch_next_page(
-        self,
-        broker: BrokerId,
-        make: MakeFetchPage,
-        now_us: int,
-        on_page: Callable[[Page, int], None],
-        on_failure: OnEnd,
+        self, broker: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]
     ) -> None:
         cell = _as_cell(broker)
         # If the key choice was forgotten, all conjunctions are sent: only the request is longer.
         conjunctions = (
-            self._key_chooser.group_by_cell(make(0).conjunctions).get(cell) or make(0).conjunctions
+            self._key_chooser.group_by_cell(query.conjunctions).get(cell) or query.conjunctions
         )
         self._fetch_pages(
-            {cell: partial(_page_request, make, conjunctions)},
+            {cell: conjunctions},
+            query,
             now_us,
-            lambda pages, now_us: on_page(pages[cell], now_us),
-            on_failure,
+            lambda result, now_us: on_result(result.map(lambda pages: pages[cell]), now_us),
         )
 
     def _fetch_pages(
         self,
-        makes: Mapping[CellId, MakeFetchPage],
+        cells: Mapping[CellId, tuple[Conjunction, ...]],
+        query: PageQuery,
         now_us: int,
-        on_pages: OnPages,
-        on_failure: OnEnd,
+        on_result: OnResult[Pages],
     ) -> None:
+        """Fetches a page from each cell, of the conjunctions that are keyed to it."""
+        request_id = self._requests.next_id()
+        requests = {
+            Destination(cell): FetchPage(
+                request_id, conjunctions, query.frame, query.count, query.before
+            )
+            for cell, conjunctions in cells.items()
+        }
         self._requests.send_requests(
-            lambda request_id: {
-                Destination(cell): make(request_id) for cell, make in makes.items()
-            },
+            requests,
             now_us,
-            lambda replies, now_us: on_pages(self._collect_pages(replies), now_us),
-            on_failure,
+            lambda result, now_us: on_result(result.map(self._collect_pages), now_us),
         )
 
     def _collect_pages(self, replies: Replies) -> Pages:
@@ -173,12 +156,6 @@ class KeyCellBrokers:
             else:
                 pages[to.cell] = Page(reply.request_id, 0, (), False)  # unexpected reply: no items
         return pages
-
-
-def _page_request(
-    make: MakeFetchPage, conjunctions: tuple[Conjunction, ...], request_id: int
-) -> FetchPage:
-    return msgspec.structs.replace(make(request_id), conjunctions=conjunctions)
 
 
 def _as_cell(source: BrokerId) -> CellId:

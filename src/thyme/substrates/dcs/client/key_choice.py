@@ -13,6 +13,7 @@ from random import Random
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import SubscriptionId
 from thyme.model.subscriptions import Conjunction, SubscriptionRecord
 from thyme.model.tags import Tag
@@ -48,15 +49,15 @@ class KeyChooser:
         self._store = store
         self._rng = rng
         self._choice = choice
-        self._choices_max = choices_max
         self._cell_of_key = cell_of_key
         self._key_cost = key_cost
-        self._chosen: dict[Conjunction, Tag] = {}
+        self._chosen: BoundedDict[Conjunction, Tag] = BoundedDict(choices_max)
         self._own_subscriptions = {
             SubscriptionId(sid): chosen for sid, chosen in store.load(SUBSCRIPTION_KEYS)
         }
         for chosen in self._own_subscriptions.values():
-            self._chosen.update(zip(chosen.conjunctions, chosen.keys, strict=True))
+            for conjunction, key in zip(chosen.conjunctions, chosen.keys, strict=True):
+                self._chosen[conjunction] = key
 
     def choose_key(self, conjunction: Conjunction) -> Tag:
         """The key of a conjunction, chosen now if it is new."""
@@ -66,8 +67,6 @@ class KeyChooser:
             is_random = self._choice is KeyChoice.RANDOM
             key = self._rng.choice(literals) if is_random else min(literals, key=self._key_cost)
             self._chosen[conjunction] = key
-            if len(self._chosen) > self._choices_max:
-                del self._chosen[next(iter(self._chosen))]
         return key
 
     def group_by_cell(

@@ -7,8 +7,7 @@ Clauses: D11, D12, D14, D15, D18, M14, M32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
@@ -16,9 +15,9 @@ from thyme.protocol.app_interface import LookupResult
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.protocol.messages.cells import CellStatus, IndexObject, StoreReplica
 from thyme.protocol.messages.common import DeleteObject, FetchStatus
+from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, UNKNOWN
-from thyme.substrates.common.client_interfaces import OnEnd
 from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.client.key_cells import ReplicaLocations
 from thyme.substrates.dcs.client.key_choice import KeyChooser
@@ -59,9 +58,11 @@ class DcsObjectClient:
             context.config.replication,
         )
         self._deletion_log = context.deletion_log
-        self._pending_deletes: dict[Key, StoredReplica] = {}
+        self._pending_deletes: BoundedDict[Key, StoredReplica] = BoundedDict(_PENDING_DELETES_MAX)
 
-    def insert(self, metadata: Metadata, data: bytes, now_us: int, on_end: OnEnd) -> None:
+    def insert(
+        self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
+    ) -> None:
         """Stores the object on this node and in its cell, and has the cell of each tag index it
         (D11)."""
         active = self._choose_active_replicas()
@@ -70,23 +71,19 @@ class DcsObjectClient:
                 StoredReplica(metadata, ReplicaRole.OWN, active), data, now_us
             )
         except OperationError as error:
-            on_end(error.code, str(error), now_us)
+            on_result(Failure.from_error(error), now_us)
             return
         self._replicate_in_cell(metadata, data, active, now_us)
 
-        def make(request_id: int) -> Mapping[Destination, IndexObject]:
-            request = IndexObject(request_id, IndexedMetadata(metadata, active))
-            return dict.fromkeys(map(Destination, self.tag_cells(metadata)), request)
-
-        def on_failure(code: str, detail: str, now_us: int) -> None:
+        def on_replies(result: Result[Replies], now_us: int) -> None:
             # After a timeout some cell may have the metadata and refer readers to this node.
-            if code != OperationTimeoutError.code:
+            if isinstance(result, Failure) and result.code != OperationTimeoutError.code:
                 self._replicas.remove_without_tombstone(metadata.key)
-            on_end(code, detail, now_us)
+            on_result(result, now_us)
 
-        self._requests.send_requests(
-            make, now_us, lambda _, now_us: on_end("", "", now_us), on_failure
-        )
+        request = IndexObject(self._requests.next_id(), IndexedMetadata(metadata, active))
+        requests = dict.fromkeys(map(Destination, self.tag_cells(metadata)), request)
+        self._requests.send_requests(requests, now_us, on_replies)
 
     def _choose_active_replicas(self) -> tuple[Replica, ...]:
         """The active replicas of a new object: one entry for the whole cell, or one for each chosen
@@ -111,50 +108,36 @@ class DcsObjectClient:
         if not alone:
             self._routing.broadcast_in_cell(StoreReplica(metadata, data, holders), now_us)
 
-    def delete(self, key: Key, now_us: int, on_end: OnEnd) -> None:
+    def delete(self, key: Key, now_us: int, on_result: OnResult[object]) -> None:
         """Has the metadata and the active replicas removed from their cells (D15)."""
         stored = self._pending_deletes.get(key) or self._replicas.get(key)
         if stored is None or stored.role is not ReplicaRole.OWN:
             if self._replicas.removal_reason(key) == DELETED:
-                on_end("", "", now_us)
+                on_result(Ok(None), now_us)
             else:
                 state = self._replicas.removal_reason(key) or UNKNOWN
                 detail = f"this node has no object {key} ({state})"
-                on_end(NotFoundError.code, detail, now_us)
+                on_result(Failure(NotFoundError.code, detail), now_us)
             return
         self._pending_deletes[key] = stored
-        if len(self._pending_deletes) > _PENDING_DELETES_MAX:
-            del self._pending_deletes[next(iter(self._pending_deletes))]
         active_cells = [replica.cell for replica in stored.active]
         cells = dict.fromkeys([*self.tag_cells(stored.metadata), *active_cells])
 
-        def make(request_id: int) -> Mapping[Destination, DeleteObject]:
-            return dict.fromkeys(map(Destination, cells), DeleteObject(request_id, key))
+        def on_replies(result: Result[Replies], now_us: int) -> None:
+            if isinstance(result, Ok):
+                self._pending_deletes.pop(key, None)
+                self._deletion_log.add(key, cells, now_us)
+                self._replicas.remove_with_tombstone(key, DELETED, now_us)
+            on_result(result, now_us)
 
-        def on_deleted(_replies: Replies, now_us: int) -> None:
-            self._pending_deletes.pop(key, None)
-            self._deletion_log.add(key, cells, now_us)
-            self._replicas.remove_with_tombstone(key, DELETED, now_us)
-            on_end("", "", now_us)
+        request = DeleteObject(self._requests.next_id(), key)
+        requests = dict.fromkeys(map(Destination, cells), request)
+        self._requests.send_requests(requests, now_us, on_replies)
 
-        self._requests.send_requests(make, now_us, on_deleted, on_end)
+    def retrieve(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
+        self._retriever.start(metadata, now_us, on_result)
 
-    def retrieve(
-        self,
-        metadata: Metadata,
-        now_us: int,
-        on_data: Callable[[bytes, int], None],
-        on_failure: OnEnd,
-    ) -> None:
-        self._retriever.start(metadata, now_us, on_data, on_failure)
-
-    def look_up(
-        self,
-        key: Key,
-        now_us: int,
-        on_found: Callable[[LookupResult, int], None],
-        on_failure: OnEnd,
-    ) -> None:
+    def look_up(self, key: Key, now_us: int, on_result: OnResult[LookupResult]) -> None:
         """Requests the state of a key from the cell of one of its tags, if this node knows the
         tags; else from the cells of its own subscriptions: an object that none of these knows
         matches none of the subscriptions."""
@@ -166,21 +149,23 @@ class DcsObjectClient:
         else:
             cells = self._key_chooser.all_cells()[: self._config.lookup_cells_max]
 
-        def make(request_id: int) -> Mapping[Destination, FetchStatus]:
-            return dict.fromkeys(map(Destination, cells), FetchStatus(request_id, key))
-
-        def on_replies(replies: Replies, now_us: int) -> None:
-            states = [reply for reply in replies.values() if isinstance(reply, CellStatus)]
-            states = [reply for reply in states if reply.state in _STATE_PRIORITY]
-            best = min(states, key=lambda reply: _STATE_PRIORITY.index(reply.state), default=None)
-            if best is None:
-                on_found(LookupResult(UNKNOWN), now_us)
-            else:
-                metadata = None if best.indexed is None else best.indexed.metadata
-                on_found(LookupResult(best.state, metadata), now_us)
-
-        self._requests.send_requests(make, now_us, on_replies, on_failure)
+        request = FetchStatus(self._requests.next_id(), key)
+        self._requests.send_requests(
+            dict.fromkeys(map(Destination, cells), request),
+            now_us,
+            lambda result, now_us: on_result(result.map(_best_status), now_us),
+        )
 
     def tag_cells(self, metadata: Metadata) -> list[CellId]:
         """The cells that index an object, without duplicates."""
         return list(dict.fromkeys(map(self._routing.cell_of_key, metadata.tags)))
+
+
+def _best_status(replies: Replies) -> LookupResult:
+    """The state of a key, of the states that cells replied with."""
+    states = [reply for reply in replies.values() if isinstance(reply, CellStatus)]
+    states = [reply for reply in states if reply.state in _STATE_PRIORITY]
+    best = min(states, key=lambda reply: _STATE_PRIORITY.index(reply.state), default=None)
+    if best is None:
+        return LookupResult(UNKNOWN)
+    return LookupResult(best.state, None if best.indexed is None else best.indexed.metadata)

@@ -10,7 +10,7 @@ Clauses: D13, D18, D19, M19.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thyme.model.errors import (
@@ -24,9 +24,9 @@ from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.protocol.messages.cells import AnnounceReplica, CellStatus
 from thyme.protocol.messages.common import FetchObject, FetchStatus, ObjectData
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.results import Failure, Ok, OnResult, Result
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import CellRouting, Destination
-from thyme.substrates.common.client_interfaces import OnEnd
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
 from thyme.substrates.dcs.client.key_cells import ReplicaLocations
 from thyme.substrates.dcs.config import ReplicationConfig
@@ -40,8 +40,7 @@ missed."""
 @dataclass(slots=True)
 class _Retrieval:
     metadata: Metadata
-    on_data: Callable[[bytes, int], None]
-    on_failure: OnEnd
+    on_result: OnResult[bytes]
     plan: list[Destination] = field(default_factory=list)
     timeouts: int = 0
     """The number of attempts without a reply in time; each makes the next timeout longer (D19)."""
@@ -49,8 +48,8 @@ class _Retrieval:
     located_again: bool = False
     """Whether the replication list was requested once more, since the object may have moved
     (D21)."""
-    last_refusal: tuple[str, str] | None = None
-    """The code and detail of the last refusal, which are reported rather than a timeout."""
+    last_refusal: Failure | None = None
+    """The last refusal, which is reported rather than a timeout."""
 
 
 class Retriever:
@@ -74,19 +73,13 @@ class Retriever:
         self._policy = policy
         self._config = config
 
-    def start(
-        self,
-        metadata: Metadata,
-        now_us: int,
-        on_data: Callable[[bytes, int], None],
-        on_failure: OnEnd,
-    ) -> None:
+    def start(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
         """Gets an object from this node if it is stored here, else from its known replicas."""
         self._replicas.expire(now_us)
         if self._replicas.get(metadata.key) is not None:
-            on_data(self._replicas.read_data(metadata.key), now_us)
+            on_result(Ok(self._replicas.read_data(metadata.key)), now_us)
             return
-        retrieval = _Retrieval(metadata, on_data, on_failure)
+        retrieval = _Retrieval(metadata, on_result)
         indexed = self._replica_locations.get(metadata.key)
         if indexed is None:
             self._locate(retrieval, now_us)
@@ -99,22 +92,21 @@ class Retriever:
         metadata = retrieval.metadata
         target = Destination(self._routing.cell_of_key(metadata.tags[0]))
 
-        def on_replies(replies: Replies, now_us: int) -> None:
-            [reply] = replies.values()
+        def on_replies(result: Result[Replies], now_us: int) -> None:
+            if isinstance(result, Failure):
+                retrieval.on_result(result, now_us)
+                return
+            [reply] = result.value.values()
             if isinstance(reply, CellStatus) and reply.indexed is not None:
                 self._replica_locations.add(reply.indexed)
                 self._start_plan(retrieval, reply.indexed, now_us)
             else:
                 state = reply.state if isinstance(reply, CellStatus) else "unexpected reply"
                 detail = f"{metadata.key} cannot be retrieved ({state})"
-                retrieval.on_failure(NotFoundError.code, detail, now_us)
+                retrieval.on_result(Failure(NotFoundError.code, detail), now_us)
 
-        self._requests.send_requests(
-            lambda request_id: {target: FetchStatus(request_id, metadata.key)},
-            now_us,
-            on_replies,
-            retrieval.on_failure,
-        )
+        request = FetchStatus(self._requests.next_id(), metadata.key)
+        self._requests.send_requests({target: request}, now_us, on_replies)
 
     def _start_plan(self, retrieval: _Retrieval, indexed: IndexedMetadata, now_us: int) -> None:
         retrieval.plan = self.order_replicas(indexed)
@@ -122,7 +114,7 @@ class Retriever:
             self._try_next(retrieval, now_us)
         else:
             detail = f"no replica of {indexed.metadata.key} is known"
-            retrieval.on_failure(NotFoundError.code, detail, now_us)
+            retrieval.on_result(Failure(NotFoundError.code, detail), now_us)
 
     def order_replicas(self, indexed: IndexedMetadata) -> list[Destination]:
         """The replicas to try, in order (D18)."""
@@ -154,43 +146,50 @@ class Retriever:
         key, size = retrieval.metadata.key, retrieval.metadata.size
         wait_factor = self._policy.backoff**retrieval.timeouts
 
-        def on_replies(replies: Replies, now_us: int) -> None:
-            [reply] = replies.values()
+        def on_replies(result: Result[Replies], now_us: int) -> None:
+            if isinstance(result, Failure):
+                self._on_try_failed(retrieval, target, result, now_us)
+                return
+            [reply] = result.value.values()
             if isinstance(reply, ObjectData) and retrieval.metadata.matches_content(reply.data):
                 self._store_replica(retrieval.metadata, target, reply.data, now_us)
-                retrieval.on_data(reply.data, now_us)
+                retrieval.on_result(Ok(reply.data), now_us)
             else:
                 detail = f"the bytes received are not {key}: their digest differs"
-                on_failure(CorruptError.code, detail, now_us)
-
-        def on_failure(code: str, detail: str, now_us: int) -> None:
-            if code == OperationTimeoutError.code:
-                retrieval.timeouts += 1
-            else:
-                retrieval.last_refusal = (code, detail)
-                retrieval.refusals[target] += 1
-                if target.node is not None or retrieval.refusals[target] >= _REFUSALS_MAX:
-                    retrieval.plan = [to for to in retrieval.plan if to != target]
-                if target.node is None and self._config.try_owner:
-                    self._try_owner_next(retrieval, target.cell)
-            if retrieval.plan:
-                self._try_next(retrieval, now_us)
-            elif self._config.locate_again and not retrieval.located_again:
-                retrieval.located_again = True
-                retrieval.timeouts = 0
-                self._locate(retrieval, now_us)
-            else:
-                retrieval.on_failure(*(retrieval.last_refusal or (code, detail)), now_us)
+                corrupt = Failure(CorruptError.code, detail)
+                self._on_try_failed(retrieval, target, corrupt, now_us)
 
         self._requests.send_requests(
-            lambda request_id: {target: FetchObject(request_id, key)},
+            {target: FetchObject(self._requests.next_id(), key)},
             now_us,
             on_replies,
-            on_failure,
             data_bytes=size,
             tries_max=1,
             wait_factor=wait_factor,
         )
+
+    def _on_try_failed(
+        self, retrieval: _Retrieval, target: Destination, failure: Failure, now_us: int
+    ) -> None:
+        """Tries the next replica; after the last one, the replication list is requested once
+        more."""
+        if failure.code == OperationTimeoutError.code:
+            retrieval.timeouts += 1
+        else:
+            retrieval.last_refusal = failure
+            retrieval.refusals[target] += 1
+            if target.node is not None or retrieval.refusals[target] >= _REFUSALS_MAX:
+                retrieval.plan = [to for to in retrieval.plan if to != target]
+            if target.node is None and self._config.try_owner:
+                self._try_owner_next(retrieval, target.cell)
+        if retrieval.plan:
+            self._try_next(retrieval, now_us)
+        elif self._config.locate_again and not retrieval.located_again:
+            retrieval.located_again = True
+            retrieval.timeouts = 0
+            self._locate(retrieval, now_us)
+        else:
+            retrieval.on_result(retrieval.last_refusal or failure, now_us)
 
     def _try_owner_next(self, retrieval: _Retrieval, cell: CellId) -> None:
         """Tries the owner next: the node that answered for the cell may have missed the broadcast

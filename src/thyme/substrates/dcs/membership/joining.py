@@ -22,6 +22,7 @@ from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.protocol.messages.cells import CellState, FetchCellState
 from thyme.protocol.messages.common import FetchObject, ObjectData
+from thyme.protocol.results import Ok, Result
 from thyme.routing.cells import BeaconReceived, Delivery, Destination
 from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.context import NodeContext
@@ -151,27 +152,19 @@ class CellJoining:
         self._fetching = True
         active = () if key_cell == self._routing.cell else (Replica(key_cell),)
 
-        def on_replies(replies: Replies, now_us: int) -> None:
-            [reply] = replies.values()
-            try:
-                if isinstance(reply, ObjectData):
-                    stored = StoredReplica(metadata, ReplicaRole.ACTIVE, active)
-                    self._replicas.add_replica(stored, reply.data, now_us)
-            except OperationError:
-                self.rejected += 1
-            finish_fetch(now_us)
-
-        def finish_fetch(now_us: int) -> None:
+        def on_result(result: Result[Replies], now_us: int) -> None:
+            for reply in result.value.values() if isinstance(result, Ok) else ():
+                try:
+                    if isinstance(reply, ObjectData):
+                        stored = StoredReplica(metadata, ReplicaRole.ACTIVE, active)
+                        self._replicas.add_replica(stored, reply.data, now_us)
+                except OperationError:
+                    self.rejected += 1
             self._fetching = False
             self._fetch_next(now_us)
 
-        self._requests.send_requests(
-            lambda request_id: {target: FetchObject(request_id, metadata.key)},
-            now_us,
-            on_replies,
-            lambda _code, _detail, now_us: finish_fetch(now_us),
-            data_bytes=metadata.size,
-        )
+        request = FetchObject(self._requests.next_id(), metadata.key)
+        self._requests.send_requests({target: request}, now_us, on_result, data_bytes=metadata.size)
 
     # The node that sends its state
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from thyme.model.ids import Key, RequestId, SubscriptionId
+from thyme.model.ids import Key, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.protocol.messages.cells import (
@@ -21,6 +21,7 @@ from thyme.protocol.messages.cells import (
     ReindexObjects,
 )
 from thyme.protocol.messages.common import PastMatches, StartSubscription
+from thyme.protocol.results import Ok, Result, ignore_result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.subscriber import Subscriber
 from thyme.substrates.dcs.client.cell_requests import Replies
@@ -79,11 +80,8 @@ class LocationUpdater:
         self, cell: CellId, sids: tuple[SubscriptionId, ...], keys: tuple[Key, ...], now_us: int
     ) -> None:
         self.updates_sent += 1
-
-        def make(request_id: RequestId) -> dict[Destination, LocationUpdate]:
-            return {Destination(cell): LocationUpdate(request_id, sids, keys)}
-
-        self._requests.send_requests(make, now_us, self._on_replies, _ignore_failure)
+        update = LocationUpdate(self._requests.next_id(), sids, keys)
+        self._requests.send_requests({Destination(cell): update}, now_us, self._on_result)
 
     def _objects_to_announce(self) -> Iterable[Metadata]:
         """The objects to be retrieved from this node itself: passive replicas, and own objects
@@ -106,8 +104,10 @@ class LocationUpdater:
 
     # Replies of the cells
 
-    def _on_replies(self, replies: Replies, now_us: int) -> None:
-        for to, reply in replies.items():
+    def _on_result(self, result: Result[Replies], now_us: int) -> None:
+        """Sends the records that a cell lacks. A failed update is not sent again: the next boundary
+        crossing, settling or re-announcement repeats it."""
+        for to, reply in result.value.items() if isinstance(result, Ok) else ():
             if isinstance(reply, LocationUpdateReply):
                 for sid in reply.unknown_sids:
                     self._resubscribe(to.cell, sid, now_us)
@@ -122,23 +122,16 @@ class LocationUpdater:
         if conjunctions is None:
             return
         subscription = own.subscription.with_conjunctions(conjunctions)
-        batch = own.batch
 
-        def on_replies(replies: Replies, now_us: int) -> None:
-            for to, reply in replies.items():
+        def on_result(result: Result[Replies], now_us: int) -> None:
+            for to, reply in result.value.items() if isinstance(result, Ok) else ():
                 if isinstance(reply, CellPage):
                     items = tuple(indexed.metadata for indexed in reply.items)
                     page = PastMatches(sid, reply.total, items, reply.has_more)
                     self._on_page(to.cell, page, now_us)
 
-        self._requests.send_requests(
-            lambda request_id: {
-                Destination(cell): StartSubscription(request_id, subscription, batch)
-            },
-            now_us,
-            on_replies,
-            _ignore_failure,
-        )
+        request = StartSubscription(self._requests.next_id(), subscription, own.batch)
+        self._requests.send_requests({Destination(cell): request}, now_us, on_result)
 
     def _reindex_objects(self, cell: CellId, keys: Iterable[Key], now_us: int) -> None:
         """Sends objects to a cell that lost their metadata. Passive replicas are left out: this
@@ -150,22 +143,10 @@ class LocationUpdater:
             if stored.role is not ReplicaRole.PASSIVE
         ]
         if indexed:
-            self._requests.send_requests(
-                lambda request_id: {Destination(cell): ReindexObjects(request_id, tuple(indexed))},
-                now_us,
-                _ignore_replies,
-                _ignore_failure,
-            )
+            request = ReindexObjects(self._requests.next_id(), tuple(indexed))
+            self._requests.send_requests({Destination(cell): request}, now_us, ignore_result)
 
     def _indexed_metadata(self, stored: StoredReplica) -> IndexedMetadata:
         cell = self._routing.cell
         shared = self._routing.serving and stored.is_cell_wide_in(cell)
         return IndexedMetadata(stored.metadata, (Replica(cell, None if shared else self._node_id),))
-
-
-def _ignore_replies(replies: Replies, now_us: int) -> None:
-    """Does nothing: the reply needs no action."""
-
-
-def _ignore_failure(code: str, detail: str, now_us: int) -> None:
-    """Does nothing: the next boundary crossing, settling or re-announcement repeats the update."""

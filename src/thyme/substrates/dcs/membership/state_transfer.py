@@ -20,8 +20,8 @@ from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellState, StateTransferred, TransferState
 from thyme.protocol.messages.common import Done, Refused
+from thyme.protocol.results import Failure, Ok, OnResult, Result, ignore_result
 from thyme.routing.cells import Delivery, Destination
-from thyme.substrates.common.client_interfaces import OnEnd
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
 from thyme.substrates.dcs.membership.state_merge import StateMerge
@@ -144,12 +144,12 @@ class StateTransfer:
         empty = CellState(0, 0, 1)
         self._in_progress.add(key_cell)
 
-        def on_end(code: str, _detail: str, now_us: int) -> None:
+        def on_result(result: Result[object], now_us: int) -> None:
             self._in_progress.discard(key_cell)
-            if not code:
+            if isinstance(result, Ok):
                 self._transfer_cell(key_cell, now_us)
 
-        self._send_parts(key_cell, Destination(key_cell), [empty], now_us, on_end)
+        self._send_parts(key_cell, Destination(key_cell), [empty], now_us, on_result)
 
     def _transfer_cell(self, key_cell: CellId, now_us: int) -> None:
         """Transfers the state of a proxied cell; the records stay here until the receiver has
@@ -163,9 +163,10 @@ class StateTransfer:
         )
         parts = self._state_parts(key_cell, now_us)
 
-        def on_end(code: str, _detail: str, now_us: int) -> None:
+        def on_result(result: Result[object], now_us: int) -> None:
             self._in_progress.discard(key_cell)
-            if code or not self._routing.serving or key_cell not in self.proxied_cells:
+            serves_cell = self._routing.serving and key_cell in self.proxied_cells
+            if isinstance(result, Failure) or not serves_cell:
                 return
             self._transfer_at_us.pop(key_cell, None)
             message = StateTransferred(key_cell, keys, subscriptions)
@@ -173,7 +174,7 @@ class StateTransfer:
                 self._routing.broadcast_in_cell(message, now_us)
             self.on_state_transferred(message, now_us)
 
-        self._send_parts(key_cell, Destination(key_cell), parts, now_us, on_end)
+        self._send_parts(key_cell, Destination(key_cell), parts, now_us, on_result)
 
     def on_state_transferred(self, message: StateTransferred, now_us: int) -> None:
         """Releases records that a cell peer transferred; records that it did not name stay and are
@@ -198,24 +199,20 @@ class StateTransfer:
         destination: Destination,
         parts: list[CellState],
         now_us: int,
-        on_end: OnEnd,
+        on_result: OnResult[object],
     ) -> None:
-        """Sends the parts one after the other, then calls `on_end` with the result."""
+        """Sends the parts one after the other, then calls `on_result`."""
         part, remaining = parts[0], parts[1:]
         self.parts_sent += 1
 
-        def on_part_sent(now_us: int) -> None:
-            if remaining:
-                self._send_parts(key_cell, destination, remaining, now_us, on_end)
+        def on_part_sent(result: Result[object], now_us: int) -> None:
+            if isinstance(result, Ok) and remaining:
+                self._send_parts(key_cell, destination, remaining, now_us, on_result)
             else:
-                on_end("", "", now_us)
+                on_result(result, now_us)
 
-        self._requests.send_requests(
-            lambda request_id: {destination: TransferState(request_id, key_cell, part)},
-            now_us,
-            lambda _replies, now_us: on_part_sent(now_us),
-            on_end,
-        )
+        request = TransferState(self._requests.next_id(), key_cell, part)
+        self._requests.send_requests({destination: request}, now_us, on_part_sent)
 
     # Leaving a cell
 
@@ -238,29 +235,29 @@ class StateTransfer:
             proxy = self._routing.proxy_of(key_cell, exclude_own=True)
             destination = Destination(key_cell if proxy is None else proxy)
             if timer.at_once:
-                for part in parts:
-                    self._send_parts(key_cell, destination, [part], now_us, _ignore_result)
+                for part in parts:  # a node that shuts down sends its state only once
+                    self._send_parts(key_cell, destination, [part], now_us, ignore_result)
             else:
                 self.undelivered[key_cell] = parts
                 self._send_parts(
                     key_cell, destination, parts, now_us, self._retry_once(key_cell, parts)
                 )
 
-    def _retry_once(self, key_cell: CellId, parts: list[CellState]) -> OnEnd:
+    def _retry_once(self, key_cell: CellId, parts: list[CellState]) -> OnResult[object]:
         """Returns a callback that repeats a failed transfer once, addressed to the key cell, and
         else keeps the state until this node settles."""
 
-        def on_end(code: str, _detail: str, _now_us: int) -> None:
-            if not code and self.undelivered.get(key_cell) is parts:
+        def on_result(result: Result[object], _now_us: int) -> None:
+            if isinstance(result, Ok) and self.undelivered.get(key_cell) is parts:
                 del self.undelivered[key_cell]
 
-        def on_first_end(code: str, detail: str, now_us: int) -> None:
-            if code and not self._routing.serving:
-                self._send_parts(key_cell, Destination(key_cell), parts, now_us, on_end)
+        def on_first_result(result: Result[object], now_us: int) -> None:
+            if isinstance(result, Failure) and not self._routing.serving:
+                self._send_parts(key_cell, Destination(key_cell), parts, now_us, on_result)
             else:
-                on_end(code, detail, now_us)
+                on_result(result, now_us)
 
-        return on_first_end
+        return on_first_result
 
     def carry_over(self, now_us: int) -> None:
         """Merges state that no cell accepted into the new cell, from which it is transferred
@@ -305,7 +302,3 @@ class StateTransfer:
         self.parts_received += 1
         self.proxied_cells.add(key_cell)
         self.state_merge.add_state(key_cell, source, state, now_us, match=match)
-
-
-def _ignore_result(code: str, detail: str, now_us: int) -> None:
-    """Does nothing: a node that shuts down sends its state only once."""

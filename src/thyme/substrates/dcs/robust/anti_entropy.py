@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.cells import CellDigest, CellRecordHashes, CellState
 from thyme.routing.cells import BeaconReceived, Delivery, Destination
@@ -71,7 +72,7 @@ class AntiEntropy:
         self._rng = context.rng
         self._config = context.config.anti_entropy
         self._on_merged = on_merged
-        self._suspects: dict[NodeId, _Suspect] = {}
+        self._suspects: BoundedDict[NodeId, _Suspect] = BoundedDict(self._config.suspects_max)
         self.comparisons = 0
         self.records_merged = 0
 
@@ -102,8 +103,6 @@ class AntiEntropy:
                 self._outbox.cancel_timer(AntiEntropyTimer(beacon.node))
             return
         if suspect is None:
-            if len(self._suspects) >= self._config.suspects_max:
-                del self._suspects[next(iter(self._suspects))]
             suspect = self._suspects[beacon.node] = _Suspect()
         suspect.beacons_differing += 1
         if suspect.beacons_differing == self._config.beacons_min:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError
 from thyme.model.ids import Key
 from thyme.model.subscriptions import SubscriptionKey
@@ -25,6 +27,7 @@ from thyme.protocol.messages.cell_records import (
 )
 from thyme.protocol.messages.cells import BackupState, CellState
 from thyme.protocol.messages.common import CellReply, Done, Refused
+from thyme.protocol.results import Failure, Result
 from thyme.routing.cells import Delivery, Destination
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
@@ -111,7 +114,9 @@ class CellBackups:
         self._activate_backup = activate_backup
         self._sent_backups: dict[CellId, _SentBackup] = {}
         self._sending: set[CellId] = set()
-        self._stored_backups: dict[CellId, _StoredBackup] = {}
+        self._stored_backups: BoundedDict[CellId, _StoredBackup] = BoundedDict(
+            self._config.cells_max
+        )
         self._due_us: int | None = None
         self._is_small_cell = False
         self.parts_sent = 0
@@ -195,27 +200,23 @@ class CellBackups:
             part = parts.pop(0)
             self.parts_sent += 1
             total = 0 if parts else backup.total
+            request = BackupState(self._requests.next_id(), key_cell, total, part)
             self._requests.send_requests(
-                lambda request_id: {
-                    Destination(backup.proxy): BackupState(request_id, key_cell, total, part)
-                },
-                now_us,
-                lambda _replies, now_us: on_part_sent(part, now_us),
-                on_failure,
+                {Destination(backup.proxy): request}, now_us, partial(on_part_sent, part)
             )
 
-        def on_part_sent(part: CellState, now_us: int) -> None:
+        def on_part_sent(part: CellState, result: Result[object], now_us: int) -> None:
+            if isinstance(result, Failure):
+                self._sending.discard(key_cell)
+                self._sent_backups.pop(key_cell, None)
+                if self._due_us is not None and self._routing.serving:
+                    self._schedule(min(self._due_us, now_us + self._config.refresh_us // 4))
+                return
             backup.records.update(_record_ids(part))
             if parts:
                 send_next(now_us)
             else:
                 self._sending.discard(key_cell)
-
-        def on_failure(_code: str, _detail: str, now_us: int) -> None:
-            self._sending.discard(key_cell)
-            self._sent_backups.pop(key_cell, None)
-            if self._due_us is not None and self._routing.serving:
-                self._schedule(min(self._due_us, now_us + self._config.refresh_us // 4))
 
         send_next(now_us)
 
@@ -249,12 +250,10 @@ class CellBackups:
         if not self.is_enabled or key_cell in self._proxied_cells:
             return
         expires_us = now_us + self._config.ttl_us
-        backup = self._stored_backups.pop(key_cell, None) or _StoredBackup(expires_us, source)
+        backup = self._stored_backups.get(key_cell) or _StoredBackup(expires_us, source)
         backup.expires_us, backup.source = expires_us, source
         backup.add(state)
-        self._stored_backups[key_cell] = backup
-        if len(self._stored_backups) > self._config.cells_max:
-            del self._stored_backups[next(iter(self._stored_backups))]
+        self._stored_backups.refresh(key_cell, backup)
 
     def activate_backup(self, key_cell: CellId, now_us: int, *, match: bool) -> None:
         """Activates the backup of a cell, if there is one: this cell is its proxy from now on

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.subscriptions import SubscriptionKey
 from thyme.model.time_frames import SECOND_US
@@ -78,7 +79,10 @@ class NotificationDelivery:
         self._outbox = outbox
         self._index = index
         self._config = config
-        self._sent: dict[int, tuple[PendingNotification, ...]] = {}
+        self._sent: BoundedDict[int, tuple[PendingNotification, ...]] = BoundedDict(
+            self._config.pending_max
+        )
+        """The notifications in a message by its number, since it may be returned."""
         self._pending: dict[NodeId, dict[Key | None, PendingNotification]] = {}
         self._aggregated: dict[tuple[Destination, ...], dict[Key, tuple[SubscriptionId, ...]]] = {}
         self.on_subscriber_failed: Callable[[NodeId, int], None] | None = None
@@ -146,23 +150,17 @@ class NotificationDelivery:
         if self._config.ack_timeout_us is None:
             for notification, item in items:
                 message = CellNotify(item.indexed, item.sids)
-                self._remember_sent(self._routing.send(targets, message, now_us), (notification,))
+                self._sent[self._routing.send(targets, message, now_us)] = (notification,)
             return
         number = self._routing.send(
             targets, CellNotifyBatch(tuple(item for _, item in items)), now_us
         )
         sent = tuple(notification for notification, _ in items)
-        self._remember_sent(number, sent)
+        self._sent[number] = sent
         wait_us = self._config.ack_timeout_us * min(notification.tries for notification in sent)
         for to in targets:
             assert to.node is not None
             self._await_acks(to.node, sent, now_us + wait_us)
-
-    def _remember_sent(self, number: int, notifications: tuple[PendingNotification, ...]) -> None:
-        """Remembers the notifications in a message by its number, since it may be returned."""
-        self._sent[number] = notifications
-        if len(self._sent) > self._config.pending_max:
-            del self._sent[next(iter(self._sent))]
 
     def _await_acks(
         self, subscriber: NodeId, notifications: Iterable[PendingNotification], due_us: int
@@ -195,7 +193,7 @@ class NotificationDelivery:
         """Sends an empty notification batch, which the subscriber acknowledges."""
         probe = PendingNotification(None, (), now_us, now_us, tries, probed_cell=cell)
         number = self._routing.send((Destination(cell, subscriber),), CellNotifyBatch(()), now_us)
-        self._remember_sent(number, (probe,))
+        self._sent[number] = (probe,)
         self._await_acks(subscriber, (probe,), now_us + PROBE_WAIT_US)
 
     def _on_probe_timeout(

@@ -9,6 +9,7 @@ Clauses: M26, B2.
 
 from __future__ import annotations
 
+from thyme.model.bounded import drop_before
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
@@ -68,13 +69,5 @@ class RecentAnswers:
 
     def _prune(self, now_us: int) -> None:
         since_us = now_us - self._window_us
-        _drop_before(self._subscribed_us, since_us)
-        _drop_before(self._indexed_us, since_us)
-
-
-def _drop_before(times_us: dict[SubscriptionKey, int] | dict[Key, int], since_us: int) -> None:
-    while times_us:
-        oldest = next(iter(times_us))
-        if times_us[oldest] >= since_us:  # type: ignore[index]
-            break
-        del times_us[oldest]  # type: ignore[arg-type]
+        drop_before(self._subscribed_us, since_us)
+        drop_before(self._indexed_us, since_us)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from thyme.model.bounded import BoundedDict, drop_before
 from thyme.model.errors import NotOwnerError, OperationError
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
@@ -92,7 +93,9 @@ class CellIndex:
         self._conjunction_digest = SetDigest()
         self._conjunction_names: dict[SubscriptionKey, tuple[str, ...]] = {}
         self._tombstone_digest = SetDigest()
-        self._tombstone_times_us: dict[str, int] = {}
+        self._tombstone_times_us: BoundedDict[str, int] = BoundedDict(
+            2 * self._tombstone_limits.count_max
+        )
         self._build_digests()
 
     # Objects
@@ -344,12 +347,9 @@ class CellIndex:
             active = {subscription.key for subscription in self.broker.active_subscriptions()}
             for key in [key for key in self._conjunction_names if key not in active]:
                 self._undigest_subscription(key)
-        while self._tombstone_times_us:
-            oldest = next(iter(self._tombstone_times_us))
-            if self._tombstone_times_us[oldest] + self._tombstone_limits.age_us_max > now_us:
-                break
-            del self._tombstone_times_us[oldest]
-            self._tombstone_digest.remove(oldest)
+        since_us = now_us - self._tombstone_limits.age_us_max + 1
+        for name in drop_before(self._tombstone_times_us, since_us):
+            self._tombstone_digest.remove(name)
         return self._object_digest, self._conjunction_digest, self._tombstone_digest
 
     def _build_digests(self) -> None:
@@ -374,11 +374,11 @@ class CellIndex:
 
     def _digest_tombstone(self, name: str, at_us: int) -> None:
         self._tombstone_digest.add(name)
-        self._tombstone_times_us.setdefault(name, at_us)
-        if len(self._tombstone_times_us) > 2 * self._tombstone_limits.count_max:
-            oldest = next(iter(self._tombstone_times_us))
-            del self._tombstone_times_us[oldest]
-            self._tombstone_digest.remove(oldest)
+        if name in self._tombstone_times_us:
+            return
+        evicted = self._tombstone_times_us.put(name, at_us)
+        if evicted is not None:
+            self._tombstone_digest.remove(evicted)
 
     def _store_replication_list(self, key: Key, replication_list: ReplicationList) -> None:
         self._replication_lists[key] = replication_list

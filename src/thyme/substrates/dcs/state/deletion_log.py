@@ -8,16 +8,17 @@ Clauses: D15, B1, B2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
-from thyme.model.ids import Key, RequestId
+from thyme.model.ids import Key
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.common import DeleteObject
+from thyme.protocol.results import ignore_result
 from thyme.routing.cells import Destination
 from thyme.storage.store import RecordTable, Store
-from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
+from thyme.substrates.dcs.client.cell_requests import CellRequests
 from thyme.substrates.dcs.config import ReannounceConfig
 
 
@@ -56,10 +57,11 @@ class DeletionLog:
                 self._repeat_delete(key, deletion.cells, now_us)
 
     def _repeat_delete(self, key: Key, cells: Iterable[CellId], now_us: int) -> None:
-        def make(request_id: RequestId) -> Mapping[Destination, DeleteObject]:
-            return dict.fromkeys(map(Destination, cells), DeleteObject(request_id, key))
-
-        self._requests.send_requests(make, now_us, _ignore_replies, _ignore_failure)
+        request = DeleteObject(self._requests.next_id(), key)
+        # A repeat that fails is repeated after the next topology change.
+        self._requests.send_requests(
+            dict.fromkeys(map(Destination, cells), request), now_us, ignore_result
+        )
 
     def _prune(self, now_us: int) -> None:
         oldest_us = now_us - self._config.deletions_age_us_max
@@ -67,11 +69,3 @@ class DeletionLog:
             if len(self._deletions) > self._config.deletions_max or deletion.at_us < oldest_us:
                 del self._deletions[key]
                 self._store.remove(DELETIONS, str(key))
-
-
-def _ignore_replies(replies: Replies, now_us: int) -> None:
-    """Does nothing: a repeated delete needs no reply."""
-
-
-def _ignore_failure(code: str, detail: str, now_us: int) -> None:
-    """Does nothing: the delete is repeated after the next topology change."""
