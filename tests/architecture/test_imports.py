@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transport": {"wire", "protocol", "query", "model"},
     "live": UNDER_THE_DRIVERS | {"transport"},
     "lab": {"transport", "model"},
-    "api": {"sim", "live", "substrates", "storage", "wire", "protocol", "query", "model"},
+    "api": {"live", "substrates", "storage", "wire", "protocol", "query", "model"},
     "daemon": {"api", "live", "transport", *UNDER_THE_DRIVERS, FRONT_DOOR},
     "testing": UNDER_THE_DRIVERS | {"sim"},
     "pipeline": {"sim", "traces", "query", "model"},

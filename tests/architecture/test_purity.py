@@ -6,7 +6,7 @@ import pytest
 
 from tests.architecture.imports import SOURCE, Import, imports_of
 
-PURE_ROOMS = ["model", "query", "protocol", "routing", "substrates", "wire"]
+PURE_ROOMS = ["model", "query", "protocol", "routing", "substrates", "wire", "transport"]
 
 CLOCK = "take `now_us` as an argument"
 CHANCE = "take a `Random` as an argument"

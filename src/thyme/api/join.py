@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from thyme.api.arguments import Instant
-from thyme.api.pacing import RealTimePort
 from thyme.api.world import OpenedWorld, World
+from thyme.live.host import Host
 from thyme.model.errors import OptionError
 from thyme.model.ids import NodeId, random_id
 from thyme.model.metadata import Limits
@@ -107,15 +107,18 @@ def _open_solo(
 ) -> OpenedWorld:
     rng = Random(secrets.randbits(128))
     store: Store = MemoryStore() if data is None else SqliteStore(world_file(Path(data), name))
-    profile = _load_or_create_profile(store, name, ends, rng)
-    config = SoloConfig(
-        limits=limits or Limits(),
-        retention=retention or Retention(),
-        world_ends_us=profile.world.ends_us,
-    )
-    return profile.world, lambda listener: RealTimePort(
-        make_solo_node(profile.node_id, store, rng, config), store, listener
-    )
+    try:
+        profile = _load_or_create_profile(store, name, ends, rng)
+        config = SoloConfig(
+            limits=limits or Limits(),
+            retention=retention or Retention(),
+            world_ends_us=profile.world.ends_us,
+        )
+        node = make_solo_node(profile.node_id, store, rng, config)
+    except BaseException:
+        store.close()
+        raise
+    return profile.world, lambda listener: Host(node, store, listener)
 
 
 async def _open_live(interface: str | None, options: dict[str, Any]) -> OpenedWorld:
