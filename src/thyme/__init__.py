@@ -7,7 +7,7 @@ async with thyme.join("lisbon") as world:
 """
 
 from thyme.api.callbacks import CallbackWorld
-from thyme.api.join import join, worlds
+from thyme.api.join import connect, join, join_network, worlds
 from thyme.api.session import Outcome
 from thyme.api.subscription import Overflow, Subscription
 from thyme.api.world import World
@@ -53,8 +53,10 @@ __all__ = [
     "TimeFrame",
     "World",
     "WorldInfo",
+    "connect",
     "errors",
     "join",
+    "join_network",
     "tag",
     "worlds",
 ]

@@ -310,11 +310,6 @@ def test_m21_a_world_needs_a_name(name: str) -> None:
         thyme.join(name)
 
 
-def test_an_unknown_substrate_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="solo"):
-        thyme.join("lisbon", substrate="cloud")
-
-
 def test_a_store_that_fails_stops_its_node_rather_than_lie(tmp_path: Path) -> None:
     async def run() -> None:
         async with thyme.join("lisbon", data=tmp_path) as world:
