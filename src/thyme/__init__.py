@@ -11,6 +11,7 @@ from thyme.api.join import connect, join, join_network, worlds
 from thyme.api.session import Outcome
 from thyme.api.subscription import Overflow, Subscription
 from thyme.api.world import World
+from thyme.distribution import VERSION
 from thyme.model import errors
 from thyme.model.errors import (
     InputError,
@@ -29,7 +30,7 @@ from thyme.query.explain import Explanation
 from thyme.query.query import Query, tag
 from thyme.substrates.common.catalogue import Retention
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "CallbackWorld",

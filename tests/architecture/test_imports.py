@@ -10,6 +10,7 @@ from tests.architecture.imports import FRONT_DOOR, SOURCE, imports_of, room_behi
 UNDER_THE_DRIVERS = {"substrates", "routing", "storage", "wire", "protocol", "query", "model"}
 
 MAY_IMPORT: dict[str, set[str]] = {
+    "distribution": set(),
     "model": set(),
     "query": {"model"},
     "protocol": {"query", "model"},
@@ -17,15 +18,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": {"wire", "protocol", "query", "model"},
     "routing": {"protocol", "query", "model"},
     "substrates": {"routing", "storage", "protocol", "query", "model"},
-    "traces": {"query", "model"},
-    "sim": UNDER_THE_DRIVERS | {"traces"},
+    "traces": {"query", "model", "distribution"},
+    "sim": UNDER_THE_DRIVERS | {"traces", "distribution"},
     "transport": {"wire", "protocol", "query", "model"},
     "live": UNDER_THE_DRIVERS | {"transport"},
     "lab": {"transport", "model"},
-    "api": {"live", "substrates", "storage", "wire", "protocol", "query", "model"},
+    "api": {"distribution", "live", "substrates", "storage", "wire", "protocol", "query", "model"},
     "daemon": {"api", "live", "transport", *UNDER_THE_DRIVERS, FRONT_DOOR},
     "testing": UNDER_THE_DRIVERS | {"sim"},
-    "pipeline": {"sim", "traces", "query", "model"},
+    "pipeline": {"sim", "traces", "query", "model", "distribution"},
     "report": set(),
     "tools": set(),
 }

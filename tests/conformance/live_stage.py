@@ -163,4 +163,4 @@ class LiveLsStage(LiveStage):
     def standing(self) -> int:
         for node in self._nodes.values():
             node.check()
-        return max(node.broker.subscriptions for node in self._nodes.values())
+        return max(node.broker.subscription_count for node in self._nodes.values())

@@ -16,6 +16,7 @@ from random import Random
 
 from thyme.api.arguments import Instant
 from thyme.api.world import OpenedWorld, World
+from thyme.distribution import install_hint
 from thyme.live.host import Host
 from thyme.model.errors import OptionError, safe_repr
 from thyme.model.ids import NodeId, random_id
@@ -133,7 +134,7 @@ def worlds(data: str | Path) -> list[WorldInfo]:
 
 
 def _missing_packages_error() -> OptionError:
-    return OptionError("live worlds need more packages: pip install 'thyme[live]'")
+    return OptionError(f"worlds of the network need more packages: {install_hint('live')}")
 
 
 def _open_solo(

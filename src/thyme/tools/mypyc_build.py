@@ -84,6 +84,10 @@ class CompileError(Exception):
     """The modules could not be compiled; their sources run instead."""
 
 
+class MissingToolsError(CompileError):
+    """The packages that compile are not installed."""
+
+
 def build_state(package: Path = PACKAGE) -> BuildState:
     """The state of the compiled files beside the sources."""
     compiled = _compiled_files(package)
@@ -150,7 +154,7 @@ def _run(command: list[str], work: Path) -> None:
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         if any("No module named" in line for line in lines):
-            raise CompileError("mypyc and setuptools are missing: pip install 'thyme[fast]'")
+            raise MissingToolsError("mypyc and setuptools are missing, the extra `fast`")
         errors = (line for line in reversed(lines) if "error" in line)
         raise CompileError(f"compilation failed: {next(errors, lines[-1] if lines else '')}")
 
