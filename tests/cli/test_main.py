@@ -167,3 +167,27 @@ def test_compiling_without_its_packages_says_how_to_install_them(
     result = thyme("compile")
     assert result.status == 2
     assert f"mypyc is missing: {install_hint('fast')}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [
+        (("evaluate", "--preset", "quick", "--out", "x"), "pyspark", "pipeline"),
+        (("evaluate", "--preset", "quick", "--out", "x", "--plan"), "pyspark", "pipeline"),
+        (("evaluate", "--preset", "quick", "--out", "x"), "matplotlib", "report"),
+        (("report", "x"), "pyarrow", "report"),
+        (("node", "--world", "x"), "nacl", "live"),
+    ],
+)
+def test_a_command_without_its_packages_says_how_to_install_them(
+    thyme: Thyme,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    missing: str,
+    extra: str,
+) -> None:
+    for module in ("importlib.util", "thyme.pipeline.session", "thyme.cli.pipeline.options"):
+        monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == missing else name)
+    result = thyme(*command)
+    assert result.status == 2
+    assert install_hint(extra) in result.err

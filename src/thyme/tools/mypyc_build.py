@@ -63,8 +63,9 @@ _SETUP = """\
 from mypyc.build import mypycify
 from setuptools import setup
 
-modules = {modules!r}
-extensions = mypycify(modules, opt_level="3", debug_level="0", group_name={group!r})
+# Packages of other extras need not be installed.
+paths = ["--ignore-missing-imports", *{modules!r}]
+extensions = mypycify(paths, opt_level="3", debug_level="0", group_name={group!r})
 setup(name="compiled", packages=[], ext_modules=extensions)
 """
 
