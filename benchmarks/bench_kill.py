@@ -92,7 +92,7 @@ class Process:
         async with self._reaching:
             while self.user is None:
                 try:
-                    self.user = await thyme.join(world, node=self.url)
+                    self.user = await thyme.connect(self.url, world=world)
                 except InputError:
                     if time.monotonic() > until:
                         raise

@@ -18,6 +18,7 @@ from typing import Any
 
 from ns3_radio import Ns3, Ns3Result, installed
 
+from thyme.distribution import install_hint
 from thyme.model.rng import derive_rng
 from thyme.sim.validation import reference
 from thyme.sim.validation.raw_replay import RawSend, ReplayResult, replay_sends
@@ -82,7 +83,7 @@ def against_ns3(rounds: int, per_second: int) -> dict[str, Any]:
     positions = list(reference.positions())
     rival = Ns3() if installed() else None
     if rival is None:
-        print("ns-3 is not installed here (pip install 'thyme[ns3]'): ours alone")
+        print(f"ns-3 is not installed here ({install_hint('ns3')}): ours alone")
     found: dict[str, Any] = {}
     print(f"{'':<12}{'frames':>9}{'ours µs':>10}{'ns-3 µs':>10}{'ratio':>8}   receivers, delay µs")
     for load in loads:

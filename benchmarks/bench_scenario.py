@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ns3_dsdv import DUMP_S, DsdvCost, Ns3Dsdv
 from ns3_radio import installed
 
+from thyme.distribution import install_hint
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.deployment import Deployment
 from thyme.sim.progress import RunProgress
@@ -118,7 +119,7 @@ def against_ns3(
     print(f"\n(a) {NODES} nodes that stay, {whole_s} s\n")
     rival = Ns3Dsdv() if installed() else None
     if rival is None:
-        print("ns-3 is not installed here (pip install 'thyme[ns3]'): ours alone")
+        print(f"ns-3 is not installed here ({install_hint('ns3')}): ours alone")
     if seconds < whole_s:
         print(f"ours: the first {seconds} s, extrapolated at the cost since operations began")
     places = Deployment(whole, Trace(NODES, ())).positions[:NODES]

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from thyme.distribution import install_hint
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, make_metadata
 from thyme.protocol.messages.common import Notify
@@ -231,7 +232,7 @@ def formats() -> dict[str, Format]:
         if _installed(module):
             found[name] = make()
         else:
-            print(f"{name} is not installed and is left out (pip install 'thyme[bench]')")
+            print(f"{name} is not installed and is left out ({install_hint('bench')})")
     return found
 
 

@@ -87,7 +87,7 @@ def measure(directory: Path, plan: LabPlan, publishes: int) -> dict[str, Any]:
 
 async def _use(state: LabState, publishes: int) -> dict[str, Any]:
     listeners = [
-        Listener(await thyme.join(state.plan.world, node=node.url), node.number)
+        Listener(await thyme.connect(node.url, world=state.plan.world), node.number)
         for node in state.nodes
     ]
     score, rng = Score(), Random(1)

@@ -81,7 +81,7 @@ def test_half_of_it_is_stale(package: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("import no_such_compiler", "thyme\\[fast\\]"),
+        ("import no_such_compiler", "the extra `fast`"),
         ("raise SystemExit('error: no Python.h')", "no Python.h"),
     ],
 )

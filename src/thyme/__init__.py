@@ -7,10 +7,11 @@ async with thyme.join("lisbon") as world:
 """
 
 from thyme.api.callbacks import CallbackWorld
-from thyme.api.join import join, worlds
+from thyme.api.join import connect, join, join_network, worlds
 from thyme.api.session import Outcome
 from thyme.api.subscription import Overflow, Subscription
 from thyme.api.world import World
+from thyme.distribution import VERSION
 from thyme.model import errors
 from thyme.model.errors import (
     InputError,
@@ -29,7 +30,7 @@ from thyme.query.explain import Explanation
 from thyme.query.query import Query, tag
 from thyme.substrates.common.catalogue import Retention
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "CallbackWorld",
@@ -53,8 +54,10 @@ __all__ = [
     "TimeFrame",
     "World",
     "WorldInfo",
+    "connect",
     "errors",
     "join",
+    "join_network",
     "tag",
     "worlds",
 ]

@@ -16,7 +16,7 @@ def test_the_interface_is_the_same_over_a_line() -> None:
     """M13–M20, M27, M32."""
 
     async def story() -> None:
-        async with a_node() as node, thyme.join("lisbon", node=node.url) as world:
+        async with a_node() as node, thyme.connect(node.url, world="lisbon") as world:
             assert world.info == node.live.world
             assert world.node_id == node.host.node_id
             assert abs(world.now_us() - node.host.now_us()) < 1_000_000
@@ -42,9 +42,9 @@ def test_the_interface_is_the_same_over_a_line() -> None:
 def test_m27_who_hangs_up_finds_its_subscription_standing() -> None:
     async def story() -> None:
         async with a_node() as node:
-            async with thyme.join("lisbon", node=node.url) as world:
+            async with thyme.connect(node.url, world="lisbon") as world:
                 sid = (await world.subscribe("a")).sid
-            async with thyme.join("lisbon", node=node.url) as world:
+            async with thyme.connect(node.url, world="lisbon") as world:
                 key = await world.insert(b"", tags=["a"])
                 feed = await world.resume(sid)
                 assert (await asyncio.wait_for(anext(feed), 10)).key == key
@@ -55,7 +55,7 @@ def test_m27_who_hangs_up_finds_its_subscription_standing() -> None:
 def test_when_the_node_ends_so_does_everything() -> None:
     async def story() -> None:
         async with a_node() as node:
-            world = await thyme.join("lisbon", node=node.url)
+            world = await thyme.connect(node.url, world="lisbon")
             feed = await world.subscribe("a")
         assert [note async for note in feed] == []
         assert "closed the connection" in str(feed.end_reason)
@@ -72,10 +72,10 @@ def test_a_node_that_is_not_there_or_elsewhere_is_said_to_be() -> None:
     async def story() -> None:
         async with a_node() as node:
             with pytest.raises(WorldError, match="in the world 'lisbon', not 'porto'"):
-                await thyme.join("porto", node=node.url)
+                await thyme.connect(node.url, world="porto")
         with pytest.raises(NodeUnreachableError, match="thyme node"):
-            await thyme.join("lisbon", node=node.url)
+            await thyme.connect(node.url, world="lisbon")
         with pytest.raises(OptionError, match="http"):
-            await thyme.join("lisbon", node="ftp://127.0.0.1")
+            await thyme.connect("ftp://127.0.0.1", world="lisbon")
 
     asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from thyme.model.errors import (
     WorldError,
 )
 from thyme.model.ids import NodeId, ObjectId
+from thyme.storage.node_profile import world_file
 
 Story = Callable[[thyme.World], Awaitable[None]]
 
@@ -308,11 +310,6 @@ def test_m21_a_world_needs_a_name(name: str) -> None:
         thyme.join(name)
 
 
-def test_an_unknown_substrate_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="solo"):
-        thyme.join("lisbon", substrate="cloud")
-
-
 def test_a_store_that_fails_stops_its_node_rather_than_lie(tmp_path: Path) -> None:
     async def run() -> None:
         async with thyme.join("lisbon", data=tmp_path) as world:
@@ -329,3 +326,33 @@ def test_a_store_that_fails_stops_its_node_rather_than_lie(tmp_path: Path) -> No
             assert [note.key.oid for note in await world.search("goal")] == ["kept"]
 
     asyncio.run(run())
+
+
+def test_a_store_that_cannot_be_read_is_reported_by_join(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with thyme.join("lisbon", data=tmp_path) as world:
+            await world.subscribe("goal")
+        with sqlite3.connect(world_file(tmp_path, "lisbon")) as db:
+            assert db.execute(
+                "UPDATE record SET value = x'00' WHERE shelf = 'subscription'"
+            ).rowcount
+        db.close()
+        for _ in range(2):  # the first attempt does not keep the file open
+            with pytest.raises(thyme.StoreError, match="damaged"):
+                await thyme.join("lisbon", data=tmp_path)
+
+    asyncio.run(run())
+
+
+def test_m24_requests_made_just_before_leaving_are_carried_out(tmp_path: Path) -> None:
+    async def story(world: thyme.World) -> None:
+        for number in range(600):
+            world.callbacks.insert(b"", ["goal"], oid=f"photo-{number}")
+
+    async def look(world: thyme.World) -> None:
+        found = await world.search("goal", limit=1_000)
+        oids = [note.key.oid for note in reversed(found.notifications)]
+        assert oids == [f"photo-{number}" for number in range(600)]
+
+    tell(story, data=tmp_path)
+    tell(look, data=tmp_path)

@@ -14,6 +14,8 @@ import pytest
 
 import thyme as front_door
 from tests.cli.conftest import Thyme
+from thyme.distribution import install_hint
+from thyme.tools import mypyc_build
 from thyme.wire.codec import VERSION
 
 COMMAND = [sys.executable, "-m", "thyme.cli"]
@@ -153,3 +155,39 @@ def test_ctrl_c_ends_it_quietly(thyme: Thyme, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("thyme.cli.version.line", interrupted)
 
     assert thyme("version") == (128 + signal.SIGINT, "", "")
+
+
+def test_compiling_without_its_packages_says_how_to_install_them(
+    thyme: Thyme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise mypyc_build.MissingToolsError("mypyc is missing")
+
+    monkeypatch.setattr(mypyc_build, "compile_modules", fail)
+    result = thyme("compile")
+    assert result.status == 2
+    assert f"mypyc is missing: {install_hint('fast')}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [
+        (("evaluate", "--preset", "quick", "--out", "x"), "pyspark", "pipeline"),
+        (("evaluate", "--preset", "quick", "--out", "x", "--plan"), "pyspark", "pipeline"),
+        (("evaluate", "--preset", "quick", "--out", "x"), "matplotlib", "report"),
+        (("report", "x"), "pyarrow", "report"),
+        (("node", "--world", "x"), "nacl", "live"),
+    ],
+)
+def test_a_command_without_its_packages_says_how_to_install_them(
+    thyme: Thyme,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    missing: str,
+    extra: str,
+) -> None:
+    for module in ("importlib.util", "thyme.pipeline.session", "thyme.cli.pipeline.options"):
+        monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == missing else name)
+    result = thyme(*command)
+    assert result.status == 2
+    assert install_hint(extra) in result.err

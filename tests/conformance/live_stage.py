@@ -77,7 +77,7 @@ class LiveStage(Stage):
 
         def start(listener: NodeListener) -> Host:
             routed = with_dsdv(node, rng, config=DSDV_CONFIG)
-            host = self._hosts[name] = Host(routed, store, link, sockets, listener)
+            host = self._hosts[name] = Host(routed, store, listener, link, sockets)
             return host
 
         asker = self._askers[name] = NodeSession(start)
@@ -163,4 +163,4 @@ class LiveLsStage(LiveStage):
     def standing(self) -> int:
         for node in self._nodes.values():
             node.check()
-        return max(node.broker.subscriptions for node in self._nodes.values())
+        return max(node.broker.subscription_count for node in self._nodes.values())

@@ -13,14 +13,19 @@ import msgspec
 
 from tests.conformance.live_stage import LiveEsStage, LiveLsStage
 from tests.conformance.process_stage import DcsProcesses, EsProcesses, LsProcesses
+from tests.conformance.simulated_port import SimulatedPort
 from tests.conformance.stage import Stage
-from thyme.api.pacing import RealTimePort
-from thyme.api.port import NodeListener, NodePort, SimulatedPort
 from thyme.api.session import NodeSession
+from thyme.live.host import Host
 from thyme.model.ids import Key, NodeId
 from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId
+<<<<<<< HEAD
 from thyme.protocol.retry import RetryPolicy
+=======
+from thyme.protocol.port import NodeListener, NodePort
+from thyme.protocol.request_tracker import RetryPolicy
+>>>>>>> cut-c
 from thyme.routing.cells import Grid
 from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.sim.engine.wireless_network import WirelessNetwork
@@ -128,7 +133,7 @@ class PacedSoloStage(SoloStage):
 
     def _port(self, listener: NodeListener) -> NodePort:
         assert self._node is not None
-        self._paced = RealTimePort(self._node, self._store, listener)
+        self._paced = Host(self._node, self._store, listener)
         return self._paced
 
     def crash(self, name: str) -> None:

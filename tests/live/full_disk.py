@@ -44,7 +44,7 @@ async def story(directory: Path) -> dict[str, Any]:
     told: dict[str, Any] = {}
     filler = directory / "filler"
     filler.write_bytes(bytes(24 * MIB))
-    world = thyme.join(
+    world = thyme.join_network(
         NAME, substrate="es", create=True, data=directory / "data", interface="127.0.0.1"
     )
     async with world:

@@ -61,7 +61,7 @@ def test_m24_a_mistake_stops_the_node_and_stores_nothing_of_the_input(
         store, sockets = SqliteStore(path), Sockets(NetworkConfig(interface="127.0.0.1"))
         await sockets.open()
         link = Link(ALICE, WORLD, b"12345678", LinkConfig())
-        host = Host(Clumsy(store), store, link, sockets, ear)
+        host = Host(Clumsy(store), store, ear, link, sockets)
         await asyncio.sleep(0.05)
         host.move_to((1.0, 1.0))
         await asyncio.sleep(0.05)

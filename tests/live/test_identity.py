@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from tests.live.pipe import WORLD, Pipe
 from tests.live.test_link import parcel
 from thyme.live.identity import Identity, PeerAuthenticator, derive_node_id, load_or_create_identity
-from thyme.live.record_signer import BATCH_RECORDS_MAX, Ed25519RecordSigner
+from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.model.errors import StoreError
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import make_metadata
 from thyme.model.signed_records import (
+    BATCH_RECORDS_MAX,
     DeleteRecord,
     LocationRecord,
     Record,

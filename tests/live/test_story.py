@@ -117,8 +117,8 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(tmp_path: 
 
         async def before() -> tuple[str, str, thyme.Key]:
             async with (
-                thyme.join("lisbon", node=client.url) as world,
-                thyme.join("lisbon", node=server.url) as other,
+                thyme.connect(client.url, world="lisbon") as world,
+                thyme.connect(server.url, world="lisbon") as other,
             ):
                 subscription = await world.subscribe("goal")
                 await subscription.caught_up()
@@ -135,7 +135,7 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(tmp_path: 
         assert client.ready["node"] == name
 
         async def after() -> None:
-            async with thyme.join("lisbon", node=client.url) as world:
+            async with thyme.connect(client.url, world="lisbon") as world:
                 subscription = await world.resume(sid)
                 note = await asyncio.wait_for(anext(subscription), 20)
                 assert note.key == missed

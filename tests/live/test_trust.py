@@ -73,8 +73,10 @@ def dropped(live: LiveNode) -> Counter[str]:
 
 def say(host: Host, to: NodeId, *messages: wire.Message) -> None:
     """A node sends what no node of ours would."""
+    link = host._link
+    assert link is not None
     for message in messages:
-        host.link.send(to, message, host.now_us())
+        link.send(to, message, host.now_us())
     host._handle_link_events()
     host._flush()
 
@@ -246,7 +248,7 @@ def test_b5_inserts_of_one_moment_are_asked_together_and_in_order() -> None:
         sockets = Sockets(a_place())
         await sockets.open()
         link = Link(MALLORY.node_id, WORLD, b"12345678", LinkConfig())
-        host = Host(ledger, MemoryStore(), link, sockets, Deaf())
+        host = Host(ledger, MemoryStore(), Deaf(), link, sockets)
         for request in (an_insert(1), search, *map(an_insert, range(2, 20)), search):
             host.send_request(request)
         await asyncio.sleep(0.05)

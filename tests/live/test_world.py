@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_b5_a_closed_world_opens_to_its_secret_only(tmp_path: Path) -> None:
             async def opened() -> OpenedWorld:
                 return live.world, live.start
 
-            async with World(opened) as other, thyme.join("lisbon", node=first.url) as own:
+            async with World(opened) as other, thyme.connect(first.url, world="lisbon") as own:
                 assert other.info == own.info
                 feed = await own.subscribe("goal")
                 key = await other.insert(b"a photo", tags=["goal"])
@@ -220,15 +221,15 @@ def free_port() -> int:
 
 
 def test_an_application_may_run_its_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M22: `thyme.join` with a live substrate, in two worlds that are one."""
+    """M22: `thyme.join_network`, in two worlds that are one."""
     place = a_place()
     monkeypatch.setattr("thyme.live.sockets.NetworkConfig", lambda interface: place)
     monkeypatch.setattr("thyme.live.open_node.LISTEN_S", 0.2)
 
     async def story() -> None:
         async with (
-            thyme.join("lisbon", substrate="ls", create=True, interface="lo") as one,
-            thyme.join("lisbon", substrate="ls", interface="127.0.0.1") as other,
+            thyme.join_network("lisbon", substrate="ls", create=True, interface="lo") as one,
+            thyme.join_network("lisbon", interface="127.0.0.1") as other,
         ):
             assert one.info == other.info
             feed = await other.subscribe("goal")
@@ -241,17 +242,34 @@ def test_an_application_may_run_its_node_itself(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("function", "options"),
     [
-        {"node": "http://127.0.0.1:1", "data": "x"},
-        {"substrate": "solo", "create": True},
-        {"substrate": "ls", "limits": thyme.Limits()},
-        {"substrate": "moon"},
+        (thyme.join, {"substrate": "ls"}),
+        (thyme.join, {"create": True}),
+        (thyme.join, {"node": "http://127.0.0.1:1"}),
+        (thyme.join_network, {"limits": thyme.Limits()}),
+        (thyme.connect, {"data": "x"}),
     ],
 )
-def test_m30_options_that_mean_nothing_together_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError):
-        thyme.join("lisbon", **options)
+def test_m30_each_function_has_only_the_options_that_it_uses(
+    function: Callable[..., thyme.World], options: dict[str, Any]
+) -> None:
+    with pytest.raises(TypeError):
+        function("http://127.0.0.1:1", **options)
+
+
+@pytest.mark.parametrize(
+    ("substrate", "words"),
+    [("moon", "one of dcs, ls, es, not 'moon'"), ("solo", "use thyme.join$")],
+)
+def test_a_substrate_without_a_network_is_refused(substrate: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        thyme.join_network("lisbon", substrate=substrate)
+
+
+def test_a_name_is_not_an_address() -> None:
+    with pytest.raises(OptionError, match=r"use thyme\.join or thyme\.join_network"):
+        thyme.connect("lisbon")
 
 
 # The network

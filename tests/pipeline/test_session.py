@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from thyme.distribution import install_hint
 from thyme.pipeline import session
 from thyme.pipeline.session import SparkError, find_java, java_version, require_spark, zip_package
 
@@ -58,7 +60,7 @@ def test_without_any_java_the_error_says_what_was_seen_and_what_to_do(
 
 def test_without_spark_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "find_spec", lambda _: None)
-    with pytest.raises(SparkError, match=r"needs pyspark: pip install 'thyme\[pipeline\]'"):
+    with pytest.raises(SparkError, match=re.escape(f"needs pyspark: {install_hint('pipeline')}")):
         require_spark()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -17,6 +19,7 @@ from thyme.sim.validation.selftest import (
     make_cases,
     quantile,
     run_case,
+    run_selftest,
 )
 
 
@@ -169,3 +172,13 @@ def test_what_is_only_reported_cannot_fail() -> None:
 
 def test_a_quantile_is_a_value_that_occurred() -> None:
     assert [quantile([1, 2, 3, 4], share) for share in (0.0, 0.5, 0.95, 1.0)] == [1, 3, 4, 4]
+
+
+def test_without_the_sends_the_error_says_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "figures.json").write_bytes(reference._read_bytes("figures.json"))
+    monkeypatch.setattr(reference, "files", lambda _: tmp_path)
+
+    with pytest.raises(reference.MissingReferenceError, match=r"source distribution thyme_store-"):
+        run_selftest(quick=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.traces.strategies import USERS, traces
+from thyme.distribution import install_hint
 from thyme.model.tags import Tag
 from thyme.model.time_frames import TimeFrame
 from thyme.traces import files
@@ -280,5 +282,5 @@ def test_without_pyarrow_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for attempt in (write_trace, lambda _, path: read_trace(path)):
-        with pytest.raises(InputFileError, match=r"pip install 'thyme\[sim\]'"):
+        with pytest.raises(InputFileError, match=re.escape(install_hint("sim"))):
             attempt(SMALL, tmp_path / "trace.parquet")

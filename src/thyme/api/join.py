@@ -1,9 +1,10 @@
-"""Joining: opens a local world, a live world, or the world of a running node (M21).
+"""Joining: opens a local world, a world of the network, or the world of a running node (M21).
 
 A local world has one node and no network; it is stored in memory, or in a directory (`data`) with
-one SQLite file per world. A live world is on the network, reached by a node in this process
-(`thyme.live`) or in another (`remote`).
-Entry points: `join`, `worlds`.
+one SQLite file per world. A world of the network is reached by a node in this process
+(`thyme.live`) or in another (`remote`); only these two need the packages of the extra `live`, and
+import them when they are called.
+Entry points: `join`, `join_network`, `connect`, `worlds`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import secrets
 import time
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from thyme.api.arguments import Instant
-from thyme.api.pacing import RealTimePort
 from thyme.api.world import OpenedWorld, World
-from thyme.model.errors import OptionError
+from thyme.distribution import install_hint
+from thyme.live.host import Host
+from thyme.model.errors import OptionError, safe_repr
 from thyme.model.ids import NodeId, random_id
 from thyme.model.metadata import Limits
 from thyme.model.time_frames import as_instant_us
@@ -35,67 +36,105 @@ from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.solo import SoloConfig, make_solo_node
 
-LOCAL_SUBSTRATES = ("solo",)
-
 
 def join(
     name: str,
     *,
-    substrate: str = "solo",
-    node: str | None = None,
     data: str | Path | None = None,
     ends: Instant | None = None,
     limits: Limits | None = None,
     retention: Retention | None = None,
+) -> World:
+    """Joins a local world: `async with thyme.join("lisbon") as world`.
+
+    A local world has one node, in this process, and no network; it is created if it does not exist.
+    `data` is the directory to store it in; without, it is in memory. `ends` is the end of a new
+    world. `limits` and `retention` bound the stored objects (M2, M29).
+    """
+    check_world_name(name)
+    return World(lambda: _open_solo(name, data, ends, limits, retention))
+
+
+def join_network(
+    name: str,
+    *,
+    substrate: str | None = None,
     create: bool = False,
     area: tuple[float, float] | None = None,
     cell_m: float | None = None,
     position: tuple[float, float] | None = None,
     secret: str | None = None,
     interface: str | None = None,
+    data: str | Path | None = None,
+    ends: Instant | None = None,
 ) -> World:
-    """Opens the world of this name: `async with thyme.join("lisbon") as world`.
+    """Joins a world of the network with a node in this process.
 
-    A local world (`solo`) is created if it does not exist. `data` is the directory to store it in;
-    without, it is in memory. `ends` is the end of a new world. `limits` and `retention` bound the
-    stored objects (M2, M29).
-
-    With `substrate` "dcs", "ls" or "es", a live node runs in this process: it looks for the world
-    on `interface`, or creates it if `create` is true, for DCS with an `area` and a `cell_m` and
-    the device at `position`; `secret` is the secret of a closed world. With `node`, the URL of a
-    running node like "http://127.0.0.1:8473", that node is used.
+    The node looks for the world on `interface` (default: that of the default route), or creates it
+    if `create` is true: with `substrate` "es", "ls" or "dcs", an end at `ends`, and for DCS an
+    `area` and a `cell_m` in metres. Without `substrate`, an existing world determines it; a new
+    world is DCS if it has an area, else LS. `position` is the place of the device in the area and
+    `secret` the secret of a closed world. `data` is the directory of the node's key and store;
+    without, both are in memory. Needs the packages of the extra `live`.
     """
     check_world_name(name)
-    live = (create or None, area, cell_m, position, secret, interface)
-    if node is not None:
-        if any(option is not None for option in (*live, data, ends, limits, retention)):
-            raise OptionError(
-                "with node=, the running node determines all other options: leave them out"
-            )
-        return World(lambda: _open_remote(node, name))
-    if substrate not in (*LOCAL_SUBSTRATES, *LIVE_SUBSTRATES):
-        known = ", ".join((*LOCAL_SUBSTRATES, *LIVE_SUBSTRATES))
-        raise OptionError(f"the substrate must be one of {known}, not {substrate!r}")
-    if substrate in LIVE_SUBSTRATES:
-        if limits is not None or retention is not None:
-            raise OptionError("limits and retention are only for a local world (solo)")
-        options = {
-            "world": name,
-            "substrate": substrate,
-            "create": create,
-            "area": None if area is None else Area(*area),
-            "cell_m": cell_m,
-            "ends_us": None if ends is None else as_instant_us(ends, time.time_ns() // 1_000),
-            "position": position,
-            "secret": secret,
-            "data": None if data is None else Path(data),
-        }
-        return World(lambda: _open_live(interface, options))
-    if any(option is not None for option in live):
+    if substrate not in (None, *LIVE_SUBSTRATES):
+        known = ", ".join(LIVE_SUBSTRATES)
         raise OptionError(
-            "a local world (solo) has no network, area or position: choose a substrate"
+            f"the substrate must be one of {known}, not {safe_repr(substrate)}; "
+            "for a local world, use thyme.join"
         )
-    return World(lambda: _open_solo(name, data, ends, limits, retention))
+    try:
+        from thyme.live.interfaces import resolve_address
+        from thyme.live.open_node import NodeOptions, open_node
+        from thyme.live.sockets import NetworkConfig
+    except ImportError as error:
+        raise _missing_packages_error() from error
+    ends_us = None if ends is None else as_instant_us(ends, time.time_ns() // 1_000)
+
+    async def open_world() -> OpenedWorld:
+        options = NodeOptions(
+            world=name,
+            substrate=substrate,
+            create=create,
+            area=None if area is None else Area(*area),
+            cell_m=cell_m,
+            ends_us=ends_us,
+            position=position,
+            secret=secret,
+            data=None if data is None else Path(data),
+            network=NetworkConfig(interface=resolve_address(interface)),
+        )
+        live = await open_node(options)
+        return live.world, live.start
+
+    return World(open_world)
+
+
+def connect(url: str, *, world: str | None = None) -> World:
+    """Connects to a running node: `async with thyme.connect("http://127.0.0.1:8473") as world`.
+
+    The node is in another process on this machine (`thyme node`) and determines the world. If
+    `world`, a name or id, is given, the node must be in this world. Needs the packages of the extra
+    `live`.
+    """
+    if world is not None:
+        check_world_name(world)
+    try:
+        from thyme.api.remote import normalise_url, open_remote
+    except ImportError as error:
+        raise _missing_packages_error() from error
+    node_url = normalise_url(url)
+    return World(lambda: open_remote(node_url, world))
+
+
+def worlds(data: str | Path) -> list[WorldInfo]:
+    """The local worlds stored in a directory, by name."""
+    return list_worlds(Path(data))
+
+
+def _missing_packages_error() -> OptionError:
+    return OptionError(f"worlds of the network need more packages: {install_hint('live')}")
 
 
 def _open_solo(
@@ -107,42 +146,18 @@ def _open_solo(
 ) -> OpenedWorld:
     rng = Random(secrets.randbits(128))
     store: Store = MemoryStore() if data is None else SqliteStore(world_file(Path(data), name))
-    profile = _load_or_create_profile(store, name, ends, rng)
-    config = SoloConfig(
-        limits=limits or Limits(),
-        retention=retention or Retention(),
-        world_ends_us=profile.world.ends_us,
-    )
-    return profile.world, lambda listener: RealTimePort(
-        make_solo_node(profile.node_id, store, rng, config), store, listener
-    )
-
-
-async def _open_live(interface: str | None, options: dict[str, Any]) -> OpenedWorld:
-    # A local world needs neither the import nor the installation of the live packages.
     try:
-        from thyme.live.interfaces import resolve_address
-        from thyme.live.open_node import NodeOptions, open_node
-        from thyme.live.sockets import NetworkConfig
-    except ImportError as error:
-        raise OptionError("live worlds need more packages: pip install 'thyme[live]'") from error
-    live = await open_node(
-        NodeOptions(network=NetworkConfig(interface=resolve_address(interface)), **options)
-    )
-    return live.world, live.start
-
-
-async def _open_remote(url: str, name: str) -> OpenedWorld:
-    try:
-        from thyme.api.remote import open_remote
-    except ImportError as error:
-        raise OptionError("live worlds need more packages: pip install 'thyme[live]'") from error
-    return await open_remote(url, name)
-
-
-def worlds(data: str | Path) -> list[WorldInfo]:
-    """The local worlds stored in a directory, by name."""
-    return list_worlds(Path(data))
+        profile = _load_or_create_profile(store, name, ends, rng)
+        config = SoloConfig(
+            limits=limits or Limits(),
+            retention=retention or Retention(),
+            world_ends_us=profile.world.ends_us,
+        )
+        node = make_solo_node(profile.node_id, store, rng, config)
+    except BaseException:
+        store.close()
+        raise
+    return profile.world, lambda listener: Host(node, store, listener)
 
 
 def _load_or_create_profile(

@@ -80,7 +80,10 @@ async def open_remote(url: str, name: str | None) -> OpenedWorld:
 def normalise_url(url: str) -> str:
     """Checks the URL of a node and removes a slash at its end."""
     if not url.startswith("http://"):
-        raise OptionError(f"the URL of a node is like http://127.0.0.1:8473, not {safe_repr(url)}")
+        raise OptionError(
+            f"the URL of a running node is like http://127.0.0.1:8473, not {safe_repr(url)}; "
+            "for a world by its name, use thyme.join or thyme.join_network"
+        )
     return url.rstrip("/")
 
 

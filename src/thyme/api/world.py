@@ -20,7 +20,6 @@ from typing import Any, Self
 
 from thyme.api.arguments import Instant, as_count, as_key, make_insert, search_frame
 from thyme.api.callbacks import CallbackWorld
-from thyme.api.port import PortFactory
 from thyme.api.session import NodeSession, Outcome
 from thyme.api.subscription import Overflow, Subscription, as_overflow
 from thyme.model.errors import ClosedError, NotFoundError
@@ -45,6 +44,7 @@ from thyme.protocol.app_interface import (
     SubscriptionStarted,
     Unsubscribe,
 )
+from thyme.protocol.port import PortFactory
 from thyme.query.explain import Explanation, explain
 from thyme.query.query import Formula, as_query, query_from_conjunctions
 
@@ -70,7 +70,9 @@ class World:
             raise ClosedError("this world has been joined already; join again for another")
         opened = self._open_world()
         info, make_port = opened if isinstance(opened, tuple) else await opened
-        self._joined = info, NodeSession(make_port)
+        session = NodeSession(make_port)
+        session.raise_if_ended()
+        self._joined = info, session
         return self
 
     async def __aexit__(

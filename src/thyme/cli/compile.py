@@ -8,6 +8,7 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from thyme.distribution import install_hint
 from thyme.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def add_to(commands: Subparsers) -> None:
         help="make simulations faster (needs a C compiler)",
         description="Compile the hot modules (simulator, routing, link) to machine code with "
         "mypyc. Simulations then take about half the time and give the same results. Needs a C "
-        "compiler and pip install 'thyme[fast]'. Compile again after changes to Thyme's sources.",
+        f"compiler and mypyc: {install_hint('fast')}. Compile again after changes to Thyme's "
+        "sources.",
     )
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
@@ -50,6 +52,8 @@ def compile_command(args: Namespace) -> int:
             print("compiling; this takes about a minute ...", file=sys.stderr)
         try:
             mypyc_build.compile_modules()
+        except mypyc_build.MissingToolsError as error:
+            raise NotCompiledError(f"{error}: {install_hint('fast')}") from error
         except mypyc_build.CompileError as error:
             raise NotCompiledError(str(error)) from error
     state = mypyc_build.build_state()

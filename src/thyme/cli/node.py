@@ -13,6 +13,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.distribution import install_hint
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ def require_live() -> None:
     from importlib.util import find_spec
 
     if any(find_spec(name) is None for name in ("aiohttp", "nacl")):
-        raise OptionError("live nodes need more packages: pip install 'thyme[live]'")
+        raise OptionError(f"live nodes need more packages: {install_hint('live')}")
 
 
 def coroutine_runner() -> Any:

@@ -78,7 +78,7 @@ async def run_story(output: StoryOutput) -> StoryFacts:
     await output.begin_scene(
         "Thyme: the night of the final",
         "Lisbon, a full stadium, no signal. Four friends share what they see.\n"
-        "Here one process plays all of them, in a local world: substrate “solo”.",
+        "Here one process plays all of them, in a local world.",
     )
     async with thyme.join("final") as world:
         facts |= await _publish(output, world)

@@ -1,9 +1,10 @@
-"""Host: runs a node on the running asyncio loop, with UDP sockets and the system clock.
+"""Host: runs a node in real time on the running asyncio loop, with or without a network.
 
 The host handles waiting inputs as a batch with one commit of the store and executes their actions
 after the commit: a node acknowledges only committed data. The wall clock is read once, at start;
 after that the monotonic clock advances the time, so that a corrected wall clock never moves the
-node's time backwards.
+node's time backwards. With a link and sockets, the node is on the network; without, it is the only
+node of a local world, which needs none of the packages of the `live` extra.
 Entry point: `Host`. Retransmission and neighbours are up to `thyme.transport.link`.
 Clauses: M24, M28.
 """
@@ -17,10 +18,10 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import assert_never
 
-from thyme.live.record_signer import BATCH_RECORDS_MAX
 from thyme.live.sockets import Sockets
 from thyme.model.errors import ClosedError, StoreError
 from thyme.model.ids import NodeId
+from thyme.model.signed_records import BATCH_RECORDS_MAX
 from thyme.protocol.app_interface import AppRequest, Insert, InsertBatch
 from thyme.protocol.node import (
     Action,
@@ -70,8 +71,14 @@ class Host:
     """Runs one node in real time and gives its application access to it (a `NodePort`)."""
 
     def __init__(
-        self, node: Node, store: Store, link: Link, sockets: Sockets, listener: NodeListener
+        self,
+        node: Node,
+        store: Store,
+        listener: NodeListener,
+        link: Link | None = None,
+        sockets: Sockets | None = None,
     ) -> None:
+        """Starts the node; if it cannot start, `listener.on_node_failed` has been called."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
         self._node = node
@@ -88,17 +95,14 @@ class Host:
         self._alarm_us = 0
         self._batch_handle: asyncio.Handle | None = None
         self._closed_error: ClosedError | None = None
-        sockets.on_datagram = self._on_datagram
-        self._enqueue(Started())
+        if sockets is not None:
+            sockets.on_datagram = self._on_datagram
+        self._inbox.append(Started())
+        self._process_inbox()
 
     @property
     def node_id(self) -> NodeId:
         return self._node.node_id
-
-    @property
-    def link(self) -> Link:
-        """The link to the neighbours."""
-        return self._link
 
     def now_us(self) -> int:
         return self._clock.now_us()
@@ -113,19 +117,26 @@ class Host:
         self._enqueue(PositionChanged(position))
 
     async def leave(self) -> None:
-        """Leaves the world gracefully: waits until the neighbours acknowledged it, then closes."""
+        """Leaves the world gracefully: handles the waiting inputs, waits until the neighbours
+        acknowledged the last messages, then closes."""
         if self._closed_error is None:
             self._enqueue(Leaving())
-            deadline_us = self.now_us() + LEAVE_US_MAX
-            idle_polls = 0
-            while (
-                idle_polls < DRAIN_IDLE_POLLS_MIN
-                and self.now_us() < deadline_us
-                and self._closed_error is None
-            ):
-                await asyncio.sleep(DRAIN_POLL_S)
-                idle_polls = 0 if self._link.has_pending else idle_polls + 1
+            if self._link is None:
+                self._process_inbox()
+            else:
+                await self._wait_until_acknowledged(self._link)
         self.close()
+
+    async def _wait_until_acknowledged(self, link: Link) -> None:
+        deadline_us = self.now_us() + LEAVE_US_MAX
+        idle_polls = 0
+        while (
+            idle_polls < DRAIN_IDLE_POLLS_MIN
+            and self.now_us() < deadline_us
+            and self._closed_error is None
+        ):
+            await asyncio.sleep(DRAIN_POLL_S)
+            idle_polls = 0 if link.has_pending else idle_polls + 1
 
     def close(self) -> None:
         """Stops the node at once; committed data stays in the store."""
@@ -140,10 +151,10 @@ class Host:
 
     def _schedule_batch(self) -> None:
         if self._inbox and self._batch_handle is None and self._closed_error is None:
-            self._batch_handle = self._loop.call_soon(self._process_batch)
+            self._batch_handle = self._loop.call_soon(self._process_inbox)
 
     def _on_datagram(self, datagram: bytes, address: Address) -> None:
-        if self._closed_error is None:
+        if self._closed_error is None and self._link is not None:
             self._link.receive_datagram(datagram, address, self.now_us())
             self._handle_link_events()
             self._set_alarm()
@@ -158,14 +169,25 @@ class Host:
             if self._timers.get(timer) == at_us:
                 del self._timers[timer]
                 self._enqueue(TimerFired(timer))
-        self._link.tick(now_us)
+        if self._link is not None:
+            self._link.tick(now_us)
         self._handle_link_events()
         self._set_alarm()
         self._flush()
 
+    def _process_inbox(self) -> None:
+        """Handles waiting inputs in batches. A node on the network handles one batch per turn of
+        the loop, so that it receives datagrams in between. A node without a link handles all, and
+        the requests that its application makes during the callbacks, too."""
+        self._batch_handle = None
+        while self._inbox and self._closed_error is None:
+            self._process_batch()
+            if self._link is not None:
+                break
+        self._schedule_batch()
+
     def _process_batch(self) -> None:
         """Handles waiting inputs, commits the store, then executes the actions."""
-        self._batch_handle = None
         actions: list[Action] = []
         try:
             for _ in range(INPUTS_PER_COMMIT_MAX):
@@ -189,12 +211,14 @@ class Host:
             self._schedule_flush()
         else:
             self._flush()
-        self._schedule_batch()
 
     def _next_input(self) -> Input:
-        """The oldest waiting input; consecutive inserts become one `InsertBatch` (B5)."""
+        """The oldest waiting input; consecutive inserts become one `InsertBatch` (B5), unless
+        there is no link and thus nobody to sign for."""
         inbox = self._inbox
         event = inbox.popleft()
+        if self._link is None:
+            return event
         if (insert := _as_insert(event)) is None or not inbox or _as_insert(inbox[0]) is None:
             return event
         inserts = [insert]
@@ -208,9 +232,11 @@ class Host:
     def _execute(self, action: Action) -> None:
         match action:
             case Send():
-                self._link.send(action.to, action.message, self.now_us())
+                if self._link is not None:
+                    self._link.send(action.to, action.message, self.now_us())
             case Broadcast():
-                self._link.broadcast(action.message, self.now_us())
+                if self._link is not None:
+                    self._link.broadcast(action.message, self.now_us())
             case SetTimer():
                 self._timers[action.timer] = action.at_us
                 self._timer_serial += 1
@@ -223,6 +249,8 @@ class Host:
                 assert_never(action)
 
     def _handle_link_events(self) -> None:
+        if self._link is None:
+            return
         for event in self._link.drain_events():
             match event:
                 case MessageReceived():
@@ -242,7 +270,7 @@ class Host:
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
-        if self._closed_error is None:
+        if self._closed_error is None and self._link is not None and self._sockets is not None:
             for outgoing in self._link.drain_datagrams():
                 self._sockets.send(outgoing.datagram, outgoing.to)
 
@@ -256,9 +284,15 @@ class Host:
             self._timer_heap and self._timers.get(self._timer_heap[0][2]) != self._timer_heap[0][0]
         ):
             heappop(self._timer_heap)
-        at_us = self._link.next_tick_us()
+        link = self._link
         if self._timer_heap:
-            at_us = min(at_us, self._timer_heap[0][0])
+            at_us = self._timer_heap[0][0]
+            if link is not None:
+                at_us = min(at_us, link.next_tick_us())
+        elif link is not None:
+            at_us = link.next_tick_us()
+        else:
+            return
         if self._alarm is not None:
             if self._alarm_us <= at_us:
                 return
@@ -276,7 +310,8 @@ class Host:
         for handle in (self._alarm, self._batch_handle, self._flush_handle):
             if handle is not None:
                 handle.cancel()
-        self._sockets.close()
+        if self._sockets is not None:
+            self._sockets.close()
         self._store.close()
 
 

@@ -107,7 +107,7 @@ class LiveNode:
 
     def start(self, listener: NodeListener) -> Host:
         """Runs the node on the running asyncio loop; its events go to `listener`."""
-        return Host(self.node, self.store, self.link, self.sockets, listener)
+        return Host(self.node, self.store, listener, self.link, self.sockets)
 
 
 async def open_node(

@@ -15,12 +15,15 @@ from hashlib import sha256
 from thyme.live.identity import Identity, verify_signature
 from thyme.model.bounded import BoundedDict
 from thyme.model.metadata import MERKLE_PATH_BYTES_MAX, PROOF_BYTES
-from thyme.model.signed_records import Record, author_of, signing_bytes
+from thyme.model.signed_records import (
+    BATCH_RECORDS_MAX,
+    MERKLE_STEP_BYTES,
+    Record,
+    author_of,
+    signing_bytes,
+)
 
 VERIFIED_MAX = 20_000
-_PATH_STEP_BYTES = 33
-BATCH_RECORDS_MAX = 2 ** (MERKLE_PATH_BYTES_MAX // _PATH_STEP_BYTES)
-"""Maximum number of records that share one signature."""
 
 
 class Ed25519RecordSigner:
@@ -103,10 +106,10 @@ def _merkle_tree(level: list[bytes]) -> tuple[bytes, list[bytes]]:
 
 def _merkle_root(digest: bytes, path: bytes) -> bytes | None:
     """The root that a path leads to; None if malformed. Each path has exactly one encoding."""
-    if len(path) % _PATH_STEP_BYTES:
+    if len(path) % MERKLE_STEP_BYTES:
         return None
-    for start in range(0, len(path), _PATH_STEP_BYTES):
-        side, sibling = path[start], path[start + 1 : start + _PATH_STEP_BYTES]
+    for start in range(0, len(path), MERKLE_STEP_BYTES):
+        side, sibling = path[start], path[start + 1 : start + MERKLE_STEP_BYTES]
         if side > 1:
             return None
         digest = _hash_pair(digest, sibling) if side else _hash_pair(sibling, digest)

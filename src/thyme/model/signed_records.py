@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from thyme.model.ids import Key, NodeId
-from thyme.model.metadata import PROOF_BYTES, Metadata
+from thyme.model.metadata import MERKLE_PATH_BYTES_MAX, PROOF_BYTES, Metadata
 from thyme.model.subscriptions import (
     Conjunction,
     SignedConjunctions,
@@ -26,6 +26,10 @@ from thyme.model.subscriptions import (
 from thyme.model.time_frames import TimeFrame
 
 CONJUNCTION_DIGEST_BYTES = 16
+MERKLE_STEP_BYTES = 33
+"""Size of a step of a Merkle path: one byte for the side, and the sibling's digest."""
+BATCH_RECORDS_MAX = 2 ** (MERKLE_PATH_BYTES_MAX // MERKLE_STEP_BYTES)
+"""Maximum number of records that share one signature."""
 
 
 class DeleteRecord(msgspec.Struct, frozen=True, array_like=True, tag="delete"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from thyme.distribution import VERSION
 from thyme.model.errors import ThymeError
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import SweepProgress
@@ -142,7 +142,7 @@ def plan_runs(wanted: Iterable[Scenario], traces: Path) -> list[PlannedRun]:
                 scenario=scenario,
                 trace_file=str(file.resolve()),
                 trace_digest=digest,
-                version=version("thyme"),
+                version=VERSION,
             )
         )
     return runs

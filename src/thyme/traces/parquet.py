@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
+from thyme.distribution import install_hint
 from thyme.traces.files import InputFileError
 from thyme.traces.row_codec import COLUMNS, OperationRow, missing_columns_message
 
@@ -79,6 +80,6 @@ def _import_pyarrow(path: str) -> tuple[ModuleType, ModuleType]:
         from pyarrow import parquet
     except ImportError as error:
         raise InputFileError(
-            path, "Parquet needs pyarrow: pip install 'thyme[sim]', or use a .csv file"
+            path, f"Parquet needs pyarrow: {install_hint('sim')}; or use a .csv file"
         ) from error
     return pyarrow, parquet

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.cli.pipeline.options import require_report
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ def add_to(commands: Subparsers) -> None:
 
 def evaluate_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --out W"""
+    from thyme.pipeline.session import require_spark
+
     check_options(args)
+    require_spark()
+    require_report()
     found, report = run_evaluation(args)
     if args.json:
         import json
@@ -153,9 +158,12 @@ def _print_step(text: str, quiet: bool) -> None:
 
 def plan_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --plan --out W"""
-    from thyme.pipeline.sweep.plan import plan_evaluation
+    from thyme.pipeline.session import require_spark
 
     check_options(args)
+    require_spark()
+    from thyme.pipeline.sweep.plan import plan_evaluation
+
     preset, warehouse, choice = _selection(args)
     plan = plan_evaluation(preset, warehouse, local_cores(args.master), **choice)
     if args.json:

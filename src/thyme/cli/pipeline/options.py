@@ -6,15 +6,23 @@ import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from thyme.distribution import install_hint
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from thyme.pipeline.warehouse import Stage
+
+
+def require_report() -> None:
+    """Raises `OptionError` if a package of the report is not installed."""
+    if any(find_spec(name) is None for name in ("matplotlib", "pyarrow")):
+        raise OptionError(f"the report needs more packages: {install_hint('report')}")
 
 
 def add_options(parser: ArgumentParser) -> None:

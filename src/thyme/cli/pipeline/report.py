@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from thyme.cli.pipeline.options import require_report
 from thyme.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def add_to(commands: Subparsers) -> None:
 
 def report_command(args: Namespace) -> int:
     """thyme report W [--json]"""
+    require_report()
     from thyme.report.report import make_report
     from thyme.report.tables import NoTablesError
 

@@ -2,8 +2,7 @@
 
 Entry point: `IdealNetwork`. Every node reaches every other node, or, with `in_range`, its
 neighbours only. `LinkConditions` add loss, duplicates and delay; `NetworkFaults` add the faults of
-a schedule. Messages are encoded and decoded, as on a real network. Tests with several nodes use it,
-and so does the public API for a local world.
+a schedule. Messages are encoded and decoded, as on a real network. Tests with several nodes use it.
 Clauses: M12, S8.
 """
 

@@ -136,6 +136,7 @@ def run_selftest(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Comparison]:
     """Runs all cases in `jobs` processes (None: one per core); returns all comparisons."""
+    reference.require_sends()
     todo = make_cases(quick=quick, sets=sets)
     rows: list[Comparison] = []
     for done, found in enumerate(_run_cases(todo, jobs or os.cpu_count() or 1), start=1):

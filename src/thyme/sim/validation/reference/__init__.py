@@ -1,8 +1,8 @@
 """Reference: measurements of ns-3.44, with which the simulated radio and DSDV are compared.
 
 Entry points: `figures`, `positions`, `sends` and their DSDV counterparts. README.md in this folder
-describes the measurements. The data files are part of the package, so that the self-test needs no
-other files. `selftest` makes the comparison.
+describes the measurements. The sends (`*.csv.gz`) are in a checkout and in the source distribution,
+and not in wheels. `selftest` makes the comparison.
 Clauses: S3, R3.
 """
 
@@ -15,10 +15,18 @@ from importlib.resources import files
 
 import msgspec
 
+from thyme.distribution import DISTRIBUTION_NAME, VERSION
+from thyme.model.errors import InputError
 from thyme.sim.validation.raw_replay import RawSend
 
 PAYLOAD_BYTES = 300
 """The payload of every send in the sets `a_bcast`, `b_ucast`, `d_dsdv_load`, `e_replies`."""
+
+
+class MissingReferenceError(InputError):
+    """A file of the reference is not installed."""
+
+    code = "no_reference"
 
 
 class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +142,13 @@ def positions() -> tuple[tuple[float, float], ...]:
 
 def sends(load: LoadFigures) -> list[RawSend]:
     """The sends of a load."""
-    return _read_sends(f"{load.set}_{load.per_second}.csv.gz")
+    return _read_sends(_sends_file(load))
+
+
+def require_sends() -> None:
+    """Raises `MissingReferenceError` if the sends of the loads are not installed."""
+    for load in figures().loads:
+        _read_bytes(_sends_file(load))
 
 
 @cache
@@ -160,6 +174,10 @@ def _read_positions(file: str) -> tuple[tuple[float, float], ...]:
     return tuple((float(row["x"]), float(row["y"])) for row in rows)
 
 
+def _sends_file(load: LoadFigures) -> str:
+    return f"{load.set}_{load.per_second}.csv.gz"
+
+
 def _read_sends(file: str) -> list[RawSend]:
     text = gzip.decompress(_read_bytes(file)).decode()
     found: list[RawSend] = []
@@ -172,4 +190,11 @@ def _read_sends(file: str) -> list[RawSend]:
 
 
 def _read_bytes(name: str) -> bytes:
-    return (files(__name__) / name).read_bytes()
+    try:
+        return (files(__name__) / name).read_bytes()
+    except FileNotFoundError:
+        archive = f"{DISTRIBUTION_NAME.replace('-', '_')}-{VERSION}.tar.gz"
+        raise MissingReferenceError(
+            f"the sends of ns-3 ({name}) are not in the wheel: in a checkout of Thyme, or in the "
+            f"unpacked source distribution {archive}, use ./run thyme sim radio --selftest"
+        ) from None

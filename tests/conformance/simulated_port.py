@@ -12,17 +12,8 @@ from thyme.model.errors import ClosedError
 from thyme.model.ids import NodeId
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.node import Node
-from thyme.protocol.port import GracefulPort, NodeListener, NodePort, PortFactory
+from thyme.protocol.port import NodeListener
 from thyme.storage.store import Store
-
-__all__ = [
-    "GracefulPort",
-    "NodeListener",
-    "NodePort",
-    "PortFactory",
-    "SimulatedNetwork",
-    "SimulatedPort",
-]
 
 
 class SimulatedNetwork(Protocol):
