@@ -21,6 +21,7 @@ from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.sim.faults.availability import DownSpan, downtimes, feasible_trace
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
+from thyme.sim.mobility.paths import Position
 from thyme.sim.playback.recorder import Recorder, Writable
 from thyme.sim.progress import RunProgress, run_with_progress
 from thyme.sim.results.measurements import Measurements
@@ -47,6 +48,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The feasible trace: without the operations of users whose devices were down."""
     downtimes: dict[int, list[DownSpan]]
     """Down times by device number; devices that were always up are left out."""
+    positions: list[Position]
+    """First positions by device number."""
     attempts: list[Attempt]
     notifications: list[ReceivedNotification]
     expected: list[Expected]
@@ -138,6 +141,7 @@ def _run(
         scenario=scenario,
         trace=trace,
         downtimes=downtimes(deployment.fault_schedule),
+        positions=deployment.positions,
         attempts=users.attempts,
         notifications=users.notifications(),
         expected=expected_notifications(trace),

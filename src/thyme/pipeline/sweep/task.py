@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from thyme.pipeline.sweep.cost_model import RunSize
-from thyme.sim.deployment import Deployment
 from thyme.sim.results.summary import NotificationChecker, RunSummary, summarise_run
 from thyme.sim.run import Run, run
 from thyme.sim.scenario import Scenario, Series, Substrate, grid_over
@@ -261,8 +260,7 @@ def _log_tables(found: Run) -> ResultRow:
 def _device_rows(found: Run) -> Iterator[ResultRow]:
     """Traffic, energy and final storage of each device, and the cell in which it started."""
     grid = grid_over(found.scenario.area)
-    positions = Deployment(found.scenario, found.trace).positions
-    rows = zip(positions, found.measurements.nodes, found.samples.stored, strict=True)
+    rows = zip(found.positions, found.measurements.nodes, found.samples.stored, strict=True)
     for number, (position, node, stored) in enumerate(rows):
         yield {
             "node": number,
