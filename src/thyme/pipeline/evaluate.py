@@ -23,7 +23,13 @@ from thyme.model.errors import ThymeError
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.runner import SweepResult, sweep, warm_up
-from thyme.pipeline.sweep.task import RESULT_SUFFIX, PlannedRun, completed_runs, file_digest
+from thyme.pipeline.sweep.task import (
+    MEASURES_SUFFIX,
+    RESULT_SUFFIX,
+    PlannedRun,
+    completed_runs,
+    file_digest,
+)
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.scenario import PUBLISHERS_SHARE, Profile, Scenario, Series
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
@@ -275,26 +281,29 @@ def _build_metrics(
     preset: Preset,
 ) -> Stage:
     """Builds the stage `metrics`, the tables for the report."""
-    from thyme.pipeline.metrics import tables
-    from thyme.pipeline.metrics.devices import measure_cell_work
+    from thyme.pipeline import metrics
     from thyme.pipeline.schemas import MEASURES
 
     def build(draft: Draft) -> None:
-        files = [str(folder / f"{run_id}{RESULT_SUFFIX}") for run_id in ended]
-        results = tables.read_results(spark, files)
-        draft.write("runs", tables.select_runs(results), files=1)
-        draft.write("measures", tables.compute_measures(results), files=1)
+        results = metrics.read_results(spark, _run_files(folder, ended, RESULT_SUFFIX))
+        measures = metrics.read_measures(spark, _run_files(folder, ended, MEASURES_SUFFIX))
+        draft.write("runs", metrics.select_runs(results), files=1)
+        draft.write("measures", measures, files=1)
         measured = spark.read.schema(MEASURES).parquet(str(draft.path("measures")))
         draft.write(
-            "points", tables.aggregate_points(measured, tables.select_runs(results)), files=1
+            "points", metrics.aggregate_points(measured, metrics.select_runs(results)), files=1
         )
-        draft.write("cell_work", measure_cell_work(results), files=1)
+        draft.write("cell_work", metrics.measure_cell_work(results), files=1)
         draft.add_notes(**dict(_manifest_notes(preset, sweep_result)))
 
     config = {"preset": preset.name, "failed": [each.run_id for each in sweep_result.failures]}
     named = blake2b("\n".join(ended).encode(), digest_size=16).hexdigest()
     inputs = {"traces": traces.fingerprint, "runs": named}
     return warehouse.get_or_build(METRICS_STAGE, config, inputs, build)
+
+
+def _run_files(folder: Path, run_ids: Sequence[str], suffix: str) -> list[str]:
+    return [str(folder / f"{run_id}{suffix}") for run_id in run_ids]
 
 
 def _manifest_notes(preset: Preset, sweep_result: SweepResult) -> Iterator[tuple[str, Any]]:

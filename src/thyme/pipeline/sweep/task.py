@@ -2,8 +2,9 @@
 
 A planned run is a scenario and a trace file; its id describes the run and ends in a digest of
 everything that its result depends on. Entry point: `run_task`, executed on a Spark worker.
-`simulate` returns the result as one row with the logs as nested tables; each result is a file of
-its own, written atomically.
+`simulate` returns the result as one row with the logs as nested tables, and the measures of the run
+(`thyme.sim.results.measures`). Each result and its measures are files of their own, written
+atomically.
 Clauses: P5, S14–S16, S18.
 """
 
@@ -22,9 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from thyme.pipeline.sweep.cost_model import RunSize
+from thyme.sim.results.measures import first_cells, measures_of, model_parts
 from thyme.sim.results.summary import NotificationChecker, RunSummary, summarise_run
 from thyme.sim.run import Run, run
-from thyme.sim.scenario import Scenario, Series, Substrate, grid_over
+from thyme.sim.scenario import Scenario, Series, Substrate
 from thyme.traces.files import write_atomically
 from thyme.traces.operations import InsertOperation
 from thyme.traces.trace_files import read_trace
@@ -190,14 +192,29 @@ RESULT = pa.schema(
 ResultRow = dict[str, Any]
 
 
-def simulate(planned: PlannedRun) -> ResultRow:
-    """Simulates one planned run and returns its result row."""
-    scenario = planned.scenario
-    trace = read_trace(planned.trace_file, scenario.nodes)
+class TaskResult(msgspec.Struct, frozen=True):
+    """The result of one run."""
+
+    row: ResultRow
+    """A row of RESULT."""
+    measures: dict[str, float]
+    """The measures of the run, by name."""
+
+
+def simulate(planned: PlannedRun) -> TaskResult:
+    """Simulates one planned run and returns its result."""
+    trace = read_trace(planned.trace_file, planned.scenario.nodes)
     started_s = time.process_time()
-    found = run(scenario, trace)
+    found = run(planned.scenario, trace)
     cpu_s = time.process_time() - started_s
-    outcome = summarise_run(found)
+    summary = summarise_run(found)
+    row = _result_row(planned, found, summary) | {"cpu_s": cpu_s}
+    return TaskResult(row, measures_of(found, summary))
+
+
+def _result_row(planned: PlannedRun, found: Run, summary: RunSummary) -> ResultRow:
+    """Makes the row of a run; `cpu_s` is left to the caller."""
+    scenario, traffic = planned.scenario, summary.traffic
     return {
         "run_id": planned.run_id,
         "series": scenario.kind.value,
@@ -211,16 +228,13 @@ def simulate(planned: PlannedRun) -> ResultRow:
         "end_us": scenario.timeline.end_us,
         "events": found.events,
         "wall_s": found.wall_s,
-        "cpu_s": cpu_s,
-        "phy_frames": outcome.traffic.phy_frames,
-        "phy_bytes": outcome.traffic.phy_bytes,
-        "mac_retransmissions": outcome.traffic.mac_retransmissions,
-        "forwarded_bytes": outcome.traffic.forwarded_bytes,
-        "control_bytes": outcome.traffic.control_bytes,
-        "drops": [
-            {"cause": cause, "messages": count} for cause, count in outcome.traffic.dropped.items()
-        ],
-        "model": list(_model_rows(outcome)),
+        "phy_frames": traffic.phy_frames,
+        "phy_bytes": traffic.phy_bytes,
+        "mac_retransmissions": traffic.mac_retransmissions,
+        "forwarded_bytes": traffic.forwarded_bytes,
+        "control_bytes": traffic.control_bytes,
+        "drops": [{"cause": cause, "messages": count} for cause, count in traffic.dropped.items()],
+        "model": msgspec.to_builtins(model_parts(summary)),
         **_log_tables(found),
     }
 
@@ -259,13 +273,12 @@ def _log_tables(found: Run) -> ResultRow:
 
 def _device_rows(found: Run) -> Iterator[ResultRow]:
     """Traffic, energy and final storage of each device, and the cell in which it started."""
-    grid = grid_over(found.scenario.area)
-    rows = zip(found.positions, found.measurements.nodes, found.samples.stored, strict=True)
-    for number, (position, node, stored) in enumerate(rows):
+    rows = zip(first_cells(found), found.measurements.nodes, found.samples.stored, strict=True)
+    for number, (cell, node, stored) in enumerate(rows):
         yield {
             "node": number,
             "server": number >= found.scenario.nodes,
-            "cell": int(grid.cell_at(position)),
+            "cell": cell,
             "frames": node.frames,
             "frame_bytes": node.frame_bytes,
             "retransmissions": node.retransmissions,
@@ -278,22 +291,9 @@ def _device_rows(found: Run) -> Iterator[ResultRow]:
         }
 
 
-def _model_rows(outcome: RunSummary) -> Iterator[ResultRow]:
-    """Messages by formula and as simulated; acknowledgements and upkeep have no formula."""
-    formula = msgspec.to_builtins(outcome.analytical.formula)
-    simulated = outcome.analytical.simulated
-    for part in sorted({*formula, *simulated} - {"hot_spot"}):
-        yield {
-            "part": part,
-            "formula": formula.get(part),
-            "simulated": float(simulated.get(part, 0)),
-        }
-    yield {"part": "hot_spot", "formula": formula["hot_spot"], "simulated": outcome.load.max}
-
-
 # Files
 
-RESULT_SUFFIX, FAILURE_SUFFIX = ".parquet", ".failed.json"
+RESULT_SUFFIX, MEASURES_SUFFIX, FAILURE_SUFFIX = ".parquet", ".measures.jsonl", ".failed.json"
 
 
 class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,22 +305,24 @@ class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_task(planned: PlannedRun, folder: Path) -> None:
-    """Simulates one planned run and writes its result file, or its failure file."""
-    result, failed = (
-        folder / f"{planned.run_id}{RESULT_SUFFIX}",
-        folder / f"{planned.run_id}{FAILURE_SUFFIX}",
+    """Simulates one planned run and writes its measures and its result, or its failure."""
+    result_file, measures_file, failure_file = (
+        folder / f"{planned.run_id}{suffix}"
+        for suffix in (RESULT_SUFFIX, MEASURES_SUFFIX, FAILURE_SUFFIX)
     )
     try:
-        data = results_to_parquet([simulate(planned)])
+        result = simulate(planned)
+        row, measures = results_to_parquet([result.row]), measures_to_json(planned.run_id, result)
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         failure = RunFailure(
             run_id=planned.run_id, error=message, trace_back="".join(traceback.format_exc())
         )
-        write_atomically(failed, msgspec.json.encode(failure))
+        write_atomically(failure_file, msgspec.json.encode(failure))
         return
-    write_atomically(result, data)
-    failed.unlink(missing_ok=True)
+    write_atomically(measures_file, measures)
+    write_atomically(result_file, row)
+    failure_file.unlink(missing_ok=True)
 
 
 def results_to_parquet(rows: list[ResultRow]) -> bytes:
@@ -330,9 +332,22 @@ def results_to_parquet(rows: list[ResultRow]) -> bytes:
     return buffer.getvalue()
 
 
+def measures_to_json(run_id: str, result: TaskResult) -> bytes:
+    """Encodes the measures of a run as rows of MEASURES, one JSON object per line."""
+    rows = (
+        {"run_id": run_id, "measure": name, "value": value}
+        for name, value in result.measures.items()
+    )
+    return msgspec.json.Encoder().encode_lines(rows)
+
+
 def completed_runs(folder: Path) -> set[str]:
-    """The ids of runs with a result in a folder."""
-    return {file.name.removesuffix(RESULT_SUFFIX) for file in folder.glob(f"[!.]*{RESULT_SUFFIX}")}
+    """The ids of runs with a result and its measures in a folder."""
+    with_result, with_measures = (
+        {file.name.removesuffix(suffix) for file in folder.glob(f"[!.]*{suffix}")}
+        for suffix in (RESULT_SUFFIX, MEASURES_SUFFIX)
+    )
+    return with_result & with_measures
 
 
 class RunDuration(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import add
 
 import msgspec
 
@@ -187,7 +189,8 @@ def _summarise_cells(run: Run) -> CellsSummary | None:
 def _summarise_energy(run: Run) -> EnergySummary:
     """Summarises the energy of user devices only; the ES server is mains-powered."""
     spent = [node.energy.joules for node in run.measurements.nodes[: run.scenario.nodes]]
-    return EnergySummary(sum(spent) / len(spent), max(spent))
+    # From the left, because `sum` compensates rounding errors in newer versions of Python.
+    return EnergySummary(reduce(add, spent) / len(spent), max(spent))
 
 
 # Operations
@@ -205,6 +208,11 @@ def summarise_operations(attempts: Sequence[Attempt], trace: Trace) -> dict[str,
     return {kind: _summarise_attempts(of_kind, removed_us) for kind, of_kind in kinds.items()}
 
 
+def summarise_all_operations(attempts: Sequence[Attempt], trace: Trace) -> OperationSummary:
+    """Computes success and latency of the operations of all kinds together."""
+    return _summarise_attempts(attempts, _removal_times_us(attempts, trace))
+
+
 def _removal_times_us(attempts: Sequence[Attempt], trace: Trace) -> dict[str, int]:
     """Returns the instant from which on each deleted or expiring object may be gone."""
     ttls_us = {op.oid: op.life_us for op in trace.operations if isinstance(op, InsertOperation)}
@@ -218,7 +226,9 @@ def _removal_times_us(attempts: Sequence[Attempt], trace: Trace) -> dict[str, in
     return removed_us
 
 
-def _summarise_attempts(attempts: list[Attempt], removed_us: Mapping[str, int]) -> OperationSummary:
+def _summarise_attempts(
+    attempts: Sequence[Attempt], removed_us: Mapping[str, int]
+) -> OperationSummary:
     succeeded = [attempt for attempt in attempts if _succeeded(attempt, removed_us)]
     failures = Counter(each.code for each in attempts if not _succeeded(each, removed_us))
     return OperationSummary(
