@@ -43,22 +43,6 @@ if TYPE_CHECKING:
 
 REFERENCE_USERS = 100
 BIN_S = 10
-TRACE_COUNTS = pa.schema(
-    [
-        pa.field("users", pa.int32(), nullable=False),
-        pa.field("seed", pa.int64(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("operations", pa.int64(), nullable=False),
-    ]
-)
-TIMELINE = pa.schema(
-    [
-        pa.field("seed", pa.int64(), nullable=False),
-        pa.field("at_s", pa.int32(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("operations", pa.int64(), nullable=False),
-    ]
-)
 TRACES_STAGE, RUNS_FOLDER, METRICS_STAGE = "match", "runs", "metrics"
 
 
@@ -245,6 +229,8 @@ def _seeds(preset: Preset) -> range:
 
 def count_operations(traces: dict[int, Trace]) -> pa.Table:
     """Number of operations by kind and seed (C21)."""
+    from thyme.pipeline.schemas import TRACE_COUNTS
+
     rows = [
         {"users": trace.users, "seed": seed, "kind": kind, "operations": count}
         for seed, trace in traces.items()
@@ -255,6 +241,8 @@ def count_operations(traces: dict[int, Trace]) -> pa.Table:
 
 def count_operations_over_time(traces: dict[int, Trace]) -> pa.Table:
     """Number of operations over time, by kind and seed (Thyme, journal article, Fig. 9)."""
+    from thyme.pipeline.schemas import TIMELINE
+
     rows = [
         {"seed": seed, "at_s": at_s, "kind": kind, "operations": count}
         for seed, trace in traces.items()

@@ -15,8 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's own examples do)
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from thyme.pipeline.schemas import CELL_WORK, MEASURES, POINTS, RUNS, select_schema
-from thyme.pipeline.sweep.task import RESULT
+from thyme.pipeline.schemas import CELL_WORK, MEASURES, POINTS, RESULT, RUNS, select_schema
 from thyme.sim.results.measurements import NOTIFY
 
 if TYPE_CHECKING:
