@@ -22,8 +22,8 @@ from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.request_tracker import RetryPolicy
 from thyme.routing.cells import Grid
-from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.networks.ideal_network import PERFECT, IdealNetwork, LinkConditions
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.common.broker import BrokerConfig

@@ -29,9 +29,9 @@ from thyme.model.errors import ThymeError
 from thyme.model.time_frames import SECOND_US
 from thyme.pipeline import schemas
 from thyme.pipeline.sweep.task import PlannedRun
+from thyme.sim.measurement.measurements import PARTS, innermost, kind_of
 from thyme.sim.playback.page_data import is_routing_control
 from thyme.sim.results import tables
-from thyme.sim.results.measurements import PARTS, innermost, kind_of
 from thyme.sim.scenario import Profile, Scenario, Series, Substrate, Timeline, synthetic_trace
 from thyme.traces.retrieve_behaviour import RetrieveBehaviour
 from thyme.traces.row_codec import COLUMNS, operation_to_row

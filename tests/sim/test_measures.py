@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from tests.sim.runs import AT_ONCE, SHORT, delete, insert, scenario, subscribe, trace
 from thyme.model.time_frames import SECOND_US
-from thyme.sim.results.measurements import TrafficCount, distribution_of
+from thyme.sim.measurement.measurements import TrafficCount, distribution_of
+from thyme.sim.measurement.sampler import StoredCounts
 from thyme.sim.results.measures import first_cells, measures_of, model_parts
-from thyme.sim.results.sampler import StoredCounts
 from thyme.sim.results.summary import summarise_run
 from thyme.sim.run import Run, run
 from thyme.sim.scenario import Substrate

@@ -16,7 +16,7 @@ from thyme.model.errors import ClosedError, StoreError
 from thyme.model.ids import NodeId
 from thyme.protocol.app_interface import AppRequest
 from thyme.protocol.node import Node
-from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.storage.store import Store
 
 # Longer waits are split into steps of this length: event loops refuse delays of years.

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's own exam
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from thyme.pipeline.schemas import CELL_WORK, MEASURES, POINTS, RESULT, RUNS, select_schema
-from thyme.sim.results.measurements import NOTIFY
+from thyme.sim.measurement.measurements import NOTIFY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,6 +18,7 @@ import msgspec
 
 from thyme.model.errors import InputError
 from thyme.sim.faults.schedule import ClockSkew, Crash, Fault, Heal, Leave, Partition, Restart
+from thyme.sim.measurement.measurements import CONTROL, innermost
 from thyme.sim.mobility.paths import Position
 from thyme.sim.playback.recorder import (
     AppEventRecord,
@@ -32,7 +33,6 @@ from thyme.sim.playback.recorder import (
     RecordingHeader,
     ReplicaEvent,
 )
-from thyme.sim.results.measurements import CONTROL, innermost
 from thyme.traces.files import COORDINATE_M_MAX
 
 APPLICATION_MAX = 800_000

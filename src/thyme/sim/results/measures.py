@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from thyme.sim.results.measurements import distribution_of
-from thyme.sim.results.sampler import StorageSummary
+from thyme.sim.measurement.measurements import distribution_of
+from thyme.sim.results.state_summary import StorageSummary
 from thyme.sim.results.summary import (
     Latency,
     NotificationSummary,

@@ -18,6 +18,7 @@ from operator import add
 import msgspec
 
 from thyme.protocol.labels import UPKEEP
+from thyme.sim.measurement.measurements import CONTROL, PARTS, TrafficCount, innermost
 from thyme.sim.radio.phy import OVERHEAD_BYTES
 from thyme.sim.results.analytical import (
     Approach,
@@ -27,8 +28,7 @@ from thyme.sim.results.analytical import (
     expected_network_size,
     workload_of,
 )
-from thyme.sim.results.measurements import CONTROL, PARTS, TrafficCount, innermost
-from thyme.sim.results.sampler import (
+from thyme.sim.results.state_summary import (
     CellsSummary,
     StorageSummary,
     summarise_cells,
