@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from thyme.model.positions import Position
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.deployment import Deployment
 from thyme.sim.faults.availability import DownSpan, downtimes, feasible_trace
@@ -23,7 +24,6 @@ from thyme.sim.faults.injector import FaultInjector
 from thyme.sim.measurement.measurements import Measurements
 from thyme.sim.measurement.phones import NEXUS_6
 from thyme.sim.measurement.sampler import NodeSampler, StateSamples
-from thyme.sim.mobility.paths import Position
 from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.playback.recorder import Recorder, Writable
 from thyme.sim.playback.replica_recorder import ReplicaRecorder

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from thyme.model.ids import NodeId
+from thyme.model.positions import Position
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
@@ -28,7 +29,7 @@ from thyme.sim.measurement.measurements import (
     kind_of,
 )
 from thyme.sim.measurement.phones import NEXUS_6
-from thyme.sim.mobility.paths import Leg, Position
+from thyme.sim.mobility.paths import Leg
 from thyme.sim.mobility.walker import PathWalker
 from thyme.sim.networks.in_transit import MessageInTransit
 from thyme.sim.playback.recorder import (

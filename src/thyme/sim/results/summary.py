@@ -19,7 +19,7 @@ import msgspec
 
 from thyme.protocol.labels import UPKEEP
 from thyme.sim.measurement.measurements import CONTROL, PARTS, TrafficCount, innermost
-from thyme.sim.radio.phy import OVERHEAD_BYTES
+from thyme.sim.radio.phy import OVERHEAD_BYTES, UDP_IP_HEADER_BYTES
 from thyme.sim.results.analytical import (
     Approach,
     MessageEstimate,
@@ -46,8 +46,6 @@ from thyme.traces.operations import (
 from thyme.traces.trace import Trace
 
 OPERATION_KINDS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
-UDP_IP_HEADER_BYTES = 28
-"""Bytes that the UDP and IPv4 headers add to a message."""
 US_PER_MS = 1_000
 """Microseconds in a millisecond."""
 

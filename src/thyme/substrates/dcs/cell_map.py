@@ -14,6 +14,7 @@ from random import Random
 from typing import Protocol
 
 from thyme.model.ids import NodeId
+from thyme.model.positions import Position
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata
@@ -25,8 +26,6 @@ from thyme.routing.cells import (
     GeographicRouting,
     Grid,
 )
-
-Position = tuple[float, float]
 
 
 class CellMap(Protocol):
