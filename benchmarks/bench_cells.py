@@ -49,7 +49,7 @@ from thyme.routing.cells import (
     Grid,
 )
 from thyme.routing.cells.interface import BeaconTimer
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.storage.store import MemoryStore
 from thyme.wire.codec import encode, size_of
 

@@ -23,7 +23,7 @@ from thyme.protocol.messages.common import ObjectData, Packet, RouteUpdate
 from thyme.protocol.node import Action, AppRequested, Input, Received, Send
 from thyme.protocol.outbox import Outbox
 from thyme.routing import Dsdv, DsdvConfig, RoutedNode
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.validation import reference
 from thyme.storage.store import MemoryStore
 from thyme.wire.codec import size_of

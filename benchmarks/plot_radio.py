@@ -13,7 +13,7 @@ from typing import Any
 
 from thyme.sim.validation import ns3_trials, reference
 from thyme.sim.validation.raw_replay import replay_sends
-from thyme.sim.validation.selftest import CONFIG_BY_PROFILE, quantile
+from thyme.sim.validation.selftest import CONFIG_BY_PROFILE, upper_quantile
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "radio-ns3.svg"
 COLOURS = ("#0b6e4f", "#c8553d", "#28536b", "#b58900")
@@ -42,7 +42,7 @@ def draw_loads(receivers: Any, delays: Any) -> None:
     for load in loads:
         result = replay_sends(positions, reference.sends(load), seed=1)
         late = result.delays_us()
-        figures = [fmean(late), quantile(late, 0.95), quantile(late, 0.99)]
+        figures = [fmean(late), upper_quantile(late, 0.95), upper_quantile(late, 0.99)]
         ours[load.set].append([result.receptions / load.sends, *(us / 1000 for us in figures)])
     broadcasts = [load for load in loads if load.set == "a_bcast"]
     unicasts = [load for load in loads if load.set == "b_ucast"]

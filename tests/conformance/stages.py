@@ -20,15 +20,11 @@ from thyme.live.host import Host
 from thyme.model.ids import Key, NodeId
 from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId
-<<<<<<< HEAD
-from thyme.protocol.retry import RetryPolicy
-=======
 from thyme.protocol.port import NodeListener, NodePort
-from thyme.protocol.request_tracker import RetryPolicy
->>>>>>> cut-c
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Grid
-from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.networks.ideal_network import PERFECT, IdealNetwork, LinkConditions
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.common.broker import BrokerConfig

@@ -22,7 +22,7 @@ from thyme.model.worlds import Area, WorldInfo
 from thyme.protocol import app_interface as asked
 from thyme.protocol.node import Node
 from thyme.query.query import Query
-from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.storage import node_profile as homes
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import RecordTable

@@ -28,11 +28,10 @@ from thyme.daemon import openapi
 from thyme.model.errors import ThymeError
 from thyme.model.time_frames import SECOND_US
 from thyme.pipeline import schemas
-from thyme.pipeline.evaluate import TIMELINE, TRACE_COUNTS
-from thyme.pipeline.sweep.task import RESULT, PlannedRun
+from thyme.pipeline.sweep.task import PlannedRun
+from thyme.sim.measurement.measurements import PARTS, innermost, kind_of
 from thyme.sim.playback.page_data import is_routing_control
 from thyme.sim.results import tables
-from thyme.sim.results.measurements import PARTS, innermost, kind_of
 from thyme.sim.scenario import Profile, Scenario, Series, Substrate, Timeline, synthetic_trace
 from thyme.traces.retrieve_behaviour import RetrieveBehaviour
 from thyme.traces.row_codec import COLUMNS, operation_to_row
@@ -83,7 +82,11 @@ def test_result_tables_have_the_columns_they_always_had(frozen: Frozen) -> None:
         FILE, "columns of a run", {name: list(of) for name, of in tables.TABLE_COLUMNS.items()}
     )
     frozen.check(FILE, "columns of a trace", list(COLUMNS))
-    arrow = {"result": RESULT, "trace_counts": TRACE_COUNTS, "timeline": TIMELINE}
+    arrow = {
+        "result": schemas.RESULT,
+        "trace_counts": schemas.TRACE_COUNTS,
+        "timeline": schemas.TIMELINE,
+    }
     fields = {
         name: [f"{field.name}: {field.type}" for field in schema] for name, schema in arrow.items()
     }

@@ -46,7 +46,7 @@ def main(folder: Path, master: str) -> None:
     compute_oracle(spark, warehouse, build_trace(spark, warehouse, posts, USERS, TRACE_SEED, RULES))
     runs = every_other(folder)
     sweep(spark, runs, folder / "runs")
-    told = {"places": places, "messages": measured(spark, runs, folder)}
+    told = {"places": places, "measured": measured(spark, runs, folder)}
     (folder / "told.json").write_text(json.dumps(told))
     spark.stop()
 

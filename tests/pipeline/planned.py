@@ -64,4 +64,4 @@ def timeless(row: ResultRow) -> ResultRow:
 
 def result(run: PlannedRun) -> ResultRow:
     """What a run comes to, without Spark."""
-    return timeless(simulate(run))
+    return timeless(simulate(run).row)

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.pipeline.planned import planned
-from thyme.pipeline.metrics import tables
-from thyme.pipeline.metrics.devices import measure_messages
+from thyme.pipeline import metrics
 from thyme.pipeline.session import spark_session
 from thyme.pipeline.sweep.runner import sweep
-from thyme.pipeline.sweep.task import RESULT_SUFFIX, PlannedRun
+from thyme.pipeline.sweep.task import MEASURES_SUFFIX, RESULT_SUFFIX, PlannedRun
 from thyme.sim.scenario import Substrate
 
 if TYPE_CHECKING:
@@ -46,10 +45,16 @@ def many(folder: Path) -> list[PlannedRun]:
 
 
 def measured(spark: SparkSession, runs: list[PlannedRun], folder: Path) -> list[list[object]]:
-    """Messages by type of all runs, in order: a stage with a shuffle."""
-    files = [str(folder / "runs" / f"{run.run_id}{RESULT_SUFFIX}") for run in runs]
-    results = tables.read_results(spark, files)
-    return sorted(list(row) for row in measure_messages(results).collect())
+    """The measures of all runs and the work of their cells, in order: stages with a shuffle."""
+
+    def files(suffix: str) -> list[str]:
+        return [str(folder / "runs" / f"{run.run_id}{suffix}") for run in runs]
+
+    results = metrics.read_results(spark, files(RESULT_SUFFIX))
+    measures = metrics.read_measures(spark, files(MEASURES_SUFFIX))
+    points = metrics.aggregate_points(measures, metrics.select_runs(results))
+    cells = metrics.measure_cell_work(results)
+    return [*sorted(map(list, points.collect())), *sorted(map(list, cells.collect()))]
 
 
 def started(master: str) -> SparkSession:

@@ -67,7 +67,7 @@ def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path
 
     runs = every_other(folder)
     assert [kept(folder / "runs", run) for run in runs] == [result(run) for run in runs]
-    assert told["messages"] == measured(spark, runs, folder)
+    assert told["measured"] == measured(spark, runs, folder)
 
 
 def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:

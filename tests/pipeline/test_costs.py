@@ -17,7 +17,7 @@ from thyme.pipeline.sweep.plan import plan_evaluation
 from thyme.pipeline.sweep.presets import PAPER, QUICK
 from thyme.pipeline.sweep.progress import ProgressMonitor
 from thyme.pipeline.sweep.runner import longest_first
-from thyme.pipeline.sweep.task import FAILURE_SUFFIX, PlannedRun
+from thyme.pipeline.sweep.task import FAILURE_SUFFIX, MEASURES_SUFFIX, PlannedRun
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Series, Substrate
 
@@ -35,6 +35,7 @@ def ended(folder: Path, run: PlannedRun, times: float) -> None:
     spent = {"end_us": it.lasts_us, "wall_s": times * it.seconds, "cpu_s": 0.0}
     folder.mkdir(exist_ok=True)
     pq.write_table(pa.Table.from_pylist([row | spent]), folder / f"{run.run_id}.parquet")
+    (folder / f"{run.run_id}{MEASURES_SUFFIX}").touch()
 
 
 def test_the_longest_come_first_but_for_one_of_each_substrate(tmp_path: Path) -> None:
@@ -101,6 +102,8 @@ def test_the_time_left_goes_by_the_runs_that_have_ended(tmp_path: Path) -> None:
 def test_results_of_another_form_teach_nothing(tmp_path: Path) -> None:
     pq.write_table(pa.table({"run_id": ["old"]}), tmp_path / "old.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    for name in ("old", "broken"):
+        (tmp_path / f"{name}{MEASURES_SUFFIX}").touch()
     run = planned(tmp_path / "traces")
     assert ProgressMonitor(1, [run], tmp_path, 1).poll().remaining_s > 0
 

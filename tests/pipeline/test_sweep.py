@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +20,14 @@ from thyme.pipeline.sweep.presets import (
 )
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.runner import sweep
-from thyme.pipeline.sweep.task import FAILURE_SUFFIX, PlannedRun, ResultRow, completed_runs
+from thyme.pipeline.sweep.task import (
+    FAILURE_SUFFIX,
+    MEASURES_SUFFIX,
+    PlannedRun,
+    ResultRow,
+    completed_runs,
+    simulate,
+)
 from thyme.pipeline.warehouse import WarehouseError
 from thyme.sim.scenario import Series, Substrate
 
@@ -30,6 +38,14 @@ if TYPE_CHECKING:
 def kept(folder: Path, run: PlannedRun) -> ResultRow:
     [row] = pq.read_table(folder / f"{run.run_id}.parquet").to_pylist()
     return timeless(row)
+
+
+def measures_in(folder: Path, run: PlannedRun) -> dict[str, float]:
+    """The measures of a run in their file."""
+    lines = (folder / f"{run.run_id}{MEASURES_SUFFIX}").read_bytes().splitlines()
+    rows = [msgspec.json.decode(line) for line in lines]
+    assert {row["run_id"] for row in rows} == {run.run_id}
+    return {row["measure"]: row["value"] for row in rows}
 
 
 def test_p5_each_run_leaves_what_it_comes_to_and_is_not_run_again(
@@ -43,6 +59,7 @@ def test_p5_each_run_leaves_what_it_comes_to_and_is_not_run_again(
 
     assert (first.found, first.ran, first.failures) == (0, 7, [])
     assert [kept(folder, run) for run in runs] == [result(run) for run in runs]
+    assert [measures_in(folder, run) for run in runs] == [simulate(run).measures for run in runs]
     assert (seen[-1].done, seen[-1].total, seen[-1].remaining_s) == (7, 7, 0.0)
     assert first.simulating_s > 0
     assert first.overhead is not None
@@ -82,6 +99,9 @@ def test_a_folder_that_cannot_be_is_refused(spark: SparkSession, tmp_path: Path)
 def test_a_half_written_result_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / ".some-run.parquet.1234").write_bytes(b"half")
     (tmp_path / "whole.parquet").write_bytes(b"")
+    (tmp_path / "whole.measures.jsonl").write_bytes(b"")
+    (tmp_path / "without-measures.parquet").write_bytes(b"")
+    (tmp_path / "without-result.measures.jsonl").write_bytes(b"")
 
     assert completed_runs(tmp_path) == {"whole"}
 

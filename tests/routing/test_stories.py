@@ -29,8 +29,8 @@ from thyme.protocol.node import Action, Broadcast, Input, Send
 from thyme.protocol.outbox import Outbox
 from thyme.query.query import Query
 from thyme.routing import Dsdv, DsdvConfig, RoutedNode
-from thyme.sim.engine.ideal_network import IdealNetwork
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.networks.ideal_network import IdealNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.validation import reference
 from thyme.storage.store import MemoryStore
 from thyme.substrates.es import EsConfig, EsNode

@@ -12,12 +12,11 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
 from thyme.protocol.messages.common import CellPacket, FetchStatus
 from thyme.routing.cells import Grid
+from thyme.sim.measurement.sampler import StateSamples, StoredCounts
 from thyme.sim.playback.recorder import MessageSentEvent, Recording, ReplicaEvent, is_perimeter
-from thyme.sim.results.sampler import (
+from thyme.sim.results.state_summary import (
     Divergence,
     HotSpot,
-    StateSamples,
-    StoredCounts,
     find_hot_spot,
     load_by_cell,
     summarise_cells,

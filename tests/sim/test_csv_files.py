@@ -14,7 +14,8 @@ from thyme.model.errors import InputError
 from thyme.model.rng import derive_rng
 from thyme.model.worlds import Area
 from thyme.sim.mobility.models import random_positions
-from thyme.sim.validation.csv_files import PAYLOAD_BYTES_MAX, read_positions, read_sends
+from thyme.sim.radio.phy import PAYLOAD_BYTES_MAX
+from thyme.sim.validation.csv_files import read_positions, read_sends
 from thyme.sim.validation.raw_replay import RawSend
 from thyme.traces.files import InputFileError
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thyme.model.errors import InputError
 from thyme.model.time_frames import SECOND_US
-from thyme.sim.results.energy import (
+from thyme.sim.measurement.energy import (
     EnergyError,
     EnergyMeter,
     OperationCosts,
@@ -21,7 +21,7 @@ from thyme.sim.results.energy import (
     RadioPower,
     RoleCosts,
 )
-from thyme.sim.results.phones import (
+from thyme.sim.measurement.phones import (
     CELL_DATA_CHECK_J,
     CELL_DATA_SEND_J,
     JOURNAL_TABLE_7,

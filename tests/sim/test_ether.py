@@ -27,7 +27,7 @@ from thyme.protocol.node import (
     Started,
     TimerFired,
 )
-from thyme.sim.engine.ideal_network import IdealNetwork, LinkConditions
+from thyme.sim.networks.ideal_network import IdealNetwork, LinkConditions
 from thyme.storage.store import MemoryStore
 
 ALICE, BOB, CAROL = NodeId(b"alice"), NodeId(b"bob"), NodeId(b"carol")

@@ -20,8 +20,6 @@ from tests.sim.troubled import (
     Village,
 )
 from thyme.model.ids import NodeId
-from thyme.sim.engine.ideal_network import IdealNetwork
-from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.sim.faults.devices import LEAVE_GRACE_US
 from thyme.sim.faults.schedule import (
     ClockSkew,
@@ -37,6 +35,8 @@ from thyme.sim.faults.schedule import (
     Reordering,
     Restart,
 )
+from thyme.sim.networks.ideal_network import IdealNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 
 MakeWorld = Callable[[int], IdealNetwork | WirelessNetwork]
 

@@ -12,12 +12,12 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.app_interface import Insert, ListSubscriptions
 from thyme.protocol.messages.common import Done, ObjectData, Packet, ReliableMessage, RouteUpdate
 from thyme.protocol.node import Action, AppRequested, Broadcast, Input, Send, SendFailed
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.measurement.energy import OperationCosts, Phone, RadioPower, RoleCosts
+from thyme.sim.measurement.measurements import Measurements, TrafficCount, distribution_of
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.radio.phy import Phy
 from thyme.sim.radio.radio import RadioConfig
 from thyme.sim.radio.unit_disk import UnitDisk
-from thyme.sim.results.energy import OperationCosts, Phone, RadioPower, RoleCosts
-from thyme.sim.results.measurements import Measurements, TrafficCount, distribution_of
 from thyme.storage.store import MemoryStore
 from thyme.wire.codec import size_of
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from tests.sim.runs import AT_ONCE, SHORT, delete, insert, scenario, subscribe, trace, unsubscribe
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.faults.availability import DownSpan
+from thyme.sim.measurement.measurements import TrafficCount
 from thyme.sim.radio.phy import OVERHEAD_BYTES
-from thyme.sim.results.measurements import TrafficCount
 from thyme.sim.results.summary import (
     Latency,
     NotificationSummary,

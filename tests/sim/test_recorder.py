@@ -11,9 +11,9 @@ from tests.hashing import printed
 from tests.sim.troubled import ALICE, BOB, CAROL, MS, NAMES, START_US, Village
 from thyme.model.errors import InputError
 from thyme.protocol.messages.common import Done
-from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.sim.faults.schedule import Crash, Fault, Heal, LossBurst, Partition, Restart
 from thyme.sim.mobility.paths import pause_leg, straight_leg
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.playback.recorder import (
     FaultEvent,
     MessageDroppedEvent,

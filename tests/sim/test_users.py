@@ -25,7 +25,7 @@ from thyme.protocol.app_interface import (
 )
 from thyme.sim.deployment import node_id_for
 from thyme.sim.engine.kernel import Kernel
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.users import BATCH, NEXT_PAGE_US, Attempt, ReceivedNotification, Users
 from thyme.traces.operations import Operation
 from thyme.traces.retrieve_behaviour import NO_RETRIEVES, RetrieveBehaviour

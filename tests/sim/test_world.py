@@ -9,10 +9,10 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.app_interface import ListSubscriptions
 from thyme.protocol.messages.common import Done, Message, ObjectData
 from thyme.protocol.node import AppRequested, Broadcast, Received, Send, SendFailed
-from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.sim.faults.network_faults import NetworkFaults
 from thyme.sim.faults.schedule import Reordering
 from thyme.sim.mobility.paths import Leg, pause_leg, straight_leg
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.radio.radio import RadioConfig
 from thyme.sim.radio.unit_disk import UnitDisk
 from thyme.storage.store import MemoryStore

@@ -20,11 +20,11 @@ from thyme.protocol.node import (
     Started,
     TimerFired,
 )
-from thyme.sim.engine.ideal_network import IdealNetwork
-from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector, OnFault
 from thyme.sim.faults.schedule import Fault, make_schedule
+from thyme.sim.networks.ideal_network import IdealNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.radio.radio import RadioConfig
 from thyme.sim.radio.unit_disk import UnitDisk
 from thyme.storage.store import RecordTable, Store

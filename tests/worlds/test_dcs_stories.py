@@ -15,7 +15,7 @@ from thyme.protocol import app_interface as asked
 from thyme.protocol.app_interface import AppEvent, AppRequest, Finished, NotificationEvent
 from thyme.query.query import Query
 from thyme.routing.cells import Grid
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.storage.store import MemoryStore
 from thyme.substrates.dcs.cell_map import GridCellMap
 from thyme.substrates.dcs.config import PAPER

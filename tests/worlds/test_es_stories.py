@@ -22,7 +22,7 @@ from thyme.protocol.app_interface import (
 )
 from thyme.protocol.retry import RetryPolicy
 from thyme.query.query import Query
-from thyme.sim.engine.ideal_network import PERFECT, IdealNetwork, LinkConditions
+from thyme.sim.networks.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.storage.store import MemoryStore
 from thyme.substrates.es import EsConfig, EsNode
 

@@ -27,8 +27,6 @@ from thyme.model.ids import NodeId
 from thyme.model.rng import derive_rng
 from thyme.protocol.app_interface import Failed, Finished
 from thyme.protocol.node import Action, Input
-from thyme.sim.engine.ideal_network import IdealNetwork
-from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.sim.faults.schedule import (
     ClockSkew,
     Crash,
@@ -42,6 +40,8 @@ from thyme.sim.faults.schedule import (
     Reordering,
     Restart,
 )
+from thyme.sim.networks.ideal_network import IdealNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 
 TROUBLE_US = 60 * S
 

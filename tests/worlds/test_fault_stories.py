@@ -27,8 +27,6 @@ from thyme.protocol.app_interface import (
 )
 from thyme.protocol.retry import RetryPolicy
 from thyme.query.query import Query
-from thyme.sim.engine.ideal_network import IdealNetwork
-from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.sim.faults.churn import OnOffChurn, permanent_crashes, transient_churn
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
@@ -47,6 +45,8 @@ from thyme.sim.faults.schedule import (
     make_schedule,
 )
 from thyme.sim.mobility.models import RandomWaypoint
+from thyme.sim.networks.ideal_network import IdealNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.playback.recorder import MessageSentEvent, Recorder, Recording
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import BrokerConfig

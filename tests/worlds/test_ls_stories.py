@@ -33,7 +33,7 @@ from thyme.protocol.app_interface import (
 from thyme.protocol.outbox import Outbox
 from thyme.query.query import Query
 from thyme.routing import Dsdv, DsdvConfig, RoutedNode
-from thyme.sim.engine.ideal_network import IdealNetwork
+from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.storage.store import MemoryStore
 from thyme.substrates.ls.joining import LsJoiningConfig, LsJoinPhase
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode

@@ -13,11 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from thyme.api.arguments import as_key
-<<<<<<< HEAD
-from thyme.api.port import GracefulPort, NodePort, PortFactory
 from thyme.model.bounded import BoundedDict
-=======
->>>>>>> cut-c
 from thyme.model.errors import ClosedError, NotFoundError, ThymeError, error_for_code
 from thyme.model.ids import Key, NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
@@ -97,7 +93,11 @@ class NodeSession:
         """The node's current time in microseconds since 1970."""
         return self._port.now_us()
 
-<<<<<<< HEAD
+    def raise_if_ended(self) -> None:
+        """Raises the error that ended the session, if it has ended."""
+        if self._end_error is not None:
+            raise self._end_error
+
     def next_id(self) -> int:
         """A new request id, for the next request."""
         self._last_request_id += 1
@@ -105,25 +105,8 @@ class NodeSession:
 
     def send_request(self, request: RequestWithReply, on_done: OnDone) -> None:
         """Sends a request; `on_done` is called once, unless this method raises."""
-        if self._end_error is not None:
-            raise self._end_error
-        self._pending[request.request_id] = on_done
-=======
-    def raise_if_ended(self) -> None:
-        """Raises the error that ended the session, if it has ended."""
-        if self._end_error is not None:
-            raise self._end_error
-
-    def send_request(
-        self, make_request: Callable[[int], RequestWithReply], on_done: OnDone
-    ) -> None:
-        """Sends a request; `on_done` is called once, unless this method raises."""
         self.raise_if_ended()
-        self._next_request_id += 1
-        request_id = self._next_request_id
-        request = make_request(request_id)
-        self._pending[request_id] = on_done
->>>>>>> cut-c
+        self._pending[request.request_id] = on_done
         try:
             self._port.send_request(request)
         except BaseException:

@@ -12,8 +12,8 @@ from random import Random
 import msgspec
 
 from thyme.model.errors import OptionError
+from thyme.model.positions import Position
 
-Position = tuple[float, float]
 NODES_MAX = 250
 CELL_M = 40.0
 NAMESPACE_HTTP_PORT = 8484

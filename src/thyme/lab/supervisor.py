@@ -22,9 +22,10 @@ from random import Random
 import msgspec
 
 from thyme.lab.namespaces import NetworkNamespace, PortForwarder, die_with_parent
-from thyme.lab.plan import NAMESPACE_HTTP_PORT, LabPlan, Position, choose_positions, start_order
+from thyme.lab.plan import NAMESPACE_HTTP_PORT, LabPlan, choose_positions, start_order
 from thyme.lab.virtual_radio import DelayLine, LoopbackRadio, TunRadio, VirtualRadio
 from thyme.model.errors import ThymeError
+from thyme.model.positions import Position
 from thyme.transport.link_config import Address
 
 PLAN_FILE, STATE_FILE, LOCK_FILE, LOG_FILE = "plan.json", "state.json", "lock", "lab.log"

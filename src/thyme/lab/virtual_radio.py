@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from random import Random
 
-from thyme.lab.plan import Position
+from thyme.model.positions import Position
 from thyme.transport.link_config import Address
 
 BUFFER_BYTES = 4 * 2**20

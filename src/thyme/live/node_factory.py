@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from thyme.model.errors import WorldError, safe_repr
 from thyme.model.ids import NodeId
+from thyme.model.positions import Position
 from thyme.model.signed_records import RecordSigner
 from thyme.model.time_frames import SECOND_US
 from thyme.model.worlds import LIVE_SUBSTRATES, WorldInfo
@@ -27,7 +28,6 @@ from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.client import Guarantees
 from thyme.substrates.common.quotas import Quota
 from thyme.substrates.common.subscriber import SubscriberConfig
-from thyme.substrates.dcs.cell_map import Position
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.es import ROBUST as ES_ROBUST

@@ -31,6 +31,7 @@ from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import OptionError, StoreError, WorldError, safe_repr
 from thyme.model.ids import NodeId, random_id
+from thyme.model.positions import Position
 from thyme.model.worlds import LIVE_SUBSTRATES, Area, GeoPoint, WorldInfo, check_world_name
 from thyme.protocol.node import Node
 from thyme.protocol.port import NodeListener
@@ -38,7 +39,6 @@ from thyme.storage.node_profile import NodeProfile, load_profile, save_profile, 
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.common.quotas import Quota
-from thyme.substrates.dcs.cell_map import Position
 from thyme.transport.datagrams import INCARNATION_BYTES, digest_world
 from thyme.transport.encryption import DatagramCipher, check_secret, derive_world_key
 from thyme.transport.link import Link

@@ -23,7 +23,13 @@ from thyme.model.errors import ThymeError
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.runner import SweepResult, sweep, warm_up
-from thyme.pipeline.sweep.task import RESULT_SUFFIX, PlannedRun, completed_runs, file_digest
+from thyme.pipeline.sweep.task import (
+    MEASURES_SUFFIX,
+    RESULT_SUFFIX,
+    PlannedRun,
+    completed_runs,
+    file_digest,
+)
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.scenario import PUBLISHERS_SHARE, Profile, Scenario, Series
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
@@ -37,22 +43,6 @@ if TYPE_CHECKING:
 
 REFERENCE_USERS = 100
 BIN_S = 10
-TRACE_COUNTS = pa.schema(
-    [
-        pa.field("users", pa.int32(), nullable=False),
-        pa.field("seed", pa.int64(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("operations", pa.int64(), nullable=False),
-    ]
-)
-TIMELINE = pa.schema(
-    [
-        pa.field("seed", pa.int64(), nullable=False),
-        pa.field("at_s", pa.int32(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("operations", pa.int64(), nullable=False),
-    ]
-)
 TRACES_STAGE, RUNS_FOLDER, METRICS_STAGE = "match", "runs", "metrics"
 
 
@@ -239,6 +229,8 @@ def _seeds(preset: Preset) -> range:
 
 def count_operations(traces: dict[int, Trace]) -> pa.Table:
     """Number of operations by kind and seed (C21)."""
+    from thyme.pipeline.schemas import TRACE_COUNTS
+
     rows = [
         {"users": trace.users, "seed": seed, "kind": kind, "operations": count}
         for seed, trace in traces.items()
@@ -249,6 +241,8 @@ def count_operations(traces: dict[int, Trace]) -> pa.Table:
 
 def count_operations_over_time(traces: dict[int, Trace]) -> pa.Table:
     """Number of operations over time, by kind and seed (Thyme, journal article, Fig. 9)."""
+    from thyme.pipeline.schemas import TIMELINE
+
     rows = [
         {"seed": seed, "at_s": at_s, "kind": kind, "operations": count}
         for seed, trace in traces.items()
@@ -275,26 +269,29 @@ def _build_metrics(
     preset: Preset,
 ) -> Stage:
     """Builds the stage `metrics`, the tables for the report."""
-    from thyme.pipeline.metrics import tables
-    from thyme.pipeline.metrics.devices import measure_cell_work
+    from thyme.pipeline import metrics
     from thyme.pipeline.schemas import MEASURES
 
     def build(draft: Draft) -> None:
-        files = [str(folder / f"{run_id}{RESULT_SUFFIX}") for run_id in ended]
-        results = tables.read_results(spark, files)
-        draft.write("runs", tables.select_runs(results), files=1)
-        draft.write("measures", tables.compute_measures(results), files=1)
+        results = metrics.read_results(spark, _run_files(folder, ended, RESULT_SUFFIX))
+        measures = metrics.read_measures(spark, _run_files(folder, ended, MEASURES_SUFFIX))
+        draft.write("runs", metrics.select_runs(results), files=1)
+        draft.write("measures", measures, files=1)
         measured = spark.read.schema(MEASURES).parquet(str(draft.path("measures")))
         draft.write(
-            "points", tables.aggregate_points(measured, tables.select_runs(results)), files=1
+            "points", metrics.aggregate_points(measured, metrics.select_runs(results)), files=1
         )
-        draft.write("cell_work", measure_cell_work(results), files=1)
+        draft.write("cell_work", metrics.measure_cell_work(results), files=1)
         draft.add_notes(**dict(_manifest_notes(preset, sweep_result)))
 
     config = {"preset": preset.name, "failed": [each.run_id for each in sweep_result.failures]}
     named = blake2b("\n".join(ended).encode(), digest_size=16).hexdigest()
     inputs = {"traces": traces.fingerprint, "runs": named}
     return warehouse.get_or_build(METRICS_STAGE, config, inputs, build)
+
+
+def _run_files(folder: Path, run_ids: Sequence[str], suffix: str) -> list[str]:
+    return [str(folder / f"{run_id}{suffix}") for run_id in run_ids]
 
 
 def _manifest_notes(preset: Preset, sweep_result: SweepResult) -> Iterator[tuple[str, Any]]:

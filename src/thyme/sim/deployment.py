@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from thyme.model.ids import NodeId
+from thyme.model.positions import Position
 from thyme.model.rng import derive_rng
 from thyme.protocol.node import Node
 from thyme.sim.faults.churn import OnOffChurn, permanent_crashes, transient_churn
 from thyme.sim.faults.schedule import CrashMemory, FaultSchedule, make_schedule
 from thyme.sim.mobility.models import RandomWaypoint, crowd_paths, random_positions
-from thyme.sim.mobility.paths import Leg, Position
+from thyme.sim.mobility.paths import Leg
 from thyme.sim.scenario import Profile, Scenario, Series, Substrate, grid_over
 from thyme.storage.store import Store
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER

@@ -15,17 +15,19 @@ from contextlib import contextmanager
 
 import msgspec
 
+from thyme.model.positions import Position
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.deployment import Deployment
-from thyme.sim.engine.wireless_network import WirelessNetwork
 from thyme.sim.faults.availability import DownSpan, downtimes, feasible_trace
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
+from thyme.sim.measurement.measurements import Measurements
+from thyme.sim.measurement.phones import NEXUS_6
+from thyme.sim.measurement.sampler import NodeSampler, StateSamples
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.playback.recorder import Recorder, Writable
+from thyme.sim.playback.replica_recorder import ReplicaRecorder
 from thyme.sim.progress import RunProgress, run_with_progress
-from thyme.sim.results.measurements import Measurements
-from thyme.sim.results.phones import NEXUS_6
-from thyme.sim.results.sampler import NodeSampler, ReplicaRecorder, StateSamples
 from thyme.sim.scenario import Scenario, check_trace, synthetic_trace
 from thyme.sim.users import Attempt, ReceivedNotification, Users
 from thyme.traces.oracle import Expected, expected_notifications
@@ -47,6 +49,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The feasible trace: without the operations of users whose devices were down."""
     downtimes: dict[int, list[DownSpan]]
     """Down times by device number; devices that were always up are left out."""
+    positions: list[Position]
+    """First positions by device number."""
     attempts: list[Attempt]
     notifications: list[ReceivedNotification]
     expected: list[Expected]
@@ -138,6 +142,7 @@ def _run(
         scenario=scenario,
         trace=trace,
         downtimes=downtimes(deployment.fault_schedule),
+        positions=deployment.positions,
         attempts=users.attempts,
         notifications=users.notifications(),
         expected=expected_notifications(trace),

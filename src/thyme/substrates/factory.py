@@ -10,6 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from thyme.model.ids import NodeId
+from thyme.model.positions import Position
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.node import Node
 from thyme.protocol.outbox import Outbox
@@ -18,7 +19,7 @@ from thyme.routing.dsdv.config import DsdvConfig
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.storage.store import Store
-from thyme.substrates.dcs.cell_map import GridCellMap, Position
+from thyme.substrates.dcs.cell_map import GridCellMap
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.node import DcsNode
 

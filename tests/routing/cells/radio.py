@@ -20,7 +20,7 @@ from thyme.protocol.node import (
 )
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRoutingConfig, Destination, GeographicRouting, Grid
-from thyme.sim.engine.wireless_network import WirelessNetwork
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.radio.radio import RadioConfig
 from thyme.storage.store import MemoryStore
 

@@ -199,7 +199,7 @@ def _atomic_file(path: Path) -> Iterator[TextIO]:
 def _totals(result: ReplayResult) -> dict[str, Any]:
     from statistics import fmean
 
-    from thyme.sim.validation.selftest import quantile
+    from thyme.sim.validation.selftest import upper_quantile
 
     delays = result.delays_us()
     return {
@@ -210,8 +210,8 @@ def _totals(result: ReplayResult) -> dict[str, Any]:
         "receptions": result.receptions,
         "delay_ms": {
             "mean": round(fmean(delays) / 1000, 6) if delays else None,
-            "p50": quantile(delays, 0.50) / 1000 if delays else None,
-            "p95": quantile(delays, 0.95) / 1000 if delays else None,
+            "p50": upper_quantile(delays, 0.50) / 1000 if delays else None,
+            "p95": upper_quantile(delays, 0.95) / 1000 if delays else None,
         },
         "wall_s": round(result.wall_s, 6),
     }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from thyme.cli.subparsers import Subparsers
     from thyme.sim.progress import RunProgress
-    from thyme.sim.results.sampler import CellsSummary
+    from thyme.sim.results.state_summary import CellsSummary
     from thyme.sim.results.summary import Latency, RunSummary
     from thyme.sim.scenario import Scenario
     from thyme.sim.users import Users

@@ -140,10 +140,10 @@ def _run_job(
     thread: InheritableThread = InheritableThread(target=work, session=spark)
     thread.start()
     try:
-        report(monitor.poll())
         while thread.is_alive():
-            thread.join(POLL_S)
             report(monitor.poll())
+            thread.join(POLL_S)
+        report(monitor.poll())
     except KeyboardInterrupt:
         spark.sparkContext.cancelJobGroup(JOB_GROUP)
         thread.join()

@@ -2,8 +2,9 @@
 
 A planned run is a scenario and a trace file; its id describes the run and ends in a digest of
 everything that its result depends on. Entry point: `run_task`, executed on a Spark worker.
-`simulate` returns the result as one row with the logs as nested tables; each result is a file of
-its own, written atomically.
+`simulate` returns the result as one row with the logs as nested tables, and the measures of the run
+(`thyme.sim.results.measures`). Each result and its measures are files of their own, written
+atomically.
 Clauses: P5, S14–S16, S18.
 """
 
@@ -22,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from thyme.pipeline.sweep.cost_model import RunSize
-from thyme.sim.deployment import Deployment
+from thyme.sim.results.measures import first_cells, measures_of, model_parts
 from thyme.sim.results.summary import NotificationChecker, RunSummary, summarise_run
 from thyme.sim.run import Run, run
-from thyme.sim.scenario import Scenario, Series, Substrate, grid_over
+from thyme.sim.scenario import Scenario, Series, Substrate
 from thyme.traces.files import write_atomically
 from thyme.traces.operations import InsertOperation
 from thyme.traces.trace_files import read_trace
@@ -80,125 +81,32 @@ def file_digest(file: Path) -> str:
 
 # The result of a run
 
-_OPERATIONS = pa.struct(
-    [
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("user", pa.int32(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("issued_us", pa.int64(), nullable=False),
-        pa.field("ended_us", pa.int64()),
-        pa.field("code", pa.string(), nullable=False),
-        pa.field("life_us", pa.int64()),
-    ]
-)
-_NOTIFICATIONS = pa.struct(
-    [
-        pa.field("user", pa.int32(), nullable=False),
-        pa.field("sid", pa.string(), nullable=False),
-        pa.field("oid", pa.string(), nullable=False),
-        pa.field("published_us", pa.int64(), nullable=False),
-        pa.field("told_us", pa.int64(), nullable=False),
-        pa.field("right", pa.bool_(), nullable=False),
-    ]
-)
-_EXPECTED = pa.struct(
-    [
-        pa.field("at_us", pa.int64(), nullable=False),
-        pa.field("user", pa.int32(), nullable=False),
-        pa.field("sid", pa.string(), nullable=False),
-        pa.field("oid", pa.string(), nullable=False),
-    ]
-)
-_DOWNTIMES = pa.struct(
-    [
-        pa.field("user", pa.int32(), nullable=False),
-        pa.field("since_us", pa.int64(), nullable=False),
-        pa.field("until_us", pa.int64()),
-    ]
-)
-_LOADS = pa.struct(
-    [
-        pa.field("node", pa.int32(), nullable=False),
-        pa.field("type", pa.string(), nullable=False),
-        *(
-            pa.field(name, pa.int64(), nullable=False)
-            for name in (
-                "sent", "sent_bytes", "heard", "heard_bytes", "forwarded", "forwarded_bytes",
-            )
-        ),
-    ]
-)  # fmt: skip
-_DEVICES = pa.struct(
-    [
-        pa.field("node", pa.int32(), nullable=False),
-        pa.field("server", pa.bool_(), nullable=False),
-        pa.field("cell", pa.int32(), nullable=False),
-        pa.field("frames", pa.int64(), nullable=False),
-        pa.field("frame_bytes", pa.int64(), nullable=False),
-        pa.field("retransmissions", pa.int64(), nullable=False),
-        pa.field("joules", pa.float64(), nullable=False),
-        pa.field("battery_share", pa.float64(), nullable=False),
-        pa.field("objects", pa.int64(), nullable=False),
-        pa.field("object_bytes", pa.int64(), nullable=False),
-        pa.field("metadata", pa.int64(), nullable=False),
-        pa.field("subscriptions", pa.int64(), nullable=False),
-    ]
-)
-_DROPS = pa.struct(
-    [
-        pa.field("cause", pa.string(), nullable=False),
-        pa.field("messages", pa.int64(), nullable=False),
-    ]
-)
-_MODEL = pa.struct(
-    [
-        pa.field("part", pa.string(), nullable=False),
-        pa.field("formula", pa.float64()),
-        pa.field("simulated", pa.float64(), nullable=False),
-    ]
-)
-RESULT = pa.schema(
-    [
-        pa.field("run_id", pa.string(), nullable=False),
-        pa.field("series", pa.string(), nullable=False),
-        pa.field("substrate", pa.string(), nullable=False),
-        pa.field("profile", pa.string(), nullable=False),
-        pa.field("nodes", pa.int32(), nullable=False),
-        pa.field("parameter", pa.float64(), nullable=False),
-        pa.field("topology", pa.int64(), nullable=False),
-        pa.field("repetition", pa.int64(), nullable=False),
-        pa.field("origin_us", pa.int64(), nullable=False),
-        pa.field("end_us", pa.int64(), nullable=False),
-        pa.field("events", pa.int64(), nullable=False),
-        pa.field("wall_s", pa.float64(), nullable=False),
-        pa.field("cpu_s", pa.float64(), nullable=False),
-        pa.field("phy_frames", pa.int64(), nullable=False),
-        pa.field("phy_bytes", pa.int64(), nullable=False),
-        pa.field("mac_retransmissions", pa.int64(), nullable=False),
-        pa.field("forwarded_bytes", pa.int64(), nullable=False),
-        pa.field("control_bytes", pa.int64(), nullable=False),
-        pa.field("operations", pa.list_(_OPERATIONS), nullable=False),
-        pa.field("notifications", pa.list_(_NOTIFICATIONS), nullable=False),
-        pa.field("expected", pa.list_(_EXPECTED), nullable=False),
-        pa.field("downtimes", pa.list_(_DOWNTIMES), nullable=False),
-        pa.field("loads", pa.list_(_LOADS), nullable=False),
-        pa.field("devices", pa.list_(_DEVICES), nullable=False),
-        pa.field("drops", pa.list_(_DROPS), nullable=False),
-        pa.field("model", pa.list_(_MODEL), nullable=False),
-    ]
-)
-"""One row per run. Instants are simulated time; those of `expected` count from `origin_us`."""
 ResultRow = dict[str, Any]
 
 
-def simulate(planned: PlannedRun) -> ResultRow:
-    """Simulates one planned run and returns its result row."""
-    scenario = planned.scenario
-    trace = read_trace(planned.trace_file, scenario.nodes)
+class TaskResult(msgspec.Struct, frozen=True):
+    """The result of one run."""
+
+    row: ResultRow
+    """A row of RESULT."""
+    measures: dict[str, float]
+    """The measures of the run, by name."""
+
+
+def simulate(planned: PlannedRun) -> TaskResult:
+    """Simulates one planned run and returns its result."""
+    trace = read_trace(planned.trace_file, planned.scenario.nodes)
     started_s = time.process_time()
-    found = run(scenario, trace)
+    found = run(planned.scenario, trace)
     cpu_s = time.process_time() - started_s
-    outcome = summarise_run(found)
+    summary = summarise_run(found)
+    row = _result_row(planned, found, summary) | {"cpu_s": cpu_s}
+    return TaskResult(row, measures_of(found, summary))
+
+
+def _result_row(planned: PlannedRun, found: Run, summary: RunSummary) -> ResultRow:
+    """Makes the row of a run; `cpu_s` is left to the caller."""
+    scenario, traffic = planned.scenario, summary.traffic
     return {
         "run_id": planned.run_id,
         "series": scenario.kind.value,
@@ -212,16 +120,13 @@ def simulate(planned: PlannedRun) -> ResultRow:
         "end_us": scenario.timeline.end_us,
         "events": found.events,
         "wall_s": found.wall_s,
-        "cpu_s": cpu_s,
-        "phy_frames": outcome.traffic.phy_frames,
-        "phy_bytes": outcome.traffic.phy_bytes,
-        "mac_retransmissions": outcome.traffic.mac_retransmissions,
-        "forwarded_bytes": outcome.traffic.forwarded_bytes,
-        "control_bytes": outcome.traffic.control_bytes,
-        "drops": [
-            {"cause": cause, "messages": count} for cause, count in outcome.traffic.dropped.items()
-        ],
-        "model": list(_model_rows(outcome)),
+        "phy_frames": traffic.phy_frames,
+        "phy_bytes": traffic.phy_bytes,
+        "mac_retransmissions": traffic.mac_retransmissions,
+        "forwarded_bytes": traffic.forwarded_bytes,
+        "control_bytes": traffic.control_bytes,
+        "drops": [{"cause": cause, "messages": count} for cause, count in traffic.dropped.items()],
+        "model": msgspec.to_builtins(model_parts(summary)),
         **_log_tables(found),
     }
 
@@ -260,14 +165,12 @@ def _log_tables(found: Run) -> ResultRow:
 
 def _device_rows(found: Run) -> Iterator[ResultRow]:
     """Traffic, energy and final storage of each device, and the cell in which it started."""
-    grid = grid_over(found.scenario.area)
-    positions = Deployment(found.scenario, found.trace).positions
-    rows = zip(positions, found.measurements.nodes, found.samples.stored, strict=True)
-    for number, (position, node, stored) in enumerate(rows):
+    rows = zip(first_cells(found), found.measurements.nodes, found.samples.stored, strict=True)
+    for number, (cell, node, stored) in enumerate(rows):
         yield {
             "node": number,
             "server": number >= found.scenario.nodes,
-            "cell": int(grid.cell_at(position)),
+            "cell": cell,
             "frames": node.frames,
             "frame_bytes": node.frame_bytes,
             "retransmissions": node.retransmissions,
@@ -280,22 +183,9 @@ def _device_rows(found: Run) -> Iterator[ResultRow]:
         }
 
 
-def _model_rows(outcome: RunSummary) -> Iterator[ResultRow]:
-    """Messages by formula and as simulated; acknowledgements and upkeep have no formula."""
-    formula = msgspec.to_builtins(outcome.analytical.formula)
-    simulated = outcome.analytical.simulated
-    for part in sorted({*formula, *simulated} - {"hot_spot"}):
-        yield {
-            "part": part,
-            "formula": formula.get(part),
-            "simulated": float(simulated.get(part, 0)),
-        }
-    yield {"part": "hot_spot", "formula": formula["hot_spot"], "simulated": outcome.load.max}
-
-
 # Files
 
-RESULT_SUFFIX, FAILURE_SUFFIX = ".parquet", ".failed.json"
+RESULT_SUFFIX, MEASURES_SUFFIX, FAILURE_SUFFIX = ".parquet", ".measures.jsonl", ".failed.json"
 
 
 class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,34 +197,51 @@ class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_task(planned: PlannedRun, folder: Path) -> None:
-    """Simulates one planned run and writes its result file, or its failure file."""
-    result, failed = (
-        folder / f"{planned.run_id}{RESULT_SUFFIX}",
-        folder / f"{planned.run_id}{FAILURE_SUFFIX}",
+    """Simulates one planned run and writes its measures and its result, or its failure."""
+    result_file, measures_file, failure_file = (
+        folder / f"{planned.run_id}{suffix}"
+        for suffix in (RESULT_SUFFIX, MEASURES_SUFFIX, FAILURE_SUFFIX)
     )
     try:
-        data = results_to_parquet([simulate(planned)])
+        result = simulate(planned)
+        row, measures = results_to_parquet([result.row]), measures_to_json(planned.run_id, result)
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         failure = RunFailure(
             run_id=planned.run_id, error=message, trace_back="".join(traceback.format_exc())
         )
-        write_atomically(failed, msgspec.json.encode(failure))
+        write_atomically(failure_file, msgspec.json.encode(failure))
         return
-    write_atomically(result, data)
-    failed.unlink(missing_ok=True)
+    write_atomically(measures_file, measures)
+    write_atomically(result_file, row)
+    failure_file.unlink(missing_ok=True)
 
 
 def results_to_parquet(rows: list[ResultRow]) -> bytes:
     """Encodes result rows as a Parquet file."""
+    from thyme.pipeline.schemas import RESULT
+
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, RESULT), buffer, compression="zstd")
     return buffer.getvalue()
 
 
+def measures_to_json(run_id: str, result: TaskResult) -> bytes:
+    """Encodes the measures of a run as rows of MEASURES, one JSON object per line."""
+    rows = (
+        {"run_id": run_id, "measure": name, "value": value}
+        for name, value in result.measures.items()
+    )
+    return msgspec.json.Encoder().encode_lines(rows)
+
+
 def completed_runs(folder: Path) -> set[str]:
-    """The ids of runs with a result in a folder."""
-    return {file.name.removesuffix(RESULT_SUFFIX) for file in folder.glob(f"[!.]*{RESULT_SUFFIX}")}
+    """The ids of runs with a result and its measures in a folder."""
+    with_result, with_measures = (
+        {file.name.removesuffix(suffix) for file in folder.glob(f"[!.]*{suffix}")}
+        for suffix in (RESULT_SUFFIX, MEASURES_SUFFIX)
+    )
+    return with_result & with_measures
 
 
 class RunDuration(msgspec.Struct, frozen=True, kw_only=True):

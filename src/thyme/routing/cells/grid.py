@@ -13,9 +13,9 @@ from hashlib import blake2b
 
 import msgspec
 
+from thyme.model.positions import Position
 from thyme.protocol.messages.cell_records import CELLS_MAX, CellId
 
-Position = tuple[float, float]
 Offset = tuple[int, int]
 """Columns and rows from one cell to another cell."""
 

@@ -1,1 +1,1 @@
-"""Engine: virtual time, driven nodes, and the networks that connect them."""
+"""Engine: virtual time, the driver of simulated nodes, and bit sets of node numbers."""

@@ -15,9 +15,10 @@ from random import Random
 
 import msgspec
 
+from thyme.model.positions import Position
 from thyme.model.sampling import check_share
 from thyme.sim.mobility.models import MobilityError, check_speeds
-from thyme.sim.mobility.paths import Leg, Position, straight_leg
+from thyme.sim.mobility.paths import Leg, straight_leg
 
 
 class ManhattanGrid(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,11 +17,12 @@ from typing import Protocol
 import msgspec
 
 from thyme.model.errors import InputError
+from thyme.model.positions import Position
 from thyme.model.rng import derive_rng
 from thyme.model.sampling import check_share, sample_nodes
 from thyme.model.time_frames import SECOND_US
 from thyme.model.worlds import Area
-from thyme.sim.mobility.paths import Leg, PathCursor, Position, pause_leg, position_at, straight_leg
+from thyme.sim.mobility.paths import Leg, PathCursor, pause_leg, position_at, straight_leg
 
 __all__ = [
     "MOBILE_SHARE",

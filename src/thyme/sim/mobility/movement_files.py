@@ -14,7 +14,8 @@ import re
 from itertools import pairwise
 
 from thyme.model.errors import safe_repr
-from thyme.sim.mobility.paths import Leg, Position, pause_leg, straight_leg
+from thyme.model.positions import Position
+from thyme.sim.mobility.paths import Leg, pause_leg, straight_leg
 from thyme.traces.files import TIME_S_MAX, FilePath, InputFileError, Token, read_lines
 
 NodePath = tuple[Leg, ...]

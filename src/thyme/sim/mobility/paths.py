@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from thyme.model.errors import InputError
-
-Position = tuple[float, float]
+from thyme.model.positions import Position
 
 
 class Leg(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from thyme.model.positions import Position
 from thyme.sim.engine.kernel import Kernel
-from thyme.sim.mobility.paths import Leg, Position
+from thyme.sim.mobility.paths import Leg
 from thyme.sim.radio.link_table import LinkTable
 from thyme.sim.radio.unit_disk import UnitDiskLinkTable
 

@@ -17,8 +17,9 @@ from typing import assert_never
 import msgspec
 
 from thyme.model.errors import InputError
+from thyme.model.positions import Position
 from thyme.sim.faults.schedule import ClockSkew, Crash, Fault, Heal, Leave, Partition, Restart
-from thyme.sim.mobility.paths import Position
+from thyme.sim.measurement.measurements import CONTROL, innermost
 from thyme.sim.playback.recorder import (
     AppEventRecord,
     AppRequestEvent,
@@ -32,7 +33,6 @@ from thyme.sim.playback.recorder import (
     RecordingHeader,
     ReplicaEvent,
 )
-from thyme.sim.results.measurements import CONTROL, innermost
 from thyme.traces.files import COORDINATE_M_MAX
 
 APPLICATION_MAX = 800_000

@@ -17,9 +17,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from thyme.model.errors import InputError
+from thyme.model.positions import Position
 from thyme.protocol.messages.common import CellPacket, Message
 from thyme.sim.faults.schedule import Fault
-from thyme.sim.mobility.paths import Leg, Position
+from thyme.sim.mobility.paths import Leg
 
 VERSION = 1
 

@@ -14,6 +14,10 @@ import msgspec
 
 from thyme.sim.radio.modes import Mode, get_mode
 
+UDP_IP_HEADER_BYTES = 28
+"""Bytes that the UDP and IPv4 headers add to a message."""
+PAYLOAD_BYTES_MAX = 2_296 - UDP_IP_HEADER_BYTES
+"""The largest UDP payload of one frame: the MTU of 2,296 bytes minus the headers."""
 OVERHEAD_BYTES = 64
 """Bytes added to a payload: UDP (8), IPv4 (20), LLC/SNAP (8), MAC header and checksum (28)."""
 ACK_BYTES, RTS_BYTES, CTS_BYTES = 14, 20, 14

@@ -1,1 +1,1 @@
-"""Results: measurements, samples, energy and the summary of a run (S9, S14)."""
+"""Results: summary, measures and tables of a run, and the analytical model (S14, S15, S18)."""

@@ -12,11 +12,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import add
 
 import msgspec
 
 from thyme.protocol.messages.traits import UPKEEP
-from thyme.sim.radio.phy import OVERHEAD_BYTES
+from thyme.sim.measurement.measurements import CONTROL, PARTS, TrafficCount, innermost
+from thyme.sim.radio.phy import OVERHEAD_BYTES, UDP_IP_HEADER_BYTES
 from thyme.sim.results.analytical import (
     Approach,
     MessageEstimate,
@@ -25,8 +28,7 @@ from thyme.sim.results.analytical import (
     expected_network_size,
     workload_of,
 )
-from thyme.sim.results.measurements import CONTROL, PARTS, TrafficCount, innermost
-from thyme.sim.results.sampler import (
+from thyme.sim.results.state_summary import (
     CellsSummary,
     StorageSummary,
     summarise_cells,
@@ -44,8 +46,6 @@ from thyme.traces.operations import (
 from thyme.traces.trace import Trace
 
 OPERATION_KINDS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
-UDP_IP_HEADER_BYTES = 28
-"""Bytes that the UDP and IPv4 headers add to a message."""
 US_PER_MS = 1_000
 """Microseconds in a millisecond."""
 
@@ -187,7 +187,8 @@ def _summarise_cells(run: Run) -> CellsSummary | None:
 def _summarise_energy(run: Run) -> EnergySummary:
     """Summarises the energy of user devices only; the ES server is mains-powered."""
     spent = [node.energy.joules for node in run.measurements.nodes[: run.scenario.nodes]]
-    return EnergySummary(sum(spent) / len(spent), max(spent))
+    # From the left, because `sum` compensates rounding errors in newer versions of Python.
+    return EnergySummary(reduce(add, spent) / len(spent), max(spent))
 
 
 # Operations
@@ -205,6 +206,11 @@ def summarise_operations(attempts: Sequence[Attempt], trace: Trace) -> dict[str,
     return {kind: _summarise_attempts(of_kind, removed_us) for kind, of_kind in kinds.items()}
 
 
+def summarise_all_operations(attempts: Sequence[Attempt], trace: Trace) -> OperationSummary:
+    """Computes success and latency of the operations of all kinds together."""
+    return _summarise_attempts(attempts, _removal_times_us(attempts, trace))
+
+
 def _removal_times_us(attempts: Sequence[Attempt], trace: Trace) -> dict[str, int]:
     """Returns the instant from which on each deleted or expiring object may be gone."""
     ttls_us = {op.oid: op.life_us for op in trace.operations if isinstance(op, InsertOperation)}
@@ -218,7 +224,9 @@ def _removal_times_us(attempts: Sequence[Attempt], trace: Trace) -> dict[str, in
     return removed_us
 
 
-def _summarise_attempts(attempts: list[Attempt], removed_us: Mapping[str, int]) -> OperationSummary:
+def _summarise_attempts(
+    attempts: Sequence[Attempt], removed_us: Mapping[str, int]
+) -> OperationSummary:
     succeeded = [attempt for attempt in attempts if _succeeded(attempt, removed_us)]
     failures = Counter(each.code for each in attempts if not _succeeded(each, removed_us))
     return OperationSummary(

@@ -13,14 +13,13 @@ import os
 from collections.abc import Iterator
 
 from thyme.model.errors import safe_repr
-from thyme.sim.mobility.paths import Position
+from thyme.model.positions import Position
+from thyme.sim.radio.phy import PAYLOAD_BYTES_MAX
 from thyme.sim.validation.raw_replay import RawSend
 from thyme.traces.files import FilePath, InputFileError, Token, read_lines
 
 POSITION_COLUMNS = ("node", "x", "y")
 SEND_COLUMNS = ("id", "t", "src", "dst", "size")
-PAYLOAD_BYTES_MAX = 2296 - 28
-"""The UDP payload of one frame: the MTU of 2,296 bytes minus the headers of IPv4 and UDP."""
 
 CsvRow = dict[str, Token]
 

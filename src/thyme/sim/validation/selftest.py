@@ -184,7 +184,7 @@ def _compare_load(load: LoadFigures, seeds: Sequence[int]) -> list[Comparison]:
             where, "delivered", load.receivers, receivers, DELIVERY_TOLERANCE, relative=False
         )
     delays = [result.delays_us() for result in results]
-    tails = {share: fmean(quantile(each, share) for each in delays) for share in (0.95, 0.99)}
+    tails = {share: fmean(upper_quantile(each, share) for each in delays) for share in (0.95, 0.99)}
     rows = [
         first,
         compare(
@@ -317,6 +317,9 @@ def _mean(results: list[ReplayResult], figure: Callable[[ReplayResult], float]) 
     return fmean(figure(result) for result in results)
 
 
-def quantile(ordered: Sequence[int], share: float) -> int:
-    """The quantile of an ordered sequence; always one of its values."""
+def upper_quantile(ordered: Sequence[int], share: float) -> int:
+    """The smallest value that more than a share of the values does not exceed.
+
+    The quantiles of a run's summary need the share only, so they may be one value lower.
+    """
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -12,6 +12,7 @@ from random import Random
 from typing import Protocol
 
 from thyme.model.ids import NodeId
+from thyme.model.positions import Position
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (
@@ -21,8 +22,6 @@ from thyme.routing.cells import (
     GeographicRouting,
     Grid,
 )
-
-Position = tuple[float, float]
 
 
 class CellMap(Protocol):

@@ -15,6 +15,7 @@ from random import Random
 
 import msgspec
 
+from thyme.model.positions import Position
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.faults.schedule import (
     ClockSkew,
@@ -31,7 +32,6 @@ from thyme.sim.faults.schedule import (
     Restart,
     make_schedule,
 )
-from thyme.sim.mobility.paths import Position
 
 SKEW_US_MAX = 2 * SECOND_US
 REORDER_DELAY_US_MAX = SECOND_US * 3 // 10

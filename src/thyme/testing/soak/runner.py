@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from thyme.model.ids import Key, NodeId
+from thyme.model.positions import Position
 from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import Subscribe
@@ -25,11 +26,10 @@ from thyme.protocol.node import Action, Input, Node
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Grid
 from thyme.routing.cells.grid import CELL_M
-from thyme.sim.engine.ideal_network import IdealNetwork
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
 from thyme.sim.faults.schedule import Crash, CrashMemory
-from thyme.sim.mobility.paths import Position
+from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.sim.scenario import Profile, Substrate
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import BrokerConfig

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.common import Message
-from thyme.sim.results.measurements import TypeCounts
-
-PAYLOAD_BYTES_MAX = 2_268
-"""The payload of one frame: the MTU of 2,296 bytes minus the headers of IPv4 and UDP."""
+from thyme.sim.measurement.measurements import TypeCounts
+from thyme.sim.radio.phy import PAYLOAD_BYTES_MAX
 
 
 class MessageInTransit:

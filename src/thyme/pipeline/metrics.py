@@ -1,26 +1,22 @@
-"""Metrics: the measures of each run of a sweep, and their statistics over the runs of a point.
+"""Metrics: statistics over the runs of a sweep.
 
-A measure is a named number of one run: `phy_bytes`, `success.retrieve`,
-`latency_ms_p95.notification`. `compute_measures` collects those of `metrics.users` (success and
-latency) and of `metrics.devices` (traffic, energy, storage); `aggregate_points` aggregates runs
-that differ in topology and repetition only. Floats are summed in a fixed order, so the results do
-not depend on the partitions.
-Clauses: P6, S14–S16.
+The measures of each run are computed where it is simulated (`thyme.sim.results.measures`) and read
+here; `aggregate_points` aggregates runs that differ in topology and repetition only, and
+`measure_cell_work` counts the messages of cells by their size. Floats are summed in a fixed order,
+so the results do not depend on the partitions.
+Clauses: P6, S14–S16, C16.
 """
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's own examples do)
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from thyme.pipeline.metrics import devices, users
-from thyme.pipeline.metrics.long_form import ordered_sum
-from thyme.pipeline.schemas import MEASURES, POINTS, RUNS, select_schema
-from thyme.pipeline.sweep.task import RESULT
+from thyme.pipeline.schemas import CELL_WORK, MEASURES, POINTS, RESULT, RUNS, select_schema
+from thyme.sim.measurement.measurements import NOTIFY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,11 +41,9 @@ def select_runs(results: DataFrame) -> DataFrame:
     return select_schema(results, RUNS)
 
 
-def compute_measures(results: DataFrame) -> DataFrame:
-    """Every measure of every run."""
-    functions = (*users.USER_MEASURES, *devices.DEVICE_MEASURES)
-    every = reduce(DataFrame.unionByName, (function(results) for function in functions))
-    return select_schema(every.where(F.col("value").isNotNull()), MEASURES)
+def read_measures(spark: SparkSession, files: list[str]) -> DataFrame:
+    """Reads the measures of runs from their files."""
+    return select_schema(spark.read.schema(MEASURES).json(files), MEASURES)
 
 
 def aggregate_points(measured: DataFrame, run_table: DataFrame) -> DataFrame:
@@ -60,11 +54,11 @@ def aggregate_points(measured: DataFrame, run_table: DataFrame) -> DataFrame:
         .groupBy(*GROUP_BY)
         .agg(F.transform(values, lambda each: each["value"]).alias("values"))
         .withColumn("runs", F.size("values").cast("bigint"))
-        .withColumn("mean", ordered_sum(F.col("values")) / F.col("runs"))
+        .withColumn("mean", _ordered_sum(F.col("values")) / F.col("runs"))
     )
     squares = F.transform(F.col("values"), lambda value: F.pow(value - F.col("mean"), F.lit(2.0)))
     with_sd = grouped.withColumn(
-        "sd", F.when(F.col("runs") > 1, F.sqrt(ordered_sum(squares) / (F.col("runs") - 1)))
+        "sd", F.when(F.col("runs") > 1, F.sqrt(_ordered_sum(squares) / (F.col("runs") - 1)))
     )
     return select_schema(
         with_sd.select(
@@ -84,3 +78,29 @@ def _t95(count: Column) -> Column:
     table = F.array(*(F.lit(value) for value in T_95))
     small = F.element_at(table, F.greatest(F.lit(1), count - 1).cast("int"))
     return F.when(count - 1 > len(T_95), F.lit(T_95_MANY)).otherwise(small)
+
+
+def _ordered_sum(values: Column) -> Column:
+    """Sum of an array in its order: the sum of floats depends on the order."""
+    return F.aggregate(values, F.lit(0.0), lambda total, value: total + value)
+
+
+def measure_cell_work(results: DataFrame) -> DataFrame:
+    """Notification messages originated by the nodes of cells, by cell size (C16)."""
+    dcs = results.where(F.col("substrate") == "dcs")
+    started = (
+        dcs.select("run_id", F.inline("loads"))
+        .where(F.col("type").rlike(f"(^|/)({'|'.join(NOTIFY)})$"))
+        .groupBy("run_id", "node")
+        .agg(F.sum(F.col("sent") - F.col("forwarded")).alias("sent"))
+    )
+    devices = dcs.select("run_id", F.inline("devices")).select("run_id", "node", "cell")
+    cells = (
+        devices.join(started, ["run_id", "node"], "left")
+        .groupBy("run_id", "cell")
+        .agg(F.count("*").alias("cell_nodes"), F.sum(F.coalesce("sent", F.lit(0))).alias("sent"))
+    )
+    by_size = cells.groupBy("run_id", "cell_nodes")
+    return select_schema(
+        by_size.agg(F.count("*").alias("cells"), F.sum("sent").alias("sent")), CELL_WORK
+    )

@@ -22,9 +22,9 @@ from thyme.protocol.app_interface import (
 )
 from thyme.protocol.messages.cells import CellNotify
 from thyme.protocol.messages.common import MESSAGE_TYPES, Message, Notify
+from thyme.sim.measurement.energy import EnergyMeter, OperationName, Phone
 from thyme.sim.radio.counters import BitSlicedCounter
 from thyme.sim.radio.radio import Radio, RadioActivity
-from thyme.sim.results.energy import EnergyMeter, OperationName, Phone
 
 OPERATION_OF_REQUEST: dict[type[object], OperationName] = {
     Insert: "insert",

@@ -2,8 +2,8 @@
 
 Entry point: `EnergyMeter`. The radio draws a power that depends on its state; each operation costs
 the energy that was measured on phones; the rest of the device draws a constant power.
-`thyme.sim.results.measurements` counts the times and operations; `thyme.sim.results.phones` has the
-figures of real phones.
+`thyme.sim.measurement.measurements` counts the times and operations; `thyme.sim.measurement.phones`
+has the figures of real phones.
 Clauses: S9, C20. Sources: Thyme (journal article), Table 7 and section 10.3.3; thesis, Tables 5.1
 and 5.3 and section 5.4.2.
 """

@@ -11,7 +11,7 @@ Clauses: S9, C20.
 from __future__ import annotations
 
 from thyme.model.errors import InputError
-from thyme.sim.results.energy import OperationCosts, Phone, RadioPower, RoleCosts
+from thyme.sim.measurement.energy import OperationCosts, Phone, RadioPower, RoleCosts
 
 STANDBY_J_PER_MINUTE = 61.0
 """A Nexus 9 with Wi-Fi on and no work (Thyme (journal article), section 10.3.3)."""

@@ -12,17 +12,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from thyme.model.ids import NodeId
+from thyme.model.positions import Position
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.engine.bitsets import members_of
 from thyme.sim.engine.driver import Driver, Journal
-from thyme.sim.engine.in_transit import MessageInTransit
 from thyme.sim.engine.kernel import Kernel
 from thyme.sim.faults.network_faults import NetworkFaults
 from thyme.sim.faults.schedule import Fault
-from thyme.sim.mobility.paths import Leg, Position
+from thyme.sim.measurement.energy import Phone
+from thyme.sim.measurement.measurements import (
+    Measurements,
+    TrafficRecorder,
+    build_measurements,
+    kind_of,
+)
+from thyme.sim.measurement.phones import NEXUS_6
+from thyme.sim.mobility.paths import Leg
 from thyme.sim.mobility.walker import PathWalker
+from thyme.sim.networks.in_transit import MessageInTransit
 from thyme.sim.playback.recorder import (
     AppEventRecord,
     AppRequestEvent,
@@ -37,14 +46,6 @@ from thyme.sim.playback.recorder import (
     make_move_event,
 )
 from thyme.sim.radio.radio import BROADCAST, Frame, Radio, RadioConfig
-from thyme.sim.results.energy import Phone
-from thyme.sim.results.measurements import (
-    Measurements,
-    TrafficRecorder,
-    build_measurements,
-    kind_of,
-)
-from thyme.sim.results.phones import NEXUS_6
 from thyme.storage.store import Store
 from thyme.wire.codec import size_of
 

@@ -1,8 +1,7 @@
-"""Sampler: samples the records that nodes store and the cells in which they are.
+"""State summary: summarises the records that nodes stored and the cells of Thyme-DCS.
 
-Entry point: `NodeSampler`. Nodes are sampled periodically during a run and once at its end, without
-influence on the run. `summarise_storage` computes a `StorageSummary` for every substrate,
-`summarise_cells` a `CellsSummary` for Thyme-DCS, which includes whether the nodes of a cell agree.
+Entry points: `summarise_storage` for every substrate, `summarise_cells` for Thyme-DCS, which
+includes whether the nodes of a cell agree. The samples come from `thyme.sim.measurement.sampler`.
 Clauses: S14, D1, D3, B2.
 """
 
@@ -15,33 +14,14 @@ from itertools import combinations
 import msgspec
 
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.node import Node
 from thyme.routing.cells import Grid
-from thyme.routing.routed_node import RoutedNode
-from thyme.sim.faults.devices import Devices
-from thyme.sim.playback.recorder import Recorder, ReplicaEvent
-from thyme.sim.results.measurements import Distribution, distribution_of
-from thyme.substrates.dcs.node import DcsNode
-from thyme.substrates.dcs.state.replica_store import ReplicaRole
-from thyme.substrates.es import EsNode
-from thyme.substrates.ls.node import LsNode
+from thyme.sim.measurement.measurements import Distribution, distribution_of
+from thyme.sim.measurement.sampler import StateSamples
 from thyme.traces.operations import InsertOperation, SubscribeOperation
 from thyme.traces.trace import Trace
 
 HOT_SPOT_TAGS_MAX = 10
 """Number of tags listed for the hot spot."""
-
-
-class StoredCounts(msgspec.Struct, frozen=True):
-    """Numbers of objects and records that one node stores."""
-
-    objects: int = 0
-    bytes: int = 0
-    """Size of these objects."""
-    metadata: int = 0
-    """Indexed metadata records."""
-    subscriptions: int = 0
-    """Subscriptions that the node matches."""
 
 
 class StorageSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,144 +90,6 @@ class CellsSummary(msgspec.Struct, frozen=True, kw_only=True):
     divergence: Divergence
     by_cell: tuple[CellStatistics, ...]
     """Statistics of the cells that ever had nodes."""
-
-
-class StateSamples(msgspec.Struct, frozen=True, kw_only=True):
-    """All samples of the nodes of a run."""
-
-    stored: tuple[StoredCounts, ...]
-    """Stored records by node, at the end."""
-    sample_count: int = 0
-    """Number of samples taken during the run."""
-    populated_samples: dict[CellId, int] = {}
-    """By cell: number of samples in which a node served the cell."""
-    cell_residency: tuple[dict[CellId, int], ...] = ()
-    """By node: number of samples in which the node was up, by cell."""
-    cell_records: dict[CellId, tuple[frozenset[Hashable], ...]] = {}
-    """By cell: the records of each node that serves the cell, at the end."""
-
-
-class NodeSampler:
-    """Samples the nodes of one run."""
-
-    def __init__(self, devices: Devices) -> None:
-        self._devices = devices
-        self._sample_count = 0
-        self._populated_samples: Counter[CellId] = Counter()
-        self._cell_residency: list[Counter[CellId]] = [Counter() for _ in range(len(devices))]
-
-    def sample(self) -> None:
-        """Samples which cell each node is in, and which cells are served."""
-        self._sample_count += 1
-        populated = set()
-        for number, node in self._running_nodes():
-            if isinstance(node, DcsNode):
-                self._cell_residency[number][node.routing.cell] += 1
-                if node.routing.serving:
-                    populated.add(node.routing.cell)
-        self._populated_samples.update(populated)
-
-    def build_samples(self) -> StateSamples:
-        """Samples the stored records at the end of the run and returns all samples."""
-        stored = [StoredCounts()] * len(self._devices)
-        cell_records: dict[CellId, tuple[frozenset[Hashable], ...]] = {}
-        for number, node in self._running_nodes():
-            stored[number] = count_stored(node)
-            if isinstance(node, DcsNode) and node.routing.serving:
-                cell = node.routing.cell
-                cell_records[cell] = (*cell_records.get(cell, ()), records_of(node))
-        return StateSamples(
-            stored=tuple(stored),
-            sample_count=self._sample_count,
-            populated_samples=dict(sorted(self._populated_samples.items())),
-            cell_residency=tuple(
-                dict(sorted(residency.items())) for residency in self._cell_residency
-            ),
-            cell_records=dict(sorted(cell_records.items())),
-        )
-
-    def _running_nodes(self) -> Iterable[tuple[int, Node]]:
-        """Yields number and node of the devices that are up, without the routing wrapper."""
-        for number in range(len(self._devices)):
-            node = self._devices.node_of(number)
-            if node is not None:
-                yield number, node.inner if isinstance(node, RoutedNode) else node
-
-
-class ReplicaRecorder:
-    """Writes changes of the replicas of objects to the recording (S17); Thyme-DCS only."""
-
-    def __init__(self, devices: Devices, recorder: Recorder) -> None:
-        self._devices = devices
-        self._recorder = recorder
-        self._recorded: list[dict[str, str]] = [{} for _ in range(len(devices))]
-
-    def record_changes(self, at_us: int) -> None:
-        """Records the replicas that were added, changed or removed since the last call.
-
-        Instants count from the start of the run.
-        """
-        for number, recorded in enumerate(self._recorded):
-            node = self._devices.node_of(number)
-            now = _replica_roles(node) if isinstance(node, DcsNode) else {}
-            if now == recorded:
-                continue
-            for name, role in now.items():
-                if recorded.get(name) != role:
-                    self._recorder.write_event(ReplicaEvent(at_us, number, name, role))
-            for name in recorded:
-                if name not in now:
-                    self._recorder.write_event(ReplicaEvent(at_us, number, name, ""))
-            self._recorded[number] = now
-
-
-def _replica_roles(node: DcsNode) -> dict[str, str]:
-    """Returns the role of each object that a node stores, by object id."""
-    return {
-        held.metadata.oid: role.value
-        for role in ReplicaRole
-        for held in node.replicas.with_role(role)
-    }
-
-
-def count_stored(node: Node) -> StoredCounts:
-    """Counts the objects and records that a node stores."""
-    match node:
-        case DcsNode():
-            broker, replicas = node.index.broker, node.replicas
-            return StoredCounts(
-                len(replicas),
-                replicas.stored_bytes,
-                len(broker.catalogue),
-                broker.subscription_count,
-            )
-        case EsNode() | LsNode() if node.broker is not None:
-            catalogue = node.broker.catalogue
-            return StoredCounts(
-                len(catalogue),
-                catalogue.stored_bytes,
-                len(catalogue),
-                node.broker.subscription_count,
-            )
-        case _:
-            return StoredCounts()
-
-
-def records_of(node: DcsNode) -> frozenset[Hashable]:
-    """Returns the keys of the records that a node stores for its cell.
-
-    The records are metadata and the conjunctions of active subscriptions.
-    """
-    objects: list[Hashable] = [indexed.metadata.key for indexed in node.index.objects()]
-    conjunctions: list[Hashable] = [
-        (interest.subscription.key, conjunction)
-        for interest in node.index.cell_subscriptions()
-        for conjunction in interest.subscription.conjunctions
-    ]
-    return frozenset([*objects, *conjunctions])
-
-
-# Summaries
 
 
 def summarise_storage(samples: StateSamples) -> StorageSummary:

@@ -1,1 +1,0 @@
-"""Metrics: Spark aggregations over the results of a sweep (P6)."""

@@ -1,0 +1,1 @@
+"""Networks: connect simulated nodes by ideal links or by the simulated radio."""
