@@ -22,7 +22,7 @@ from thyme.protocol.messages.cells import CellMaintenanceRequest
 from thyme.protocol.messages.common import CellReply, CellRequest, Refused
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RetryPolicy
-from thyme.routing.cells import CellRouting, DeliveryFailure, Destination
+from thyme.routing.cells import CellRouting, Delivery, DeliveryFailure, Destination
 from thyme.substrates.common.client_interfaces import OnEnd
 
 MakeRequests = Callable[[RequestId], Mapping[Destination, CellRequest | CellMaintenanceRequest]]
@@ -121,6 +121,10 @@ class CellRequests:
     def on_cell_reply(self, cell: CellId, reply: CellReply, now_us: int) -> None:
         """Handles a reply on behalf of a cell."""
         self._accept_reply(Destination(cell), reply, now_us)
+
+    def on_node_reply(self, delivery: Delivery, reply: CellReply, now_us: int) -> None:
+        """Handles a delivered reply of a single node."""
+        self.on_reply(delivery.origin, reply, now_us)
 
     def on_reply(self, sender: NodeId, reply: CellReply, now_us: int) -> None:
         """Handles a reply of a single node."""
