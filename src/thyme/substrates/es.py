@@ -186,23 +186,31 @@ class EsNode:
                 self.subscriber.end_all("the life span of its world is over")
 
     def _on_message(self, sender: NodeId, message: wire.Message, now_us: int) -> None:
-        if isinstance(message, wire.Notify):
-            if sender == self._server_id:
+        match message:
+            case wire.Notify() if sender == self._server_id:
                 self._client.on_notify(sender, message, now_us)
-            else:
-                self.dropped["notify from a stranger"] += 1
-        elif isinstance(message, wire.ReliableMessage) and isinstance(message.message, wire.Notify):
-            if sender == self._server_id:
+            case wire.ReliableMessage(message=wire.Notify()) if sender == self._server_id:
                 self._on_message(sender, self._reliable_sender.on_message(sender, message), now_us)
-            else:
+            case wire.Notify() | wire.ReliableMessage(message=wire.Notify()):
                 self.dropped["notify from a stranger"] += 1
-        elif isinstance(message, wire.ReliableAck):
-            self._reliable_sender.on_ack(sender, message)
-        elif isinstance(message, wire.Reply):
-            self._request_tracker.on_reply(sender, message, now_us)
-        elif not isinstance(message, wire.BrokerRequest):
-            self.dropped["not spoken here"] += 1
-        elif self._broker_service is None:
-            self.dropped["not the server"] += 1
-        else:
-            self._broker_service.handle_request(sender, message, now_us)
+            case wire.ReliableAck():
+                self._reliable_sender.on_ack(sender, message)
+            case (
+                wire.Done() | wire.Refused() | wire.Page() | wire.ObjectData() | wire.ObjectStatus()
+            ):
+                self._request_tracker.on_reply(sender, message, now_us)
+            case (
+                wire.InsertObject()
+                | wire.DeleteObject()
+                | wire.StartSubscription()
+                | wire.StopSubscription()
+                | wire.FetchPage()
+                | wire.FetchObject()
+                | wire.FetchStatus()
+            ):
+                if self._broker_service is None:
+                    self.dropped["not the server"] += 1
+                else:
+                    self._broker_service.handle_request(sender, message, now_us)
+            case _:
+                self.dropped["not spoken here"] += 1

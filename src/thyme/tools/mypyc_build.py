@@ -116,8 +116,8 @@ def source_fingerprint(package: Path = PACKAGE) -> str:
 
 
 def remove_compiled(package: Path = PACKAGE) -> None:
-    """Removes the compiled files and the manifest."""
-    for path in _compiled_files(package):
+    """Removes all compiled files, also of modules that are no longer compiled, and the manifest."""
+    for path in package.rglob(f"*{_SUFFIX}"):
         path.unlink()
     (package / MANIFEST_NAME).unlink(missing_ok=True)
 

@@ -74,7 +74,7 @@ def test_d23_state_comes_in_parts_of_bounded_size() -> None:
 def test_d23_an_answer_that_does_not_come_is_asked_for_again_then_the_node_is_alone() -> None:
     town = Town(STREET, absent=("abe",))
     deaf = town.nodes["ann"]
-    deaf.joining.on_state_request = lambda *_: None  # type: ignore[method-assign]
+    deaf._handlers.add(cell_wire.FetchCellState, to_node=lambda *_: None)
 
     abe = town.come("abe")
     town.run(20)
@@ -87,7 +87,7 @@ def test_d23_an_answer_that_does_not_come_is_asked_for_again_then_the_node_is_al
 
 def test_d23_only_what_the_entry_point_tells_is_state() -> None:
     town = Town(STREET, absent=("abe",))
-    town.nodes["ann"].joining.on_state_request = lambda *_: None  # type: ignore[method-assign]
+    town.nodes["ann"]._handlers.add(cell_wire.FetchCellState, to_node=lambda *_: None)
     abe = town.come("abe")
     while abe.joining.phase is not CellJoinPhase.REQUESTING:
         town.run(0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -464,8 +465,22 @@ class Counter:
         config: DcsConfig = PAPER
         self.service = CellService(self.routing, Outbox(), self.index, replicas_of(), config)
 
-    def hear(self, ask: wire.CellRequest, origin: NodeId, now_us: int, *, first: bool) -> None:
-        self.service.on_request(arrival(ask, origin, first=first), ask, now_us)
+    def hear(
+        self,
+        ask: wire.CellRequest,
+        origin: NodeId,
+        now_us: int,
+        *,
+        first: bool,
+        cell: CellId = HERE,
+    ) -> None:
+        operations: dict[type, Any] = {
+            wire.StartSubscription: self.service.start_subscription,
+            cell_wire.IndexObject: self.service.index_object,
+            wire.FetchStatus: self.service.read_status,
+        }
+        handler = self.service.answering(operations[type(ask)])
+        handler(arrival(ask, origin, first=first, cell=cell), ask, now_us)
 
     @property
     def said(self) -> list[str]:
@@ -510,8 +525,7 @@ def test_m26_who_just_took_a_subscription_up_watches_over_the_seam(
 
 def test_d6_a_reply_names_the_cell_that_was_asked() -> None:
     counter = Counter()
-    ask = wire.FetchStatus(3, key(1))
-    counter.service.on_request(arrival(ask, ALICE, first=True, cell=CellId(42)), ask, 10)
+    counter.hear(wire.FetchStatus(3, key(1)), ALICE, 10, first=True, cell=CellId(42))
     [(targets, reply)] = counter.routing.sent
     assert targets == [Destination(CellId(7), ALICE)]
     assert reply == wire.ReplyFromCell(CellId(42), cell_wire.CellStatus(3, "unknown", None))

@@ -393,6 +393,8 @@ class ReindexObjects(BaseMessage, frozen=True, array_like=True, tag=100):
 
 CellMaintenanceRequest = LocationUpdate | ReindexObjects | TransferState | BackupState
 """Requests of nodes to cells that no application request causes (D21, D24)."""
+CellOnlyReply = CellPage | CellStatus | LocationUpdateReply
+"""Replies that only cells send."""
 CellDataMessage = IndexObject | AnnounceReplica | StoreReplica | CellNotify | CellPage | CellStatus
 """Messages about objects and subscriptions (D9–D18)."""
 CellMaintenance = (

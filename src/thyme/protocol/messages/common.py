@@ -28,10 +28,8 @@ from thyme.protocol.messages.cells import (
     CellBroadcastAck,
     CellDataMessage,
     CellMaintenance,
-    CellPage,
-    CellStatus,
+    CellOnlyReply,
     IndexObject,
-    LocationUpdateReply,
     SignedLocationUpdate,
     Undelivered,
 )
@@ -471,7 +469,7 @@ CellRoutingMessage = CellBeacon | CellPacket | CellBroadcast | Undelivered | Cel
 CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance
 CellRequest = IndexObject | CommonRequest
 """Requests to cells and to nodes in cells (D11–D18)."""
-CellReply = Done | Refused | CellPage | CellStatus | ObjectData | LocationUpdateReply
+CellReply = Done | Refused | ObjectData | CellOnlyReply
 SignedMessage = SignedDelete | SignedStop | LocatedSubscription | SignedLocationUpdate
 """Signed variants of messages, used in worlds with node keys (B5)."""
 Message = (

@@ -21,7 +21,7 @@ from thyme.protocol.app_interface import Insert, InsertBatch
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
-from thyme.protocol.messages.cell_records import CellId, MatchedObject
+from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.node import (
     Action,
     AppRequested,
@@ -46,10 +46,12 @@ from thyme.substrates.dcs.cell_map import CellMap
 from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer
 from thyme.substrates.dcs.client.key_cells import KeyCellBrokers, ReplicaLocations
 from thyme.substrates.dcs.client.key_choice import KeyChooser
+from thyme.substrates.dcs.client.notification_receiver import NotificationReceiver
 from thyme.substrates.dcs.client.objects import DcsObjectClient
 from thyme.substrates.dcs.client.tag_popularity import TagPopularity
 from thyme.substrates.dcs.config import DcsConfig, KeyChoice
 from thyme.substrates.dcs.context import NodeContext
+from thyme.substrates.dcs.dispatch import HandlerTable
 from thyme.substrates.dcs.membership.joining import CellJoining, CellJoinPhase, CellJoinTimer
 from thyme.substrates.dcs.membership.membership import CellMembership
 from thyme.substrates.dcs.membership.proxied_cells import PROXIED_CELLS
@@ -66,9 +68,6 @@ from thyme.substrates.dcs.state.cell_state import MergeResult
 from thyme.substrates.dcs.state.deletion_log import DeletionLog
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore
 from thyme.substrates.dcs.state.stored_cell import STORED_CELL, DelayedJoinTimer, StoredCell
-
-_UNKNOWN_SIDS_MAX = 8
-
 
 _CELL_TABLES: tuple[RecordTable[Any], ...] = (
     OBJECTS,
@@ -101,6 +100,7 @@ class DcsNode:
         self._cell_map = cell_map
         self._store = store
         self._authenticator = authenticator
+        self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
         self._join_at_us = join_at_us
         self._settle_us = config.movement.settle_us
         self._started_us = 0
@@ -141,7 +141,7 @@ class DcsNode:
         )
         self.anti_entropy = AntiEntropy(context, self._on_merged)
         self.replica_upkeep = ReplicaUpkeep(context)
-        self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
+        self._handlers = self._make_handlers()
 
     def _compose_client(self, context: NodeContext) -> None:
         """Creates the components that carry out the application's requests."""
@@ -171,6 +171,9 @@ class DcsNode:
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
             signer,
+        )
+        self._notifications = NotificationReceiver(
+            self.routing, self._client, self.subscriber, self._replica_locations, self.dropped
         )
 
     def _drop_foreign_state(self, store: Store) -> None:
@@ -386,72 +389,70 @@ class DcsNode:
                 message = verified
         if not delivery.is_unicast:
             self.membership.before_cell_message(delivery, now_us)
-        match message:
-            case wire.FetchObject():
-                self.service.on_request(delivery, message, now_us)
-            case cell_wire.StoreReplica():
-                self._tag_popularity.add_tags(message.metadata.tags)
-                if message.holders:
-                    self.replica_upkeep.on_store_replica(delivery, message, now_us)
-                else:
-                    self.service.on_store_replica(delivery, message, now_us)
-            case _ if delivery.is_unicast:
-                self._process_unicast(delivery, now_us)
-            case _ if self.membership.on_cell_message(delivery, now_us):
-                pass
-            case (
-                cell_wire.IndexObject()
-                | wire.DeleteObject()
-                | wire.StartSubscription()
-                | wire.StopSubscription()
-                | wire.FetchPage()
-                | wire.FetchStatus()
-            ):
-                self.service.on_request(delivery, message, now_us)
-            case cell_wire.AnnounceReplica():
-                self.service.on_announce_replica(delivery, message)
-            case _:
-                self.dropped["not for a cell"] += 1
-
-    def _process_unicast(self, delivery: Delivery, now_us: int) -> None:
-        message = delivery.message
-        match message:
-            case wire.ReplyFromCell(cell=cell, message=reply) if isinstance(reply, wire.CellReply):
-                self.requests.on_cell_reply(cell, reply, now_us)
-            case wire.ObjectData() | wire.Refused():
-                self.requests.on_reply(delivery.origin, message, now_us)
-            case cell_wire.CellNotify(indexed=indexed, sids=sids):
-                self._on_notify(delivery, MatchedObject(indexed, sids), now_us)
-            case cell_wire.CellNotifyBatch():
-                ack = cell_wire.NotifyAck((delivery.number,))
-                self.routing.send([Destination(delivery.origin_cell, delivery.origin)], ack, now_us)
-                for matched in message.items:
-                    self._on_notify(delivery, matched, now_us)
-            case cell_wire.NotifyAck():
-                self.service.notification_delivery.on_ack(delivery.origin, message)
-            case cell_wire.FetchCellState():
-                self.joining.on_state_request(delivery, message, now_us)
-            case cell_wire.CellState() if self.routing.serving:
-                self.anti_entropy.on_state(delivery, message, now_us)
-            case cell_wire.CellState():
-                self.joining.on_state(delivery.origin, message, now_us)
-            case cell_wire.CellDigest():
-                self.anti_entropy.on_digest(delivery, message, now_us)
-            case cell_wire.CellRecordHashes():
-                self.anti_entropy.on_record_hashes(delivery, message, now_us)
-            case _:
-                self.dropped["not for a node"] += 1
-
-    def _on_notify(self, delivery: Delivery, matched: MatchedObject, now_us: int) -> None:
-        """Handles a notification for some subscriptions. If none of them is this node's and they
-        are few, the client asks the sending cell to drop them."""
-        metadata = matched.indexed.metadata
-        own = tuple(sid for sid in matched.sids if self.subscriber.get(sid) is not None)
-        if own:
-            self._replica_locations.add(matched.indexed)
-        elif len(matched.sids) <= _UNKNOWN_SIDS_MAX:
-            own = matched.sids
+        handler = self._handlers.find(delivery, self.routing.cell)
+        if handler is not None:
+            handler(delivery, message, now_us)
         else:
-            self.dropped["news for nobody here"] += 1
-            return
-        self._client.on_notify(delivery.origin_cell, wire.Notify(metadata, own), now_us)
+            self.dropped["not for a node" if delivery.is_unicast else "not for a cell"] += 1
+
+    def _make_handlers(self) -> HandlerTable:
+        """Names the handlers of all messages that this node accepts, except those of routing."""
+        service, membership, anti_entropy = self.service, self.membership, self.anti_entropy
+        answering, read_object = service.answering, service.answering(service.read_object)
+        table = HandlerTable()
+        # Requests (D11–D18)
+        table.add(cell_wire.IndexObject, to_cell=answering(service.index_object))
+        table.add(wire.DeleteObject, to_cell=answering(service.delete_object))
+        table.add(wire.StartSubscription, to_cell=answering(service.start_subscription))
+        table.add(wire.StopSubscription, to_cell=answering(service.stop_subscription))
+        table.add(wire.FetchPage, to_cell=answering(service.read_page))
+        table.add(wire.FetchStatus, to_cell=answering(service.read_status))
+        table.add(wire.FetchObject, to_cell=read_object, to_node=read_object)
+        # Replies
+        table.add(wire.ReplyFromCell, to_node=self._on_cell_reply)
+        table.add(wire.ObjectData, to_node=self.requests.on_node_reply)
+        table.add(wire.Refused, to_node=self.requests.on_node_reply)
+        # Notifications (D17, B3)
+        table.add(cell_wire.CellNotify, to_node=self._notifications.on_notify)
+        table.add(cell_wire.CellNotifyBatch, to_node=self._notifications.on_notify_batch)
+        table.add(cell_wire.NotifyAck, to_node=service.notification_delivery.on_ack)
+        # Replicas (D11–D14, B6)
+        table.add(
+            cell_wire.StoreReplica, to_cell=self._on_store_replica, to_node=self._on_store_replica
+        )
+        table.add(cell_wire.AnnounceReplica, to_cell=service.on_announce_replica)
+        # Cells whose nodes move, fail or return (D21–D24, B1, B2)
+        table.add(cell_wire.LocationUpdate, to_cell=membership.on_location_update)
+        table.add(cell_wire.ReindexObjects, to_cell=membership.on_reindex_objects)
+        table.add(cell_wire.TransferState, to_cell=membership.on_transfer_state)
+        table.add(cell_wire.BackupState, to_cell=membership.backups.on_backup_state)
+        table.add(cell_wire.StateTransferred, from_peer=membership.on_state_transferred)
+        table.add(cell_wire.SuspectSubscriber, from_peer=membership.on_suspect_subscriber)
+        # The state of the own cell (D23, B2)
+        table.add(cell_wire.FetchCellState, to_node=self.joining.on_state_request)
+        table.add(cell_wire.CellState, to_node=self._on_cell_state)
+        table.add(cell_wire.CellDigest, to_node=anti_entropy.on_digest)
+        table.add(cell_wire.CellRecordHashes, to_node=anti_entropy.on_record_hashes)
+        return table
+
+    def _on_cell_reply(self, delivery: Delivery, message: wire.ReplyFromCell, now_us: int) -> None:
+        reply = message.message
+        if isinstance(reply, wire.CellReply):
+            self.requests.on_cell_reply(message.cell, reply, now_us)
+        else:
+            self.dropped["not for a node"] += 1
+
+    def _on_store_replica(
+        self, delivery: Delivery, message: cell_wire.StoreReplica, now_us: int
+    ) -> None:
+        self._tag_popularity.add_tags(message.metadata.tags)
+        if message.holders:
+            self.replica_upkeep.on_store_replica(delivery, message, now_us)
+        else:
+            self.service.on_store_replica(delivery, message, now_us)
+
+    def _on_cell_state(self, delivery: Delivery, message: cell_wire.CellState, now_us: int) -> None:
+        if self.routing.serving:
+            self.anti_entropy.on_state(delivery, message, now_us)
+        else:
+            self.joining.on_state(delivery.origin, message, now_us)

@@ -24,7 +24,7 @@ from thyme.protocol.messages.common import CellReply, CellRequest, Refused
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult
 from thyme.protocol.retry import RetryPolicy, RetryState
-from thyme.routing.cells import CellRouting, DeliveryFailure, Destination
+from thyme.routing.cells import CellRouting, Delivery, DeliveryFailure, Destination
 
 Requests = Mapping[Destination, CellRequest | CellMaintenanceRequest]
 """The messages of an operation by destination, all with the same request id. Destinations with the
@@ -119,6 +119,10 @@ class CellRequests:
     def on_cell_reply(self, cell: CellId, reply: CellReply, now_us: int) -> None:
         """Handles a reply on behalf of a cell."""
         self._accept_reply(Destination(cell), reply, now_us)
+
+    def on_node_reply(self, delivery: Delivery, reply: CellReply, now_us: int) -> None:
+        """Handles a delivered reply of a single node."""
+        self.on_reply(delivery.origin, reply, now_us)
 
     def on_reply(self, sender: NodeId, reply: CellReply, now_us: int) -> None:
         """Handles a reply of a single node."""

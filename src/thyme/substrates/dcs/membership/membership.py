@@ -187,29 +187,7 @@ class CellMembership:
             self.proxied_cells.add(delivery.cell)
             self.backups.mark_changed(now_us)
 
-    def on_cell_message(self, delivery: Delivery, now_us: int) -> bool:
-        """Handles a message to the cell; returns whether it was for one of these components."""
-        message = delivery.message
-        match message:
-            case cell_wire.LocationUpdate():
-                self._on_location_update(delivery, message, now_us)
-            case cell_wire.ReindexObjects():
-                self._on_reindex_objects(delivery, message, now_us)
-            case cell_wire.TransferState():
-                self.backups.activate_backup(message.cell, now_us, match=delivery.is_first)
-                self.state_transfer.on_transfer_state(delivery, message, now_us)
-                self.backups.mark_changed(now_us)
-            case cell_wire.StateTransferred() if delivery.origin_cell == self._routing.cell:
-                self.state_transfer.on_state_transferred(message, now_us)
-            case cell_wire.BackupState():
-                self.backups.on_backup_state(delivery, message, now_us)
-            case cell_wire.SuspectSubscriber() if delivery.origin_cell == self._routing.cell:
-                self._probe_suspect(message, now_us)
-            case _:
-                return False
-        return True
-
-    def _on_location_update(
+    def on_location_update(
         self, delivery: Delivery, message: cell_wire.LocationUpdate, now_us: int
     ) -> None:
         """Records the new location of a node, and sends the notifications that waited for it (D21,
@@ -237,7 +215,7 @@ class CellMembership:
                 [Destination(cell, node)], wire.ReplyFromCell(delivery.cell, reply), now_us
             )
 
-    def _on_reindex_objects(
+    def on_reindex_objects(
         self, delivery: Delivery, message: cell_wire.ReindexObjects, now_us: int
     ) -> None:
         """Indexes objects that this cell had lost, and notifies the matching subscriptions."""
@@ -246,6 +224,26 @@ class CellMembership:
             if delivery.is_first:
                 self._service.notify_subscribers(indexed.metadata, matched, now_us)
         self._send_reply(delivery, wire.Done(message.request_id), now_us)
+
+    def on_transfer_state(
+        self, delivery: Delivery, message: cell_wire.TransferState, now_us: int
+    ) -> None:
+        """Takes over the state of a cell, together with the backup of it (D24)."""
+        self.backups.activate_backup(message.cell, now_us, match=delivery.is_first)
+        self.state_transfer.on_transfer_state(delivery, message, now_us)
+        self.backups.mark_changed(now_us)
+
+    def on_state_transferred(
+        self, delivery: Delivery, message: cell_wire.StateTransferred, now_us: int
+    ) -> None:
+        """Releases records that a cell peer transferred (D24)."""
+        self.state_transfer.on_state_transferred(message, now_us)
+
+    def on_suspect_subscriber(
+        self, delivery: Delivery, message: cell_wire.SuspectSubscriber, now_us: int
+    ) -> None:
+        """Probes a subscriber that a cell peer could not notify (D22)."""
+        self._probe_suspect(message, now_us)
 
     # Failed subscribers
 

@@ -1,20 +1,21 @@
 """Cell service: the requests that a node serves for its cell, or for itself.
 
-Entry point: `CellService.on_request`. The first node of a cell to receive a message replies,
-matches and notifies; the other nodes apply the same change to their copies (`Delivery.is_first`).
-All operations are idempotent. Notifications are sent by `notification_delivery`.
+Entry point: `CellService.answering`, which turns an operation, such as `index_object`, into the
+handler of a request. The first node of a cell to receive a message replies, matches and notifies;
+the other nodes apply the same change to their copies (`Delivery.is_first`). All operations are
+idempotent. Notifications are sent by `notification_delivery`.
 Clauses: D7, D9, D11–D18, M26.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import assert_never
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from thyme.model.errors import OperationError
-from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages import cells as cell_wire
@@ -30,6 +31,8 @@ from thyme.substrates.dcs.service.recent_answers import RecentAnswers
 from thyme.substrates.dcs.state.cell_index import CellIndex
 from thyme.substrates.dcs.state.cell_state import MergeResult
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
+
+R = TypeVar("R", bound=wire.CellRequest)
 
 
 class ExpiryTimer(msgspec.Struct, frozen=True):
@@ -63,18 +66,30 @@ class CellService:
 
     # Messages
 
-    def on_request(self, delivery: Delivery, request: wire.CellRequest, now_us: int) -> None:
-        """Executes a request to the cell or to this node; the first node of the cell replies."""
-        if not delivery.is_first:
+    def answering(
+        self, execute: Callable[[Delivery, R, int], wire.CellReply | None]
+    ) -> Callable[[Delivery, R, int], None]:
+        """Returns the handler of a request to the cell or to this node: executes the request, and
+        replies if this node is the first of the cell to receive it (D7)."""
+
+        def on_request(delivery: Delivery, request: R, now_us: int) -> None:
+            if request.reads_only and not delivery.is_first:
+                return
+            reply: wire.CellReply | None
             try:
-                self._apply_as_follower(delivery, request, now_us)
+                reply = execute(delivery, request, now_us)
             except OperationError as error:
-                self.dropped[error.code] += 1
-            return
-        try:
-            reply = self._process_request(delivery, request, now_us)
-        except OperationError as error:
-            reply = wire.Refused(request.request_id, error.code, str(error))
+                if not delivery.is_first:
+                    self.dropped[error.code] += 1
+                    return
+                reply = wire.Refused(request.request_id, error.code, str(error))
+            if reply is not None and delivery.is_first:
+                self._send_reply(delivery, reply, now_us)
+
+        return on_request
+
+    def _send_reply(self, delivery: Delivery, reply: wire.CellReply, now_us: int) -> None:
+        """Replies once all nodes of the cell have acknowledged the request."""
         message: wire.Message = reply
         if not delivery.is_unicast:
             message = wire.ReplyFromCell(delivery.cell, reply)
@@ -85,7 +100,9 @@ class CellService:
 
         self._routing.when_acknowledged(delivery, send_reply, now_us)
 
-    def on_announce_replica(self, delivery: Delivery, message: cell_wire.AnnounceReplica) -> None:
+    def on_announce_replica(
+        self, delivery: Delivery, message: cell_wire.AnnounceReplica, now_us: int
+    ) -> None:
         """Adds the sender to an object's replication list (D13)."""
         replica = Replica(delivery.origin_cell, delivery.origin)
         if not self.index.add_replica(message.key, replica):
@@ -104,79 +121,73 @@ class CellService:
         except OperationError as error:
             self.dropped[error.code] += 1
 
-    def _process_request(
-        self, delivery: Delivery, request: wire.CellRequest, now_us: int
-    ) -> wire.CellReply:
-        index, request_id, origin = self.index, request.request_id, delivery.origin
-        match request:
-            case cell_wire.IndexObject():
-                matched = index.add_object(request.indexed, origin, now_us)
-                self._recent_answers.add_object(request.indexed.metadata.key, now_us)
-                self.notify_subscribers(request.indexed.metadata, matched, now_us)
-                return wire.Done(request_id)
-            case wire.DeleteObject():
-                self._delete_object(request, origin, now_us)
-                return wire.Done(request_id)
-            case wire.StartSubscription():
-                index.add_subscription(
-                    _cell_subscription(delivery, request, now_us), origin, now_us
-                )
-                self._recent_answers.add_subscription(request.subscription.key, now_us)
-                self.notification_delivery.on_subscriber_seen(origin, now_us)
-                return self._read_page(first_page_request(request), now_us)
-            case wire.StopSubscription():
-                index.unsubscribe(request.key, origin, now_us, request.proof)
-                return wire.Done(request_id)
-            case wire.FetchPage():
-                return self._read_page(request, now_us)
-            case wire.FetchObject():
-                self._replicas.expire(now_us)
-                return wire.ObjectData(
-                    request_id, request.key, self._replicas.read_data(request.key)
-                )
-            case wire.FetchStatus():
-                status = index.broker.look_up(request.key, now_us)
-                metadata = status.metadata
-                indexed = None if metadata is None else index.with_replication_list(metadata)
-                return cell_wire.CellStatus(request_id, status.state, indexed)
-            case _:
-                assert_never(request)
+    # Requests
 
-    def _apply_as_follower(
-        self, delivery: Delivery, request: wire.CellRequest, now_us: int
-    ) -> None:
-        """Applies a request that another node of the cell replies to (D7)."""
-        index, origin = self.index, delivery.origin
-        match request:
-            case cell_wire.IndexObject():
-                matched = index.add_object(request.indexed, origin, now_us)
-                self.notify_subscribers(
-                    request.indexed.metadata,
-                    self._recent_answers.select_recent(matched, now_us),
-                    now_us,
-                )
-            case wire.DeleteObject():
-                self._delete_object(request, origin, now_us)
-            case wire.StartSubscription():
-                index.add_subscription(
-                    _cell_subscription(delivery, request, now_us), origin, now_us
-                )
-                self.notification_delivery.on_subscriber_seen(origin, now_us)
-            case wire.StopSubscription():
-                index.unsubscribe(request.key, origin, now_us, request.proof)
-            case wire.FetchPage() | wire.FetchObject() | wire.FetchStatus():
-                pass  # the first node of the cell replies
-            case _:
-                assert_never(request)
+    def index_object(
+        self, delivery: Delivery, request: cell_wire.IndexObject, now_us: int
+    ) -> wire.Done:
+        """Indexes an object and notifies its subscribers (D11)."""
+        metadata = request.indexed.metadata
+        matched = self.index.add_object(request.indexed, delivery.origin, now_us)
+        if delivery.is_first:
+            self._recent_answers.add_object(metadata.key, now_us)
+        else:
+            matched = self._recent_answers.select_recent(matched, now_us)
+        self.notify_subscribers(metadata, matched, now_us)
+        return wire.Done(request.request_id)
 
-    def _delete_object(self, request: wire.DeleteObject, origin: NodeId, now_us: int) -> None:
-        self.index.delete_object(request.key, origin, now_us, request.proof)
+    def delete_object(
+        self, delivery: Delivery, request: wire.DeleteObject, now_us: int
+    ) -> wire.Done:
+        """Deletes an object and its replica (D15)."""
+        self.index.delete_object(request.key, delivery.origin, now_us, request.proof)
         self._replicas.remove_with_tombstone(request.key, DELETED, now_us)
+        return wire.Done(request.request_id)
 
-    def _read_page(self, request: wire.FetchPage, now_us: int) -> cell_wire.CellPage:
+    def start_subscription(
+        self, delivery: Delivery, request: wire.StartSubscription, now_us: int
+    ) -> cell_wire.CellPage | None:
+        """Activates a subscription; the first node of the cell reads its past matches (D16)."""
+        origin = delivery.origin
+        self.index.add_subscription(_cell_subscription(delivery, request, now_us), origin, now_us)
+        if delivery.is_first:
+            self._recent_answers.add_subscription(request.subscription.key, now_us)
+        self.notification_delivery.on_subscriber_seen(origin, now_us)
+        if not delivery.is_first:
+            return None
+        return self.read_page(delivery, first_page_request(request), now_us)
+
+    def stop_subscription(
+        self, delivery: Delivery, request: wire.StopSubscription, now_us: int
+    ) -> wire.Done:
+        """Removes a subscription."""
+        self.index.unsubscribe(request.key, delivery.origin, now_us, request.proof)
+        return wire.Done(request.request_id)
+
+    def read_page(
+        self, delivery: Delivery, request: wire.FetchPage, now_us: int
+    ) -> cell_wire.CellPage:
+        """Reads past matches, with the replication lists of the objects."""
         page = read_requested_page(self.index.broker, request, now_us)
         items = tuple(map(self.index.with_replication_list, page.items))
         return cell_wire.CellPage(request.request_id, page.total, items, page.more)
+
+    def read_object(
+        self, delivery: Delivery, request: wire.FetchObject, now_us: int
+    ) -> wire.ObjectData:
+        """Reads the bytes of a replica (D18)."""
+        self._replicas.expire(now_us)
+        data = self._replicas.read_data(request.key)
+        return wire.ObjectData(request.request_id, request.key, data)
+
+    def read_status(
+        self, delivery: Delivery, request: wire.FetchStatus, now_us: int
+    ) -> cell_wire.CellStatus:
+        """Reads the status of an object, with its replication list."""
+        status = self.index.broker.look_up(request.key, now_us)
+        metadata = status.metadata
+        indexed = None if metadata is None else self.index.with_replication_list(metadata)
+        return cell_wire.CellStatus(request.request_id, status.state, indexed)
 
     # Notifications
 
@@ -224,9 +235,10 @@ def _cell_subscription(
 ) -> CellSubscription:
     """The subscription as the cell stores it: with the subscriber's signed location, else with the
     cell from which the request came (D16)."""
-    if isinstance(request, wire.LocatedSubscription):
+    location = request.location
+    if location is not None:
         return CellSubscription(
-            request.subscription, request.location.cell, (delivery.cell,), request.location.since
+            request.subscription, location.cell, (delivery.cell,), location.since
         )
     return CellSubscription(request.subscription, delivery.origin_cell, (delivery.cell,), now_us)
 

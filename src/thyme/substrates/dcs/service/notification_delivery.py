@@ -24,7 +24,7 @@ from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, MatchedObject
 from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
 from thyme.protocol.outbox import Outbox
-from thyme.routing.cells import CellRouting, DeliveryFailure, Destination
+from thyme.routing.cells import CellRouting, Delivery, DeliveryFailure, Destination
 from thyme.substrates.dcs.config import NotificationDeliveryConfig
 from thyme.substrates.dcs.state.cell_index import CellIndex
 
@@ -171,8 +171,9 @@ class NotificationDelivery:
                 self._pending.setdefault(subscriber, {})[notification.key] = pending
         self._set_timer(subscriber)
 
-    def on_ack(self, subscriber: NodeId, ack: NotifyAck) -> None:
+    def on_ack(self, delivery: Delivery, ack: NotifyAck, now_us: int) -> None:
         """Removes the pending notifications that a subscriber acknowledged."""
+        subscriber = delivery.origin
         pending = self._pending.get(subscriber)
         if pending is None:
             return

@@ -1,0 +1,63 @@
+"""Notification receiver: handles the notifications that cells send to a subscriber.
+
+Entry points: `NotificationReceiver.on_notify` and `on_notify_batch`. The notifications are sent by
+`service.notification_delivery`; the client hands them to the application.
+Clauses: D17, B3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from thyme.protocol.messages.cell_records import MatchedObject
+from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
+from thyme.protocol.messages.common import Notify
+from thyme.routing.cells import CellRouting, Delivery, Destination
+from thyme.substrates.common.client import Client
+from thyme.substrates.common.subscriber import Subscriber
+from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+
+_UNKNOWN_SIDS_MAX = 8
+
+
+class NotificationReceiver:
+    """Receives the notifications of one node."""
+
+    def __init__(
+        self,
+        routing: CellRouting,
+        client: Client,
+        subscriber: Subscriber,
+        replica_locations: ReplicaLocations,
+        dropped: Counter[str],
+    ) -> None:
+        self._routing = routing
+        self._client = client
+        self._subscriber = subscriber
+        self._replica_locations = replica_locations
+        self._dropped = dropped
+
+    def on_notify(self, delivery: Delivery, message: CellNotify, now_us: int) -> None:
+        """Handles one notification."""
+        self._on_match(delivery, MatchedObject(message.indexed, message.sids), now_us)
+
+    def on_notify_batch(self, delivery: Delivery, message: CellNotifyBatch, now_us: int) -> None:
+        """Acknowledges and handles several notifications."""
+        ack = NotifyAck((delivery.number,))
+        self._routing.send([Destination(delivery.origin_cell, delivery.origin)], ack, now_us)
+        for matched in message.items:
+            self._on_match(delivery, matched, now_us)
+
+    def _on_match(self, delivery: Delivery, matched: MatchedObject, now_us: int) -> None:
+        """Handles a notification for some subscriptions. If none of them is this node's and they
+        are few, the client asks the sending cell to drop them."""
+        metadata = matched.indexed.metadata
+        own = tuple(sid for sid in matched.sids if self._subscriber.get(sid) is not None)
+        if own:
+            self._replica_locations.add(matched.indexed)
+        elif len(matched.sids) <= _UNKNOWN_SIDS_MAX:
+            own = matched.sids
+        else:
+            self._dropped["news for nobody here"] += 1
+            return
+        self._client.on_notify(delivery.origin_cell, Notify(metadata, own), now_us)
