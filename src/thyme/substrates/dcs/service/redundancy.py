@@ -13,18 +13,16 @@ from thyme.model.ids import NodeId
 from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.protocol.messages.cells import IndexObject, LocationUpdate, SignedLocationUpdate
 from thyme.protocol.messages.common import DeleteObject, Message
-from thyme.substrates.common.catalogue import DELETED
 from thyme.substrates.dcs.state.cell_index import CellIndex
 
 
 def is_redundant(index: CellIndex, origin: NodeId, cell: CellId, message: Message) -> bool:
     """Whether a message from a node in the given cell contains nothing new for this node."""
-    catalogue = index.broker.catalogue
     match message:
         case IndexObject(indexed=indexed):
-            return catalogue.history.get(indexed.metadata.key) == indexed.metadata
+            return index.get_object(indexed.metadata.key) == indexed.metadata
         case DeleteObject(key=key):
-            return catalogue.state(key) == DELETED
+            return index.is_deleted(key)
         case LocationUpdate(sids=sids, keys=keys):
             if isinstance(message, SignedLocationUpdate) and message.location is not None:
                 cell = message.location.cell
