@@ -6,15 +6,14 @@ Its proofs are digests over the author's name: nobody in a test who is not the a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from hashlib import sha256
 
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.signed_records import (
     Record,
-    attach_proofs,
     author_of,
+    sign_metadata,
     sign_subscription,
     signing_bytes,
 )
@@ -50,8 +49,7 @@ def warden(node_id: NodeId, *, places: bool = False) -> MessageAuthenticator:
 
 def signed(metadata: Metadata, by: NodeId | None = None) -> Metadata:
     """Metadata as its owner, or somebody else, signs it."""
-    made = copy(metadata)
-    attach_proofs([made], Stamps(by or metadata.owner))
+    [made] = sign_metadata([metadata], Stamps(by or metadata.owner))
     return made
 
 

@@ -2,7 +2,7 @@
 
 The author signs a record and every receiver verifies it. The signature covers the record and the
 world, not the message, so that other nodes can store and forward the record with its proof.
-Entry points: `attach_proofs`, `sign_subscription`, `verify_subscription`. Signatures are made by a
+Entry points: `sign_metadata`, `sign_subscription`, `verify_subscription`. Signatures are made by a
 `RecordSigner` of a driver; records inside messages are handled by `protocol.message_auth`.
 Clauses: B5.
 """
@@ -105,12 +105,14 @@ def signing_bytes(record: Record, world_id: str) -> bytes:
     return b"thyme record 2" + _encode((world_id, content))
 
 
-def attach_proofs(records: Sequence[Metadata], signer: RecordSigner | None) -> None:
-    """Adds the owner's proofs to new metadata, in place, before the metadata is shared."""
-    if signer is not None:
-        for metadata, proof in zip(records, signer.sign_all(records), strict=True):
-            # A new record would be validated a second time.
-            msgspec.structs.force_setattr(metadata, "digest_and_proof", metadata.digest + proof)
+def sign_metadata(drafts: Sequence[Metadata], signer: RecordSigner | None) -> Sequence[Metadata]:
+    """Returns new metadata with the proofs of its owner."""
+    if signer is None:
+        return drafts
+    return [
+        msgspec.structs.replace(draft, digest_and_proof=draft.digest + proof)
+        for draft, proof in zip(drafts, signer.sign_all(drafts), strict=True)
+    ]
 
 
 def sign_subscription(

@@ -463,7 +463,16 @@ class Counter:
         self.routing = Notebook()
         self.index = index_of()
         config: DcsConfig = PAPER
-        self.service = CellService(self.routing, Outbox(), self.index, replicas_of(), config)
+        self.lost: list[NodeId] = []
+        self.service = CellService(
+            self.routing,
+            Outbox(),
+            self.index,
+            replicas_of(),
+            config,
+            lambda subscriber, _now_us: self.lost.append(subscriber),
+            lambda subscriber, _cell: self.lost.append(subscriber),
+        )
 
     def hear(
         self,

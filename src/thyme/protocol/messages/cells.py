@@ -83,7 +83,7 @@ class IndexObject(BaseMessage, frozen=True, array_like=True, tag=80):
         return replica_cells((self.indexed,))
 
     def is_redundant(self, known: KnownRecords, origin: NodeId, origin_cell: CellId) -> bool:
-        return known.has_object(self.indexed.metadata)
+        return known.has_metadata(self.indexed.metadata)
 
 
 class AnnounceReplica(BaseMessage, frozen=True, array_like=True, tag=81):

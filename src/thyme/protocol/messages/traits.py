@@ -40,7 +40,7 @@ class RecordKind(Enum):
 class KnownRecords(Protocol):
     """The records of a cell that a node stores."""
 
-    def has_object(self, metadata: Metadata) -> bool:
+    def has_metadata(self, metadata: Metadata) -> bool:
         """Whether an object is indexed with exactly this metadata."""
         ...
 

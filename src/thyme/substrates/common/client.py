@@ -25,7 +25,7 @@ from thyme.model.errors import (
 )
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, random_id
 from thyme.model.metadata import Limits, Metadata, make_metadata
-from thyme.model.signed_records import RecordSigner, attach_proofs
+from thyme.model.signed_records import RecordSigner, sign_metadata
 from thyme.model.subscriptions import Notification, SubscriptionKey, SubscriptionRecord
 from thyme.protocol import app_interface as app
 from thyme.protocol.app_interface import Failed, Finished, ReplyValue
@@ -152,14 +152,16 @@ class Client:
     # Objects
 
     def _insert_all(self, requests: tuple[app.Insert, ...], now_us: int) -> None:
-        inserts: list[tuple[app.Insert, Metadata]] = []
+        valid: list[app.Insert] = []
+        drafts: list[Metadata] = []
         for request in requests:
             try:
-                inserts.append((request, self._make_metadata(request, now_us)))
+                drafts.append(self._make_metadata(request, now_us))
+                valid.append(request)
             except ThymeError as error:
                 self._reply(request.request_id, Failure.from_error(error))
-        attach_proofs([metadata for _, metadata in inserts], self._signer)
-        for request, metadata in inserts:
+        signed = sign_metadata(drafts, self._signer)
+        for request, metadata in zip(valid, signed, strict=True):
             on_result = self._on_result(request.request_id, metadata.key)
             self._objects.insert(metadata, request.data, now_us, on_result)
 

@@ -126,7 +126,15 @@ class DcsNode:
             rng=rng,
             config=config,
         )
-        self.service = CellService(routing, outbox, self.index, self.replicas, config)
+        self.service = CellService(
+            routing,
+            outbox,
+            self.index,
+            self.replicas,
+            config,
+            self._on_subscriber_failed,
+            self._on_subscriber_absent,
+        )
         self.joining = CellJoining(context, self._on_joined)
         self._world_lifetime = WorldLifetime(outbox, config.world_ends_us)
         self._compose_client(context)
@@ -358,6 +366,14 @@ class DcsNode:
         if self._key_choice is KeyChoice.NEAREST:
             return (distance,)
         return (self._tag_popularity.count_of(tag), distance)
+
+    def _on_subscriber_failed(self, subscriber: NodeId, now_us: int) -> None:
+        """Has the cell probe a subscriber that could not be notified for too long (D22)."""
+        self.membership.on_subscriber_failed(subscriber, now_us)
+
+    def _on_subscriber_absent(self, subscriber: NodeId, cell: CellId) -> None:
+        """Drops the subscriptions of a subscriber that did not answer the probes (D22)."""
+        self.membership.forget_subscriber(subscriber, cell)
 
     def _on_merged(
         self, sender: NodeId, state: cell_wire.CellState, result: MergeResult, now_us: int

@@ -77,8 +77,6 @@ class CellMembership:
         self.movement = MovementTracker(context, self._settle)
         self.location_updater = LocationUpdater(context, key_chooser, subscriber, on_page)
         self.reannouncer = Reannouncer(context, self.location_updater)
-        service.notification_delivery.on_subscriber_failed = self._on_subscriber_failed
-        service.notification_delivery.on_subscriber_absent = self._forget_subscriber
 
     # Serving, moving, leaving
 
@@ -247,7 +245,7 @@ class CellMembership:
 
     # Failed subscribers
 
-    def _on_subscriber_failed(self, subscriber: NodeId, now_us: int) -> None:
+    def on_subscriber_failed(self, subscriber: NodeId, now_us: int) -> None:
         """Handles a subscriber that could not be notified for too long: every node of the cell
         probes it at the same time and drops its subscriptions if it does not answer (D22). No node
         relies on another's word (B5)."""
@@ -271,7 +269,7 @@ class CellMembership:
                 suspect.subscriber, suspect.cell, now_us
             )
 
-    def _forget_subscriber(self, subscriber: NodeId, cell: CellId) -> None:
+    def forget_subscriber(self, subscriber: NodeId, cell: CellId) -> None:
         """Drops a subscriber's subscriptions, unless it was seen in another cell since."""
         for key in list(self._subscription_keys(subscriber, cell)):
             self._index.forget_subscription(key)

@@ -78,7 +78,7 @@ class ProxiedCells:
             for cell_subscription in self._index.cell_subscriptions()
             for key_cell in cell_subscription.key_cells
         }
-        for metadata in self._index.broker.catalogue.history:
+        for metadata in self._index.all_metadata():
             key_cells |= self._key_cells_of(metadata)
         for key_cell in sorted(key_cells):
             if self._routing.proxy_of(key_cell) == self._routing.cell:
@@ -118,8 +118,8 @@ class ProxiedCells:
 
     def objects_of(self, key_cell: CellId) -> list[IndexedMetadata]:
         """The objects with a tag of the given key cell."""
-        history = self._index.broker.catalogue.history
-        found = [metadata for metadata in history if key_cell in self._key_cells_of(metadata)]
+        objects = self._index.all_metadata()
+        found = [metadata for metadata in objects if key_cell in self._key_cells_of(metadata)]
         return list(map(self._index.with_replication_list, found))
 
     def subscriptions_of(self, key_cell: CellId) -> list[CellSubscription]:
@@ -183,11 +183,10 @@ class ProxiedCells:
         named_objects, named_subs = set(keys), set(subscriptions)
         if self._has_unnamed(key_cell, named_objects, named_subs):
             return
-        history, own_cell = self._index.broker.catalogue.history, self._routing.cell
         self.discard(key_cell)
-        own_cells = {own_cell, *self._cells}
+        own_cells = {self._routing.cell, *self._cells}
         for key in sorted(named_objects):
-            metadata = history.get(key)
+            metadata = self._index.get_object(key)
             if metadata is not None and not own_cells & self._key_cells_of(metadata):
                 self._index.forget_object(key)
         for sub_key in sorted(named_subs, key=str):

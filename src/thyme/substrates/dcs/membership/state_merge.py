@@ -87,30 +87,26 @@ class StateMerge:
         session = self._sessions.pop(timer, None)
         if session is None or not notify:
             return
-        history = self._index.broker.catalogue.history
         for key, subscriptions in self._new_matches(session).items():
-            metadata = history.get(key)
+            metadata = self._index.get_object(key)
             assert metadata is not None, "matched records are in the history"
             self._notify(metadata, list(subscriptions.values()), now_us)
 
     def _new_matches(
         self, session: _MergeSession
     ) -> dict[Key, dict[SubscriptionKey, SubscriptionRecord]]:
-        broker = self._index.broker
+        index = self._index
         matched: dict[Key, dict[SubscriptionKey, SubscriptionRecord]] = {}
         for key in session.new_objects:
-            metadata = broker.catalogue.history.get(key)
-            for subscription in [] if metadata is None else broker.matching_subscriptions(metadata):
+            metadata = index.get_object(key)
+            for subscription in [] if metadata is None else index.matching_subscriptions(metadata):
                 if subscription.key not in session.subscriptions:
                     matched.setdefault(key, {})[subscription.key] = subscription
         for sub_key in session.new_subscriptions:
-            new_subscription = broker.get_active(sub_key)
+            new_subscription = index.get_subscription(sub_key)
             if new_subscription is None:
                 continue
-            past_matches = broker.catalogue.history.latest_matches(
-                new_subscription.conjunctions, new_subscription.frame, _PAST_MATCHES_MAX, None
-            )
-            for metadata in past_matches:
+            for metadata in index.latest_matches(new_subscription, _PAST_MATCHES_MAX):
                 if metadata.key not in session.objects:
                     matched.setdefault(metadata.key, {})[sub_key] = new_subscription
         return matched

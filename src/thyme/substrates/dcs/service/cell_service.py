@@ -20,7 +20,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
-from thyme.protocol.messages.cell_records import CellSubscription, Replica
+from thyme.protocol.messages.cell_records import CellId, CellSubscription, Replica
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.substrates.common.broker_service import read_requested_page
@@ -49,6 +49,8 @@ class CellService:
         index: CellIndex,
         replicas: ReplicaStore,
         config: DcsConfig,
+        on_subscriber_failed: Callable[[NodeId, int], None],
+        on_subscriber_absent: Callable[[NodeId, CellId], None],
     ) -> None:
         self._routing = routing
         self._outbox = outbox
@@ -59,7 +61,12 @@ class CellService:
         late_us = config.anti_entropy.late_window_us if config.anti_entropy.enabled else 0
         self._recent_answers = RecentAnswers(index, config.race_window_us, late_us)
         self.notification_delivery = NotificationDelivery(
-            routing, outbox, index, config.notification_delivery
+            routing,
+            outbox,
+            index,
+            config.notification_delivery,
+            on_subscriber_failed,
+            on_subscriber_absent,
         )
         self.notifications_sent = 0
         self.dropped: Counter[str] = Counter()
@@ -202,14 +209,13 @@ class CellService:
     def on_merged(self, result: MergeResult, now_us: int) -> None:
         """Notifies subscribers of matches that this node missed because it lacked the merged
         records when it answered (B2)."""
-        history = self.index.broker.catalogue.history
         for key in result.objects:
-            if (metadata := history.get(key)) is not None:
+            if (metadata := self.index.get_object(key)) is not None:
                 self.notify_subscribers(
                     metadata, self._recent_answers.missed_subscriptions(metadata, now_us), now_us
                 )
         for sub_key in result.subscriptions:
-            if (subscription := self.index.broker.get_active(sub_key)) is not None:
+            if (subscription := self.index.get_subscription(sub_key)) is not None:
                 for metadata in self._recent_answers.missed_objects(subscription, now_us):
                     self.notify_subscribers(metadata, [subscription], now_us)
 

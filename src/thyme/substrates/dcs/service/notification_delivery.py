@@ -74,7 +74,12 @@ class NotificationDelivery:
         outbox: Outbox,
         index: CellIndex,
         config: NotificationDeliveryConfig,
+        on_subscriber_failed: Callable[[NodeId, int], None],
+        on_subscriber_absent: Callable[[NodeId, CellId], None],
     ) -> None:
+        """`on_subscriber_failed` receives a subscriber that could not be notified for the maximum
+        wait (D22), `on_subscriber_absent` one that did not answer the probes, and the cell in which
+        it was probed."""
         self._routing = routing
         self._outbox = outbox
         self._index = index
@@ -85,11 +90,8 @@ class NotificationDelivery:
         """The notifications in a message by its number, since it may be returned."""
         self._pending: dict[NodeId, dict[Key | None, PendingNotification]] = {}
         self._aggregated: dict[tuple[Destination, ...], dict[Key, tuple[SubscriptionId, ...]]] = {}
-        self.on_subscriber_failed: Callable[[NodeId, int], None] | None = None
-        """Called with a subscriber that could not be notified for the maximum wait (D22)."""
-        self.on_subscriber_absent: Callable[[NodeId, CellId], None] | None = None
-        """Called with a subscriber that did not answer the probes, and the cell in which it was
-        probed."""
+        self._on_subscriber_failed = on_subscriber_failed
+        self._on_subscriber_absent = on_subscriber_absent
         self.undelivered = 0
         self.resent = 0
         self.given_up = 0
@@ -131,9 +133,8 @@ class NotificationDelivery:
         notifications: list[PendingNotification],
         now_us: int,
     ) -> None:
-        history = self._index.broker.catalogue.history
         found = [
-            (notification, history.get(notification.key))
+            (notification, self._index.get_object(notification.key))
             for notification in notifications
             if notification.key is not None
         ]
@@ -203,8 +204,8 @@ class NotificationDelivery:
         assert probe.probed_cell is not None
         if probe.tries < PROBES_MAX:
             self._send_probe(subscriber, probe.probed_cell, probe.tries + 1, now_us)
-        elif self.on_subscriber_absent is not None:
-            self.on_subscriber_absent(subscriber, probe.probed_cell)
+        else:
+            self._on_subscriber_absent(subscriber, probe.probed_cell)
 
     # Undelivered notifications
 
@@ -219,12 +220,8 @@ class NotificationDelivery:
                 self._keep_undelivered(subscriber, notification, now_us)
         self._set_timer(subscriber)
         if any(notification.is_last_try for notification in notifications):
-            self._report_failed(subscriber, now_us)
+            self._on_subscriber_failed(subscriber, now_us)
         return True
-
-    def _report_failed(self, subscriber: NodeId, now_us: int) -> None:
-        if self.on_subscriber_failed is not None:
-            self.on_subscriber_failed(subscriber, now_us)
 
     def _keep_undelivered(
         self, subscriber: NodeId, notification: PendingNotification, now_us: int
@@ -274,7 +271,7 @@ class NotificationDelivery:
         self._resend(timer.subscriber, retries, now_us)
         self._set_timer(timer.subscriber)
         if failed:
-            self._report_failed(timer.subscriber, now_us)
+            self._on_subscriber_failed(timer.subscriber, now_us)
 
     def on_subscriber_seen(self, subscriber: NodeId, now_us: int) -> None:
         """Sends the undelivered notifications of a subscriber that has reported its location."""
@@ -312,7 +309,7 @@ class NotificationDelivery:
         self, subscriber: NodeId, notification: PendingNotification
     ) -> Iterator[SubscriptionKey]:
         keys = (SubscriptionKey(sid, subscriber) for sid in notification.sids)
-        return (key for key in keys if self._index.broker.get_active(key) is not None)
+        return (key for key in keys if self._index.get_subscription(key) is not None)
 
     def _set_timer(self, subscriber: NodeId) -> None:
         pending = self._pending.get(subscriber)

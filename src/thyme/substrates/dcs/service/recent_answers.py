@@ -54,7 +54,7 @@ class RecentAnswers:
     def missed_subscriptions(self, metadata: Metadata, now_us: int) -> list[SubscriptionRecord]:
         """The matching subscriptions that this node activated without knowing the object."""
         self._prune(now_us)
-        active = map(self._index.broker.get_active, self._subscribed_us)
+        active = map(self._index.get_subscription, self._subscribed_us)
         return [
             subscription
             for subscription in active
@@ -64,7 +64,7 @@ class RecentAnswers:
     def missed_objects(self, subscription: SubscriptionRecord, now_us: int) -> list[Metadata]:
         """The matching objects that this node indexed without knowing the subscription."""
         self._prune(now_us)
-        indexed = map(self._index.broker.catalogue.history.get, self._indexed_us)
+        indexed = map(self._index.get_object, self._indexed_us)
         return [metadata for metadata in indexed if metadata and subscription.matches(metadata)]
 
     def _prune(self, now_us: int) -> None:

@@ -88,7 +88,7 @@ class CellIndex:
         self._located = {stored.key: stored.located for _, stored in store.load(SUBSCRIBER_CELLS)}
         self._tombstone_limits = config.tombstones
         self._object_digest = SetDigest(
-            object_name(metadata.key) for metadata in self.broker.catalogue.history
+            object_name(metadata.key) for metadata in self.all_metadata()
         )
         self._conjunction_digest = SetDigest()
         self._conjunction_names: dict[SubscriptionKey, tuple[str, ...]] = {}
@@ -116,7 +116,7 @@ class CellIndex:
     def add_replica(self, key: Key, replica: Replica) -> bool:
         """Adds a passive replica to an object's replication list; False if the object is not
         indexed (D13)."""
-        if key not in self.broker.catalogue.history:
+        if not self.has_object(key):
             return False
         replication_list = self._replication_lists.get(key, EMPTY_REPLICATION_LIST)
         if replica in replication_list.active or Replica(replica.cell) in replication_list.active:
@@ -129,17 +129,35 @@ class CellIndex:
     def is_active_replica(self, key: Key, replica: Replica) -> bool:
         """Whether a replica is one of the active replicas of an object; also True if the object is
         not indexed."""
-        if key not in self.broker.catalogue.history:
+        if not self.has_object(key):
             return True
         active = self._replication_lists.get(key, EMPTY_REPLICATION_LIST).active
         return replica in active or Replica(replica.cell) in active
 
-    def has_object(self, metadata: Metadata) -> bool:
+    def get_object(self, key: Key) -> Metadata | None:
+        """The metadata of an indexed object."""
+        return self.broker.catalogue.history.get(key)
+
+    def has_metadata(self, metadata: Metadata) -> bool:
         """Whether an object is indexed with exactly this metadata."""
         return self.broker.catalogue.history.get(metadata.key) == metadata
 
+    def has_object(self, key: Key) -> bool:
+        """Whether an object is indexed."""
+        return key in self.broker.catalogue.history
+
+    def all_metadata(self) -> Iterator[Metadata]:
+        """The metadata of all indexed objects, oldest first."""
+        return iter(self.broker.catalogue.history)
+
+    def latest_matches(self, subscription: SubscriptionRecord, count: int) -> list[Metadata]:
+        """The most recent indexed objects that match a subscription, at most `count`."""
+        return self.broker.catalogue.history.latest_matches(
+            subscription.conjunctions, subscription.frame, count, None
+        )
+
     def is_deleted(self, key: Key) -> bool:
-        """Whether an object was deleted."""
+        """Whether there is a tombstone of a deleted object."""
         return self.broker.catalogue.state(key) == DELETED
 
     def has_seen_object(self, key: Key) -> bool:
@@ -162,6 +180,14 @@ class CellIndex:
         return IndexedMetadata(metadata, replication_list.active, replication_list.passive)
 
     # Subscriptions
+
+    def get_subscription(self, key: SubscriptionKey) -> SubscriptionRecord | None:
+        """The active subscription with this key, as the subscriber sent it."""
+        return self.broker.get_active(key)
+
+    def matching_subscriptions(self, metadata: Metadata) -> list[SubscriptionRecord]:
+        """The active subscriptions that match an object."""
+        return self.broker.matching_subscriptions(metadata)
 
     def add_subscription(
         self, cell_subscription: CellSubscription, by: NodeId, now_us: int
@@ -242,7 +268,7 @@ class CellIndex:
 
     def objects(self) -> Iterator[IndexedMetadata]:
         """All indexed objects, oldest first."""
-        return map(self.with_replication_list, self.broker.catalogue.history)
+        return map(self.with_replication_list, self.all_metadata())
 
     def cell_subscriptions(self) -> Iterator[CellSubscription]:
         """All active subscriptions, in the order of their activation."""
@@ -331,7 +357,7 @@ class CellIndex:
     def clear(self) -> None:
         """Removes all objects and subscriptions without tombstones: this node will serve another
         cell (D20)."""
-        for key in [metadata.key for metadata in self.broker.catalogue.history]:
+        for key in [metadata.key for metadata in self.all_metadata()]:
             self.forget_object(key)
         for sub_key in [subscription.key for subscription in self.broker.active_subscriptions()]:
             self.forget_subscription(sub_key)

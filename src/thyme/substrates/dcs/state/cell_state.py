@@ -66,19 +66,18 @@ def merge_state(
     for tombstone in state.subscription_tombstones:
         if (sub_key := parse_subscription_key(tombstone)) is not None:
             index.merge_subscription_tombstone(sub_key, tombstone)
-    history = index.broker.catalogue.history
     for indexed in state.objects:
-        was_known = indexed.metadata.key in history
+        was_known = index.has_object(indexed.metadata.key)
         if not index.merge_object(indexed, now_us):
             result.rejected += 1
         elif not was_known:
             result.objects.append(indexed.metadata.key)
     for cell_subscription in state.subscriptions:
         sub_key = cell_subscription.subscription.key
-        previous = index.broker.get_active(sub_key)
+        previous = index.get_subscription(sub_key)
         if not index.merge_subscription(cell_subscription, now_us):
             result.rejected += 1
-        elif index.broker.get_active(sub_key) != previous:
+        elif index.get_subscription(sub_key) != previous:
             result.subscriptions.append(sub_key)
     return result
 
