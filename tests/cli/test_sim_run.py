@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Result, Thyme
 from thyme.sim.results.tables import RESULT_FILES, SUMMARY
+from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 
 HEADER = "at_us,user,op,oid,tags,size,summary_size,text,life_us,sid,query,start_us,end_us\n"
 INSERT = "1000000,0,insert,o1,goal,100,,,,,,,\n"
@@ -158,6 +159,16 @@ def test_without_a_trace_the_users_follow_the_match(thyme: Thyme) -> None:
 
 
 # Folders
+
+
+def test_s13_users_may_attend_the_lecture(thyme: Thyme) -> None:
+    """The good and the regular students of both classes subscribe to all eight topics."""
+    result = run(thyme, "--trace", "lecture", "--nodes", "2", "--json")
+
+    told = json.loads(result.out)
+    assert told["scenario"]["nodes"] == 2
+    assert told["scenario"]["operations"] == lecture_trace(1, LectureConfig(users=2)).counts()
+    assert told["ops"]["subscribe"]["issued"] >= 2 * 8
 
 
 def test_out_is_a_folder_with_everything(thyme: Thyme, trace: Path, tmp_path: Path) -> None:

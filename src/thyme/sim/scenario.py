@@ -1,10 +1,10 @@
 """Scenarios: the parameters of a simulation run.
 
-Entry points: `Scenario`, `synthetic_trace`, `check_trace`. A scenario gives the number of nodes,
-their area, failures, movement and timeline. A scenario and its trace determine a run completely.
-Defaults and the four series: Thyme (journal article), section 9.2. `thyme.sim.deployment` makes the
-nodes of a scenario.
-Clauses: S6, S7, S11, S12, S16.
+Entry points: `Scenario`, `synthetic_trace`, `lecture_of`, `check_trace`. A scenario gives the
+number of nodes, their area, failures, movement and timeline. A scenario and its trace determine a
+run completely. Defaults and the four series: Thyme (journal article), section 9.2.
+`thyme.sim.deployment` makes the nodes of a scenario.
+Clauses: S6, S7, S11–S13, S16.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from thyme.model.worlds import Area
 from thyme.routing.cells import Grid
 from thyme.sim.mobility.models import SPEEDS_MAX_M_S, check_speeds
 from thyme.traces.football_match import FootballMatch
+from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.operations import (
     InsertOperation,
     Operation,
@@ -162,6 +163,15 @@ def synthetic_trace(scenario: Scenario) -> Trace:
     rules = TraceRules(lasts_us=scenario.timeline.operations_us)
     match = FootballMatch(scenario.seed)
     return trace_from_posts(scenario.seed, match, scenario.nodes, rules, publishers_share=share)
+
+
+def lecture_of(scenario: Scenario) -> Trace:
+    """Generates the lecture trace for the users of a scenario, compressed into its operations.
+
+    All students publish and subscribe, also in the crash series (S13).
+    """
+    lasts_us = scenario.timeline.operations_us
+    return lecture_trace(scenario.seed, LectureConfig(users=scenario.nodes, lasts_us=lasts_us))
 
 
 def check_trace(scenario: Scenario, trace: Trace) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SUBSTRATES = ("es", "ls", "dcs")
 SCENARIOS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
+LECTURE = "lecture"
+"""The value of --trace that stands for the synthetic lecture; files have a suffix."""
 NODES = 100
 PROGRESS_EVERY_S = 0.5
 
@@ -41,9 +43,10 @@ scenarios (parameters of Thyme, journal article; 720 s: routing only for 30 s, n
   transient   a share of the nodes (--failing) alternates between 120 s up and 60 s down
   mobile      60 % of the nodes walk at up to --speed m/s, with pauses of 120 s
 
-Without --trace, the operations are those of the synthetic football match of the seed. A trace is a
-table of operations, as CSV or Parquet; docs/traces.md describes it. Users retrieve an object they
-are notified of with a given probability (--retrieve), within a given time (--within).
+Without --trace, the operations are those of the synthetic football match of the seed; with
+--trace lecture, those of the lecture of the thesis: two classes, good and regular students. A trace
+file is a table of operations, as CSV or Parquet; docs/traces.md describes it. Users retrieve an
+object they are notified of with a given probability (--retrieve), within a given time (--within).
 
 --out DIR writes the tables (operations, notifications, traffic, energy, storage, and the cells of
 dcs), summary.json, the recording of the run, and playback.html to view it in a browser. The same
@@ -57,6 +60,7 @@ examples:
   thyme sim run --substrate dcs --nodes 36 --scenario crash --failing 0.2
   thyme sim run --substrate dcs --nodes 36 --scenario mobile --speed 2.5 --profile robust
   thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
+  thyme sim run --substrate dcs --nodes 36 --trace lecture
 """
 
 
@@ -81,7 +85,9 @@ def add_to(group: Subparsers) -> None:
         help="share of failing nodes, 0 to 1 (default: 0.2)",
     )
     parser.add_argument("--speed", metavar="M/S", type=float, help="maximum speed (default: 1.4)")
-    parser.add_argument("--trace", metavar="FILE", type=Path, help="trace of operations")
+    parser.add_argument(
+        "--trace", metavar="FILE", type=Path, help=f"trace of operations, a file or {LECTURE}"
+    )
     parser.add_argument("--profile", metavar="NAME", default="paper", help=_join_or(PROFILES))
     parser.add_argument("--area", metavar="WxH", help="metres (default: two nodes per 40 × 40 m)")
     parser.add_argument(
@@ -116,9 +122,12 @@ def run_command(args: Namespace) -> int:
     from thyme.sim.results.summary import summarise_run
     from thyme.sim.results.tables import result_folder
     from thyme.sim.run import run
+    from thyme.sim.scenario import lecture_of
 
     trace = None
-    if args.trace is not None:
+    if args.trace == Path(LECTURE):
+        trace = lecture_of(scenario)
+    elif args.trace is not None:
         trace = _read_trace(args)
         scenario = replace(scenario, nodes=trace.users)
         _check_trace(args.trace, scenario, trace)
