@@ -1,4 +1,4 @@
-"""Conversations in Thyme-ES: a server, clients, and what they say to each other."""
+"""Transcripts of Thyme-ES: the messages between a server and its clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVER, ALICE, BOB = NodeId(b"server"), NodeId(b"alice"), NodeId(b"bob")
 
 
 class Gathering:
-    """A server and two clients whose conversation is written down."""
+    """A server and two clients, whose messages are recorded in a transcript."""
 
     def __init__(self, title: str, conditions: LinkConditions = PERFECT) -> None:
         self.transcript = Transcript(title, START_US)
@@ -68,33 +68,35 @@ def subscribe(ask: int, query: str, batch: int = 20) -> Subscribe:
 
 
 def latecomer(rewrite: bool) -> None:
-    world = Gathering("A subscriber that arrives late hears of the past, then of the present.")
+    world = Gathering("A late subscriber is notified of stored objects, then of new ones.")
     world.ask(BOB, insert(1, "photo-1", "goal", "eder"))
     world.ask(BOB, insert(2, "photo-2", "goal"))
     world.ask(BOB, insert(3, "photo-3", "goal", "replay"))
     world.ask(ALICE, subscribe(1, "goal & !replay", batch=1))
-    world.transcript.note("She asks for the rest of the past.")
+    world.transcript.note("She fetches the rest of the stored objects.")
     world.ask(ALICE, FetchNextPage(request_id=2, sid=world.begun.sid, count=5))
-    world.transcript.note("A new photo finds her.")
+    world.transcript.note("A new photo is notified at once.")
     world.ask(BOB, insert(4, "photo-4", "goal"))
     world.transcript.check("es-latecomer", rewrite=rewrite)
 
 
 def lost_reply(rewrite: bool) -> None:
-    world = Gathering("A reply is lost: the insert is repeated, and nobody is told twice.")
+    world = Gathering("A reply is lost: the insert is repeated, and nobody is notified twice.")
     world.ask(ALICE, subscribe(1, "goal"))
     world.ether.send_request(BOB, insert(1, "photo-1", "goal"))
-    world.transcript.note("His request is on its way; now the server can no longer reach him.")
+    world.transcript.note("His request is in transit; from now on no message reaches him.")
     world.ether.partition([SERVER, ALICE], [BOB])
     world.ether.run(world.ether.now_us + 300_000)
-    world.transcript.note("Now it can.")
+    world.transcript.note("Messages reach him again.")
     world.ether.heal()
     world.ether.run(world.ether.now_us + 1_000_000)
     world.transcript.check("es-lost-reply", rewrite=rewrite)
 
 
 def nobody_there(rewrite: bool) -> None:
-    world = Gathering("Nobody answers: after three tries the insert fails by name.")
+    world = Gathering(
+        "The server does not answer: after three tries the insert fails with a timeout."
+    )
     world.ether.partition([SERVER], [ALICE, BOB])
     world.ask(BOB, insert(1, "photo-1", "goal"), run_us=5_000_000)
     world.transcript.check("es-nobody-there", rewrite=rewrite)

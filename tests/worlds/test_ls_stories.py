@@ -1,4 +1,7 @@
-"""Conversations in Thyme-LS: equals who keep their own objects and know each other's wishes."""
+"""Thyme-LS: transcripts of the messages between nodes, and stories over several hops.
+
+Every node stores its own objects and the subscriptions of all nodes.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ ONE_QUESTION = msgspec.structs.replace(PAPER, joining=LsJoiningConfig(tries_max=
 
 
 class Gathering:
-    """Some nodes whose conversation is written down."""
+    """Nodes of Thyme-LS, whose messages are recorded in a transcript."""
 
     def __init__(self, title: str, *names: NodeId, config: LsConfig = ONE_QUESTION) -> None:
         self.transcript = Transcript(title, START_US)
@@ -92,19 +95,19 @@ def subscribe(ask: int, query: str, batch: int = 20) -> Subscribe:
 
 def latecomer(rewrite: bool) -> None:
     world = Gathering(
-        "A subscriber hears of the past of two owners, then of the present (L1, L2, L3, L7).",
+        "A subscriber gets the stored objects of two owners, then new ones (L1, L2, L3, L7).",
         ALICE,
         BOB,
         CAROL,
     )
-    world.transcript.note("Inserts are nobody else's business.")
+    world.transcript.note("An insert sends no message.")
     world.ask(BOB, insert(1, "photo-1", "goal", "eder"))
     world.ask(CAROL, insert(1, "photo-2", "goal"))
     world.ask(CAROL, insert(2, "photo-3", "goal", "replay"))
     world.ask(ALICE, subscribe(1, "goal & !replay", batch=1), run=1.1)
-    world.transcript.note("She asks for the rest of the past.")
+    world.transcript.note("She fetches the rest of the stored objects.")
     world.ask(ALICE, FetchNextPage(request_id=2, sid=world.begun.sid, count=5))
-    world.transcript.note("A new photo finds her; she unsubscribes, the next does not.")
+    world.transcript.note("A new photo is notified; after she has unsubscribed, the next is not.")
     world.ask(BOB, insert(4, "photo-4", "goal"))
     world.ask(ALICE, Unsubscribe(request_id=3, sid=world.begun.sid))
     world.ask(BOB, insert(5, "photo-5", "goal"))
@@ -113,16 +116,16 @@ def latecomer(rewrite: bool) -> None:
 
 def newcomer(rewrite: bool) -> None:
     world = Gathering(
-        "One who was away learns of a subscription by joining, and tells what it has (L5).",
+        "A node learns a subscription by joining, and sends its matches (L5).",
         BOB,
     )
     world.ask(BOB, insert(1, "photo-1", "goal"))
     world.ether.remove(BOB)
-    world.transcript.note("Bob is gone; Alice comes, finds nobody, and subscribes.")
+    world.transcript.note("Bob is gone; Alice starts, finds no neighbour, and subscribes.")
     world.come(ALICE)
     world.run(1.5)
     world.ask(ALICE, subscribe(1, "goal"), run=1.5)
-    world.transcript.note("Bob comes back with his photo.")
+    world.transcript.note("Bob starts again, with his photo in his store.")
     world.come(BOB)
     world.run(1)
     world.transcript.check("ls-newcomer", rewrite=rewrite)
@@ -141,7 +144,7 @@ def lost_notification(rewrite: bool) -> None:
         ),
     )
     world.ask(ALICE, subscribe(1, "goal"), run=1.1)
-    world.transcript.note("For a moment they do not hear each other.")
+    world.transcript.note("For a moment no message passes between them.")
     world.ether.partition([ALICE], [BOB])
     world.ask(BOB, insert(1, "photo-1", "goal"))
     world.ether.heal()
@@ -157,7 +160,7 @@ def test_the_conversation_is_as_recorded(
 
 
 class Street:
-    """Nodes in a row, each in reach of the next only, with DSDV under Thyme-LS."""
+    """Nodes in a row, each in range of the next only, with DSDV below Thyme-LS."""
 
     def __init__(self, size: int, config: LsConfig, *, loss: float = 0.0, seed: int = 1) -> None:
         self.names = [NodeId(f"house{number}".encode()) for number in range(size)]
@@ -166,7 +169,7 @@ class Street:
         self.world = Links(a_row(self.names), seed=seed, loss=loss)
         for name in self.names:
             self.come(name, config, seed)
-        self.world.run(40)  # the ways are known, and everybody has joined
+        self.world.run(40)  # routes are known, and all nodes have joined
 
     def come(self, name: NodeId, config: LsConfig, seed: int) -> None:
         outbox = Outbox()

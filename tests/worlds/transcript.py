@@ -1,7 +1,8 @@
-"""Transcripts: conversations between nodes, written down so that a reviewer reads the protocol.
+"""Transcripts: the messages between nodes as text, from which a reader learns the protocol.
 
-A story's transcript is kept in `tests/transcripts/`. `pytest --rewrite` records it anew; commit the
-change once you can say why each line moved.
+The transcripts are in `tests/transcripts/`. `pytest --rewrite` records them anew; commit the change
+once you can say why each line changed. `app ->` is a request of a node's application, `app <-` an
+event for it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _DULL = {
 
 
 class Transcript:
-    """Writes down what happens in an ether."""
+    """Records what happens in a network: a journal of `Driver`."""
 
     def __init__(self, title: str, start_us: int) -> None:
         self.lines = [f"# {title}"]
@@ -53,7 +54,7 @@ class Transcript:
         name = node_id.decode()
         match entry:
             case AppRequested():
-                self._write(now_us, f"{name} asks  {written(entry.request)}")
+                self._write(now_us, f"{name} app ->  {written(entry.request)}")
             case Send():
                 self._write(now_us, f"{name} -> {entry.to.decode()}  {written(entry.message)}")
             case Broadcast():
@@ -61,13 +62,14 @@ class Transcript:
             case Received():
                 self._write(now_us, f"{name} <- {entry.sender.decode()}  {kinds(entry.message)}")
             case Emit():
-                self._write(now_us, f"{name} hears  {written(entry.event)}")
+                self._write(now_us, f"{name} app <-  {written(entry.event)}")
             case TimerFired():
                 self._write(now_us, f"{name} {kind(entry.timer)} fires")
             case Started():
                 self._write(now_us, f"{name} starts")
 
     def note(self, words: str) -> None:
+        """Adds a comment."""
         self.lines.append(f"# {words}")
 
     def _write(self, now_us: int, words: str) -> None:
@@ -76,13 +78,13 @@ class Transcript:
         self.lines.append(f"{stamp:<14}{words}")
 
     def check(self, name: str, *, rewrite: bool) -> None:
-        """Holds the conversation against the recorded one."""
+        """Compares the transcript with the recorded one."""
         path = FOLDER / f"{name}.txt"
         text = "\n".join(self.lines) + "\n"
         if rewrite:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8"), f"{path.name} moved; see --rewrite"
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} changed; see --rewrite"
 
 
 def kind(record: object) -> str:
@@ -90,13 +92,13 @@ def kind(record: object) -> str:
 
 
 def kinds(message: Message) -> str:
-    """The kind of a message, and of the one it carries."""
+    """The type of a message, and of the messages inside it."""
     inner = getattr(message, "message", None)
     return kind(message) if inner is None else f"{kind(message)} {kinds(inner)}"
 
 
 def written(record: Any) -> str:
-    """A record in a few words: its kind and the fields that tell a story."""
+    """A record in a few words: its type and the fields that matter to a reader."""
     fields = {
         field: getattr(record, field)
         for field in record.__struct_fields__

@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from thyme.model.errors import OperationError
+from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages import cells as cell_wire
