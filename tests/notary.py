@@ -1,6 +1,6 @@
-"""A notary without cryptography, for tests of what is signed and who is believed.
+"""A signer without cryptography, for tests of signed records and their verification.
 
-Its proofs are digests over the author's name: nobody in a test who is not the author makes one.
+Its signatures are digests over the author's name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thyme.protocol.message_auth import MessageAuthenticator
 
 
 class Stamps:
-    """Signs for one node, knows the stamps of all."""
+    """Signs for one node, and verifies the signatures of all."""
 
     def __init__(self, node_id: NodeId) -> None:
         self._node_id = node_id
@@ -49,12 +49,12 @@ def warden(node_id: NodeId, *, places: bool = False) -> MessageAuthenticator:
 
 
 def signed(metadata: Metadata, by: NodeId | None = None) -> Metadata:
-    """Metadata as its owner, or somebody else, signs it."""
+    """Metadata signed by its owner, or by another node."""
     made = copy(metadata)
     attach_proofs([made], Stamps(by or metadata.owner))
     return made
 
 
 def vouched_for(subscription: SubscriptionRecord, by: NodeId | None = None) -> SubscriptionRecord:
-    """A subscription as its subscriber, or somebody else, signs it."""
+    """A subscription signed by its subscriber, or by another node."""
     return sign_subscription(subscription, Stamps(by or subscription.key.subscriber))

@@ -1,6 +1,6 @@
-"""Reads what the modules of a source tree import, without running them.
+"""Reads the imports of the modules of a source tree, without running them.
 
-Imports count wherever they stand: at the top, inside functions, under TYPE_CHECKING, and as
+Imports count wherever they are: at the top, inside functions, under TYPE_CHECKING, and as
 `import_module("…")` with a literal name.
 """
 
@@ -29,14 +29,14 @@ class Import:
 
 
 def rooms_of(package: Path) -> list[str]:
-    """The rooms of a package: its folders and single modules that hold Python."""
+    """The top-level packages and single modules of a package that contain Python."""
     folders = {p.name for p in package.iterdir() if p.is_dir() and any(p.rglob("*.py"))}
     modules = {p.stem for p in package.glob("*.py")}
     return sorted((folders | modules) - _NOT_ROOMS)
 
 
 def imports_of(package: Path, room: str) -> list[Import]:
-    """Every import in a room, in order of file and line."""
+    """All imports in a package, in order of file and line."""
     single = package / f"{room}.py"
     files = [single] if single.exists() else []
     files += sorted((package / room).rglob("*.py"))
@@ -44,7 +44,7 @@ def imports_of(package: Path, room: str) -> list[Import]:
 
 
 def room_behind(found: Import, package: Path) -> str | None:
-    """The room of the package an import leads to; None when it leads outside the package."""
+    """The package that an import leads to; None when it leads outside the source tree."""
     top, *inner = found.module.split(".")
     if top != package.name:
         return None

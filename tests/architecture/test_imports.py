@@ -1,4 +1,4 @@
-"""The import map: which room may know which. Arrows go one way."""
+"""The import map: which package may import which. Imports go in one direction."""
 
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -33,7 +33,7 @@ MAY_IMPORT["cli"] = {*MAY_IMPORT, FRONT_DOOR}
 
 
 def trespasses(package: Path, room: str) -> list[str]:
-    """What a room imports and may not, one line each."""
+    """The imports of a package that the map does not allow, one line each."""
     allowed = MAY_IMPORT[room] | {room}
     return [
         f"{found}; {room} may import: {', '.join(sorted(MAY_IMPORT[room])) or 'no other room'}"

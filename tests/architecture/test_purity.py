@@ -1,4 +1,4 @@
-"""The protocol is pure: clocks, chance, files, sockets and threads are handed in by a driver."""
+"""Purity: the protocol gets time, randomness, files, sockets and threads from a driver."""
 
 from pathlib import Path
 
@@ -31,12 +31,12 @@ OUTSIDE_WORLD = {
     "time": CLOCK,
     "uuid": CHANCE,
 }
-# Conversions between instants and datetimes live in the model; reading the clock does not.
+# Conversions between instants and datetimes are in the model; it does not read the clock.
 EXCUSED = {("model", "datetime")}
 
 
 def impurities(package: Path, room: str) -> list[str]:
-    """What a pure room imports of the outside world, one line each, with what to do instead."""
+    """The impure imports of a pure package, one line each, with the replacement."""
     return [
         f"{found}: {OUTSIDE_WORLD[module]}"
         for found in imports_of(package, room)
