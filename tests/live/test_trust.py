@@ -1,4 +1,4 @@
-"""On real sockets: a member of a world that says things in the name of another (B5)."""
+"""On real sockets: a member of a world forges records of another (B5)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def dropped(live: LiveNode) -> Counter[str]:
 
 
 def say(host: Host, to: NodeId, *messages: wire.Message) -> None:
-    """A node sends what no node of ours would."""
+    """A node sends a message that no correct node would send."""
     for message in messages:
         host.link.send(to, message, host.now_us())
     host._handle_link_events()
@@ -88,12 +88,12 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def proof(record: DeleteRecord | UnsubscribeRecord) -> bytes:
-    """What Mallory can sign: with her key, whatever she likes."""
+    """A signature by Mallory's key, over any record."""
     return MALLORY.sign(signing_bytes(record, "w"))
 
 
 def forged(alice: NodeId, oid: str, sid: str) -> list[wire.Message]:
-    """Deletes and unsubscribes of Alice's, unsigned and signed by another; what she never said."""
+    """Deletes and unsubscribes of Alice's that she never sent, unsigned and signed by another."""
     delete = DeleteRecord(Key(ObjectId(oid), alice))
     stop = UnsubscribeRecord(SubscriptionKey(SubscriptionId(sid), alice))
     new = SubscriptionKey(SubscriptionId("forged"), alice)
@@ -213,7 +213,7 @@ def an_insert(number: int) -> Insert:
 
 
 class Ledger:
-    """A node that notes what it is asked."""
+    """A node that records its requests."""
 
     node_id = MALLORY.node_id
 
@@ -238,7 +238,7 @@ class Deaf:
 
 
 def test_b5_inserts_of_one_moment_are_asked_together_and_in_order() -> None:
-    """So that they share a signature; what stands between them stays there."""
+    """So that they share a signature; requests between them keep their place."""
     ledger = Ledger()
     search = ListSubscriptions(request_id=50)
 
@@ -263,7 +263,7 @@ def test_b5_inserts_of_one_moment_are_asked_together_and_in_order() -> None:
 
 
 def test_b5_each_of_several_inserts_is_answered() -> None:
-    """One that is refused does not take the others with it."""
+    """A refused insert does not affect the others."""
     node = EsNode(
         MALLORY.node_id,
         MALLORY.node_id,

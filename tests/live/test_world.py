@@ -1,4 +1,4 @@
-"""Live worlds: found, made, joined and left, on real sockets."""
+"""Live worlds: discovered, created, joined and left, on real sockets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wanted(group: str, **options: Any) -> NodeOptions:
 
 
 def test_m21_a_world_is_found_by_its_greetings_with_its_server() -> None:
-    """M21, E5: whoever listens hears of the world, its substrate and its server."""
+    """M21, E5: a listener discovers the world, its substrate and its server."""
 
     async def story() -> None:
         group = free_group()
@@ -191,7 +191,7 @@ def test_m25_a_stranger_s_world_that_nobody_can_be_in_is_refused(world: WorldInf
 
 
 def test_where_multicast_does_not_reach_peers_are_named() -> None:
-    """M21: two groups, so neither hears the other but by its address."""
+    """M21: two multicast groups, so that neither node discovers the other except by its address."""
     ports = [free_port(), free_port()]
     places = [
         structs.replace(a_place(), port=own, peers=(("127.0.0.1", peer),))
@@ -220,7 +220,7 @@ def free_port() -> int:
 
 
 def test_an_application_may_run_its_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M22: `thyme.join` with a live substrate, in two worlds that are one."""
+    """M22: `thyme.join` with a live substrate, by two applications of one world."""
     place = a_place()
     monkeypatch.setattr("thyme.live.sockets.NetworkConfig", lambda interface: place)
     monkeypatch.setattr("thyme.live.open_node.LISTEN_S", 0.2)

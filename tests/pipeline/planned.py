@@ -1,4 +1,4 @@
-"""Small plans for tests: a few short runs of four nodes that hear each other."""
+"""Small plans for tests: a few short runs of four nodes within range of each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STORY = trace(
     insert(12, 1, "d", "goal", life_us=2_000_000),
     insert(15, 2, "e", "goal"),
 )
-"""Past and future, deleted, expired and revoked: a little of everything."""
+"""A little of everything: history and new objects, deleted, expired and revoked ones."""
 
 
 def planned(
@@ -35,7 +35,7 @@ def planned(
     reaction: RetrieveBehaviour = AT_ONCE,
     **settings: Any,
 ) -> PlannedRun:
-    """One run, its trace written."""
+    """Plans one run and writes its trace."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"trace-{story.users}.csv"
     write_trace(story, file)
@@ -49,7 +49,7 @@ def planned(
 
 
 def a_few(folder: Path) -> list[PlannedRun]:
-    """Each substrate in two topologies; and with devices that come and go."""
+    """Each substrate in two topologies, and once with devices that go off and on."""
     return [
         planned(folder, substrate, topology=topology)
         for substrate in Substrate
@@ -58,10 +58,10 @@ def a_few(folder: Path) -> list[PlannedRun]:
 
 
 def timeless(row: ResultRow) -> ResultRow:
-    """A result without what clocks said."""
+    """A result without wall-clock times."""
     return {name: value for name, value in row.items() if name not in ("wall_s", "cpu_s")}
 
 
 def result(run: PlannedRun) -> ResultRow:
-    """What a run comes to, without Spark."""
+    """The result of a run, without Spark."""
     return timeless(simulate(run))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HASTE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java that starts fast, for processes that do not live long."""
+"""Java options for a fast start, for processes that end soon."""
 FEW = {
     "spark.executor.extraJavaOptions": HASTE,
     "spark.sql.shuffle.partitions": "2",
@@ -46,20 +46,20 @@ def many(folder: Path) -> list[PlannedRun]:
 
 
 def measured(spark: SparkSession, runs: list[PlannedRun], folder: Path) -> list[list[object]]:
-    """Messages by type of all runs, in order: a stage with a shuffle."""
+    """The messages by type of all runs, in order: a stage with a shuffle."""
     files = [str(folder / "runs" / f"{run.run_id}{RESULT_SUFFIX}") for run in runs]
     results = tables.read_results(spark, files)
     return sorted(list(row) for row in measure_messages(results).collect())
 
 
 def started(master: str) -> SparkSession:
-    """A session for a process that does not live long."""
+    """A Spark session for a process that ends soon."""
     os.environ["JDK_JAVA_OPTIONS"] = HASTE
     return spark_session(master, FEW)
 
 
 def main(folder: Path, master: str) -> None:
-    """Sweeps."""
+    """Sweeps all runs."""
     spark = started(master)
     sweep(spark, many(folder), folder / "runs")
     spark.stop()

@@ -1,4 +1,4 @@
-"""Metrics: what Spark makes of the logs is what one process makes of the run (P6, S14–S16)."""
+"""Metrics: Spark computes from the logs what one process computes from the run (P6, S14–S16)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def table(frame: DataFrame) -> dict[tuple[str, str], float]:
 
 
 def alone(run: PlannedRun) -> dict[str, float | None]:
-    """The same numbers, as `thyme sim run` has them."""
+    """The same numbers, as `thyme sim run` computes them."""
     found = run_alone(run.scenario, read_trace(run.trace_file, run.scenario.nodes))
     outcome = summarise_run(found)
     notes = outcome.notifications
