@@ -1,4 +1,4 @@
-"""Small builders for tests: each names only what the test is about, the rest is a sound default."""
+"""Small builders for tests: a test names only the values it is about; the rest are defaults."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def frame(start_us: int | None = None, end_us: int | None = None) -> TimeFrame:
 
 
 def conjunctions(query: str) -> tuple[Conjunction, ...]:
-    """The conjunctions of a query in words."""
+    """The conjunctions of a query given as text."""
     return Query(query).conjunctions
 
 
 def conjunction(query: str) -> Conjunction:
-    """The one conjunction of a query in words."""
+    """The only conjunction of a query given as text."""
     [only] = conjunctions(query)
     return only
 
@@ -53,6 +53,6 @@ def conjunction(query: str) -> Conjunction:
 def subscribe(
     number: int = 1, query: str = "goal", within: TimeFrame = ALWAYS, *, by: NodeId = ALICE
 ) -> SubscriptionRecord:
-    """Subscription `number` to what matches a query in words, published inside a frame."""
+    """Subscription `number` to a query given as text, for objects published inside a frame."""
     sid = SubscriptionId(f"sub{number}")
     return SubscriptionRecord(SubscriptionKey(sid, by), conjunctions(query), within)

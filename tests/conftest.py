@@ -1,5 +1,6 @@
 """Settings for all tests: HYPOTHESIS_PROFILE chooses how Hypothesis draws its examples, and
-`--rewrite` records the transcripts in tests/transcripts and the values in tests/golden anew."""
+`--rewrite` records the transcripts in tests/transcripts and the values in tests/golden anew.
+"""
 
 import os
 
@@ -9,9 +10,9 @@ from hypothesis import settings
 from tests.golden.frozen import Frozen
 from thyme.tools import mypyc_build
 
-# No deadline: a busy machine is no bug.
+# No deadline: a busy machine is not an error.
 settings.register_profile("default", deadline=None)
-# The same examples on every run, so that a red build is the change's own doing.
+# The same examples on every run, so that a failed build is caused by the change.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 
@@ -24,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def frozen(request: pytest.FixtureRequest) -> Frozen:
-    """Compares what a test finds with the values in tests/golden."""
+    """Compares values with the recorded ones in tests/golden."""
     return Frozen(rewrite=bool(request.config.getoption("--rewrite")))
 
 

@@ -1,4 +1,4 @@
-"""Programs in processes of their own: what they print must not depend on how Python hashes."""
+"""Programs in processes with different hash seeds: their output must be the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def printed(program: str, *arguments: str, hash_seeds: Sequence[str] = ("0", "1")) -> set[bytes]:
-    """All that a program prints, run once with each seed of the hashes; one thing, if all is well.
-    It may import from `tests`."""
+    """The outputs of a program, run once with each hash seed; one output, if the hash seed does not
+    matter. The program may import from `tests`."""
     return {
         subprocess.run(
             [sys.executable, "-c", program, *arguments],

@@ -1,4 +1,5 @@
-"""A world of links: nodes hear those they are linked to, after a moment. No radio, several hops."""
+"""A network of links: linked nodes receive each other's messages after a delay. Several hops, no
+radio."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from thyme.wire.codec import decode, encode
 
 
 class Links:
-    """Nodes, who is linked to whom, and the messages between them."""
+    """Nodes, the links between them, and the messages on the links."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Links:
             self._linked.setdefault(other, {})[one] = None
 
     def relink(self, node_id: NodeId, others: Iterable[NodeId]) -> None:
-        """From now on a node is linked to these."""
+        """Replaces the links of a node."""
         for other in self._linked.pop(node_id, {}):
             self._linked[other].pop(node_id, None)
         for other in others:
@@ -48,7 +49,7 @@ class Links:
             self._linked.setdefault(other, {})[node_id] = None
 
     def feed(self, node_id: NodeId, event: Input) -> None:
-        """Something happens to a node."""
+        """Gives a node an input."""
         self._driver.deliver(node_id, event)
         self._nodes[node_id].check()
 
@@ -65,7 +66,7 @@ class Links:
         self._driver.send_request(node_id, request)
 
     def run(self, seconds: float) -> None:
-        """Lets so much time pass."""
+        """Lets time pass."""
         self.kernel.run(self.kernel.now_us + round(seconds * 1_000_000))
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
@@ -95,5 +96,5 @@ class Links:
 
 
 def a_row(names: Iterable[NodeId]) -> list[tuple[NodeId, NodeId]]:
-    """The links of nodes that stand in a row."""
+    """The links of nodes in a row."""
     return list(pairwise(names))

@@ -37,7 +37,7 @@ PROGRAM = textwrap.dedent(
 
 
 def acknowledged_until_killed(data: Path, life: int, lines: int) -> list[list[str]]:
-    """What a process was told to be done before it died."""
+    """Runs a process until it is killed; returns the objects and subscriptions it acknowledged."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(data), str(life)], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -1,4 +1,5 @@
-"""An application whose node runs elsewhere: the same interface, and an end when the node ends."""
+"""An application whose node runs in another process: the same interface, which ends with the
+node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface with async and await, in a world of one against the real clock."""
+"""The async interface, in a local world in real time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Story = Callable[[thyme.World], Awaitable[None]]
 
 
 def tell(story: Story, **options: object) -> None:
-    """Runs a story in a fresh world."""
+    """Runs a coroutine in a new world."""
 
     async def run() -> None:
         async with thyme.join("lisbon", **options) as world:  # type: ignore[arg-type]

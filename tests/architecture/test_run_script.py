@@ -1,7 +1,7 @@
-"""The script `run`, on a pretended machine: its own PATH, a stand-in for Python, no network.
+"""The script `run` on a simulated machine: its own PATH, a fake Python, no network.
 
-The stand-in notes how it is called, answers what `run` asks of a Python, and plays `-m venv` by
-copying itself; so whole set-ups take milliseconds.
+The fake Python logs its calls, answers the questions of `run`, and executes `-m venv` by copying
+itself, so that a whole set-up takes milliseconds.
 """
 
 import os
@@ -48,7 +48,7 @@ FIRST_SET_UP = [
 
 @dataclass
 class Machine:
-    """A PATH with a few tools, and a clone of the project that holds little but `run`."""
+    """A PATH with a few tools, and a clone of the project that contains little but `run`."""
 
     bin: Path
     clone: Path
@@ -110,7 +110,7 @@ def ready(machine: Machine) -> Machine:
     return machine
 
 
-# --- What it says ---------------------------------------------------------------------------
+# --- Output -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("args", [[], ["help"], ["--help"], ["-h"]])
@@ -144,7 +144,7 @@ def test_an_unknown_benchmark_is_refused_with_the_list(machine: Machine, name: s
     assert done.stdout.splitlines()[1:] == ["  matching"]
 
 
-# --- Which Python ---------------------------------------------------------------------------
+# --- Choice of Python -------------------------------------------------------------------
 
 
 def test_no_python_at_all(machine: Machine) -> None:

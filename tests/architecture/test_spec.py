@@ -1,4 +1,4 @@
-"""The specification: every clause that code, tests or documents cite is in `docs/spec`."""
+"""The specification: every clause cited in code, tests or documents is in `docs/spec`."""
 
 import re
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ SPEC = ROOT / "docs" / "spec"
 CITED_IN = ["src", "tests", "benchmarks", "examples", "docs"]
 CLAUSE = re.compile(r"\b([MELRDIUSPCB])([1-9][0-9]?)(?:–([MELRDIUSPCB]?)([1-9][0-9]?))?\b")
 NOT_CLAUSES = {
-    "tests/architecture/test_spec.py",  # this file has examples of what it refuses
+    "tests/architecture/test_spec.py",  # this file has examples of invalid citations
 }
 
 
 def clauses_defined() -> set[str]:
-    """The clauses of the specification; claims stand in a table, the others in lists."""
+    """The clauses of the specification; claims are in a table, the others in lists."""
     text = "\n".join(path.read_text() for path in sorted(SPEC.glob("0*.md")))
     named = re.findall(r"^- \*\*([A-Z]\d+)\b", text, re.MULTILINE)
     claims = re.findall(r"^\| (C\d+) \|", text, re.MULTILINE)
@@ -69,7 +69,8 @@ def test_citations_are_read(text: str, cited: list[str]) -> None:
 
 
 def _prose(path: Path) -> str:
-    """What a file says: of Python, comments and docstrings (names like `P50` are not clauses)."""
+    """The prose of a file: in Python, comments and docstrings (names like `P50` are not
+    clauses)."""
     text = path.read_text()
     if path.suffix == ".md":
         return re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)

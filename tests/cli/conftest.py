@@ -1,4 +1,4 @@
-"""A command under test: its status, its output and its complaints."""
+"""Runs commands in tests: exit status, standard output and standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""thyme story: the story is told by a real world, so its facts can be held against the model."""
+"""thyme story: it runs on a real world, so its output can be compared with the model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_the_story_is_true(thyme: Thyme, tmp_path: Path, monkeypatch: pytest.Mon
     assert facts["published"] == 12
     assert facts["total"] == len(PAST)
     assert facts["pages"] == [PAST[:3], PAST[3:6], PAST[6:]]
-    # The future comes as it happens; the replay does not, and the reason is known (M15, M32).
+    # New objects are notified at once; the replay is not, and the reason is shown (M15, M32).
     assert facts["live"] == "g5"
     assert not facts["replay_heard"]
     assert any("has replay" in reason for reason in facts["replay_reasons"])
-    # Content is verified (M19); what is deleted is gone (M14).
+    # Content is verified (M19); a deleted object is gone (M14).
     assert facts["retrieved_verified"]
     assert facts["retrieved_bytes"] > 0
     assert facts["deleted_retrieve"] == "not_found"

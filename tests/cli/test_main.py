@@ -1,4 +1,4 @@
-"""The thyme command as a whole: help that teaches, one clear message when something is wrong."""
+"""The thyme command as a whole: help with examples, one clear message for each error."""
 
 from __future__ import annotations
 

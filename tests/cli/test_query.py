@@ -1,4 +1,4 @@
-"""thyme query: exit statuses and JSON are for programs, the rest is for people (M5–M9)."""
+"""thyme query: exit statuses and JSON for programs, text for people (M5–M9)."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ def test_a_longer_range_reaches_further(thyme: Thyme, folder: Path) -> None:
 def test_s1_a_faster_rate_takes_less_time_and_reaches_less_far(
     thyme: Thyme, folder: Path, more: list[str], delay_us: int, neighbours: int
 ) -> None:
-    """Node 1 calls those 80 m to both sides, then node 4 the one 10 m from it. The delays are what
-    ns-3 has for 300 bytes of payload: DIFS and the frame."""
+    """Node 1 sends to nodes 80 m away on both sides, then node 4 to one 10 m away. The delays are
+    those of ns-3 for 300 bytes of payload: DIFS and the frame."""
     (folder / "positions.csv").write_text(f"{POSITIONS}4,910,0\n")
     (folder / "sends.csv").write_text("id,t,src,dst,size\n0,1,1,-1,300\n1,2,4,-1,300\n")
 
@@ -142,7 +142,8 @@ def test_s1_a_faster_rate_takes_less_time_and_reaches_less_far(
 def test_s2_a_disk_ends_at_the_range(
     thyme: Thyme, folder: Path, more: list[str], receivers: str
 ) -> None:
-    """Without a range, where the rate's own is: 113 m at 6 Mb/s, 91 at 9, 144 at 802.11b's 2."""
+    """Without a range option, the range is that of the rate: 113 m at 6 Mb/s, 91 at 9, 144 at
+    802.11b's 2."""
     (folder / "positions.csv").write_text("node,x,y\n0,0,0\n1,100,0\n")
     sends = [f"{number},{1 + number},0,-1,300" for number in range(20)]
     (folder / "sends.csv").write_text("\n".join(["id,t,src,dst,size", *sends, ""]))
@@ -154,7 +155,7 @@ def test_s2_a_disk_ends_at_the_range(
 
 
 def test_s2_in_a_disk_hidden_nodes_disturb_within_earshot(thyme: Thyme, folder: Path) -> None:
-    """Nodes 0 and 2 do not hear each other, node 1 hears both: at once, neither gets through."""
+    """Nodes 0 and 2 are hidden from each other, node 1 hears both: frames sent at once collide."""
     (folder / "positions.csv").write_text("node,x,y\n0,0,0\n1,110,0\n2,220,0\n")
     (folder / "sends.csv").write_text(
         "id,t,src,dst,size\n0,1,0,-1,300\n1,1.0001,2,-1,300\n2,2,0,-1,300\n"
@@ -280,7 +281,7 @@ def test_a_file_that_is_not_there_is_named(thyme: Thyme, folder: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_in_every_process(folder: Path) -> None:
-    """Sixty nodes that talk all at once, in processes that hash in different ways."""
+    """Sixty nodes that send at once, in processes with different hash seeds."""
     places = [f"{number},{number % 10 * 31},{number // 10 * 29}" for number in range(60)]
     (folder / "positions.csv").write_text("\n".join(["node,x,y", *places, ""]))
     sends = [

@@ -1,4 +1,4 @@
-"""thyme sim run: a scenario from its trace to its numbers (S7, S10–S12, S14–S18)."""
+"""thyme sim run: from a scenario and its trace to the results (S7, S10–S12, S14–S18)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(thyme: Thyme, *more: str, substrate: str = "ls") -> Result:
 
 
 def refused(result: Result) -> str:
-    """The complaint of a command that could not do what was asked, in one line."""
+    """The one-line error message of a command that was refused."""
     assert result.status == 2
     assert result.out == ""
     assert "Traceback" not in result.err
@@ -51,7 +51,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# What comes out
+# Output
 
 LATENCY = {"mean", "p50", "p95", "max"}
 
@@ -107,7 +107,7 @@ def test_people_see_tables(thyme: Thyme, trace: Path) -> None:
     result = run(thyme, "--trace", str(trace))
 
     assert result.status == 0
-    assert result.err == ""  # nobody watches: it is not a terminal
+    assert result.err == ""  # no progress, since it is not a terminal
     rows = [line.split() for line in result.out.splitlines()]
     assert ["insert", "2", "2", "100.0%", "0.0", "0.0", "0.0", "0.0"] in rows
     assert any(row[:4] == ["notification", "2", "2", "100.0%"] for row in rows)
@@ -119,7 +119,7 @@ def test_people_see_tables(thyme: Thyme, trace: Path) -> None:
 
 
 def test_people_see_how_the_cells_are(thyme: Thyme, trace: Path) -> None:
-    """S14: of dcs alone."""
+    """S14: for dcs only."""
     result = run(thyme, "--trace", str(trace), substrate="dcs")
 
     for words in ("cells: ", "populated: ", "hot spot: cell ", "pairs of nodes differ"):
@@ -127,7 +127,7 @@ def test_people_see_how_the_cells_are(thyme: Thyme, trace: Path) -> None:
 
 
 def test_who_watches_sees_how_far_it_is_and_what_has_happened(thyme: Thyme, trace: Path) -> None:
-    """S17: on standard error, so that the result stays whole."""
+    """S17: on standard error, so that the result on standard output is complete."""
     result = run(thyme, "--trace", str(trace), "--watch", "--json")
 
     assert json.loads(result.out)["ops"]["insert"]["ok"] == 2
@@ -213,7 +213,7 @@ def test_a_bad_trace_leaves_nothing_in_out(thyme: Thyme, trace: Path, tmp_path: 
 
 
 def test_same_scenario_and_seed_same_bytes_in_any_process(trace: Path, tmp_path: Path) -> None:
-    """But for the wall time in the summary."""
+    """Equal except for the wall time in the summary."""
     results: list[dict[str, Any]] = []
     for hash_seed in ("1", "2"):
         out = tmp_path / hash_seed
@@ -229,7 +229,7 @@ def test_same_scenario_and_seed_same_bytes_in_any_process(trace: Path, tmp_path:
     assert results[0] == results[1]
 
 
-# What cannot be done
+# Refused commands
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_what_is_wrong_with_a_trace_is_named_with_file_row_and_field(
 
 
 def test_there_are_as_many_nodes_as_users(thyme: Thyme, trace: Path) -> None:
-    """Fewer leave somebody without a device, more leave a device without a user."""
+    """With fewer, a user has no device; with more, a device has no user."""
     fewer = refused(run(thyme, "--trace", str(trace), "--nodes", "1"))
     more = refused(run(thyme, "--trace", str(trace), "--nodes", "3"))
 

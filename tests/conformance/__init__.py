@@ -1,1 +1,1 @@
-"""Every clause M1–M33 as a story that any substrate can be put through."""
+"""Every clause M1–M33 as a test that runs on every substrate."""

@@ -1,4 +1,4 @@
-"""Live stages: the nodes of a story on real sockets and a real clock, on loopback."""
+"""Live environments: nodes on real sockets on loopback, in real time."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from thyme.transport.link_config import LinkConfig
 SECOND_US = 1_000_000
 MOMENT_US = 150_000
 SKEW_US = 2 * MOMENT_US
-"""As many moments as on the other stages."""
+"""As many moments as in the other environments."""
 RETRIES = RetryPolicy(tries_max=4, wait_us=2 * MOMENT_US, backoff=1.5)
 SERVER = "server"
 
 
 class LiveStage(Stage):
-    """Devices on one network; each person has one."""
+    """Nodes on one network, one for each user."""
 
     moment_us = MOMENT_US
     many = True
@@ -58,11 +58,11 @@ class LiveStage(Stage):
     @property
     @abstractmethod
     def _world(self) -> WorldInfo:
-        """Which world this is."""
+        """The world of this environment."""
 
     @abstractmethod
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> Node:
-        """A node of the substrate."""
+        """Makes a node of the substrate."""
 
     def open(self, name: str) -> NodeSession:
         return self._loop.run_until_complete(self._open(name))
@@ -85,7 +85,7 @@ class LiveStage(Stage):
             if len(link.neighbours) >= len(self._hosts) - 1:
                 break
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)  # until there are ways to everybody
+        await asyncio.sleep(0.1)  # until all nodes have routes to each other
         return asker
 
     def crash(self, name: str) -> None:
@@ -136,7 +136,7 @@ class LiveEsStage(LiveStage):
 
 
 class LiveLsStage(LiveStage):
-    """Equals."""
+    """Nodes of Thyme-LS."""
 
     outlives_owner = False
     total_at_once = False

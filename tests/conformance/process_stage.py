@@ -1,6 +1,6 @@
-"""Process stages: every person's node is a process of its own, as `thyme node` starts it.
+"""Process environments: the node of each user is a process started by `thyme node`.
 
-A crash is kill -9. Too slow for every day: pytest tests/conformance -m slow -k processes
+A crash is kill -9. Too slow for every run: pytest tests/conformance -m slow -k processes
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLACES = {
 
 
 class ProcessStage(Stage):
-    """Devices on loopback, with real disks and a real clock."""
+    """Node processes on loopback, with stores on disk, in real time."""
 
     moment_us = SECOND_US // 2
     skew = 10
@@ -106,14 +106,14 @@ class EsProcesses(ProcessStage):
 
 
 class LsProcesses(ProcessStage):
-    """Equals."""
+    """Nodes of Thyme-LS."""
 
     outlives_owner = False
     total_at_once = False
 
 
 class DcsProcesses(ProcessStage):
-    """Four cells, each with a node that was there before."""
+    """Four cells, each with a node that started earlier."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

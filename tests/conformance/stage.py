@@ -1,7 +1,7 @@
-"""The stage: where a story is acted. People act, time passes, and one looks at what they heard.
+"""Environment: the interface through which the conformance tests use a network of any substrate.
 
-A story knows moments, not seconds: in virtual time a moment is a second, against a real clock it is
-a few milliseconds. A new substrate joins by adding one line to `STAGES` in `stages.py`.
+Tests count time in moments, not seconds: in virtual time a moment is a second, in real time a few
+milliseconds. A new substrate takes part by one line in the table of environments.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from thyme.query.explain import Explanation, explain
 from thyme.query.query import Formula, as_query
 
 PATIENCE = 60
-"""How many moments anybody waits for an operation to end."""
+"""The most moments that a test waits for an operation to end."""
 
 
 @dataclass
 class Act:
-    """Something that was asked for and may have ended."""
+    """An operation that was requested and may have ended."""
 
     outcome: Outcome[ReplyValue] | None = None
 
@@ -53,7 +53,7 @@ class Act:
 
 @dataclass
 class Following:
-    """A subscription as one looks at it from outside."""
+    """A subscription, with the notifications and events its subscriber received."""
 
     query: str | Formula
     frame: Any
@@ -74,44 +74,45 @@ class Following:
 
     @property
     def total(self) -> int:
-        """How many stored objects match, as far as the subscriber knows."""
+        """The number of stored objects that match, as far as the subscriber knows."""
         return self.begun.total if self.past is None else self.past
 
     @property
     def heard(self) -> list[str]:
-        """The names of the objects heard of, in order."""
+        """The identifiers of the notified objects, in order."""
         return [note.key.oid for note in self.notes]
 
 
 class Stage(ABC):
-    """A world of some substrate, and the passing of time in it."""
+    """A world of some substrate, its users, and control of time."""
 
     moment_us: int
     skew = 2
-    """How many moments clocks may differ, as the nodes believe."""
+    """By how many moments clocks may differ, according to the nodes' settings."""
     lag = 1
-    """How many moments a notification may take to come."""
+    """The most moments that a notification takes to arrive."""
     reliable = True
-    """Whether every notification arrives; else what arrives must still be right."""
+    """Whether every notification arrives; if not, those that arrive must still be right."""
     durable = False
     many = False
-    """Whether different people are different nodes."""
+    """Whether each user has a node of its own."""
     outlives_owner = True
-    """Whether an object is still there when its owner is gone: not so in LS (L6)."""
+    """Whether an object can be retrieved when its owner is gone: not so in LS (L6)."""
     total_at_once = True
-    """Whether a subscriber knows how much past there is as soon as its subscription stands. Where
-    nobody knows who may answer (L7), it does when the first batch has come."""
+    """Whether a subscriber knows the number of stored matches as soon as its subscription has
+    started. Where the set of answering nodes is unknown (L7), it knows when the first batch is
+    complete."""
 
     def __init__(self) -> None:
         self._people: dict[str, Person] = {}
 
     @abstractmethod
     def open(self, name: str) -> NodeSession:
-        """Brings a person's node up, with whatever its earlier life left in the store."""
+        """Starts the node of a user, with the store of its earlier incarnation."""
 
     @abstractmethod
     def crash(self, name: str) -> None:
-        """Ends a person's node without warning; its store stays."""
+        """Crashes the node of a user; its store stays."""
 
     @abstractmethod
     def elapse(self, moments: float) -> None:
@@ -119,15 +120,15 @@ class Stage(ABC):
 
     @abstractmethod
     def tamper(self, key: Key, data: bytes) -> None:
-        """Replaces the bytes of a stored object behind everybody's back."""
+        """Replaces the bytes of a stored object, behind the node's back."""
 
     @abstractmethod
     def standing(self) -> int:
-        """How many subscriptions the brokers hold."""
+        """The number of subscriptions that the brokers hold."""
 
     @abstractmethod
     def close(self) -> None:
-        """Clears the stage."""
+        """Closes all nodes."""
 
     def person(self, name: str) -> Person:
         if name not in self._people:
@@ -135,12 +136,12 @@ class Stage(ABC):
         return self._people[name]
 
     def restart(self, name: str) -> Person:
-        """The node of a person dies and comes back."""
+        """Crashes the node of a user and starts it again."""
         self.crash(name)
         return self.come_back(name)
 
     def come_back(self, name: str) -> Person:
-        """The node of a person that crashed comes up again."""
+        """Starts the node of a user again after a crash."""
         if self.many:
             del self._people[name]
         else:
@@ -152,7 +153,8 @@ class Stage(ABC):
         return int(moments * self.moment_us)
 
     def hears(self, following: Following, expected: list[str]) -> None:
-        """Holds what was heard against what should be, as far as the network is to blame."""
+        """Checks the notified objects: all that were expected, or some of them if messages may be
+        lost."""
         assert len(following.heard) == len(set(following.heard)), "heard twice"
         if self.reliable:
             assert sorted(following.heard) == sorted(expected)
@@ -161,7 +163,7 @@ class Stage(ABC):
 
 
 class Person:
-    """Somebody with a device. What they do is waited for, unless they `begin` it."""
+    """A user with a device. Methods wait for the operation to end, except those that start one."""
 
     def __init__(self, stage: Stage, name: str, asker: NodeSession) -> None:
         self.stage = stage
@@ -177,7 +179,7 @@ class Person:
         return self.asker.now_us()
 
     def begin(self, operation: Callable[..., None], *args: Any, **options: Any) -> Act:
-        """Starts an operation of `handlers` and returns at once."""
+        """Starts an operation of the callback interface and returns at once."""
         act = Act()
         operation(*args, on_done=act.end, **options)
         return act
@@ -208,7 +210,7 @@ class Person:
         end: Instant | None = None,
         batch: int = 20,
     ) -> Following:
-        """Starts to subscribe and returns at once."""
+        """Starts a subscription and returns at once."""
         following = Following(query, as_frame(start, end, self.now_us()), Act())
         self.handlers.subscribe(
             query,
@@ -237,7 +239,7 @@ class Person:
         return following
 
     def catch_up(self, following: Following) -> None:
-        """Lets time pass until the first batch has come."""
+        """Lets time pass until the first batch is complete."""
         for _ in range(PATIENCE * 10):
             if following.past is not None:
                 break
@@ -302,7 +304,7 @@ class Person:
             lambda outcome: self._begun(subscription, act, outcome),
         )
         self.wait(act)
-        self.stage.elapse(2)  # the first batch has come
+        self.stage.elapse(2)  # the first batch is complete
         return subscription
 
     @staticmethod
@@ -313,7 +315,7 @@ class Person:
 
 
 def take(subscription: Subscription) -> Notification | None:
-    """The next notification of a reader, if one is waiting."""
+    """The next buffered notification of a subscription, if there is one."""
     if not subscription.buffered:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The stages on which the stories are acted, one line each."""
+"""The environments in which the conformance tests run, one line each."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ AROUND_A_TABLE = {
     NodeId(name.encode()): (float(10 * place), float(place % 2))
     for place, name in enumerate(("server", "alice", "bob", "carol"))
 }
-"""Everybody within one hop."""
+"""All nodes within one hop."""
 
 
 class SoloStage(Stage):
-    """A world of one in virtual time; everybody shares the one device."""
+    """A local world in virtual time; all users share one device."""
 
     moment_us = SECOND_US
 
@@ -103,7 +103,7 @@ class SoloStage(Stage):
         return self._node.broker.subscription_count
 
     def left(self) -> dict[str, int]:
-        """How many objects left the store, and why."""
+        """The number of objects that were removed from the store, by reason."""
         assert self._node is not None
         assert self._node.broker is not None
         return dict(self._node.broker.catalogue.removed)
@@ -113,7 +113,7 @@ class SoloStage(Stage):
 
 
 class PacedSoloStage(SoloStage):
-    """A world of one against the real clock, as `thyme.join` gives it."""
+    """A local world in real time, as `thyme.join` opens it."""
 
     moment_us = 50_000
 
@@ -148,7 +148,7 @@ N = TypeVar("N", EsNode, LsNode, DcsNode)
 
 
 class CrowdStage(Stage, Generic[N]):
-    """Many devices in the ether, or within one hop by radio; each person has one."""
+    """Several nodes in an ideal network, or within one hop by radio; one for each user."""
 
     moment_us = SECOND_US
     many = True
@@ -164,7 +164,7 @@ class CrowdStage(Stage, Generic[N]):
     ) -> None:
         super().__init__()
         self.reliable = conditions == PERFECT
-        self.lag = 1 if conditions == PERFECT else 5  # what is lost is sent again
+        self.lag = 1 if conditions == PERFECT else 5  # lost messages are sent again
         self._ether = (
             WirelessNetwork(self.places, seed=seed, start_us=START_US)
             if radio
@@ -178,7 +178,7 @@ class CrowdStage(Stage, Generic[N]):
 
     @abstractmethod
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> N:
-        """A node of the substrate."""
+        """Makes a node of the substrate."""
 
     def _node(self, name: str) -> N:
         self._lives[name] = self._lives.get(name, 0) + 1
@@ -202,7 +202,7 @@ class CrowdStage(Stage, Generic[N]):
         self._ether.run(self._ether.now_us + self.us(moments))
 
     def close(self) -> None:
-        """Nothing outlives an ether."""
+        """Nothing to close: the network is simulated."""
 
 
 class EsStage(CrowdStage[EsNode]):
@@ -233,7 +233,7 @@ class EsStage(CrowdStage[EsNode]):
         self._ether.add(self._server, self._stores["server"], lambda told: None)
 
     def restart_server(self) -> None:
-        """The server dies and comes back with its disk."""
+        """Crashes the server and starts it with its store."""
         self.crash("server")
         self._start_server()
 
@@ -247,7 +247,7 @@ class EsStage(CrowdStage[EsNode]):
 
 
 class LsStage(CrowdStage[LsNode]):
-    """Equals: each keeps its own objects and everybody's subscriptions."""
+    """Nodes of Thyme-LS: each stores its own objects and the subscriptions of all."""
 
     outlives_owner = False
     total_at_once = False
@@ -291,7 +291,7 @@ IN_FOUR_CELLS = {
 
 
 class DcsStage(CrowdStage[DcsNode]):
-    """Four cells, each with two nodes that were there before; people join them."""
+    """Four cells, each with two nodes that started earlier; the nodes of users join them."""
 
     places = IN_FOUR_CELLS
 
@@ -359,6 +359,6 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
     "DCS, live processes, real clock": DcsProcesses,
 }
 IN_VIRTUAL_TIME = {name: make for name, make in STAGES.items() if "real clock" not in name}
-"""The stages on which hours pass in no time."""
+"""The environments in virtual time."""
 CROWDS = {name: make for name, make in STAGES.items() if "solo" not in name}
-"""The stages where different people are different nodes."""
+"""The environments in which each user has a node of its own."""

@@ -1,4 +1,4 @@
-"""M25: bad input gets a precise error, changes nothing, and harms nobody."""
+"""M25: bad input gets a precise error, changes nothing, and affects nobody else."""
 
 from __future__ import annotations
 

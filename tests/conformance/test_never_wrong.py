@@ -1,7 +1,7 @@
-"""M23: notification is best effort, but never wrong; where nothing is lost, it is complete.
+"""M23: notification is best effort, but never wrong; without losses it is complete.
 
-A busy afternoon drawn from a seed: people insert, delete, subscribe and unsubscribe at random, and
-every notification is held against a perfect memory of what happened.
+Users insert, delete, subscribe and unsubscribe at random, from a seed, and every notification is
+compared with a complete record of the operations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PEOPLE = ("alice", "bob", "carol")
 
 @dataclass
 class Afternoon:
-    """What happened, as nobody in the world can know it."""
+    """A complete record of the operations of all users."""
 
     stage: Stage
     rng: Random
@@ -97,7 +97,7 @@ def test_m23_a_busy_afternoon_brings_no_wrong_notification(
 def missing(
     afternoon: Afternoon, following: Following, everything: dict[Key, Metadata]
 ) -> list[Key]:
-    """What a subscriber should have heard of and did not: of objects never deleted, and
+    """The objects a subscriber should have been notified of and was not: those never deleted, and
     published before the subscription was cancelled."""
     until_us = afternoon.cancelled_us.get(following.sid)
     return [

@@ -1,4 +1,4 @@
-"""Objects: what is inserted, what can be had again, and what is gone for good."""
+"""Objects: insert, retrieve, delete and expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries: formulas reach their objects, and bad ones reach nobody."""
+"""Queries: formulas match their objects, and invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions: who hears what, once, in batches, from the past and from now on."""
+"""Subscriptions: who is notified of what, once, in batches, of stored and of new objects."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_m17_a_page_is_neither_repeated_nor_skipped_while_objects_come_and_go(
     news = bob.subscribe("goal", None, bob.now_us(), batch=3)
     stage.elapse(0.1)
     alice.insert("goal", oid="late")
-    alice.delete(keys[7])  # heard already
-    alice.delete(keys[4])  # not yet heard
+    alice.delete(keys[7])  # notified already
+    alice.delete(keys[4])  # not yet notified
     assert bob.more(news, 2) == 2
     assert bob.more(news, 9) == 3
     assert news.heard == ["old-8", "old-7", "old-6", "old-5", "old-3", "old-2", "old-1", "old-0"]
@@ -171,7 +171,7 @@ def test_m26_at_the_seam_everything_comes_exactly_once(
     stage: Stage, order: tuple[str, ...]
 ) -> None:
     alice, bob = stage.person("alice"), stage.person("bob")
-    bob.search("goal")  # everybody is known to everybody
+    bob.search("goal")  # all nodes know each other
     acts: list[Act] = []
     news = None
     for step in order:
@@ -277,7 +277,7 @@ def test_m33_one_slow_subscriber_hurts_nobody(name: str, tmp_path: Path) -> None
 
 
 def drain(stage: Stage, subscription: object) -> list:  # type: ignore[type-arg]
-    """Takes all there is, giving the world time to bring more."""
+    """Takes all buffered notifications, and lets time pass for more."""
     taken = []
     for _ in range(40):
         note = take(subscription)  # type: ignore[arg-type]

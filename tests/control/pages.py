@@ -1,4 +1,4 @@
-"""A node with its pages, in this process, and a client that asks them."""
+"""A node with its HTTP API in this process, and a client for it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from thyme.model.errors import ClosedError
 from thyme.transport.link_config import LinkConfig
 
 BRISK = LinkConfig(hello_every_us=100_000)
-"""Tests wait for greetings; people do not mind a second."""
+"""Hellos more often than in production, so that tests wait less."""
 
 
 def a_place(group: str | None = None) -> NetworkConfig:
-    """Loopback, with nobody else."""
+    """A multicast group on loopback that nobody else uses."""
     host, port = (group or free_group()).split(":")
     return NetworkConfig(group=host, group_port=int(port))
 
 
 class Pages:
-    """What a client sees of a node."""
+    """An HTTP client of a node."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Pages:
         self.host = host
 
     async def ask(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
-        """The status of an answer, and what it says."""
+        """Sends a request; returns the status and the body of the response."""
         async with self.session.request(method, self.url + path, **options) as response:
             if response.content_type == "application/json":
                 return response.status, await response.json()
@@ -54,7 +54,7 @@ class Pages:
 
 @asynccontextmanager
 async def a_node(**wanted: Any) -> AsyncIterator[Pages]:
-    """A node of its own world."""
+    """Starts a node in a world of its own."""
     options = {
         "world": "lisbon",
         "create": True,

@@ -1,4 +1,4 @@
-"""The pages of a node: every operation, and every way to ask for it wrongly."""
+"""The HTTP API of a node: every operation, and every kind of invalid request."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ STRANGER = "o@" + "ff" * 16
 
 
 def form(field: str, *, boundary: str = "; boundary=cut", end: str = "--cut--\r\n") -> Any:
-    """A form with one field, as nobody's library would write it."""
+    """A form with one field, as no library would write it."""
     head = f'--cut\r\nContent-Disposition: form-data; name="{field}"\r\n\r\nx\r\n'
     headers = {"Content-Type": f"multipart/form-data{boundary}"}
     return {"data": (head + end).encode(), "headers": headers}
 
 
 async def read_events(response: Any, count: int) -> list[tuple[str, Any]]:
-    """The next server-sent events."""
+    """Reads the next server-sent events."""
     found: list[tuple[str, Any]] = []
     name = ""
     while len(found) < count:
@@ -191,7 +191,7 @@ def test_bad_input_gets_words_and_a_code(
 
 @pytest.fixture(scope="module")
 def node() -> Any:
-    """One node for all the bad input: a server, which has all answers at hand."""
+    """One node for all invalid requests: a server, which can answer without other nodes."""
     loop = asyncio.new_event_loop()
     opening = a_node(substrate="es")
     pages = loop.run_until_complete(opening.__aenter__())
@@ -251,7 +251,7 @@ def test_m25_whatever_is_sent_the_answer_is_in_words(
     options: dict[str, str],
     body: bytes,
 ) -> None:
-    """Any path, options and body: never an answer that the description does not have."""
+    """Any path, options and body: every response is one that the OpenAPI description lists."""
     loop, pages = node
     filled = re.sub(r"{\w+}", quote(word, safe=""), path)
 
@@ -305,7 +305,7 @@ def test_b5_status_counts_what_a_node_of_a_cell_leaves_out() -> None:
 def test_what_is_offered_is_described_and_what_is_described_is_offered(
     node: tuple[asyncio.AbstractEventLoop, Pages],
 ) -> None:
-    """Each route in the description, and the other way round; but for the line, which is ours."""
+    """Every route is in the OpenAPI description, and the other way round; except the WebSocket."""
     loop, pages = node
     status, described = loop.run_until_complete(pages.ask("GET", "/openapi.json"))
     methods = {"get", "put", "post", "delete"}

@@ -1,4 +1,4 @@
-"""Tables of names and numbers in the documents are those of the code."""
+"""Tables of names and numbers in the documents agree with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands in the documents about live nodes are commands that there are."""
+"""The commands in the documents about live nodes exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMAND = re.compile(
 
 
 def commands(page: str) -> list[str]:
-    """What a reader would paste, one a line."""
+    """The commands of a document, one a line."""
     lines = (ROOT / page).read_text("utf-8").splitlines()
     return [found[1] for line in lines if (found := COMMAND.match(line))]
 

@@ -1,4 +1,4 @@
-"""The settings of Thyme-LS in the documents are those of the code."""
+"""The settings of Thyme-LS in the documents agree with the code."""
 
 from __future__ import annotations
 

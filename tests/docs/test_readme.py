@@ -1,4 +1,4 @@
-"""The examples in the documents run as they stand, and print what the documents say."""
+"""The examples in the documents run as printed, and print what the documents say."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def printed_by(program: str) -> list[str]:
-    """The lines a program prints, when run as a file of its own would be."""
+    """The lines that a program prints when it runs as a file of its own."""
     result = subprocess.run(
         [sys.executable, "-X", "utf8", "-c", program],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What the page on the simulator shows works, and its tables list what there is."""
+"""The example on the simulator's page runs, and its tables are complete."""
 
 from __future__ import annotations
 

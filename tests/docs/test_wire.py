@@ -1,4 +1,4 @@
-"""docs/wire.md says what the records are: same numbers, same fields, same bytes."""
+"""docs/wire.md describes the records as they are: same numbers, same fields, same bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sections() -> dict[str, list[tuple[str, str]]]:
 
 
 def written(record: Any) -> list[tuple[str, str]]:
-    """The rows that a record should have."""
+    """The rows that the table of a record should have."""
     rows = []
     for field in msgspec.structs.fields(record):
         word = written_type(field.type)

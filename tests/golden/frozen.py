@@ -1,7 +1,7 @@
-"""Frozen values: what the code gave when behaviour was last changed on purpose.
+"""Golden values: what the code gave when its behaviour was last changed on purpose.
 
-They are kept as JSON in this folder. `pytest --rewrite` records them anew; commit the change once
-you can say why each value moved. A change that only renames or moves code moves none of them.
+The values are JSON in this folder. `pytest --rewrite` records them anew; commit the change once you
+can say why each value changed. A change that only renames or moves code changes none of them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ FOLDER = Path(__file__).parent
 
 
 class Frozen:
-    """Compares what is found now with what is recorded."""
+    """Compares values with the recorded ones."""
 
     def __init__(self, *, rewrite: bool) -> None:
         self.rewrite = rewrite
 
     def check(self, file: str, key: str, found: Any) -> None:
-        """Compares one entry of a file; with `--rewrite`, records it before."""
+        """Compares one entry of a file; with `--rewrite`, records it first."""
         if self.rewrite:
             _record(FOLDER / file, key, found)
         recorded = read(file)
@@ -38,18 +38,18 @@ def read(file: str) -> dict[str, Any]:
 
 
 def digest(data: bytes) -> str:
-    """Tells contents apart, in 16 letters: files with many of them stay readable."""
+    """A digest of 16 letters: files with many digests stay readable."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def digest_of_rows(rows: Iterable[Any]) -> str:
-    """The digest of rows, whatever their order."""
+    """The digest of rows, independent of their order."""
     lines = sorted(json.dumps(row, sort_keys=True, default=bytes.hex) for row in rows)
     return digest("\n".join(lines).encode())
 
 
 def _record(path: Path, key: str, found: Any) -> None:
-    """Replaces one entry. Workers of xdist record into the same file at the same time."""
+    """Replaces one entry. Several workers of xdist may record into one file at the same time."""
     with path.open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)

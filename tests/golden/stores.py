@@ -1,5 +1,8 @@
-"""Stores for the golden tests: three live nodes of Thyme-DCS, and a node that is its own server,
-do what fills every shelf of their SQLite files; in virtual time, with fixed keys and seeds."""
+"""Stores for the golden tests: nodes that fill every table of their SQLite files.
+
+Three live nodes of Thyme-DCS, and a node that is its own server; in virtual time, with fixed keys
+and seeds.
+"""
 
 from __future__ import annotations
 
@@ -52,19 +55,19 @@ SHELVES: tuple[RecordTable[Any], ...] = (
     replica_store.REPLICAS,
     replica_store.REPLICA_TOMBSTONES,
 )
-"""All that the nodes of live worlds and of worlds of one keep."""
+"""The tables of nodes of live worlds and of local worlds."""
 TOWN = WorldInfo("lisbon", "w1", area=Area(80.0, 80.0), cell_m=40.0, substrate="dcs")
 ALONE = WorldInfo("porto", "w2")
 PLACES = {"ana": (10.0, 10.0), "rui": (20.0, 20.0), "eva": (70.0, 70.0)}
-"""Two nodes in one cell, one in another, and two empty cells for which they stand in."""
+"""Two nodes in one cell, one in another, and two empty cells they are the proxies of."""
 SOLO_ID = NodeId(b"solo node 1234567")
 CHUNK_SIZE = 4
-"""So that some of the objects are in chunks of the archive."""
+"""Small, so that some of the objects are in chunks of the archive."""
 FILES = ("ana", "solo")
 
 
 class Applications:
-    """The applications of the nodes in an ether, which ask one thing after the other."""
+    """The applications of the nodes in a network, which send one request after the other."""
 
     def __init__(self, start_us: int = START_US) -> None:
         self.ether = IdealNetwork(seed=5, start_us=start_us)
@@ -72,7 +75,7 @@ class Applications:
         self._asks = 0
 
     def add(self, node: Node, store: SqliteStore) -> None:
-        """A node comes up."""
+        """Starts a node."""
         news = self.told.setdefault(node.node_id, [])
         self.ether.add(node, store, news.append)
 
@@ -81,7 +84,7 @@ class Applications:
         self.ether.run(self.ether.now_us + round(seconds * SECOND_US))
 
     def ask(self, node_id: NodeId, make: type[Any], **fields: Any) -> Any:
-        """What a request ends with."""
+        """Sends a request; returns its result."""
         self._asks += 1
         self.ether.send_request(node_id, make(request_id=self._asks, **fields))
         self.run(3)
@@ -93,30 +96,30 @@ class Applications:
         return "nothing"
 
     def insert(self, node_id: NodeId, oid: str, *tags: str, **fields: Any) -> Key:
-        """An object whose bytes are its name."""
+        """Inserts an object whose bytes are its identifier."""
         words: Any = {"data": oid.encode(), "tags": as_tags(tags), "oid": ObjectId(oid), **fields}
         key = self.ask(node_id, asked.Insert, **words)
         assert isinstance(key, Key), key
         return key
 
     def subscribe(self, node_id: NodeId, query: str, frame: TimeFrame) -> Any:
-        """A subscription's identifier."""
+        """Subscribes; returns the subscription's identifier."""
         conjunctions = Query(query).conjunctions
         words: Any = {"conjunctions": conjunctions, "frame": frame, "batch": 20}
         return self.ask(node_id, asked.Subscribe, **words).sid
 
     def search(self, node_id: NodeId, query: str) -> dict[str, Metadata]:
-        """The objects that match, newest first."""
+        """Searches; returns the matching objects, newest first."""
         words: Any = {"conjunctions": Query(query).conjunctions, "frame": TimeFrame(), "count": 99}
         found = self.ask(node_id, asked.Search, **words)
         return {note.key.oid: note.metadata for note in found}
 
     def retrieve(self, node_id: NodeId, metadata: Metadata) -> Any:
-        """The bytes of an object, or why there are none."""
+        """Retrieves an object; returns its bytes, or the error code."""
         return self.ask(node_id, asked.Retrieve, metadata=metadata)
 
     def take(self, node_id: NodeId) -> None:
-        """The application of a node takes all notifications."""
+        """Marks all notifications of a node's application as consumed."""
         for told in list(self.told[node_id]):
             if isinstance(told, asked.NotificationEvent):
                 note = told.notification
@@ -137,12 +140,12 @@ def town_node(name: str, store: SqliteStore, life: int) -> Node:
 
 
 def alone_node(store: SqliteStore, life: int) -> Node:
-    """A node as `thyme.join` makes it for a world of one."""
+    """A node as `thyme.join` makes it for a local world."""
     return make_solo_node(SOLO_ID, store, derive_rng(5, "solo", life), SoloConfig())
 
 
 def write_town(folder: Path) -> None:
-    """The stores of three nodes of Thyme-DCS."""
+    """Writes the stores of three nodes of Thyme-DCS."""
     apps = Applications()
     ana, rui, eva = (identity(name).node_id for name in PLACES)
     stores = {name: SqliteStore(folder / name, chunk_size=CHUNK_SIZE) for name in PLACES}
@@ -174,7 +177,7 @@ def write_town(folder: Path) -> None:
 
 
 def write_alone(folder: Path) -> None:
-    """The store of a node that is its own server."""
+    """Writes the store of a node that is its own server."""
     apps = Applications()
     store = SqliteStore(folder / "solo", chunk_size=CHUNK_SIZE)
     homes.save_profile(store, homes.NodeProfile(ALONE, SOLO_ID))
@@ -197,7 +200,7 @@ WRITERS: tuple[Callable[[Path], None], ...] = (write_town, write_alone)
 
 
 def dump(path: Path) -> dict[str, Any]:
-    """Every row of a file, with its records as plain data and without their checksums."""
+    """Every row of a file, with its records as plain data, without checksums."""
     db = sqlite3.connect(path)
     try:
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
@@ -212,13 +215,13 @@ def dump(path: Path) -> dict[str, Any]:
     found["record"] = {
         f"{shelf} | {key}": plain(msgspec.msgpack.decode(bytes.fromhex(value)[4:]))
         for _, shelf, key, value in found["record"]
-        if value  # the archive's mark has none
+        if value  # the archive's position has none
     }
     return found
 
 
 def plain(value: Any) -> Any:
-    """Plain data as JSON has it, with bytes in hexadecimal."""
+    """Plain data for JSON, with bytes in hexadecimal."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list | tuple):

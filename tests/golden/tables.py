@@ -1,4 +1,5 @@
-"""Digests of the tables in a warehouse, whatever their files and the order of their rows."""
+"""Digests of the tables in a warehouse, independent of their files and of the order of their
+rows."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ _RUN_ID = re.compile(r"(-t\d+-r\d+)-[0-9a-f]{10}$")
 
 
 def digests_of_tables(warehouse: Path) -> dict[str, dict[str, Any]]:
-    """Columns and a digest of the rows, by the table's folder; a trace or a run is a table."""
+    """The columns and a digest of the rows of each table, by its folder; a trace or a run is a
+    table."""
     files: dict[str, list[Path]] = {}
     for file in sorted(warehouse.rglob("*.parquet")):
         folder = file.parent
-        # Spark names the files of a table as it likes; other files are named after their contents.
+        # Spark chooses the names of a table's files; other files are named after their contents.
         table = folder if file.name.startswith("part-") else folder / file.stem
         name = _RUN_ID.sub(r"\1", table.relative_to(warehouse).as_posix())
         files.setdefault(name, []).append(file)

@@ -1,7 +1,7 @@
 """Golden journals: a scenario and its seed give the same recording and tables as ever (S14, S17).
 
 The runs are short, but have deletes, revoked subscriptions, formulas, retrieves, empty cells,
-messages of several hops, devices that crash, that come back, and that move.
+messages over several hops, and devices that crash, restart and move.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DATA = re.compile(rb'<script type="text/plain" id="data">(.*?)</script>', re.DO
 
 
 def a_scenario(substrate: Substrate, profile: Profile, kind: Series, seed: int) -> Scenario:
-    """Few nodes on an area of twelve cells, so that some cells are empty."""
+    """Few nodes in an area of twelve cells, so that some cells are empty."""
     timeline = Timeline(
         starts_us=5 * SECOND_US,
         joins_us=5 * SECOND_US,
@@ -59,7 +59,7 @@ def a_scenario(substrate: Substrate, profile: Profile, kind: Series, seed: int) 
 
 
 def a_trace(scenario: Scenario) -> Trace:
-    """A match of few posts, with more deletes and revoked subscriptions than the documents'."""
+    """A match of few posts, with more deletes and revoked subscriptions than in the papers."""
     rules = TraceRules(
         lasts_us=scenario.timeline.operations_us,
         candidate_share=0.5,
@@ -74,7 +74,7 @@ def a_trace(scenario: Scenario) -> Trace:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The digests of all files of a result, but for wall-clock time and the page's own words."""
+    """The digests of all files of a result, without wall-clock times and the text of the page."""
     found = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
     found[RECORDING] = gzip.decompress(found[RECORDING])
     [data] = _DATA.findall(found[PAGE])

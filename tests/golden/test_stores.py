@@ -1,4 +1,4 @@
-"""Golden stores: SQLite files of earlier versions are read, and written as they always were (M24).
+"""Golden stores: SQLite files of earlier versions are read, and written as ever (M24).
 
 `ana` is the store of a live node of Thyme-DCS, `solo` that of a node that is its own server.
 `--rewrite` writes the files anew.
@@ -48,7 +48,7 @@ def packed(name: str) -> Path:
 
 @pytest.fixture
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of a file that an earlier version wrote."""
+    """A copy of a file written by an earlier version."""
     path = tmp_path / request.param
     path.write_bytes(gzip.decompress(packed(request.param).read_bytes()))
     return path
@@ -109,7 +109,7 @@ def test_every_kind_of_record_is_in_one_of_the_files() -> None:
 
 
 def going_on(node: Node, store: SqliteStore) -> Applications:
-    """A node goes on with what its store holds, some minutes later."""
+    """Starts a node from an earlier store, some minutes later."""
     apps = Applications(START_US + 600 * SECOND_US)
     apps.add(node, store)
     apps.run(8)

@@ -1,4 +1,4 @@
-"""Golden strings: the names by which other programs know us, and which no renaming may change.
+"""Golden strings: names that other programs use, and that no renaming may change.
 
 Identifiers of runs, columns, metrics, HTTP, options of commands, log events, codes of failures.
 Prose (help, descriptions) may change.
@@ -98,7 +98,7 @@ def test_result_tables_have_the_columns_they_always_had(frozen: Frozen) -> None:
 
 
 def test_messages_have_the_labels_they_always_had(frozen: Frozen) -> None:
-    """What they are called in tables and recordings, by their number, and what they count as."""
+    """The labels of messages in tables and recordings, by message number, and their operations."""
     found = {}
     for message, _ in GOLDEN:
         label = kind_of(message)
@@ -134,7 +134,7 @@ def test_the_description_of_the_pages_is_as_ever(frozen: Frozen) -> None:
 
 
 async def use(node: Pages) -> tuple[Any, str]:
-    """Every operation once, and one that fails; then what the node says of itself."""
+    """Executes every operation once, and one that fails; returns metrics and status of the node."""
     _, made = await node.ask("POST", "/v1/objects?tags=goal", data=b"x")
     key = made["key"]
     await node.ask("GET", "/v1/objects?query=goal")
@@ -144,7 +144,7 @@ async def use(node: Pages) -> tuple[Any, str]:
     _, standing = await node.ask("POST", "/v1/subscriptions", json=wish)
     path = f"/v1/subscriptions/{standing['sid']}"
     await node.ask("GET", "/v1/subscriptions")
-    for _ in range(2):  # who comes again takes the subscription up where it was left
+    for _ in range(2):  # the second application resumes the subscription
         async with node.session.get(f"{node.url}{path}/events") as response:
             await asyncio.wait_for(response.content.readline(), 10)
         await asyncio.sleep(0.1)
@@ -166,7 +166,7 @@ def test_metrics_and_status_have_the_names_they_always_had(frozen: Frozen) -> No
             return await use(node)
 
     status, metrics = asyncio.run(story())
-    del status["dropped"]  # what comes to nothing depends on who else is on this machine
+    del status["dropped"]  # the drop counters depend on other programs on this machine
 
     types = sorted(line for line in metrics.splitlines() if line.startswith("# TYPE "))
     samples = {line.rpartition(" ")[0] for line in metrics.splitlines() if line[0] != "#"}
@@ -176,7 +176,7 @@ def test_metrics_and_status_have_the_names_they_always_had(frozen: Frozen) -> No
 
 
 def shape(value: Any) -> Any:
-    """The names in a JSON object, and what kind of value each has."""
+    """The names in a JSON object, and the type of each value."""
     if isinstance(value, dict):
         return {name: shape(each) for name, each in value.items()}
     return type(value).__name__
@@ -186,7 +186,7 @@ def shape(value: Any) -> Any:
 
 
 def options_of(parser: ArgumentParser) -> Iterator[tuple[str, list[str]]]:
-    """The options and arguments of a command, and those of the commands below it."""
+    """The options and arguments of a command, and of its subcommands."""
     words: list[str] = []
     for action in parser._actions:
         if isinstance(action, _SubParsersAction):

@@ -1,7 +1,7 @@
-"""Golden bytes: everything that travels between processes is written and read as ever (M25, I24).
+"""Golden bytes: everything sent between processes is written and read as ever (M25, I24).
 
-The examples are those of the tests of each format. The bytes are kept apart from them, under the
-names and numbers that stand in the bytes themselves: they do not move when a class is renamed.
+The examples are those of the tests of each format. The bytes are recorded separately, by the names
+and numbers in the bytes themselves: they do not change when a class is renamed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ SIGNED: dict[str, signed_records.Record] = {
 
 
 def name_in(frame: bytes) -> str:
-    """The name at the start of a frame for applications, and the kind of an answer's value."""
+    """The name at the start of an application frame, and the type of a reply's value."""
     name, body = msgspec.msgpack.decode(frame)
     return f"{name} {body[1]}" if isinstance(body, list) else str(name)
 

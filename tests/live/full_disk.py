@@ -1,6 +1,6 @@
-"""A story on a small disk, run by `test_full` inside a file system of its own: `full_disk.py DIR`.
+"""Fills a small disk; `test_full` runs it in a file system of its own: `full_disk.py DIR`.
 
-Prints what happened, as JSON.
+Prints the result as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ NAME = f"full-{secrets.token_hex(4)}"
 
 
 async def insert_until_full(world: thyme.World, size: int) -> tuple[list[Key], str]:
-    """What was taken, and the words of the refusal; several at once, as they share commits."""
+    """Inserts until the disk is full, several at once, since they share commits; returns the number
+    stored and the error message."""
     taken: list[Key] = []
     while True:
         wanted = [world.insert(secrets.token_bytes(size), tags=["photo"]) for _ in range(4)]
@@ -40,7 +41,8 @@ async def insert_until_full(world: thyme.World, size: int) -> tuple[list[Key], s
 
 
 async def story(directory: Path) -> dict[str, Any]:
-    """Fills the disk three times: with objects, after deletes, after others made room."""
+    """Fills the disk three times: with objects, after deletes, and after other files were
+    removed."""
     told: dict[str, Any] = {}
     filler = directory / "filler"
     filler.write_bytes(bytes(24 * MIB))

@@ -1,5 +1,4 @@
-"""Damaged datagrams, and a node that hears them: through the link, and what comes out into a node
-of each kind."""
+"""Damaged datagrams for a node of each substrate, through its link."""
 
 from __future__ import annotations
 
@@ -43,7 +42,8 @@ CHECK_EVERY = 500
 
 
 def damaged(whole: bytes, other: bytes, rng: Random) -> bytes:
-    """Bytes with a bit flipped, bytes changed, cut, repeated or put in, or spliced with others."""
+    """Bytes with a bit flipped, bytes changed, cut, repeated or inserted, or spliced with
+    others."""
     start, end = sorted(rng.randrange(len(whole) + 1) for _ in range(2))
     at = rng.randrange(len(whole))
     match rng.randrange(6):
@@ -62,7 +62,7 @@ def damaged(whole: bytes, other: bytes, rng: Random) -> bytes:
 
 
 class Whims:
-    """A notary that believes whom it likes: what is left of messages is as odd as they were."""
+    """A signer that accepts records at random, so that damaged messages get further."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -78,7 +78,7 @@ class Whims:
 
 
 class Victim:
-    """A node that hears damaged datagrams; counts what becomes of them."""
+    """A node that receives damaged datagrams, and counts the results."""
 
     def __init__(
         self, substrate: str, seed: int, *, closed: bool = False, keys: bool = False
@@ -100,13 +100,13 @@ class Victim:
         self._number = 0
         self.heard = 0
         self.delivered: Counter[str] = Counter()
-        """Messages that reached the node, by kind."""
+        """Messages that reached the node, by type."""
         self._handle(Started())
         if closed:
             self._befriend(seals)
 
     def hear(self, count: int) -> None:
-        """Hears so many damaged datagrams."""
+        """Receives a number of damaged datagrams."""
         for _ in range(count):
             self.heard += 1
             self._now_us += 1_000
@@ -182,7 +182,7 @@ class Victim:
                     self.link.broadcast(action.message, self._now_us)  # type: ignore[union-attr]
 
     def _pass_time(self) -> None:
-        """What the nonsense has set in motion goes on, and the node is still sound."""
+        """Lets timers fire that the damaged messages have set, and checks the node."""
         for timer in [timer for timer, at_us in self._timers.items() if at_us <= self._now_us]:
             if self._timers.pop(timer, None) is not None:
                 self._handle(TimerFired(timer))
@@ -192,7 +192,8 @@ class Victim:
         self._node.check()
 
     def _befriend(self, seals: list[DatagramCipher]) -> None:
-        """Lets the victim believe that the stranger lives now: a member of the world gone mad."""
+        """Authenticates the sender as a live neighbour, as a member of the world with a fault would
+        be."""
         ours, theirs = seals
         reply = ours.decrypt(theirs.encrypt(b"")).reply
         while reply is not None:

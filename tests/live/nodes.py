@@ -1,4 +1,4 @@
-"""Real node processes on loopback, for stories with several terminals."""
+"""Node processes on loopback, for tests with several terminals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOON_S = 30.0
 
 
 def free_group() -> str:
-    """A multicast group that nobody else on this machine listens to."""
+    """A multicast group that nobody else on this machine uses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -25,7 +25,7 @@ def free_group() -> str:
 
 
 class NodeProcess:
-    """A `thyme node` that runs."""
+    """A running `thyme node`."""
 
     def __init__(self, command: str, *options: str | Path) -> None:
         words = [sys.executable, "-m", "thyme.cli", command, *map(str, options)]
@@ -35,7 +35,7 @@ class NodeProcess:
 
     @property
     def url(self) -> str:
-        """Where its applications find it."""
+        """The address for its applications."""
         return str(self.ready["http"])
 
     @property
@@ -54,12 +54,12 @@ class NodeProcess:
         raise AssertionError(f"no {event!r} in the log: {''.join(lines)}")
 
     def kill(self) -> None:
-        """Ends it without warning."""
+        """Kills the process."""
         self._process.kill()
         self._end()
 
     def stop(self) -> int:
-        """Asks it to leave; returns the exit status."""
+        """Asks the node to leave; returns the exit status."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         return self._end()
@@ -73,7 +73,7 @@ class NodeProcess:
 
 @contextmanager
 def running(command: str, *options: str | Path) -> Iterator[NodeProcess]:
-    """A node, for a while."""
+    """Runs a node inside the block."""
     node = NodeProcess(command, *options)
     try:
         yield node

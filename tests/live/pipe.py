@@ -1,4 +1,4 @@
-"""A few links in virtual time, with datagrams that are lost, doubled and late."""
+"""Links in virtual time, over a channel that loses, duplicates and delays datagrams."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ALICE, BOB, CAROL = (NodeId(name) for name in (b"alice", b"bob", b"carol"))
 
 
 class Pipe:
-    """Links that all reach each other, over a medium that they share; it carries so much in a
-    second, and loses what finds its queue full."""
+    """Links that all reach each other over a shared channel. The channel carries a number of bytes
+    per second, and drops datagrams when its queue is full."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Pipe:
         self._serial = 0
         self.links: dict[NodeId, Link] = {}
         self.came: list[tuple[NodeId, NodeId, Message]] = []
-        """Who got what from whom."""
+        """The messages received, by receiver, sender and message."""
         self.given_up: list[tuple[NodeId, NodeId, Message]] = []
         self.datagrams = 0
         for name in names:
@@ -114,7 +114,7 @@ class Pipe:
                     heappush(self._queue, entry)
 
     def _fits(self, size: int) -> bool:
-        """Queues a datagram, if the medium is not faster than anybody."""
+        """Queues a datagram if there is space."""
         if not self._bytes_per_s:
             return True
         begin_us = max(self.now_us, self._busy_until_us)

@@ -1,4 +1,4 @@
-"""Datagrams: several short ones travel as one, and nothing is lost or changed by it (M21, M25)."""
+"""Datagrams: short contents are bundled, and none is lost or changed (M21, M25)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_messages_sent_at_one_moment_travel_together() -> None:
     pipe.run(0.01)
 
     assert numbers(pipe.came) == list(range(12))
-    assert pipe.datagrams - before == 2  # the messages, and word that they came
+    assert pipe.datagrams - before == 2  # the messages and their acks
 
 
 def test_word_of_a_message_is_said_once_however_many_parts_came() -> None:

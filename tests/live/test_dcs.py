@@ -1,4 +1,4 @@
-"""Thyme-DCS on real sockets: devices of four cells are the store."""
+"""Thyme-DCS on real sockets: nodes of four cells store the objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOIN_S = 4.5
 
 @pytest.mark.slow
 def test_objects_are_found_and_outlive_the_goodbye_of_their_publisher() -> None:
-    """D11–D19, D23, D24, M13–M19: four cells, one with two nodes of which one leaves."""
+    """D11–D19, D23, D24, M13–M19: four cells; one has two nodes, of which one leaves."""
 
     async def story() -> None:
         place = a_place()

@@ -1,4 +1,4 @@
-"""A full disk: what needs it is refused, everything else goes on, nothing is lost (M24, M25)."""
+"""A full disk: inserts are refused, everything else goes on, nothing is lost (M24, M25)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIB = 2**20
 
 
 class SmallStore(MemoryStore):
-    """A store on a disk of which a test says how much is free."""
+    """A store on a disk with a settable amount of free space."""
 
     room_bytes = 10
 
@@ -105,8 +105,8 @@ def a_room(
     [
         (1 * MIB, 0, True),
         (4 * MIB, 0, False),  # twice that, in the log and in the file, and the reserve is less
-        (4 * MIB, 5 * MIB, True),  # where something was freed, only the log must grow
-        (13 * MIB, 99 * MIB, False),  # and that must not fill the disk either
+        (4 * MIB, 5 * MIB, True),  # after a delete, only the log has to grow
+        (13 * MIB, 99 * MIB, False),  # and the log must not fill the disk either
     ],
 )
 def test_m25_objects_leave_a_reserve(
@@ -131,7 +131,7 @@ def test_m25_what_shares_a_commit_shares_the_room(
 def test_m25_a_live_node_on_a_full_disk_goes_on_and_takes_more_once_there_is_room(
     tmp_path: Path,
 ) -> None:
-    """A file system of 96 MiB, filled for real."""
+    """A real file system of 96 MiB."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("a file system of its own needs root and unshare")
     mount = f"mount -t tmpfs -o size=96m tmpfs {tmp_path}"

@@ -1,4 +1,4 @@
-"""Damaged datagrams do a node no harm (M25). `./run bench fuzz` tries a million."""
+"""Damaged datagrams do not harm a node (M25). `./run bench fuzz` sends a million."""
 
 from __future__ import annotations
 

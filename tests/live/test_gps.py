@@ -1,5 +1,4 @@
-"""Where a device is, from a gpsd: what it says, where that is in a world, and when it is not there
-(D1)."""
+"""Positions from gpsd: parsing a fix, converting it to metres, and errors (D1)."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def tpv(latitude: float, longitude: float, mode: int = 3) -> bytes:
 
 @contextmanager
 def a_gpsd(*lines: bytes) -> Iterator[str]:
-    """One that says the first line to the first who asks, and so on, and then waits."""
+    """A gpsd that sends the first line to the first client, and so on, and then waits."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -116,14 +115,14 @@ def test_a_gpsd_without_a_fix_is_not_waited_for_for_ever() -> None:
 
 
 def test_d1_a_node_with_gps_is_in_the_cell_where_it_is(tmp_path: Path) -> None:
-    """It starts in the cell of the first fix, and goes on to that of the next."""
+    """The node starts in the cell of the first fix, and moves to that of the next."""
     first = tpv(38.7 + 20 / 111_195, -9.2 + 300 / 86_780)
     then = tpv(38.7 + 100 / 111_195, -9.2 + 300 / 86_780)
     make = ("--world", "w", "--create", "--area", "400x200", "--cell", "40", "--memory")
     options = (*make, "--origin", "38.7,-9.2", "--group", free_group())
 
     async def cells_of(url: str) -> list[int | None]:
-        """The cells it is in until it is in the last."""
+        """The cells the node is in, until it is in the last."""
         cells: list[int | None] = []
         async with ClientSession() as session:
             while not cells or cells[-1] != LAST:

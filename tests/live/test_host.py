@@ -1,4 +1,4 @@
-"""The host: what a node could not finish is not stored."""
+"""The host: an input that a node could not finish is not stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHELF = RecordTable("test", bytes)
 
 
 class Clumsy:
-    """A node that writes something down, and stumbles once it is moved."""
+    """A node that writes to its store, and raises when its position changes."""
 
     node_id: NodeId = ALICE
 

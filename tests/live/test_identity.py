@@ -1,4 +1,4 @@
-"""Identity: nobody can be who it is not (B5)."""
+"""Identity: no node can use the identity of another (B5)."""
 
 from __future__ import annotations
 
@@ -183,7 +183,8 @@ def test_who_has_not_said_who_it_is_is_not_heard() -> None:
 
 
 def test_nobody_takes_anothers_name() -> None:
-    """Neither with its own key, nor with the other's key and no signature, nor in another life."""
+    """Neither with its own key, nor with the other's key and no signature, nor in another
+    incarnation."""
     pipe = a_pipe(ALICE)
     unsigned = Hello(WORLD, identity_proof=hello(BOB).identity_proof)
     pipe.inject(ALICE.node_id, said_by(BOB.node_id, hello(MALLORY)))

@@ -1,4 +1,4 @@
-"""Labs: real processes come up, talk as far as their radios reach, and are gone."""
+"""Labs: node processes start, exchange messages within radio range, and stop."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def call(url: str, data: bytes | None = None) -> Any:
 
 
 def await_neighbours(state: LabState, expected: list[int]) -> None:
-    """Until each node sees as many neighbours as its radio reaches."""
+    """Waits until each node sees as many neighbours as its radio reaches."""
     until, seen = time.monotonic() + PATIENCE_S, list[int]()
     while seen != expected and time.monotonic() < until:
         seen = [len(call(f"{node.url}/v1/status")["neighbours"]) for node in state.nodes]
@@ -91,7 +91,7 @@ def await_neighbours(state: LabState, expected: list[int]) -> None:
 
 
 def publish_and_find(state: LabState) -> None:
-    """What the first node publishes, the last finds, two hops away."""
+    """The first node publishes, and the last one, two hops away, finds the object."""
     first, last = state.nodes[0].url, state.nodes[-1].url
     call(f"{first}/v1/objects?tags=goal", b"pixels")
     until, found = time.monotonic() + PATIENCE_S, 0

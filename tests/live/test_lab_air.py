@@ -1,4 +1,4 @@
-"""The air of a lab: datagrams go as far as the radios reach."""
+"""The virtual radio of a lab: datagrams reach the nodes within range."""
 
 from __future__ import annotations
 

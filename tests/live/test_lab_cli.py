@@ -1,4 +1,4 @@
-"""thyme lab, without starting one: what it reads and what it says."""
+"""thyme lab, without starting one: parsing of options, and error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link: what is sent to a neighbour arrives once, or the sender hears that it did not."""
+"""The link: a message to a neighbour arrives once, or the sender gets a failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEY = Key(ObjectId("o"), ALICE)
 
 
 def parcel(number: int, size: int = 10) -> ObjectData:
-    """A message of about so many bytes."""
+    """A message of about this size."""
     return ObjectData(number, KEY, bytes([number % 251]) * size)
 
 
@@ -42,7 +42,7 @@ def numbers(messages: list[tuple[NodeId, NodeId, Message]]) -> list[int]:
 
 
 def met(*, seed: int = 1, loss: float = 0.0, doubled: float = 0.0, late_us: int = 0) -> Pipe:
-    """Two neighbours that have had time to hear of each other."""
+    """Two neighbours that know each other."""
     pipe = Pipe(ALICE, BOB, seed=seed, loss=loss, doubled=doubled, late_us=late_us)
     pipe.run(SETTLE_S)
     return pipe
@@ -86,7 +86,7 @@ def test_a_large_message_takes_little_more_than_its_parts() -> None:
 
     parts = 1_200_000 / FRAGMENT_BYTES_MAX
     assert len(pipe.came) == 1
-    assert pipe.datagrams - before < 1.4 * parts  # the parts, and word of every fourth
+    assert pipe.datagrams - before < 1.4 * parts  # the fragments, and an ack for every fourth
 
 
 def seconds_until_all_came(pipe: Pipe, count: int) -> float:
@@ -98,8 +98,8 @@ def seconds_until_all_came(pipe: Pipe, count: int) -> float:
 
 
 def test_d10_what_is_lost_by_chance_does_not_slow_a_large_message_down() -> None:
-    """One part in twenty is lost, and the round trip is 2 ms: 1,000 parts take 32 round trips if 32
-    are under way, and 200 if halving for each loss leaves 5."""
+    """One fragment in twenty is lost, and the round trip is 2 ms: 1,000 fragments take 32 round
+    trips with 32 in transit, and 200 if halving for each loss leaves 5."""
     pipe = Pipe(ALICE, BOB, loss=0.05, delay_us=1_000)
     pipe.run(1.5)
     pipe.send(ALICE, BOB, parcel(1, 1_200_000))
@@ -109,8 +109,8 @@ def test_d10_what_is_lost_by_chance_does_not_slow_a_large_message_down() -> None
 
 @pytest.mark.parametrize("kbit_s", [500, 2_000, 10_000])
 def test_d10_on_a_slow_link_senders_hold_back_and_share_it(kbit_s: int) -> None:
-    """Two send at once over a medium whose queue holds 30 parts. Who kept a window of 32 whatever
-    happens would send everything thrice, and give up."""
+    """Two nodes send at once over a channel whose queue holds 30 fragments. With a fixed window of
+    32, every fragment would be sent three times, and the messages given up."""
     bytes_per_s, size = kbit_s * 125, kbit_s * 500
     pipe = Pipe(ALICE, BOB, CAROL, bytes_per_s=bytes_per_s, queue_bytes=30 * FRAGMENT_BYTES_MAX)
     pipe.run(1.5)
@@ -123,7 +123,7 @@ def test_d10_on_a_slow_link_senders_hold_back_and_share_it(kbit_s: int) -> None:
     ideal_s = 2 * size / bytes_per_s
     assert both_s < 1.5 * ideal_s
     assert first_s > 0.6 * both_s
-    assert pipe.datagrams - before < 2.0 * 2 * size / FRAGMENT_BYTES_MAX  # with word of them
+    assert pipe.datagrams - before < 2.0 * 2 * size / FRAGMENT_BYTES_MAX  # with their acks
 
 
 @settings(max_examples=60)
@@ -137,8 +137,8 @@ def test_d10_on_a_slow_link_senders_hold_back_and_share_it(kbit_s: int) -> None:
 def test_each_message_arrives_once_or_is_given_up(
     sizes: list[int], loss: float, doubled: float, late_us: int, seed: int
 ) -> None:
-    """M25: whatever is lost, doubled or late. Given up and arrived is possible, when the last word
-    of it was lost; neither is not."""
+    """M25: whatever is lost, duplicated or late. A message may both arrive and be given up, when
+    its last ack was lost; it cannot do neither."""
     pipe = met(loss=loss, doubled=doubled, late_us=late_us, seed=seed)
     known = BOB in pipe.links[ALICE].neighbours
     messages = [parcel(number, size) for number, size in enumerate(sizes)]
@@ -173,7 +173,7 @@ def test_what_was_on_its_way_to_one_that_vanished_is_given_up_once() -> None:
 
 
 def test_one_that_comes_up_again_begins_anew() -> None:
-    """Its numbers start from nothing, and are not taken for old ones."""
+    """Its message numbers start again, and are not taken for old ones."""
     pipe = met()
     pipe.send(ALICE, BOB, parcel(1))
     pipe.run(1)
@@ -200,7 +200,7 @@ def test_a_short_broadcast_is_one_datagram_and_a_long_one_goes_to_each() -> None
 
 
 def test_worlds_are_told_apart() -> None:
-    """M21, D26: neighbours of another world are heard of, and nothing else."""
+    """M21, D26: of neighbours of another world, only their hellos are used."""
     pipe = Pipe(ALICE)
     other = WorldInfo("porto", "w2")
     pipe.add(BOB, other)
@@ -226,7 +226,7 @@ def test_garbage_is_counted_and_dropped(datagram: bytes) -> None:
 
 @pytest.mark.parametrize("over", [1, 100_000])
 def test_what_is_larger_than_a_datagram_may_be_is_counted_and_dropped(over: int) -> None:
-    """M25: it is a good one otherwise."""
+    """M25: the datagram is valid otherwise."""
     pipe = met()
     fits = encode(digest_world(WORLD), b"12345678", CAROL, BroadcastBody(b""))
     large = encode(
@@ -244,7 +244,7 @@ def test_what_is_larger_than_a_datagram_may_be_is_counted_and_dropped(over: int)
 @settings(max_examples=200)
 @given(st.data())
 def test_changed_datagrams_do_no_harm(data: st.DataObject) -> None:
-    """M25: bits turned, bytes cut off or put in."""
+    """M25: bits flipped, bytes cut off or inserted."""
     contents: list[Content] = [
         BroadcastBody(b"\x01\x91\x01"),
         Fragment(3, 0, 2, b"x" * 20),

@@ -1,4 +1,4 @@
-"""Closed worlds: who has no secret neither reads nor is heard (B5)."""
+"""Closed worlds: a node without the secret can neither read nor send (B5)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_seal(seed: int, key: bytes = KEY) -> DatagramCipher:
 
 
 def acquainted() -> tuple[DatagramCipher, DatagramCipher]:
-    """Two that have proven to each other that they live now."""
+    """Two ciphers that have answered each other's challenges."""
     one, other = a_seal(1), a_seal(2)
     reply = other.decrypt(one.encrypt(b"hello")).reply
     while reply is not None:
@@ -45,7 +45,7 @@ def acquainted() -> tuple[DatagramCipher, DatagramCipher]:
 
 
 def closed_pipe(**keys: bytes) -> Pipe:
-    """Links of a closed world, by name, each with the key it believes to be the world's."""
+    """Links of a closed world, by name, each with a key."""
     pipe = Pipe()
     for name, key in keys.items():
         node_id = NodeId(name.encode())
@@ -83,7 +83,7 @@ def test_a_datagram_is_heard_once() -> None:
 
 
 def test_a_recording_from_before_our_life_comes_to_nothing() -> None:
-    """Even a whole conversation, played back to one that came up again."""
+    """A whole recorded conversation, replayed to a node that restarted."""
     alice, bob = a_seal(1), a_seal(2)
     recorded = [alice.encrypt(b"delete it")]
     reply = bob.decrypt(recorded[0]).reply

@@ -1,4 +1,4 @@
-"""Two terminals: nodes as processes of their own, used by the commands of the README."""
+"""Node processes in two terminals, used by the commands of the README."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PHOTO = b"\xff\xd8 a photo " + bytes(range(256)) * 40
 def test_one_publishes_and_the_other_hears_of_the_past_and_of_the_new(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M13, M15, M19, M21: the story of the README, with LS."""
+    """M13, M15, M19, M21: the example of the README, with LS."""
     photo, copy, group = tmp_path / "photo.jpg", tmp_path / "copy.jpg", free_group()
     photo.write_bytes(PHOTO)
     make = ("--world", "lisbon", "--create", "--wid", "w", "--group", group)
@@ -150,7 +150,7 @@ def test_a_server_that_is_killed_comes_back_with_what_it_acknowledged(tmp_path: 
 
 
 def test_b5_a_node_with_the_wrong_secret_is_told_so_in_words(tmp_path: Path) -> None:
-    """It was here before, so it knows the world; now its user mistypes the secret."""
+    """The node was a member before, so it knows the world; now its user mistypes the secret."""
     secret = tmp_path / "secret"
     secret.write_text("correct horse")
     common = ["--world", "stadium", "--secret-file", secret, "--group", free_group()]

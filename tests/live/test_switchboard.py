@@ -1,4 +1,4 @@
-"""The switchboard: many applications, one node, and nobody hears what is for another."""
+"""The shared node: several applications use one node, and each gets its own events only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from thyme.protocol.port import NodeListener
 
 
 class FakeNode:
-    """Keeps what it is asked."""
+    """A node that records its requests."""
 
     node_id = NodeId(b"node")
 
@@ -49,7 +49,7 @@ class FakeNode:
 
 
 class Ear:
-    """Keeps what it is told."""
+    """A listener that records its events."""
 
     def __init__(self) -> None:
         self.told: list[AppEvent] = []
@@ -117,7 +117,7 @@ def test_m27_who_resumes_what_another_left_hears_what_was_not_taken() -> None:
     assert node.asked[-1] == Pause(sid=sid)
     board.on_event(
         NotificationEvent(Notification(sid, photo(3), 1, from_history=False))
-    )  # before it knew
+    )  # before the node got the pause
 
     board.open_session(second).send_request(Resume(request_id=9, sid=sid))
     catch_up = node.asked[-1]
@@ -146,7 +146,7 @@ def test_m27_who_is_gone_before_its_subscription_stands_leaves_it_to_be_resumed(
 
 
 def test_what_is_being_read_is_not_taken_away() -> None:
-    """The node refuses to resume what is listened to."""
+    """The node refuses to resume a subscription that another session reads."""
     board, node = a_board()
     subscribed(board, node, board.open_session(Ear()), "s")
     board.open_session(Ear()).send_request(Resume(request_id=4, sid=SubscriptionId("s")))

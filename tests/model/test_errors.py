@@ -1,4 +1,4 @@
-"""Errors: each has a name of its own, points at what is wrong, and stays readable (M9, M25)."""
+"""Errors: each has a code of its own, points at the cause, and stays readable (M9, M25)."""
 
 from __future__ import annotations
 

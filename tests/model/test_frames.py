@@ -123,7 +123,7 @@ def test_m10_one_moment_is_one_instant_in_every_time_zone(naive: datetime, minut
 
 
 class NowhereZone(tzinfo):
-    """A time zone that does not know its own offset: as naive as none."""
+    """A time zone without an offset: datetimes in it are as naive as without a zone."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
         return None

@@ -1,4 +1,4 @@
-"""Metadata: what describes an object, and the limits it keeps (M1, M2, M19, M29)."""
+"""Metadata: the description of an object, and its limits (M1, M2, M19, M29)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of chance are told apart by purpose and equal in every process."""
+"""Random number generators: different for each purpose, and equal in every process."""
 
 from __future__ import annotations
 

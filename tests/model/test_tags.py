@@ -155,7 +155,7 @@ def test_m4_a_tag_of_129_bytes_once_folded_is_refused(text: str) -> None:
 
 
 def test_m4_the_limit_counts_the_normalised_tag_and_not_the_way_it_was_typed() -> None:
-    """43 letters of 2 bytes; decomposed they are 129 characters, and still the same tag."""
+    """43 letters of 2 bytes; decomposed, the same tag has 129 characters."""
     composed = "ǖ" * 43
 
     assert as_tag(unicodedata.normalize("NFD", composed)) == as_tag(composed)

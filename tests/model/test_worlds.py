@@ -1,4 +1,4 @@
-"""Worlds: what describes one (M21)."""
+"""Worlds: their description (M21)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The whole pipeline in a process of its own, for the test that sends it to a cluster.
+"""The whole pipeline in a process of its own, for the test that runs it on a cluster.
 
     python -m tests.pipeline.clustered FOLDER MASTER
 
-makes posts, trace and oracle in FOLDER, sweeps a few runs into FOLDER/runs, and writes what the
-workers took for the package, and messages by type of all runs, to FOLDER/told.json.
+makes posts, trace and oracle in FOLDER, sweeps a few runs into FOLDER/runs, and writes the path of
+the package on each worker, and the messages by type of all runs, to FOLDER/told.json.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def every_other(folder: Path) -> list[PlannedRun]:
 
 
 def place(_: int) -> str:
-    """Where a worker has the package from."""
+    """The path from which a worker imports the package."""
     import thyme
 
     return str(thyme.__file__)
 
 
 def main(folder: Path, master: str) -> None:
-    """Every stage, one after the other."""
+    """Runs every stage, one after the other."""
     spark = started(master)
     places = spark.sparkContext.parallelize(range(8), 8).map(place).collect()
     warehouse = Warehouse(folder)

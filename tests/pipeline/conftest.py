@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline, and one worker of xdist to run them."""
+"""One Spark session for all tests of the pipeline, and one worker of xdist for them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "3",
         "spark.default.parallelism": "2",
         "spark.driver.memory": "1g",
-        # Jobs of a second gain nothing from the compiler that takes its time.
+        # The optimising compiler does not pay for jobs of a second.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    # What a library does on its way up is its own affair.
+    # Warnings of libraries while they start are not ours.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = spark_session("local[2]", settings)

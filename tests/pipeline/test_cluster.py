@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SPARK_CLASS = Path(pyspark.__path__[0], "bin", "spark-class")
 DEPLOY = "org.apache.spark.deploy"
 PATIENCE_S = 400
-"""Six Javas on whatever machine this is."""
+"""Enough for six Java processes on a slow machine."""
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path
     told = json.loads((folder / "told.json").read_text())
 
     assert len(executors) == 2
-    # Workers had the package from the driver, and not only because it is installed here.
+    # The workers got the package from the driver, and not because it is installed here.
     assert all("thyme.zip" in place for place in told["places"])
 
     wanted = trace_from_posts(TRACE_SEED, FootballMatch(POSTS_SEED, CONFIG), USERS, RULES)
@@ -78,7 +78,7 @@ def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
-    """A master and two workers of one core each; they end with the block."""
+    """A master and two workers of one core each; they stop at the end of the block."""
     port = _free_port()
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def cluster(folder: Path) -> Iterator[tuple[str, Path]]:
 
 @contextmanager
 def _running(folder: Path, name: str, *settings: str) -> Iterator[None]:
-    """A part of Spark, with the Java that the session has found."""
+    """A process of Spark, with the Java of the session."""
     with (folder / "cluster.log").open("ab") as log:
         process = subprocess.Popen(
             [SPARK_CLASS, name, *settings],

@@ -1,4 +1,4 @@
-"""P1–P4, P10: from posts to the oracle by commands, one warehouse after the other."""
+"""P1–P4, P10: from posts to the oracle by commands, from one warehouse to the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P5: what runs cost is known before they run, and better once some have."""
+"""P5: the costs of runs are estimated before they run, and better once some have ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def work(substrate: Substrate, nodes: int = 100, kind: Series = Series.STATIC) -
 
 
 def ended(folder: Path, run: PlannedRun, times: float) -> None:
-    """Leaves as much of a result as tells that the run took so many times what the laws say."""
+    """Writes a part of a result, with a given ratio of the measured to the estimated time."""
     it = run_size(run.scenario)
     row = {"series": it.kind.value, "substrate": it.substrate.value, "nodes": it.nodes}
     spent = {"end_us": it.lasts_us, "wall_s": times * it.seconds, "cpu_s": 0.0}
@@ -91,10 +91,10 @@ def test_the_time_left_goes_by_the_runs_that_have_ended(tmp_path: Path) -> None:
 
     assert (first.found, first.done, first.total) == (1, 1, 4)
     assert first.remaining_s == pytest.approx(3 * alone_s)
-    # The first of them has half its time behind it.
+    # The first run has half its time behind it.
     assert later.remaining_s == pytest.approx(2.5 * alone_s)
     assert (then.done, then.failed) == (3, 1)
-    # Two runs took five times what one was said to.
+    # Two runs took five times the estimate.
     assert then.remaining_s == pytest.approx(2.5 * alone_s)
     assert (watch.poll().remaining_s, watch.poll().done) == (0.0, 4)
 

@@ -1,4 +1,4 @@
-"""The evaluation from traces to a report, in small (P3, P5–P7, P10, C21)."""
+"""A small evaluation, from traces to a report (P3, P5–P7, P10, C21)."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_p3_traces_may_come_from_posts_in_a_warehouse(spark: SparkSession, tmp_p
 
 
 def test_runs_of_one_size_and_repetition_have_one_trace(tmp_path: Path) -> None:
-    """S16: topologies and substrates differ, what users do does not; but publishers who are going
-    to crash do not subscribe (S7)."""
+    """S16: topologies and substrates differ, the operations of users do not; except that publishers
+    that are going to crash do not subscribe (S7)."""
     both, split = TraceSpec(1, 4, False, 20_000_000), TraceSpec(1, 4, True, 20_000_000)
     for number, which in enumerate((both, split)):
         (tmp_path / which.file).write_bytes(bytes([number]))

@@ -1,4 +1,4 @@
-"""A disk that is full: said in a line, and nothing half-written is left (P5, P10)."""
+"""A full disk: a one-line error, and no partial result (P5, P10)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE = 256 * 1024
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own with a few blocks left, where this process may mount one."""
+    """A file system with a few free blocks, where this process may mount one."""
     folder = tmp_path / "full"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]

@@ -1,4 +1,4 @@
-"""P4, S15: the oracle on Spark is the oracle of one process and the plain comparison of all."""
+"""P4, S15: the oracle on Spark equals the oracle of one process and the naive one."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def due(spark: SparkSession, trace: Trace) -> list[Expected]:
 
 
 def apart(number: int, trace: Trace) -> list[Operation]:
-    """A trace with names, tags and users of its own: beside others it has nothing to do with
-    them, and one job answers for many."""
+    """A trace with names, tags and users of its own, so that one job computes many traces."""
 
     def renamed(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
         return tuple(as_tag(f"{tag}{number}") for tag in tags)
@@ -80,7 +79,7 @@ def test_the_oracle_equals_its_twins_on_any_traces(spark: SparkSession, many: li
 def test_the_oracle_equals_that_of_one_process_on_a_match_cut_into_small_pieces(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P4: a tag with much work is cut up, and nothing is lost or told twice."""
+    """P4: a tag with much work is split, and nothing is lost or counted twice."""
     monkeypatch.setattr(oracle, "PIECE_OBJECTS", 7)
     monkeypatch.setattr(oracle, "PIECE_PAIRS", 50)
     trace = trace_from_posts(5, POSTED, 30, TraceRules(boolean_share=0.5, subscribes_early=9.0))
@@ -92,7 +91,7 @@ def test_the_oracle_equals_that_of_one_process_on_a_match_cut_into_small_pieces(
 
 
 def test_a_tag_in_a_tenth_of_the_objects_is_cut_into_even_pieces(spark: SparkSession) -> None:
-    """P4: no piece of a hot tag is more than its share."""
+    """P4: no part of a popular tag is larger than its share."""
     rows = [("hot", 1_000_000), ("hot", 1_000_000), ("cold", 10)]
     frame = spark.createDataFrame(rows, "tag string, objects long")
     found = {row["tag"]: row["pieces"] for row in oracle._split_tags(frame).collect()}

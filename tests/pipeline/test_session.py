@@ -1,4 +1,4 @@
-"""P8: Spark finds a Java, or says clearly that there is none."""
+"""P8: Spark finds a Java, or reports that there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thyme.pipeline.session import SparkError, find_java, java_version, require_
 
 
 def a_java(folder: Path, version: str) -> Path:
-    """A program that says of itself what Java says, and repeats what it is given."""
+    """A program that prints a version as Java does, and repeats its arguments."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(

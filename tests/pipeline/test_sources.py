@@ -1,4 +1,5 @@
-"""P1, P2: posts of every source come to one form, and what is no post is kept with the reason."""
+"""P1, P2: posts of every source are converted to one form; invalid ones are kept with the
+reason."""
 
 from __future__ import annotations
 
@@ -302,7 +303,7 @@ def test_a_user_with_nearly_all_the_rows_is_one_user(spark: SparkSession, tmp_pa
     with (tmp_path / "loud.jsonl").open("w") as file:
         for number in range(rows + others):
             user = "loud" if number < rows else f"u{number}"
-            time = AT_US // 1_000 + number * 200  # the whole within the hours of the match
+            time = AT_US // 1_000 + number * 200  # all of them within the hours of the match
             file.write(f'{{"id":{number},"user":"{user}","time":{time},"text":"#t{number % 9}"}}\n')
         file.write('{"user":"loud"}\n')
     reader = PostReader(form="jsonl", now_us=2 * AT_US)

@@ -1,4 +1,4 @@
-"""The sweep: every run once, whatever fails, whoever interrupts (P5)."""
+"""The sweep: every run is executed once, also after failures and interruptions (P5)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_p5_each_run_leaves_what_it_comes_to_and_is_not_run_again(
 def test_p5_a_run_that_raises_is_written_down_and_stops_nobody(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Here: a trace that is later than the scenario's operations."""
+    """The trace has an operation after the end of the scenario's operations."""
     late = trace(4, *STORY.operations, insert(25, 0, "z"))
     bad = planned(tmp_path / "bad", story=late)
     good = planned(tmp_path / "good")
@@ -82,7 +82,7 @@ def test_p5_a_run_that_raises_is_written_down_and_stops_nobody(
     assert "later than the operations" in failure.error
     assert "Traceback" in failure.trace_back
     assert completed_runs(folder) == {good.run_id}
-    # What failed is tried again; what stands is not.
+    # Failed runs are executed again; completed ones are not.
     again = sweep(spark, [bad, good], folder)
     assert (again.found, again.ran, len(again.failures)) == (1, 1, 1)
     assert len(list(folder.glob(f"*{FAILURE_SUFFIX}"))) == 1

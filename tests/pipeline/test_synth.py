@@ -1,4 +1,4 @@
-"""P1: the synthetic match at scale is the synthetic match."""
+"""P1: the synthetic match on Spark equals the synthetic match."""
 
 from __future__ import annotations
 

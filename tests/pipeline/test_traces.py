@@ -1,4 +1,4 @@
-"""P3: a trace made by Spark is the trace of the rules, operation for operation."""
+"""P3: a trace made by Spark equals the trace of the rules, operation for operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P10: what stages made is kept with what it was made from, whole or not at all."""
+"""P10: the output of a stage is kept with its inputs, complete or not at all."""
 
 from __future__ import annotations
 

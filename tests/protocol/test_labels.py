@@ -1,4 +1,4 @@
-"""Labels: declared by each class itself, so that renaming one changes no table and no byte."""
+"""Labels: each class declares its own, so that a renaming changes no table and no byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Letters: once and as they are, or until they are acknowledged; never once they are untrue."""
+"""Reliable messages: sent once, or until acknowledged; never once they are obsolete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HELLO = Done(1)
 
 
 class Office:
-    """The letters of one node, and what it wants done."""
+    """The reliable sender of one node, and its actions."""
 
     def __init__(self, **policy: float) -> None:
         self.outbox = Outbox()

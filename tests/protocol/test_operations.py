@@ -1,4 +1,4 @@
-"""Operations: asked until answered, more patiently each time, and then given up (E4)."""
+"""Requests: repeated with backoff until answered, and then given up (E4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICY = RetryPolicy(tries_max=3, wait_us=100, backoff=2.0, pending_max=2)
 
 
 class Asking:
-    """Operations with one kind of request, and a record of how they end."""
+    """A request tracker with one kind of request, and a record of the results."""
 
     def __init__(self) -> None:
         self.outbox = Outbox()

@@ -1,4 +1,4 @@
-"""The warden: what is not by its author is not believed, whichever message brings it (B5)."""
+"""Message authentication: a record that its author did not sign is rejected in any message (B5)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RECORDS = (
     cell_wire.CellState,
 )
 ROUTING = (wire.Packet, wire.CellPacket, wire.CellBroadcast)
-"""Opened by routing, which hands in what they bring."""
+"""Opened by routing, which delivers the messages inside."""
 
 
 def a_place(by: NodeId, says: NodeId | None = None) -> SignedLocation:
@@ -75,7 +75,7 @@ def a_photo(by: NodeId) -> Metadata:
 
 
 def whole(by: NodeId) -> list[wire.Message]:
-    """Messages that are nothing without their one record, which is of Alice."""
+    """Messages with one record of Alice, which are dropped without it."""
     listed = IndexedMetadata(a_photo(by), ())
     stop = UnsubscribeRecord(subscribe(1, by=ALICE).key)
     start = wire.LocatedSubscription(1, vouched_for(subscribe(1, by=ALICE), by), 20, a_place(ALICE))
@@ -99,7 +99,7 @@ def whole(by: NodeId) -> list[wire.Message]:
 
 
 def many(by: NodeId) -> list[tuple[wire.Message, Callable[[Any], Any]]]:
-    """Messages with a list, in which one record, of Alice, is as this one signs it."""
+    """Messages with a list, in which one record of Alice is signed by this signer."""
     listed = IndexedMetadata(a_photo(by), ())
     state = cell_wire.CellState(0, 0, 1)
     return [

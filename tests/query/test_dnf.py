@@ -1,4 +1,4 @@
-"""Disjunctive normal form against its slow twin, and its bounds (M6, M8)."""
+"""Disjunctive normal form, compared with a naive implementation, and its bounds (M6, M8)."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_m8_the_bound_is_a_setting(most: int) -> None:
 
 
 def exclusive_or(tags: int) -> str:
-    """True where an odd number of the tags is there: 2 ** (tags - 1) conjunctions."""
+    """True where an odd number of the tags is present: 2 ** (tags - 1) conjunctions."""
     text = "t0"
     for number in range(1, tags):
         text = f"(({text}) & !t{number} | !({text}) & t{number})"

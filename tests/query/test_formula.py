@@ -29,7 +29,7 @@ def polish(tree: Tree) -> list[str | Operator]:
 
 
 def value_of(symbols: tuple[Symbol, ...], present: set[str]) -> bool:
-    """What a formula in reverse Polish form says of an object with these tags."""
+    """The value of a formula in reverse Polish form for an object with these tags."""
     stack: list[bool] = []
     for symbol in symbols:
         match symbol:
@@ -228,7 +228,7 @@ def test_m25_any_text_is_a_formula_or_an_error_that_points_into_it(text: str) ->
 
 @given(pieces)
 def test_m9_whatever_stands_before_the_character_could_have_gone_on(text: str) -> None:
-    """The first error is the one told: what precedes it fails, if at all, for ending too soon."""
+    """The first error is reported: the text before it is invalid only because it ends too soon."""
     error = failure_of(text)
     earlier = None if error is None else failure_of(text[: error.position])
 

@@ -1,4 +1,4 @@
-"""The index of history: frames, pages, deletion, late arrivals, what it costs, and its twin."""
+"""The history index: frames, pages, deletion, late objects, costs, and a naive implementation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def photos(count: int, tags: Iterable[str] = ("goal",)) -> list[Metadata]:
 
 
 def pages_of(index: HistoryIndex, query: str, size: int) -> list[list[Metadata]]:
-    """All pages of a query, each from where the one before ended."""
+    """All pages of a query, each from the end of the one before."""
     pages: list[list[Metadata]] = []
     before: Cursor | None = None
     while page := index.latest_matches(conjunctions(query), ALWAYS, size, before):
@@ -50,7 +50,7 @@ def pages_of(index: HistoryIndex, query: str, size: int) -> list[list[Metadata]]
     return pages
 
 
-# --- What it answers --------------------------------------------------------------------------
+# --- Answers ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("at_us", "inside"), [(9, False), (10, True), (20, True), (21, False)])
@@ -210,7 +210,7 @@ def test_asking_again_and_again_puts_a_chunk_in_order_and_changes_no_answer() ->
     assert list(index) == many
 
 
-# --- Pages while history changes --------------------------------------------------------------
+# --- Pages while the history changes ----------------------------------------------------------
 
 
 @given(st.data())
@@ -253,7 +253,7 @@ def test_m17_pages_neither_repeat_nor_skip_while_others_come_and_go(data: st.Dat
     assert {metadata for metadata in many if metadata not in gone} <= set(seen)
 
 
-# --- What it costs ----------------------------------------------------------------------------
+# --- Costs ------------------------------------------------------------------------------------
 
 
 def test_a_small_page_looks_at_few_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +317,7 @@ def test_signs_may_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_common_tags_are_found_as_rare_ones_are() -> None:
-    """At full size: a tag in every object, one in two, one in fifty, one in a thousand."""
+    """At full size: a tag in every object, in every second, fiftieth and thousandth one."""
     tags = {1: "all", 2: "half", 50: "some", 1_000: "few"}
     many = [
         photo(n, tags=[word for step, word in tags.items() if n % step == 0], at_us=n)
@@ -359,7 +359,7 @@ print([(chunk.number, chunk.live_count) for chunk in index._chunks])
     assert len(printed(program, hash_seeds="012")) == 1
 
 
-# --- The twin ---------------------------------------------------------------------------------
+# --- Against the naive index ------------------------------------------------------------------
 
 WORDS = [Tag(word) for word in "abcdef"]
 stamps = st.integers(0, 12)
@@ -382,7 +382,7 @@ def conjunction_lists(draw: st.DrawFn) -> Sequence[Conjunction]:
 
 
 class HistoryAndTwin(RuleBasedStateMachine):
-    """Does the same to both and asks both the same."""
+    """Applies the same changes to both indexes and compares their answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -450,7 +450,7 @@ class HistoryAndTwin(RuleBasedStateMachine):
 
 
 class CommonTags(HistoryAndTwin):
-    """The same with postings that turn into bits from the second object on."""
+    """The same with postings that become bitmaps from the second object on."""
 
     @initialize(chunk_size=st.sampled_from([4, 8, 40]))
     def start(self, chunk_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Queries: what may be subscribed to, its one form, and its two ways of being made (M5-M9, M31)."""
+"""Queries: valid ones, their normal form, and the two ways to make them (M5-M9, M31)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from thyme.query.query import Formula, Query, as_query, query_from_conjunctions,
 
 
 def keyed(tree: Tree) -> bool:
-    """Whether every conjunction has a positive tag, and there is at least one."""
+    """Whether every conjunction has a positive tag, and there is at least one conjunction."""
     terms = twin_normal_form(tree)
     return bool(terms) and all(any(wanted for _, wanted in term) for term in terms)
 

@@ -1,4 +1,4 @@
-"""The index of standing subscriptions: frames, ends, doubles, what it costs, and its twin."""
+"""The subscription index: frames, expiry, duplicates, costs, and a naive implementation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOW_US = 100
 def an_index(
     *queries: str, frame: TimeFrame = ALWAYS, tolerance_us: int = 0
 ) -> SubscriptionIndex[str]:
-    """An index where each query stands for itself, as key and as value."""
+    """An index in which each query is its own key and value."""
     index: SubscriptionIndex[str] = SubscriptionIndex(tolerance_us=tolerance_us)
     for query in queries:
         stand(index, query, frame)
@@ -48,7 +48,7 @@ def words(tags: str) -> tuple[Tag, ...]:
     return tuple(sorted(Tag(tag) for tag in tags.split()))
 
 
-# --- What matches -----------------------------------------------------------------------------
+# --- Matches ----------------------------------------------------------------------------------
 
 
 def test_an_object_meets_the_subscriptions_its_tags_satisfy_m11() -> None:
@@ -190,7 +190,7 @@ def test_a_frame_without_end_never_leaves_by_itself_m18() -> None:
     assert index.next_expiry_us() is None
 
 
-# --- Coming and going -------------------------------------------------------------------------
+# --- Adding and removing ----------------------------------------------------------------------
 
 
 def test_a_cancelled_subscription_is_gone_at_once_m18() -> None:
@@ -240,11 +240,11 @@ def test_coming_and_going_leaves_no_trail_of_ends_m18() -> None:
     assert index.next_expiry_us() == 201
 
 
-# --- What it costs ----------------------------------------------------------------------------
+# --- Costs ------------------------------------------------------------------------------------
 
 
 class Listening(frozenset[Tag]):
-    """The tags of an object; hears how often entries are asked one by one."""
+    """The tags of an object, which count how often single entries are checked against them."""
 
     asked = 0
 
@@ -258,7 +258,7 @@ class Listening(frozenset[Tag]):
 
 
 def asked_by(index: SubscriptionIndex[Any], tags: tuple[Tag, ...]) -> int:
-    """How many questions an object with these tags makes the index ask of single entries."""
+    """How many single entries the index checks for an object with these tags."""
     present = Listening(tags)
     index._settled_trie.collect_matches(tags, present, [], False)
     return present.asked
@@ -349,13 +349,13 @@ def test_the_order_of_matches_never_comes_from_hashing() -> None:
     assert b"'s" in told
 
 
-# --- Against the twin -------------------------------------------------------------------------
+# --- Against the naive index ------------------------------------------------------------------
 
 TAGS = [Tag(letter) for letter in "abcdef"]
 
 
 def some_conjunctions(rng: Random) -> list[Conjunction]:
-    """One to three conjunctions over few tags, the first of them the most popular."""
+    """One to three conjunctions over few tags, of which the first is the most popular."""
     found = []
     for _ in range(rng.randint(1, 3)):
         tags = sorted(set(rng.choices(TAGS, weights=[1 / n for n in range(1, 7)], k=4)))
@@ -385,7 +385,7 @@ def frames(draw: st.DrawFn) -> TimeFrame:
 
 
 class AgainstTheTwin(RuleBasedStateMachine):
-    """Does the same to the index and to its twin, and compares what they say."""
+    """Applies the same changes to the index and to the naive one, and compares their answers."""
 
     limits: ClassVar[tuple[int, int]] = (1, 1)
 
@@ -482,7 +482,7 @@ def nodes_of(node: TrieNode[Any]) -> Iterator[TrieNode[Any]]:
 
 
 def assert_sound(index: SubscriptionIndex[Any]) -> None:
-    """What must hold inside between any two calls."""
+    """Checks the invariants inside the index."""
     for top in tops_of(index):
         for node in nodes_of(top):
             assert node is top or not node.is_empty
@@ -494,7 +494,7 @@ def assert_sound(index: SubscriptionIndex[Any]) -> None:
 
 
 def assert_empty(index: SubscriptionIndex[Any]) -> None:
-    """That an index is as a new one."""
+    """Checks that an index is like a new one."""
     assert len(index) == 0
     assert len(index._tags) == 0
     assert len(index._expiry_queue) == len(index._settle_queue) == 0

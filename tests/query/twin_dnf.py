@@ -1,7 +1,7 @@
-"""The clear, slow twin of `thyme.query.dnf`: formulas as trees, conjunctions as sets of literals.
+"""The naive implementation of `thyme.query.dnf`: formulas as trees, conjunctions as sets of
+literals.
 
-Also what tests need around it: trees drawn at random, their meaning by truth table, and the many
-ways to write the same formula down.
+Also random trees, their meaning by truth table, and the many ways to write the same formula.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TAGS = ("a", "b", "c", "d", "e")
 
 
 def holds(tree: Tree, present: frozenset[str]) -> bool:
-    """What the formula says of an object with these tags, straight from its definition."""
+    """The value of the formula for an object with these tags, by definition."""
     match tree:
         case Leaf(name):
             return name in present
@@ -59,7 +59,7 @@ def holds(tree: Tree, present: frozenset[str]) -> bool:
 
 
 def assignments(tags: tuple[str, ...] = TAGS) -> Iterator[frozenset[str]]:
-    """Every set of these tags that an object may have."""
+    """Every subset of these tags."""
     for size in range(len(tags) + 1):
         yield from map(frozenset, combinations(tags, size))
 
@@ -100,7 +100,7 @@ def trees(leaves_max: int = 10) -> st.SearchStrategy[Tree]:
 
 
 def built(tree: Tree) -> Formula:
-    """The formula as Python builds it (M31)."""
+    """The formula built in Python (M31)."""
     match tree:
         case Leaf(name):
             return tag(name)
@@ -142,7 +142,7 @@ def _operand(inner: Tree, outer: Tree, rng: Random) -> str:
 
 
 def rewritten(tree: Tree, rng: Random) -> Tree:
-    """Another formula that reduces to the same normal form."""
+    """Another formula with the same normal form."""
     same = _rewritten_inside(tree, rng)
     match rng.randrange(8):
         case 0:

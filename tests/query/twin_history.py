@@ -1,7 +1,7 @@
-"""The slow twin of the index of history: a dictionary that looks at everything.
+"""The naive history index: a dictionary that checks every object.
 
-Every question is answered from the clauses' own words, so that it is plainly right; the index is
-compared with it.
+Every answer follows the clauses literally, so that it is plainly right; the index is compared with
+it.
 Clauses: M11, M14, M17.
 """
 

@@ -1,7 +1,7 @@
-"""The slow twin of the index of standing subscriptions: a dictionary that asks everyone.
+"""The naive subscription index: a dictionary that checks every subscription.
 
-Every question is answered from the clauses' own words, so that it is plainly right; the index is
-compared with it.
+Every answer follows the clauses literally, so that it is plainly right; the index is compared with
+it.
 Clauses: M10, M11, M12, M15, M18.
 """
 
@@ -19,7 +19,7 @@ S = TypeVar("S")
 
 
 class StandingTwin(Generic[S]):
-    """Has the interface of `StandingIndex`; looks at every subscription every time."""
+    """Has the interface of `SubscriptionIndex`; checks every subscription every time."""
 
     def __init__(self, *, tolerance_us: int = 0) -> None:
         self._tolerance_us = tolerance_us
@@ -56,7 +56,7 @@ class StandingTwin(Generic[S]):
         ]
 
     def expire(self, now_us: int) -> list[S]:
-        """In the order of their ends; of equal ends, in the order they came."""
+        """In the order of their ends; of equal ends, in the order they were added."""
         over = [
             (self._last_us(frame), key)
             for key, (_, _, frame) in self._all.items()

@@ -1,4 +1,4 @@
-"""Tables as an evaluation leaves them, with numbers that are made up for a test."""
+"""Tables like those of an evaluation, with invented numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = (16, 100, 196)
 SHARES = (0.05, 0.4)
 SPEEDS = (0.6, 1.4, 2.5)
 Value = Callable[[str, float], float]
-"""A measure as a function of the substrate and of what varies."""
+"""A measure as a function of the substrate and of the varied parameter."""
 
 
 def _ranked(es: float, ls: float, dcs: float) -> Value:
@@ -24,7 +24,7 @@ def _ranked(es: float, ls: float, dcs: float) -> Value:
 
 
 def as_the_documents_say() -> dict[tuple[str, str], Value]:
-    """Numbers that every claim of the documents holds for."""
+    """Numbers for which every claim of the papers holds."""
     found: dict[tuple[str, str], Value] = {
         ("static", "phy_bytes"): _ranked(5, 5, 2),
         ("static", "mac_retransmissions"): _ranked(5, 5, 1),
@@ -68,7 +68,7 @@ def tables(
     churn_nodes: int = 100,
     notes: dict[str, Any] | None = None,
 ) -> EvaluationTables:
-    """The tables of an evaluation that gave these values."""
+    """The tables of an evaluation with these values."""
     values = as_the_documents_say() if values is None else values
     xs = {"static": sizes, "crash": SHARES, "transient": SHARES, "mobile": SPEEDS}
     points = [
@@ -110,7 +110,7 @@ def tables(
 
 
 def written(made: EvaluationTables, folder: Path) -> Path:
-    """The tables in a folder like a warehouse's."""
+    """Writes the tables to a folder like a warehouse's."""
     for name, table in made.tables.items():
         stage = folder / ("match" if name in ("trace_counts", "timeline") else "metrics")
         (stage / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The report: a page that needs nothing else, and the tables behind it (P7)."""
+"""The report: a self-contained page, and the tables behind it (P7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thyme.report.report import Report, make_report
 from thyme.report.scorecard import make_scorecard
 
 FIGURES = 19
-"""All but 13b, for which nothing is made up."""
+"""All but 13b, for which there are no invented numbers."""
 
 
 @pytest.fixture(scope="module")

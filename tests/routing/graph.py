@@ -1,7 +1,6 @@
-"""A world of links: nodes hear those they are linked to, perfectly or not, after a random moment.
+"""A network of links for routing: linked nodes receive each other's messages after a random delay.
 
-The smallest carrier in which routing has something to do. After every input the node is checked,
-and so are the ways from it: none may lead in a circle.
+After every input the node is checked, and so are its routes: none may have a loop.
 """
 
 from __future__ import annotations
@@ -30,12 +29,13 @@ def name(number: int) -> NodeId:
 
 
 def question(number: int, of: NodeId) -> FetchStatus:
-    """A message to send around."""
+    """A message to send."""
     return FetchStatus(number, Key(ObjectId("any"), of))
 
 
 class Probe:
-    """An inner node that asks the owner of whatever it is asked about, and keeps what comes."""
+    """An inner node that sends to the owner of the key in a request, and records what it
+    receives."""
 
     def __init__(self, node_id: NodeId) -> None:
         self.node_id = node_id
@@ -134,7 +134,7 @@ class Graph:
         self.check_ways(to)
 
     def check_ways(self, source: NodeId) -> None:
-        """No way from a node leads in a circle (R1)."""
+        """Checks that no route from a node has a loop (R1)."""
         for destination in self.relays:
             seen, at = {source}, source
             while at != destination:
@@ -149,7 +149,7 @@ class Graph:
         return self.routings[node[0]]
 
     def hops(self) -> dict[tuple[int, int], int]:
-        """How far each node believes each other one to be."""
+        """The hop counts to each other node in each routing table."""
         return {
             (source, route.destination[0]): route.hops
             for source, routing in enumerate(self.routings)
@@ -157,7 +157,7 @@ class Graph:
         }
 
     def way(self, source: int, destination: int) -> list[int]:
-        """The nodes that a packet would pass, the first and the last included."""
+        """The nodes that a packet would pass, including the first and the last."""
         at, passed = name(source), [source]
         while at != name(destination):
             onward = self.dsdv(at).next_hop(name(destination))
@@ -168,7 +168,7 @@ class Graph:
         return passed
 
     def distances(self) -> dict[tuple[int, int], int]:
-        """How far each node is from each other one that it can reach."""
+        """The distances between all connected nodes."""
         found: dict[tuple[int, int], int] = {}
         for source in self._links:
             reached, waiting = {source: 0}, deque([source])

@@ -1,4 +1,4 @@
-"""DSDV: what one node makes of what it hears, and what it says (R1)."""
+"""DSDV of one node: the routes it learns from updates, and the updates it sends (R1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AGED = DsdvConfig(settling_weight=1.0)
 
 
 class Node:
-    """A routing on its own, with its timers in our hands."""
+    """The routing of one node, with timers fired by the test."""
 
     def __init__(self, config: DsdvConfig | None = None, *, at_us: int = 0) -> None:
         self.outbox = Outbox()
@@ -36,7 +36,7 @@ class Node:
         self.take()
 
     def take(self) -> list[Action]:
-        """The actions since the last time, without the timers, which are noted."""
+        """The actions since the last call; timers are recorded apart."""
         self.dsdv.check()
         rest: list[Action] = []
         for action in self.outbox.drain_actions():
@@ -56,7 +56,7 @@ class Node:
         return self.take()
 
     def told(self, timer: object) -> list[RouteEntry]:
-        """What is said about others when a timer fires."""
+        """The entries about other nodes that are sent when a timer fires."""
         [action] = self.fire(timer)
         assert isinstance(action, Broadcast)
         assert isinstance(action.message, RouteUpdate)
@@ -81,7 +81,8 @@ def test_r1_a_dump_tells_of_the_node_itself_with_a_new_even_number_each_time() -
 
 
 def test_r1_a_life_that_begins_soon_after_another_is_believed_at_once() -> None:
-    """Its first number is higher than any of the other's, even one that says it is lost."""
+    """Its first number is higher than any of the earlier incarnation, even one that marks it as
+    lost."""
     config = DsdvConfig(restart_sequence_step_us=1_000)
     [before] = Node(config, at_us=5 * SECOND_US).fire(DumpTimer())
     [after] = Node(config, at_us=5 * SECOND_US + 3_000).fire(DumpTimer())
@@ -204,7 +205,7 @@ def test_r3_news_that_a_neighbour_repeats_before_it_is_told_is_taken_back() -> N
     node.hear(CAT, (BEN, 6, 2), at_us=SECOND_US)
 
     assert node.fire(AdvertTimer()) == []
-    assert node.way(BEN) == (ANN, 4, 2)  # so it will be news again
+    assert node.way(BEN) == (ANN, 4, 2)  # so it becomes pending again
 
 
 def test_r1_without_taking_back_repeated_news_is_told_all_the_same() -> None:

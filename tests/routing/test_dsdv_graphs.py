@@ -1,6 +1,6 @@
-"""DSDV among many: no circles ever, shortest ways after a while, and healing (R1).
+"""DSDV in graphs: never a loop, shortest routes after a while, and recovery (R1).
 
-`Graph` checks after every input that no way from the node that had it leads in a circle.
+After every input, `Graph` checks that no route of the node has a loop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def test_r1_after_a_quiet_while_every_route_is_a_shortest_way(
 def test_r3_as_in_ns3_every_node_is_reached_in_no_more_hops_than_told(
     drawn: tuple[int, list[tuple[int, int]]], seed: int
 ) -> None:
-    """Now and then a way is not the shortest, or shorter than told: news taken back is not told."""
+    """Now and then a route is not the shortest, or shorter than advertised: cancelled updates are
+    not sent."""
     graph = Graph(*drawn, seed=seed)
 
     graph.run(59)
@@ -145,7 +146,7 @@ def test_r1_with_failures_counted_a_broken_link_is_noticed_by_the_first_packet()
     graph.cut(0, 1)
     graph.ask(1, 0, 1)
     graph.run(44.1)
-    graph.ask(2, 0, 1)  # waits until the others have told of their way
+    graph.ask(2, 0, 1)  # waits until the others have advertised their routes
     graph.run(61)
 
     assert graph.probes[0].failed == [name(1)]

@@ -1,4 +1,4 @@
-"""Flooding: everybody is reached, each speaks once, and nothing is remembered for ever (L2)."""
+"""Flooding: every node is reached, each sends once, and the duplicate filter is bounded (L2)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ME, ANN, BEN = NodeId(b"me"), NodeId(b"ann"), NodeId(b"ben")
 
 
 class Flooder:
-    """A node that floods a `Done` when it is asked something, and keeps what reached it."""
+    """A node that floods a `Done` for each request, and records the floods it receives."""
 
     def __init__(
         self, node_id: NodeId, config: FloodingConfig | None = None, seed: int = 0
@@ -202,7 +202,7 @@ def a_world(
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
-    """A size and some links; not all need be reached."""
+    """A size and some links; not all nodes need be reachable."""
     size = draw(st.integers(2, 12))
     ends = st.integers(0, size - 1)
     links = draw(st.lists(st.tuples(ends, ends).filter(lambda link: link[0] != link[1])))

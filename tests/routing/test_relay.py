@@ -1,4 +1,4 @@
-"""The relay: an inner node and its routing as one node (E3, L4)."""
+"""The routed node: an inner node and its routing as one node (E3, L4)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ME, ANN, BEN = name(0), name(1), name(2)
 
 
 class ByHand:
-    """A routing whose ways are written down; it sends what it is given."""
+    """A routing with fixed routes."""
 
     control_type: type[Message] = RouteUpdate
     timer_types: tuple[type, ...] = (str,)
@@ -71,7 +71,7 @@ class ByHand:
 
 
 class Scripted(Probe):
-    """Does as it is told when asked."""
+    """A node that returns the actions it was given."""
 
     def __init__(self, node_id: NodeId, actions: list[Action]) -> None:
         super().__init__(node_id)
@@ -229,7 +229,7 @@ def test_the_inner_node_may_start_later_than_the_routing() -> None:
 
 
 def a_relay_start(inner_starts_us: int) -> list[SetTimer]:
-    """The timers that a relay sets when it comes up."""
+    """The timers that a routed node sets when it starts."""
     outbox = Outbox()
     inner = Probe(ME)
     relay = RoutedNode(inner, ByHand(outbox, {}), outbox, inner_start_us=inner_starts_us)
@@ -255,7 +255,7 @@ def test_m25_an_update_that_no_node_says_is_refused(entry: tuple[NodeId, int, in
 
 
 def test_r3_an_entry_is_about_as_long_as_in_ns3() -> None:
-    """There 12 bytes, addresses being 4 bytes long; here less, by how small the numbers are."""
+    """12 bytes with ns-3's addresses of 4 bytes; here less, depending on the numbers."""
     addresses = [NodeId(bytes([10, 1, 0, last])) for last in range(100)]
     young = RouteUpdate(tuple((address, 20, 2) for address in addresses))
     old = RouteUpdate(tuple((address, 3_400_000_000, 2) for address in addresses))

@@ -1,4 +1,4 @@
-"""Stories: substrates that know nothing of routing, many hops apart (E3, R1–R3)."""
+"""Substrates over routing, which they do not know, several hops apart (E3, R1–R3)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from thyme.wire.codec import size_of
 
 SECOND_US = 1_000_000
 READY_US = 40 * SECOND_US
-"""When the substrates start: routes are there by then."""
+"""When the substrates start: routes are known by then."""
 
 Place = tuple[float, float]
 
@@ -51,7 +51,7 @@ SERVER = name(0)
 
 
 class Gathering:
-    """Nodes of Thyme-ES over DSDV, on the radio or in the ether; node 0 is the server."""
+    """Nodes of Thyme-ES over DSDV, on the radio or in the ideal network; node 0 is the server."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Gathering:
             self.lines.append(f"{at_us} {node_id.hex()} {entry}")
 
     def ask(self, number: int, request: AppRequest, run_s: int = 10) -> list[AppEvent]:
-        """Asks, waits, and returns what the application was told meanwhile."""
+        """Sends a request, lets time pass, and returns the events of the application meanwhile."""
         told = self.told[name(number)]
         already = len(told)
         self.world.send_request(name(number), request)
@@ -150,7 +150,7 @@ def test_r1_a_request_made_before_there_are_routes_is_served_later() -> None:
 
 
 def test_r1_when_a_node_on_the_way_goes_the_others_find_a_way_around_it() -> None:
-    """Two nodes stand between the one who asks and the server; the one in use is switched off."""
+    """Two nodes are between the client and the server; the one in use is switched off."""
     world = Gathering(
         {SERVER: (0.0, 0.0), name(1): (85.0, 20.0), name(2): (85.0, -20.0), name(3): (170.0, 0.0)}
     )

@@ -1,4 +1,4 @@
-"""Packets that wait: in order, not too many, not too long (R1)."""
+"""Buffered packets: in order, bounded in number and in time (R1)."""
 
 from __future__ import annotations
 

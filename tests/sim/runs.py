@@ -35,7 +35,7 @@ def scenario(
     reaction: RetrieveBehaviour = NO_RETRIEVES,
     **settings: object,
 ) -> Scenario:
-    """A scenario in which everybody hears everybody, unless it says otherwise."""
+    """A scenario in which all nodes are in range of each other, unless options say otherwise."""
     plain = Scenario(
         substrate=substrate,
         nodes=nodes,
@@ -95,7 +95,7 @@ def trace(users: int, *operations: Operation) -> Trace:
 
 
 def cast(of: Scenario, what: Trace | None = None) -> Deployment:
-    """Everybody in a scenario."""
+    """The deployment of a scenario."""
     return Deployment(of, what or Trace(of.nodes, ()))
 
 

@@ -1,4 +1,4 @@
-"""S18, C16, C17: the formulas of F, section 8, against figures worked out by hand."""
+"""S18, C16, C17: the formulas of Thyme (journal article) §8, compared with figures made by hand."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_more_tags_and_keys_mean_more_cells_in_dcs_only() -> None:
 
 
 def test_f_8_3_ls_grows_fastest_and_wins_where_inserts_are_many() -> None:
-    """The conclusions that F draws from the table."""
+    """The conclusions of the journal article from the table."""
     many = Workload(inserts=10_000, retrieves=0, subscribes=10, notifications=0)
     few = Workload(inserts=10, retrieves=0, subscribes=10_000, notifications=0)
     rows = estimate_all(many, SCENE)
@@ -129,7 +129,7 @@ def test_f_8_3_ls_grows_fastest_and_wins_where_inserts_are_many() -> None:
 
 
 def test_c16_notification_work_falls_with_the_nodes_of_the_cell() -> None:
-    """F Fig 8, for 100 notifications."""
+    """Thyme (journal article), figure 8, for 100 notifications."""
     work = [notification_work_per_node(100, nodes) for nodes in (1, 2, 4, 5, 10)]
     assert work == [100, 50, 25, 20, 10]
     with pytest.raises(InputError):

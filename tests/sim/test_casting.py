@@ -1,4 +1,4 @@
-"""E3, S6, S7, S12: who is there, where, since when, and what befalls them."""
+"""E3, S6, S7, S12: the deployment: nodes, positions, start times and faults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_device_of_es_knows_the_server() -> None:
 
 
 def test_places_are_in_the_area_and_those_of_a_topology() -> None:
-    """S12, S16: another seed with the same topology keeps the places and changes the rest."""
+    """S12, S16: another seed with the same topology keeps the positions and changes the rest."""
     one = cast(scenario(nodes=16, seed=1, topology=7))
     other = cast(scenario(nodes=16, seed=2, topology=7))
     elsewhere = cast(scenario(nodes=16, seed=1, topology=8))
@@ -69,7 +69,7 @@ def test_nobody_fails_where_nobody_should() -> None:
 
 
 def test_a_share_of_the_publishers_crashes_for_good() -> None:
-    """S7: at a random instant between 200 and 300 s; what they knew is lost."""
+    """S7: at a random instant between 200 and 300 s; their stores are lost."""
     made = cast(scenario(nodes=10, kind=Series.CRASH, failing=0.6, timeline=Timeline()), TEN)
 
     crashes = [fault for fault in made.fault_schedule if isinstance(fault, Crash)]
@@ -81,7 +81,7 @@ def test_a_share_of_the_publishers_crashes_for_good() -> None:
 
 
 def test_a_share_of_the_nodes_comes_and_goes_with_what_it_knows() -> None:
-    """S7: on for 120 s and off for 60 s, or twice, three times as long."""
+    """S7: on for 120 s and off for 60 s, or two or three times as long."""
     made = cast(scenario(nodes=10, kind=Series.TRANSIENT, failing=0.4, timeline=Timeline()), TEN)
 
     faults = [fault for fault in made.fault_schedule if isinstance(fault, Crash | Restart)]

@@ -1,4 +1,5 @@
-"""S14, S17, D3: what nodes keep during a run and at its end, and the figures of the cells."""
+"""S14, S17, D3: the state that nodes hold during a run and at its end, and the figures of the
+cells."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ A, B, C = CellId(1), CellId(2), CellId(5)
 
 
 def a_tag(cell: CellId, which: int = 0) -> str:
-    """A tag that a cell looks after."""
+    """A tag whose key cell is this one."""
     tags = (f"tag{number}" for number in range(1_000))
     return [tag for tag in tags if GRID.cell_of_key(tag) == cell][which]
 
@@ -117,7 +118,7 @@ DONE = trace(
 
 @cache
 def short_run(substrate: Substrate) -> Run:
-    """Six nodes in six cells, which hear each other; one inserts, one retrieves."""
+    """Six nodes in six cells within range of each other; one inserts, one retrieves."""
     return run(scenario(substrate, nodes=6, area_m=(120.0, 80.0), reaction=AT_ONCE), DONE)
 
 
@@ -158,7 +159,7 @@ def test_s17_a_recording_of_dcs_says_who_has_which_object_and_which_steps_go_aro
     assert ("gone", 2, "") in {(event.oid, event.node, event.role) for event in kept}
     sent = [event for event in events if isinstance(event, MessageSentEvent)]
     assert {event.perimeter for event in sent if event.kind == "CellBeacon"} == {False}
-    assert found.samples == short_run(Substrate.DCS).samples  # being recorded changes nothing
+    assert found.samples == short_run(Substrate.DCS).samples  # recording changes nothing
 
 
 def test_d5_a_packet_goes_around_if_one_of_its_targets_does() -> None:
@@ -184,7 +185,7 @@ def test_s14_a_run_of_dcs_has_figures_of_its_cells() -> None:
     assert cells.hot_spot is not None
     assert cells.hot_spot.load == cells.load.max == max(state.load for state in cells.by_cell)
     assert cells.divergence.records >= 3  # the object's metadata, and two conjunctions
-    # The owner has its object; who retrieved both still has the one deleted since (D13, D15).
+    # The owner has its object; the retriever still has the object deleted since (D13, D15).
     holdings = run_of_dcs.samples.stored
     assert (holdings[0].objects, holdings[0].bytes) == (1, 500)
     assert (holdings[1].objects, holdings[1].bytes) == (2, 600)

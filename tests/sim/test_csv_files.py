@@ -1,4 +1,4 @@
-"""Tables of positions and sends are read as they stand, or refused with file, line and column."""
+"""Tables of positions and sends are read, or refused with file, line and column."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def refusal(error: InputFileError) -> tuple[int | None, int | None]:
-    """Where an error points, once its message is known to say so."""
+    """The position that an error names, once its message is checked."""
     where = "".join(f":{n}" for n in (error.line, error.column) if n is not None)
     assert str(error) == f"{error.path}{where}: {error.problem}"
     return error.line, error.column

@@ -1,4 +1,4 @@
-"""Energy: joules by hand, and the figures of the documents."""
+"""Energy: joules worked out by hand, and the figures of the papers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_s9_powers_and_costs_that_cannot_be_are_refused(value: float) -> None:
         Phone(name="test", battery_mah=0)
 
 
-# The documents' figures
+# The papers' figures
 
 
 def test_s9_the_phones_have_the_batteries_of_the_tables() -> None:

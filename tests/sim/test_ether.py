@@ -1,4 +1,4 @@
-"""The ether carries out what nodes ask for, in order, and the same way every time."""
+"""The ideal network carries out the actions of nodes, in order, and the same way every time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 class Puppet:
-    """A node that does what the test tells it, and remembers what happened to it."""
+    """A node that acts as the test says, and records its inputs."""
 
     def __init__(
         self, node_id: NodeId, react: Callable[[Input], list[Action]] | None = None
@@ -54,14 +54,14 @@ class Puppet:
         return self._react(event)
 
     def check(self) -> None:
-        """Puppets are always in order."""
+        """Nothing to check."""
 
     def received(self) -> list[Message]:
         return [event.message for _, event in self.happened if isinstance(event, Received)]
 
 
 class CountingStore(MemoryStore):
-    """A store that knows what had been committed when."""
+    """A store that counts its commits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ def test_s8_a_partition_separates_until_it_heals() -> None:
 
 
 def lossy_numbers(seed: int) -> list[int]:
-    """Which of many messages arrive, and in which order."""
+    """The messages that arrive under lossy conditions, in order."""
     conditions = LinkConditions(loss=0.3, duplication=0.2, delay_us_min=0, delay_us_max=10_000)
     ether = IdealNetwork(seed=seed, conditions=conditions)
     bob = Puppet(BOB)
@@ -221,7 +221,7 @@ def test_the_same_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
 
 
 def test_where_somebody_says_who_hears_whom_others_are_out_of_reach() -> None:
-    """S4: and a node is told of what did not arrive at one of them, as a MAC would tell it."""
+    """S4: and a node gets a send failure for an unreachable one, as from a MAC."""
     says = on_start(Broadcast(Done(1)), Send(BOB, Done(2)), Send(CAROL, Done(3)))
     ether = IdealNetwork(in_range=lambda sender, other: {sender, other} != {ALICE, CAROL})
     alice, bob, carol = Puppet(ALICE, says), Puppet(BOB), Puppet(CAROL)

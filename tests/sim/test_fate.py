@@ -1,4 +1,4 @@
-"""S7, S8: each fault does what it says, and ends, in the ether and on the radio alike."""
+"""S7, S8: each fault has its effect, and ends, in the ideal network and on the radio alike."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_s8_the_same_seed_gives_the_same_trouble(make_world: MakeWorld, seed: in
 
 
 def test_s8_on_the_radio_a_message_that_a_fault_takes_is_sent_again_then_given_up() -> None:
-    """A partition looks to a sender as it would in the air: nobody acknowledges."""
+    """To a sender, a partition is like a missing acknowledgement."""
     faults: list[Fault] = [Partition(100 * MS, ((ALICE,), (BOB,))), Heal(200 * MS)]
     world = WORLDS["radio"](1)
     assert isinstance(world, WirelessNetwork)

@@ -1,4 +1,4 @@
-"""Faults: schedules in order, of things that can happen, drawn the same way every time."""
+"""Fault schedules: in order, possible, and drawn the same way every time."""
 
 from __future__ import annotations
 

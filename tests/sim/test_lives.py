@@ -1,4 +1,4 @@
-"""S7, S15: what is left of a trace for users whose devices come and go."""
+"""S7, S15: the operations of a trace that remain for users whose devices go off and on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORIGIN_US = 5
 
 @st.composite
 def schedules(draw: st.DrawFn) -> FaultSchedule:
-    """Devices go and come back, also before the operations begin."""
+    """Devices go off and come back, also before the operations begin."""
     faults: list[Fault] = []
     for node in range(USERS):
         instants = sorted(draw(st.sets(st.integers(0, 20), max_size=6)))
@@ -37,7 +37,7 @@ def schedules(draw: st.DrawFn) -> FaultSchedule:
 
 
 def up(schedule: FaultSchedule, node: int, at_us: int) -> bool:
-    """Brute force: how the last thing that happened to a device left it."""
+    """Brute force: the state of a device after the last event before an instant."""
     is_up = True
     for fault in schedule:
         assert isinstance(fault, Crash | Leave | Restart)
@@ -47,7 +47,8 @@ def up(schedule: FaultSchedule, node: int, at_us: int) -> bool:
 
 
 def left(whole: Trace, schedule: FaultSchedule) -> list[Operation]:
-    """Brute force: an operation is done if the device is up and what it depends on was done."""
+    """Brute force: an operation is executed if the device is up and the operations it depends on
+    were."""
     kept: list[Operation] = []
     for operation in whole.operations:
         done = up(schedule, operation.user, ORIGIN_US + operation.at_us)
@@ -72,7 +73,7 @@ def test_what_is_left_is_what_brute_force_leaves_and_a_sound_trace(
     found = feasible_trace(whole, schedule, ORIGIN_US)
 
     assert list(found.operations) == left(whole, schedule)
-    assert Trace(whole.users, found.operations) == found  # which would refuse what is not sound
+    assert Trace(whole.users, found.operations) == found  # which would refuse an invalid trace
 
 
 @given(schedules(), st.integers(0, USERS - 1), st.integers(0, 25))

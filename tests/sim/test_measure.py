@@ -1,4 +1,4 @@
-"""S9, S14: what a run cost, against figures worked out by hand."""
+"""S9, S14: the costs of a run, compared with figures worked out by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def insert(ask: int) -> Insert:
 def the_world(
     *actions: Action, up: tuple[NodeId, ...] = (ALICE, BOB, CAROL, FAR)
 ) -> WirelessNetwork:
-    """Alice does something whenever her application asks for an insert."""
+    """Alice acts whenever her application requests an insert."""
 
     def react(event: Input) -> list[Action]:
         asked = isinstance(event, AppRequested) and isinstance(event.request, Insert)
@@ -94,8 +94,8 @@ def test_s14_what_nobody_acknowledges_is_counted_by_cause_and_told() -> None:
 
 
 def test_s14_a_node_is_told_who_did_not_acknowledge_but_not_what_its_queue_dropped() -> None:
-    """A frame that never left says nothing of the neighbour; and a node is told when it has
-    finished what made it send."""
+    """A frame that was never sent says nothing about the neighbour; and a node gets a failure only
+    after it has finished the input that made it send."""
     sends: list[Action] = [Send(FAR, Done(0)), *(Send(BOB, Done(n)) for n in range(1, 120))]
     happened: list[Input] = []
 
@@ -183,7 +183,7 @@ def test_s9_a_device_that_is_off_spends_nothing() -> None:
 def test_s9_a_device_switched_off_while_it_sends_is_charged_for_the_frame() -> None:
     world = the_world(Broadcast(Done(7)), up=(ALICE,))
     world.send_request(ALICE, insert(1))
-    world.run(60)  # 50 µs of silence, then it is sending
+    world.run(60)  # 50 µs of silence, then it sends
     world.remove(ALICE)
     world.run(SECOND_US)
     energy = world.collect_measurements(PHONE).nodes[0].energy

@@ -1,4 +1,4 @@
-"""Mobility: paths without gaps, nodes where they may be, and the statistics known beforehand."""
+"""Mobility: continuous paths, nodes inside their areas, and the known statistics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def walked(model: MobilityModel, seed: int, until_us: int = HOUR_US) -> list[Leg
 
 
 def assert_continuous(path: Sequence[Leg], until_us: int) -> None:
-    """A path begins at 0, goes on without gaps or jumps, and covers the run."""
+    """Checks that a path begins at 0, has no gaps or jumps, and covers the run."""
     assert path[0].start_us == 0
     for before, after in pairwise(path):
         assert after.start_us == before.end_us
@@ -157,7 +157,7 @@ def test_s6_a_node_starts_where_it_was_placed(name: str) -> None:
 
 
 def mean_distance_m(area: Area) -> float:
-    """The mean distance of two places drawn from a rectangle, in closed form."""
+    """The mean distance of two random positions in a rectangle, in closed form."""
     a, b = area.width_m, area.height_m
     d = math.hypot(a, b)
     arcs = b * b / a * math.acosh(d / b) + a * a / b * math.acosh(d / a)
@@ -186,7 +186,7 @@ def test_s6_random_waypoint_nodes_keep_to_their_speeds_pauses_and_area(pace: str
         assert 0 <= leg.x1 <= HALL.width_m
         assert 0 <= leg.y1 <= HALL.height_m
         if leg.is_moving:
-            # A way of a few metres takes whole microseconds, hence the hair's breadth.
+            # A leg of a few metres takes whole microseconds, hence the tolerance.
             assert 0.1 * (1 - 1e-6) <= leg.speed_m_s <= model.speed_m_s_max * (1 + 1e-12)
         else:
             assert leg.end_us - leg.start_us == PAUSE_US
@@ -197,7 +197,7 @@ def test_s6_before_each_way_a_node_pauses_one_time_in_p_on_average() -> None:
     pauses = sum(not leg.is_moving for leg in path)
     ways = len(path) - pauses
     assert ways > 5_000
-    # Geometric: 1/p pauses for each way, with variance (1−p)/p² (hence 5 deviations of the mean).
+    # Geometric: 1/p pauses for each leg, with variance (1−p)/p² (hence 5 deviations of the mean).
     spread = 5 * math.sqrt(0.2 / 0.64 / ways)
     assert pauses / ways == pytest.approx(1 / MOVE_PROBABILITY, abs=spread)
 
@@ -206,7 +206,7 @@ def test_s6_random_waypoint_nodes_move_for_the_share_of_time_that_theory_says() 
     model = random_waypoint_at_pace("jog", HALL)
     path = walked(model, 3, 1000 * HOUR_US)
     moving_us = sum(leg.end_us - leg.start_us for leg in path if leg.is_moving)
-    # A cycle is 1/p pauses of 120 s, and a way at a speed uniform from 0.1 to 2.5 m/s.
+    # A cycle is 1/p pauses of 120 s, and a leg at a speed uniform from 0.1 to 2.5 m/s.
     way_s = mean_distance_m(HALL) * math.log(2.5 / 0.1) / (2.5 - 0.1)
     expected = way_s / (way_s + 120 / 0.8)
     assert expected == pytest.approx(0.590, abs=0.001)
@@ -364,8 +364,8 @@ def test_u9_nodes_divide_their_time_between_the_whole_area_and_their_spots() -> 
         for leg in path
         if spot.contains(leg.start) and spot.contains(leg.end)
     )
-    # In seconds: about 3607 inside, and outside 3600 and the rest of the last way there (317), and
-    # the ways there and back (some 610 m each at a mean of 0.805 s/m make 490).
+    # In seconds: about 3607 inside, and outside 3600 and the rest of the last leg there (317), and
+    # the legs there and back (some 610 m each at a mean of 0.805 s/m make 490).
     expected = 3607 / (3607 + 3600 + 317 + 2 * 490)
     assert inside_us / path[-1].end_us == pytest.approx(expected, abs=0.015)
 
@@ -392,7 +392,7 @@ def test_u9_spots_outside_the_area_are_refused(spots: tuple[Rect, ...]) -> None:
         AreasOfInterest(area=Area(120.0, 120.0), spots=spots)
 
 
-# Crowds and places
+# Shares of nodes, and positions
 
 
 def test_s6_of_a_crowd_the_chosen_share_moves() -> None:
@@ -432,7 +432,7 @@ def test_a_share_that_is_none_is_refused(share: float) -> None:
 
 @given(st.integers(0, 2**32), st.integers(0, 200))
 def test_s6_no_two_nodes_are_placed_at_the_same_place(seed: int, nodes: int) -> None:
-    # 0.02 m × 0.02 m have 21 × 21 places: a draw of the same one is likely.
+    # 0.02 m × 0.02 m have 21 × 21 positions: a draw of the same one is likely.
     places = random_positions(derive_rng(seed, "places"), nodes, Area(0.02, 0.02))
     assert len(set(places)) == len(places) == nodes
     assert all(0 <= x <= 0.02 and 0 <= y <= 0.02 for x, y in places)

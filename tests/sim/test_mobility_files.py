@@ -148,7 +148,7 @@ def test_s6_an_ns2_file_sends_nodes_off_at_instants(file: Path) -> None:
 
 
 def placed(*orders: tuple[int, str]) -> str:
-    """A file with one node at (0, 0) and orders for it: when, and where to how fast."""
+    """A file with one node at (0, 0) and commands for it: time, destination and speed."""
     lines = [f'$ns_ at {at_s} "$node_(0) setdest {order}"' for at_s, order in orders]
     return "\n".join(["$node_(0) set X_ 0", "$node_(0) set Y_ 0", *lines])
 

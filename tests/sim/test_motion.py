@@ -1,4 +1,4 @@
-"""S6: while nodes move, what is known of their links is what a fresh look would find."""
+"""S6: while nodes move, the known links are those that a fresh computation finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S14, S15, S18, M16, M23: the numbers of runs made by hand."""
+"""S14, S15, S18, M16, M23: the summaries of runs made by hand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def us(at_s: float) -> int:
 
 @cache
 def some_run(substrate: Substrate = Substrate.LS) -> Run:
-    """A run whose measurements are real."""
+    """A run with real measurements."""
     return run(scenario(substrate, nodes=2), NOTHING_DONE)
 
 
@@ -74,7 +74,7 @@ def attempt(
 
 
 def test_success_is_the_share_that_ended_well() -> None:
-    """S14: failures are told apart by their codes; only successes have a latency."""
+    """S14: failures are counted by their codes; only successes have a latency."""
     attempts = [
         attempt("subscribe", "s1", 1, 1.5),
         attempt("subscribe", "s2", 1, 2),
@@ -214,7 +214,7 @@ def test_a_notification_is_wrong_if_the_object(
 
 
 def test_the_frame_is_held_against_the_publishers_stamp() -> None:
-    """M28: an insert at 2 s may be stamped a little later, and lie outside."""
+    """M28: an insert at 2 s may have a slightly later timestamp, and be outside."""
     story = subscribe(1, 1, "s", frame_s=(None, 2)), insert(2, 0, "o")
 
     right = summarise_notifications(a_run(*story, heard=[told("o", 3, published_s=2)]))
@@ -258,7 +258,7 @@ def test_what_is_deleted_later_was_right_to_tell() -> None:
 def test_nothing_is_told_after_a_subscription_was_revoked(
     told_s: float, counts: dict[str, int]
 ) -> None:
-    """M18: and what is told although it was counts as nothing but wrong."""
+    """M18: a notification sent nevertheless counts as wrong and as nothing else."""
     revoked = attempt("unsubscribe", "s", 4, 5)
     story = *STORY, unsubscribe(4, 1, "s")
     found = summarise_notifications(a_run(*story, heard=[told("o", told_s)], attempts=[revoked]))
@@ -280,7 +280,7 @@ def test_nothing_is_told_after_a_subscription_was_revoked(
 def test_no_latency_is_counted_while_the_subscribers_device_is_down(
     down_s: list[tuple[float, float]], latency_ms: float
 ) -> None:
-    """Published at 2 s, told at 7 s."""
+    """Published at 2 s, notified at 7 s."""
     spans: list[DownSpan] = [(us(since_s), us(until_s)) for since_s, until_s in down_s]
     found = summarise_notifications(a_run(*STORY, heard=[told("o", 7)], downtimes={1: spans}))
 
@@ -387,7 +387,7 @@ def test_the_analytical_model_stands_beside_what_was_simulated() -> None:
 
 
 def test_every_message_of_es_belongs_to_an_operation() -> None:
-    """S18: the server has a part in every one of them."""
+    """S18: the server takes part in every one of them."""
     story = trace(
         2,
         subscribe(1, 1, "s"),

@@ -1,4 +1,4 @@
-"""S17: a recorded run becomes one page that holds all it needs, and says what it leaves out."""
+"""S17: a recorded run becomes one self-contained page, which says what it leaves out."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def page_of(tmp_path: Path, recording: bytes, **more: Any) -> str:
 
 
 def data_of(page: str) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """What a page has embedded: the object about the run, and its columns by name."""
+    """The data embedded in a page: the object about the run, and its columns by name."""
     [text] = re.findall(r'<script type="text/plain" id="data">([^<]*)</script>', page)
     payload = zlib.decompress(base64.b64decode(text))
     at = 4 + int.from_bytes(payload[:4], "little")
@@ -211,7 +211,8 @@ def test_s17_an_area_and_a_grid_are_drawn_if_there_are_any(tmp_path: Path) -> No
 def test_s17_replicas_of_more_objects_than_there_is_room_for_are_left_out_and_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replica that is shown must also be seen to go, so none of an object's is left out alone."""
+    """A replica that is shown must also be shown to go, so none of an object's is left out
+    alone."""
     monkeypatch.setattr(page_data, "OBJECTS_MAX", 1)
 
     page = page_of(tmp_path, written(STORY))
@@ -254,7 +255,7 @@ def test_s17_the_same_recording_gives_the_same_page_whatever_the_hash_seed(tmp_p
 
 
 def chatter(application: int, control: int) -> bytes:
-    """So many messages, then so many of routing control."""
+    """A number of messages, then a number of routing control messages."""
     events: list[RecordedEvent] = []
     rng = derive_rng(1, "chatter")
     for number in range(application + control):
@@ -354,7 +355,7 @@ def test_s17_the_limits_of_a_page_are_the_ones_documented() -> None:
         assert int(number.replace(",", "")) == value, name
 
 
-# What cannot be played
+# Recordings that cannot be played
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ SILENCE_US = 50
 
 
 class Bench:
-    """A radio on the bench: sends by hand, and a record of what happens."""
+    """A radio on the bench: frames sent by the test, and a record of the events."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ def test_s1_a_frame_that_starts_while_another_waits_out_its_difs_goes_first() ->
     bench.send(0, 0, BROADCAST, "first")
     bench.send(30, 1, BROADCAST, "second")
     bench.run()
-    # The medium was idle when it came, so no back-off was drawn: it follows after DIFS.
+    # The medium was idle at its arrival, so no back-off was drawn: it follows after DIFS.
     assert [now_us for _, _, now_us in bench.received] == [568, 568 + DIFS_US + FRAME_US]
 
 
@@ -172,7 +172,7 @@ def test_s1_s3_who_lost_a_header_and_senses_no_energy_takes_the_medium_for_idle(
     bench.send(0, 2, BROADCAST, "right")
     bench.send(40, 1, BROADCAST, "over both")
     bench.run()
-    # Both start at 50 µs, and their headers are over, and lost, at 70 µs: DIFS starts anew.
+    # Both start at 50 µs, and their headers end, lost, at 70 µs: DIFS starts anew.
     heard = [event for event in bench.received if event[1]]
     assert heard == [("over both", [3], 70 + DIFS_US + FRAME_US)]
 
@@ -190,7 +190,7 @@ def test_s1_s3_the_window_stays_wide_after_a_frame_was_given_up_until_the_next_f
     config = RadioConfig(mac=MacConfig(transmissions_max=1))
     slots: list[set[int]] = [set(), set(), set()]
     for seed in range(300):
-        bench = Bench(in_a_row(0, 300), seed=seed, config=config)  # nobody acknowledges
+        bench = Bench(in_a_row(0, 300), seed=seed, config=config)  # no acknowledgement
         for number in range(4):
             bench.send(0, 0, 1, f"frame {number}")
         bench.run()

@@ -163,7 +163,7 @@ AIR_US = {
 }
 
 # Shares of 10,000 broadcasts with 300 bytes of payload that arrived, by distance in metres, in a
-# simulation set up as `benchmarks/ns3_radio.py` does it but for standard, channel and mode.
+# simulation set up as in `benchmarks/ns3_radio.py`, except for standard, channel and mode.
 ARRIVED: dict[tuple[str, float], dict[float, float]] = {
     ("802.11b", 1): {160: 1.000, 166: 0.999, 167: 0.000, 180: 0.000},
     ("802.11b", 2): {136.6: 0.801, 140.9: 0.643, 143.8: 0.507, 146.7: 0.358},
@@ -261,7 +261,8 @@ def test_s1_more_signal_never_hurts(mode: Mode, one: float, other: float) -> Non
 
 @given(st.sampled_from(sorted(MODES)), decibels)
 def test_s1_a_slower_frame_is_as_safe_or_safer(standard: str, db: float) -> None:
-    """But for a hair: the bounds of 9 and 12 Mb/s cross where next to no frame is lost."""
+    """Except for a tiny difference: the bounds of 9 and 12 Mb/s cross where almost no frame is
+    lost."""
     chances = [math.exp(3_000 * mode.log_bit_success(ratio(db))) for mode in get_modes(standard)]
 
     assert all(fast <= slow + 1e-7 for slow, fast in itertools.pairwise(chances))

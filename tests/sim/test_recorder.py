@@ -1,4 +1,4 @@
-"""S17: a run is written down, read back, and the same bytes every time."""
+"""S17: a run is recorded, read back, and gives the same bytes every time."""
 
 from __future__ import annotations
 

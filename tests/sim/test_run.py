@@ -1,4 +1,4 @@
-"""S7, S11, S14, S15: whole runs, small and short, of both substrates."""
+"""S7, S11, S14, S15: whole runs, small and short, of each substrate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ES, LS, DCS = Substrate.ES, Substrate.LS, Substrate.DCS
 substrates = pytest.mark.parametrize("substrate", [ES, LS])
 everywhere = pytest.mark.parametrize("substrate", [ES, LS, DCS])
 LONG = Timeline(operations_us=300 * SECOND_US, quiet_us=10 * SECOND_US)
-"""Long enough for the crashes and absences of the documents."""
+"""Long enough for the crashes and absences of the papers."""
 
 
 @cache
@@ -81,7 +81,7 @@ def test_in_a_small_network_that_stays_together_nothing_is_lost(
 
 
 def test_in_dcs_every_operation_succeeds_and_little_news_is_lost() -> None:
-    """D11, D18: what is spread within a cell, and notifications, are up to the link."""
+    """D11, D18: broadcasts within a cell and notifications depend on the link."""
     found = outcome(DCS, Series.STATIC)
 
     assert found.notifications.recall is not None
@@ -115,7 +115,7 @@ def test_the_server_of_es_is_measured_like_any_other_node() -> None:
     assert len(ls.measurements.nodes) == 3
 
 
-# One thing at a time
+# Single behaviours
 
 MEETING = trace(
     3,
@@ -133,7 +133,7 @@ MEETING = trace(
 
 @everywhere
 def test_users_hear_what_a_perfect_execution_would_tell_them(substrate: Substrate) -> None:
-    """S15, M14, M18: the past, the new, but not what was deleted before or revoked."""
+    """S15, M14, M18: history and new objects, but not those deleted before or revoked."""
     found = run(scenario(substrate, nodes=3, reaction=AT_ONCE), MEETING)
 
     told = {(each.user, each.sid, each.oid) for each in found.notifications}
@@ -164,7 +164,7 @@ def test_the_whole_past_is_read_however_much_one_owner_has(substrate: Substrate)
 
 @everywhere
 def test_operations_at_the_very_end_are_done(substrate: Substrate) -> None:
-    """S11: there is a time of quiet for what is under way."""
+    """S11: a quiet period follows for pending operations."""
     last = trace(2, insert(20, 0, "o"), subscribe(20, 1, "s"))
 
     assert summarise_run(run(scenario(substrate, nodes=2), last)).notifications.recall == 1.0
@@ -201,7 +201,7 @@ def test_an_area_of_too_many_cells_is_refused() -> None:
 
 
 def crash_story(substrate: Substrate) -> Run:
-    """Users 0 to 3 publish until they crash, all of them; user 4 subscribes when they are gone."""
+    """Users 0 to 3 publish until they all crash; user 4 subscribes afterwards."""
     planned = scenario(substrate, nodes=5, kind=Series.CRASH, failing=1.0, timeline=LONG)
     operations: list[Operation] = [insert(1, user, f"o{user}") for user in range(4)]
     return run(planned, trace(5, *operations, subscribe(260, 4, "s")))
@@ -232,11 +232,11 @@ def test_who_has_crashed_does_nothing_any_more() -> None:
     assert len(found.trace) == len(mine) + len(theirs) < 120
 
 
-# Comings and goings (C11)
+# Transient churn (C11)
 
 
 def absences(of: Scenario) -> dict[int, tuple[float, float]]:
-    """The first absence of each restless node, in seconds from the start of the operations."""
+    """The first absence of each transient node, in seconds from the start of the operations."""
     first: dict[int, list[float]] = {}
     for fault in cast(of).fault_schedule:
         assert isinstance(fault, Crash | Restart)
@@ -246,7 +246,7 @@ def absences(of: Scenario) -> dict[int, tuple[float, float]]:
 
 
 def transient_story(substrate: Substrate) -> tuple[RunSummary, float]:
-    """Somebody's device is off when another subscribes; it has something to tell."""
+    """The device of an owner is off when another user subscribes; it has matching objects."""
     planned = scenario(substrate, nodes=4, kind=Series.TRANSIENT, failing=0.25, timeline=LONG)
     [(owner, (off_s, on_s))] = absences(planned).items()
     asked_s = off_s + 5
@@ -256,7 +256,7 @@ def transient_story(substrate: Substrate) -> tuple[RunSummary, float]:
 
 
 def test_an_owner_that_was_off_when_a_subscription_was_flooded_tells_when_it_is_back() -> None:
-    """L5, C11: that is where the long latencies of LS come from."""
+    """L5, C11: this causes the long latencies of LS."""
     found, away_ms = transient_story(LS)
 
     assert found.notifications.recall == 1.0
@@ -265,7 +265,7 @@ def test_an_owner_that_was_off_when_a_subscription_was_flooded_tells_when_it_is_
 
 
 def test_an_owner_that_is_back_tells_all_it_has_however_much() -> None:
-    """L5, M17: it shows some, and the subscriber asks for the rest."""
+    """L5, M17: the owner sends a batch, and the subscriber fetches the rest."""
     planned = scenario(LS, nodes=4, kind=Series.TRANSIENT, failing=0.25, timeline=LONG)
     [(owner, (off_s, _))] = absences(planned).items()
     many = [insert(5, owner, f"o{number}", size=10) for number in range(70)]
@@ -288,7 +288,7 @@ def test_in_es_the_server_answers_for_the_owner_that_is_off() -> None:
 def test_a_subscriber_that_was_off_hears_what_it_missed_and_no_time_is_held_against_it(
     substrate: Substrate,
 ) -> None:
-    """M27: the subscription is taken up again."""
+    """M27: the subscription is resumed."""
     planned = scenario(substrate, nodes=4, kind=Series.TRANSIENT, failing=0.25, timeline=LONG)
     [(subscriber, (off_s, on_s))] = absences(planned).items()
     other = (subscriber + 1) % 4
@@ -304,7 +304,7 @@ def test_a_subscriber_that_was_off_hears_what_it_missed_and_no_time_is_held_agai
 
 @substrates
 def test_users_do_nothing_while_their_devices_are_off(substrate: Substrate) -> None:
-    """S7: nothing is asked of a device that is down, and nothing is done later instead."""
+    """S7: a device that is off gets no request, and none later instead."""
     planned = scenario(substrate, nodes=4, kind=Series.TRANSIENT, failing=0.25, timeline=LONG)
     [(owner, (off_s, on_s))] = absences(planned).items()
     moments = [off_s - 1, off_s, off_s + 1, on_s - 1e-6, on_s, on_s + 1]
@@ -319,7 +319,7 @@ def test_users_do_nothing_while_their_devices_are_off(substrate: Substrate) -> N
     assert [each.code for each in found.attempts] == ["ok", "ok", "ok"]
 
 
-# Same again, and watched
+# Determinism and progress
 
 
 @everywhere

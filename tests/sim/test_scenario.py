@@ -1,4 +1,4 @@
-"""S11, S12: the timeline, the areas, the trace of a scenario that has none, and what is refused."""
+"""S11, S12: the timeline, the areas, the default trace of a scenario, and invalid scenarios."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_objects_that_no_node_would_take_are_refused_before_the_run(field: str) 
 
 
 def test_instants_that_no_clock_shows_in_the_run_are_refused_before_it() -> None:
-    """Those of a trace count from the start of the operations, which is later than 0."""
+    """The instants of a trace count from the start of the operations, which is later than 0."""
     late = subscribe(1, 0, "s", frame_s=(0, 1))
     late = replace(late, frame=replace(late.frame, end_us=INSTANT_MAX_US))
     lasting = replace(insert(1, 0, "o"), life_us=INSTANT_MAX_US - SECOND_US)

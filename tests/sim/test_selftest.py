@@ -1,4 +1,4 @@
-"""The self-test agrees with ns-3, and would say so if it did not (S3)."""
+"""The self-test agrees with ns-3, and reports it if it does not (S3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from thyme.sim.validation.selftest import (
 
 
 def case(set_name: str, **wanted: object) -> SelfTestCase:
-    """The case of the quick self-test whose part of the reference has these values."""
+    """The case of the quick self-test whose reference has these values."""
     [found] = [
         case
         for case in make_cases(quick=True, sets=[set_name])
@@ -34,7 +34,7 @@ def case(set_name: str, **wanted: object) -> SelfTestCase:
 
 
 def differing(case: SelfTestCase) -> list[str]:
-    """What does not agree, in words."""
+    """The comparisons that do not agree, as text."""
     return [
         f"{row.case}, {row.quantity}: ns-3 {row.reference:.3f}, ours {row.ours:.3f}"
         for row in run_case(case)

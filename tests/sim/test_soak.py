@@ -1,4 +1,4 @@
-"""B12: small worlds full of trouble come out clean, and what is wrong does not go unseen."""
+"""B12: small worlds with many faults have no violations, and violations are detected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_m24_worlds_of_es_and_ls_come_out_clean(substrate: Substrate, profile: P
 
 @pytest.mark.parametrize(("seed", "profile"), [(0, Profile.PAPER), (18, Profile.ROBUST)])
 def test_m24_worlds_of_dcs_come_out_clean(seed: int, profile: Profile) -> None:
-    """In the second, a node in a new place was told of the past before its subscription began."""
+    """In the second, a node in a new cell got history before its subscription began."""
     assert run_soak(seed, Substrate.DCS, profile).violations == ()
 
 
@@ -75,7 +75,7 @@ def test_a_node_that_falls_over_is_a_violation(monkeypatch: pytest.MonkeyPatch) 
 def test_an_acknowledged_object_that_is_gone_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Searches that leave everything out but the newest."""
+    """Searches that leave out everything but the newest."""
 
     class Forgetful(EsNode):
         def handle(self, event: Input, now_us: int) -> list[Action]:
@@ -91,11 +91,11 @@ def test_an_acknowledged_object_that_is_gone_is_a_violation(
     assert all(": lost: " in violation for violation in violations)
 
 
-# The judge
+# The checks
 
 
 class Still:
-    """Air in which nothing is heard but what the test says."""
+    """A network that only records requests."""
 
     def __init__(self) -> None:
         self.now_us = 100 * SECOND_US
@@ -227,7 +227,7 @@ def test_m23_what_does_not_match_or_is_outside_the_frame_is_noticed() -> None:
 
 
 def test_what_is_right_is_no_violation() -> None:
-    """News that was on its way when its object was deleted may still come (M14)."""
+    """A notification in transit when its object was deleted may still arrive (M14)."""
     village = Village()
     village.search()
     village.delete()
@@ -248,7 +248,7 @@ def test_b1_what_was_acknowledged_just_before_a_memory_was_lost_may_be_lost_with
     assert village.people.is_durable(village.air.now_us)
 
 
-# The weather
+# The faults
 
 
 def test_s7_s8_what_mercy_spares_does_not_happen() -> None:

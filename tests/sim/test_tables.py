@@ -1,4 +1,4 @@
-"""S14, S17: a run in a folder, whole or not at all."""
+"""S14, S17: the result of a run in a folder, complete or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def a_run() -> Run:
 
 
 def written(target: Path) -> None:
-    """A recorded run in a folder."""
+    """A recorded run, written to a folder."""
     with result_folder(target) as folder:
         with folder.open_recording() as file:
             found = run(scenario(nodes=2, reaction=AT_ONCE), STORY, recording_file=file)
@@ -137,7 +137,7 @@ def test_the_same_run_gives_the_same_bytes(result: Path, tmp_path: Path) -> None
         assert (result / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
-# Whole or not at all
+# Complete or not at all
 
 
 def test_what_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_an_empty_folder_will_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("beside", [None, SUMMARY])
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path, beside: str | None) -> None:
-    """Also if one of them has the name of one of ours."""
+    """Also if one of them has the name of one of our files."""
     (tmp_path / "thesis.tex").write_text("years of work")
     if beside is not None:
         (tmp_path / beside).write_text("{}")

@@ -1,4 +1,4 @@
-"""S8: who hears whom in trouble, and how often, and when."""
+"""S8: network faults: which nodes reach each other, with which loss, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S7, S10, M16, M17, M27: users do what the trace says and react to what their devices tell."""
+"""S7, S10, M16, M17, M27: users execute the trace and react to the events of their devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ S1 = SubscriptionId("s1")
 
 
 class Stage:
-    """A world that only writes down what users ask of their devices; there are two."""
+    """A network that only records the requests of two users to their devices."""
 
     def __init__(self, *operations: Operation, reaction: RetrieveBehaviour = NO_RETRIEVES) -> None:
         self.kernel = Kernel()
@@ -62,7 +62,8 @@ class Stage:
         self.asked.append((self.names.index(node_id), request))
 
     def run(self, until_s: float) -> list[tuple[int, AppRequest]]:
-        """What was asked up to an instant, from the start of the operations, and not seen yet."""
+        """The requests up to an instant, from the start of the operations, that were not returned
+        yet."""
         self.kernel.run(ORIGIN_US + round(until_s * SECOND_US))
         return self.take()
 
@@ -92,7 +93,7 @@ def news(
 
 
 def following(stage: Stage) -> Stage:
-    """Alice's subscription, her first operation, stands."""
+    """With Alice's subscription, her first operation, started."""
     [(_, request)] = stage.run(1)
     assert isinstance(request, ask.Subscribe)
     stage.tell(ALICE, Finished(request.request_id, SubscriptionStarted(S1, 0)))
@@ -174,7 +175,7 @@ def test_an_answer_to_what_nobody_asked_changes_nothing() -> None:
 
 
 def test_who_waits_when_the_device_goes_waits_in_vain() -> None:
-    """S7: also if the device, back again, should answer after all."""
+    """S7: also if the device, back again, should reply after all."""
     stage = Stage(insert(1, BOB, "o"))
     stage.run(1)
     stage.life(BOB, 0)
@@ -222,7 +223,7 @@ def test_a_subscription_that_was_lost_with_the_device_cannot_be_revoked_either()
 
 
 def test_a_device_that_comes_back_takes_up_what_its_user_follows() -> None:
-    """M27: but not what was revoked, or never began."""
+    """M27: but no subscription that was revoked, or never began."""
     stage = Stage(
         subscribe(1, ALICE, "revoked"),
         unsubscribe(1, ALICE, "revoked"),
@@ -249,7 +250,7 @@ def test_the_first_life_of_a_device_takes_up_nothing() -> None:
     assert stage.take() == []
 
 
-# The past
+# History
 
 
 def test_a_user_asks_for_all_of_its_past_batch_by_batch() -> None:
@@ -271,7 +272,7 @@ def test_a_past_that_fits_a_batch_is_not_asked_for_again() -> None:
 
 
 def test_what_comes_of_the_past_makes_a_user_ask_whether_there_is_more() -> None:
-    """L7: owners answer one by one, and nobody knows how many there are; once is enough."""
+    """L7: owners answer one by one, and their number is unknown; fetching once is enough."""
     stage = following(Stage(subscribe(1, ALICE, "s")))
     stage.tell(ALICE, news("o1", past=True))
     stage.tell(ALICE, news("o2", past=True))
@@ -320,7 +321,7 @@ def test_news_that_come_before_the_answer_belong_to_the_subscription() -> None:
 
 
 def test_a_user_retrieves_what_it_hears_of_once_and_never_its_own() -> None:
-    """S10: however many subscriptions tell of it."""
+    """S10: however many subscriptions notify of it."""
     stage = following(Stage(subscribe(1, ALICE, "s"), reaction=AT_ONCE))
     stage.tell(ALICE, news("o"))
     stage.tell(ALICE, news("o", SubscriptionId("s2")))

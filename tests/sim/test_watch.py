@@ -1,4 +1,4 @@
-"""S17: a run that is watched says how far it is, and comes out the same."""
+"""S17: a run reports its progress, and has the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wireless world: who is near hears, and who walks away does not."""
+"""The wireless network: nodes in range receive, nodes that move away do not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def a_walk(speed_m_s: float = 2.0) -> list[Leg]:
 
 
 class Talk:
-    """Alice talks to Bob once a second."""
+    """Alice sends to Bob once a second."""
 
     def __init__(self, config: RadioConfig, paths: dict[NodeId, list[Leg]]) -> None:
         self.world = WirelessNetwork(
@@ -143,7 +143,7 @@ def test_a_message_of_many_frames_arrives_whole_or_not_at_all(
 
 
 def test_s7_a_message_of_many_frames_does_not_span_two_lives() -> None:
-    """Bob restarts while a message is coming in: its first part is forgotten."""
+    """Bob restarts during the reception of a message: its first part is dropped."""
     world = WirelessNetwork({ALICE: (0.0, 0.0), BOB: (10.0, 0.0)}, seed=1)
     first, second = Puppet(BOB), Puppet(BOB)
     world.add(first, MemoryStore(), ignore)

@@ -1,4 +1,4 @@
-"""Two worlds for the same faults, and nodes that talk so that one can hear the silence."""
+"""Two networks for the same faults, and nodes that send numbers, so that losses show."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MS = 1_000
 NAMES = [NodeId(name) for name in (b"alice", b"bob", b"carol", b"dave")]
 ALICE, BOB, CAROL, DAVE = range(4)
 GOODBYE = 1_000_000
-"""The number that a node says as its last word."""
+"""The number that a leaving node sends."""
 
 LIVES = RecordTable("lives", int)
 
@@ -44,7 +44,7 @@ def ether(seed: int = 1) -> IdealNetwork:
 
 
 def radio(seed: int = 1) -> WirelessNetwork:
-    """Everybody hears everybody."""
+    """All nodes in range of each other."""
     places = {name: (10.0 * number, 0.0) for number, name in enumerate(NAMES)}
     config = RadioConfig(unit_disk=UnitDisk())
     return WirelessNetwork(places, seed=seed, start_us=START_US, config=config)
@@ -57,12 +57,12 @@ WORLDS: dict[str, Callable[[int], IdealNetwork | WirelessNetwork]] = {
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """The timer of a chatterbox."""
+    """The timer of a counting node."""
 
 
 class Chatterbox:
-    """Says 0, 1, 2, … to whoever hears it or to one node, every ten milliseconds by its clock, and
-    counts its lives in its store."""
+    """Sends 0, 1, 2, … to all nodes or to one, every ten milliseconds by its clock, and counts its
+    incarnations in its store."""
 
     def __init__(self, node_id: NodeId, store: Store, life: int, to: NodeId | None = None) -> None:
         self.node_id = node_id
@@ -86,7 +86,7 @@ class Chatterbox:
                 assert isinstance(event.message, Done)
                 self.failed.append(event.message.request_id)
             case Started():
-                turn = NAMES.index(self.node_id)  # on the radio, who speaks together is not heard
+                turn = NAMES.index(self.node_id)  # on the radio, nodes that send at once collide
                 return [SetTimer(Tick(), now_us + (10 + turn) * MS)]
             case TimerFired():
                 self.said += 1
@@ -100,10 +100,10 @@ class Chatterbox:
         return Broadcast(Done(number)) if self._to is None else Send(self._to, Done(number))
 
     def check(self) -> None:
-        """Nothing can be wrong with it."""
+        """Nothing to check."""
 
     def numbers(self, sender: int, from_us: int = 0, to_us: int = 10**12) -> list[int]:
-        """What it heard from somebody in a span of time."""
+        """The numbers received from a node in a span of time."""
         return [
             number
             for at_us, name, number in self.heard
@@ -112,7 +112,7 @@ class Chatterbox:
 
 
 class Village:
-    """Four chatterboxes in a world, and what befalls them."""
+    """Four counting nodes in a network, and the faults injected into it."""
 
     def __init__(
         self,
@@ -147,5 +147,5 @@ class Village:
         return self
 
     def node(self, number: int) -> Chatterbox:
-        """A device's latest node."""
+        """The latest node of a device."""
         return self.nodes[number][-1]

@@ -1,8 +1,8 @@
-"""A field: nodes at places, who hear whoever is within range, perfectly and in order.
+"""A network for cell routing: nodes at positions, which receive from all nodes in range, in order.
 
-The smallest carrier in which cells have something to do. Time passes in rounds of beacons; between
-them messages run until nothing is on its way. Also the oracle: which cells are connected, and the
-closest to any other, known to nobody in the field.
+There is no loss and no delay. Time passes in rounds of beacons; between them messages travel until
+none is in transit. Also the oracle: the connected cells, and the closest populated cell to any
+cell.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from thyme.routing.cells.interface import BeaconTimer
 SECOND_US = 1_000_000
 Place = tuple[float, float]
 ROUNDS = 4
-"""After so many rounds of beacons everybody knows what there is to know."""
+"""After this many rounds of beacons all nodes know their neighbourhood."""
 
 
 def name(number: int) -> NodeId:
@@ -38,12 +38,12 @@ def name(number: int) -> NodeId:
 
 
 def question(number: int) -> FetchStatus:
-    """A message to send around."""
+    """A message to send."""
     return FetchStatus(number, Key(ObjectId("any"), name(0)))
 
 
 class Ear:
-    """A listener that keeps what it is told."""
+    """The layer above routing: records deliveries, failures and beacons."""
 
     def __init__(self) -> None:
         self.arrivals: list[Delivery] = []
@@ -72,7 +72,7 @@ class Ear:
 
 
 class Field:
-    """Nodes at places, and the messages between them."""
+    """Nodes at positions, and the messages between them."""
 
     def __init__(
         self,
@@ -114,10 +114,10 @@ class Field:
             for one in self.places
         }
 
-    # What happens
+    # Time and messages
 
     def settle(self, rounds: int = ROUNDS) -> Field:
-        """Lets everybody send some beacons."""
+        """Lets all nodes send some beacons."""
         logging, self.logging = self.logging, False
         for _ in range(rounds):
             self.now_us += SECOND_US
@@ -128,7 +128,7 @@ class Field:
         return self
 
     def run(self, node_id: NodeId) -> None:
-        """Carries out what a node asked for, and all that comes of it."""
+        """Carries out the actions of a node, and all actions that follow from them."""
         self._carry_out(node_id)
         while self._queue:
             sender, to, message = self._queue.popleft()
@@ -155,13 +155,13 @@ class Field:
             self.log.append((sender, to, message))
 
     def remove(self, number: int) -> None:
-        """Takes a node away without warning."""
+        """Removes a node without warning."""
         del self.places[number]
         del self.nodes[name(number)]
         self._link()
 
     def move(self, number: int, place: Place, *, serving: bool) -> None:
-        """Puts a node elsewhere; it knows, and says so."""
+        """Moves a node, which learns its new cell and sends a beacon."""
         self.places[number] = place
         self._link()
         cell = self.grid.cell_at(place)
@@ -169,16 +169,16 @@ class Field:
         self.run(name(number))
 
     def hops(self) -> list[tuple[NodeId, NodeId]]:
-        """Who sent packets to whom since the log was cleared."""
+        """Senders and receivers of the packets since the log was cleared."""
         return [(s, to) for s, to, m in self.log if to is not None and isinstance(m, CellPacket)]
 
-    # What is true
+    # The oracle
 
     def cell(self, node_id: NodeId) -> CellId:
         return self.nodes[node_id].cell
 
     def component(self, node_id: NodeId) -> dict[NodeId, int]:
-        """Everybody whom a node can reach, and over how many links."""
+        """The nodes that a node can reach, with the number of links."""
         found, waiting = {node_id: 0}, deque([node_id])
         while waiting:
             at = waiting.popleft()
@@ -189,7 +189,7 @@ class Field:
         return found
 
     def closest(self, reached: Mapping[NodeId, int], cell: CellId) -> CellId:
-        """The populated cell closest to one: itself, or its proxy."""
+        """The populated cell closest to a cell: the cell itself, or its proxy."""
         return min(
             {self.cell(node_id) for node_id in reached},
             key=lambda c: self.grid.distance_key(c, cell),

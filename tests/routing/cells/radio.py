@@ -1,4 +1,4 @@
-"""Nodes that do nothing but route by cells, on the simulated radio."""
+"""Nodes that only route by cells, on the simulated radio."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Place = tuple[float, float]
 
 
 class Router:
-    """A node with a routing and a listener."""
+    """A node with cell routing and a recording upper layer."""
 
     def __init__(
         self, node_id: NodeId, grid: Grid, place: Place, seed: int, config: CellRoutingConfig | None
@@ -63,7 +63,7 @@ class Router:
 
 
 class RadioField:
-    """Routers at places, a radio between them."""
+    """Routing nodes at positions, with a radio."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ class RadioField:
         self.world.run(self.world.now_us + round(seconds * SECOND_US))
 
     def send(self, node_id: NodeId, *targets: Destination, message: Message) -> int:
-        """Has a router send something now; returns what it calls it."""
+        """Makes a node send a message now; returns its number."""
         router = self.routers[node_id]
         number = router.routing.send(targets, message, self.world.now_us)
         self.flush(node_id)
         return number
 
     def flush(self, node_id: NodeId) -> None:
-        """Carries out what a router asked for outside of an input."""
+        """Carries out the actions that a node requested outside of an input."""
         for action in self.routers[node_id].take():
             self._journal(self.world.now_us, node_id, action)
             match action:

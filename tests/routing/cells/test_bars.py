@@ -1,5 +1,5 @@
-"""The bar of routing by cells, over landscapes drawn at random: open ground, voids, rings, U shapes
-and parts that do not reach each other, with nodes anywhere on them and no loss of frames.
+"""Targets of cell routing on random landscapes: open areas, voids, rings, U shapes and disconnected
+parts, with nodes at random positions and no loss of frames.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SHAPES: dict[str, Callable[[float, float], bool]] = {
     "comb": lambda x, y: y < 0.25 or int(8 * x) % 4 == 0,
     "parts": lambda x, y: x < 0.3 or x > 0.7,
 }
-"""Where nodes may stand on a square of side 1."""
+"""Where nodes may be on a square of side 1."""
 
 
 @st.composite
 def landscapes(draw: st.DrawFn) -> Field:
-    """Nodes anywhere on ground of some shape, from sparse to dense."""
+    """Nodes at random positions in an area of some shape, from sparse to dense."""
     rng = Random(draw(st.integers(0, 2**32)))
     shape = SHAPES[draw(st.sampled_from(sorted(SHAPES)))]
     grid = Grid(columns=draw(st.integers(4, 9)), rows=draw(st.integers(4, 9)))
@@ -51,17 +51,17 @@ def landscapes(draw: st.DrawFn) -> Field:
 
 @dataclass
 class Score:
-    """What came of many messages."""
+    """The results of many messages."""
 
     sent: int = 0
     right: int = 0
     hops: int = 0
     shortest: int = 0
     proxies: dict[tuple[CellId, CellId], set[CellId]] = field(default_factory=dict)
-    """Who stood in for an empty cell, in a part of the landscape named by its least cell."""
+    """The proxies of an empty cell, for each connected part, which is named by its least cell."""
 
     def send(self, field: Field, source: NodeId, reached: dict[NodeId, int], cell: CellId) -> None:
-        """A message from somebody to a cell."""
+        """Sends a message from a node to a cell."""
         for ear in field.ears.values():
             ear.arrivals.clear()
         field.nodes[source].send([Destination(cell)], question(1), field.now_us)
@@ -86,7 +86,7 @@ class Score:
 
 
 def test_d5_d6_messages_find_their_cell_or_its_proxy_whatever_the_landscape() -> None:
-    """At least 99.9 % of them, over ways at most half as long again as the shortest; all sources
+    """At least 99.9 % of them, over routes at most half as long again as the shortest; all sources
     agree on the proxy."""
     total = Score()
 
@@ -114,7 +114,7 @@ def test_d5_d6_messages_find_their_cell_or_its_proxy_whatever_the_landscape() ->
 
 
 def sparse(seed: int) -> Field:
-    """Few nodes anywhere: cells hear each other or not by inches."""
+    """Few nodes at random positions: whether two cells hear each other depends on centimetres."""
     rng = Random(seed)
     grid = Grid(columns=rng.randint(3, 8), rows=rng.randint(3, 8))
     count = max(3, round(len(grid) * rng.choice([0.15, 0.2, 0.25, 0.3, 0.4])))
@@ -125,8 +125,8 @@ def sparse(seed: int) -> Field:
 
 @pytest.mark.parametrize("seed", [2975, 3513, 6437, 9425, 9661])
 def test_d5_an_edge_that_only_one_end_keeps_is_kept_by_none(seed: int) -> None:
-    """In each of these a cell lies between two others, of which only one can know it; messages ran
-    in circles, or came to the wrong proxy."""
+    """In each of these a cell lies between two others, of which only one can know it; before the
+    fix, messages ran in loops or reached the wrong proxy."""
     field = sparse(seed).settle()
     field.logging = False
 

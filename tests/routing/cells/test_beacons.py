@@ -64,8 +64,8 @@ def test_d4_a_node_says_where_it_is_again_and_again_but_not_in_step() -> None:
 
 @pytest.mark.parametrize(("cell", "location_bytes"), [(0, 1), (49, 1), (255, 2), (65_535, 3)])
 def test_c22_the_location_takes_three_bytes_at_most(cell: int, location_bytes: int) -> None:
-    """Beside it: 4 bytes of framing, 1 of serving, 14 of the cells around, 2 of no payload,
-    1 of no world."""
+    """The rest: 4 bytes of framing, 1 of serving, 14 of the cells around, 2 of no payload, 1 of no
+    world."""
     beacon = a_beacon(cell)
 
     assert len(encode(beacon)) == 21 + location_bytes
@@ -145,7 +145,7 @@ def test_d4_a_beacon_tells_which_cells_its_sender_hears_and_which_those_hear() -
     around = field.nodes[name(0)].neighbours.neighbourhood(CellId(0))
 
     assert around.cells_in(around.direct) == [2]
-    assert around.cells_in(around.second) == [2]  # cell 4 lies outside of the window
+    assert around.cells_in(around.second) == [2]  # cell 4 is outside of the bitmap
     middle = field.nodes[name(1)].neighbours.neighbourhood(CellId(2))
     assert middle.cells_in(middle.direct) == [0, 4]
 
@@ -201,8 +201,8 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> No
 
 
 def test_d10_a_link_that_carries_beacons_and_nothing_else_is_given_up() -> None:
-    """Being heard again forgives a neighbour only after a while: questions are asked again
-    meanwhile, and must find another way."""
+    """A beacon resets the failures of a neighbour only after a while: requests are repeated
+    meanwhile, and must find another route."""
     node, _, _ = a_node(0)
     for failure in range(3):
         now_us = failure * SECOND_US
@@ -219,7 +219,7 @@ def test_d10_a_link_that_carries_beacons_and_nothing_else_is_given_up() -> None:
 
 
 def test_d8_a_last_hop_that_was_too_far_is_made_from_closer_by() -> None:
-    """Whether a node is there is decided in its cell, not by one who could not reach it."""
+    """Whether a node is present is decided in its cell, not by a node that could not reach it."""
     node, outbox, ear = a_node(0)
     node.on_received(name(1), a_beacon(1), 0)
     node.on_received(name(2), a_beacon(2), 0)

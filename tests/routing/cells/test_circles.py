@@ -1,4 +1,4 @@
-"""Messages neither multiply nor run in circles, whatever links do and neighbours believe."""
+"""Messages neither multiply nor loop, whatever links do and neighbours assume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_d10_a_packet_that_a_link_doubles_is_passed_on_once() -> None:
 
 
 def test_d5_colleagues_who_take_each_other_for_the_one_who_knows_give_up() -> None:
-    """Both believe that the other has heard of a cell that has emptied since."""
+    """Each assumes that the other hears a cell that has become empty."""
     field = Field(STREET, {0: (20.0, 20.0), 1: (22.0, 20.0)}).settle()
     for one, other in ((0, 1), (1, 0)):
         window = field.nodes[name(one)].neighbours.layout

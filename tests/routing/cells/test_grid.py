@@ -1,4 +1,4 @@
-"""The grid: places, cells, keys (D1–D3)."""
+"""The grid: positions, cells, keys (D1–D3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thyme.routing.cells import Grid
 from thyme.routing.cells.grid import RANGE_M
 
 FIELD = Grid.covering(400.0, 200.0)
-"""The area of the document's 100 nodes: 10 by 5 cells."""
+"""The area of the papers' 100 nodes: 10 by 5 cells."""
 grids = st.builds(
     Grid,
     columns=st.integers(1, 30),
@@ -69,7 +69,7 @@ def test_d1_offsets_and_cells_agree(grid: Grid, data: st.DataObject) -> None:
 def test_d2_who_surely_hears_whom_does_and_who_never_does_does_not(
     right: int, down: int, x: float, y: float, other_x: float, other_y: float
 ) -> None:
-    """Wherever two nodes stand in their cells."""
+    """Wherever in their cells two nodes are."""
     far_m = 40.0 * math.hypot(right + other_x - x, down + other_y - y)
 
     if FIELD.always_in_range((right, down)):
@@ -102,7 +102,7 @@ def test_d2_cells_follow_the_radio() -> None:
     ("columns", "rows"), [(0, 1), (1, 0), (-1, -1), (257, 256)], ids=["0x1", "1x0", "-", "many"]
 )
 def test_d1_a_grid_has_a_bounded_number_of_cells(columns: int, rows: int) -> None:
-    """Not more than 3 bytes can tell apart (C22)."""
+    """No more than 3 bytes can number (C22)."""
     with pytest.raises(ValueError, match=r"columns, rows and cell_m|cells"):
         Grid(columns=columns, rows=rows)
 
@@ -116,7 +116,7 @@ def test_d3_a_key_has_the_same_cell_everywhere() -> None:
 
 @pytest.mark.parametrize("grid", [FIELD, Grid(columns=7, rows=3), Grid(columns=14, rows=7)])
 def test_d3_keys_are_spread_evenly(grid: Grid) -> None:
-    """Pearson's statistic is within five deviations of its mean."""
+    """Pearson's statistic is within five standard deviations of its mean."""
     keys = 200 * len(grid)
     counts = Counter(grid.cell_of_key(f"tag-{number}") for number in range(keys))
 

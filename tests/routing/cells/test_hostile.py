@@ -1,4 +1,4 @@
-"""Whatever comes over the air is dropped or carried, never fatal; and nothing grows."""
+"""Any message is dropped or forwarded, never fatal; and nothing grows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ anything: st.SearchStrategy[Message] = st.one_of(
 @settings(max_examples=200)
 @given(st.lists(st.tuples(nodes, st.integers(0, 5), anything), max_size=12))
 def test_nothing_on_the_air_breaks_a_node(heard: list[tuple[NodeId, int, Message]]) -> None:
-    """What it makes the nodes send ends, too."""
+    """The messages that the nodes send in response end, too."""
     field = Field(GRID, PLACES, config=CellRoutingConfig(neighbours_max=8, seen_max=4)).settle(2)
     names = list(field.nodes)
 

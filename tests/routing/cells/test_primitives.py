@@ -1,4 +1,4 @@
-"""The three primitives, NACKs, many targets, and what is not done (D5–D10, D20)."""
+"""The three primitives, NACKs, several targets, and the limits of routing (D5–D10, D20)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def middle(cell: int, right_m: float = 0.0) -> Place:
 
 
 def crowd(*cells: int) -> dict[int, Place]:
-    """Nodes 0, 1, 2, … in these cells; those of a cell stand a metre apart."""
+    """Nodes 0, 1, 2, … in these cells; the nodes of a cell are a metre apart."""
     seen: Counter[int] = Counter()
     places = {}
     for number, cell in enumerate(cells):
@@ -44,7 +44,7 @@ def crowd(*cells: int) -> dict[int, Place]:
 
 
 def told(field: Field) -> dict[int, list[Delivery]]:
-    """Who was told what."""
+    """The nodes that got the message, and what they got."""
     return {
         number: field.ears[name(number)].arrivals
         for number in field.places
@@ -59,7 +59,7 @@ def send(field: Field, source: int, *targets: Destination, request: int = 1) -> 
 
 
 def test_geographic_routing_is_a_routing_by_cells() -> None:
-    """What a node of Thyme-DCS is written against."""
+    """The interface that a node of Thyme-DCS uses."""
     field = Field(GRID, crowd(0))
     routing: CellRouting = field.nodes[name(0)]
     listener: CellRoutingUser = field.ears[name(0)]
@@ -150,7 +150,7 @@ def test_d7_broadcast_within_a_cell_stays_there() -> None:
     assert len(field.log) == 1
 
 
-# The way
+# The route
 
 
 def test_d5_greedy_goes_straight_and_as_far_as_it_can() -> None:
@@ -187,7 +187,7 @@ def test_d5_a_void_is_gone_around_and_then_it_is_greedy_again() -> None:
 
 
 def test_d5_a_cell_that_only_a_colleague_hears_is_reached_through_it() -> None:
-    """The sender stands at the far side of its cell and does not hear cell 3 itself."""
+    """The sender is at the far side of its cell and does not hear cell 3 itself."""
     field = Field(GRID, {0: (1.0, 20.0), 1: (39.0, 20.0), 2: (121.0, 20.0)}).settle()
     assert name(2) not in field.links[name(0)]
 
@@ -198,7 +198,7 @@ def test_d5_a_cell_that_only_a_colleague_hears_is_reached_through_it() -> None:
 
 
 def test_d6_a_message_for_an_empty_cell_makes_the_loop_and_ends_at_its_proxy() -> None:
-    """Cell 22 is empty, and the eight around it are not: 12 is closest, by its number."""
+    """Cell 22 is empty, and the eight around it are populated: 12 is closest, by its number."""
     ring = [11, 12, 13, 21, 23, 31, 32, 33]
     hears = {"hears": lambda one, other: abs(one[0] - other[0]) + abs(one[1] - other[1]) < 41}
     field = Field(GRID, crowd(*ring), **hears).settle()
@@ -215,7 +215,7 @@ def test_d6_a_message_for_an_empty_cell_makes_the_loop_and_ends_at_its_proxy() -
 
 
 def test_d6_whoever_spreads_for_an_empty_cell_tells_its_own_cell() -> None:
-    """Even the one who sent it."""
+    """Even if the sender is in that cell."""
     field = Field(GRID, crowd(12, 12, 12, 13, 14)).settle()
 
     send(field, 0, Destination(CellId(2)))
@@ -272,7 +272,7 @@ def test_d7_to_itself_it_is_told_at_once() -> None:
 
 
 def test_d8_a_node_that_is_not_in_the_cell_yields_a_nack() -> None:
-    """Node 5 is elsewhere; the source, some hops away, is told; the cell is not."""
+    """Node 5 is elsewhere; the source, some hops away, gets the failure; the cell does not."""
     field = Field(GRID, crowd(0, 2, 4, 6, 6, 49)).settle()
 
     number = send(field, 0, Destination(CellId(6), name(5)))
@@ -323,7 +323,7 @@ def test_d8_of_a_nack_that_is_not_delivered_nobody_is_told() -> None:
 
 
 def test_d9_a_message_to_many_travels_as_one_until_its_ways_part() -> None:
-    """A stem of three cells, and one to either side of its end."""
+    """Three cells in a row, and one to either side of the last."""
     field = Field(GRID, crowd(20, 22, 24, 16, 36)).settle()
     wanted = [Destination(CellId(cell)) for cell in [16, 36]]
 
@@ -338,7 +338,7 @@ def test_d9_a_message_to_many_travels_as_one_until_its_ways_part() -> None:
         alone += len(field.hops())
     field.log.clear()
     send(field, 0, *wanted)
-    assert len(field.hops()) == alone - 2  # two links of the stem are crossed once
+    assert len(field.hops()) == alone - 2  # two links of the row are crossed once
     assert [len(m.targets) for _, _, m in field.log if isinstance(m, CellPacket)][:2] == [2, 2]
 
 
@@ -364,7 +364,7 @@ def test_d9_cells_and_nodes_may_be_mixed_and_repeated() -> None:
 
 
 def test_d9_one_hop_carries_what_goes_to_a_node_and_through_its_cell() -> None:
-    """Four could be the next hop; one of them is wanted itself, and takes all along."""
+    """Four nodes could be the next hop; one of them is a target itself, and gets everything."""
     field = Field(GRID, crowd(0, 2, 2, 2, 2, 4)).settle()
 
     for request in range(10):
@@ -391,7 +391,7 @@ def test_a_cell_that_does_not_exist_is_refused() -> None:
     assert field.nodes[name(1)].traffic.dropped == {"no such cell": 1}
 
 
-# What routing does not do
+# Limits of routing
 
 
 def test_d10_without_rerouting_a_message_that_nobody_took_is_dropped() -> None:
@@ -446,7 +446,7 @@ def test_d6_a_cell_that_knows_no_way_is_not_the_proxy_of_what_passes() -> None:
 
 
 def test_d10_a_cell_is_not_empty_because_one_message_was_not_taken() -> None:
-    """Else a proxy would take what is not its own."""
+    """Otherwise a proxy would take messages that are not its own."""
     field = Field(GRID, crowd(0, 1)).settle()
     field.remove(1)
 
@@ -470,11 +470,11 @@ def test_a_message_goes_only_so_far() -> None:
     assert field.nodes[name(3)].traffic.dropped == {"too many hops": 1}
 
 
-# Those who move
+# Moving nodes
 
 
 def test_d20_one_who_moves_neither_forwards_nor_serves_but_talks_and_is_reached() -> None:
-    """Node 1 walks from cell 2 into cell 3; cells 0 and 4 hear each other only over cell 12."""
+    """Node 1 moves from cell 2 to cell 3; cells 0 and 4 hear each other only over cell 12."""
     field = Field(GRID, crowd(0, 2, 4, 12, 3)).settle()
     field.move(1, middle(3, 5.0), serving=False)
     field.settle(6)
@@ -523,7 +523,7 @@ def test_a_moved_node_is_found_in_its_new_cell_and_not_in_the_old() -> None:
 
 
 def test_numbers_differ_between_lives() -> None:
-    """A node that lost its memory must not be taken for its earlier self."""
+    """A node that lost its store must not be taken for its earlier incarnation."""
     field = Field(GRID, crowd(0))
     numbers: set[int] = set()
     for life in range(3):

@@ -1,4 +1,4 @@
-"""Stories on the radio: frames collide and are lost, and messages to cells arrive (D4–D10)."""
+"""Cell routing on the radio: frames collide and are lost, and messages to cells arrive (D4–D10)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def row(*cells: int) -> dict[NodeId, Place]:
 
 
 def tellers(world: RadioField, source: NodeId, number: int) -> dict[NodeId, bool]:
-    """Who was told of a message, and whether as the first."""
+    """The nodes that got a message, and whether as the first."""
     return {
         node_id: arrival.is_first
         for node_id, router in world.routers.items()
@@ -33,8 +33,8 @@ def tellers(world: RadioField, source: NodeId, number: int) -> dict[NodeId, bool
 
 
 def test_d7_a_hundred_nodes_send_to_cells_populated_and_empty() -> None:
-    """The document's area: each message is handled once, in the cell or the proxy, and nearly
-    every node there hears of it: broadcasts are not acknowledged."""
+    """The papers' area: each message is handled once, in the cell or its proxy, and nearly every
+    node there gets it: broadcasts are not acknowledged."""
     places = scattered(100, seed=1)
     truth = Field(GRID, {int.from_bytes(n, "big"): place for n, place in places.items()})
     reached = truth.component(name(0))

@@ -1,4 +1,4 @@
-"""Spreading within a cell until all have heard (D7, B2)."""
+"""Broadcast within a cell until all nodes have acknowledged (D7, B2)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMER = CellBroadcastTimer(ALICE, 7, CELL)
 
 
 class Spreader:
-    """One node that spreads, and when its message was known to all."""
+    """One node that broadcasts, and the time when all had acknowledged."""
 
     def __init__(self, tries: int = 3, *, questions: bool = True, spreads_max: int = 10) -> None:
         self.outbox = Outbox()

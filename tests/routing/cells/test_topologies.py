@@ -1,8 +1,8 @@
-"""Any shape of the populated area: messages reach their cell, or the one that stands in for it.
+"""Populated areas of any shape: messages reach their cell, or its proxy.
 
-Where nodes stand in the middle of their cells the answer is right always, and Hypothesis looks for
-shapes where it is not. Where they stand anywhere, cells hear each other or not by inches, and what
-is known locally may, once in tens of thousands of sparse worlds, not be enough: see the benchmark.
+With nodes in the middle of their cells the result is always right, and Hypothesis searches for
+shapes where it is not. With nodes at random positions, local knowledge may not be enough, once in
+tens of thousands of sparse networks: see the benchmark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thyme.routing.cells import CellRoutingConfig, Destination, Grid
 from thyme.routing.cells.grid import CELL_M, Offset
 
 TOUCHING_M = 1.5 * CELL_M
-"""Between centres: cells that touch hear each other, and no others."""
+"""Between centres: adjacent cells hear each other, and no others."""
 
 
 def middles(grid: Grid, cells: set[int]) -> dict[int, Place]:
@@ -36,7 +36,7 @@ def within(range_m: float):  # type: ignore[no-untyped-def]
 
 
 def wrong_answers(field: Field, sources: list[NodeId]) -> list[tuple[NodeId, int, list[CellId]]]:
-    """Sends a message from each of these to every cell; returns what went wrong."""
+    """Sends a message from each of these nodes to every cell; returns the wrong results."""
     field.logging = False
     wrong = []
     for source in sources:
@@ -58,7 +58,7 @@ def wrong_answers(field: Field, sources: list[NodeId]) -> list[tuple[NodeId, int
 
 @st.composite
 def shapes(draw: st.DrawFn) -> tuple[Grid, set[int]]:
-    """Some cells of a small grid: rooms, rings, combs and islands come by themselves."""
+    """Some cells of a small grid; halls, rings, combs and islands are among them."""
     grid = Grid(columns=draw(st.integers(1, 8)), rows=draw(st.integers(1, 8)))
     cells = draw(st.sets(st.integers(0, len(grid) - 1), min_size=1))
     return grid, cells
@@ -118,7 +118,7 @@ def crossing(one: tuple[Offset, Offset], other: tuple[Offset, Offset]) -> bool:
 
 
 def edges_of(field: Field) -> dict[Offset, set[Offset]]:
-    """The cell graph that the nodes have in mind; all nodes of a cell must agree."""
+    """The cell graph that the nodes compute; all nodes of a cell must agree."""
     found: dict[Offset, set[Offset]] = {}
     for node in field.nodes.values():
         column, row = node.cell % field.grid.columns, node.cell // field.grid.columns
@@ -144,7 +144,7 @@ def test_d5_the_cell_graph_is_plane_and_both_ends_of_an_edge_agree(
 
 
 def anywhere(seed: int) -> tuple[Grid, Mapping[int, Place]]:
-    """Nodes at random places, often with holes, from sparse to dense."""
+    """Nodes at random positions, often with holes, from sparse to dense."""
     rng = Random(seed)
     grid = Grid(columns=rng.randint(3, 10), rows=rng.randint(3, 8))
     width_m, height_m = grid.columns * CELL_M, grid.rows * CELL_M
@@ -168,7 +168,7 @@ def test_d5_d6_nodes_may_stand_anywhere(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40, 46))
 def test_d4_d6_when_nodes_go_or_move_the_others_find_new_ways(seed: int) -> None:
-    """A third is switched off and some settle elsewhere: soon all is as if it had always been."""
+    """A third is switched off and some move: soon all is as if it had always been so."""
     grid, places = anywhere(seed)
     field = Field(grid, places, seed=seed).settle()
     rng = Random(seed)
@@ -184,7 +184,7 @@ def test_d4_d6_when_nodes_go_or_move_the_others_find_new_ways(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(50, 58))
 def test_d9_to_all_cells_at_once_is_as_good_as_to_each(seed: int) -> None:
-    """The same nodes are told of the same cells, over fewer links."""
+    """The same nodes get the message for the same cells, over fewer links."""
     grid, places = anywhere(seed)
     field = Field(grid, places, seed=seed).settle()
     cells = [CellId(number) for number in range(len(grid))]

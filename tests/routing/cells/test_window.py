@@ -1,4 +1,4 @@
-"""Windows and faces, against plain twins: sets of offsets, and angles (D4, D5)."""
+"""Cell bitmaps and faces, compared with naive versions: sets of offsets, and angles (D4, D5)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ directions = st.tuples(st.integers(-9, 9), st.integers(-9, 9)).filter(any)
 
 @given(st.lists(directions, min_size=1, max_size=9, unique=True), directions)
 def test_d5_the_next_edge_is_the_first_counterclockwise(edges: list[Offset], start: Offset) -> None:
-    """The edge one came by is the last resort."""
+    """The edge on which the packet came is the last choice."""
 
     def turn(edge: Offset) -> float:
         angle = math.atan2(edge[1], edge[0]) - math.atan2(start[1], start[0])
