@@ -20,14 +20,15 @@ from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.common import BrokerRequest, Reply
 from thyme.protocol.outbox import Outbox
 
+WAIT_US_PER_KIB = 4_000
+"""Additional wait for large objects: their transfer time at 2 Mb/s."""
+
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for a reply, and how often to send."""
 
     tries_max: int = 5
     wait_us: int = SECOND_US // 2
-    wait_us_per_kib: int = 4_000
-    """Additional wait for large objects: their transfer time at 2 Mb/s."""
     backoff: float = 2.0
     pending_max: int = 100_000
 
@@ -83,7 +84,7 @@ class RequestTracker:
         request_id = self._next_request_id
         self._next_request_id += 1
         message = make_request(request_id)
-        wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
+        wait_us = self._policy.wait_us + WAIT_US_PER_KIB * (data_bytes // 1024)
         self._pending[request_id] = _PendingRequest(to, message, on_reply, on_failure, 1, wait_us)
         self._outbox.send(to, message)
         self._outbox.set_timer(RetryTimer(request_id), now_us + wait_us)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thyme.model.ids import NodeId
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import (
     AnnounceReplica,
@@ -33,6 +34,12 @@ from thyme.protocol.messages.common import (
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.config import CellRoutingConfig
 
+_FIRST_WAIT_US = SECOND_US // 20
+"""First wait for acknowledgements; doubled at each try."""
+_INSERT_WAIT_TRIES = 2
+"""Number of tries after which an insert is answered even if some nodes did not acknowledge it. On a
+congested channel a longer wait causes retransmissions of the insert, and more congestion.
+Subscriptions are answered only after all tries: the receiver of an insert must know them."""
 _READS = FetchObject | FetchPage | FetchStatus
 _REPLICA_MESSAGES = AnnounceReplica | BackupState | StoreReplica
 
@@ -87,7 +94,7 @@ class CellBroadcaster:
         if unacknowledged and not full and self.is_acknowledged(broadcast.message):
             timer = CellBroadcastTimer(broadcast.origin, broadcast.number, broadcast.addressed_cell)
             self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged)
-            self._outbox.set_timer(timer, now_us + self.config.broadcast_wait_us)
+            self._outbox.set_timer(timer, now_us + _FIRST_WAIT_US)
 
     def when_acknowledged(
         self,
@@ -135,9 +142,9 @@ class CellBroadcaster:
             self._finish(timer, now_us)
             return list(pending.unacknowledged)
         is_insert = isinstance(pending.message.message, IndexObject)
-        if is_insert and pending.tries >= self.config.insert_wait_tries:
+        if is_insert and pending.tries >= _INSERT_WAIT_TRIES:
             self._run_callbacks(pending, now_us)
-        wait_us = self.config.broadcast_wait_us << pending.tries
+        wait_us = _FIRST_WAIT_US << pending.tries
         pending.tries += 1
         self.retransmissions += len(pending.unacknowledged)
         for node in pending.unacknowledged:

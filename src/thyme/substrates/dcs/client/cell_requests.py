@@ -21,7 +21,7 @@ from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellMaintenanceRequest
 from thyme.protocol.messages.common import CellReply, CellRequest, Refused
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.request_tracker import RetryPolicy
+from thyme.protocol.request_tracker import WAIT_US_PER_KIB, RetryPolicy
 from thyme.routing.cells import CellRouting, DeliveryFailure, Destination
 from thyme.substrates.common.client_interfaces import OnEnd
 
@@ -98,7 +98,7 @@ class CellRequests:
         if not messages:
             on_replies({}, now_us)
             return
-        wait_us = self._policy.wait_us + self._policy.wait_us_per_kib * (data_bytes // 1024)
+        wait_us = self._policy.wait_us + WAIT_US_PER_KIB * (data_bytes // 1024)
         wait_us = int(wait_us * wait_factor)
         tries_max = tries_max or self._policy.tries_max
         self._pending[request_id] = _PendingCellRequest(
