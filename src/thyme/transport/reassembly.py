@@ -8,8 +8,15 @@ Clauses: M25.
 
 from __future__ import annotations
 
+from typing import Final
+
 from thyme.transport.datagrams import FRAGMENT_BYTES_MAX, SELECTIVE_ACK_BITS, Fragment, FragmentAck
 from thyme.transport.link_config import ReassemblyLimits
+
+_COMPLETED_MAX: Final = 4_096
+"""Number of completed messages remembered, so that none is delivered twice."""
+_ACK_EVERY: Final = 4
+"""An ack is sent for every n-th fragment, for any fragment out of order, and for the last one."""
 
 
 class _PartialMessage:
@@ -78,7 +85,7 @@ class Reassembler:
             return self._complete_message(fragment.message_number, message), FragmentAck(
                 fragment.message_number, message.fragment_count
             )
-        ack_due = not in_order or not len(message.fragments) % self._limits.ack_every
+        ack_due = not in_order or not len(message.fragments) % _ACK_EVERY
         return None, message.make_ack(fragment.message_number) if ack_due else None
 
     def drop_idle(self, now_us: int) -> None:
@@ -101,6 +108,6 @@ class Reassembler:
         del self._partial_messages[number]
         self._fragments_stored -= len(message.fragments)
         self._completed[number] = message.fragment_count
-        if len(self._completed) > self._limits.completed_max:
+        if len(self._completed) > _COMPLETED_MAX:
             del self._completed[next(iter(self._completed))]
         return b"".join(message.fragments[index] for index in range(message.fragment_count))

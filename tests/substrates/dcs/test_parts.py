@@ -33,7 +33,6 @@ from thyme.routing.cells import Delivery, DeliveryFailure, Destination, Grid
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
-from thyme.substrates.common.tombstones import TombstoneLimits
 from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer
 from thyme.substrates.dcs.client.key_cells import ReplicaLocations
 from thyme.substrates.dcs.client.key_choice import KeyChooser
@@ -332,7 +331,7 @@ def test_m18_cells_of_subscribers_that_ended_do_not_pile_up() -> None:
 
 
 def replicas_of(store: MemoryStore | None = None, **retention: int) -> ReplicaStore:
-    return ReplicaStore(store or MemoryStore(), Retention(**retention), TombstoneLimits())
+    return ReplicaStore(store or MemoryStore(), Retention(**retention))
 
 
 def held(number: int, role: ReplicaRole, data: bytes = b"12345") -> StoredReplica:

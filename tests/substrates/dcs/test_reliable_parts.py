@@ -23,7 +23,7 @@ from thyme.routing.cells import Grid
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import DELETED, Retention
-from thyme.substrates.common.tombstones import TombstoneLimits
+from thyme.substrates.common.tombstones import TOMBSTONE_AGE_US_MAX
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.tag_popularity import TagPopularity
 from thyme.substrates.dcs.config import KeyChoice
@@ -133,15 +133,15 @@ def test_b2_what_leaves_by_itself_leaves_the_digest() -> None:
     expected.merge_object_tombstone(key(9), TombstoneRecord(str(key(9)), DELETED, 29))
     assert digest(index, 30) == digest(expected, 30)
 
-    life_us = TombstoneLimits().age_us_max
-    assert digest(index, 31 + life_us) != digest(index_of(), 30)  # two objects
+    later_us = 31 + TOMBSTONE_AGE_US_MAX
+    assert digest(index, later_us) != digest(index_of(), 30)  # two objects
     for number in (3, 4):
         index.forget_object(key(number))
-    assert digest(index, 31 + life_us) == digest(index_of()), "tombstones do not last for ever"
+    assert digest(index, later_us) == digest(index_of()), "tombstones do not last for ever"
 
 
 def test_b2_copies_count_where_all_of_the_cell_should_have_them() -> None:
-    replicas = ReplicaStore(MemoryStore(), Retention(), TombstoneLimits())
+    replicas = ReplicaStore(MemoryStore(), Retention())
     replicas.set_cell(HERE)
     here, elsewhere = (Replica(HERE),), (Replica(CellId(3)),)
     few = (Replica(HERE, ALICE), Replica(HERE, BOB))
@@ -168,7 +168,7 @@ def test_b2_copies_count_where_all_of_the_cell_should_have_them() -> None:
 
 
 def test_d15_what_was_evicted_and_then_deleted_does_not_come_back() -> None:
-    replicas = ReplicaStore(MemoryStore(), Retention(objects_max=1), TombstoneLimits())
+    replicas = ReplicaStore(MemoryStore(), Retention(objects_max=1))
     for number in range(2):
         replicas.add_replica(StoredReplica(photo(number, data=b"1"), ReplicaRole.ACTIVE), b"1", 10)
     assert replicas.removal_reason(key(0)) == "evicted"

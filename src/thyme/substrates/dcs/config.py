@@ -17,7 +17,6 @@ from thyme.routing.cells.config import CellRoutingConfig
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.subscriber import SubscriberConfig
-from thyme.substrates.common.tombstones import TombstoneLimits
 
 
 class KeyChoice(Enum):
@@ -211,7 +210,6 @@ class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
     subscriber: SubscriberConfig = SubscriberConfig()
     retention: Retention = Retention()
     """The retention of the objects stored on a node: its own, active and passive replicas (M29)."""
-    tombstones: TombstoneLimits = TombstoneLimits()
     key_choice: KeyChoice = KeyChoice.RANDOM
     key_choices_max: int = 10_000
     """For how many conjunctions the chosen key is remembered, in addition to those of the node's

@@ -109,9 +109,7 @@ class DcsNode:
         self._inbox: deque[Delivery | DeliveryFailure] = deque()
         self.routing = routing = cell_map.make_routing(outbox, self)
         self.requests = requests = CellRequests(routing, outbox, config.retries, rng, authenticator)
-        self.replicas = ReplicaStore(
-            store, config.retention, config.tombstones, config.broker.quota
-        )
+        self.replicas = ReplicaStore(store, config.retention, config.broker.quota)
         self._drop_foreign_state(store)
         # Stored records that have expired are removed at `Started`, which brings the time.
         self.index = CellIndex(store, config.broker, config.replication.passive_max)

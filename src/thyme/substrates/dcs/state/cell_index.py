@@ -32,7 +32,7 @@ from thyme.protocol.messages.cell_records import (
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.catalogue import DELETED, EVICTED, UNKNOWN
-from thyme.substrates.common.tombstones import Tombstone
+from thyme.substrates.common.tombstones import TOMBSTONE_AGE_US_MAX, TOMBSTONES_MAX, Tombstone
 from thyme.substrates.dcs.state.cell_digest import (
     SetDigest,
     cancelled_name,
@@ -85,7 +85,6 @@ class CellIndex:
             stored.key: stored.key_cells for _, stored in store.load(SUBSCRIBER_CELLS)
         }
         self._located = {stored.key: stored.located for _, stored in store.load(SUBSCRIBER_CELLS)}
-        self._tombstone_limits = config.tombstones
         self._object_digest = SetDigest(
             object_name(metadata.key) for metadata in self.broker.catalogue.history
         )
@@ -338,7 +337,7 @@ class CellIndex:
                 self._undigest_subscription(key)
         while self._tombstone_times_us:
             oldest = next(iter(self._tombstone_times_us))
-            if self._tombstone_times_us[oldest] + self._tombstone_limits.age_us_max > now_us:
+            if self._tombstone_times_us[oldest] + TOMBSTONE_AGE_US_MAX > now_us:
                 break
             del self._tombstone_times_us[oldest]
             self._tombstone_digest.remove(oldest)
@@ -367,7 +366,7 @@ class CellIndex:
     def _digest_tombstone(self, name: str, at_us: int) -> None:
         self._tombstone_digest.add(name)
         self._tombstone_times_us.setdefault(name, at_us)
-        if len(self._tombstone_times_us) > 2 * self._tombstone_limits.count_max:
+        if len(self._tombstone_times_us) > 2 * TOMBSTONES_MAX:
             oldest = next(iter(self._tombstone_times_us))
             del self._tombstone_times_us[oldest]
             self._tombstone_digest.remove(oldest)
