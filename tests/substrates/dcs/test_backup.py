@@ -10,6 +10,7 @@ from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages.cell_records import CellId
 from thyme.substrates.dcs.config import PAPER, BackupConfig
+from thyme.substrates.dcs.robust.cell_backup import BACKUPS_MAX
 
 SAFE = msgspec.structs.replace(PAPER, backup=BackupConfig(nodes_max=1))
 SAFER = msgspec.structs.replace(PAPER, backup=BackupConfig(nodes_max=2))
@@ -187,14 +188,14 @@ def test_b1_however_the_last_of_a_cell_goes_nothing_is_lost(name: str) -> None:
 
 
 def test_b1_a_backup_is_bounded() -> None:
-    few = BackupConfig(nodes_max=1, cells_max=2)
-    town = Town(LONE, config=msgspec.structs.replace(PAPER, backup=few))
-    backups = town.nodes["bea"].membership.backups
-    for cell in range(8):
+    backups = Town(LONE, config=SAFE).nodes["bea"].membership.backups
+    assert backups is not None
+    for cell in range(100, 100 + BACKUPS_MAX + 1):
         backups.store_backup(CellId(cell), CellId(1), cell_wire.CellState(0, 0, 1), 10_000_000)
     backups.check()
 
-    assert [CellId(cell) in backups for cell in (5, 6, 7)] == [False, True, True]
+    last = 100 + BACKUPS_MAX
+    assert [CellId(cell) in backups for cell in (100, 101, last)] == [False, True, True]
 
 
 def test_b1_who_comes_later_to_the_cell_that_keeps_it_gets_all_of_it() -> None:

@@ -196,7 +196,7 @@ def test_operations_under_way_are_bounded() -> None:
 
 
 def keys_of(store: MemoryStore, seed: int, choice: KeyChoice = KeyChoice.RANDOM) -> KeyChooser:
-    return KeyChooser(store, Random(seed), choice, 100, GRID.cell_of_key)
+    return KeyChooser(store, Random(seed), choice, GRID.cell_of_key, choices_max=100)
 
 
 @given(st.integers(0, 50))

@@ -209,7 +209,7 @@ def test_b10_the_rarest_literal_is_the_key_and_of_equal_ones_the_closest() -> No
     def cost_of(tag: Tag) -> tuple[float, ...]:
         return popularity.count_of(tag), grid.distance_m(HERE, grid.cell_of_key(tag))
 
-    keys = KeyChooser(MemoryStore(), Random(1), KeyChoice.RAREST, 100, grid.cell_of_key, cost_of)
+    keys = KeyChooser(MemoryStore(), Random(1), KeyChoice.RAREST, grid.cell_of_key, cost_of)
 
     assert keys.choose_key(conjunction("common & rare")) == "rare"
     unheard = conjunction("x1 & x2 & x3 & x4")

@@ -60,6 +60,9 @@ class SubscriberCell(msgspec.Struct, frozen=True, array_like=True):
     located: ClaimedInstant | None = None
 
 
+_PASSIVE_MAX = 5
+"""The maximum number of passive replicas in a replication list; the most recent ones are kept
+(D12)."""
 REPLICATION_LISTS = RecordTable("replication list", ReplicationList)
 SUBSCRIBER_CELLS = RecordTable("subscriber cell", SubscriberCell)
 EMPTY_REPLICATION_LIST = ReplicationList(())
@@ -69,7 +72,7 @@ class CellIndex:
     """The state that one node stores for its cell."""
 
     def __init__(
-        self, store: Store, config: BrokerConfig, passive_max: int, now_us: int = 0
+        self, store: Store, config: BrokerConfig, passive_max: int = _PASSIVE_MAX, now_us: int = 0
     ) -> None:
         self._store = store
         self._passive_max = passive_max
