@@ -23,7 +23,6 @@ from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerService
 from thyme.substrates.common.catalogue import Retention
-from thyme.substrates.common.tombstones import TombstoneLimits
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
 
 MIB = 2**20
@@ -84,7 +83,7 @@ def test_m25_an_object_that_was_refused_leaves_no_trace() -> None:
 
 
 def test_m25_a_replica_for_which_there_is_no_room_is_refused() -> None:
-    replicas = ReplicaStore(SmallStore(), Retention(), TombstoneLimits())
+    replicas = ReplicaStore(SmallStore(), Retention())
 
     with pytest.raises(DiskFullError):
         replicas.add_replica(StoredReplica(photo(data=b"x" * 11), ReplicaRole.ACTIVE), b"x" * 11, 0)

@@ -22,7 +22,8 @@ from thyme.transport.datagrams import (
     digest_world,
     encode,
 )
-from thyme.transport.link_config import LinkConfig, RateLimit, ReassemblyLimits, SendWindowConfig
+from thyme.transport.link_config import LinkConfig, RateLimit, ReassemblyLimits
+from thyme.transport.send_window import MESSAGES_MAX
 
 SETTLE_S = 3.0
 
@@ -306,9 +307,9 @@ def test_somebody_with_our_name_is_not_us() -> None:
 
 
 def test_too_many_that_wait_are_given_up() -> None:
-    pipe = Pipe(ALICE, BOB, config=LinkConfig(send_window=SendWindowConfig(messages_max=3)))
+    pipe = Pipe(ALICE, BOB)
     pipe.run(1)
-    for number in range(5):
-        pipe.send(ALICE, BOB, parcel(number, 500_000))
+    for number in range(MESSAGES_MAX + 2):
+        pipe.send(ALICE, BOB, parcel(number, 500))
 
-    assert numbers(pipe.given_up) == [3, 4]
+    assert numbers(pipe.given_up) == [MESSAGES_MAX, MESSAGES_MAX + 1]

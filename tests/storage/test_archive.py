@@ -29,14 +29,13 @@ from thyme.storage.sqlite.history_archive import ArchivedHistory
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.common.catalogue import OBJECTS, Catalogue, Retention
-from thyme.substrates.common.tombstones import TombstoneLimits
 
 GOAL = conjunctions("goal")
 CHUNK = 4
 
 
 def a_catalogue(store: Store, retention: Retention | None = None) -> Catalogue:
-    return Catalogue(store, Limits(), retention or Retention(), TombstoneLimits(age_us_max=10))
+    return Catalogue(store, Limits(), retention or Retention(), tombstone_age_us_max=10)
 
 
 def filled(store: Store, objects: Sequence[Metadata]) -> Catalogue:

@@ -81,7 +81,7 @@ def asked(actions: list[Action]) -> JoinRequest:
 
 
 def test_l5_a_question_without_an_answer_is_repeated_and_then_one_is_alone() -> None:
-    joiner = Joiner(config=LsJoiningConfig(tries_max=3, wait_us=100))
+    joiner = Joiner(config=LsJoiningConfig(tries_max=3))
     first = joiner.start()
     assert first.attempt == 1
     assert asked(joiner.wait(100)) == JoinRequest(first.request_id, 2)
@@ -168,7 +168,7 @@ def test_l5_who_is_joining_itself_has_nothing_to_tell() -> None:
 
 def test_l5_of_two_that_come_back_together_each_tells_the_other_what_it_held() -> None:
     """Both ask, neither answers a question while it has one of its own; nobody waits for ever."""
-    config = LsJoiningConfig(tries_max=2, reply_later=True, reply_delay_us_max=0)
+    config = LsJoiningConfig(tries_max=2, reply_later=True)
     one, other = Joiner(subscribe(1), config=config, seed=1), Joiner(config=config, seed=2)
     question, answer = other.start(), None
     one.start()

@@ -13,6 +13,7 @@ from random import Random
 from typing import assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Limits
@@ -60,7 +61,8 @@ class EsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 PAPER = EsConfig()
 """As in the papers: delivery of notifications is up to the link."""
-ROBUST = EsConfig(
+ROBUST = replace(
+    PAPER,
     retries=RetryPolicy(tries_max=8, backoff=1.5),
     notify_retries=RetryPolicy(tries_max=8, wait_us=SECOND_US // 2, backoff=1.5),
 )

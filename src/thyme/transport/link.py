@@ -10,7 +10,7 @@ Clauses: M21, M25, D4, D10.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from thyme.model.errors import DecodeError
 from thyme.model.ids import NodeId
@@ -35,6 +35,7 @@ from thyme.transport.datagrams import (
     encode,
 )
 from thyme.transport.link_config import (
+    SECOND_US,
     Address,
     LinkConfig,
     LinkEvent,
@@ -52,6 +53,12 @@ if TYPE_CHECKING:  # without keys and secrets, the link needs no cryptography at
     from thyme.transport.encryption import DatagramCipher
     from thyme.transport.peer_auth import ProofVerifier
 
+_NEIGHBOUR_TIMEOUT_US: Final = 5 * SECOND_US
+"""A neighbour is removed after this time without a datagram from it."""
+_NEIGHBOURS_MAX: Final = 1_000
+_WORLDS_MAX: Final = 1_000
+"""Maximum number of open worlds, and of closed worlds, that are remembered from hellos."""
+
 
 class NeighbourState:
     """State of the link to one node in range."""
@@ -61,7 +68,7 @@ class NeighbourState:
         self.incarnation = incarnation
         self.started_us = 0
         self.last_seen_us = 0
-        self.send_window = SendWindow(config.send_window)
+        self.send_window = SendWindow()
         self.reassembler = Reassembler(config.reassembly)
 
 
@@ -303,7 +310,7 @@ class Link:
             started_us = self._authenticate(envelope, known, address, now_us)
         if known is not None:
             self._remove_neighbour(sender, known)
-        elif len(self._neighbours) >= self._config.neighbours_max:
+        elif len(self._neighbours) >= _NEIGHBOURS_MAX:
             raise DecodeError("too many neighbours", f"{len(self._neighbours)} is the maximum")
         neighbour = self._neighbours[sender] = NeighbourState(
             address, envelope.incarnation, self._config
@@ -342,7 +349,7 @@ class Link:
     def _expire(self, now_us: int) -> None:
         for node_id, neighbour in list(self._neighbours.items()):
             neighbour.reassembler.drop_idle(now_us)
-            if neighbour.last_seen_us + self._config.neighbour_timeout_us < now_us:
+            if neighbour.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
                 self._remove_neighbour(node_id, neighbour)
         for buckets in (self._buckets, self._proof_buckets):
             for address, bucket in list(buckets.items()):
@@ -351,7 +358,7 @@ class Link:
 
     def _record_world(self, hello: Hello) -> None:
         worlds, world = self.closed_worlds if hello.closed else self.worlds, hello.world
-        if world.world_id in worlds or len(worlds) < self._config.worlds_max:
+        if world.world_id in worlds or len(worlds) < _WORLDS_MAX:
             worlds[world.world_id] = world
 
     def _is_within_limit(

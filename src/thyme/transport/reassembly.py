@@ -8,9 +8,16 @@ Clauses: M25.
 
 from __future__ import annotations
 
+from typing import Final
+
 from thyme.model.bounded import BoundedDict
 from thyme.transport.datagrams import FRAGMENT_BYTES_MAX, SELECTIVE_ACK_BITS, Fragment, FragmentAck
 from thyme.transport.link_config import ReassemblyLimits
+
+_COMPLETED_MAX: Final = 4_096
+"""Number of completed messages remembered, so that none is delivered twice."""
+_ACK_EVERY: Final = 4
+"""An ack is sent for every n-th fragment, for any fragment out of order, and for the last one."""
 
 
 class _PartialMessage:
@@ -47,7 +54,7 @@ class Reassembler:
     def __init__(self, limits: ReassemblyLimits) -> None:
         self._limits = limits
         self._partial_messages: dict[int, _PartialMessage] = {}
-        self._completed: BoundedDict[int, int] = BoundedDict(limits.completed_max)
+        self._completed: BoundedDict[int, int] = BoundedDict(_COMPLETED_MAX)
         """Number of fragments of each completed message, by message number."""
         self._fragments_stored = 0
         self.refused = 0
@@ -79,7 +86,7 @@ class Reassembler:
             return self._complete_message(fragment.message_number, message), FragmentAck(
                 fragment.message_number, message.fragment_count
             )
-        ack_due = not in_order or not len(message.fragments) % self._limits.ack_every
+        ack_due = not in_order or not len(message.fragments) % _ACK_EVERY
         return None, message.make_ack(fragment.message_number) if ack_due else None
 
     def drop_idle(self, now_us: int) -> None:

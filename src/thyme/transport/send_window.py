@@ -11,9 +11,27 @@ Clauses: M25, D10.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from thyme.transport.datagrams import FRAGMENT_BYTES_MAX, SELECTIVE_ACK_BITS, Fragment, FragmentAck
-from thyme.transport.link_config import SendWindowConfig
+
+_MS_US: Final = 1_000
+_WINDOW_INITIAL: Final = 32
+_WINDOW_MIN: Final = 4
+_WINDOW_MAX: Final = 512
+"""Number of fragments in flight; the minimum applies while the link is queueing."""
+_QUEUEING_DELAY_US: Final = 10 * _MS_US
+"""The link is queueing if a round trip takes this much longer than the shortest one; sending the
+initial window takes about this long at 30 Mbit/s."""
+_RTO_US_INITIAL: Final = 100 * _MS_US
+_RTO_US_MIN: Final = 20 * _MS_US
+_RTO_US_MAX: Final = 1_000 * _MS_US
+"""Retransmission timeout, computed from measured round trips within these limits."""
+_TRIES_MAX: Final = 8
+_REORDER_THRESHOLD: Final = 3
+"""A fragment is lost once a fragment sent more than this many later was acknowledged."""
+MESSAGES_MAX: Final = 1_000
+"""Maximum number of unacknowledged messages to one neighbour."""
 
 
 class _OutgoingMessage:
@@ -82,8 +100,7 @@ class _InFlightFragment:
 class SendWindow:
     """Sends messages to one neighbour."""
 
-    def __init__(self, config: SendWindowConfig) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self._next_number = 0
         self._next_send_order = 0
         self._messages: dict[int, _OutgoingMessage] = {}
@@ -91,14 +108,14 @@ class SendWindow:
         self._in_flight: dict[int, _InFlightFragment] = {}
         """Fragments in flight by send order, so the oldest transmission is first."""
         self._lost: deque[_InFlightFragment] = deque()
-        self._window_size = float(config.window_initial)
+        self._window_size = float(_WINDOW_INITIAL)
         self._slow_start = True
         """Whether the window doubles with each round trip; ends with the first loss."""
         self._recovery_until_us = 0
         self._rtt_us: float | None = None
-        self._rtt_us_min = config.rto_us_max
+        self._rtt_us_min = _RTO_US_MAX
         self._rtt_variation_us = 0.0
-        self._rto_us = config.rto_us_initial
+        self._rto_us = _RTO_US_INITIAL
         self._failed: list[object] = []
 
     @property
@@ -108,7 +125,7 @@ class SendWindow:
 
     def enqueue(self, body: bytes, token: object) -> bool:
         """Queues a message; returns False if too many are pending."""
-        if len(self._messages) >= self._config.messages_max:
+        if len(self._messages) >= MESSAGES_MAX:
             return False
         message = _OutgoingMessage(self._next_number, body, token)
         self._next_number += 1
@@ -183,13 +200,13 @@ class SendWindow:
             timed_out.append(fragment)
         if timed_out:
             self._mark_lost(timed_out, now_us)
-            self._rto_us = min(2 * self._rto_us, self._config.rto_us_max)
+            self._rto_us = min(2 * self._rto_us, _RTO_US_MAX)
 
     def _detect_gaps(self, send_order: int, now_us: int) -> None:
         """Marks fragments as lost that were sent well before an acknowledged one."""
         skipped = []
         for fragment in self._in_flight.values():
-            if fragment.send_order + self._config.reorder_threshold >= send_order:
+            if fragment.send_order + _REORDER_THRESHOLD >= send_order:
                 break
             skipped.append(fragment)
         if skipped:
@@ -199,7 +216,7 @@ class SendWindow:
         for fragment in fragments:
             if self._in_flight.pop(fragment.send_order, None) is None:
                 continue  # its message failed because of another fragment
-            if fragment.tries >= self._config.tries_max:
+            if fragment.tries >= _TRIES_MAX:
                 self._fail(fragment.message)
             else:
                 self._lost.append(fragment)
@@ -216,9 +233,8 @@ class SendWindow:
 
     def _on_acked(self, fragment: _InFlightFragment, now_us: int) -> None:
         """Grows the window and updates the round-trip time after a fragment was acknowledged."""
-        config = self._config
         self._window_size += 1.0 if self._slow_start else 1.0 / self._window_size
-        self._window_size = min(self._window_size, config.window_max)
+        self._window_size = min(self._window_size, _WINDOW_MAX)
         if fragment.tries > 1:
             return  # the ack may belong to an earlier transmission (Karn's algorithm)
         rtt_us = now_us - fragment.sent_us
@@ -229,19 +245,17 @@ class SendWindow:
             self._rtt_variation_us += (abs(rtt_us - self._rtt_us) - self._rtt_variation_us) / 4
             self._rtt_us += (rtt_us - self._rtt_us) / 8
         rto_us = round(self._rtt_us + 4 * self._rtt_variation_us)
-        self._rto_us = max(config.rto_us_min, min(rto_us, config.rto_us_max))
+        self._rto_us = max(_RTO_US_MIN, min(rto_us, _RTO_US_MAX))
 
     def _shrink_window(self, now_us: int) -> None:
         """Halves the window, at most once per round trip."""
         if now_us >= self._recovery_until_us:
             self._slow_start = False
-            smallest = (
-                self._config.window_min if self._is_queueing() else self._config.window_initial
-            )
+            smallest = _WINDOW_MIN if self._is_queueing() else _WINDOW_INITIAL
             self._window_size = max(smallest, self._window_size / 2)
             self._recovery_until_us = now_us + round(self._rtt_us or self._rto_us)
 
     def _is_queueing(self) -> bool:
         """Whether fragments wait in queues on the path; assumed until a round trip was measured."""
         rtt_us = self._rtt_us
-        return rtt_us is None or rtt_us > self._rtt_us_min + self._config.queueing_delay_us
+        return rtt_us is None or rtt_us > self._rtt_us_min + _QUEUEING_DELAY_US

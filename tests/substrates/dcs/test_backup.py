@@ -10,9 +10,17 @@ from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages.cell_records import CellId
 from thyme.substrates.dcs.config import PAPER, BackupConfig
+from thyme.substrates.dcs.robust.cell_backup import BACKUPS_MAX, CellBackups
 
 SAFE = msgspec.structs.replace(PAPER, backup=BackupConfig(nodes_max=1))
 SAFER = msgspec.structs.replace(PAPER, backup=BackupConfig(nodes_max=2))
+
+
+def backups_of(town: Town, name: str) -> CellBackups:
+    """The backups that a node stores."""
+    backups = town.nodes[name].membership.backups
+    assert backups is not None
+    return backups
 
 
 def test_b1_the_sudden_death_of_the_last_node_loses_nothing() -> None:
@@ -52,7 +60,7 @@ def test_b1_what_is_kept_aside_is_not_served_while_its_cell_lives() -> None:
     town.insert("dan", "photo", tag_in(4))
     town.run(3)
 
-    assert CellId(4) in town.nodes["bea"].membership.backups
+    assert CellId(4) in backups_of(town, "bea")
     assert town.indexing("photo") == {"cat"}
     assert town.standing() == {"cat": 1}
 
@@ -159,12 +167,12 @@ def test_b1_what_is_not_kept_up_to_date_is_thrown_away() -> None:
     town.run(6)
     town.insert("dan", "photo", tag_in(4))
     town.run(25)
-    assert CellId(4) in town.nodes["bea"].membership.backups
+    assert CellId(4) in backups_of(town, "bea")
     town.come("col")
 
     town.run(70)
 
-    assert CellId(4) not in town.nodes["bea"].membership.backups
+    assert CellId(4) not in backups_of(town, "bea")
 
 
 @pytest.mark.parametrize("name", ["moves", "leaves", "dies"])
@@ -187,14 +195,13 @@ def test_b1_however_the_last_of_a_cell_goes_nothing_is_lost(name: str) -> None:
 
 
 def test_b1_a_backup_is_bounded() -> None:
-    few = BackupConfig(nodes_max=1, cells_max=2)
-    town = Town(LONE, config=msgspec.structs.replace(PAPER, backup=few))
-    backups = town.nodes["bea"].membership.backups
-    for cell in range(8):
+    backups = backups_of(Town(LONE, config=SAFE), "bea")
+    for cell in range(100, 100 + BACKUPS_MAX + 1):
         backups.store_backup(CellId(cell), CellId(1), cell_wire.CellState(0, 0, 1), 10_000_000)
     backups.check()
 
-    assert [CellId(cell) in backups for cell in (5, 6, 7)] == [False, True, True]
+    last = 100 + BACKUPS_MAX
+    assert [CellId(cell) in backups for cell in (100, 101, last)] == [False, True, True]
 
 
 def test_b1_who_comes_later_to_the_cell_that_keeps_it_gets_all_of_it() -> None:

@@ -7,6 +7,7 @@ from tests.substrates.dcs.town import STREET, Town, tag_in
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol import app_interface as asked
 from thyme.protocol.messages.common import DeleteObject
+from thyme.substrates.dcs.state.deletion_log import DELETION_AGE_US_MAX, RECENT_US
 
 
 def test_d15_a_cell_that_was_away_while_its_stand_in_was_told_learns_of_it() -> None:
@@ -43,7 +44,7 @@ def test_what_was_deleted_long_ago_is_not_said_again() -> None:
         return len([name for name, _ in town.messages(DeleteObject) if name == "ann"])
 
     assert told_after_unrest() > 0
-    town.run(RENEWING.reannounce.deletions_age_us_max / SECOND_US)
+    town.run(DELETION_AGE_US_MAX / SECOND_US)
     assert told_after_unrest() == 0
 
 
@@ -64,7 +65,7 @@ def test_what_was_just_deleted_is_said_again_while_it_is_not_calm_but_not_for_lo
 
     told_in(20)
     town.finish("ann", asked.Delete, key=key)
-    assert told_in(RENEWING.reannounce.deletions_recent_us / SECOND_US) > 0
+    assert told_in(RECENT_US / SECOND_US) > 0
     assert told_in(60) == 0
 
 

@@ -11,7 +11,7 @@ from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.substrates.dcs.config import PAPER, CellJoiningConfig
-from thyme.substrates.dcs.membership.joining import CellJoinPhase
+from thyme.substrates.dcs.membership.joining import TRIES_MAX, CellJoinPhase
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 from thyme.wire.codec import size_of
 
@@ -80,7 +80,7 @@ def test_d23_an_answer_that_does_not_come_is_asked_for_again_then_the_node_is_al
     town.run(20)
 
     asks = {packet.number for _, packet in town.messages(cell_wire.FetchCellState)}
-    assert len(asks) == PAPER.joining.tries_max
+    assert len(asks) == TRIES_MAX
     assert abe.joining.phase is CellJoinPhase.ALONE
     assert abe.routing.serving
 

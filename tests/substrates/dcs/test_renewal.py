@@ -10,9 +10,10 @@ from thyme.protocol import app_interface as asked
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import LocationUpdate, ReindexObjects
 from thyme.routing.cells import Destination
-from thyme.substrates.dcs.config import PAPER, ReannounceConfig
+from thyme.substrates.dcs.config import PAPER
+from thyme.substrates.dcs.robust.reannounce import BATCH_OBJECTS_MAX, WAIT_US_MAX
 
-RENEWING = msgspec.structs.replace(PAPER, reannounce=ReannounceConfig(enabled=True))
+RENEWING = msgspec.structs.replace(PAPER, reannounce=True)
 """The documents' profile, and this part."""
 RENEWED_S = 60.0
 """After this time everybody has said everything again, once."""
@@ -109,7 +110,7 @@ def test_while_nothing_happens_nothing_is_said() -> None:
 
 def test_word_of_unrest_gets_everywhere_and_each_says_everything_once() -> None:
     town = Town(STREET, config=RENEWING)
-    many = RENEWING.reannounce.batch_objects_max + 6
+    many = BATCH_OBJECTS_MAX + 6
     town.run(RENEWED_S)
     for number in range(many):
         town.insert("dan", f"photo-{number}", tag_in(2))
@@ -124,7 +125,7 @@ def test_word_of_unrest_gets_everywhere_and_each_says_everything_once() -> None:
     assert sorted(key.oid for keys in told for key in keys) == sorted(
         f"photo-{number}" for number in range(many)
     )
-    assert max(map(len, told)) == RENEWING.reannounce.batch_objects_max
+    assert max(map(len, told)) == BATCH_OBJECTS_MAX
     assert town.messages(ReindexObjects) == []
 
 
@@ -145,7 +146,7 @@ def test_while_it_does_not_get_calm_a_node_tells_now_and_then_and_of_the_most_ne
             if name == "dan"
         ]
 
-    restless_s = 2.5 * RENEWING.reannounce.wait_us_max / SECOND_US
+    restless_s = 2.5 * WAIT_US_MAX / SECOND_US
     for _ in range(int(restless_s / 10)):
         town.go("abe")
         town.run(5)
@@ -159,6 +160,7 @@ def test_while_it_does_not_get_calm_a_node_tells_now_and_then_and_of_the_most_ne
 
 def test_word_from_the_future_is_not_believed() -> None:
     renewal = Town(STREET, config=RENEWING).nodes["ann"].membership.reannouncer
+    assert renewal is not None
     before = renewal.change_stamp
 
     renewal.on_change_stamp((10**6).to_bytes(4, "big"), 60 * SECOND_US)

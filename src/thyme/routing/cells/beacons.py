@@ -8,8 +8,10 @@ Clauses: D4, D6, D20.
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from thyme.model.ids import NodeId
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellBeacon
 from thyme.protocol.outbox import Outbox
@@ -17,6 +19,15 @@ from thyme.routing.cells.config import CellRoutingConfig
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.interface import BeaconReceived, BeaconTimer, CellRoutingUser, CellTraffic
 from thyme.routing.cells.neighbours import Neighbours
+
+_BEACON_INTERVAL_US: Final = SECOND_US
+"""Mean time between two beacons (D4)."""
+_BEACON_JITTER_US: Final = SECOND_US // 2
+"""Maximum random deviation from the mean, against synchronised beacons."""
+_FIRST_BEACON_US_MAX: Final = SECOND_US // 10
+"""Maximum delay of the first beacon after a start."""
+_PAYLOAD_BYTES_MAX: Final = 128
+"""Maximum size of the payload that the layer above adds to a beacon."""
 
 
 class Beaconing:
@@ -54,7 +65,7 @@ class Beaconing:
     def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
         """Starts in a cell, and schedules the first beacon."""
         self._set_cell(cell, serving)
-        first_us = self._rng.randint(0, self._config.beacon_first_us_max)
+        first_us = self._rng.randint(0, _FIRST_BEACON_US_MAX)
         self._outbox.set_timer(BeaconTimer(), now_us + first_us)
 
     def set_cell(self, cell: CellId, now_us: int, *, serving: bool) -> None:
@@ -101,15 +112,12 @@ class Beaconing:
             neighbourhood = self.neighbours.neighbourhood(self._cell)
             around = self.neighbours.layout.encode(neighbourhood.direct, neighbourhood.second)
         payload = self._user.beacon_payload(now_us)
-        assert len(payload) <= self._config.payload_bytes_max
+        assert len(payload) <= _PAYLOAD_BYTES_MAX
         world = self._world
         self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload, world))
         self.traffic.beacons += 1
-        jitter_us = round(self._config.beacon_interval_us * self._config.beacon_jitter)
-        next_us = (
-            now_us + self._config.beacon_interval_us + self._rng.randint(-jitter_us, jitter_us)
-        )
-        self._outbox.set_timer(BeaconTimer(), next_us)
+        jitter_us = self._rng.randint(-_BEACON_JITTER_US, _BEACON_JITTER_US)
+        self._outbox.set_timer(BeaconTimer(), now_us + _BEACON_INTERVAL_US + jitter_us)
 
     def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
         own = sender == self._node_id

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thyme.model.ids import NodeId
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellBroadcastAck
 from thyme.protocol.messages.common import CellBroadcast, Message
@@ -23,6 +24,12 @@ from thyme.protocol.retry import RetryState
 from thyme.routing.cells.config import CellRoutingConfig
 
 _BACKOFF = 2.0
+_FIRST_WAIT_US = SECOND_US // 20
+"""First wait for acknowledgements; doubled at each try."""
+_INSERT_WAIT_TRIES = 2
+"""Number of tries after which an insert is answered even if some nodes did not acknowledge it. On a
+congested channel a longer wait causes retransmissions of the insert, and more congestion.
+Subscriptions are answered only after all tries: the receiver of an insert must know them."""
 
 
 class CellBroadcastTimer(msgspec.Struct, frozen=True):
@@ -70,8 +77,7 @@ class CellBroadcaster:
         full = len(self._pending) >= self.config.broadcasts_max
         if unacknowledged and not full and self.is_acknowledged(broadcast.message):
             timer = CellBroadcastTimer(broadcast.origin, broadcast.number, broadcast.addressed_cell)
-            config = self.config
-            retries = RetryState(config.broadcast_tries_max, config.broadcast_wait_us, _BACKOFF)
+            retries = RetryState(self.config.broadcast_tries_max, _FIRST_WAIT_US, _BACKOFF)
             self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged, retries)
             self._outbox.set_timer(timer, retries.count_try(now_us))
 
@@ -121,7 +127,7 @@ class CellBroadcaster:
             self._finish(timer, now_us)
             return list(pending.unacknowledged)
         replies_early = pending.message.message.replies_early
-        if replies_early and pending.retries.tries >= self.config.insert_wait_tries:
+        if replies_early and pending.retries.tries >= _INSERT_WAIT_TRIES:
             self._run_callbacks(pending, now_us)
         self.retransmissions += len(pending.unacknowledged)
         for node in pending.unacknowledged:

@@ -6,8 +6,13 @@ Entry point: `DuplicateFilter`, used by `geographic`. Bounded in time and number
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Final
 
+from thyme.model.time_frames import SECOND_US
 from thyme.routing.cells.config import CellRoutingConfig
+
+_REMEMBER_US: Final = 60 * SECOND_US
+"""How long a message is remembered."""
 
 
 class DuplicateFilter:
@@ -21,7 +26,7 @@ class DuplicateFilter:
         """Adds a key; returns False if the filter already has it."""
         if key in self._until_us:
             return False
-        self._until_us[key] = now_us + self._config.seen_us
+        self._until_us[key] = now_us + _REMEMBER_US
         if len(self._until_us) > self._config.seen_max:
             del self._until_us[next(iter(self._until_us))]
         return True

@@ -10,12 +10,26 @@ Clauses: D4, D5.
 
 from __future__ import annotations
 
+from typing import Final
+
 from thyme.model.ids import NodeId
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellBeacon
 from thyme.routing.cells.cell_bitmap import CellBitmap, CellBitmapLayout
 from thyme.routing.cells.config import CellRoutingConfig
 from thyme.routing.cells.grid import Grid, Offset
+
+_NEIGHBOUR_TIMEOUT_US: Final = 4 * SECOND_US + SECOND_US // 2
+"""A neighbour without a beacon for this time is removed; longer than the time between two
+beacons ever is."""
+_FAILURES_MAX: Final = 3
+"""A neighbour that failed to acknowledge this number of messages is removed until its next
+beacon."""
+_FAILURE_PENALTY_US: Final = 4 * SECOND_US
+"""How long a message that a neighbour did not acknowledge counts against it. Longer than the retry
+time of a request: over a link that carries only beacons, the retry must take another path before
+the request fails."""
 
 
 class Neighbour:
@@ -242,7 +256,7 @@ class Neighbours:
 
         A beacon alone is not enough: beacons reach further than other messages.
         """
-        if now_us - neighbour.last_failure_us >= self._config.failure_penalty_us:
+        if now_us - neighbour.last_failure_us >= _FAILURE_PENALTY_US:
             neighbour.failures = 0
 
     def record_failure(self, node_id: NodeId, now_us: int) -> None:
@@ -251,7 +265,7 @@ class Neighbours:
         if neighbour is not None:
             neighbour.failures += 1
             neighbour.last_failure_us = now_us
-            if neighbour.failures >= self._config.failures_max:
+            if neighbour.failures >= _FAILURES_MAX:
                 self.remove(node_id)
 
     def remove(self, node_id: NodeId) -> None:
@@ -261,7 +275,7 @@ class Neighbours:
 
     def expire(self, now_us: int) -> None:
         """Removes neighbours without a recent beacon."""
-        limit_us = now_us - self._config.neighbour_timeout_us
+        limit_us = now_us - _NEIGHBOUR_TIMEOUT_US
         for node_id in [n.node_id for n in self._table.values() if n.last_seen_us < limit_us]:
             self.remove(node_id)
 
@@ -277,4 +291,4 @@ class Neighbours:
         for node_id, neighbour in self._table.items():
             assert node_id == neighbour.node_id
             assert neighbour.cell in self._grid
-            assert neighbour.failures < self._config.failures_max
+            assert neighbour.failures < _FAILURES_MAX

@@ -17,17 +17,10 @@ class DsdvConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of DSDV; the defaults are those of ns-3."""
 
     dump_interval_us: int = 15 * SECOND_US
-    dump_jitter_us: int = 25_000
-    first_dump_us_max: int = 1_000
-    """Maximum delay of the first dump after a start."""
-    update_jitter_us: int = 1_000
-    """A triggered update is sent within this time after an update was received."""
     settling_us: int = 5 * SECOND_US
     """Settling time of a new route's hop count, before there is a measured average."""
     settling_weight: float = 0.875
     """Weight of the previous average in a route's settling time."""
-    dumps_missed_max: int = 3
-    """A route that was not confirmed during this number of dump intervals is marked as lost."""
     failures_max: int | None = None
     """Routes via a neighbour that did not acknowledge this number of packets between two dumps are
     marked as lost; None to ignore failures."""

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from random import Random
+from typing import Final
 
 from thyme.model.ids import NodeId
 
+_JITTER_US: Final = 1_000
+"""A triggered update is sent within this time after an update was received."""
 _RECEIVE_TIMES_MAX = 16
 """Number of receive times kept; on a radio at most six updates arrive within a millisecond."""
 
@@ -42,9 +45,8 @@ class PendingUpdate:
 class UpdateQueue:
     """Pending updates of one node, and the time at which to send them."""
 
-    def __init__(self, rng: Random, jitter_us: int) -> None:
+    def __init__(self, rng: Random) -> None:
         self._random = rng.random
-        self._jitter_us = jitter_us
         self.ready: dict[NodeId, PendingUpdate] = {}
         """Updates for the next advertisement, by destination."""
         self.settling: dict[NodeId, PendingUpdate] = {}
@@ -97,7 +99,7 @@ class UpdateQueue:
         while advert_times_us and advert_times_us[0] < now_us:
             heappop(advert_times_us)
         for received_us in self.receive_times_us:
-            at_us = received_us + int(self._random() * (self._jitter_us + 1))
+            at_us = received_us + int(self._random() * (_JITTER_US + 1))
             if at_us >= now_us:
                 heappush(advert_times_us, at_us)
         self.receive_times_us.clear()

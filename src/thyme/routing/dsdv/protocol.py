@@ -12,6 +12,7 @@ Clauses: R1, R2, R3.
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.common import Message, Packet, RouteEntry, RouteUpdate
@@ -29,6 +30,12 @@ from thyme.routing.dsdv.pending_updates import PendingUpdate, UpdateQueue
 from thyme.routing.dsdv.routing_table import Route, RoutingTable
 from thyme.routing.interface import RoutingTraffic
 
+_DUMP_JITTER_US: Final = 25_000
+_FIRST_DUMP_US_MAX: Final = 1_000
+"""Maximum delay of the first dump after a start."""
+_DUMPS_MISSED_MAX: Final = 3
+"""A route that was not confirmed during this number of dump intervals is marked as lost."""
+
 
 class Dsdv:
     """DSDV on one node; a `Routing`."""
@@ -44,8 +51,8 @@ class Dsdv:
         self._rng = rng
         self._config = config = config or DsdvConfig()
         self._sequence = 0
-        self._table = RoutingTable(config.dumps_missed_max * config.dump_interval_us)
-        self._updates = UpdateQueue(rng, config.update_jitter_us)
+        self._table = RoutingTable(_DUMPS_MISSED_MAX * config.dump_interval_us)
+        self._updates = UpdateQueue(rng)
         self._buffer = PacketBuffer(
             packets_max=config.buffer_max,
             per_destination_max=config.buffer_per_destination_max,
@@ -63,7 +70,7 @@ class Dsdv:
     def start(self, now_us: int) -> None:
         """Starts with a sequence number higher than any of an earlier incarnation."""
         self._sequence = 2 * max(0, now_us // self._config.restart_sequence_step_us)
-        self._outbox.set_timer(DumpTimer(), now_us + self._draw_us(self._config.first_dump_us_max))
+        self._outbox.set_timer(DumpTimer(), now_us + self._draw_us(_FIRST_DUMP_US_MAX))
 
     def next_hop(self, destination: NodeId) -> NodeId | None:
         """The neighbour to which packets for a destination are sent; None without a route."""
@@ -254,8 +261,7 @@ class Dsdv:
         for destination, route in self._table.routes.items():
             entries.append((destination, route.sequence, route.hops + 1))
         self._broadcast(entries, now_us)
-        config = self._config
-        at_us = now_us + config.dump_interval_us + self._draw_us(config.dump_jitter_us)
+        at_us = now_us + self._config.dump_interval_us + self._draw_us(_DUMP_JITTER_US)
         self._outbox.set_timer(DumpTimer(), at_us)
 
     def _broadcast(self, entries: list[RouteEntry], now_us: int) -> None:

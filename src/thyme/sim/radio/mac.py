@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from thyme.sim.engine.bitsets import members_of
 from thyme.sim.engine.kernel import Kernel
@@ -22,6 +23,8 @@ from thyme.sim.radio.medium import Medium, Transmission
 from thyme.sim.radio.phy import ACK_BYTES, CTS_BYTES, RTS_BYTES, Phy
 from thyme.sim.radio.station import BROADCAST, Frame, Station
 
+_CW_MAX: Final = 1023
+"""The maximum contention window."""
 OnFrameReceived = Callable[[Frame, int, int], None]
 OnFrameDone = Callable[[Frame, str], None]
 
@@ -401,10 +404,9 @@ class Dcf:
         """Grows the contention window after a failure. Failures count for the station, not for one
         frame: when a frame is given up, the window keeps its size until a frame succeeds or the
         next one fails, too."""
-        config = self._config
-        if station.failures < config.transmissions_max:
+        if station.failures < self._config.transmissions_max:
             station.failures += 1
-            station.cw = min(2 * station.cw + 1, config.cw_max)
+            station.cw = min(2 * station.cw + 1, _CW_MAX)
         else:
             station.failures = 0
             station.cw = self._cw_min

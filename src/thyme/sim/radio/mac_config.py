@@ -14,7 +14,6 @@ class MacConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     cw_min: int | None = None
     """The minimum contention window; None: that of the 802.11 mode."""
-    cw_max: int = 1023
     transmissions_max: int = 7
     queue_max: int = 100
     lifetime_us: int = 500_000

@@ -24,7 +24,10 @@ from thyme.query.subscription_index.index import SubscriptionIndex
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.catalogue import Catalogue, Retention
 from thyme.substrates.common.quotas import Quota, UsageTable
-from thyme.substrates.common.tombstones import Tombstone, TombstoneLimits, TombstoneStore, earliest
+from thyme.substrates.common.tombstones import Tombstone, TombstoneStore, earliest
+
+_PAGE_MAX = 1_000
+"""Maximum number of stored matches in one page."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +39,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     retention: Retention = Retention()
     subscriptions_max: int = 1_000_000
-    page_max: int = 1_000
-    tombstones: TombstoneLimits = TombstoneLimits()
     metadata_only: bool = False
     """Whether only metadata is stored here, and object data elsewhere (D11)."""
     quota: Quota = Quota()
@@ -69,13 +70,12 @@ class Broker:
             store,
             config.limits,
             config.retention,
-            config.tombstones,
             metadata_only=config.metadata_only,
             quota=config.quota,
             own_id=own_id,
         )
         self._usage = UsageTable("subscriptions", config.quota.subscriptions, exempt=own_id)
-        self._tombstones = TombstoneStore(store, SUBSCRIPTION_TOMBSTONES, config.tombstones)
+        self._tombstones = TombstoneStore(store, SUBSCRIPTION_TOMBSTONES)
         self._active: SubscriptionIndex[SubscriptionRecord] = SubscriptionIndex(
             tolerance_us=config.skew_us
         )
@@ -189,7 +189,7 @@ class Broker:
     ) -> HistoryPage:
         """The most recent stored matches before a cursor."""
         self.expire(now_us)
-        count = max(0, min(count, self._config.page_max))
+        count = max(0, min(count, _PAGE_MAX))
         history = self.catalogue.history
         # One item more than requested shows whether there is a next page.
         items = history.latest_matches(conjunctions, frame, count + 1, before)

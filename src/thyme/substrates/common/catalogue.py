@@ -19,7 +19,12 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits, Metadata
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.quotas import Quota, UsageTable
-from thyme.substrates.common.tombstones import Tombstone, TombstoneLimits, TombstoneStore, earliest
+from thyme.substrates.common.tombstones import (
+    TOMBSTONE_AGE_US_MAX,
+    Tombstone,
+    TombstoneStore,
+    earliest,
+)
 
 THERE, UNKNOWN = "there", "unknown"
 DELETED, EXPIRED, EVICTED = "deleted", "expired", "evicted"
@@ -45,11 +50,11 @@ class Catalogue:
         store: Store,
         limits: Limits,
         retention: Retention,
-        tombstone_limits: TombstoneLimits,
         *,
         metadata_only: bool = False,
         quota: Quota | None = None,
         own_id: NodeId | None = None,
+        tombstone_age_us_max: int = TOMBSTONE_AGE_US_MAX,
     ) -> None:
         """`own_id` is the node itself, which has no quota."""
         quota = quota or Quota()
@@ -58,7 +63,7 @@ class Catalogue:
         self._metadata_only = metadata_only
         self._limits = limits
         self._retention = retention
-        self._tombstones = TombstoneStore(store, OBJECT_TOMBSTONES, tombstone_limits)
+        self._tombstones = TombstoneStore(store, OBJECT_TOMBSTONES, tombstone_age_us_max)
         self.history = store.open_history(OBJECTS)
         self.removed: Counter[str] = Counter()
 

@@ -31,18 +31,20 @@ from thyme.query.cursor import Cursor
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.client_interfaces import BrokerId
 
+_SUBSCRIPTIONS_MAX = 10_000
+_ENDED_MAX = 1_000
+"""Maximum number of ended subscriptions kept for reading their stored matches."""
+_SEEN_MAX = 100_000
+"""Maximum number of emitted objects that a subscription remembers, against duplicates."""
+_BROKERS_MAX = 10_000
+"""Maximum number of brokers whose read position a subscription keeps."""
+
 
 class SubscriberConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a subscriber."""
 
     skew_us: int = 0
-    subscriptions_max: int = 10_000
-    ended_max: int = 1_000
-    """Maximum number of ended subscriptions kept for reading their stored matches."""
-    seen_max: int = 100_000
-    """Maximum number of emitted objects that a subscription remembers, against duplicates."""
-    brokers_max: int = 10_000
-    """Maximum number of brokers whose read position a subscription keeps."""
+    """Maximum difference between clocks (M12): a subscription stays active this much longer."""
 
 
 class ConsumedNotification(msgspec.Struct, frozen=True, array_like=True):
@@ -114,7 +116,7 @@ class Subscriber:
         self._store = store
         self._config = config
         self._active: dict[SubscriptionId, OwnSubscription] = {}
-        self._ended: BoundedDict[SubscriptionId, OwnSubscription] = BoundedDict(config.ended_max)
+        self._ended: BoundedDict[SubscriptionId, OwnSubscription] = BoundedDict(_ENDED_MAX)
         self.duplicates = 0
         self.spurious = 0
         self._load()
@@ -128,7 +130,7 @@ class Subscriber:
 
     def is_full(self) -> bool:
         """Whether the maximum number of subscriptions is reached."""
-        return len(self._active) >= self._config.subscriptions_max
+        return len(self._active) >= _SUBSCRIPTIONS_MAX
 
     def active_subscriptions(self) -> tuple[SubscriptionInfo, ...]:
         """The active subscriptions of this node."""
@@ -171,7 +173,7 @@ class Subscriber:
         if own.attached:
             if own.started:
                 self._emit(own, metadata, now_us, from_history=False)
-            elif len(own.before_start) < self._config.seen_max:
+            elif len(own.before_start) < _SEEN_MAX:
                 own.before_start.append(metadata)
         return True
 
@@ -186,7 +188,7 @@ class Subscriber:
         own.positions = {} if own.positions is None else own.positions
         for broker_id, position in positions.items():
             known = own.positions.get(broker_id)
-            if known is None and len(own.positions) >= self._config.brokers_max:
+            if known is None and len(own.positions) >= _BROKERS_MAX:
                 continue
             if known is None or not position.more or _is_as_far_back(position, known):
                 own.positions[broker_id] = position
@@ -303,7 +305,7 @@ class Subscriber:
     def _make_own(
         self, subscription: SubscriptionRecord, batch: int, *, attached: bool
     ) -> OwnSubscription:
-        seen: BoundedDict[Key, int] = BoundedDict(self._config.seen_max)
+        seen: BoundedDict[Key, int] = BoundedDict(_SEEN_MAX)
         return OwnSubscription(subscription, batch, attached, seen)
 
     def _remove_stored(self, own: OwnSubscription) -> None:
@@ -313,9 +315,9 @@ class Subscriber:
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""
-        assert len(self._active) <= self._config.subscriptions_max
-        assert len(self._ended) <= self._config.ended_max
-        assert all(len(own.seen) <= self._config.seen_max for own in self._active.values())
+        assert len(self._active) <= _SUBSCRIPTIONS_MAX
+        assert len(self._ended) <= _ENDED_MAX
+        assert all(len(own.seen) <= _SEEN_MAX for own in self._active.values())
 
 
 def _subscription_info(own: OwnSubscription) -> SubscriptionInfo:

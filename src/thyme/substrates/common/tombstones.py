@@ -14,12 +14,9 @@ import msgspec
 from thyme.model.time_frames import SECOND_US
 from thyme.storage.store import RecordTable, Store
 
-
-class TombstoneLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Maximum age and number of tombstones."""
-
-    age_us_max: int = 24 * 3600 * SECOND_US
-    count_max: int = 100_000
+TOMBSTONE_AGE_US_MAX = 24 * 3600 * SECOND_US
+TOMBSTONES_MAX = 100_000
+"""Maximum number of tombstones of one kind of record."""
 
 
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):
@@ -34,11 +31,14 @@ class TombstoneStore:
     """Tombstones of one kind of record, by the record's key as text."""
 
     def __init__(
-        self, store: Store, table: RecordTable[Tombstone], limits: TombstoneLimits
+        self,
+        store: Store,
+        table: RecordTable[Tombstone],
+        age_us_max: int = TOMBSTONE_AGE_US_MAX,
     ) -> None:
         self._store = store
         self._table = table
-        self._limits = limits
+        self._age_us_max = age_us_max
         self._tombstones = dict(store.load(table))
 
     def add(self, key: str, reason: str, now_us: int, proof: bytes = b"") -> None:
@@ -47,7 +47,7 @@ class TombstoneStore:
         self._tombstones[key] = Tombstone(reason, now_us, proof)
         self._store.remove(self._table, key)
         self._store.put(self._table, key, self._tombstones[key])
-        if len(self._tombstones) > self._limits.count_max:
+        if len(self._tombstones) > TOMBSTONES_MAX:
             self._remove_oldest()
 
     def reason_for(self, key: str) -> str | None:
@@ -68,7 +68,7 @@ class TombstoneStore:
         """When the oldest tombstone expires; None if there is none."""
         if not self._tombstones:
             return None
-        return next(iter(self._tombstones.values())).removed_us + self._limits.age_us_max
+        return next(iter(self._tombstones.values())).removed_us + self._age_us_max
 
     def _remove_oldest(self) -> None:
         key = next(iter(self._tombstones))
@@ -77,7 +77,7 @@ class TombstoneStore:
 
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""
-        assert len(self._tombstones) <= self._limits.count_max
+        assert len(self._tombstones) <= TOMBSTONES_MAX
 
 
 def earliest(*times_us: int | None) -> int | None:

@@ -32,7 +32,8 @@ class NodeContext:
     store: Store
     index: CellIndex
     replicas: ReplicaStore
-    deletion_log: DeletionLog
+    deletion_log: DeletionLog | None
+    """The deletes to be repeated after topology changes; None without re-announcements."""
     rng: Random
     config: DcsConfig
 

@@ -108,12 +108,10 @@ class DcsNode:
         self._inbox: deque[Delivery | DeliveryFailure] = deque()
         self.routing = routing = cell_map.make_routing(outbox, self)
         self.requests = requests = CellRequests(routing, outbox, config.retries, rng, authenticator)
-        self.replicas = ReplicaStore(
-            store, config.retention, config.tombstones, config.broker.quota
-        )
+        self.replicas = ReplicaStore(store, config.retention, config.broker.quota)
         self._drop_foreign_state(store)
         # Stored records that have expired are removed at `Started`, which brings the time.
-        self.index = CellIndex(store, config.broker, config.replication.passive_max)
+        self.index = CellIndex(store, config.broker)
         context = NodeContext(
             node_id=node_id,
             routing=routing,
@@ -122,7 +120,7 @@ class DcsNode:
             store=store,
             index=self.index,
             replicas=self.replicas,
-            deletion_log=DeletionLog(store, requests, config.reannounce),
+            deletion_log=DeletionLog(store, requests) if config.reannounce else None,
             rng=rng,
             config=config,
         )
@@ -147,7 +145,7 @@ class DcsNode:
             self._client.on_late_page,
             self._on_settled,
         )
-        self.anti_entropy = AntiEntropy(context, self._on_merged)
+        self.anti_entropy = AntiEntropy(context, self._on_merged) if config.anti_entropy else None
         self.replica_upkeep = ReplicaUpkeep(context)
         self._handlers = self._make_handlers()
 
@@ -156,14 +154,13 @@ class DcsNode:
         node_id, store, rng, config = context.node_id, context.store, context.rng, context.config
         signer = None if self._authenticator is None else self._authenticator.signer
         self.subscriber = Subscriber(node_id, context.outbox, store, config.subscriber, signer)
-        self._replica_locations = ReplicaLocations(config.replication.locations_max)
+        self._replica_locations = ReplicaLocations()
         self._tag_popularity = TagPopularity()
         self._key_choice = config.key_choice
         self._key_chooser = KeyChooser(
             store,
             rng,
             config.key_choice,
-            config.key_choices_max,
             self.routing.cell_of_key,
             self._key_cost,
         )
@@ -234,8 +231,10 @@ class DcsNode:
             self.requests,
             self.service.notification_delivery,
         )
-        for part in (*parts, self.routing, self.membership, self.anti_entropy):
+        for part in (*parts, self.routing, self.membership):
             part.check()
+        if self.anti_entropy is not None:
+            self.anti_entropy.check()
         assert not self._inbox
 
     def _dispatch(
@@ -290,7 +289,7 @@ class DcsNode:
                 self.service.notification_delivery.flush(now_us)
             case ReplicaUpkeepTimer():
                 self.replica_upkeep.on_timer(now_us)
-            case AntiEntropyTimer():
+            case AntiEntropyTimer() if self.anti_entropy is not None:
                 self.anti_entropy.on_timer(event.timer, now_us)
             case DelayedJoinTimer():
                 if not self.membership.movement.is_moving:
@@ -332,16 +331,17 @@ class DcsNode:
         if self.joining.phase is CellJoinPhase.LISTENING:
             self.joining.on_beacon(beacon, now_us)
         self.membership.on_beacon(beacon, now_us)
-        if beacon.cell == self.routing.cell or self.anti_entropy.is_suspect(beacon.node):
-            self.anti_entropy.on_beacon(beacon, now_us)
+        anti_entropy = self.anti_entropy
+        if anti_entropy is not None and (
+            beacon.cell == self.routing.cell or anti_entropy.is_suspect(beacon.node)
+        ):
+            anti_entropy.on_beacon(beacon, now_us)
 
     def beacon_payload(self, now_us: int) -> bytes:
         """The payload of the next beacon: the digest of this node's cell state, and the stamp of
         the latest topology change."""
-        digest, stamp = (
-            self.anti_entropy.beacon_digest(now_us),
-            self.membership.reannouncer.change_stamp,
-        )
+        digest = b"" if self.anti_entropy is None else self.anti_entropy.beacon_digest(now_us)
+        stamp = self.membership.change_stamp
         if not (stamp and self.routing.serving):
             return digest
         return digest.ljust(DIGEST_BYTES, b"\0") + stamp
@@ -353,8 +353,7 @@ class DcsNode:
     def is_new_payload(self, payload: bytes) -> bool:
         """Whether a beacon's payload reports a topology change that is new to this node."""
         return (
-            len(payload) > DIGEST_BYTES
-            and payload[DIGEST_BYTES:] != self.membership.reannouncer.change_stamp
+            len(payload) > DIGEST_BYTES and payload[DIGEST_BYTES:] != self.membership.change_stamp
         )
 
     def _key_cost(self, tag: Tag) -> tuple[float, ...]:
@@ -441,14 +440,16 @@ class DcsNode:
         table.add(cell_wire.LocationUpdate, to_cell=membership.on_location_update)
         table.add(cell_wire.ReindexObjects, to_cell=membership.on_reindex_objects)
         table.add(cell_wire.TransferState, to_cell=membership.on_transfer_state)
-        table.add(cell_wire.BackupState, to_cell=membership.backups.on_backup_state)
+        if membership.backups is not None:
+            table.add(cell_wire.BackupState, to_cell=membership.backups.on_backup_state)
         table.add(cell_wire.StateTransferred, from_peer=membership.on_state_transferred)
         table.add(cell_wire.SuspectSubscriber, from_peer=membership.on_suspect_subscriber)
         # The state of the own cell (D23, B2)
         table.add(cell_wire.FetchCellState, to_node=self.joining.on_state_request)
         table.add(cell_wire.CellState, to_node=self._on_cell_state)
-        table.add(cell_wire.CellDigest, to_node=anti_entropy.on_digest)
-        table.add(cell_wire.CellRecordHashes, to_node=anti_entropy.on_record_hashes)
+        if anti_entropy is not None:
+            table.add(cell_wire.CellDigest, to_node=anti_entropy.on_digest)
+            table.add(cell_wire.CellRecordHashes, to_node=anti_entropy.on_record_hashes)
         return table
 
     def _on_cell_reply(self, delivery: Delivery, message: wire.ReplyFromCell, now_us: int) -> None:
@@ -468,7 +469,7 @@ class DcsNode:
             self.service.on_store_replica(delivery, message, now_us)
 
     def _on_cell_state(self, delivery: Delivery, message: cell_wire.CellState, now_us: int) -> None:
-        if self.routing.serving:
+        if self.anti_entropy is not None and self.routing.serving:
             self.anti_entropy.on_state(delivery, message, now_us)
         else:
             self.joining.on_state(delivery.origin, message, now_us)

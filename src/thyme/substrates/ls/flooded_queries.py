@@ -34,6 +34,9 @@ from thyme.routing.flooding import Flooding
 from thyme.substrates.common.broker_service import BrokerService, page_reply, read_requested_page
 from thyme.substrates.common.client_interfaces import BrokerId, PageQuery, Pages
 
+_REPLIES_MAX = 10_000
+"""Maximum number of replies in one collection."""
+
 
 class CollectionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the collection of replies to a flood."""
@@ -42,8 +45,6 @@ class CollectionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long the first pages of a subscription are collected before they are merged and emitted.
     With 0 each page is emitted on arrival."""
     search_wait_us: int = SECOND_US
-    replies_max: int = 10_000
-    """Maximum number of replies in one collection."""
     collections_max: int = 10_000
     """Maximum number of concurrent collections."""
 
@@ -179,7 +180,7 @@ class FloodedBrokers:
         collection = self._collections.get(key)
         if collection is None:
             return False
-        if len(collection.pages) < self._config.replies_max:
+        if len(collection.pages) < _REPLIES_MAX:
             collection.pages[sender] = page
         return True
 

@@ -23,20 +23,22 @@ from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.common import JoinReply, JoinRequest
 from thyme.protocol.outbox import Outbox
 
+_WAIT_US = SECOND_US
+"""How long to wait for a complete reply before the request is repeated."""
+_REPLY_DELAY_US_MAX = SECOND_US // 2
+_REPLIES_EXPECTED = 3.0
+"""Number of neighbours that should reply. Each neighbour counts its own neighbours, and replies
+with the probability that gives this number; with a higher one at each retry."""
+_REPLY_BYTES_MAX = 1_200
+"""Maximum bytes of subscriptions in one reply; a larger subscription is sent alone."""
+
 
 class LsJoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of join requests and replies."""
 
-    wait_us: int = SECOND_US
     tries_max: int = 3
     request_jitter_us_max: int = SECOND_US // 5
     """Maximum random delay before each request, because many nodes may start at once."""
-    replies_expected: float = 3.0
-    """Number of neighbours that should reply. Each neighbour counts its own neighbours, and replies
-    with the probability that gives this number; with a higher one at each retry."""
-    reply_delay_us_max: int = SECOND_US // 2
-    reply_bytes_max: int = 1_200
-    """Maximum bytes of subscriptions in one reply; a larger subscription is sent alone."""
     rejoin_us: int | None = None
     """Time after which a joined node sends another request, for subscriptions that floods did not
     deliver; None for never."""
@@ -119,7 +121,7 @@ class LsJoining:
         if self._attempt < self._config.tries_max:
             self._attempt += 1
             self._outbox.broadcast(JoinRequest(self._request_number, self._attempt))
-            self._schedule_request(self._config.wait_us, now_us)
+            self._schedule_request(_WAIT_US, now_us)
         else:
             # A repeated join without a reply does not make a joined node alone.
             self._finish(
@@ -136,7 +138,7 @@ class LsJoining:
             ):
                 self._deferred_requests[sender] = request
             return
-        expected = self._config.replies_expected * max(1, request.attempt)
+        expected = _REPLIES_EXPECTED * max(1, request.attempt)
         if self._rng.random() * max(1, self.neighbours.count_recent(now_us)) >= expected:
             return
         timer = JoinReplyTimer(sender, request.request_id)
@@ -145,13 +147,13 @@ class LsJoining:
             and len(self._replies_pending) < self._config.neighbours_max
         ):
             self._replies_pending.add(timer)
-            delay_us = self._rng.randint(0, self._config.reply_delay_us_max)
+            delay_us = self._rng.randint(0, _REPLY_DELAY_US_MAX)
             self._outbox.set_timer(timer, now_us + delay_us)
 
     def on_reply_timer(self, timer: JoinReplyTimer) -> None:
         """Sends all active subscriptions to the requester."""
         self._replies_pending.discard(timer)
-        bundles = split_by_bytes(self._active_subscriptions(), self._config.reply_bytes_max)
+        bundles = split_by_bytes(self._active_subscriptions(), _REPLY_BYTES_MAX)
         for part, bundle in enumerate(bundles):
             self._outbox.send(timer.to, JoinReply(timer.request, part, len(bundles), bundle))
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
@@ -76,7 +77,8 @@ class LsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 PAPER = LsConfig()
 """As in the papers: floods are sent once, and delivery of notifications is up to the link."""
-ROBUST = LsConfig(
+ROBUST = replace(
+    PAPER,
     notify_retries=RetryPolicy(tries_max=8, wait_us=SECOND_US // 4, backoff=1.25),
     flooding=FloodingConfig(repeats=6),
     joining=LsJoiningConfig(rejoin_us=30 * SECOND_US, reply_later=True),

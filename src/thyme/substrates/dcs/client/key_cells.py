@@ -24,11 +24,14 @@ from thyme.substrates.common.subscriber import Subscriber
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 
+_LOCATIONS_MAX = 10_000
+"""The maximum number of objects whose replication list a node caches."""
+
 
 class ReplicaLocations:
     """A bounded cache of the replication lists that this node received."""
 
-    def __init__(self, entries_max: int) -> None:
+    def __init__(self, entries_max: int = _LOCATIONS_MAX) -> None:
         self._entries: BoundedDict[Key, IndexedMetadata] = BoundedDict(entries_max)
 
     def __len__(self) -> int:

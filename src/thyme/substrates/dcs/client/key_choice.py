@@ -21,6 +21,10 @@ from thyme.protocol.messages.cell_records import CellId
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.dcs.config import KeyChoice
 
+_CHOICES_MAX = 10_000
+"""For how many conjunctions the chosen key is remembered, in addition to those of the node's own
+subscriptions."""
+
 
 class ChosenKeys(msgspec.Struct, frozen=True, array_like=True):
     """The conjunctions of an own subscription, and the key of each."""
@@ -40,9 +44,9 @@ class KeyChooser:
         store: Store,
         rng: Random,
         choice: KeyChoice,
-        choices_max: int,
         cell_of_key: Callable[[str], CellId],
         key_cost: Callable[[Tag], tuple[float, ...]] = lambda _tag: (),
+        choices_max: int = _CHOICES_MAX,
     ) -> None:
         """Unless keys are chosen at random, the literal with the lowest cost is chosen, the first
         among equals."""

@@ -25,6 +25,7 @@ from thyme.substrates.dcs.client.retrieve import Retriever
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
 
+_LOOKUP_CELLS_MAX = 16
 _PENDING_DELETES_MAX = 10_000
 """How many deletes that some cell did not answer are remembered for the next attempt."""
 _STATE_PRIORITY = (THERE, DELETED, EXPIRED, EVICTED, UNKNOWN)
@@ -126,7 +127,8 @@ class DcsObjectClient:
         def on_replies(result: Result[Replies], now_us: int) -> None:
             if isinstance(result, Ok):
                 self._pending_deletes.pop(key, None)
-                self._deletion_log.add(key, cells, now_us)
+                if self._deletion_log is not None:
+                    self._deletion_log.add(key, cells, now_us)
                 self._replicas.remove_with_tombstone(key, DELETED, now_us)
             on_result(result, now_us)
 
@@ -147,7 +149,7 @@ class DcsObjectClient:
         elif stored is not None:
             cells = self.tag_cells(stored.metadata)[:1]
         else:
-            cells = self._key_chooser.all_cells()[: self._config.lookup_cells_max]
+            cells = self._key_chooser.all_cells()[:_LOOKUP_CELLS_MAX]
 
         request = FetchStatus(self._requests.next_id(), key)
         self._requests.send_requests(

@@ -19,6 +19,7 @@ import msgspec
 from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId, RequestId
 from thyme.model.metadata import Metadata
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.protocol.messages.cells import CellState, FetchCellState
 from thyme.protocol.messages.common import FetchObject, ObjectData
@@ -28,6 +29,10 @@ from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.cell_state import merge_state, split_state
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
+
+_STATE_WAIT_US = SECOND_US
+"""How long to wait for the next part of the cell state after the request or the previous part."""
+TRIES_MAX = 3
 
 
 class CellJoinPhase(Enum):
@@ -101,14 +106,14 @@ class CellJoining:
         self._request_id += 1
         self._parts_received.clear()
         self._entry_node = entry_node
-        self._outbox.set_timer(CellJoinTimer(), now_us + self._config.wait_us)
+        self._outbox.set_timer(CellJoinTimer(), now_us + _STATE_WAIT_US)
         target = Destination(self._routing.cell, entry_node)
         self._routing.send([target], FetchCellState(self._request_id), now_us)
 
     def on_timer(self, now_us: int) -> None:
         """Listens again after a request without a reply; otherwise the node counts as alone in its
         cell."""
-        if self.phase is CellJoinPhase.REQUESTING and self._tries < self._config.tries_max:
+        if self.phase is CellJoinPhase.REQUESTING and self._tries < TRIES_MAX:
             self._listen(now_us)
         elif self.phase in (CellJoinPhase.LISTENING, CellJoinPhase.REQUESTING):
             self.phase = CellJoinPhase.ALONE
@@ -134,7 +139,7 @@ class CellJoining:
             self._on_joined(now_us)
             self._fetch_next(now_us)
         else:
-            self._outbox.set_timer(CellJoinTimer(), now_us + self._config.wait_us)
+            self._outbox.set_timer(CellJoinTimer(), now_us + _STATE_WAIT_US)
 
     def fetch_object(
         self, source: Destination, metadata: Metadata, now_us: int, key_cell: CellId | None = None

@@ -73,10 +73,20 @@ class CellMembership:
             self._on_transferred,
             self._on_state_received,
         )
-        self.backups = CellBackups(context, self.proxied_cells, self._activate_backup)
+        backup = context.config.backup
+        self.backups = (
+            None
+            if backup is None
+            else CellBackups(context, backup, self.proxied_cells, self._activate_backup)
+        )
         self.movement = MovementTracker(context, self._settle)
         self.location_updater = LocationUpdater(context, key_chooser, subscriber, on_page)
-        self.reannouncer = Reannouncer(context, self.location_updater)
+        deletion_log = context.deletion_log
+        self.reannouncer = (
+            None
+            if deletion_log is None
+            else Reannouncer(context, self.location_updater, deletion_log)
+        )
 
     # Serving, moving, leaving
 
@@ -89,8 +99,9 @@ class CellMembership:
         self.proxied_cells.discard(self._routing.cell)
         self.proxied_cells.rebuild()
         self.state_transfer.start(now_us)
-        self.backups.start(now_us)
-        self.reannouncer.record_change(now_us)
+        if self.backups is not None:
+            self.backups.start(now_us)
+        self._record_change(now_us)
         if not self._announced:
             self._announced = True
             self.location_updater.announce_location(now_us, settled=True)
@@ -123,10 +134,11 @@ class CellMembership:
         self, cell: CellId, now_us: int, *, was_last: bool, at_once: bool = False
     ) -> None:
         self._was_last_in_cell = was_last
-        self.reannouncer.record_change(now_us)
+        self._record_change(now_us)
         self._service.notification_delivery.flush(now_us)
         self.state_transfer.stop()
-        self.backups.stop()
+        if self.backups is not None:
+            self.backups.stop()
         if was_last:
             self.state_transfer.schedule_leave(cell, now_us, at_once=at_once)
 
@@ -156,15 +168,16 @@ class CellMembership:
             case SettleTimer():
                 self.movement.on_timer(now_us)
             case ProxyCheckTimer():
-                self.backups.check_cells(now_us)
+                if self.backups is not None:
+                    self.backups.check_cells(now_us)
                 self.state_transfer.on_timer(now_us)
             case LeaveTimer():
                 self.state_transfer.on_leave_timer(timer, now_us)
             case MergeMatchTimer():
                 self.state_merge.on_timer(timer, now_us, notify=self._routing.serving)
-            case BackupTimer():
+            case BackupTimer() if self.backups is not None:
                 self.backups.on_timer(now_us)
-            case ReannounceTimer():
+            case ReannounceTimer() if self.reannouncer is not None:
                 self.reannouncer.on_timer(now_us)
             case _:
                 return False
@@ -172,18 +185,19 @@ class CellMembership:
 
     def on_beacon(self, beacon: BeaconReceived, now_us: int) -> None:
         """Handles a neighbour's beacon."""
-        self.reannouncer.on_change_stamp(beacon.payload[DIGEST_BYTES:], now_us)
+        if self.reannouncer is not None:
+            self.reannouncer.on_change_stamp(beacon.payload[DIGEST_BYTES:], now_us)
         if beacon.serving:
             self.state_transfer.on_cell_seen(beacon.cell, now_us)
 
     def before_cell_message(self, delivery: Delivery, now_us: int) -> None:
         """Prepares for a message to this cell or to a cell whose proxy it is: activates a backup,
         registers the proxied cell."""
-        if delivery.cell != self._routing.cell:
+        if delivery.cell != self._routing.cell and self.backups is not None:
             self.backups.activate_backup(delivery.cell, now_us, match=delivery.is_first)
         if delivery.message.changes_index:
             self.proxied_cells.add(delivery.cell)
-            self.backups.mark_changed(now_us)
+            self._mark_changed(now_us)
 
     def on_location_update(
         self, delivery: Delivery, message: cell_wire.LocationUpdate, now_us: int
@@ -206,7 +220,7 @@ class CellMembership:
             index.add_replica(object_key, Replica(cell, node))
         unknown = tuple(key for key in message.keys if not index.has_seen_object(key))
         self._service.notification_delivery.on_subscriber_seen(node, now_us)
-        self.backups.mark_changed(now_us)
+        self._mark_changed(now_us)
         if delivery.is_first:
             reply = cell_wire.LocationUpdateReply(message.request_id, tuple(missing), unknown)
             self._routing.send(
@@ -227,9 +241,10 @@ class CellMembership:
         self, delivery: Delivery, message: cell_wire.TransferState, now_us: int
     ) -> None:
         """Takes over the state of a cell, together with the backup of it (D24)."""
-        self.backups.activate_backup(message.cell, now_us, match=delivery.is_first)
+        if self.backups is not None:
+            self.backups.activate_backup(message.cell, now_us, match=delivery.is_first)
         self.state_transfer.on_transfer_state(delivery, message, now_us)
-        self.backups.mark_changed(now_us)
+        self._mark_changed(now_us)
 
     def on_state_transferred(
         self, delivery: Delivery, message: cell_wire.StateTransferred, now_us: int
@@ -285,6 +300,8 @@ class CellMembership:
 
     def _on_transferred(self, key_cell: CellId, state: cell_wire.CellState, now_us: int) -> None:
         """Stores transferred state as a backup: the cell that has it now may have a single node."""
+        if self.backups is None:
+            return
         proxy = self._routing.proxy_of(key_cell)
         if proxy is not None and proxy != self._routing.cell:
             self.backups.store_backup(key_cell, proxy, state, now_us)
@@ -292,17 +309,36 @@ class CellMembership:
     def _on_state_received(
         self, key_cell: CellId, source: CellId, state: cell_wire.CellState, now_us: int
     ) -> None:
-        self.backups.mark_known_by(key_cell, source, state)
-        self.reannouncer.record_change(now_us)
+        if self.backups is not None:
+            self.backups.mark_known_by(key_cell, source, state)
+        self._record_change(now_us)
 
     def _activate_backup(
         self, key_cell: CellId, source: CellId, state: cell_wire.CellState, now_us: int, match: bool
     ) -> None:
         self.state_transfer.accept_state(key_cell, source, state, now_us, match=match)
-        self.backups.mark_changed(now_us)
-        self.reannouncer.record_change(now_us)
+        self._mark_changed(now_us)
+        self._record_change(now_us)
+
+    # The components of the profile `robust`, if the node has them
+
+    @property
+    def change_stamp(self) -> bytes:
+        """The stamp of the latest topology change, for beacons."""
+        return b"" if self.reannouncer is None else self.reannouncer.change_stamp
+
+    def _record_change(self, now_us: int) -> None:
+        """Records a topology change, after which nodes re-announce their records."""
+        if self.reannouncer is not None:
+            self.reannouncer.record_change(now_us)
+
+    def _mark_changed(self, now_us: int) -> None:
+        """Marks the cell state as changed, so that its backup is brought up to date."""
+        if self.backups is not None:
+            self.backups.mark_changed(now_us)
 
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
-        self.backups.check()
+        if self.backups is not None:
+            self.backups.check()
         assert self._routing.cell not in self.proxied_cells or not self._routing.serving

@@ -16,6 +16,7 @@ import msgspec
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction, SubscriptionKey
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import (
     CellId,
     CellSubscription,
@@ -29,6 +30,8 @@ from thyme.substrates.dcs.state.cell_state import StateRecords
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 
 _TAGS_MAX = 10_000
+_TOMBSTONE_AGE_US_MAX = 900 * SECOND_US
+"""The maximum age of tombstones included in a state transfer."""
 
 
 class ProxiedCell(msgspec.Struct, frozen=True, array_like=True):
@@ -48,7 +51,6 @@ class ProxiedCells:
         self._index = context.index
         self._replicas = context.replicas
         self._store = context.store
-        self._tombstone_age_us_max = context.config.state_transfer.tombstone_age_us_max
         self._cells = {proxied.cell: None for _, proxied in context.store.load(PROXIED_CELLS)}
         self._tag_cells: dict[str, CellId] = {}
 
@@ -96,7 +98,7 @@ class ProxiedCells:
     ) -> StateRecords:
         """All records of a cell, tombstones first; objects last: those stored as its proxy, and
         with `with_replicas` also those stored as one of its nodes."""
-        since_us = now_us - self._tombstone_age_us_max
+        since_us = now_us - _TOMBSTONE_AGE_US_MAX
         yield from self._recent_tombstones(
             "object_tombstones", self._index.object_tombstones(), since_us
         )

@@ -17,11 +17,15 @@ import msgspec
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellState
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.cell_state import merge_state
 
+_MATCH_DELAY_US = SECOND_US // 2
+"""How long to wait for further parts of a transferred state before it is matched with the local
+records."""
 _PAST_MATCHES_MAX = 1_000
 """The maximum number of past matches for which a merged subscription is notified."""
 
@@ -52,7 +56,6 @@ class StateMerge:
         self._outbox = context.outbox
         self._index = context.index
         self._replicas = context.replicas
-        self._match_delay_us = context.config.state_transfer.match_delay_us
         self._notify = notify
         self._sessions: dict[MergeMatchTimer, _MergeSession] = {}
         self.rejected = 0
@@ -79,7 +82,7 @@ class StateMerge:
         if match:
             session.new_objects.update(dict.fromkeys(result.objects))
             session.new_subscriptions.update(dict.fromkeys(result.subscriptions))
-        self._outbox.set_timer(timer, now_us + self._match_delay_us)
+        self._outbox.set_timer(timer, now_us + _MATCH_DELAY_US)
 
     def on_timer(self, timer: MergeMatchTimer, now_us: int, *, notify: bool) -> None:
         """Notifies subscribers of matches that neither side could find alone (D25), if this node

@@ -17,6 +17,7 @@ import msgspec
 
 from thyme.model.errors import RejectedError
 from thyme.model.metadata import Metadata
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellState, StateTransferred, TransferState
 from thyme.protocol.messages.common import Done, Refused
@@ -27,6 +28,15 @@ from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
 from thyme.substrates.dcs.membership.state_merge import StateMerge
 from thyme.substrates.dcs.state.cell_state import split_state
 
+_CHECK_INTERVAL_US = SECOND_US
+"""The interval at which a node checks whether its cell is still the proxy of its proxied cells."""
+_RANK_DELAY_US = SECOND_US
+"""How long a node waits for each cell peer before it in rank to transfer the state first."""
+_RETRY_US = 20 * SECOND_US
+"""How long to wait before a state transfer is repeated, if no cell accepted it."""
+_PROBE_DELAY_US = 5 * SECOND_US
+"""How long after a new populated cell was seen a probe is sent to find a proxy that is out of
+sight: other cells must learn of the new cell first."""
 _BEACON_DELAY_US = 20_000
 """How long it takes until neighbours have received a beacon."""
 
@@ -64,7 +74,6 @@ class StateTransfer:
         self._replicas = context.replicas
         self.proxied_cells = proxied_cells
         self.state_merge = state_merge
-        self._config = context.config.state_transfer
         self._part_bytes_max = context.config.joining.part_bytes_max
         self._fetch_object = fetch_object
         self._on_transferred = on_transferred
@@ -86,7 +95,7 @@ class StateTransfer:
     def start(self, now_us: int) -> None:
         """Starts the checks of a node that now serves its cell."""
         self._populated_cells = frozenset(self._routing.populated_cells())
-        self._outbox.set_timer(ProxyCheckTimer(), now_us + self._config.check_us)
+        self._outbox.set_timer(ProxyCheckTimer(), now_us + _CHECK_INTERVAL_US)
 
     def stop(self) -> None:
         """Stops the checks of a node that no longer serves its cell."""
@@ -109,7 +118,7 @@ class StateTransfer:
         now."""
         if not self._routing.serving:
             return
-        self._outbox.set_timer(ProxyCheckTimer(), now_us + self._config.check_us)
+        self._outbox.set_timer(ProxyCheckTimer(), now_us + _CHECK_INTERVAL_US)
         populated_cells = frozenset(self._routing.populated_cells())
         cells_gained = bool(populated_cells - self._populated_cells)
         self._populated_cells = populated_cells
@@ -117,18 +126,18 @@ class StateTransfer:
             self._check_cell(key_cell, cells_gained, now_us)
 
     def _check_cell(self, key_cell: CellId, cells_gained: bool, now_us: int) -> None:
-        routing, config = self._routing, self._config
+        routing = self._routing
         if key_cell in self._in_progress:
             return
         if routing.proxy_of(key_cell) != routing.cell:
-            delay_us = self._rank_in_cell() * config.rank_delay_us
+            delay_us = self._rank_in_cell() * _RANK_DELAY_US
             if self._transfer_at_us.setdefault(key_cell, now_us + delay_us) <= now_us:
                 self._transfer_cell(key_cell, now_us)
             return
         self._transfer_at_us.pop(key_cell, None)
         if cells_gained and not routing.is_certain_proxy_of(key_cell):
             # The new cell may know a closer cell that is out of this node's sight (D25).
-            self._probe_at_us.setdefault(key_cell, now_us + config.probe_delay_us)
+            self._probe_at_us.setdefault(key_cell, now_us + _PROBE_DELAY_US)
         if self._probe_at_us.get(key_cell, now_us + 1) <= now_us:
             self._probe_proxy(key_cell, now_us)
 
@@ -155,7 +164,7 @@ class StateTransfer:
         """Transfers the state of a proxied cell; the records stay here until the receiver has
         confirmed them."""
         self._in_progress.add(key_cell)
-        self._transfer_at_us[key_cell] = now_us + self._config.retry_us
+        self._transfer_at_us[key_cell] = now_us + _RETRY_US
         keys = tuple(indexed.metadata.key for indexed in self.proxied_cells.objects_of(key_cell))
         cell_subscriptions = self.proxied_cells.subscriptions_of(key_cell)
         subscriptions = tuple(

@@ -17,6 +17,7 @@ import msgspec
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import NodeId
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cells import CellDigest, CellRecordHashes, CellState
 from thyme.routing.cells import BeaconReceived, Delivery, Destination
 from thyme.substrates.common.catalogue import DELETED
@@ -39,6 +40,19 @@ from thyme.substrates.dcs.state.cell_digest import (
     unpack_hashes,
 )
 from thyme.substrates.dcs.state.cell_state import MergeResult, merge_state, split_state
+
+_BEACONS_MIN = 2
+"""How many consecutive beacons of a cell peer must differ, since an update may be on its way."""
+_JITTER_US = SECOND_US
+"""The maximum random wait before a comparison, so that cell peers do not start at the same time."""
+_PAUSE_US = 2 * SECOND_US
+"""The pause before the next comparison with the same cell peer, doubled after each comparison that
+left a difference."""
+_PAUSE_DOUBLINGS_MAX = 6
+_RECORD_HASHES_MAX = 500
+"""The maximum number of record hashes in one message."""
+_PART_BYTES_MAX = 1_200
+_SUSPECTS_MAX = 1_000
 
 
 class AntiEntropyTimer(msgspec.Struct, frozen=True):
@@ -70,9 +84,8 @@ class AntiEntropy:
         self._index = context.index
         self._replicas = context.replicas
         self._rng = context.rng
-        self._config = context.config.anti_entropy
         self._on_merged = on_merged
-        self._suspects: BoundedDict[NodeId, _Suspect] = BoundedDict(self._config.suspects_max)
+        self._suspects: BoundedDict[NodeId, _Suspect] = BoundedDict(_SUSPECTS_MAX)
         self.comparisons = 0
         self.records_merged = 0
 
@@ -80,7 +93,7 @@ class AntiEntropy:
 
     def beacon_digest(self, now_us: int) -> bytes:
         """The digest of this node's cell state for its beacons."""
-        if not (self._config.enabled and self._routing.serving):
+        if not self._routing.serving:
             return b""
         return combine_digests((*self._index.digests(now_us), self._replicas.cell_wide_digest))
 
@@ -105,8 +118,8 @@ class AntiEntropy:
         if suspect is None:
             suspect = self._suspects[beacon.node] = _Suspect()
         suspect.beacons_differing += 1
-        if suspect.beacons_differing == self._config.beacons_min:
-            wait_us = self._rng.randint(0, self._config.jitter_us)
+        if suspect.beacons_differing == _BEACONS_MIN:
+            wait_us = self._rng.randint(0, _JITTER_US)
             at_us = max(now_us, suspect.not_before_us) + wait_us
             self._outbox.set_timer(AntiEntropyTimer(beacon.node), at_us)
 
@@ -117,7 +130,7 @@ class AntiEntropy:
     def _is_cell_peer(self, beacon: BeaconReceived) -> bool:
         routing = self._routing
         both_serve = routing.serving and beacon.serving and beacon.cell == routing.cell
-        return self._config.enabled and both_serve and len(beacon.payload) >= DIGEST_BYTES
+        return both_serve and len(beacon.payload) >= DIGEST_BYTES
 
     def on_timer(self, timer: AntiEntropyTimer, now_us: int) -> None:
         """Starts a comparison by sending the bucket digests."""
@@ -131,7 +144,7 @@ class AntiEntropy:
     def _back_off(self, suspect: _Suspect, now_us: int) -> None:
         """Postpones the next comparison, for longer after each comparison that left a
         difference."""
-        pause_us = self._config.pause_us << min(suspect.tries, self._config.pause_doublings_max)
+        pause_us = _PAUSE_US << min(suspect.tries, _PAUSE_DOUBLINGS_MAX)
         suspect.not_before_us = now_us + pause_us
         suspect.tries += 1
         suspect.beacons_differing = 0
@@ -157,10 +170,7 @@ class AntiEntropy:
         hashes_listed: list[RecordHash] = []
         for bucket in differing_buckets(bucket_digests(hashes), message.bucket_digests):
             hashes_in_bucket = by_bucket.get(bucket, [])
-            if (
-                chosen
-                and len(hashes_listed) + len(hashes_in_bucket) > self._config.record_hashes_max
-            ):
+            if chosen and len(hashes_listed) + len(hashes_in_bucket) > _RECORD_HASHES_MAX:
                 break
             chosen.append(bucket)
             hashes_listed += hashes_in_bucket
@@ -194,7 +204,7 @@ class AntiEntropy:
             )
         ]
         if missing:
-            for part in split_state(missing, self._config.part_bytes_max):
+            for part in split_state(missing, _PART_BYTES_MAX):
                 self._send_to_origin(delivery, part, now_us)
 
     def on_state(self, delivery: Delivery, state: CellState, now_us: int) -> None:
@@ -206,7 +216,7 @@ class AntiEntropy:
 
     def _is_from_cell_peer(self, delivery: Delivery) -> bool:
         routing = self._routing
-        return self._config.enabled and routing.serving and delivery.origin_cell == routing.cell
+        return routing.serving and delivery.origin_cell == routing.cell
 
     def _send_to_origin(
         self, delivery: Delivery, message: CellRecordHashes | CellState, now_us: int
@@ -236,4 +246,4 @@ class AntiEntropy:
 
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
-        assert len(self._suspects) <= self._config.suspects_max
+        assert len(self._suspects) <= _SUSPECTS_MAX

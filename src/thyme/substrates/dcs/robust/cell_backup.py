@@ -29,6 +29,7 @@ from thyme.protocol.messages.cells import BackupState, CellState
 from thyme.protocol.messages.common import CellReply, Done, Refused
 from thyme.protocol.results import Failure, Result
 from thyme.routing.cells import Delivery, Destination
+from thyme.substrates.dcs.config import BackupConfig
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
 from thyme.substrates.dcs.state.cell_state import (
@@ -37,6 +38,9 @@ from thyme.substrates.dcs.state.cell_state import (
     parse_subscription_key,
     split_state,
 )
+
+BACKUPS_MAX = 64
+"""The maximum number of cells for which a node stores a backup."""
 
 ActivateBackup = Callable[[CellId, CellId, CellState, int, bool], None]
 """Merges a stored backup. Arguments: the key cell, the cell that sent the backup, the state, the
@@ -101,7 +105,11 @@ class CellBackups:
     """The backups that a node sends for its cell, and those it stores for other cells."""
 
     def __init__(
-        self, context: NodeContext, proxied_cells: ProxiedCells, activate_backup: ActivateBackup
+        self,
+        context: NodeContext,
+        config: BackupConfig,
+        proxied_cells: ProxiedCells,
+        activate_backup: ActivateBackup,
     ) -> None:
         self._node_id = context.node_id
         self._send_reply = context.send_reply
@@ -109,14 +117,12 @@ class CellBackups:
         self._outbox = context.outbox
         self._requests = context.requests
         self._proxied_cells = proxied_cells
-        self._config = context.config.backup
+        self._config = config
         self._part_bytes_max = context.config.joining.part_bytes_max
         self._activate_backup = activate_backup
         self._sent_backups: dict[CellId, _SentBackup] = {}
         self._sending: set[CellId] = set()
-        self._stored_backups: BoundedDict[CellId, _StoredBackup] = BoundedDict(
-            self._config.cells_max
-        )
+        self._stored_backups: BoundedDict[CellId, _StoredBackup] = BoundedDict(BACKUPS_MAX)
         self._due_us: int | None = None
         self._is_small_cell = False
         self.parts_sent = 0
@@ -125,15 +131,9 @@ class CellBackups:
     def __contains__(self, key_cell: CellId) -> bool:
         return key_cell in self._stored_backups
 
-    @property
-    def is_enabled(self) -> bool:
-        """Whether backups are enabled."""
-        return self._config.nodes_max > 0
-
     def start(self, now_us: int) -> None:
         """Starts the backups of a node that now serves its cell."""
-        if self.is_enabled:
-            self._schedule(now_us + self._config.aggregation_us)
+        self._schedule(now_us + self._config.aggregation_us)
 
     def stop(self) -> None:
         """Discards all backups of a node that no longer serves its cell."""
@@ -146,7 +146,7 @@ class CellBackups:
 
     def mark_changed(self, now_us: int) -> None:
         """Schedules a backup after a change of the cell state."""
-        if self.is_enabled and self._routing.serving:
+        if self._routing.serving:
             due_us = now_us + self._config.aggregation_us
             if self._due_us is None or self._due_us > due_us:
                 self._schedule(due_us)
@@ -223,9 +223,9 @@ class CellBackups:
     def mark_known_by(self, key_cell: CellId, cell: CellId, state: CellState) -> None:
         """Records that another cell, which sent us this state, has it."""
         backup = self._sent_backups.get(key_cell)
-        if self.is_enabled and backup is None:
+        if backup is None:
             backup = self._sent_backups[key_cell] = _SentBackup(cell, 0)
-        if backup is not None and backup.proxy == cell:
+        if backup.proxy == cell:
             backup.records.update(_record_ids(state))
 
     # Storing backups
@@ -247,7 +247,7 @@ class CellBackups:
 
     def store_backup(self, key_cell: CellId, source: CellId, state: CellState, now_us: int) -> None:
         """Stores the state of another cell as a backup."""
-        if not self.is_enabled or key_cell in self._proxied_cells:
+        if key_cell in self._proxied_cells:
             return
         expires_us = now_us + self._config.ttl_us
         backup = self._stored_backups.get(key_cell) or _StoredBackup(expires_us, source)
@@ -295,8 +295,7 @@ class CellBackups:
 
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
-        assert len(self._stored_backups) <= self._config.cells_max
-        assert self.is_enabled or not (self._stored_backups or self._sent_backups)
+        assert len(self._stored_backups) <= BACKUPS_MAX
 
 
 def _record_id(field_name: str, record: object) -> Hashable:

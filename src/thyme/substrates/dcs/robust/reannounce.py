@@ -2,7 +2,7 @@
 
 When a node starts or stops serving a cell, or keys are transferred, records may be lost unnoticed.
 Beacons carry the instant of the latest such change, so that all nodes learn of it at no extra cost.
-Once no change was seen for `quiet_us`, or after `wait_us_max` at the latest, each node announces
+Once no change was seen for a while, or after `WAIT_US_MAX` at the latest, each node announces
 its objects and subscriptions again, a few at a time (`location_updates`), and repeats its deletes
 (`deletion_log`). Cells that lost a record receive it again. Without topology changes nothing is
 sent. Entry points: `Reannouncer.record_change` and `on_change_stamp`.
@@ -20,8 +20,21 @@ from thyme.model.metadata import Metadata
 from thyme.model.time_frames import SECOND_US
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.membership.location_updates import LocationUpdater
+from thyme.substrates.dcs.state.deletion_log import DeletionLog
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
 
+_QUIET_US = 15 * SECOND_US
+"""How long the topology must be unchanged before a node starts to re-announce; a random wait of at
+most the same length is added."""
+WAIT_US_MAX = 240 * SECOND_US
+"""How long a node waits for such a quiet period at most."""
+BATCH_OBJECTS_MAX = 64
+"""The maximum number of objects that a node announces at a time."""
+_BATCH_PAUSE_US = 3 * SECOND_US
+"""The pause before the next objects are announced; a random wait of at most the same length is
+added."""
+_SKEW_US = 5 * SECOND_US
+"""How far ahead the clocks of other nodes may be."""
 _STAMP_BYTES = 4
 
 
@@ -32,15 +45,16 @@ class ReannounceTimer(msgspec.Struct, frozen=True):
 class Reannouncer:
     """The topology changes known to one node, and its re-announcements."""
 
-    def __init__(self, context: NodeContext, location_updater: LocationUpdater) -> None:
+    def __init__(
+        self, context: NodeContext, location_updater: LocationUpdater, deletion_log: DeletionLog
+    ) -> None:
         self._node_id = context.node_id
         self._routing = context.routing
         self._outbox = context.outbox
         self._replicas = context.replicas
         self._location_updater = location_updater
-        self._deletion_log = context.deletion_log
+        self._deletion_log = deletion_log
         self._rng = context.rng
-        self._config = context.config.reannounce
         self._latest_change_s = 0
         """When the latest topology change was; 0 if there was none."""
         self._pending_since_us: int | None = None
@@ -56,8 +70,6 @@ class Reannouncer:
     @property
     def change_stamp(self) -> bytes:
         """The stamp of the latest topology change, for beacons."""
-        if not self._config.enabled:
-            return b""
         return self._latest_change_s.to_bytes(_STAMP_BYTES, "big")
 
     def record_change(self, now_us: int) -> None:
@@ -67,18 +79,18 @@ class Reannouncer:
     def on_change_stamp(self, stamp: bytes, now_us: int) -> None:
         """Handles a neighbour's stamp of the latest topology change; a stamp in the future is
         ignored."""
-        if self._config.enabled and len(stamp) == _STAMP_BYTES:
+        if len(stamp) == _STAMP_BYTES:
             stamp_s = int.from_bytes(stamp, "big")
-            if stamp_s * SECOND_US <= now_us + self._config.skew_us:
+            if stamp_s * SECOND_US <= now_us + _SKEW_US:
                 self._update_latest_change(stamp_s, now_us)
 
     def _update_latest_change(self, at_s: int, now_us: int) -> None:
-        if self._config.enabled and 0 <= at_s < 256**_STAMP_BYTES and at_s > self._latest_change_s:
+        if 0 <= at_s < 256**_STAMP_BYTES and at_s > self._latest_change_s:
             self._latest_change_s = at_s
             if self._pending_since_us is None:
                 self._pending_since_us = now_us
             if not self._is_scheduled:
-                self._schedule(self._config.quiet_us, now_us)
+                self._schedule(_QUIET_US, now_us)
 
     def _schedule(self, wait_us: int, now_us: int) -> None:
         self._is_scheduled = True
@@ -94,10 +106,10 @@ class Reannouncer:
             return  # starts again after the join, which is a topology change, too
         is_first_batch = not self._keys_to_announce
         if is_first_batch:
-            quiet = now_us - self._latest_change_s * SECOND_US >= self._config.quiet_us
+            quiet = now_us - self._latest_change_s * SECOND_US >= _QUIET_US
             self._deletion_log.repeat_deletes(now_us, quiet=quiet)
             if not quiet and self._can_wait(now_us):
-                self._schedule(self._config.quiet_us, now_us)
+                self._schedule(_QUIET_US, now_us)
                 return
             self.rounds += 1
             self._pending_since_us = None
@@ -105,22 +117,19 @@ class Reannouncer:
                 stored.metadata.key for stored in self._objects_to_announce(include_passive=quiet)
             ]
         batch: list[Metadata] = []
-        while self._keys_to_announce and len(batch) < self._config.batch_objects_max:
+        while self._keys_to_announce and len(batch) < BATCH_OBJECTS_MAX:
             stored = self._replicas.get(self._keys_to_announce.pop())
             if stored is not None:
                 batch.append(stored.metadata)
         self._location_updater.announce_objects(batch, now_us, with_subscriptions=is_first_batch)
         if self._keys_to_announce:
-            self._schedule(self._config.batch_pause_us, now_us)
+            self._schedule(_BATCH_PAUSE_US, now_us)
         elif self._pending_since_us is not None:
-            self._schedule(self._config.quiet_us, now_us)
+            self._schedule(_QUIET_US, now_us)
 
     def _can_wait(self, now_us: int) -> bool:
         """Whether there is time to wait for a quiet period before the next re-announcement."""
-        return (
-            self._pending_since_us is not None
-            and now_us - self._pending_since_us < self._config.wait_us_max
-        )
+        return self._pending_since_us is not None and now_us - self._pending_since_us < WAIT_US_MAX
 
     def _objects_to_announce(self, *, include_passive: bool) -> Iterable[StoredReplica]:
         """The objects this node announces: its own; active replicas whose owner is not in the cell,

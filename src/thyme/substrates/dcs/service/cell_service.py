@@ -19,6 +19,7 @@ from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, CellSubscription, Replica
@@ -34,6 +35,12 @@ from thyme.substrates.dcs.state.cell_state import MergeResult
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
 
 R = TypeVar("R", bound=wire.CellRequest)
+_RACE_WINDOW_US = SECOND_US // 2
+"""How long the node that activated a subscription also matches objects that other nodes of the cell
+index: they may not have received the subscription yet (M26)."""
+_LATE_WINDOW_US = 60 * SECOND_US
+"""The maximum age of a node's own answer for which it still sends notifications when it receives a
+missing record from a cell peer (B2)."""
 
 
 class ExpiryTimer(msgspec.Struct, frozen=True):
@@ -59,8 +66,8 @@ class CellService:
         self._replicas = replicas
         self._config = config
         self._expiry_us: int | None = None
-        late_us = config.anti_entropy.late_window_us if config.anti_entropy.enabled else 0
-        self._recent_answers = RecentAnswers(index, config.race_window_us, late_us)
+        late_us = _LATE_WINDOW_US if config.anti_entropy else 0
+        self._recent_answers = RecentAnswers(index, _RACE_WINDOW_US, late_us)
         self.notification_delivery = NotificationDelivery(
             routing,
             outbox,

@@ -33,7 +33,7 @@ from thyme.protocol.messages.cell_records import (
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.catalogue import DELETED, EVICTED, UNKNOWN
-from thyme.substrates.common.tombstones import Tombstone
+from thyme.substrates.common.tombstones import TOMBSTONE_AGE_US_MAX, TOMBSTONES_MAX, Tombstone
 from thyme.substrates.dcs.state.cell_digest import (
     SetDigest,
     cancelled_name,
@@ -61,6 +61,9 @@ class SubscriberCell(msgspec.Struct, frozen=True, array_like=True):
     located: ClaimedInstant | None = None
 
 
+_PASSIVE_MAX = 5
+"""The maximum number of passive replicas in a replication list; the most recent ones are kept
+(D12)."""
 REPLICATION_LISTS = RecordTable("replication list", ReplicationList)
 SUBSCRIBER_CELLS = RecordTable("subscriber cell", SubscriberCell)
 EMPTY_REPLICATION_LIST = ReplicationList(())
@@ -70,7 +73,7 @@ class CellIndex:
     """The state that one node stores for its cell."""
 
     def __init__(
-        self, store: Store, config: BrokerConfig, passive_max: int, now_us: int = 0
+        self, store: Store, config: BrokerConfig, passive_max: int = _PASSIVE_MAX, now_us: int = 0
     ) -> None:
         self._store = store
         self._passive_max = passive_max
@@ -86,16 +89,13 @@ class CellIndex:
             stored.key: stored.key_cells for _, stored in store.load(SUBSCRIBER_CELLS)
         }
         self._located = {stored.key: stored.located for _, stored in store.load(SUBSCRIBER_CELLS)}
-        self._tombstone_limits = config.tombstones
         self._object_digest = SetDigest(
             object_name(metadata.key) for metadata in self.all_metadata()
         )
         self._conjunction_digest = SetDigest()
         self._conjunction_names: dict[SubscriptionKey, tuple[str, ...]] = {}
         self._tombstone_digest = SetDigest()
-        self._tombstone_times_us: BoundedDict[str, int] = BoundedDict(
-            2 * self._tombstone_limits.count_max
-        )
+        self._tombstone_times_us: BoundedDict[str, int] = BoundedDict(2 * TOMBSTONES_MAX)
         self._build_digests()
 
     # Objects
@@ -373,7 +373,7 @@ class CellIndex:
             active = {subscription.key for subscription in self.broker.active_subscriptions()}
             for key in [key for key in self._conjunction_names if key not in active]:
                 self._undigest_subscription(key)
-        since_us = now_us - self._tombstone_limits.age_us_max + 1
+        since_us = now_us - TOMBSTONE_AGE_US_MAX + 1
         for name in drop_before(self._tombstone_times_us, since_us):
             self._tombstone_digest.remove(name)
         return self._object_digest, self._conjunction_digest, self._tombstone_digest

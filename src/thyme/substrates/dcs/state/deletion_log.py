@@ -13,13 +13,19 @@ from collections.abc import Iterable
 import msgspec
 
 from thyme.model.ids import Key
+from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.common import DeleteObject
 from thyme.protocol.results import ignore_result
 from thyme.routing.cells import Destination
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.dcs.client.cell_requests import CellRequests
-from thyme.substrates.dcs.config import ReannounceConfig
+
+_DELETIONS_MAX = 64
+DELETION_AGE_US_MAX = 900 * SECOND_US
+"""The maximum age of the deletes that a node repeats."""
+RECENT_US = 60 * SECOND_US
+"""The maximum age of deletes that are repeated while the topology still changes."""
 
 
 class Deletion(msgspec.Struct, frozen=True, array_like=True):
@@ -35,23 +41,21 @@ DELETIONS = RecordTable("deletion", Deletion)
 class DeletionLog:
     """The recent deletes of one node, oldest first."""
 
-    def __init__(self, store: Store, requests: CellRequests, config: ReannounceConfig) -> None:
+    def __init__(self, store: Store, requests: CellRequests) -> None:
         self._store = store
         self._requests = requests
-        self._config = config
         self._deletions = {Key.parse(key): deletion for key, deletion in store.load(DELETIONS)}
 
     def add(self, key: Key, cells: Iterable[CellId], now_us: int) -> None:
         """Records a delete."""
-        if self._config.enabled:
-            self._deletions[key] = deletion = Deletion(tuple(cells), now_us)
-            self._store.put(DELETIONS, str(key), deletion)
-            self._prune(now_us)
+        self._deletions[key] = deletion = Deletion(tuple(cells), now_us)
+        self._store.put(DELETIONS, str(key), deletion)
+        self._prune(now_us)
 
     def repeat_deletes(self, now_us: int, *, quiet: bool) -> None:
         """Sends the most recent deletes again, and all of them if the network is quiet."""
         self._prune(now_us)
-        since_us = now_us - self._config.deletions_recent_us
+        since_us = now_us - RECENT_US
         for key, deletion in self._deletions.items():
             if quiet or deletion.at_us >= since_us:
                 self._repeat_delete(key, deletion.cells, now_us)
@@ -64,8 +68,8 @@ class DeletionLog:
         )
 
     def _prune(self, now_us: int) -> None:
-        oldest_us = now_us - self._config.deletions_age_us_max
+        oldest_us = now_us - DELETION_AGE_US_MAX
         for key, deletion in list(self._deletions.items()):
-            if len(self._deletions) > self._config.deletions_max or deletion.at_us < oldest_us:
+            if len(self._deletions) > _DELETIONS_MAX or deletion.at_us < oldest_us:
                 del self._deletions[key]
                 self._store.remove(DELETIONS, str(key))

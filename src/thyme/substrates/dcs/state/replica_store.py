@@ -22,7 +22,7 @@ from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.catalogue import EVICTED, EXPIRED, UNKNOWN, Retention
 from thyme.substrates.common.quotas import Quota, UsageTable
-from thyme.substrates.common.tombstones import Tombstone, TombstoneLimits, TombstoneStore
+from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
 from thyme.substrates.dcs.state.cell_digest import SetDigest, replica_name
 
 
@@ -60,7 +60,6 @@ class ReplicaStore:
         self,
         store: Store,
         retention: Retention,
-        tombstone_limits: TombstoneLimits,
         quota: Quota | None = None,
     ) -> None:
         """The quota applies to active replicas of other nodes' objects."""
@@ -68,7 +67,7 @@ class ReplicaStore:
         self._usage = UsageTable("objects", quota.objects, quota.bytes)
         self._store = store
         self._retention = retention
-        self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES, tombstone_limits)
+        self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES)
         self._replicas: dict[Key, StoredReplica] = {}
         self._expiries: list[tuple[int, Key]] = []
         self._cell: CellId | None = None
