@@ -134,9 +134,9 @@ def identity(name: str) -> Identity:
 def town_node(name: str, store: SqliteStore, life: int) -> Node:
     """A node as `thyme node` makes it."""
     me = identity(name)
-    notary = Ed25519RecordSigner(me, TOWN.world_id)
+    signer = Ed25519RecordSigner(me, TOWN.world_id)
     rng = derive_rng(5, name, life)
-    return make_node(TOWN, me.node_id, store, rng, PLACES[name], signer=notary)
+    return make_node(TOWN, me.node_id, store, rng, PLACES[name], signer=signer)
 
 
 def alone_node(store: SqliteStore, life: int) -> Node:
