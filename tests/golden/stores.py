@@ -30,9 +30,8 @@ from thyme.storage import node_profile as homes
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import RecordTable
 from thyme.substrates.common import broker, catalogue, quotas, subscriber
-from thyme.substrates.dcs.client import key_choice
-from thyme.substrates.dcs.membership import proxied_cells
-from thyme.substrates.dcs.state import cell_index, deletion_log, replica_store, stored_cell
+from thyme.substrates.dcs.client import deletion_log, key_choice
+from thyme.substrates.dcs.state import cell_index, proxied_cells, replica_store, stored_cell
 from thyme.substrates.solo import SoloConfig, make_solo_node
 
 START_US = 1_468_187_340_000_000
