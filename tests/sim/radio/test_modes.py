@@ -163,7 +163,7 @@ AIR_US = {
 }
 
 # Shares of 10,000 broadcasts with 300 bytes of payload that arrived, by distance in metres, in a
-# simulation set up as in `benchmarks/ns3_radio.py`, except for standard, channel and mode.
+# simulation like `benchmarks/ns3_reference/radio.py`, except for standard, channel and mode.
 ARRIVED: dict[tuple[str, float], dict[float, float]] = {
     ("802.11b", 1): {160: 1.000, 166: 0.999, 167: 0.000, 180: 0.000},
     ("802.11b", 2): {136.6: 0.801, 140.9: 0.643, 143.8: 0.507, 146.7: 0.358},

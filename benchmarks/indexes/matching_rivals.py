@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from indexes.matching_workload import NONE, POSITIVE_MAX, Conjunctions, Numbers
 from pyroaring import BitMap
-from workload import NONE, POSITIVE_MAX, Conjunctions, Numbers
 
 from thyme.model.tags import Tag
 

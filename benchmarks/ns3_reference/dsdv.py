@@ -1,6 +1,6 @@
 """DSDV alone in ns-3: the rival of a whole scenario of ours.
 
-The nodes have our radio (`ns3_radio`), IPv4 addresses and ns-3's own DSDV with its defaults: a full
+The nodes have our radio (`radio`), IPv4 addresses and ns-3's own DSDV with its defaults: a full
 dump every 15 s, news settles for 5 s. Nobody has anything to send but the routing itself, and only
 `Simulator::Run` is timed. Needs the extra `ns3`.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ns3_radio import compiled
+from ns3_reference.radio import compiled
 
 DUMP_S = 15
 """How often a node sends all it knows: the periods the cost is measured in."""

@@ -1,6 +1,6 @@
 """A node with much stored: how long it takes to start, and to find the past.
 
-Run by bench_live as `python store_live.py JSON`: a process that starts a node on a store that
+Run by bench_live as `python store.py JSON`: a process that starts a node on a store that
 `fill` has made, and says how long that took since the instant it was told.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lab_live import resident_mb
-from workload_history import objects, queries
+from indexes.history_workload import objects, queries
+from live.lab import resident_mb
 
 from thyme.api.world import World
 from thyme.live.identity import load_or_create_identity

@@ -1,6 +1,6 @@
 """One hop: a publisher and a subscriber, each a process with a node in it.
 
-Run by bench_live as `python hop_live.py ROLE JSON`. The subscriber prints "ready", reads the
+Run by bench_live as `python -m live.hop ROLE JSON`. The subscriber prints "ready", reads the
 publisher's notes until it was told how many there are, and prints what it measured.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
-import rivals_live as rivals
+from live import rivals
 
 from thyme.api.world import World
 from thyme.live.open_node import NodeOptions, open_node

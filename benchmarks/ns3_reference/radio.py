@@ -3,7 +3,7 @@
 The scenario is C++, compiled in this process through ns-3's Python bindings (the `ns3` package),
 so that what is timed is ns-3 and nothing else: frames are handed to the Wi-Fi device directly, with
 no IP stack above it. 802.11g ad hoc, everything at 6 Mb/s; docs/simulator.md lists the parameters.
-The radio's set-up is a text of its own, which `ns3_dsdv` shares.
+The radio's set-up is a text of its own, which `dsdv` shares.
 Needs the extra `ns3`; loading takes about a quarter of a minute.
 """
 

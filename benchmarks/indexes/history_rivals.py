@@ -22,7 +22,7 @@ from time import sleep
 from typing import Any, Protocol
 
 import msgspec
-from workload_history import PastQuery
+from indexes.history_workload import PastQuery
 
 from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag

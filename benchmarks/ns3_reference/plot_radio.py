@@ -15,7 +15,7 @@ from thyme.sim.validation import ns3_trials, reference
 from thyme.sim.validation.raw_replay import replay_sends
 from thyme.sim.validation.selftest import CONFIG_BY_PROFILE, upper_quantile
 
-PICTURE = Path(__file__).parents[1] / "docs" / "images" / "radio-ns3.svg"
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "radio-ns3.svg"
 COLOURS = ("#0b6e4f", "#c8553d", "#28536b", "#b58900")
 PAYLOADS = (50, 300, 1000, 1472)
 CHAIN_RATES = (100, 200, 300, 400, 450, 500, 600, 1000)
