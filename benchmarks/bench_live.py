@@ -214,8 +214,8 @@ def _print_hops(rows: Figures) -> None:
         if "missing" in row:
             console.print(f"{name}: {row['missing']}")
     console.print(
-        f"targets: {TARGETS['notify_trips']:g} bare round trips, {TARGETS['objects_per_core_s']:,.0f} "
-        "objects in a second of a core"
+        f"targets: {TARGETS['notify_trips']:g} bare round trips, "
+        f"{TARGETS['objects_per_core_s']:,.0f} objects in a second of a core"
     )
 
 
@@ -232,7 +232,8 @@ def measure_lab(*, quick: bool) -> Figures:
         found[f"{loss:.0%}"] = figures
         print(
             f"12 nodes, loss {loss:.0%}: publish to notification {figures['notify_ms']:.1f} ms "
-            f"(target {TARGETS['lab_notify_ms']:g}), 5 MB over two hops {figures['retrieve_s']:.2f} s "
+            f"(target {TARGETS['lab_notify_ms']:g}), "
+            f"5 MB over two hops {figures['retrieve_s']:.2f} s "
             f"(target {TARGETS['lab_retrieve_s']:g}), an idle node {figures['resident_mb']:.0f} MB "
             f"(target {TARGETS['idle_mb']:g}), {figures['operations']} operations, "
             f"{len(figures['failed'])} failed"
@@ -250,8 +251,9 @@ def measure_store(entries: int) -> Figures:
         done = subprocess.run(words, cwd=HERE, stdout=subprocess.PIPE, text=True, check=True)
     figures: Figures = json.loads(done.stdout) | {"entries": entries}
     print(
-        f"{entries:,} entries: starts in {figures['start_s']:.1f} s (target {TARGETS['start_s']:g}), "
-        f"finds the past in {figures['past_ms']:.2f} ms (target {TARGETS['past_ms']:g}), "
+        f"{entries:,} entries: starts in {figures['start_s']:.1f} s "
+        f"(target {TARGETS['start_s']:g}), finds the past in {figures['past_ms']:.2f} ms "
+        f"(target {TARGETS['past_ms']:g}), "
         f"{figures['resident_mb']:.0f} MB"
     )
     return figures

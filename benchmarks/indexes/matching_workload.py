@@ -1,7 +1,7 @@
 """Seeded workloads for the matching benchmark: objects and standing subscriptions.
 
-`spec` is the workload the targets name: formulas of 1 to 3 conjunctions, each of 1 to 3 positive and 0
-or 1 negative tags, drawn from 5,000 tags by Zipf's law, and objects of 1 to 5 such tags. `sparse`
+`spec` is the workload of the targets: formulas of 1 to 3 conjunctions, each of 1 to 3 positive and
+0 or 1 negative tags, drawn from 5,000 tags by Zipf's law, and objects of 1 to 5 such tags. `sparse`
 holds the number of matches while subscriptions grow: conjunctions have 2 or 3 positive tags, and
 tags are drawn evenly, from 5,000 for a million subscriptions and from as many for fewer as leave
 the chance that an object matches the same.
