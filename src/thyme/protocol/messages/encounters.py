@@ -39,7 +39,7 @@ class EncounterProfile(BaseMessage, frozen=True, array_like=True, tag=112):
     exchange: int
     """A random number for one discovery; the devices use it instead of an identifier (U2)."""
     topics: tuple[Tag, ...]
-    one_for_one: bool = False
+    one_for_one: bool
     """Whether the sender asks to exchange events one for one (U3)."""
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class ProfileReply(BaseMessage, frozen=True, array_like=True, tag=113):
     topics: tuple[Tag, ...]
     items: tuple[Metadata, ...]
     data: tuple[bytes, ...]
-    one_for_one: bool = False
+    one_for_one: bool
 
     def __post_init__(self) -> None:
         _check_topics(self.topics)

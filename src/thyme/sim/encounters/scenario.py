@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from itertools import combinations
 
 import msgspec
 
@@ -46,8 +47,9 @@ TOPICS_RARE = 6
 """The number of topics in the scenario with a rare topic (paper, section VII)."""
 AREAS_NODES, AREAS_WALKERS = 6, 4
 AREAS_SIDE_M = 120.0
-AREA_SPOT_M = 20.0
-SPOTS_PER_NODE = 2
+AREAS, AREAS_PER_NODE = 4, 2
+AREA_SIDE_M, AREA_MARGIN_M = 30.0, 10.0
+"""Side of an area of interest, and its distance to the edge; the paper gives neither."""
 
 
 class EncounterScenarioError(InputError):
@@ -109,10 +111,13 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
         check_share(self.publishers_share, "the share of publishers")
         if self.rare_probability is not None:
             check_share(self.rare_probability, "the probability of the rarest topic")
-        if self.kind is EncounterKind.AREAS and self.nodes <= AREAS_WALKERS:
-            raise EncounterScenarioError(
-                f"nodes: areas of interest need more than their {AREAS_WALKERS} walkers"
-            )
+        if self.kind is EncounterKind.AREAS:
+            if self.nodes <= AREAS_WALKERS:
+                raise EncounterScenarioError(
+                    f"nodes: areas of interest need more than their {AREAS_WALKERS} walkers"
+                )
+            if self.side_m < 2 * (AREA_SIDE_M + AREA_MARGIN_M):
+                raise EncounterScenarioError(f"side: the areas do not fit into {self.side_m} m")
         if not 0 <= self.event_bytes <= 64 * 2**10:
             raise EncounterScenarioError(f"events have 0 to 65,536 bytes, not {self.event_bytes}")
 
@@ -195,18 +200,22 @@ def _mobility_of(scenario: EncounterScenario, node: int) -> MobilityModel:
 
 
 def spots_of(scenario: EncounterScenario, node: int) -> tuple[Rect, ...]:
-    """The two areas of a node: it shares each with one neighbour in a ring, as in figure 7."""
-    residents = scenario.nodes - AREAS_WALKERS
-    return tuple(_spot(scenario, (node + step) % residents) for step in range(SPOTS_PER_NODE))
+    """The two areas of a node, a different pair for each of the first six nodes."""
+    return tuple(_spot(scenario, number) for number in _areas_of(node))
+
+
+def _areas_of(node: int) -> tuple[int, ...]:
+    """The numbers of a node's areas: four areas have six pairs, so that three of the six nodes
+    share each area; the paper draws six nodes with two areas each, some shared by three."""
+    pairs = tuple(combinations(range(AREAS), AREAS_PER_NODE))
+    return pairs[node % len(pairs)]
 
 
 def _spot(scenario: EncounterScenario, number: int) -> Rect:
-    """An area of interest; the areas lie on a circle around the centre."""
-    residents = scenario.nodes - AREAS_WALKERS
-    centre, radius = scenario.side_m / 2, scenario.side_m / 2 - AREA_SPOT_M
-    angle = 2 * math.pi * number / residents
-    x, y = centre + radius * math.cos(angle), centre + radius * math.sin(angle)
-    return Rect(x - AREA_SPOT_M / 2, y - AREA_SPOT_M / 2, AREA_SPOT_M, AREA_SPOT_M)
+    """An area of interest: a square near a corner."""
+    far_m = scenario.side_m - AREA_SIDE_M - AREA_MARGIN_M
+    x, y = ((AREA_MARGIN_M, far_m)[bit] for bit in (number % 2, number // 2))
+    return Rect(x, y, AREA_SIDE_M, AREA_SIDE_M)
 
 
 # Users
@@ -247,7 +256,7 @@ def _rare_topic_workload(scenario: EncounterScenario, rarest: float) -> Workload
 def _areas_workload(scenario: EncounterScenario) -> Workload:
     """Each node with areas subscribes to their places and publishes an event in each (U5)."""
     residents = scenario.nodes - AREAS_WALKERS
-    places = [_place(_spot(scenario, number)) for number in range(residents)]
+    places = [_place(_spot(scenario, number)) for number in range(AREAS)]
     level = 1
     topics = [location_topic(place, level) for place in places]
     subscriptions: list[tuple[Tag, ...]] = []
@@ -256,7 +265,7 @@ def _areas_workload(scenario: EncounterScenario) -> Workload:
         if node >= residents:
             subscriptions.append(())
             continue
-        mine = [(node + step) % residents for step in range(SPOTS_PER_NODE)]
+        mine = _areas_of(node)
         subscriptions.append(tuple(sorted({topics[number] for number in mine})))
         publications += [
             _publication(scenario, node, (as_tag("place"), location_topic(places[number])))
