@@ -20,7 +20,7 @@ from thyme.protocol.node import Received, TimerFired
 from thyme.substrates.encounters.config import MfpsConfig, RapidConfig
 from thyme.substrates.encounters.event_memory import WhenFull
 from thyme.substrates.encounters.mfps import Mfps
-from thyme.substrates.encounters.rapid import ForwardTimer, GossipTimer, Rapid
+from thyme.substrates.encounters.rapid import ForwardTimer, GossipTimer, Rapid, ReplyGossipTimer
 
 MFPS, RAPID = MfpsConfig(), RapidConfig()
 
@@ -102,6 +102,18 @@ def test_u7_rapid_gossips_to_neighbours_whatever_their_topics() -> None:
     assert ben.notified == []
 
 
+def test_u7_a_device_that_is_discovered_gossips_too() -> None:
+    ana, ben = Device("ana", RAPID), Device("ben", RAPID)
+    ben.publish("goal1", "goal")
+    ana.subscribe("goal")
+    meet(ana, ben)
+    ben.give(TimerFired(ReplyGossipTimer()))
+    [(_, gossip)] = ben.drain()
+    ana.give(Received(ben.node_id, gossip))
+
+    assert ana.notified == ["goal1"]
+
+
 def test_u7_rapid_without_neighbours_sends_its_probe_only() -> None:
     ana = Device("ana", RAPID)
     ana.publish("goal1", "goal")
@@ -117,6 +129,8 @@ def test_u7_rapid_forwards_a_new_event_and_no_known_one() -> None:
     meet(ana, ben)
     ana.give(TimerFired(GossipTimer()))
     [(_, gossip)] = ana.drain()
+    ben.give(TimerFired(ReplyGossipTimer()))
+    assert ben.drain() == []  # it has no events to answer with
     for _ in range(2):
         ben.give(Received(ana.node_id, gossip))
     ben.give(TimerFired(ForwardTimer()))

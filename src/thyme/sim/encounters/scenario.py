@@ -48,7 +48,7 @@ TOPICS_RARE = 6
 AREAS_NODES, AREAS_WALKERS = 6, 4
 AREAS_SIDE_M = 120.0
 AREAS, AREAS_PER_NODE = 4, 2
-AREA_SIDE_M, AREA_MARGIN_M = 30.0, 10.0
+AREA_SIDE_M, AREA_MARGIN_M = 20.0, 10.0
 """Side of an area of interest, and its distance to the edge; the paper gives neither."""
 
 

@@ -83,6 +83,7 @@ class EncounterNode:
         rng: Random,
         config: EncounterConfig,
         authenticator: MessageAuthenticator | None = None,
+        position: Position | None = None,
     ) -> None:
         self._node_id = node_id
         self._rng = rng
@@ -95,7 +96,7 @@ class EncounterNode:
             node_id, outbox, rng, config.limits, self.dropped, self._on_new_event
         )
         self.dissemination = make_dissemination(services, config.protocol)
-        self._position: Position | None = None
+        self._position = position
         self._world_lifetime = WorldLifetime(outbox, config.world_ends_us)
         self.subscriber = Subscriber(
             node_id, outbox, store, config.subscriber, signer, matches=_subscription_matches

@@ -1,8 +1,9 @@
 """RAPID: probabilistic gossip that is blind to topics, a rival of MobUser (U7).
 
 Entry point: `Rapid`. A device counts its neighbours, then broadcasts each of its events with a
-probability that falls with their number. A device that receives a new event forwards it in the same
-way after a random wait. Without neighbours it sends nothing but its probe. Sources: the MobUser
+probability that falls with their number; so do the neighbours that it discovered, as encounters are
+exchanges in both directions. A device that receives a new event forwards it in the same way after a
+random wait. Without neighbours it sends nothing but its probe. Sources: the MobUser
 paper; for the probability and the forwarding, V. Drabkin, R. Friedman, G. Kliot, M. Segal, "RAPID:
 Reliable probabilistic dissemination in wireless ad-hoc networks", SRDS 2007. Its corrective gossip
 of message headers is left out: the paper describes RAPID as pure gossip, and the repeated gossip of
@@ -34,6 +35,10 @@ class GossipTimer(msgspec.Struct, frozen=True):
     """Timer at which the replies of all neighbours have arrived."""
 
 
+class ReplyGossipTimer(msgspec.Struct, frozen=True):
+    """Timer at which a device gossips because a neighbour discovered it."""
+
+
 class ForwardTimer(msgspec.Struct, frozen=True):
     """Timer at which new events are forwarded."""
 
@@ -51,6 +56,8 @@ class Rapid:
         self._neighbours_before = 1
         """The number of neighbours at the last discovery, at least 1."""
         self._to_forward: list[Key] = []
+        self._replying = False
+        """Whether a gossip for a neighbour's discovery is due."""
         self._reply_limit = ReplyLimit(EXCHANGES_PER_MINUTE_MAX)
 
     @property
@@ -79,6 +86,9 @@ class Rapid:
                 if self._neighbours:
                     self._neighbours_before = len(self._neighbours)
                     self._gossip(list(self.memory))
+            case ReplyGossipTimer():
+                self._replying = False
+                self._gossip(list(self.memory))
             case ForwardTimer():
                 events = [self.memory.get(key) for key in self._to_forward]
                 self._to_forward = []
@@ -93,6 +103,10 @@ class Rapid:
                 self._neighbours.add(sender)
         elif self._reply_limit.allows_reply(now_us):
             self._services.outbox.send(sender, NeighbourProbe(True))
+            if not self._replying:
+                self._replying = True
+                at_us = now_us + self._config.replies_us
+                self._services.outbox.set_timer(ReplyGossipTimer(), at_us)
         else:
             self._services.dropped["too many exchanges"] += 1
 
