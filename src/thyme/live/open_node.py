@@ -28,7 +28,7 @@ from thyme.live.discovery import (
 from thyme.live.gps import to_local_position
 from thyme.live.host import Host
 from thyme.live.identity import SEED_BYTES, Identity, PeerAuthenticator, load_or_create_identity
-from thyme.live.link_renewal import renew_links
+from thyme.live.link_renewal import LinkWithId, renew_links
 from thyme.live.node_factory import QUOTA, check_world, make_node
 from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import NetworkConfig, Sockets
@@ -98,10 +98,10 @@ class LiveNode:
         profile: NodeProfile,
         node: Node,
         store: Store,
-        link: Link,
+        link: LinkWithId,
         sockets: Sockets,
         store_file: Path | None,
-        make_link: Callable[[], Link] | None = None,
+        make_link: Callable[[], LinkWithId] | None = None,
     ) -> None:
         """`make_link` makes a link under another random id, in worlds of encounters (U2)."""
         self.profile = profile
@@ -109,7 +109,7 @@ class LiveNode:
         self.store = store
         self.store_file = store_file
         """The file of the store; None for a store in memory."""
-        self.link = link
+        self.link, self._link_id = link
         self.sockets = sockets
         self._make_link = make_link
         self._renewal: asyncio.Task[None] | None = None
@@ -123,13 +123,14 @@ class LiveNode:
         """Runs the node on the running asyncio loop; its events go to `listener`."""
         host = Host(self.node, self.store, listener, self.link, self.sockets)
         if self._make_link is not None:
-            self._renewal = asyncio.create_task(renew_links(host, self.link, self._renew_link))
+            first = self.link, self._link_id
+            self._renewal = asyncio.create_task(renew_links(host, first, self._renew_link))
         return host
 
-    def _renew_link(self) -> Link:
+    def _renew_link(self) -> LinkWithId:
         assert self._make_link is not None
-        self.link = self._make_link()
-        return self.link
+        self.link, self._link_id = self._make_link()
+        return self.link, self._link_id
 
 
 async def open_node(
@@ -170,7 +171,7 @@ async def open_node(
         link = _make_link(options, profile, identity)
         return LiveNode(profile, node, store, link, sockets, store_file)
 
-    def make_link() -> Link:
+    def make_link() -> LinkWithId:
         return _make_link(options, profile, Identity(secrets.token_bytes(SEED_BYTES)))
 
     return LiveNode(profile, node, store, make_link(), sockets, store_file, make_link)
@@ -183,7 +184,7 @@ def _load_identity(options: NodeOptions) -> Identity:
     return load_or_create_identity(options.data)
 
 
-def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -> Link:
+def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -> LinkWithId:
     """Makes the link for a new incarnation of the node."""
     incarnation = secrets.token_bytes(INCARNATION_BYTES)
     cipher = None
@@ -194,7 +195,7 @@ def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -
     authenticator = PeerAuthenticator(
         identity, digest_world(profile.world), incarnation, time.time_ns() // 1_000
     )
-    return Link(
+    link = Link(
         identity.node_id,
         profile.world,
         incarnation,
@@ -202,6 +203,7 @@ def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -
         cipher=cipher,
         authenticator=authenticator,
     )
+    return link, identity.node_id
 
 
 def _check_options(options: NodeOptions) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.cli.pipeline import evaluate_encounters
 from thyme.cli.pipeline.options import require_report
 from thyme.model.errors import OptionError, safe_repr
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from thyme.pipeline.warehouse import Stage, Warehouse
     from thyme.report.report import Report
 
-PRESETS = ("quick", "paper")
+PRESETS = ("quick", "paper", *evaluate_encounters.PRESETS)
 PROFILES = ("paper", "robust", "both")
 PROGRESS_EVERY_S = 15.0
 
@@ -37,6 +38,9 @@ presets:
   paper   the matrix of Thyme (journal article): 16 to 196 nodes, and at 100 nodes the series with
           crashes, transient churn and mobility; 15 runs per point. It takes hours: --plan
           estimates how many; --master runs it on a cluster
+  mobuser-quick, mobuser
+          the evaluation of the MobUser paper: MobUser, MFPS and RAPID by encounters; 250 nodes in
+          about half an hour, or 1,000 nodes in hours
 
 Finished runs are kept in the folder: after an interruption of any kind, the same command runs only
 the missing ones. Failed runs are listed and tried again next time.
@@ -87,6 +91,8 @@ def evaluate_command(args: Namespace) -> int:
     from thyme.pipeline.session import require_spark
 
     check_options(args)
+    if args.preset in evaluate_encounters.PRESETS:
+        return evaluate_encounters.evaluate_command(args)
     require_spark()
     require_report()
     found, report = run_evaluation(args)
@@ -161,6 +167,8 @@ def plan_command(args: Namespace) -> int:
     from thyme.pipeline.session import require_spark
 
     check_options(args)
+    if args.preset in evaluate_encounters.PRESETS:
+        return evaluate_encounters.plan_command(args)
     require_spark()
     from thyme.pipeline.sweep.plan import plan_evaluation
 

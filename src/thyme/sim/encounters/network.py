@@ -17,6 +17,7 @@ from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.encounters import EncounterEvents
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.encounters.contacts import ContactSource
 from thyme.sim.engine.driver import Driver
@@ -45,6 +46,8 @@ class EncounterTraffic:
         self.broken = 0
         """Messages whose contact ended before they arrived."""
         self.bytes_by_type: dict[str, int] = {}
+        self.exchanges_us: list[int] = []
+        """Durations of exchanges: from the discovery to the arrival of the last events."""
 
     def record(self, message: Message, size_bytes: int) -> None:
         """Counts a sent message."""
@@ -70,6 +73,8 @@ class EncounterNetwork:
         """For each node, its neighbours and the start of the contact."""
         self._changes, self._block_end_us = contacts.next_changes()
         self._next_change = 0
+        self._discovered_us: dict[int, int] = {}
+        """When each node last sent a broadcast."""
 
     def add(self, node: Node, store: Store, on_event: Callable[[AppEvent], None]) -> None:
         """Starts a node; nodes are numbered in the order in which they are added."""
@@ -112,6 +117,7 @@ class EncounterNetwork:
         size = size_of(message)
         self.traffic.record(message, size)
         number = self._numbers[sender]
+        self._discovered_us[number] = self.kernel.now_us
         receivers = self.neighbours_of(number)
         if receivers:
             now_us = self.kernel.now_us
@@ -126,12 +132,20 @@ class EncounterNetwork:
         for receiver in receivers:
             since_us = contacts.get(receiver)
             if since_us is not None and since_us <= sent_us:
+                if unicast and type(message) is EncounterEvents:
+                    self._record_exchange(sender)
                 self._driver.deliver(self._ids[receiver], event)
                 continue
             self.traffic.broken += 1
             if unicast:
                 failed = SendFailed(self._ids[receiver], message)
                 self._driver.deliver(self._ids[sender], failed)
+
+    def _record_exchange(self, sender: int) -> None:
+        """Records the duration of an exchange that the sender began by a discovery."""
+        started_us = self._discovered_us.get(sender)
+        if started_us is not None:
+            self.traffic.exchanges_us.append(self.kernel.now_us - started_us)
 
     # Contacts
 

@@ -24,8 +24,8 @@ from thyme.sim.encounters.network import EncounterNetwork, ExchangeTimes
 from thyme.sim.encounters.scenario import (
     EncounterProtocol,
     EncounterScenario,
+    EncounterWorkload,
     Publication,
-    Workload,
     make_contacts,
     make_workload,
     protocol_config,
@@ -50,6 +50,14 @@ class Delay(msgspec.Struct, frozen=True):
     p95: float | None
 
 
+class ExchangeDurations(msgspec.Struct, frozen=True):
+    """How long exchanges took, from discovery to the arrival of the last events, in seconds."""
+
+    min: float
+    mean: float
+    max: float
+
+
 class EventCounts(msgspec.Struct, frozen=True):
     """What became of the published events (U8)."""
 
@@ -72,6 +80,8 @@ class TrafficCounts(msgspec.Struct, frozen=True):
     broken: int
     """Messages whose contact ended before they arrived."""
     bytes_by_type: dict[str, int]
+    exchange_s: ExchangeDurations | None
+    """Durations of the exchanges of MobUser; None for other protocols and without any (C44)."""
 
 
 class EncounterSummary(msgspec.Struct, frozen=True):
@@ -98,7 +108,7 @@ TIMELINE_POINTS = 48
 class Deliveries:
     """The deliveries of a run: each pair of an event and a subscriber once."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: EncounterWorkload) -> None:
         self._published_us: dict[str, int] = {}
         self._due: set[tuple[str, int]] = set()
         self._delivered_us: dict[tuple[str, int], int] = {}
@@ -256,9 +266,21 @@ def run_encounters(
             traffic.messages,
             traffic.broken,
             dict(sorted(traffic.bytes_by_type.items())),
+            _exchange_durations(scenario, traffic.exchanges_us),
         ),
         contacts=network.contacts_begun,
         dropped=dict(sorted(dropped.items())),
         timeline=run.deliveries.timeline(scenario.duration_us),
         wall_s=time.perf_counter() - started_s,
+    )
+
+
+def _exchange_durations(
+    scenario: EncounterScenario, durations_us: list[int]
+) -> ExchangeDurations | None:
+    if scenario.protocol is not EncounterProtocol.MOBUSER or not durations_us:
+        return None
+    mean_us = sum(durations_us) / len(durations_us)
+    return ExchangeDurations(
+        min(durations_us) / SECOND_US, mean_us / SECOND_US, max(durations_us) / SECOND_US
     )

@@ -130,7 +130,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True):
     tags: tuple[Tag, ...]
 
 
-class Workload(msgspec.Struct, frozen=True):
+class EncounterWorkload(msgspec.Struct, frozen=True):
     """What the users do: the topics each node subscribes to, and the events that are published."""
 
     subscriptions: list[tuple[Tag, ...]]
@@ -221,7 +221,7 @@ def _spot(scenario: EncounterScenario, number: int) -> Rect:
 # Users
 
 
-def make_workload(scenario: EncounterScenario) -> Workload:
+def make_workload(scenario: EncounterScenario) -> EncounterWorkload:
     """The subscriptions and publications of a scenario."""
     if scenario.kind is EncounterKind.AREAS:
         return _areas_workload(scenario)
@@ -230,10 +230,10 @@ def make_workload(scenario: EncounterScenario) -> Workload:
     count = round(scenario.publishers_share * scenario.nodes)
     publishers = derive_rng(scenario.seed, "publishers").sample(range(scenario.nodes), count)
     publications = [_publication(scenario, node, (NEWS,)) for node in sorted(publishers)]
-    return Workload([(NEWS,)] * scenario.nodes, publications, (NEWS,))
+    return EncounterWorkload([(NEWS,)] * scenario.nodes, publications, (NEWS,))
 
 
-def _rare_topic_workload(scenario: EncounterScenario, rarest: float) -> Workload:
+def _rare_topic_workload(scenario: EncounterScenario, rarest: float) -> EncounterWorkload:
     """Six topics; a node without any subscribes to the popular one; who subscribes to the rarest
     publishes in it (paper, section VII)."""
     topics = tuple(as_tag(f"topic{number}") for number in range(TOPICS_RARE))
@@ -250,19 +250,19 @@ def _rare_topic_workload(scenario: EncounterScenario, rarest: float) -> Workload
         for node, chosen in enumerate(subscriptions)
         if topics[0] in chosen
     ]
-    return Workload(subscriptions, publications, topics)
+    return EncounterWorkload(subscriptions, publications, topics)
 
 
-def _areas_workload(scenario: EncounterScenario) -> Workload:
+def _areas_workload(scenario: EncounterScenario) -> EncounterWorkload:
     """Each node with areas subscribes to their places and publishes an event in each (U5)."""
-    residents = scenario.nodes - AREAS_WALKERS
+    area_nodes = scenario.nodes - AREAS_WALKERS
     places = [_place(_spot(scenario, number)) for number in range(AREAS)]
     level = 1
     topics = [location_topic(place, level) for place in places]
     subscriptions: list[tuple[Tag, ...]] = []
     publications: list[Publication] = []
     for node in range(scenario.nodes):
-        if node >= residents:
+        if node >= area_nodes:
             subscriptions.append(())
             continue
         mine = _areas_of(node)
@@ -271,7 +271,7 @@ def _areas_workload(scenario: EncounterScenario) -> Workload:
             _publication(scenario, node, (as_tag("place"), location_topic(places[number])))
             for number in mine
         ]
-    return Workload(subscriptions, publications, tuple(sorted(set(topics))))
+    return EncounterWorkload(subscriptions, publications, tuple(sorted(set(topics))))
 
 
 def _place(spot: Rect) -> tuple[int, int]:
