@@ -15,7 +15,14 @@ from thyme.model.time_frames import SECOND_US, TimeFrame
 from thyme.protocol import app_interface as app
 from thyme.protocol.messages.common import Message
 from thyme.protocol.messages.encounters import EncounterEvents, EncounterProfile, ProfileReply
-from thyme.protocol.node import AppRequested, Received, SetTimer, Started, TimerFired
+from thyme.protocol.node import (
+    AppRequested,
+    Received,
+    SendFailed,
+    SetTimer,
+    Started,
+    TimerFired,
+)
 from thyme.storage.store import MemoryStore
 from thyme.substrates.encounters.config import (
     EVENTS_PER_EXCHANGE_MAX,
@@ -297,6 +304,22 @@ def test_within_the_repeat_time_only_new_events_are_sent() -> None:
 
     assert [type(message) for _, message in quiet] == [EncounterProfile]
     assert ben.notified == ["goal1", "goal2"]
+
+
+def test_after_an_encounter_that_broke_off_the_events_are_sent_again() -> None:
+    config = MobUserConfig(topics_added=0, repeat_us=60 * SECOND_US)
+    ana, ben = Device("ana", config), Device("ben", config)
+    ana.publish("goal1", "goal")
+    ben.subscribe("goal")
+    ben.discover()
+    [(_, profile)] = ben.drain()
+    ana.give(Received(ben.node_id, profile))
+    [(_, lost)] = ana.drain()
+    ana.give(SendFailed(ben.node_id, lost))
+    meet(ben, ana)
+
+    assert ben.notified == ["goal1"]
+    assert ana.node.dropped["encounters broken off"] == 1
 
 
 # Bad input is bounded, counted and named

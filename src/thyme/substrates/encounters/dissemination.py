@@ -77,6 +77,10 @@ class Dissemination(Protocol):
         """Handles a timer of its own."""
         ...
 
+    def on_send_failed(self, to: NodeId) -> None:
+        """A message to a neighbour did not arrive: the encounter broke off."""
+        ...
+
     def on_position(self, position: Position, now_us: int) -> None:
         """The device has a new position."""
         ...

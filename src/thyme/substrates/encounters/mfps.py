@@ -85,6 +85,9 @@ class Mfps:
     def on_timer(self, timer: Timer, now_us: int) -> None:
         """MFPS has no timers besides heartbeats."""
 
+    def on_send_failed(self, to: NodeId) -> None:
+        """MFPS keeps nothing about its neighbours that a lost message would change."""
+
     def on_position(self, position: Position, now_us: int) -> None:
         if self._fix is not None:
             (x, y), since_us = self._fix

@@ -105,6 +105,10 @@ class MobUser:
     def on_timer(self, timer: Timer, now_us: int) -> None:
         """MobUser has no timers besides discovery."""
 
+    def on_send_failed(self, to: NodeId) -> None:
+        """Forgets what the neighbour has: the events sent last may not have arrived."""
+        self._given.pop(to, None)
+
     def on_position(self, position: Position, now_us: int) -> None:
         """MobUser does not use positions; the node puts them into events."""
 

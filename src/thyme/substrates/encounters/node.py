@@ -135,6 +135,7 @@ class EncounterNode:
                 self._start(now_us)
             case SendFailed():
                 self.dropped["encounters broken off"] += 1
+                self.dissemination.on_send_failed(event.to)
             case Leaving():
                 pass  # the next encounter of others does not need this device
             case _:

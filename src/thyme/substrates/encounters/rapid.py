@@ -94,6 +94,9 @@ class Rapid:
                 self._to_forward = []
                 self._gossip([event for event in events if event is not None])
 
+    def on_send_failed(self, to: NodeId) -> None:
+        """RAPID keeps nothing about its neighbours that a lost message would change."""
+
     def on_position(self, position: Position, now_us: int) -> None:
         """RAPID does not use positions."""
 
