@@ -65,7 +65,7 @@ def collect_status(live_node: LiveNode, shared_node: SharedNode, started_us: int
         subscriptions_standing=_count_subscriptions(inner),
         applications=shared_node.session_count,
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
-        hint=live_node.link.hint,
+        hint=live_node.link.decryption_warning,
     )
 
 
