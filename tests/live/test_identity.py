@@ -64,7 +64,8 @@ def said_by(sender: NodeId, content: Content, life: bytes = LIFE) -> bytes:
 
 
 def hello(identity: Identity, *, life: bytes = LIFE, born_us: int = 10) -> Hello:
-    return Hello(WORLD, identity_proof=identity.make_proof(TAG, life, born_us))
+    proof = Ed25519PeerAuthenticator(identity, TAG, life, born_us).own_proof
+    return Hello(WORLD, identity_proof=proof)
 
 
 def signer(identity: Identity, wid: str = "w1", remembered_max: int = 100) -> Ed25519RecordSigner:
