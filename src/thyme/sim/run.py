@@ -21,6 +21,7 @@ from thyme.sim.deployment import Deployment
 from thyme.sim.faults.availability import DownSpan, downtimes, feasible_trace
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
+from thyme.sim.measurement.event_export import SimulationEvents
 from thyme.sim.measurement.measurements import Measurements
 from thyme.sim.measurement.phones import NEXUS_6
 from thyme.sim.measurement.sampler import NodeSampler, StateSamples
@@ -83,13 +84,14 @@ def run(
     *,
     on_progress: Callable[[RunProgress, Users], None] | None = None,
     recording_file: Writable | None = None,
+    events: SimulationEvents | None = None,
 ) -> Run:
     """Simulates a scenario; without a trace, with the synthetic trace of the scenario."""
     if trace is None:
         trace = synthetic_trace(scenario)
     check_trace(scenario, trace)
     with rare_gc():
-        return _run(scenario, trace, on_progress, recording_file)
+        return _run(scenario, trace, on_progress, recording_file, events)
 
 
 def _run(
@@ -97,6 +99,7 @@ def _run(
     trace: Trace,
     on_progress: Callable[[RunProgress, Users], None] | None,
     recording_file: Writable | None,
+    events: SimulationEvents | None,
 ) -> Run:
     deployment = Deployment(scenario, trace)
     trace = feasible_trace(trace, deployment.fault_schedule, scenario.timeline.origin_us)
@@ -115,6 +118,7 @@ def _run(
         origin_us=scenario.timeline.origin_us,
         reaction=scenario.reaction,
         seed=scenario.seed,
+        events=events,
     )
     devices = Devices(
         network,
@@ -123,6 +127,9 @@ def _run(
         on_event=users.on_event,
         on_power=users.on_power,
     )
+    if events is not None:
+        numbers = {node_id: number for number, node_id in enumerate(deployment.node_ids)}
+        events.find_node = lambda node_id: devices.node_of(numbers[node_id])
     FaultInjector(network, devices, deployment.fault_schedule, on_fault=network.record_fault)
     users.schedule_operations()
     for number in range(len(deployment.node_ids)):
@@ -136,6 +143,8 @@ def _run(
         if progress.done_us % SAMPLE_US and progress.done_us < progress.span_us:
             continue
         sampler.sample()
+        if events is not None:
+            events.sample_load(deployment.node_ids, network.traffic, network.now_us)
         if on_progress is not None:
             on_progress(progress, users)
     return Run(
