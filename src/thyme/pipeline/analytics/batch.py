@@ -17,7 +17,14 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from thyme.pipeline.analytics.batch_log import FACTS, MEASURES, QUARANTINE, BatchLog, Commit
+from thyme.pipeline.analytics.batch_log import (
+    FACTS,
+    MEASURES,
+    QUARANTINE,
+    BatchLog,
+    Commit,
+    table_folder,
+)
 from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.intervals import Interval, Seen, count_numbers, merge_seen
 from thyme.pipeline.analytics.measures import MEASURES as MEASURES_SCHEMA
@@ -51,13 +58,13 @@ def process_batch(
         summary = [row for row in rows.to_pylist() if row["measure"] in _SUMMARY]
         measures = rows.filter(pa.compute.invert(_is_summary(rows)))
         commit = _make_commit(number, summary, fresh)
-        folder.write(f"{MEASURES}/{name}/part-0.parquet", to_parquet(measures))
+        folder.write(f"{table_folder(MEASURES, name)}/part-0.parquet", to_parquet(measures))
         for table in (FACTS, QUARANTINE):
-            folder.delete(f"{table}/{name}")  # leftovers of a killed attempt
+            folder.delete(table_folder(table, name))  # leftovers of a killed attempt
         if commit.facts_from_us is not None:
-            write_facts(select_facts(fresh), folder.path(f"{FACTS}/{name}"))
+            write_facts(select_facts(fresh), folder.path(table_folder(FACTS, name)))
         if commit.quarantined:
-            invalid_lines(parsed).write.parquet(folder.path(f"{QUARANTINE}/{name}"))
+            invalid_lines(parsed).write.parquet(folder.path(table_folder(QUARANTINE, name)))
         log.append(commit)
     finally:
         fresh.unpersist()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,11 +21,20 @@ from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.intervals import Interval, Seen, merge_seen
 from thyme.pipeline.warehouse import WarehouseError
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
 COMMITS, MEASURES, FACTS, QUARANTINE = "commits", "measures", "facts", "quarantine"
 TABLES = (MEASURES, FACTS, QUARANTINE)
 MERGED_BATCHES = 32
 """So many batches, or ranges of equal length, become one range."""
 _NAME = re.compile(r"(\d{10})-(\d{10})\.json")
+
+
+def table_folder(table: str, name: str) -> str:
+    """The folder of a batch or range in a table: a partition, for readers of Parquet."""
+    return f"{table}/batches={name}"
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,14 +123,20 @@ class BatchLog:
         """Greatest instant of an event so far."""
         return _max(commit.newest_us for commit in self.commits)
 
-    def paths(self, table: str) -> list[str]:
-        """The folders of a table, for Spark."""
+    def read(
+        self, spark: SparkSession, table: str, schema: StructType, among: list[Commit] | None = None
+    ) -> DataFrame:
+        """A table of all commits, or of some."""
         names = set(self._folder.names(table))
-        return [
-            self._folder.path(f"{table}/{commit.name}")
-            for commit in self.commits
-            if commit.name in names
+        commits = self.commits if among is None else among
+        folders = [table_folder(table, commit.name) for commit in commits]
+        paths = [
+            self._folder.path(folder) for folder in folders if folder.rpartition("/")[2] in names
         ]
+        if not paths:
+            return spark.createDataFrame([], schema)
+        reader = spark.read.schema(schema).option("basePath", self._folder.path(table))
+        return reader.parquet(*paths).select(schema.names)
 
     def append(self, commit: Commit) -> None:
         """Commits the next batch."""
@@ -154,7 +170,7 @@ class BatchLog:
     def _remove(self, commit: Commit) -> None:
         self._folder.delete(f"{COMMITS}/{commit.name}.json")
         for table in TABLES:
-            self._folder.delete(f"{table}/{commit.name}")
+            self._folder.delete(table_folder(table, commit.name))
 
 
 def _without_parts(commits: list[Commit]) -> list[Commit]:

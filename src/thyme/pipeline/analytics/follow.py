@@ -26,12 +26,16 @@ from thyme.pipeline.analytics.batch_log import (
     Commit,
     merge_commits,
     merged_ranges,
+    table_folder,
 )
 from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.measures import KEYS, add_measures
+from thyme.pipeline.analytics.measures import MEASURES as MEASURES_SCHEMA
 from thyme.pipeline.analytics.parse import read_lines_schema
+from thyme.pipeline.analytics.recall import FACTS as FACTS_SCHEMA
 from thyme.pipeline.analytics.recall_table import RecallTable
 from thyme.pipeline.analytics.tables import AnalyticsTables, derive_tables, tables_as_arrow
+from thyme.pipeline.schemas import QUARANTINE as QUARANTINE_SCHEMA
 from thyme.pipeline.warehouse import WarehouseError
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ BATCH_BYTES_MAX = 64 * 2**20
 """Bytes of segments in one batch: bounds the memory of a batch after a long pause."""
 FILE_AGE_MAX = "36500d"
 """Spark ignores files that are older than the newest one by this; devices may be away for long."""
+_SCHEMAS = {MEASURES: MEASURES_SCHEMA, FACTS: FACTS_SCHEMA, QUARANTINE: QUARANTINE_SCHEMA}
 KEEP_US = 6 * 3_600_000_000
 """Span of event time that the derived tables cover; measures on disk cover all of it."""
 
@@ -164,42 +169,28 @@ class Follower:
         if parts is None:
             return False
         merged = merge_commits(parts)
-        names = {part.name for part in parts}
-        for table in (MEASURES, FACTS, QUARANTINE):
-            paths = [
-                self._folder.path(f"{table}/{name}")
-                for name in sorted(names & set(self._folder.names(table)))
-            ]
-            if paths:
-                self._merge_table(table, paths, self._folder.path(f"{table}/{merged.name}"))
+        for table, schema in _SCHEMAS.items():
+            frame = self.log.read(self._spark, table, schema, parts)
+            target = self._folder.path(table_folder(table, merged.name))
+            if table == FACTS:
+                write_facts(frame, target)
+            else:
+                frame = add_measures(frame) if table == MEASURES else frame
+                frame.coalesce(1).write.mode("overwrite").parquet(target)
         self.log.replace(parts, merged)
         return True
 
     def measures(self) -> DataFrame:
         """The measures of everything committed."""
-        return add_measures(self._spark.read.parquet(*self.log.paths(MEASURES)))
-
-    def _merge_table(self, table: str, paths: list[str], target: str) -> None:
-        # Folders like `what=insert` are below each path.
-        frames = [self._spark.read.parquet(path) for path in paths]
-        frame = frames[0]
-        for more in frames[1:]:
-            frame = frame.unionByName(more)
-        match table:
-            case "measures":
-                add_measures(frame).coalesce(1).write.mode("overwrite").parquet(target)
-            case "facts":
-                write_facts(frame, target)
-            case _:
-                frame.coalesce(1).write.mode("overwrite").parquet(target)
+        return add_measures(self.log.read(self._spark, MEASURES, MEASURES_SCHEMA))
 
     def _read_recent(self) -> pa.Table:
         """The recent measures, at the start."""
-        paths = self.log.paths(MEASURES)
         newest_us = self.log.newest_us
-        if not paths or newest_us is None:
+        if newest_us is None:
             return ARROW_MEASURES.empty_table()
-        stored = self._spark.read.parquet(*paths).where(F.col("window_us") >= newest_us - KEEP_US)
+        stored = self.log.read(self._spark, MEASURES, MEASURES_SCHEMA)
+        stored = stored.where(F.col("window_us") >= newest_us - KEEP_US)
         return add_measures(stored).toArrow().cast(ARROW_MEASURES)
 
     def _add_recent(self, parts: list[pa.Table]) -> pa.Table:

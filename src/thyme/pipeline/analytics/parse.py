@@ -55,7 +55,7 @@ def read_lines_schema() -> list[Column]:
 def parse_lines(lines: DataFrame) -> DataFrame:
     """Parses lines (`value`, `source`, `written_us`); adds the columns of EVENTS, and `reason`,
     which is null for a valid event."""
-    schema = StructType(EVENTS.fields).add(_CORRUPT, StringType())
+    schema = StructType([*EVENTS.fields]).add(_CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = lines.where(F.length(F.trim("value")) > 0).withColumn(
         "event", F.from_json("value", schema, options)

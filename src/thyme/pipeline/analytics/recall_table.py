@@ -84,12 +84,8 @@ class RecallTable:
 
     def _compute(self, spark: SparkSession, log: BatchLog, first_us: int, closed_us: int) -> None:
         """Replaces the rows of the windows from `first_us` to `closed_us`."""
-        facts = spark.read.schema(FACTS_SCHEMA)
-        frames = [facts.parquet(path) for path in log.paths(FACTS)]
-        frame = frames[0]
-        for more in frames[1:]:
-            frame = frame.unionByName(more)
-        found = measure_recall(frame, self._window_us, first_us, closed_us).collect()
+        facts = log.read(spark, FACTS, FACTS_SCHEMA)
+        found = measure_recall(facts, self._window_us, first_us, closed_us).collect()
         kept = [row for row in self._state.rows if not first_us <= row.window_us < closed_us]
         rows = [*kept, *(RecallRow(**row.asDict()) for row in found)]
         rows.sort(key=lambda row: (row.window_us, row.world))
