@@ -82,6 +82,8 @@ def follow_command(args: Namespace) -> int:
             f"there is no folder {safe_repr(args.events)}: make it, or start a node with "
             "--events DIR first"
         )
+    if args.once and args.serve is not None:
+        raise OptionError("--once ends when it is done: use --serve without it")
     config = FollowConfig(
         window_us=_to_us(args.window, "--window"),
         half_life_us=_to_us(args.half_life, "--half-life"),
@@ -139,8 +141,9 @@ def _follow(args: Namespace, follower: Follower, server: PageServer | None) -> N
                         server.show(tables)
             follower.merge_batches()
             time.sleep(REFRESH_S)
-    error = query.exception()
-    if error is not None:
+    if follower.failure is not None:
+        raise follower.failure
+    if (error := query.exception()) is not None:
         raise SparkError(f"the stream failed: {summarise_java_error(str(error))}")
 
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.events.event import EVENT_VERSION
+from thyme.model.errors import ThymeError
 from thyme.pipeline.analytics.batch import ARROW_MEASURES, process_batch, to_parquet, write_facts
 from thyme.pipeline.analytics.batch_log import (
     FACTS,
@@ -93,6 +95,8 @@ class Follower:
         self.log = BatchLog(self._folder)
         self._check_checkpoint(out)
         self._on_commit = on_commit
+        self.failure: ThymeError | None = None
+        """The error of ours that ended the stream."""
         self._lock = threading.Lock()
         self._new: list[pa.Table] = []
         self._recent = self._read_recent()
@@ -107,7 +111,12 @@ class Follower:
     def run_once(self) -> AnalyticsTables:
         """Processes all segments that exist now, and returns the tables."""
         query = self._query(availableNow=True)
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except PySparkException:
+            if self.failure is not None:
+                raise self.failure from None
+            raise
         return self.refresh(complete=True)
 
     def _query(self, **trigger: Any) -> StreamingQuery:
@@ -129,6 +138,13 @@ class Follower:
         )
 
     def _process(self, lines: DataFrame, number: int) -> None:
+        try:
+            self._process_once(lines, number)
+        except ThymeError as error:  # Spark only passes its text on
+            self.failure = error
+            raise
+
+    def _process_once(self, lines: DataFrame, number: int) -> None:
         if number <= self.log.last:
             return  # committed before a crash, unknown to Spark's checkpoint
         if number > self.log.last + 1:
