@@ -18,10 +18,10 @@ import msgspec
 from thyme.model.positions import Position
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.deployment import Deployment
+from thyme.sim.event_export import SimulationEvents
 from thyme.sim.faults.availability import DownSpan, downtimes, feasible_trace
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
-from thyme.sim.measurement.event_export import SimulationEvents
 from thyme.sim.measurement.measurements import Measurements
 from thyme.sim.measurement.phones import NEXUS_6
 from thyme.sim.measurement.sampler import NodeSampler, StateSamples

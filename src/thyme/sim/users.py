@@ -26,7 +26,7 @@ from thyme.protocol.app_interface import (
     ReplyValue,
     SubscriptionStarted,
 )
-from thyme.sim.measurement.event_export import SimulationEvents
+from thyme.sim.event_export import SimulationEvents
 from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.traces.operations import (
     DeleteOperation,

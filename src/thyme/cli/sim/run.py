@@ -122,7 +122,7 @@ def run_command(args: Namespace) -> int:
     scenario = _make_scenario(args)
     from msgspec.structs import replace
 
-    from thyme.sim.measurement.event_export import SimulationEvents
+    from thyme.sim.event_export import SimulationEvents
     from thyme.sim.results.summary import summarise_run
     from thyme.sim.results.tables import result_folder
     from thyme.sim.run import run
