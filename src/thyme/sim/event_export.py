@@ -7,7 +7,7 @@ Clauses: P9, S14.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.node import Node
 from thyme.routing.routed_node import RoutedNode
+from thyme.sim.faults.devices import Devices
 from thyme.sim.measurement.measurements import TrafficRecorder
 from thyme.sim.scenario import Scenario
 from thyme.substrates.dcs.node import DcsNode
@@ -43,8 +44,17 @@ class SimulationEvents:
         self._lines: list[bytes] = []
         self._recorder = EventRecorder(world, world, self._add_line, self._stores_object)
         self._counted: dict[int, tuple[int, int]] = {}
-        self.find_node: Callable[[NodeId], Node | None] = lambda node_id: None
-        """Finds the running node of a device; set once the devices exist."""
+        self._devices: Devices | None = None
+        self._numbers: dict[NodeId, int] = {}
+        self._traffic: TrafficRecorder | None = None
+
+    def attach(
+        self, devices: Devices, node_ids: Sequence[NodeId], traffic: TrafficRecorder
+    ) -> None:
+        """Connects the events with the devices of the run, before they start."""
+        self._devices = devices
+        self._numbers = {node_id: number for number, node_id in enumerate(node_ids)}
+        self._traffic = traffic
 
     def on_request(self, node: NodeId, request: AppRequest, now_us: int) -> None:
         """Records a request of a user."""
@@ -58,18 +68,19 @@ class SimulationEvents:
         """Records the start or stop of a device."""
         (self._recorder.on_started if on else self._recorder.on_stopped)(node, now_us)
 
-    def sample_load(self, node_ids: list[NodeId], traffic: TrafficRecorder, now_us: int) -> None:
+    def sample_load(self, now_us: int) -> None:
         """Records the messages that each running node sent since the previous sample."""
-        for number, node_id in enumerate(node_ids):
-            node = self.find_node(node_id)
+        assert self._traffic is not None
+        kinds = self._traffic.counts.values()
+        for node_id, number in self._numbers.items():
+            node = self._find_node(node_id)
             if node is None:
                 continue
-            sent = sum(counts.sent[number] for counts in traffic.counts.values())
-            sent_bytes = sum(counts.sent_bytes[number] for counts in traffic.counts.values())
+            sent = sum(counts.sent[number] for counts in kinds)
+            sent_bytes = sum(counts.sent_bytes[number] for counts in kinds)
             before = self._counted.get(number, (0, 0))
             self._counted[number] = sent, sent_bytes
-            inner = node.inner if isinstance(node, RoutedNode) else node
-            cell = inner.routing.cell if isinstance(inner, DcsNode) else None
+            cell = node.routing.cell if isinstance(node, DcsNode) else None
             self._recorder.on_load(
                 node_id,
                 now_us,
@@ -94,11 +105,15 @@ class SimulationEvents:
         self._segments.write(lines, 0.0)
 
     def _stores_object(self, node_id: NodeId, key: Key) -> bool:
-        node = self.find_node(node_id)
-        inner = node.inner if isinstance(node, RoutedNode) else node
-        match inner:
+        match node := self._find_node(node_id):
             case DcsNode():
-                return inner.replicas.get(key) is not None
+                return node.replicas.get(key) is not None
             case EsNode() | LsNode():
-                return inner.broker is not None and inner.broker.catalogue.state(key) == "there"
+                return node.broker is not None and node.broker.catalogue.state(key) == "there"
         return False
+
+    def _find_node(self, node_id: NodeId) -> Node | None:
+        """The running node of a device, without the routing wrapper."""
+        assert self._devices is not None
+        node = self._devices.node_of(self._numbers[node_id])
+        return node.inner if isinstance(node, RoutedNode) else node

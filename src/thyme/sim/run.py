@@ -105,12 +105,7 @@ def _run(
     trace = feasible_trace(trace, deployment.fault_schedule, scenario.timeline.origin_us)
     started_s = time.perf_counter()
     recorder = None if recording_file is None else Recorder(recording_file)
-    network = WirelessNetwork(
-        dict(zip(deployment.node_ids, deployment.positions, strict=True)),
-        seed=scenario.seed,
-        paths=deployment.make_paths(),
-        recorder=recorder,
-    )
+    network = _make_network(scenario, deployment, recorder)
     users = Users(
         network,
         deployment.node_ids,
@@ -128,8 +123,7 @@ def _run(
         on_power=users.on_power,
     )
     if events is not None:
-        numbers = {node_id: number for number, node_id in enumerate(deployment.node_ids)}
-        events.find_node = lambda node_id: devices.node_of(numbers[node_id])
+        events.attach(devices, deployment.node_ids, network.traffic)
     FaultInjector(network, devices, deployment.fault_schedule, on_fault=network.record_fault)
     users.schedule_operations()
     for number in range(len(deployment.node_ids)):
@@ -144,7 +138,7 @@ def _run(
             continue
         sampler.sample()
         if events is not None:
-            events.sample_load(deployment.node_ids, network.traffic, network.now_us)
+            events.sample_load(network.now_us)
         if on_progress is not None:
             on_progress(progress, users)
     return Run(
@@ -159,4 +153,15 @@ def _run(
         samples=sampler.build_samples(),
         events=network.kernel.events_processed,
         wall_s=time.perf_counter() - started_s,
+    )
+
+
+def _make_network(
+    scenario: Scenario, deployment: Deployment, recorder: Recorder | None
+) -> WirelessNetwork:
+    return WirelessNetwork(
+        dict(zip(deployment.node_ids, deployment.positions, strict=True)),
+        seed=scenario.seed,
+        paths=deployment.make_paths(),
+        recorder=recorder,
     )

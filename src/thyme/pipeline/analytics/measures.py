@@ -77,68 +77,100 @@ def _sum(rows: DataFrame) -> DataFrame:
 
 def _rows_of_event(window_us: int) -> list[Column]:
     """The measures of one event, as arrays of rows."""
-    at_us, kind, code = F.col("at_us"), F.col("kind"), F.coalesce("code", F.lit("-"))
-    window = at_us - F.pmod(at_us, F.lit(window_us))
-    hour = at_us - F.pmod(at_us, F.lit(HOUR_US))
-
-    def row(
-        measure: str, name: Column, detail: Column, value: Column | None = None, at: Column = window
-    ) -> Column:
-        number = F.lit(None).cast("long") if value is None else value.cast("long")
-        return F.struct(
-            F.lit(measure).alias("measure"),
-            at.alias("window_us"),
-            F.col("world").alias("world"),
-            F.coalesce(name, F.lit("-")).alias("name"),
-            F.coalesce(detail, F.lit("-")).alias("detail"),
-            F.lit(1).cast("long").alias("count"),
-            F.coalesce(number, F.lit(0)).cast("long").alias("total"),
-            number.alias("least"),
-            number.alias("most"),
-        )
-
-    def rows_if(condition: Column, *rows: Column) -> Column:
-        return F.when(condition, F.array(*rows)).otherwise(F.array().cast(_NONE))
-
-    operation, notification = kind == OPERATION, kind == NOTIFICATION
-    succeeded = operation & (code == "ok")
-    latency_us = at_us - F.col("published_us")
-    name = F.when(F.col("past"), F.lit("past notification")).otherwise(F.lit("notification"))
-    activity = F.when(notification, F.lit("notification")).otherwise(F.col("op"))
-    tagged = notification | (succeeded & F.col("op").isin("insert", "retrieve"))
-    cell = F.coalesce(F.col("cell").cast("string"), F.lit("-"))
-    messages = F.coalesce("sent", F.lit(0)) + F.coalesce("received", F.lit(0))
-    message_bytes = F.coalesce("sent_bytes", F.lit(0)) + F.coalesce("received_bytes", F.lit(0))
-    publisher = F.element_at(F.split("key", "@"), -1)
-    ahead_us = at_us - F.col("written_us")
+    window = _window(window_us)
+    ahead_us = F.col("at_us") - F.col("written_us")
+    is_ahead = ahead_us >= AHEAD_US_MIN
     return [
-        F.array(row("event", F.col("node"), kind)),
-        F.when(tagged, F.transform("tags", lambda tag: row("tag", tag, activity))).otherwise(
-            F.array().cast(_NONE)
-        ),
-        rows_if(operation, row("operation", F.col("op"), code, F.col("took_us"))),
-        rows_if(
-            succeeded & F.col("took_us").isNotNull(),
-            row("latency", F.col("op"), latency_bucket(F.col("took_us")), F.col("took_us")),
-        ),
-        rows_if(
-            notification & latency_us.isNotNull(),
-            row("latency", name, latency_bucket(latency_us), latency_us),
-        ),
-        rows_if(
-            notification & latency_us.isNotNull() & ~F.coalesce("past", F.lit(False)),
-            row("clock", publisher, F.col("node"), latency_us, hour),
-        ),
-        rows_if(kind == CACHE, row("cache", F.col("cache"), code)),
-        rows_if(
-            kind == LOAD,
-            row("load", cell, F.lit("messages"), messages),
-            row("load", cell, F.lit("bytes"), message_bytes),
-        ),
-        rows_if(
-            (kind == LOAD) & F.col("neighbours").isNotNull(),
-            row("load", cell, F.lit("neighbours"), F.col("neighbours")),
-        ),
-        rows_if(kind == NEIGHBOUR, row("neighbour", F.col("node"), code)),
-        rows_if(ahead_us >= AHEAD_US_MIN, row("ahead", F.col("node"), F.lit("-"), ahead_us)),
+        F.array(_row(window, "event", F.col("node"), F.col("kind"))),
+        *_rows_of_operation(window),
+        *_rows_of_notification(window),
+        *_rows_of_node(window),
+        _rows_if(is_ahead, _row(window, "ahead", F.col("node"), F.lit("-"), ahead_us)),
     ]
+
+
+def _rows_of_operation(window: Column) -> list[Column]:
+    op, code, took_us = F.col("op"), F.col("code"), F.col("took_us")
+    operation = F.col("kind") == OPERATION
+    succeeded = operation & (code == "ok")
+    return [
+        _rows_if(operation, _row(window, "operation", op, code, took_us)),
+        _rows_if(
+            succeeded & took_us.isNotNull(),
+            _row(window, "latency", op, latency_bucket(took_us), took_us),
+        ),
+        _tag_rows_if(succeeded & op.isin("insert", "retrieve"), window, op),
+        _rows_if(F.col("kind") == CACHE, _row(window, "cache", F.col("cache"), code)),
+    ]
+
+
+def _rows_of_notification(window: Column) -> list[Column]:
+    notification = F.col("kind") == NOTIFICATION
+    latency_us = F.col("at_us") - F.col("published_us")
+    # The age of a past match is not a latency.
+    is_new = notification & latency_us.isNotNull() & ~F.coalesce("past", F.lit(False))
+    publisher = F.element_at(F.split("key", "@"), -1)
+    return [
+        _rows_if(
+            is_new,
+            _row(window, "latency", F.lit(NOTIFICATION), latency_bucket(latency_us), latency_us),
+            _row(_window(HOUR_US), "clock", publisher, F.col("node"), latency_us),
+        ),
+        _tag_rows_if(notification, window, F.lit(NOTIFICATION)),
+    ]
+
+
+def _rows_of_node(window: Column) -> list[Column]:
+    load = F.col("kind") == LOAD
+    cell = F.col("cell").cast("string")
+
+    def total(*names: str) -> Column:
+        one, other = (F.coalesce(name, F.lit(0)) for name in names)
+        return one + other
+
+    return [
+        _rows_if(
+            load,
+            _row(window, "load", cell, F.lit("messages"), total("sent", "received")),
+            _row(window, "load", cell, F.lit("bytes"), total("sent_bytes", "received_bytes")),
+        ),
+        _rows_if(
+            load & F.col("neighbours").isNotNull(),
+            _row(window, "load", cell, F.lit("neighbours"), F.col("neighbours")),
+        ),
+        _rows_if(
+            F.col("kind") == NEIGHBOUR, _row(window, "neighbour", F.col("node"), F.col("code"))
+        ),
+    ]
+
+
+def _window(window_us: int) -> Column:
+    """The start of the window in which an event is."""
+    return F.col("at_us") - F.pmod(F.col("at_us"), F.lit(window_us))
+
+
+def _row(
+    window: Column, measure: str, name: Column, detail: Column, value: Column | None = None
+) -> Column:
+    """One row of MEASURES; a name or detail that is not known is `-`."""
+    number = F.lit(None).cast("long") if value is None else value.cast("long")
+    return F.struct(
+        F.lit(measure).alias("measure"),
+        window.alias("window_us"),
+        F.col("world").alias("world"),
+        F.coalesce(name, F.lit("-")).alias("name"),
+        F.coalesce(detail, F.lit("-")).alias("detail"),
+        F.lit(1).cast("long").alias("count"),
+        F.coalesce(number, F.lit(0)).cast("long").alias("total"),
+        number.alias("least"),
+        number.alias("most"),
+    )
+
+
+def _rows_if(condition: Column, *rows: Column) -> Column:
+    return F.when(condition, F.array(*rows)).otherwise(F.array().cast(_NONE))
+
+
+def _tag_rows_if(condition: Column, window: Column, activity: Column) -> Column:
+    rows = F.transform("tags", lambda tag: _row(window, "tag", tag, activity))
+    return F.when(condition, rows).otherwise(F.array().cast(_NONE))

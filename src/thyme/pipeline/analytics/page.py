@@ -21,10 +21,11 @@ from thyme.model.errors import InputError
 from thyme.pipeline.analytics.tables import AnalyticsTables
 
 REFRESH_S = 2
-WINDOWS_SHOWN = 12
+WINDOWS_SHOWN = 6
 TAGS_SHOWN = 20
 ROWS_SHOWN = 60
 DAY_US = 86_400_000_000
+_TEXT_COLUMNS = ("window", "published", "of", "cell", "node", "writer")
 
 _PAGE = Template("""\
 <!doctype html>
@@ -32,17 +33,18 @@ _PAGE = Template("""\
 <meta http-equiv="refresh" content="$refresh">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem;
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 84rem; padding: 0 1rem;
        color: #1d2733; background: #fbfbf9; }
 h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h2 { font-size: 1.05rem; margin: 0 0 .5rem; }
 p.facts { color: #5b6875; margin: 0 0 1.2rem; } p.bad { color: #a3341f; }
-main { display: grid; grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); gap: 1.2rem; }
+main { columns: 2 32rem; column-gap: 1.2rem; }
 section { background: #fff; border: 1px solid #e2e5e8; border-radius: 6px; padding: .9rem 1rem;
-          overflow-x: auto; }
+          overflow-x: auto; break-inside: avoid; margin: 0 0 1.2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: right; font-weight: 600; color: #5b6875; border-bottom: 1px solid #e2e5e8; }
 td { text-align: right; padding: .1rem .4rem; white-space: nowrap; } th { padding: .1rem .4rem; }
-th:first-child, td:first-child { text-align: left; }
+th.text, td.text { text-align: left; }
+th { white-space: nowrap; }
 td.bar { width: 35%; padding: .25rem .4rem; }
 td.bar i { display: block; height: .7rem; background: #4d7c5f; border-radius: 2px; }
 @media (prefers-color-scheme: dark) {
@@ -197,23 +199,30 @@ def _tags(tables: AnalyticsTables) -> str:
     tags = tables.popular_tags.tags[:TAGS_SHOWN]
     greatest = max((tag.score for tag in tags), default=1.0) or 1.0
     rows = "".join(
-        f"<tr><td>{escape(tag.tag)}</td><td>{tag.score:,.1f}</td>"
+        f"<tr><td class=text>{escape(tag.tag)}</td><td>{tag.score:,.1f}</td>"
         f'<td class="bar"><i style="width:{100 * tag.score / greatest:.0f}%"></i></td></tr>'
         for tag in tags
     )
     half_life = tables.popular_tags.half_life_us / 60e6
     title = f"<h2>Popular tags (half-life {half_life:g} min)</h2>"
-    head = "<tr><th>tag</th><th>score</th><th></th></tr>"
+    head = "<tr><th class=text>tag</th><th>score</th><th></th></tr>"
     return f"<section>{title}<table>{head}{rows}</table></section>"
 
 
 def _section(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_text(value))}</td>" for value in row) + "</tr>"
-        for row in rows
+    text = [place for place, name in enumerate(names) if name in _TEXT_COLUMNS]
+    head = _row("th", names, text)
+    body = "".join(_row("td", [_text(value) for value in row], text) for row in rows)
+    return f"<section><h2>{escape(title)}</h2><table>{head}{body}</table></section>"
+
+
+def _row(element: str, values: Sequence[str], text: Sequence[int]) -> str:
+    """A row of a table; the columns in `text` are aligned to the left."""
+    cells = (
+        f"<{element}{' class=text' if place in text else ''}>{escape(value)}</{element}>"
+        for place, value in enumerate(values)
     )
-    return f"<section><h2>{escape(title)}</h2><table><tr>{head}</tr>{body}</table></section>"
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _text(value: object) -> str:

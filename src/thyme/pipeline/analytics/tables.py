@@ -260,11 +260,11 @@ def _latency_rows(group: _Group) -> Iterable[LatencyRow]:
     for (window_us, world, name), details in group.items():
         buckets = {int(each): sums.count for each, sums in details.items() if each != NEGATIVE}
         negative = details[NEGATIVE].count if NEGATIVE in details else 0
+        most = max(sums.most or 0 for sums in details.values())
         p50, p95, p99 = (
-            None if (value := quantile(buckets, share)) is None else round(value / 1_000, 4)
+            None if (value := quantile(buckets, share)) is None else min(value, most) / 1_000
             for share in (0.5, 0.95, 0.99)
         )
-        most = max(sums.most or 0 for sums in details.values())
         yield LatencyRow(
             window_us=window_us,
             world=world,
