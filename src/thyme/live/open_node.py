@@ -110,6 +110,11 @@ class LiveNode:
         """Runs the node on the running asyncio loop; its events go to `listener`."""
         return Host(self.node, self.store, listener, self.link, self.sockets)
 
+    def close(self) -> None:
+        """Closes the sockets and the store of a node that was not started."""
+        self.sockets.close()
+        self.store.close()
+
 
 async def open_node(
     options: NodeOptions, open_sockets: Callable[[NetworkConfig], Sockets] = Sockets
