@@ -163,7 +163,7 @@ def _imported_factory(spark: SparkSession, stage: Stage) -> TraceFactory:
     from thyme.pipeline.traces import table_to_trace as trace_in
 
     def trace(which: TraceSpec) -> Trace:
-        posts = spark.read.schema(POSTS).parquet(stage.table_path("posts"))
+        posts = stage.read(spark, "posts", POSTS)
         operations = operations_from_posts(posts, which.users, which.seed, *_rules_for(which))
         return trace_in(operations, which.users)
 
@@ -277,7 +277,7 @@ def _build_metrics(
         measures = metrics.read_measures(spark, _run_files(folder, ended, MEASURES_SUFFIX))
         draft.write("runs", metrics.select_runs(results), files=1)
         draft.write("measures", measures, files=1)
-        measured = spark.read.schema(MEASURES).parquet(str(draft.path("measures")))
+        measured = draft.read(spark, "measures", MEASURES)
         draft.write(
             "points", metrics.aggregate_points(measured, metrics.select_runs(results)), files=1
         )
