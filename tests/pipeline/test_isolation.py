@@ -186,7 +186,7 @@ def test_p5_runs_that_die_hang_or_eat_memory_fail_alone_in_a_sweep(
 
 def simulation_processes() -> list[int]:
     """The simulation processes below this one."""
-    command = ["ps", "-A", "-o", "pid=,ppid=,args="]
+    command = ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
     parents = {int(pid): int(parent) for pid, parent, *_ in rows}

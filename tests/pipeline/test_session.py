@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ import pytest
 
 from thyme.distribution import install_hint
 from thyme.pipeline import session
-from thyme.pipeline.session import SparkError, find_java, java_version, require_spark, zip_package
+from thyme.pipeline.session import SparkError, find_java, java_version, require_spark
 
 
 def a_java(folder: Path, version: str) -> Path:
@@ -78,13 +77,3 @@ def test_the_launcher_passes_on_all_but_what_this_java_lacks(
     ]
     said = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True)
     assert said.stdout.splitlines() == ["-cp", "a b:c", "Main"]
-
-
-def test_executors_get_the_whole_package(tmp_path: Path) -> None:
-    with zipfile.ZipFile(zip_package(tmp_path)) as archive:
-        names = set(archive.namelist())
-    assert {
-        "thyme/__init__.py",
-        "thyme/pipeline/posts/sources.py",
-        "thyme/traces/trace.py",
-    } <= names

@@ -35,9 +35,9 @@ def kept(stage: Stage, runs: list[PlannedRun]) -> list[dict[str, list[ResultRow]
         run.run_id: {name: [] for name in RUN_TABLES} for run in runs
     }
     for name, schema in RUN_TABLES.items():
-        table = pq.read_table(stage.table_path(name))
-        assert table.column_names == schema.names
-        for row in table.to_pylist():
+        tables = [pq.read_table(file) for file in stage.table_files(name)]
+        assert {tuple(table.column_names) for table in tables} == {tuple(schema.names)}
+        for row in (row for table in tables for row in table.to_pylist()):
             found[row.pop("run_id")][name].append(
                 {column: value for column, value in row.items() if column not in TIMES}
             )
@@ -60,7 +60,7 @@ def test_p5_each_run_leaves_its_tables_and_is_not_run_again(
     assert parts.keys() == results.completed() == {run.run_id for run in runs}
     assert stage is not None
     assert kept(stage, runs) == [result(run) for run in runs]
-    assert {facts.files for facts in stage.manifest.tables.values()} == {1}
+    assert {len(facts.files) for facts in stage.manifest.tables.values()} == {1}
     assert list((tmp_path / "w" / "sweep").iterdir()) == []
     assert (seen[-1].done, seen[-1].total, seen[-1].remaining_s) == (7, 7, 0.0)
     assert first.simulating_s > 0

@@ -162,7 +162,7 @@ def _imported_factory(spark: SparkSession, stage: Stage) -> TraceFactory:
     from thyme.pipeline.traces import table_to_trace as trace_in
 
     def trace(which: TraceSpec) -> Trace:
-        posts = spark.read.schema(POSTS).parquet(stage.table_path("posts"))
+        posts = stage.read(spark, "posts", POSTS)
         operations = operations_from_posts(posts, which.users, which.seed, *_rules_for(which))
         return trace_in(operations, which.users)
 
@@ -275,7 +275,7 @@ def _build_metrics(
         tables = metrics.RunTables(spark, runs, ended)
         draft.write("runs", metrics.select_runs(tables), files=1)
         draft.write("measures", metrics.select_measures(tables), files=1)
-        measured = spark.read.schema(MEASURES).parquet(str(draft.path("measures")))
+        measured = draft.read(spark, "measures", MEASURES)
         draft.write(
             "points", metrics.aggregate_points(measured, metrics.select_runs(tables)), files=1
         )

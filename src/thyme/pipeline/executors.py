@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from thyme.tools.mypyc_build import PACKAGE, BuildState, build_state
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 SOURCES_FILE = "thyme.zip"
@@ -35,13 +36,19 @@ _folders: dict[str, tempfile.TemporaryDirectory[str]] = {}
 
 def ship_package(spark: SparkSession) -> None:
     """Sends the package to the executors of a cluster, with compiled modules if there are any."""
-    folder = application_folder(spark)
+    folder, context = application_folder(spark), spark_context(spark)
     sources = zip_package(folder / SOURCES_FILE, PACKAGE.rglob("*.py"))
-    spark.sparkContext.addPyFile(str(sources))
+    if context is None:
+        spark.addArtifacts(str(sources), pyfile=True)
+    else:
+        context.addPyFile(str(sources))
     if build_state() is BuildState.COMPILED:
         files = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob(f"*{COMPILED_SUFFIX}")]
         archive = zip_package(folder / f"{COMPILED_FOLDER}.zip", files)
-        spark.sparkContext.addArchive(f"{archive}#{COMPILED_FOLDER}")
+        if context is None:
+            spark.addArtifacts(f"{archive}#{COMPILED_FOLDER}", archive=True)
+        else:
+            context.addArchive(f"{archive}#{COMPILED_FOLDER}")
 
 
 def ship_file(spark: SparkSession, name: str, data: bytes) -> None:
@@ -51,12 +58,22 @@ def ship_file(spark: SparkSession, name: str, data: bytes) -> None:
         draft = path.with_name(f".{name}")
         draft.write_bytes(data)
         draft.replace(path)
-        spark.sparkContext.addFile(str(path))
+        if (context := spark_context(spark)) is None:
+            spark.addArtifacts(str(path), file=True)
+        else:
+            context.addFile(str(path))
+
+
+def spark_context(spark: SparkSession) -> SparkContext | None:
+    """The Spark context of a session; None for Spark Connect."""
+    found: SparkContext | None = getattr(spark, "_sc", None)
+    return found
 
 
 def application_folder(spark: SparkSession) -> Path:
     """The folder for the files that this driver serves to the executors of an application."""
-    application = spark.sparkContext.applicationId
+    context = spark_context(spark)
+    application = str(getattr(spark, "session_id", "")) if context is None else context.applicationId
     if application not in _folders:
         _folders[application] = tempfile.TemporaryDirectory(prefix="thyme-executors-")
     return Path(_folders[application].name)

@@ -46,6 +46,15 @@ RAW = (  # one row per source row, unchanged
     StructType().add("source", StringType(), nullable=False).add("raw", StringType())
 )
 
+FILES = (  # one row per imported file
+    StructType()
+    .add("file", StringType(), nullable=False)
+    .add("bytes", LongType(), nullable=False)
+    .add("modified_us", LongType(), nullable=False)
+    .add("rows", LongType(), nullable=False)
+    .add("reader", StringType(), nullable=False)  # format, columns and zone, as JSON
+)
+
 PARSED = (  # one row per source row: a post if `reason` is null
     StructType()
     .add("source", StringType())
@@ -56,6 +65,10 @@ PARSED = (  # one row per source row: a post if `reason` is null
     .add("at_us", LongType())
     .add("text", StringType())
     .add("tags", TAGS)
+)
+
+STAGED = StructType(  # PARSED with a number, and a hash that orders posts of the same id and time
+    [*PARSED.fields, *StructType().add("row", LongType()).add("tie", LongType()).fields]
 )
 
 _TYPES: dict[type, DataType] = {int: LongType(), str: StringType(), list: TAGS}

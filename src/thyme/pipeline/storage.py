@@ -122,6 +122,12 @@ def escape_pattern(path: str) -> str:
     return _GLOB.sub(r"\\\1", path)
 
 
+def reader_path(place: str) -> str:
+    """The name of one file for Spark's readers, whatever characters it has."""
+    local = local_path(place)
+    return escape_pattern(place if local is None else spark_path(local))
+
+
 class LocalStorage:
     """A folder of this machine, or one that is mounted on it."""
 
@@ -244,7 +250,7 @@ class HadoopStorage:
             place = self._path(path)
             files = self._files()
             size = files.getFileStatus(place).getLen()
-            return io.BufferedReader(_HadoopFile(files.open(place), size), 1 << 16)  # type: ignore[return-value]
+            return io.BufferedReader(_HadoopFile(files.open(place), size), 1 << 16)
 
     def names(self, path: str) -> list[str]:
         """See `Storage`."""
@@ -291,7 +297,7 @@ def _active_session(uri: str) -> SparkSession:
     spark = SparkSession.getActiveSession()
     if spark is None:
         raise WarehouseError(f"{uri} can be opened in a Spark session only: start one first")
-    if not isinstance(spark, SparkSession) or not hasattr(spark, "_jsparkSession"):
+    if not hasattr(spark, "_jsparkSession"):
         raise WarehouseError(
             f"{uri} cannot be a warehouse through Spark Connect, which gives no access to Hadoop's "
             "file systems: use a folder that this machine and the cluster share, or spark-submit"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.pipeline.options import require_report
+from thyme.cli.pipeline.options import add_session_options, require_report, session_settings
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ Finished runs are kept: after an interruption of any kind, the same command runs
 ones. Each run is simulated in a process of its own; one that fails, is killed, or exceeds
 --run-memory or --run-timeout is listed with the reason, and tried again next time.
 
---master is Spark's master URL: local[4], spark://host:7077, and so on; the default is all cores of
-this machine. Clusters: docs/pipeline.md.
+--master is Spark's master URL: local[4], spark://host:7077, and so on; the default is Spark's own
+configuration, else all cores of this machine. Clusters: docs/pipeline.md.
 
 exit status: 0 all runs succeeded, 1 some failed, 2 error
 
@@ -84,7 +84,7 @@ def add_to(commands: Subparsers) -> None:
         help="stop a simulation that takes longer, e.g. 90s, 30m or 2h (default: ten minutes and "
         "twenty times its estimate)",
     )  # fmt: skip
-    parser.add_argument("--master", metavar="M", help="Spark master URL (default: local[*])")
+    add_session_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--plan", dest="run", action="store_const", const=plan_command,
@@ -122,13 +122,13 @@ def check_options(args: Namespace) -> None:
 def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
     """Runs the evaluation and draws its report, with progress on standard error."""
     from thyme.pipeline.evaluate import evaluate
-    from thyme.pipeline.session import LOCAL_MASTER, spark_session
+    from thyme.pipeline.session import spark_session
     from thyme.report.report import make_report
 
     preset, warehouse, choice = _selection(args)
     quiet = args.json
     _print_step("starting Spark", quiet)
-    spark = spark_session(args.master or LOCAL_MASTER)
+    spark = spark_session(args.master, session_settings(args))
     try:
         with progress_bar(quiet) as on_progress:
             found = evaluate(

@@ -24,15 +24,18 @@ from thyme.pipeline.storage import Storage, storage_at
 from thyme.pipeline.sweep.cost_model import RunSize
 from thyme.pipeline.sweep.planned_run import ENDED, FAILED, RESULT_FORMAT
 from thyme.pipeline.sweep.run_schemas import RUN_FACTS, RUN_PART, RUN_TABLES
-from thyme.pipeline.warehouse import Draft, Stage, Warehouse
+from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.scenario import Series, Substrate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SWEEP_FOLDER, RUNS_STAGE = "sweep", "runs"
 RUNS_PER_FILE = 128
 """A run has up to some megabytes of logs; a file of a table has those of this many runs."""
+FILES_MORE = 7
+"""Files that a table may have beyond those it needs, before it is written anew."""
 ABANDONED_S = 24 * 3600
 """A job that has written nothing for so long has been killed."""
 
@@ -74,7 +77,7 @@ class RunResults:
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
-        self._storage: Storage = storage_at(warehouse.path)
+        self._storage: Storage = storage_at(warehouse.uri)
 
     @property
     def uri(self) -> str:
@@ -156,10 +159,8 @@ class RunResults:
 
     def stage(self) -> Stage | None:
         """The stage `runs`; None if there is none, or of another format or version."""
-        if RUNS_STAGE not in self._warehouse.stage_names():
-            return None
-        stage = self._warehouse.open_stage(RUNS_STAGE)
-        return stage if stage.manifest.config == _stage_config() else None
+        stage = self._warehouse.find_stage(RUNS_STAGE)
+        return stage if stage and stage.manifest.config == _stage_config() else None
 
     def compact(self, spark: SparkSession) -> Stage | None:
         """Moves all parts of ended runs into the stage `runs`; None if no run has a result."""
@@ -173,16 +174,13 @@ class RunResults:
         def build(draft: Draft) -> None:
             files = [self._storage.spark_path(parts[name].file) for name in sorted(parts)]
             rows = read_parts(spark, files)
-            count = -(-len(durations) // RUNS_PER_FILE)
             for name in RUN_TABLES:
-                table = flat_table(rows, name)
-                if before is not None:
-                    table = read_table(spark, before, name).unionByName(table)
-                draft.write(name, table, files=count)
+                _write_table(spark, draft, before, name, flat_table(rows, name), len(durations))
             draft.add_notes(durations=msgspec.to_builtins(durations))
 
-        inputs = {"runs": digest_of_runs(durations)}
-        stage = self._warehouse.get_or_build(RUNS_STAGE, _stage_config(), inputs, build)
+        config, inputs = _stage_config(), {"runs": digest_of_runs(durations)}
+        fingerprint = stage_fingerprint(RUNS_STAGE, config, inputs)
+        stage = self._warehouse.commit(RUNS_STAGE, fingerprint, config, inputs, build, base=before)
         self._remove_parts(parts)
         return stage
 
@@ -244,6 +242,25 @@ def flat_table(parts: DataFrame, name: str) -> DataFrame:
 
 def read_table(spark: SparkSession, stage: Stage, name: str) -> DataFrame:
     """Reads a table of the stage `runs`."""
+    return stage.read(spark, name, table_schema(name))
+
+
+def table_schema(name: str) -> StructType:
+    """The columns of one of RUN_TABLES."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return spark.read.schema(from_arrow_schema(RUN_TABLES[name])).parquet(stage.table_path(name))
+    return from_arrow_schema(RUN_TABLES[name])
+
+
+def _write_table(
+    spark: SparkSession, draft: Draft, before: Stage | None, name: str, new: DataFrame, runs: int
+) -> None:
+    """Adds rows to a table of the stage. Its files are kept, unless they have become too many."""
+    files = 1 + runs // RUNS_PER_FILE
+    if before is not None:
+        facts = before.manifest.tables[name]
+        if len(facts.files) < files + FILES_MORE:
+            draft.keep(name, facts)
+        else:
+            new = read_table(spark, before, name).unionByName(new)
+    draft.write(name, new, files=files, schema=table_schema(name))

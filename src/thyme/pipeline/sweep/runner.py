@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from thyme.model.errors import ThymeError
-from thyme.pipeline.executors import ship_file
+from thyme.pipeline.executors import ship_file, spark_context
 from thyme.pipeline.storage import read_file
 from thyme.pipeline.sweep.cost_model import run_size
 from thyme.pipeline.sweep.planned_run import PlannedRun
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POLL_S = 0.5
-JOB_GROUP = "thyme-sweep"
+JOB_TAG = "thyme-sweep"
 COMMIT_OPTIONS = {
     # A finished task is visible at once, not when the whole job has finished.
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
@@ -98,7 +98,7 @@ def sweep(
 ) -> SweepResult:
     """Carries out the runs that have no result."""
     started = time.monotonic()
-    cores = spark.sparkContext.defaultParallelism
+    cores = core_count(spark)
     durations = results.durations()
     missing = longest_first(
         (run for run in runs if run.run_id not in durations), calibrated=bool(durations)
@@ -150,7 +150,7 @@ def _run_job(
 
     def work() -> None:
         try:
-            spark.sparkContext.setJobGroup(JOB_GROUP, f"{len(missing)} simulations")
+            spark.addTag(JOB_TAG)
             _write_parts(plan_frame(spark, missing, limits), results.spark_path(job))
         except Exception as error:
             errors.append(error)
@@ -163,7 +163,7 @@ def _run_job(
             thread.join(POLL_S)
         report(monitor.poll())
     except KeyboardInterrupt:
-        spark.sparkContext.cancelJobGroup(JOB_GROUP)
+        spark.interruptTag(JOB_TAG)
         thread.join()
         raise
     if errors:
@@ -205,10 +205,19 @@ def warm_up(spark: SparkSession) -> None:
     def work() -> None:
         # If this fails, the sweep fails too and reports the reason.
         with suppress(Exception):
-            frame = _map_numbers(spark, spark.sparkContext.defaultParallelism, warm_worker)
+            frame = _map_numbers(spark, core_count(spark), warm_worker)
             frame.write.format("noop").mode("overwrite").save()
 
     InheritableThread(target=work, session=spark, daemon=True).start()
+
+
+def core_count(spark: SparkSession) -> int:
+    """The number of tasks that can run at the same time."""
+    if (context := spark_context(spark)) is not None:
+        return context.defaultParallelism
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return spark.range(1 << 16).select(F.spark_partition_id()).distinct().count()
 
 
 def _error_summary(error: BaseException, uri: str) -> str:
