@@ -78,7 +78,7 @@ def one(topologies: int, folder: Path) -> int:
     traces = make_traces(warehouse, preset, wanted, spark, None)
     made = time.monotonic()
     results = RunResults(warehouse)
-    swept = sweep(spark, plan_runs(wanted, traces), results)
+    swept = sweep(spark, plan_runs(wanted, traces.table_path("traces")), results)
     ended = time.monotonic()
     results.compact(spark)
     compacted = time.monotonic()

@@ -103,7 +103,7 @@ def test_runs_of_one_size_and_repetition_have_one_trace(tmp_path: Path) -> None:
     for number, which in enumerate((both, split)):
         (tmp_path / which.file).write_bytes(bytes([number]))
 
-    runs = plan_runs(make_scenarios(TINY), tmp_path)
+    runs = plan_runs(make_scenarios(TINY), str(tmp_path))
 
     assert {(run.scenario.kind, Path(run.trace_file).name) for run in runs} == {
         (Series.STATIC, both.file),

@@ -15,10 +15,10 @@ from tests.pipeline.planned import planned
 from thyme.pipeline import metrics
 from thyme.pipeline.schemas import MEASURES, RUNS
 from thyme.pipeline.sweep.planned_run import ResultRow
-from thyme.pipeline.sweep.results import flat_table
+from thyme.pipeline.sweep.results import flat_table, table_schema
 from thyme.pipeline.sweep.run_schemas import RUN_PART, RUN_TABLES
 from thyme.pipeline.sweep.task import simulate
-from thyme.pipeline.warehouse import Warehouse
+from thyme.pipeline.warehouse import Draft, Warehouse
 from thyme.sim.scenario import Substrate
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def tables_of(spark: SparkSession, folder: Path, rows: list[ResultRow]) -> metri
     """The tables of simulated runs, in a warehouse."""
     table = pa.Table.from_pylist([row | {"compiled": True} for row in rows], RUN_PART)
     parts = spark.createDataFrame(table)
-    stage = Warehouse(folder).get_or_build(
-        "runs",
-        {},
-        {},
-        lambda draft: [draft.write(name, flat_table(parts, name)) for name in RUN_TABLES] and None,
-    )
+
+    def build(draft: Draft) -> None:
+        for name in RUN_TABLES:
+            draft.write(name, flat_table(parts, name), schema=table_schema(name))
+
+    stage = Warehouse(folder).get_or_build("runs", {}, {}, build)
     return metrics.RunTables(spark, stage, [row["run_id"] for row in rows])
 
 

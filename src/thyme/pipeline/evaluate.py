@@ -30,7 +30,7 @@ from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.posts import Post
 from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
 from thyme.traces.trace import Trace, operation_kind
-from thyme.traces.trace_files import write_trace
+from thyme.traces.trace_files import trace_to_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +95,7 @@ def evaluate(
     on_stage("making traces")
     warm_up(spark)
     traces = make_traces(warehouse, preset, wanted, spark, posts)
-    runs = plan_runs(wanted, traces)
+    runs = plan_runs(wanted, traces.table_path("traces"))
     results = RunResults(warehouse)
     on_stage(f"simulating {len(runs)} runs")
     sweep_result = sweep(spark, runs, results, on_progress, limits)
@@ -116,13 +116,12 @@ def evaluate(
     )
 
 
-def plan_runs(wanted: Iterable[Scenario], traces: Stage) -> list[PlannedRun]:
-    """Pairs each scenario with its trace file (P5)."""
-    folder = traces.table_path("traces")
+def plan_runs(wanted: Iterable[Scenario], traces: str) -> list[PlannedRun]:
+    """Pairs each scenario with its trace file, in a folder given by its path or URI (P5)."""
     digests: dict[str, str] = {}
     runs = []
     for scenario in wanted:
-        file = f"{folder}/{trace_spec(scenario).file}"
+        file = f"{traces}/{trace_spec(scenario).file}"
         digest = digests.get(file)
         if digest is None:
             digest = digests[file] = content_digest(read_file(file))
@@ -192,11 +191,11 @@ def make_traces(
         )
         make_full = _synthetic_factory(FootballMatchConfig().posts) if stage is None else make
         for each in specs:
-            write_trace(make(each), draft.path("traces") / each.file)
+            draft.write_file("traces", each.file, trace_to_bytes(make(each), each.file))
         references = {each.seed: make_full(each) for each in full}
         counts, bins = count_operations(references), count_operations_over_time(references)
-        pq.write_table(counts, draft.path("trace_counts") / "part-0.parquet")
-        pq.write_table(bins, draft.path("timeline") / "part-0.parquet")
+        draft.write_file("trace_counts", "part-0.parquet", table_to_parquet(counts))
+        draft.write_file("timeline", "part-0.parquet", table_to_parquet(bins))
 
     return warehouse.get_or_build(TRACES_STAGE, *_stage_inputs(preset, specs, stage), build)
 
@@ -224,6 +223,14 @@ def _stage_inputs(
 
 def _seeds(preset: Preset) -> range:
     return range(1, preset.repetitions + 1)
+
+
+def table_to_parquet(table: pa.Table) -> bytes:
+    """Encodes a small table as a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def count_operations(traces: dict[int, Trace]) -> pa.Table:

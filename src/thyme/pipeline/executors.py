@@ -73,7 +73,9 @@ def spark_context(spark: SparkSession) -> SparkContext | None:
 def application_folder(spark: SparkSession) -> Path:
     """The folder for the files that this driver serves to the executors of an application."""
     context = spark_context(spark)
-    application = str(getattr(spark, "session_id", "")) if context is None else context.applicationId
+    application = (
+        str(getattr(spark, "session_id", "")) if context is None else context.applicationId
+    )
     if application not in _folders:
         _folders[application] = tempfile.TemporaryDirectory(prefix="thyme-executors-")
     return Path(_folders[application].name)

@@ -99,6 +99,11 @@ class Draft:
         self._written.setdefault(table, None)
         return path
 
+    def write_file(self, table: str, name: str, data: bytes) -> None:
+        """Adds a Parquet file to a table whose files have names of their own."""
+        self._storage.create(f"{self._stage}/{self.build}/{table}/{name}", data)
+        self._written.setdefault(table, None)
+
     def write(
         self,
         table: str,

@@ -73,8 +73,13 @@ def add_to(commands: Subparsers) -> None:
         "--posts", metavar="W", type=Path, help="warehouse with imported posts (default: synthetic)"
     )
     parser.add_argument(
-        "--out", metavar="W", type=Path, required=True, help="warehouse (folder) for the results"
+        "--out", metavar="W", required=True, help="warehouse for the results: a folder or a URI"
     )
+    parser.add_argument(
+        "--report", metavar="DIR", type=Path,
+        help="folder for the report, for a warehouse that is not a folder of this machine "
+        "(default: thyme-report)",
+    )  # fmt: skip
     parser.add_argument(
         "--run-memory", metavar="SIZE", default="4g",
         help="stop a simulation that uses more memory, e.g. 800m or 2g (default: 4g)",
@@ -123,7 +128,9 @@ def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
     """Runs the evaluation and draws its report, with progress on standard error."""
     from thyme.pipeline.evaluate import evaluate
     from thyme.pipeline.session import spark_session
+    from thyme.pipeline.warehouse_copy import local_copy
     from thyme.report.report import make_report
+    from thyme.report.tables import STAGES
 
     preset, warehouse, choice = _selection(args)
     quiet = args.json
@@ -140,10 +147,11 @@ def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
                 on_progress=on_progress,
                 on_stage=lambda text: _print_step(text, quiet),
             )
+        folder = local_copy(warehouse, STAGES, args.report)
     finally:
         spark.stop()
     _print_step("drawing the report", quiet)
-    return found, make_report(args.out)
+    return found, make_report(folder)
 
 
 def _selection(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:

@@ -94,7 +94,7 @@ def _have_results(
     traces = find_traces(warehouse, preset, wanted, posts)
     if traces is None:
         return [False] * len(wanted)
-    return [run.run_id in there for run in plan_runs(wanted, traces)]
+    return [run.run_id in there for run in plan_runs(wanted, traces.table_path("traces"))]
 
 
 def _plan_series(
