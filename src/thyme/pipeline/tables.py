@@ -86,6 +86,10 @@ class Draft:
         self._columns: dict[str, dict[str, str]] = {}
         self._written: dict[str, int | None] = {}
 
+    def check_writable(self) -> None:
+        """Creates a file, so that a build without permission fails at once, not at its end."""
+        self._storage.create(f"{self._stage}/{self.build}/{_SCRATCH}/started", b"")
+
     def path(self, table: str) -> Path:
         """The folder of a table, for callers that write its Parquet files themselves."""
         folder = self._storage.folder

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -141,10 +142,10 @@ class _Latest(NamedTuple):
 
 
 class Warehouse:
-    """A folder of stages, at a path or a URI."""
+    """A folder of stages, at a path or a URI, or in a storage of its own kind."""
 
-    def __init__(self, place: FilePath) -> None:
-        self._storage = storage_at(place)
+    def __init__(self, place: FilePath | Storage) -> None:
+        self._storage = storage_at(place) if isinstance(place, str | PathLike) else place
 
     @property
     def uri(self) -> str:
@@ -201,6 +202,8 @@ class Warehouse:
             raise self._lost(name)
         draft = Draft(self._storage, name, f"{BUILDS}/{latest.number + 1:06}-{token_hex(4)}")
         try:
+            with _translate_disk_errors(self.uri):
+                draft.check_writable()
             with _translate_disk_errors(self.uri, any_os_error=False):
                 build(draft)
             with _translate_disk_errors(self.uri):
