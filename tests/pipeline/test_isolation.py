@@ -29,7 +29,7 @@ from thyme.pipeline.sweep.simulation_process import (
     RunLimits,
     SimulationSlot,
     exit_reason,
-    resident_bytes,
+    used_memory_bytes,
 )
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Substrate
@@ -112,7 +112,7 @@ def test_p11_a_simulation_that_hangs_is_stopped_and_tells_where_it_was(
 
 
 def test_p11_a_simulation_that_eats_memory_is_stopped(slot: SimulationSlot, tmp_path: Path) -> None:
-    before = resident_bytes(slot.start().pid)
+    before = used_memory_bytes(slot.start().pid)
     limits = RunLimits(memory_max_bytes=before + 60 * MIB)
 
     failed = simulated(slot, large(tmp_path), limits)
@@ -133,10 +133,10 @@ def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
     assert parent.stdout is not None
     with parent:
         child = int(parent.stdout.readline())
-        before = resident_bytes(child)
+        before = used_memory_bytes(child)
         parent.kill()
     until_s = time.monotonic() + PATIENCE_S
-    while (after := resident_bytes(child)) and time.monotonic() < until_s:
+    while (after := used_memory_bytes(child)) and time.monotonic() < until_s:
         time.sleep(0.05)
 
     assert before > 0

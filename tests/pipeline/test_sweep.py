@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from tests.pipeline.buckets import bucket_settings
 from tests.pipeline.planned import STORY, TIMES, a_few, in_order, planned, result
+from tests.pipeline.test_evaluate import TINY
 from tests.sim.runs import insert, trace
+from thyme.pipeline.evaluate import evaluate
 from thyme.pipeline.sweep.planned_run import ENDED, FAILED, PlannedRun, ResultRow
 from thyme.pipeline.sweep.presets import (
     PAPER,
@@ -23,6 +26,8 @@ from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.run_schemas import RUN_TABLES
 from thyme.pipeline.sweep.runner import SweepError, sweep
 from thyme.pipeline.warehouse import Stage, Warehouse
+from thyme.pipeline.warehouse_copy import local_copy
+from thyme.report.tables import STAGES, read_tables
 from thyme.sim.scenario import Series, Substrate
 
 if TYPE_CHECKING:
@@ -166,3 +171,19 @@ def test_series_are_chosen_by_name() -> None:
     assert parse_series(None) == tuple(Series)
     with pytest.raises(ValueError, match="walking"):
         parse_series("walking")
+
+
+def test_p11_executors_write_to_any_file_system_and_a_report_can_be_drawn_from_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The warehouse is a bucket, the traces are in it, and the default file system is another."""
+    (tmp_path / "bucket").mkdir()
+    with bucket_settings(spark, "runs", tmp_path / "bucket") as uri:
+        found = evaluate(spark, TINY, Warehouse(f"{uri}/w"), only=[Series.STATIC])
+        again = evaluate(spark, TINY, Warehouse(f"{uri}/w"), only=[Series.STATIC])
+        folder = local_copy(Warehouse(f"{uri}/w"), STAGES, tmp_path / "report")
+
+    assert found.sweep_result.failures == []
+    assert (found.runs.row_count("runs"), again.sweep_result.found) == (3, 3)
+    assert found.runs.folder == f"{uri}/w/runs"
+    assert read_tables(folder).tables["runs"].num_rows == 3

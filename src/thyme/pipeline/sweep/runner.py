@@ -145,13 +145,14 @@ def _run_job(
     """Runs the Spark job in a thread and reports progress until it ends."""
     from pyspark import InheritableThread
 
+    frame, path = plan_frame(spark, missing, limits), results.spark_path(job)
     report = on_progress or (lambda _: None)
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
             spark.addTag(JOB_TAG)
-            _write_parts(plan_frame(spark, missing, limits), results.spark_path(job))
+            _write_parts(frame, path)
         except Exception as error:
             errors.append(error)
 

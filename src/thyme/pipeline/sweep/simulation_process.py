@@ -116,7 +116,7 @@ class SimulationProcess:
             if time.monotonic() > until_s:
                 self._abort()
                 raise self._death(f"took longer than {limits.seconds_max:.0f} s and was stopped")
-            used = resident_bytes(self.pid)
+            used = used_memory_bytes(self.pid)
             if used > limits.memory_max_bytes:
                 self._process.kill()
                 raise self._death(
@@ -154,7 +154,7 @@ def exit_reason(status: int) -> str:
     return f"its process was killed by {name}{more}"
 
 
-def resident_bytes(pid: int) -> int:
+def used_memory_bytes(pid: int) -> int:
     """The memory that a process uses; 0 if it has ended."""
     if _HAS_PROC:
         try:
