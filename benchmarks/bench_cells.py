@@ -301,8 +301,8 @@ def delivery(topologies: int, sources: int, seed: int) -> dict[str, Any]:
             hops += count.hops
             shortest += count.shortest
     right, stretch = all_right / all_messages, hops / shortest
-    print(f"\nright: {right:.5%}, bar {RIGHT_LEAST:.1%}: {met(right >= RIGHT_LEAST)}")
-    print(f"stretch: {stretch:.3f}, bar {STRETCH_MOST}: {met(stretch <= STRETCH_MOST)}")
+    print(f"\nright: {right:.5%}, target {RIGHT_LEAST:.1%}: {met(right >= RIGHT_LEAST)}")
+    print(f"stretch: {stretch:.3f}, target {STRETCH_MOST}: {met(stretch <= STRETCH_MOST)}")
     return {"right": right, "stretch": stretch, "by_density": found}
 
 
@@ -439,8 +439,8 @@ def timed(what: Any, rounds: int = 2_000) -> float:
     return 1e6 * best_s / rounds
 
 
-def met(bar: bool) -> str:
-    return "met" if bar else "MISSED"
+def met(target: bool) -> str:
+    return "met" if target else "MISSED"
 
 
 def main() -> None:

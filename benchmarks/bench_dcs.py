@@ -1,10 +1,10 @@
-"""Thyme-DCS in the documents' scenarios: the bars, with means and standard deviations.
+"""Thyme-DCS in the documents' scenarios: the targets, with means and standard deviations.
 
 Static places of several sizes, publishers that crash, nodes that come and go, nodes that walk; the
 profiles `paper` and `robust` on the same traces, and ES and LS beside them at the largest size.
 Each case is run in several topologies, some times each. All of it takes many hours: what is done is
 kept in a file (--out) and not done again, so it can be stopped and gone on with, and a part of it
-chosen (--cases, --sizes, --rivals, --topologies, --runs). Ends with a table, and each bar;
+chosen (--cases, --sizes, --rivals, --topologies, --runs). Ends with a table, and each target;
 --show shows those of what is done.
 Clauses: S16, C3, C5, C9, C12, C14.
 """
@@ -167,12 +167,12 @@ def show(case: Case, found: Sequence[Figures]) -> None:
 
 
 def verdicts(results: dict[Case, list[Figures]]) -> Iterator[tuple[str, float, float, bool]]:
-    """Each bar: what it says, what was found, the bar, and whether it is met."""
+    """Each target: what it says, what was found, the target, and whether it is met."""
 
-    def least(case: Case, field: str, bar: float) -> Iterator[tuple[str, float, float, bool]]:
+    def least(case: Case, field: str, target: float) -> Iterator[tuple[str, float, float, bool]]:
         if case in results:
             value = mean(getattr(each, field) for each in results[case])
-            yield f"{case.name}: {field}, at least", value, bar, value >= bar
+            yield f"{case.name}: {field}, at least", value, target, value >= target
 
     def ratio(case: Case, other: Case, field: str) -> float | None:
         if case not in results or other not in results:
@@ -194,12 +194,12 @@ def verdicts(results: dict[Case, list[Figures]]) -> Iterator[tuple[str, float, f
         yield from least(other, "recall", 0.995)
         if (times := ratio(other, case, "mb")) is not None:
             yield f"{other.name}: bytes, in those of paper, at most", times, 1.25, times <= 1.25
-    for kind, field, bar in (
+    for kind, field, target in (
         (Series.CRASH, "recall", 0.97),
         (Series.TRANSIENT, "operations", 0.95),
         (Series.MOBILE, "recall", 0.97),
     ):
-        yield from least(Case(kind, OTHERS, Substrate.DCS, Profile.ROBUST), field, bar)
+        yield from least(Case(kind, OTHERS, Substrate.DCS, Profile.ROBUST), field, target)
     slow = Case(Series.TRANSIENT, OTHERS, Substrate.DCS, Profile.ROBUST)
     if slow in results:
         value = mean(each.slowest_ms for each in results[slow])
@@ -236,14 +236,14 @@ def main() -> int:
             results[case] = found
             show(case, found)
     print()
-    bars = list(verdicts(results))
-    for words, value, bar, good in bars:
-        print(f"{'ok  ' if good else 'MISS'} {words}: {value:.4g} (bar: {bar:g})")
+    targets = list(verdicts(results))
+    for words, value, target, good in targets:
+        print(f"{'ok  ' if good else 'MISS'} {words}: {value:.4g} (target: {target:g})")
     if args.json:
         told = {case.name: [each._asdict() for each in some] for case, some in results.items()}
-        verdict = {words: {"value": value, "good": good} for words, value, _, good in bars}
-        print(msgspec.json.encode({"benchmark": "dcs", "runs": told, "bars": verdict}).decode())
-    return 0 if all(good for *_, good in bars) else 1
+        verdict = {words: {"value": value, "good": good} for words, value, _, good in targets}
+        print(msgspec.json.encode({"benchmark": "dcs", "runs": told, "targets": verdict}).decode())
+    return 0 if all(good for *_, good in targets) else 1
 
 
 if __name__ == "__main__":

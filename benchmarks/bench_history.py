@@ -25,9 +25,7 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rivals_history import (
+from indexes.history_rivals import (
     PAGE,
     Engine,
     PythonPostings,
@@ -38,7 +36,9 @@ from rivals_history import (
     postgres,
     sqlite,
 )
-from workload_history import SPAN_US, START_US, PastQuery, objects, queries
+from indexes.history_workload import SPAN_US, START_US, PastQuery, objects, queries
+from rich.console import Console
+from rich.table import Table
 
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
@@ -225,7 +225,7 @@ def show(console: Console, figures: dict[str, Figures], report: dict[str, Any]) 
     if report["postgres"] != "measured":
         console.print(f"PostgreSQL not available: {report['postgres']}")
     if report["met"] is None:
-        verdict = f"(the bar is for {BAR_OBJECTS:,} objects)"
+        verdict = f"(the target is for {BAR_OBJECTS:,} objects)"
     else:
         verdict = "[green]met[/]" if report["met"] else "[bold red]NOT met[/]"
     console.print(
@@ -251,7 +251,7 @@ def report_of(race: Race, figures: dict[str, Figures], measured: dict[str, Any])
         "rival": rival,
         "ratio": ratio,
         "ratio_numbers_only": figures[KEYS_ONLY].latest_us_p50 / ours,
-        "bar": BAR,
+        "target": BAR,
         "met": ratio >= BAR if measured["objects"] >= BAR_OBJECTS else None,
     }
 

@@ -1,4 +1,4 @@
-"""Live nodes against their bars, and beside others who carry small messages.
+"""Live nodes against their targets, and beside others who carry small messages.
 
 usage: python benchmarks/bench_live.py [--quick] [--only hop|lab|store] [--entries 1000000]
 
@@ -29,9 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import lab_live
-import rivals_live
-import store_live
+from live import lab, rivals, store
 from rich.console import Console
 from rich.table import Table
 
@@ -41,7 +39,7 @@ from thyme.lab.supervisor import free_ports
 HERE = Path(__file__).resolve().parent
 GAP_S = 0.005
 ECHO = "UDP there and back"
-BARS = {
+TARGETS = {
     "notify_trips": 3.0,
     "objects_per_core_s": 2_000.0,
     "lab_notify_ms": 50.0,
@@ -65,9 +63,9 @@ def main() -> None:
     if "hop" in parts:
         figures["hop"] = hop(quick=args.quick)
     if "lab" in parts:
-        figures["lab"] = lab(quick=args.quick)
+        figures["lab"] = measure_lab(quick=args.quick)
     if "store" in parts:
-        figures["store"] = store(args.entries or (100_000 if args.quick else 1_000_000))
+        figures["store"] = measure_store(args.entries or (100_000 if args.quick else 1_000_000))
     figures["load_after"] = os.getloadavg()[0]
     print(json.dumps(figures))
 
@@ -99,7 +97,7 @@ def _contenders() -> list[tuple[str, str, bool]]:
 
 
 def _contend(system: str, count: int, seconds: float, *, on_disk: bool) -> Figures:
-    why = rivals_live.missing(system)
+    why = rivals.missing(system)
     if why:
         return {"missing": why}
     # What else the machine does changes by the minute: the bare round trip just before and after.
@@ -136,7 +134,7 @@ def _pair(system: str, on_disk: bool, *, count: int = 0, seconds: float = 0.0) -
             "data": data if on_disk else "",
             "uvloop": "uvloop" in _loops(),
         }
-        server = rivals_live.server_of(system, port)
+        server = rivals.server_of(system, port)
         try:
             with _role("subscriber", options) as subscriber:
                 _await_ready(subscriber)
@@ -155,7 +153,7 @@ def _echo(count: int, *, uvloop: bool) -> float:
     port = _port()
     with _role("echo", {"port": port, "uvloop": uvloop}) as echo:
         _await_ready(echo)
-        measuring = rivals_live.round_trips(port, count, GAP_S)
+        measuring = rivals.round_trips(port, count, GAP_S)
         if uvloop:
             import uvloop as loops
 
@@ -173,8 +171,8 @@ def _port() -> int:
 
 
 def _role(role: str, options: Figures) -> subprocess.Popen[str]:
-    words = [sys.executable, str(HERE / "hop_live.py"), role, json.dumps(options)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, "-m", "live.hop", role, json.dumps(options)]
+    return subprocess.Popen(words, cwd=HERE, stdout=subprocess.PIPE, text=True)
 
 
 def _await_ready(process: subprocess.Popen[str]) -> None:
@@ -216,44 +214,46 @@ def _print_hops(rows: Figures) -> None:
         if "missing" in row:
             console.print(f"{name}: {row['missing']}")
     console.print(
-        f"bars: {BARS['notify_trips']:g} bare round trips, {BARS['objects_per_core_s']:,.0f} "
-        "objects in a second of a core"
+        f"targets: {TARGETS['notify_trips']:g} bare round trips, "
+        f"{TARGETS['objects_per_core_s']:,.0f} objects in a second of a core"
     )
 
 
 # Many nodes, and much stored
 
 
-def lab(*, quick: bool) -> Figures:
+def measure_lab(*, quick: bool) -> Figures:
     """The lab, without and with loss."""
     found: Figures = {}
     for loss in (0.0, 0.05):
         with tempfile.TemporaryDirectory() as directory:
             plan = LabPlan(nodes=12, range_m=50, loss=loss)
-            figures = lab_live.measure(Path(directory), plan, 24 if quick else 120)
+            figures = lab.measure(Path(directory), plan, 24 if quick else 120)
         found[f"{loss:.0%}"] = figures
         print(
             f"12 nodes, loss {loss:.0%}: publish to notification {figures['notify_ms']:.1f} ms "
-            f"(bar {BARS['lab_notify_ms']:g}), 5 MB over two hops {figures['retrieve_s']:.2f} s "
-            f"(bar {BARS['lab_retrieve_s']:g}), an idle node {figures['resident_mb']:.0f} MB "
-            f"(bar {BARS['idle_mb']:g}), {figures['operations']} operations, "
+            f"(target {TARGETS['lab_notify_ms']:g}), "
+            f"5 MB over two hops {figures['retrieve_s']:.2f} s "
+            f"(target {TARGETS['lab_retrieve_s']:g}), an idle node {figures['resident_mb']:.0f} MB "
+            f"(target {TARGETS['idle_mb']:g}), {figures['operations']} operations, "
             f"{len(figures['failed'])} failed"
         )
     return found
 
 
-def store(entries: int) -> Figures:
+def measure_store(entries: int) -> Figures:
     """The start of a server that looks after much."""
     with tempfile.TemporaryDirectory() as directory:
-        store_live.fill(Path(directory), entries)
+        store.fill(Path(directory), entries)
         options = {"port": _port(), "data": directory, "queries": 300}
         options["told_s"] = time.monotonic()
-        words = [sys.executable, str(HERE / "store_live.py"), json.dumps(options)]
-        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+        words = [sys.executable, "-m", "live.store", json.dumps(options)]
+        done = subprocess.run(words, cwd=HERE, stdout=subprocess.PIPE, text=True, check=True)
     figures: Figures = json.loads(done.stdout) | {"entries": entries}
     print(
-        f"{entries:,} entries: starts in {figures['start_s']:.1f} s (bar {BARS['start_s']:g}), "
-        f"finds the past in {figures['past_ms']:.2f} ms (bar {BARS['past_ms']:g}), "
+        f"{entries:,} entries: starts in {figures['start_s']:.1f} s "
+        f"(target {TARGETS['start_s']:g}), finds the past in {figures['past_ms']:.2f} ms "
+        f"(target {TARGETS['past_ms']:g}), "
         f"{figures['resident_mb']:.0f} MB"
     )
     return figures

@@ -26,10 +26,8 @@ from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
 from typing import TypeVar
 
-from rich.console import Console
-from rich.table import Table
-from rivals_matching import RIVALS
-from workload import (
+from indexes.matching_rivals import RIVALS
+from indexes.matching_workload import (
     Conjunctions,
     Subscribed,
     sparse_conjunctions,
@@ -37,6 +35,8 @@ from workload import (
     spec_conjunctions,
     spec_objects,
 )
+from rich.console import Console
+from rich.table import Table
 
 from thyme.model.tags import Tag
 from thyme.model.time_frames import ALWAYS, SECOND_US, TimeFrame
@@ -103,9 +103,9 @@ class SparseFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A bar, what was measured, and whether it is met."""
+    """A target, what was measured, and whether it is met."""
 
-    bar: str
+    target: str
     measured: str
     met: bool
 
@@ -256,26 +256,26 @@ def _resident_bytes() -> int:
 
 
 def verdicts(spec: list[SpecFigures], sparse: SparseFigures, quick: bool) -> list[Verdict]:
-    """The bars that these sizes can be held to."""
+    """The targets that these sizes can be held to."""
     found = []
     for figures in spec:
         ratio = figures.times(figures.rival)
-        bar = f"{figures.size:,}: at least as fast as the best rival ({figures.rival})"
-        found.append(Verdict(bar=bar, measured=f"{ratio:.2f}×", met=ratio >= RIVAL_RATIO_MIN))
+        target = f"{figures.size:,}: at least as fast as the best rival ({figures.rival})"
+        found.append(Verdict(target=target, measured=f"{ratio:.2f}×", met=ratio >= RIVAL_RATIO_MIN))
         if figures.size == INVERTED_SIZE:
             ratio = figures.times("inverted")
-            bar = f"{figures.size:,}: at least {INVERTED_RATIO_MIN:g}× the plain inverted index"
+            target = f"{figures.size:,}: at least {INVERTED_RATIO_MIN:g}× the plain inverted index"
             met = ratio >= INVERTED_RATIO_MIN
-            found.append(Verdict(bar=bar, measured=f"{ratio:.1f}×", met=met))
+            found.append(Verdict(target=target, measured=f"{ratio:.1f}×", met=met))
         if figures.size >= MEMORY_FROM:
             taken = figures.bytes_per_subscription
-            bar = f"{figures.size:,}: below {BYTES_MAX} bytes a subscription"
-            found.append(Verdict(bar=bar, measured=f"{taken:.0f}", met=taken < BYTES_MAX))
+            target = f"{figures.size:,}: below {BYTES_MAX} bytes a subscription"
+            found.append(Verdict(target=target, measured=f"{taken:.0f}", met=taken < BYTES_MAX))
     if not quick:
         low, high = min(sparse.object_us), max(sparse.object_us)
-        bar = f"sparse, {low:,} to {high:,}: time grows less than {SPARSE_GROWTH_MAX:g}×"
+        target = f"sparse, {low:,} to {high:,}: time grows less than {SPARSE_GROWTH_MAX:g}×"
         met = sparse.growth < SPARSE_GROWTH_MAX
-        found.append(Verdict(bar=bar, measured=f"{sparse.growth:.2f}×", met=met))
+        found.append(Verdict(target=target, measured=f"{sparse.growth:.2f}×", met=met))
     return found
 
 
@@ -316,13 +316,13 @@ def show(
         sparsely.add_row(f"{size:,}", f"{sparse.matches_mean[size]:.2f}", f"{object_us:.2f}")
     console.print(sparsely)
 
-    bars = Table(title="Bars")
-    for heading in ("bar", "measured", "verdict"):
-        bars.add_column(heading)
+    targets = Table(title="Targets")
+    for heading in ("target", "measured", "verdict"):
+        targets.add_column(heading)
     for verdict in judged:
         met = "[green]met[/]" if verdict.met else "[bold red]NOT met[/]"
-        bars.add_row(verdict.bar, verdict.measured, met)
-    console.print(bars)
+        targets.add_row(verdict.target, verdict.measured, met)
+    console.print(targets)
 
 
 def as_json(spec: list[SpecFigures], sparse: SparseFigures, judged: list[Verdict]) -> str:
@@ -343,7 +343,7 @@ def as_json(spec: list[SpecFigures], sparse: SparseFigures, judged: list[Verdict
             for one in spec
         ],
         "sparse": {**asdict(sparse), "growth": sparse.growth},
-        "bars": [asdict(verdict) for verdict in judged],
+        "targets": [asdict(verdict) for verdict in judged],
         "met": all(verdict.met for verdict in judged),
     }
     return json.dumps(figures)

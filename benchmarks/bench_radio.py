@@ -16,7 +16,7 @@ import time
 from statistics import fmean, median
 from typing import Any
 
-from ns3_radio import Ns3, Ns3Result, installed
+from ns3_reference.radio import Ns3, Ns3Result, installed
 
 from thyme.distribution import install_hint
 from thyme.model.rng import derive_rng
@@ -63,7 +63,7 @@ def agreement(*, quick: bool) -> dict[str, Any]:
     for row in rows:
         if row.ok is False:
             print(f"  differs: {_words(row)}")
-    print(f"bar: every comparison within its tolerance: {met(all_passed(rows))}")
+    print(f"target: every comparison within its tolerance: {met(all_passed(rows))}")
     return {"comparisons": len(rows), "differ": sum(row.ok is False for row in rows)}
 
 
@@ -112,7 +112,7 @@ def against_ns3(rounds: int, per_second: int) -> dict[str, Any]:
         )
     if rival is not None:
         least = min(figures["ratio"] for figures in found.values())
-        print(f"bar: at least {FASTER_LEAST:.0f} times faster: {met(least >= FASTER_LEAST)}")
+        print(f"target: at least {FASTER_LEAST:.0f} times faster: {met(least >= FASTER_LEAST)}")
         print(f"aim: {FASTER_AIM:.0f} times: {met(least >= FASTER_AIM)}")
     return found
 
@@ -177,7 +177,7 @@ def scaling(sizes: list[int], per_node: float, seconds: float) -> dict[str, Any]
         found[str(size)] = round(per_frame_us, 2)
         print(f"{size:>8,}{result.frames:>10,}{per_frame_us:>14.1f}{per_frame_us / base_us:>9.2f}×")
     worst = max(found.values()) / base_us
-    print(f"bar: at most {GROWTH_MOST} times the time with 100: {met(worst <= GROWTH_MOST)}")
+    print(f"target: at most {GROWTH_MOST} times the time with 100: {met(worst <= GROWTH_MOST)}")
     return found
 
 
@@ -206,7 +206,9 @@ def big(nodes: int, seconds: int) -> dict[str, Any]:
         f"{result.frames:,} frames in {cpu_s:.0f} s ({1e6 * cpu_s / result.frames:.1f} µs each), "
         f"{receivers:.1f} receivers each, peak memory {peak_gb:.2f} GB"
     )
-    print(f"bar: completes with less than {MEMORY_GB_MOST:g} GB: {met(peak_gb < MEMORY_GB_MOST)}")
+    print(
+        f"target: completes with less than {MEMORY_GB_MOST:g} GB: {met(peak_gb < MEMORY_GB_MOST)}"
+    )
     return {
         "frames": result.frames,
         "cpu_s": round(cpu_s, 1),

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from ns3_dsdv import DUMP_S, DsdvCost, Ns3Dsdv
-from ns3_radio import installed
+from ns3_reference.dsdv import DUMP_S, DsdvCost, Ns3Dsdv
+from ns3_reference.radio import installed
 
 from thyme.distribution import install_hint
 from thyme.model.time_frames import SECOND_US
@@ -133,13 +133,13 @@ def against_ns3(
                 theirs.append(rival.run(places, dumps, run=1 + number))
                 print(f"turn: ns-3, {_by_dump(theirs[-1])}", flush=True)
     their_s = _the_rival(theirs, whole_s) if theirs else None
-    print(f"\n{'':<12}{'events':>12}{'frames':>11}{'s':>9}{'share':>9}{'bar':>7}{'ratio':>8}")
+    print(f"\n{'':<12}{'events':>12}{'frames':>11}{'s':>9}{'share':>9}{'target':>7}{'ratio':>8}")
     found: dict[str, Any] = {} if their_s is None else {"ns3": _figures(theirs, whole_s)}
     for row, runs in mine.items():
         found[str(row.substrate)] = _show(row, runs, their_s)
     for row in rows if their_s is not None else ():
         ok = found[row.substrate]["share"] <= row.share_most
-        print(f"bar: {row.name} in at most 1/{1 / row.share_most:.0f} of ns-3's time: {met(ok)}")
+        print(f"target: {row.name} in at most 1/{1 / row.share_most:.0f} of ns-3's time: {met(ok)}")
     return found
 
 
@@ -220,7 +220,7 @@ def scaling(rows: Sequence[Row], sizes: list[int], *, seconds: int, seed: int) -
         found[str(row.substrate)] = {str(size): round(ms, 3) for size, ms in costs_ms.items()}
         if row.growth_most is not None:
             ok = costs_ms[sizes[-1]] <= row.growth_most * costs_ms[sizes[0]]
-            print(f"bar: {row.name} at most {row.growth_most:g} times: {met(ok)}")
+            print(f"target: {row.name} at most {row.growth_most:g} times: {met(ok)}")
     return found
 
 

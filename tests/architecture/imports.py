@@ -78,9 +78,14 @@ def imported_part(found: Import, source: Path, package: str) -> str | None:
     return package
 
 
+def section_of_page(heading: str, page: Path = PAGE) -> str:
+    """The text below a heading of the page."""
+    return page.read_text("utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
 def rules_of_page(heading: str, page: Path = PAGE) -> dict[str, set[str]]:
     """A table of the page: names of packages, and of those that each may import."""
-    section = page.read_text("utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    section = section_of_page(heading, page)
     rules: dict[str, set[str]] = {}
     for name, *_, allowed in re.findall(
         r"^\| `([\w.]+)` \|(.*\|)? ([^|\n]*) \|$", section, re.MULTILINE

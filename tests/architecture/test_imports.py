@@ -1,18 +1,22 @@
 """Import rules: docs/architecture.md says which package may import which; the code obeys."""
 
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.imports import (
+    PAGE,
     PUBLIC_API,
+    ROOT,
     SOURCE,
     imported_package,
     imported_part,
     imports_of,
     packages_of,
     rules_of_page,
+    section_of_page,
     sub_packages_of,
 )
 
@@ -69,6 +73,27 @@ def test_the_page_allows_only_what_is_needed(package: str) -> None:
 
 def test_packages_do_not_import_in_circles() -> None:
     TopologicalSorter({name: below - {PUBLIC_API} for name, below in PACKAGES.items()}).prepare()
+
+
+def test_sub_packages_do_not_import_in_circles() -> None:
+    siblings = {
+        name: {other for other in below if "." in other and not name.startswith(other + ".")}
+        for name, below in SUB_PACKAGES.items()
+    }
+    TopologicalSorter(siblings).prepare()
+
+
+def test_every_file_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"`((?:src|tests)/[\w./-]+)`", PAGE.read_text("utf-8")))
+    assert len(named) > 30
+    assert [file for file in sorted(named) if not (ROOT / file).exists()] == []
+
+
+@pytest.mark.parametrize(("flow", "files_max"), [("An insert", 12), ("A task of a sweep", 10)])
+def test_a_flow_is_understood_from_few_files(flow: str, files_max: int) -> None:
+    steps = section_of_page(flow)
+    files = re.findall(r"^\| \d+ \| `(src/[\w./]+)` \|", steps, re.MULTILINE)
+    assert 0 < len(files) <= files_max
 
 
 @pytest.mark.parametrize(

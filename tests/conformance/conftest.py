@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.stage import Stage
-from tests.conformance.stages import CROWDS, IN_VIRTUAL_TIME, STAGES
+from tests.conformance.environment import Environment
+from tests.conformance.environments import CROWDS, ENVIRONMENTS, IN_VIRTUAL_TIME
 
 HERE = Path(__file__).parent
 
@@ -27,35 +27,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _takes_long(item: pytest.Item) -> bool:
     if HERE not in item.path.parents or not isinstance(item, pytest.Function):
         return False
-    environment = item.callspec.id if hasattr(item, "callspec") else ""
+    env = item.callspec.id if hasattr(item, "callspec") else ""
     several_nodes = "crowd" in item.fixturenames
-    return "live" in environment and ("processes" in environment or not several_nodes)
+    return "live" in env and ("processes" in env or not several_nodes)
 
 
-def marked(stages: Iterable[str]) -> list[Any]:
+def marked(environments: Iterable[str]) -> list[Any]:
     """The names of the environments; those on sockets are slow, since they run in real time."""
     slow = pytest.mark.slow
-    return [pytest.param(name, marks=slow) if "live" in name else name for name in stages]
+    return [pytest.param(name, marks=slow) if "live" in name else name for name in environments]
 
 
-@pytest.fixture(params=marked(STAGES))
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+@pytest.fixture(params=marked(ENVIRONMENTS))
+def env(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Environment]:
     """An environment of any kind."""
-    made = STAGES[request.param](tmp_path)
+    made = ENVIRONMENTS[request.param](tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture(params=IN_VIRTUAL_TIME)
-def in_virtual_time(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+def in_virtual_time(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Environment]:
     """An environment in virtual time, for long tests."""
-    made = STAGES[request.param](tmp_path)
+    made = ENVIRONMENTS[request.param](tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture(params=marked(CROWDS))
-def crowd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+def crowd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Environment]:
     """An environment with several nodes."""
     made = CROWDS[request.param](tmp_path)
     yield made

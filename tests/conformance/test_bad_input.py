@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.stage import Stage
+from tests.conformance.environment import Environment
 from thyme.model.errors import (
     InputError,
     KeyFormatError,
@@ -43,17 +43,17 @@ from thyme.model.errors import (
     ],
 )
 def test_m25_an_insert_that_makes_no_sense_is_refused(
-    stage: Stage, arguments: dict[str, Any], error: type[ThymeError], words: str
+    env: Environment, arguments: dict[str, Any], error: type[ThymeError], words: str
 ) -> None:
-    alice = stage.person("alice")
+    alice = env.person("alice")
     given: dict[str, Any] = {"data": b"x", "tags": ["goal"], **arguments}
     with pytest.raises(error, match=words):
         alice.handlers.insert(**given)
     assert alice.search("goal").total == 0
 
 
-def test_m25_what_names_no_object_is_refused(stage: Stage) -> None:
-    alice = stage.person("alice")
+def test_m25_what_names_no_object_is_refused(env: Environment) -> None:
+    alice = env.person("alice")
     for thing in ("no key", "photo@", "photo@zz", "@00"):
         with pytest.raises(KeyFormatError):
             alice.handlers.delete(thing)  # type: ignore[arg-type]
@@ -61,12 +61,12 @@ def test_m25_what_names_no_object_is_refused(stage: Stage) -> None:
         alice.handlers.retrieve(7)  # type: ignore[arg-type]
 
 
-def test_m25_a_node_goes_on_after_bad_input(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m25_a_node_goes_on_after_bad_input(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     news = bob.subscribe("goal")
     for tags in ([], ["a b"], ["and"]):
         with pytest.raises(TagError):
             alice.handlers.insert(b"x", tags)
     alice.insert("goal", oid="photo")
-    stage.elapse(2)
-    stage.hears(news, ["photo"])
+    env.elapse(2)
+    env.hears(news, ["photo"])

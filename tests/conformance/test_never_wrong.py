@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.conformance.stage import Following, Person, Stage
+from tests.conformance.environment import Environment, FollowedSubscription, Person
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.query.query import Query
@@ -31,15 +31,15 @@ PEOPLE = ("alice", "bob", "carol")
 class Afternoon:
     """A complete record of the operations of all users."""
 
-    stage: Stage
+    env: Environment
     rng: Random
     keys: dict[Key, Person] = field(default_factory=dict)
     deleted_us: dict[Key, int] = field(default_factory=dict)
-    followings: list[tuple[Person, Following]] = field(default_factory=list)
+    followings: list[tuple[Person, FollowedSubscription]] = field(default_factory=list)
     cancelled_us: dict[str, int] = field(default_factory=dict)
 
     def act(self, number: int) -> None:
-        person = self.stage.person(self.rng.choice(PEOPLE))
+        person = self.env.person(self.rng.choice(PEOPLE))
         match self.rng.choices(
             ("insert", "delete", "subscribe", "cancel", "wait"), (10, 2, 3, 1, 4)
         )[0]:
@@ -57,11 +57,11 @@ class Afternoon:
                 subscriber.cancel(following)
                 self.cancelled_us[following.sid] = person.now_us()
             case _:
-                self.stage.elapse(self.rng.uniform(0, 3))
+                self.env.elapse(self.rng.uniform(0, 3))
 
-    def _subscribe(self, person: Person) -> Following:
+    def _subscribe(self, person: Person) -> FollowedSubscription:
         now_us = person.now_us()
-        ends = [None, now_us, now_us - self.stage.us(10), now_us + self.stage.us(10)]
+        ends = [None, now_us, now_us - self.env.us(10), now_us + self.env.us(10)]
         start_us, end_us = self.rng.choice(ends), self.rng.choice(ends)
         if start_us is not None and end_us is not None and start_us > end_us:
             start_us, end_us = end_us, start_us
@@ -70,13 +70,13 @@ class Afternoon:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_m23_a_busy_afternoon_brings_no_wrong_notification(
-    in_virtual_time: Stage, seed: int
+    in_virtual_time: Environment, seed: int
 ) -> None:
-    stage = in_virtual_time
-    afternoon = Afternoon(stage, Random(seed))
+    env = in_virtual_time
+    afternoon = Afternoon(env, Random(seed))
     for number in range(120):
         afternoon.act(number)
-    stage.elapse(15)
+    env.elapse(15)
 
     everything = {
         note.key: note.metadata for _, following in afternoon.followings for note in following.notes
@@ -88,14 +88,14 @@ def test_m23_a_busy_afternoon_brings_no_wrong_notification(
             assert following.frame.contains(note.metadata.published_us)
             assert Query(following.query).matches(note.metadata.tags)
             deleted_us = afternoon.deleted_us.get(note.key)
-            assert deleted_us is None or note.arrived_us <= deleted_us + stage.us(1)
-        if stage.reliable:
+            assert deleted_us is None or note.arrived_us <= deleted_us + env.us(1)
+        if env.reliable:
             missed = missing(afternoon, following, everything)
             assert missed == []
 
 
 def missing(
-    afternoon: Afternoon, following: Following, everything: dict[Key, Metadata]
+    afternoon: Afternoon, following: FollowedSubscription, everything: dict[Key, Metadata]
 ) -> list[Key]:
     """The objects a subscriber should have been notified of and was not: those never deleted, and
     published before the subscription was cancelled."""
@@ -106,7 +106,7 @@ def missing(
         if key not in afternoon.deleted_us
         and (
             until_us is None
-            or metadata.published_us < until_us - afternoon.stage.us(afternoon.stage.lag)
+            or metadata.published_us < until_us - afternoon.env.us(afternoon.env.lag)
         )
         and following.frame.contains(metadata.published_us)
         and Query(following.query).matches(metadata.tags)

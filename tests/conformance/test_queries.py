@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.stage import Stage
+from tests.conformance.environment import Environment
 from thyme.model.errors import QueryError, QuerySyntaxError, QueryTooLargeError
 from thyme.query.query import Query, tag
 
@@ -17,11 +17,11 @@ ALBUM = {
 
 
 @pytest.fixture
-def album(stage: Stage) -> Stage:
-    alice = stage.person("alice")
+def album(env: Environment) -> Environment:
+    alice = env.person("alice")
     for oid, tags in ALBUM.items():
         alice.insert(*tags, oid=oid)
-    return stage
+    return env
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,15 @@ def album(stage: Stage) -> Stage:
         ("(stands | goal) & !(eder & !replay)", {"crowd", "goal-ronaldo", "replay"}),
     ],
 )
-def test_m5_a_formula_finds_what_it_describes(album: Stage, query: str, expected: set[str]) -> None:
+def test_m5_a_formula_finds_what_it_describes(
+    album: Environment, query: str, expected: set[str]
+) -> None:
     bob = album.person("bob")
     assert {note.key.oid for note in bob.search(query)} == expected
     assert bob.search(query).total == len(expected)
 
 
-def test_m6_formulas_that_mean_the_same_are_the_same_subscription(album: Stage) -> None:
+def test_m6_formulas_that_mean_the_same_are_the_same_subscription(album: Environment) -> None:
     one = Query("goal & (eder | ronaldo)")
     other = Query("ronaldo & goal | eder & goal | goal & eder")
     assert one == other
@@ -68,9 +70,9 @@ def test_m6_formulas_that_mean_the_same_are_the_same_subscription(album: Stage) 
     ],
 )
 def test_m7_m8_m9_a_formula_that_cannot_be_is_refused_with_words(
-    stage: Stage, query: str, error: type[Exception], words: str
+    env: Environment, query: str, error: type[Exception], words: str
 ) -> None:
-    bob = stage.person("bob")
+    bob = env.person("bob")
     with pytest.raises(error, match=words):
         bob.follow(query)
     with pytest.raises(error, match=words):
@@ -78,7 +80,7 @@ def test_m7_m8_m9_a_formula_that_cannot_be_is_refused_with_words(
     assert bob.subscriptions() == ()
 
 
-def test_m31_a_query_built_in_python_is_the_parsed_one(album: Stage) -> None:
+def test_m31_a_query_built_in_python_is_the_parsed_one(album: Environment) -> None:
     built = tag("goal") & ~tag("replay")
     assert built == Query("goal & !replay")
     news = album.person("bob").subscribe(built)

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.stage import Act, Stage, take
-from tests.conformance.stages import STAGES
+from tests.conformance.environment import Environment, Operation, take
+from tests.conformance.environments import ENVIRONMENTS
 from thyme.api.subscription import Overflow
 from thyme.model.errors import NotFoundError, OptionError
 
 
-def test_m15_a_new_object_finds_the_standing_subscription(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m15_a_new_object_finds_the_standing_subscription(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     news = bob.subscribe("goal & eder")
     alice.insert("goal", "eder", oid="photo")
     alice.insert("goal", oid="other")
-    stage.elapse(2)
-    stage.hears(news, ["photo"])
+    env.elapse(2)
+    env.hears(news, ["photo"])
     assert not any(note.from_history for note in news.notes)
 
 
-def test_m15_a_new_subscription_finds_the_stored_object(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m15_a_new_subscription_finds_the_stored_object(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     alice.insert("goal", "eder", oid="photo")
     alice.insert("goal", oid="other")
     news = bob.subscribe("goal & eder")
@@ -32,31 +32,31 @@ def test_m15_a_new_subscription_finds_the_stored_object(stage: Stage) -> None:
     assert news.notes[0].from_history
 
 
-def test_m16_an_object_that_matches_twice_is_heard_once(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m16_an_object_that_matches_twice_is_heard_once(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     alice.insert("goal", "eder", "final", oid="old")
     news = bob.subscribe("goal & eder | final | goal & final")
     alice.insert("goal", "eder", "final", oid="new")
-    stage.elapse(2)
+    env.elapse(2)
     assert news.total == 1
-    stage.hears(news, ["old", "new"])
+    env.hears(news, ["old", "new"])
 
 
-def test_m16_two_subscriptions_of_one_node_each_hear_of_it(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m16_two_subscriptions_of_one_node_each_hear_of_it(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     one, other = bob.subscribe("goal"), bob.subscribe("eder")
     alice.insert("goal", "eder", oid="photo")
-    stage.elapse(2)
-    stage.hears(one, ["photo"])
-    stage.hears(other, ["photo"])
+    env.elapse(2)
+    env.hears(one, ["photo"])
+    env.hears(other, ["photo"])
 
 
-def test_m17_the_past_comes_in_batches_newest_first(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m17_the_past_comes_in_batches_newest_first(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     names = [f"photo-{number:02}" for number in range(12)]
     for name in names:
         alice.insert("goal", oid=name)
-        stage.elapse(0.1)
+        env.elapse(0.1)
     newest_first = names[::-1]
 
     news = bob.subscribe("goal", batch=5)
@@ -69,29 +69,29 @@ def test_m17_the_past_comes_in_batches_newest_first(stage: Stage) -> None:
     assert bob.more(news, 10) == 0
 
 
-def test_m17_new_objects_come_as_usual_between_batches(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m17_new_objects_come_as_usual_between_batches(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     for number in range(6):
         alice.insert("goal", oid=f"old-{number}")
-        stage.elapse(0.1)
+        env.elapse(0.1)
     news = bob.subscribe("goal", batch=2)
     alice.insert("goal", oid="new")
-    stage.elapse(2)
-    stage.hears(news, ["old-5", "old-4", "new"])
+    env.elapse(2)
+    env.hears(news, ["old-5", "old-4", "new"])
     assert bob.more(news, 10) == 4
-    stage.hears(news, [f"old-{number}" for number in range(6)] + ["new"])
+    env.hears(news, [f"old-{number}" for number in range(6)] + ["new"])
 
 
 def test_m17_a_page_is_neither_repeated_nor_skipped_while_objects_come_and_go(
-    stage: Stage,
+    env: Environment,
 ) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+    alice, bob = env.person("alice"), env.person("bob")
     keys = []
     for number in range(9):
         keys.append(alice.insert("goal", oid=f"old-{number}"))
-        stage.elapse(0.1)
+        env.elapse(0.1)
     news = bob.subscribe("goal", None, bob.now_us(), batch=3)
-    stage.elapse(0.1)
+    env.elapse(0.1)
     alice.insert("goal", oid="late")
     alice.delete(keys[7])  # notified already
     alice.delete(keys[4])  # not yet notified
@@ -100,8 +100,8 @@ def test_m17_a_page_is_neither_repeated_nor_skipped_while_objects_come_and_go(
     assert news.heard == ["old-8", "old-7", "old-6", "old-5", "old-3", "old-2", "old-1", "old-0"]
 
 
-def test_m17_a_batch_of_nothing_only_tells_how_much_there_is(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m17_a_batch_of_nothing_only_tells_how_much_there_is(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     alice.insert("goal", oid="photo")
     news = bob.subscribe("goal", batch=0)
     assert (news.total, news.heard) == (1, [])
@@ -112,46 +112,46 @@ def test_m17_a_batch_of_nothing_only_tells_how_much_there_is(stage: Stage) -> No
         bob.more(news, 0)
 
 
-def test_m18_after_unsubscribing_there_is_silence(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m18_after_unsubscribing_there_is_silence(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     news = bob.subscribe("goal")
-    assert stage.standing() == 1
+    assert env.standing() == 1
     bob.cancel(news)
     alice.insert("goal")
-    stage.elapse(2)
+    env.elapse(2)
     assert news.heard == []
     assert news.over == "cancelled"
-    assert stage.standing() == 0
+    assert env.standing() == 0
     assert bob.subscriptions() == ()
     with pytest.raises(NotFoundError):
         bob.cancel(news)
 
 
 def test_m18_a_subscription_past_its_end_ends_by_itself_and_frees_its_state(
-    stage: Stage,
+    env: Environment,
 ) -> None:
-    bob = stage.person("bob")
-    news = bob.subscribe("goal", None, bob.now_us() + stage.us(10))
-    assert stage.standing() == 1
-    stage.elapse(10 + stage.skew + 1)
+    bob = env.person("bob")
+    news = bob.subscribe("goal", None, bob.now_us() + env.us(10))
+    assert env.standing() == 1
+    env.elapse(10 + env.skew + 1)
     assert news.over == "its frame is over"
-    assert stage.standing() == 0
+    assert env.standing() == 0
     assert bob.subscriptions() == ()
 
 
-def test_m20_a_search_leaves_nothing_behind(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m20_a_search_leaves_nothing_behind(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     for number in range(4):
         alice.insert("goal", oid=f"photo-{number}")
-        stage.elapse(0.1)
+        env.elapse(0.1)
     found = bob.search("goal", limit=3)
     assert [note.key.oid for note in found] == ["photo-3", "photo-2", "photo-1"]
     assert (found.total, len(found)) == (4, 3)
-    assert stage.standing() == 0
+    assert env.standing() == 0
     assert bob.subscriptions() == ()
 
 
-def test_m22_any_node_publishes_subscribes_and_retrieves(crowd: Stage) -> None:
+def test_m22_any_node_publishes_subscribes_and_retrieves(crowd: Environment) -> None:
     people = [crowd.person(name) for name in ("alice", "bob", "carol")]
     followings = [person.subscribe("goal") for person in people]
     for person in people:
@@ -168,11 +168,11 @@ STEPS = ("subscribe", "insert", "insert again")
 
 @pytest.mark.parametrize("order", list(permutations(STEPS)), ids=" then ".join)
 def test_m26_at_the_seam_everything_comes_exactly_once(
-    stage: Stage, order: tuple[str, ...]
+    env: Environment, order: tuple[str, ...]
 ) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+    alice, bob = env.person("alice"), env.person("bob")
     bob.search("goal")  # all nodes know each other
-    acts: list[Act] = []
+    acts: list[Operation] = []
     news = None
     for step in order:
         if step == "subscribe":
@@ -183,13 +183,13 @@ def test_m26_at_the_seam_everything_comes_exactly_once(
             acts.append(alice.begin(alice.handlers.insert, b"x", ["goal"], oid=oid))
     for act in acts:
         bob.wait(act)
-    stage.elapse(3)
+    env.elapse(3)
     assert news is not None
-    stage.hears(news, ["insert", "insert-again"])
+    env.hears(news, ["insert", "insert-again"])
 
 
-def test_m27_a_subscription_tells_when_the_first_batch_has_come(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m27_a_subscription_tells_when_the_first_batch_has_come(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     alice.insert("goal", oid="photo")
     news = bob.follow("goal")
     bob.wait(news.act)
@@ -198,30 +198,30 @@ def test_m27_a_subscription_tells_when_the_first_batch_has_come(stage: Stage) ->
     assert news.heard == ["photo"]
 
 
-def test_m27_a_subscription_resumes_where_its_subscriber_stopped(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m27_a_subscription_resumes_where_its_subscriber_stopped(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     alice.insert("goal", oid="taken-before")
     news = bob.subscribe("goal & !replay")
-    stage.elapse(1)
+    env.elapse(1)
     assert news.heard == ["taken-before"]
-    stage.crash("bob")
-    if stage.many:
+    env.crash("bob")
+    if env.many:
         alice.insert("goal", oid="while-away")
         alice.insert("goal", "replay", oid="replay")
-        stage.elapse(2)
-    bob = stage.come_back("bob")
+        env.elapse(2)
+    bob = env.come_back("bob")
 
     assert [held.sid for held in bob.subscriptions()] == [news.sid]
     resumed = bob.resume(news.sid)
-    alice = stage.person("alice")
+    alice = env.person("alice")
     alice.insert("goal", oid="after")
-    stage.elapse(2)
+    env.elapse(2)
 
     assert set(resumed.heard) <= {"while-away", "after"}
-    stage.hears(resumed, ["while-away", "after"] if stage.many else ["after"])
+    env.hears(resumed, ["while-away", "after"] if env.many else ["after"])
 
 
-def test_m27_more_than_a_batch_missed_comes_all_the_same(crowd: Stage) -> None:
+def test_m27_more_than_a_batch_missed_comes_all_the_same(crowd: Environment) -> None:
     alice, bob = crowd.person("alice"), crowd.person("bob")
     alice.insert("goal", oid="first")
     news = bob.subscribe("goal", batch=2)
@@ -233,10 +233,10 @@ def test_m27_more_than_a_batch_missed_comes_all_the_same(crowd: Stage) -> None:
     assert sorted(resumed.heard) == [f"missed-{number}" for number in range(7)]
 
 
-def test_m32_explain_says_why_something_did_or_did_not_match(stage: Stage) -> None:
-    alice, bob = stage.person("alice"), stage.person("bob")
+def test_m32_explain_says_why_something_did_or_did_not_match(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
     old = alice.insert("goal", oid="old")
-    stage.elapse(2)
+    env.elapse(2)
     news = bob.subscribe("goal & !replay", bob.now_us())
     right = alice.insert("goal", oid="right")
     wrong = alice.insert("goal", "replay", oid="wrong")
@@ -257,8 +257,8 @@ def test_m32_explain_says_why_something_did_or_did_not_match(stage: Stage) -> No
     "name", ["solo, memory", "ES, perfect ether", "LS, perfect ether", "DCS, perfect ether"]
 )
 def test_m33_one_slow_subscriber_hurts_nobody(name: str, tmp_path: Path) -> None:
-    stage = STAGES[name](tmp_path)
-    alice, bob, carol = (stage.person(name) for name in ("alice", "bob", "carol"))
+    env = ENVIRONMENTS[name](tmp_path)
+    alice, bob, carol = (env.person(name) for name in ("alice", "bob", "carol"))
     names = [f"photo-{number:02}" for number in range(10)]
     quick = carol.subscribe("goal")
     newest = bob.reader("goal", 3, Overflow.DROP_OLDEST)
@@ -266,23 +266,23 @@ def test_m33_one_slow_subscriber_hurts_nobody(name: str, tmp_path: Path) -> None
     patient = bob.reader("goal", 3, Overflow.BLOCK)
     for name in names:
         alice.insert("goal", oid=name)
-    stage.elapse(2)
+    env.elapse(2)
 
     assert quick.heard == names
-    assert [note.key.oid for note in drain(stage, newest)] == names[-3:]
-    assert [note.key.oid for note in drain(stage, oldest)] == names[:3]
+    assert [note.key.oid for note in drain(env, newest)] == names[-3:]
+    assert [note.key.oid for note in drain(env, oldest)] == names[:3]
     assert (newest.dropped, oldest.dropped) == (7, 7)
-    assert sorted(note.key.oid for note in drain(stage, patient)) == names
+    assert sorted(note.key.oid for note in drain(env, patient)) == names
     assert patient.dropped == 0
 
 
-def drain(stage: Stage, subscription: object) -> list:  # type: ignore[type-arg]
+def drain(env: Environment, subscription: object) -> list:  # type: ignore[type-arg]
     """Takes all buffered notifications, and lets time pass for more."""
     taken = []
     for _ in range(40):
         note = take(subscription)  # type: ignore[arg-type]
         if note is None:
-            stage.elapse(0.5)
+            env.elapse(0.5)
         else:
             taken.append(note)
     return taken

@@ -30,9 +30,8 @@ from thyme.storage import node_profile as homes
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import RecordTable
 from thyme.substrates.common import broker, catalogue, quotas, subscriber
-from thyme.substrates.dcs.client import key_choice
-from thyme.substrates.dcs.membership import proxied_cells
-from thyme.substrates.dcs.state import cell_index, deletion_log, replica_store, stored_cell
+from thyme.substrates.dcs.client import deletion_log, key_choice
+from thyme.substrates.dcs.state import cell_index, proxied_cells, replica_store, stored_cell
 from thyme.substrates.solo import SoloConfig, make_solo_node
 
 START_US = 1_468_187_340_000_000
@@ -134,9 +133,9 @@ def identity(name: str) -> Identity:
 def town_node(name: str, store: SqliteStore, life: int) -> Node:
     """A node as `thyme node` makes it."""
     me = identity(name)
-    notary = Ed25519RecordSigner(me, TOWN.world_id)
+    signer = Ed25519RecordSigner(me, TOWN.world_id)
     rng = derive_rng(5, name, life)
-    return make_node(TOWN, me.node_id, store, rng, PLACES[name], signer=notary)
+    return make_node(TOWN, me.node_id, store, rng, PLACES[name], signer=signer)
 
 
 def alone_node(store: SqliteStore, life: int) -> Node:

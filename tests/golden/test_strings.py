@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 import thyme
-from tests.control.pages import Pages, a_node
+from tests.daemon.pages import Pages, a_node
 from tests.golden.frozen import Frozen, digest
 from tests.wire.test_schema import GOLDEN
 from thyme.cli import _parser

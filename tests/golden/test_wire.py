@@ -15,9 +15,9 @@ import pytest
 
 from tests.builders import ALICE, conjunctions, key, photo, subscribe
 from tests.golden.frozen import Frozen, read
-from tests.live.pipe import WORLD
 from tests.pipeline.planned import STORY
-from tests.wire.test_asking import REQUESTS, TOLD
+from tests.transport.pipe import WORLD
+from tests.wire.test_app_rpc import REQUESTS, TOLD
 from tests.wire.test_schema import GOLDEN
 from thyme.live.identity import SEED_BYTES, Identity
 from thyme.live.record_signer import Ed25519RecordSigner
@@ -117,12 +117,12 @@ def test_sealed_datagrams_have_the_bytes_they_always_had(frozen: Frozen) -> None
 
 
 def test_what_is_signed_and_the_signatures_are_as_ever(frozen: Frozen) -> None:
-    notary = Ed25519RecordSigner(IDENTITY, "w1")
+    signer = Ed25519RecordSigner(IDENTITY, "w1")
     texts = {
         name: signed_records.signing_bytes(record, "w1").hex() for name, record in SIGNED.items()
     }
-    proofs = {name: notary.sign(record).hex() for name, record in SIGNED.items()}
-    together = [proof.hex() for proof in notary.sign_all(list(SIGNED.values()))]
+    proofs = {name: signer.sign(record).hex() for name, record in SIGNED.items()}
+    together = [proof.hex() for proof in signer.sign_all(list(SIGNED.values()))]
 
     assert {type(record) for record in SIGNED.values()} == set(get_args(signed_records.Record))
     frozen.check(FILE, "signed texts", texts)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from tests.live.pipe import ALICE, BOB
+from tests.transport.pipe import ALICE, BOB
 from tests.wire.test_schema import GOLDEN
 from thyme.live.identity import Identity, PeerAuthenticator
 from thyme.live.node_factory import make_node
@@ -61,7 +61,7 @@ def damaged(whole: bytes, other: bytes, rng: Random) -> bytes:
             return whole[:at] + rng.randbytes(1 + rng.randrange(4)) + whole[at:]
 
 
-class Whims:
+class RandomSigner:
     """A signer that accepts records at random, so that damaged messages get further."""
 
     def __init__(self, rng: Random) -> None:
@@ -86,9 +86,9 @@ class Victim:
         self._rng = Random(seed)
         self._world = WORLDS[substrate]
         self._store = MemoryStore()
-        notary = Whims(self._rng) if keys else None
+        signer = RandomSigner(self._rng) if keys else None
         self._node = make_node(
-            self._world, ALICE, self._store, self._rng, (60.0, 40.0), signer=notary
+            self._world, ALICE, self._store, self._rng, (60.0, 40.0), signer=signer
         )
         seals = [DatagramCipher(bytes(32), self._world, Random(n).randbytes) for n in (1, 2)]
         self._stranger = seals[1] if closed else None

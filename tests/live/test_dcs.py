@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.control.pages import a_place
+from tests.daemon.pages import a_place
 from thyme.api.world import OpenedWorld, World
 from thyme.live.open_node import NodeOptions, open_node
 from thyme.model.errors import NotFoundError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.pipe import ALICE, WORLD
+from tests.transport.pipe import ALICE, WORLD
 from thyme.live.host import Host
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import ClosedError, ThymeError
@@ -23,7 +23,7 @@ from thyme.transport.link_config import LinkConfig
 SHELF = RecordTable("test", bytes)
 
 
-class Clumsy:
+class FailingNode:
     """A node that writes to its store, and raises when its position changes."""
 
     node_id: NodeId = ALICE
@@ -61,7 +61,7 @@ def test_m24_a_mistake_stops_the_node_and_stores_nothing_of_the_input(
         store, sockets = SqliteStore(path), Sockets(NetworkConfig(interface="127.0.0.1"))
         await sockets.open()
         link = Link(ALICE, WORLD, b"12345678", LinkConfig())
-        host = Host(Clumsy(store), store, ear, link, sockets)
+        host = Host(FailingNode(store), store, ear, link, sockets)
         await asyncio.sleep(0.05)
         host.move_to((1.0, 1.0))
         await asyncio.sleep(0.05)

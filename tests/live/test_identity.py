@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.live.pipe import WORLD, Pipe
-from tests.live.test_link import parcel
+from tests.transport.pipe import WORLD, Pipe
+from tests.transport.test_link import parcel
 from thyme.live.identity import Identity, PeerAuthenticator, derive_node_id, load_or_create_identity
 from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.model.errors import StoreError
@@ -65,14 +65,14 @@ def hello(identity: Identity, *, life: bytes = LIFE, born_us: int = 10) -> Hello
     return Hello(WORLD, identity_proof=identity.make_proof(TAG, life, born_us))
 
 
-def notary(identity: Identity, wid: str = "w1", remembered_max: int = 100) -> Ed25519RecordSigner:
+def signer(identity: Identity, wid: str = "w1", remembered_max: int = 100) -> Ed25519RecordSigner:
     return Ed25519RecordSigner(identity, wid, remembered_max)
 
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_a_record_is_believed_if_its_author_signed_it(record: Record) -> None:
-    proof = notary(ALICE).sign(record)
-    theirs, elsewhere = notary(BOB), notary(BOB, "w2")
+    proof = signer(ALICE).sign(record)
+    theirs, elsewhere = signer(BOB), signer(BOB, "w2")
 
     assert theirs.verify(record, proof)
     assert theirs.verify(record, proof), "and once more"
@@ -86,17 +86,17 @@ def test_a_record_is_believed_if_its_author_signed_it(record: Record) -> None:
 @pytest.mark.parametrize("record", RECORDS)
 def test_nobody_signs_for_another(record: Record) -> None:
     with pytest.raises(ValueError, match="only"):
-        notary(MALLORY).sign(record)
+        signer(MALLORY).sign(record)
 
 
 def test_a_signature_is_good_for_one_record() -> None:
     changed = make_metadata(A_KEY, b"DATA", ["goal"], 1_000_000)
-    theirs = notary(BOB)
+    theirs = signer(BOB)
 
-    assert not theirs.verify(changed, notary(ALICE).sign(RECORDS[0]))
+    assert not theirs.verify(changed, signer(ALICE).sign(RECORDS[0]))
     for record in RECORDS:
         for other in RECORDS:
-            good = theirs.verify(other, notary(ALICE).sign(record))
+            good = theirs.verify(other, signer(ALICE).sign(record))
             assert good == (record is other)
 
 
@@ -109,7 +109,7 @@ def test_what_was_looked_at_is_remembered_up_to_a_bound(monkeypatch: pytest.Monk
         return True
 
     monkeypatch.setattr("thyme.live.record_signer.verify_signature", is_by)
-    theirs = notary(BOB, remembered_max=2)
+    theirs = signer(BOB, remembered_max=2)
     one, two, three = (bytes([number]) * 96 for number in range(3))
     for proof in (one, one, two, two, one, three, one):
         assert theirs.verify(RECORDS[0], proof)
@@ -122,8 +122,8 @@ def test_records_that_share_a_signature_are_believed_one_by_one(
     count: int, data: st.DataObject
 ) -> None:
     records = [DeleteRecord(Key(ObjectId(f"o{number}"), ALICE.node_id)) for number in range(count)]
-    proofs = notary(ALICE).sign_all(records)
-    theirs, at = notary(BOB), data.draw(st.integers(0, count - 1))
+    proofs = signer(ALICE).sign_all(records)
+    theirs, at = signer(BOB), data.draw(st.integers(0, count - 1))
 
     assert all(map(theirs.verify, records, proofs))
     assert len({proof[:96] for proof in proofs}) == -(-count // BATCH_RECORDS_MAX)

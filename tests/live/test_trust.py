@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.control.pages import BRISK, a_node, a_place
+from tests.daemon.pages import BRISK, a_node, a_place
 from tests.live.nodes import free_group
-from tests.live.pipe import ALICE, WORLD
+from tests.transport.pipe import ALICE, WORLD
 from thyme.api.world import OpenedWorld, World
 from thyme.cli.node import _parse_quota
 from thyme.live.host import Host

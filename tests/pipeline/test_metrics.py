@@ -1,6 +1,6 @@
 """Metrics: statistics over the runs of a sweep, and the work of cells (P6, S14–S16).
 
-The measures of single runs have their tests in tests/sim/test_measures.py."""
+The measures of single runs have their tests in tests/sim/results/test_measures.py."""
 
 from __future__ import annotations
 

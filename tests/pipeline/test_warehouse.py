@@ -132,9 +132,7 @@ def test_of_two_that_build_a_stage_at_once_the_first_wins_and_the_other_is_told(
         three_rows(draft)
         Warehouse(tmp_path).get_or_build("posts", {"mine": False}, {}, three_rows)
 
-    with pytest.raises(
-        WarehouseError, match=r"changed by another process .* run the command"
-    ):
+    with pytest.raises(WarehouseError, match=r"changed by another process .* run the command"):
         Warehouse(tmp_path).get_or_build("posts", {"mine": True}, {}, overtaken)
 
     assert Warehouse(tmp_path).open_stage("posts").manifest.config == {"mine": False}

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from tests.builders import ALICE, BOB
-from tests.substrates.dcs.town import Town, in_cell
+from tests.substrates.dcs.network import DcsNetwork, in_cell
 from tests.wire.test_schema import GOLDEN, PHOTO
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import cells as cell_wire
@@ -92,8 +92,8 @@ def of_dsdv() -> frozenset[type[BaseMessage]]:
 @cache
 def of_dcs() -> frozenset[type[BaseMessage]]:
     """Directly, to the node, to its cell from a node of the same cell, or as a reply of a cell."""
-    town = Town({"bea": in_cell(HOME, grid=GRID)}, grid=GRID)
-    bea = town.nodes["bea"]
+    net = DcsNetwork({"bea": in_cell(HOME, grid=GRID)}, grid=GRID)
+    bea = net.nodes["bea"]
     assert bea.routing.serving
     numbers = iter(range(10_000))
 
@@ -106,7 +106,7 @@ def of_dcs() -> frozenset[type[BaseMessage]]:
                 bea.dropped[NOT_ACCEPTED[0]] += 1
                 return
             packet = wire.CellPacket(BOB, HOME, next(numbers), 1, (target,), message)
-            bea.handle(Received(BOB, packet), town.links.kernel.now_us)
+            bea.handle(Received(BOB, packet), net.links.kernel.now_us)
 
         return offer
 
@@ -118,7 +118,7 @@ def of_dcs() -> frozenset[type[BaseMessage]]:
         )
 
     def directly(message: Message) -> None:
-        bea.handle(Received(BOB, message), town.links.kernel.now_us)
+        bea.handle(Received(BOB, message), net.links.kernel.now_us)
 
     offers = (directly, in_packet(CellTarget(HOME, bea.node_id)), in_packet(CellTarget(HOME)))
     return frozenset().union(*(accepted(offer, dropped) for offer in (*offers, as_reply)))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import ALICE, BOB, CAROL, conjunctions, key, photo, subscribe
-from tests.notary import Stamps, signed, vouched_for, warden
+from tests.fake_signer import FakeSigner, authenticator, signed, vouched_for
 from thyme.model.errors import QuotaError
 from thyme.model.ids import NodeId, ObjectId
 from thyme.model.metadata import Metadata
@@ -31,14 +31,14 @@ def es_node(
     name: NodeId = SERVER, quota: Quota | None = None, store: MemoryStore | None = None
 ) -> EsNode:
     config = EsConfig(broker=BrokerConfig(quota=quota or Quota()))
-    node = EsNode(name, SERVER, store or MemoryStore(), Random(1), config, warden(name))
+    node = EsNode(name, SERVER, store or MemoryStore(), Random(1), config, authenticator(name))
     node.handle(Started(), 0)
     return node
 
 
 def ls_node(name: NodeId, quota: Quota | None = None) -> LsNode:
     config = LsConfig(broker=BrokerConfig(quota=quota or Quota()))
-    node = LsNode(name, MemoryStore(), Random(1), config, warden(name))
+    node = LsNode(name, MemoryStore(), Random(1), config, authenticator(name))
     node.handle(Started(), 0)
     return node
 
@@ -69,12 +69,12 @@ def standing(node: EsNode | LsNode) -> int:
 
 def a_delete(by: NodeId, number: int = 7) -> wire.SignedDelete:
     record = DeleteRecord(key(number, ALICE))
-    return wire.SignedDelete(2, record.key, Stamps(by).sign(record))
+    return wire.SignedDelete(2, record.key, FakeSigner(by).sign(record))
 
 
 def a_stop(by: NodeId) -> wire.SignedStop:
     record = UnsubscribeRecord(subscribe(1, by=ALICE).key)
-    return wire.SignedStop(3, record.key, Stamps(by).sign(record))
+    return wire.SignedStop(3, record.key, FakeSigner(by).sign(record))
 
 
 def a_start(by: NodeId = ALICE, number: int = 1) -> wire.StartSubscription:

@@ -112,7 +112,7 @@ def spark_session(
     where = master or configured.get("spark.master") or LOCAL_MASTER
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     local = not under_submit and (where.startswith("local[") or where == "local")
-    home = _launcher_dir(find_java())
+    home = launcher_dir(find_java())
     if not under_submit:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -162,11 +162,15 @@ def _connect_session(remote: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    local = remote.startswith("local")
+    if local:  # a server of this process, which needs Java after all
+        os.environ["JAVA_HOME"] = str(launcher_dir(find_java()))
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         spark = SparkSession.builder.appName("thyme").remote(remote).getOrCreate()
         for name, value in {**REQUIRED_SETTINGS, **settings}.items():
             spark.conf.set(name, value)
-        if not remote.startswith("local"):
+        if not local:
             ship_package(spark)
     except (PySparkException, OSError) as error:
         raise SparkError(f"Spark Connect failed at {remote}: {error}") from error
@@ -311,7 +315,7 @@ def _is_launcher(home: Path) -> bool:
     return (home / "log4j2.properties").exists()
 
 
-def _launcher_dir(java: Path) -> Path:
+def launcher_dir(java: Path) -> Path:
     """Creates the folder with launcher and log settings, laid out as a JAVA_HOME."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     texts = {

@@ -12,7 +12,6 @@ from thyme.routing.cells import Delivery, Destination, Grid
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
-from thyme.substrates.common.tombstones import TombstoneLimits
 from thyme.substrates.dcs.state.cell_index import CellIndex
 from thyme.substrates.dcs.state.replica_store import ReplicaStore
 
@@ -80,7 +79,7 @@ def a_cell_index(
 
 def a_replica_store(store: MemoryStore | None = None, **retention: int) -> ReplicaStore:
     """A replica store in a store, with limits for the replicas."""
-    return ReplicaStore(store or MemoryStore(), Retention(**retention), TombstoneLimits())
+    return ReplicaStore(store or MemoryStore(), Retention(**retention))
 
 
 def indexed(number: int = 1, at_us: int | None = None) -> IndexedMetadata:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import ALICE, photo, subscribe
-from tests.substrates.dcs.town import ROW, STREET, Town, in_cell, tag_in
+from tests.substrates.dcs.network import ROW, STREET, DcsNetwork, in_cell, tag_in
 from tests.wire.strategies import any_message
 from thyme.model.ids import NodeId
 from thyme.model.rng import derive_rng
@@ -94,16 +94,16 @@ def test_d1_what_names_a_cell_that_is_not_there_is_dropped(
 
 def test_a_node_that_claims_another_s_name_cannot_make_it_lose_what_it_holds() -> None:
     """The bytes in a `HoldObject` must be those that its metadata describes (M19)."""
-    town = Town(STREET)
-    key = town.insert("ann", "photo", tag_in(2))
-    metadata = town.nodes["bea"].index.broker.catalogue.history.get(key)
+    net = DcsNetwork(STREET)
+    key = net.insert("ann", "photo", tag_in(2))
+    metadata = net.nodes["bea"].index.broker.catalogue.history.get(key)
     assert metadata is not None
     forged = cell_wire.StoreReplica(metadata, b"forged")
-    dan = town.nodes["dan"]
-    dan.routing.send([Destination(CellId(0))], forged, town.links.kernel.now_us)
-    town.finish("dan", asked.ListSubscriptions)
+    dan = net.nodes["dan"]
+    dan.routing.send([Destination(CellId(0))], forged, net.links.kernel.now_us)
+    net.finish("dan", asked.ListSubscriptions)
 
-    assert town.nodes["abe"].replicas.read_data(key) == b"pixels"
+    assert net.nodes["abe"].replicas.read_data(key) == b"pixels"
 
 
 @pytest.mark.parametrize("step_ms", range(12))
@@ -113,19 +113,19 @@ def test_d19_whoever_vanishes_at_any_step_of_an_insert_the_rest_goes_on(
 ) -> None:
     """The owner, or the only node of the tag's cell, or the subscriber is gone in the middle."""
     places = {"ann": in_cell(0), "abe": in_cell(0, 1), "bea": in_cell(2), "cat": in_cell(4)}
-    town = Town({**places, "col": in_cell(4, 1)})
-    town.subscribe("cat", tag_in(2))
-    town.subscribe("col", tag_in(2))
+    net = DcsNetwork({**places, "col": in_cell(4, 1)})
+    net.subscribe("cat", tag_in(2))
+    net.subscribe("col", tag_in(2))
     request = asked.Insert(request_id=7_000, data=b"x", tags=(tag_in(2),))
-    town.links.ask(NodeId(b"ann"), request)
-    town.run(step_ms / 1_000)
-    town.go(who)
-    town.run(30)
+    net.links.ask(NodeId(b"ann"), request)
+    net.run(step_ms / 1_000)
+    net.go(who)
+    net.run(30)
 
-    for node in town.nodes.values():
+    for node in net.nodes.values():
         node.check()
         assert len(node.requests) == 0
-    answers = [told for told in town.told["ann"] if getattr(told, "request_id", None) == 7_000]
+    answers = [told for told in net.told["ann"] if getattr(told, "request_id", None) == 7_000]
     assert len(answers) <= 1
     if who == "cat":
-        assert len(town.heard("col")) == 1
+        assert len(net.heard("col")) == 1

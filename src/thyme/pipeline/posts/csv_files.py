@@ -31,7 +31,7 @@ OPTIONS: Mapping[str, Any] = {
     "encoding": "UTF-8",
 }
 _HEADER_BYTES_MAX = 1 << 16
-_FIELD = r'(?:[^",]*+|"(?:[^"]|"")*+")'
+_FIELD = r'(?:"(?:[^"]|"")*+"|[^",]*+)'
 _RECORD = re.compile(rf"{_FIELD}(?:,{_FIELD})*+", re.DOTALL)
 
 

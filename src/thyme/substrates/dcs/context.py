@@ -15,9 +15,9 @@ from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.storage.store import Store
 from thyme.substrates.dcs.client.cell_requests import CellRequests
+from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.state.cell_index import CellIndex
-from thyme.substrates.dcs.state.deletion_log import DeletionLog
 from thyme.substrates.dcs.state.replica_store import ReplicaStore
 
 

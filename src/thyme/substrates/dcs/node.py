@@ -44,6 +44,7 @@ from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
 from thyme.substrates.dcs.cell_map import CellMap
 from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer
+from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.client.key_cells import KeyCellBrokers, ReplicaLocations
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.notification_receiver import NotificationReceiver
@@ -54,7 +55,6 @@ from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.dispatch import HandlerTable
 from thyme.substrates.dcs.membership.joining import CellJoining, CellJoinPhase, CellJoinTimer
 from thyme.substrates.dcs.membership.membership import CellMembership
-from thyme.substrates.dcs.membership.proxied_cells import PROXIED_CELLS
 from thyme.substrates.dcs.robust.anti_entropy import AntiEntropy, AntiEntropyTimer
 from thyme.substrates.dcs.robust.replica_upkeep import ReplicaUpkeep, ReplicaUpkeepTimer
 from thyme.substrates.dcs.service.cell_service import CellService, ExpiryTimer
@@ -65,7 +65,7 @@ from thyme.substrates.dcs.service.notification_delivery import (
 from thyme.substrates.dcs.state.cell_digest import DIGEST_BYTES
 from thyme.substrates.dcs.state.cell_index import REPLICATION_LISTS, SUBSCRIBER_CELLS, CellIndex
 from thyme.substrates.dcs.state.cell_state import MergeResult
-from thyme.substrates.dcs.state.deletion_log import DeletionLog
+from thyme.substrates.dcs.state.proxied_cells import PROXIED_CELLS
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore
 from thyme.substrates.dcs.state.stored_cell import STORED_CELL, DelayedJoinTimer, StoredCell
 

@@ -13,7 +13,7 @@ from tests.substrates.dcs.components import CELL, a_cell_index, indexed
 from thyme.protocol.messages.cell_records import CellSubscription, TombstoneRecord
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.catalogue import DELETED
-from thyme.substrates.common.tombstones import TombstoneLimits
+from thyme.substrates.common.tombstones import TOMBSTONE_AGE_US_MAX
 from thyme.substrates.dcs.state.cell_digest import (
     BUCKETS,
     SetDigest,
@@ -106,7 +106,7 @@ def test_b2_expired_records_leave_the_digest() -> None:
     expected.merge_object_tombstone(key(9), TombstoneRecord(str(key(9)), DELETED, 29))
     assert digest(index, 30) == digest(expected, 30)
 
-    ttl_us = TombstoneLimits().age_us_max
+    ttl_us = TOMBSTONE_AGE_US_MAX
     assert digest(index, 31 + ttl_us) != digest(a_cell_index(), 30)  # two objects are left
     for number in (3, 4):
         index.forget_object(key(number))

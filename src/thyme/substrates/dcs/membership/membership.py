@@ -20,11 +20,10 @@ from thyme.protocol.node import Timer
 from thyme.routing.cells import BeaconReceived, Delivery, Destination
 from thyme.substrates.common.subscriber import Subscriber
 from thyme.substrates.dcs.client.key_choice import KeyChooser
+from thyme.substrates.dcs.client.location_updates import LocationUpdater
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.membership.joining import CellJoining
-from thyme.substrates.dcs.membership.location_updates import LocationUpdater
 from thyme.substrates.dcs.membership.movement import MovementTracker, SettleTimer
-from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
 from thyme.substrates.dcs.membership.state_merge import MergeMatchTimer, StateMerge
 from thyme.substrates.dcs.membership.state_transfer import (
     LeaveTimer,
@@ -35,6 +34,7 @@ from thyme.substrates.dcs.robust.cell_backup import BackupTimer, CellBackups
 from thyme.substrates.dcs.robust.reannounce import Reannouncer, ReannounceTimer
 from thyme.substrates.dcs.service.cell_service import CellService
 from thyme.substrates.dcs.state.cell_digest import DIGEST_BYTES
+from thyme.substrates.dcs.state.proxied_cells import ProxiedCells
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 
 

@@ -24,9 +24,9 @@ from thyme.protocol.messages.common import Done, Refused
 from thyme.protocol.results import Failure, Ok, OnResult, Result, ignore_result
 from thyme.routing.cells import Delivery, Destination
 from thyme.substrates.dcs.context import NodeContext
-from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
 from thyme.substrates.dcs.membership.state_merge import StateMerge
 from thyme.substrates.dcs.state.cell_state import split_state
+from thyme.substrates.dcs.state.proxied_cells import ProxiedCells
 
 _CHECK_INTERVAL_US = SECOND_US
 """The interval at which a node checks whether its cell is still the proxy of its proxied cells."""

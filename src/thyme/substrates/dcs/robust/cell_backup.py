@@ -31,13 +31,13 @@ from thyme.protocol.results import Failure, Result
 from thyme.routing.cells import Delivery, Destination
 from thyme.substrates.dcs.config import BackupConfig
 from thyme.substrates.dcs.context import NodeContext
-from thyme.substrates.dcs.membership.proxied_cells import ProxiedCells
 from thyme.substrates.dcs.state.cell_state import (
     StateRecords,
     parse_object_key,
     parse_subscription_key,
     split_state,
 )
+from thyme.substrates.dcs.state.proxied_cells import ProxiedCells
 
 BACKUPS_MAX = 64
 """The maximum number of cells for which a node stores a backup."""

@@ -18,9 +18,9 @@ import msgspec
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.time_frames import SECOND_US
+from thyme.substrates.dcs.client.deletion_log import DeletionLog
+from thyme.substrates.dcs.client.location_updates import LocationUpdater
 from thyme.substrates.dcs.context import NodeContext
-from thyme.substrates.dcs.membership.location_updates import LocationUpdater
-from thyme.substrates.dcs.state.deletion_log import DeletionLog
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
 
 _QUIET_US = 15 * SECOND_US

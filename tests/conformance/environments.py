@@ -1,0 +1,364 @@
+"""The environments in which the conformance tests run, one line each."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Generic, TypeVar
+
+import msgspec
+
+from tests.conformance.environment import Environment
+from tests.conformance.live_environment import LiveEsEnvironment, LiveLsEnvironment
+from tests.conformance.process_environment import DcsProcesses, EsProcesses, LsProcesses
+from tests.conformance.simulated_port import SimulatedPort
+from thyme.api.session import NodeSession
+from thyme.live.host import Host
+from thyme.model.ids import Key, NodeId
+from thyme.model.rng import derive_rng
+from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.port import NodeListener, NodePort
+from thyme.protocol.retry import RetryPolicy
+from thyme.routing.cells import Grid
+from thyme.sim.networks.ideal_network import PERFECT, IdealNetwork, LinkConditions
+from thyme.sim.networks.wireless_network import WirelessNetwork
+from thyme.storage.sqlite.store import SqliteStore
+from thyme.storage.store import MemoryStore, Store
+from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.catalogue import Retention
+from thyme.substrates.common.subscriber import SubscriberConfig
+from thyme.substrates.dcs.cell_map import GridCellMap
+from thyme.substrates.dcs.config import PAPER as DCS_PAPER
+from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
+from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.es import EsConfig, EsNode
+from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
+from thyme.substrates.solo import SoloConfig, make_solo_node
+
+START_US = 1_700_000_000_000_000
+SECOND_US = 1_000_000
+SKEW_US = 2 * SECOND_US
+LOSSY = LinkConditions(loss=0.2, duplication=0.1, delay_us_min=500, delay_us_max=200_000)
+
+
+AROUND_A_TABLE = {
+    NodeId(name.encode()): (float(10 * place), float(place % 2))
+    for place, name in enumerate(("server", "alice", "bob", "carol"))
+}
+"""All nodes within one hop."""
+
+
+class SoloEnvironment(Environment):
+    """A local world in virtual time; all users share one device."""
+
+    moment_us = SECOND_US
+
+    def __init__(self, directory: Path | None = None, retention: Retention | None = None) -> None:
+        super().__init__()
+        self.durable = directory is not None
+        self._directory = directory
+        self._config = SoloConfig(retention=retention or Retention())
+        self._ether = IdealNetwork(start_us=START_US)
+        self._lives = 0
+        self._asker: NodeSession | None = None
+        self._memory = MemoryStore()
+        self._store: Store = self._memory
+        self._node: EsNode | None = None
+
+    def open(self, name: str) -> NodeSession:
+        if self._asker is None:
+            self._lives += 1
+            if self._directory is not None:
+                self._store = SqliteStore(self._directory / "solo.thyme")
+            node_id = NodeId(b"the one device..")
+            rng = derive_rng(self._lives, "node")
+            self._node = make_solo_node(node_id, self._store, rng, self._config)
+            self._asker = NodeSession(self._port)
+        return self._asker
+
+    def _port(self, listener: NodeListener) -> NodePort:
+        assert self._node is not None
+        return SimulatedPort(self._ether, self._node, self._store, listener)
+
+    def crash(self, name: str) -> None:
+        assert self._node is not None
+        self._ether.remove(self._node.node_id)
+        self._store.close()
+        self._asker = None
+
+    def elapse(self, moments: float) -> None:
+        self._ether.run(self._ether.now_us + self.us(moments))
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        self._store.put_data(str(key), data)
+
+    def standing(self) -> int:
+        assert self._node is not None
+        assert self._node.broker is not None
+        self._node.check()
+        return self._node.broker.subscription_count
+
+    def left(self) -> dict[str, int]:
+        """The number of objects that were removed from the store, by reason."""
+        assert self._node is not None
+        assert self._node.broker is not None
+        return dict(self._node.broker.catalogue.removed)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class PacedSoloEnvironment(SoloEnvironment):
+    """A local world in real time, as `thyme.join` opens it."""
+
+    moment_us = 50_000
+
+    def __init__(self, directory: Path | None = None) -> None:
+        super().__init__(directory)
+        self._loop = asyncio.new_event_loop()
+
+    def open(self, name: str) -> NodeSession:
+        async def in_loop() -> NodeSession:
+            return super(PacedSoloEnvironment, self).open(name)
+
+        return self._loop.run_until_complete(in_loop())
+
+    def _port(self, listener: NodeListener) -> NodePort:
+        assert self._node is not None
+        self._paced = Host(self._node, self._store, listener)
+        return self._paced
+
+    def crash(self, name: str) -> None:
+        self._paced.close()
+        self._asker = None
+
+    def elapse(self, moments: float) -> None:
+        self._loop.run_until_complete(asyncio.sleep(self.us(moments) / SECOND_US))
+
+    def close(self) -> None:
+        self._paced.close()
+        self._loop.close()
+
+
+N = TypeVar("N", EsNode, LsNode, DcsNode)
+
+
+class CrowdEnvironment(Environment, Generic[N]):
+    """Several nodes in an ideal network, or within one hop by radio; one for each user."""
+
+    moment_us = SECOND_US
+    many = True
+    places = AROUND_A_TABLE
+
+    def __init__(
+        self,
+        conditions: LinkConditions = PERFECT,
+        *,
+        seed: int = 0,
+        skews_us: dict[str, int] | None = None,
+        radio: bool = False,
+    ) -> None:
+        super().__init__()
+        self.reliable = conditions == PERFECT
+        self.lag = 1 if conditions == PERFECT else 5  # lost messages are sent again
+        self._ether = (
+            WirelessNetwork(self.places, seed=seed, start_us=START_US)
+            if radio
+            else IdealNetwork(seed=seed, conditions=conditions, start_us=START_US)
+        )
+        self._seed = seed
+        self._skews_us = skews_us or {}
+        self._stores: dict[str, MemoryStore] = {}
+        self._lives: dict[str, int] = {}
+        self._nodes: dict[str, N] = {}
+
+    @abstractmethod
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> N:
+        """Makes a node of the substrate."""
+
+    def _node(self, name: str) -> N:
+        self._lives[name] = self._lives.get(name, 0) + 1
+        store = self._stores.setdefault(name, MemoryStore())
+        rng = derive_rng(self._seed, "node", name, self._lives[name])
+        self._nodes[name] = node = self._make(NodeId(name.encode()), store, rng)
+        return node
+
+    def open(self, name: str) -> NodeSession:
+        node, store = self._node(name), self._stores[name]
+        skew_us = self._skews_us.get(name, 0)
+        return NodeSession(
+            lambda listener: SimulatedPort(self._ether, node, store, listener, skew_us=skew_us)
+        )
+
+    def crash(self, name: str) -> None:
+        self._ether.remove(NodeId(name.encode()))
+        del self._nodes[name]
+
+    def elapse(self, moments: float) -> None:
+        self._ether.run(self._ether.now_us + self.us(moments))
+
+    def close(self) -> None:
+        """Nothing to close: the network is simulated."""
+
+
+class EsEnvironment(CrowdEnvironment[EsNode]):
+    """A server and its clients."""
+
+    def __init__(
+        self,
+        conditions: LinkConditions = PERFECT,
+        *,
+        seed: int = 0,
+        skews_us: dict[str, int] | None = None,
+        retention: Retention | None = None,
+        radio: bool = False,
+    ) -> None:
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        self._config = EsConfig(
+            retries=RetryPolicy(tries_max=10, backoff=1.5),
+            broker=BrokerConfig(skew_us=SKEW_US, retention=retention or Retention()),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+        self._start_server()
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> EsNode:
+        return EsNode(node_id, NodeId(b"server"), store, rng, self._config)
+
+    def _start_server(self) -> None:
+        self._server = self._node("server")
+        self._ether.add(self._server, self._stores["server"], lambda told: None)
+
+    def restart_server(self) -> None:
+        """Crashes the server and starts it with its store."""
+        self.crash("server")
+        self._start_server()
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        self._stores["server"].put_data(str(key), data)
+
+    def standing(self) -> int:
+        assert self._server.broker is not None
+        self._server.check()
+        return self._server.broker.subscription_count
+
+
+class LsEnvironment(CrowdEnvironment[LsNode]):
+    """Nodes of Thyme-LS: each stores its own objects and the subscriptions of all."""
+
+    outlives_owner = False
+    total_at_once = False
+
+    def __init__(
+        self,
+        conditions: LinkConditions = PERFECT,
+        *,
+        profile: LsConfig = PAPER,
+        seed: int = 0,
+        skews_us: dict[str, int] | None = None,
+        radio: bool = False,
+    ) -> None:
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        self.reliable = conditions == PERFECT or profile == ROBUST
+        self._config = msgspec.structs.replace(
+            profile,
+            retries=RetryPolicy(tries_max=10, backoff=1.25),
+            broker=BrokerConfig(skew_us=SKEW_US),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> LsNode:
+        return LsNode(node_id, store, rng, self._config)
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        self._stores[key.owner.decode()].put_data(str(key), data)
+
+    def standing(self) -> int:
+        for node in self._nodes.values():
+            node.check()
+        return max(node.broker.subscription_count for node in self._nodes.values())
+
+
+FOUR_CELLS = Grid(columns=2, rows=2)
+RESIDENTS = [f"resident {number}" for number in range(8)]
+IN_FOUR_CELLS = {
+    NodeId(name.encode()): (20.0 + 40 * (place % 2) + place, 20.0 + 40 * (place // 2 % 2))
+    for place, name in enumerate((*RESIDENTS, "alice", "bob", "carol"))
+}
+
+
+class DcsEnvironment(CrowdEnvironment[DcsNode]):
+    """Four cells, each with two nodes that started earlier; the nodes of users join them."""
+
+    places = IN_FOUR_CELLS
+
+    def __init__(
+        self,
+        conditions: LinkConditions = PERFECT,
+        *,
+        profile: DcsConfig = DCS_PAPER,
+        seed: int = 0,
+        skews_us: dict[str, int] | None = None,
+        radio: bool = False,
+    ) -> None:
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        self.reliable = conditions == PERFECT or profile == DCS_ROBUST
+        self._config = msgspec.structs.replace(
+            profile,
+            retries=RetryPolicy(tries_max=10, backoff=1.25),
+            broker=BrokerConfig(skew_us=SKEW_US, metadata_only=True),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+        )
+        for name in RESIDENTS:
+            self._ether.add(self._node(name), self._stores[name], lambda told: None)
+        self.elapse(5)
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
+        cell = FOUR_CELLS.cell_at(IN_FOUR_CELLS[node_id])
+        ground = GridCellMap(node_id, FOUR_CELLS, rng, self._config.routing)
+        return DcsNode(node_id, CellId(cell), ground, store, rng, self._config)
+
+    def open(self, name: str) -> NodeSession:
+        asker = super().open(name)
+        self.elapse(5)  # long enough to hear the neighbours and to join the cell
+        return asker
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        for store in self._stores.values():
+            if store.get_data(str(key)) is not None:
+                store.put_data(str(key), data)
+
+    def standing(self) -> int:
+        for node in self._nodes.values():
+            node.check()
+        return max(node.broker_subscriptions for node in self._nodes.values())
+
+
+ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
+    "solo, memory": lambda _: SoloEnvironment(),
+    "solo, SQLite": SoloEnvironment,
+    "solo, real clock": lambda _: PacedSoloEnvironment(),
+    "ES, perfect ether": lambda _: EsEnvironment(),
+    "ES, lossy ether": lambda _: EsEnvironment(LOSSY, seed=7),
+    "ES, one radio hop": lambda _: EsEnvironment(radio=True),
+    "LS, perfect ether": lambda _: LsEnvironment(),
+    "LS, lossy ether": lambda _: LsEnvironment(LOSSY, profile=ROBUST, seed=7),
+    "LS, one radio hop": lambda _: LsEnvironment(profile=ROBUST, radio=True),
+    "DCS, perfect ether": lambda _: DcsEnvironment(),
+    "DCS, four cells by radio": lambda _: DcsEnvironment(radio=True),
+    "DCS robust, perfect ether": lambda _: DcsEnvironment(profile=DCS_ROBUST),
+    "DCS robust, lossy ether": lambda _: DcsEnvironment(LOSSY, profile=DCS_ROBUST, seed=7),
+    "DCS robust, four cells by radio": lambda _: DcsEnvironment(profile=DCS_ROBUST, radio=True),
+    "ES, live, real clock": lambda _: LiveEsEnvironment(),
+    "LS, live, real clock": lambda _: LiveLsEnvironment(),
+    "ES, live processes, real clock": EsProcesses,
+    "LS, live processes, real clock": LsProcesses,
+    "DCS, live processes, real clock": DcsProcesses,
+}
+IN_VIRTUAL_TIME = {name: make for name, make in ENVIRONMENTS.items() if "real clock" not in name}
+"""The environments in virtual time."""
+CROWDS = {name: make for name, make in ENVIRONMENTS.items() if "solo" not in name}
+"""The environments in which each user has a node of its own."""
