@@ -103,7 +103,7 @@ def test_runs_of_one_size_and_repetition_have_one_trace(tmp_path: Path) -> None:
     for number, which in enumerate((both, split)):
         (tmp_path / which.file).write_bytes(bytes([number]))
 
-    runs = plan_runs(make_scenarios(TINY), tmp_path)
+    runs = plan_runs(make_scenarios(TINY), str(tmp_path))
 
     assert {(run.scenario.kind, Path(run.trace_file).name) for run in runs} == {
         (Series.STATIC, both.file),
@@ -131,6 +131,8 @@ def test_c21_operations_are_counted_by_kind_and_time() -> None:
         (["--preset", "slow"], "--preset 'slow' is unknown; there is quick, paper"),
         (["--preset", "quick", "--profile", "x"], "--profile 'x' is unknown"),
         (["--preset", "quick", "--only", "static,walking"], "--only 'walking' is unknown"),
+        (["--preset", "quick", "--run-memory", "much"], "--run-memory is a size such as 800m"),
+        (["--preset", "quick", "--run-timeout", "0s"], "--run-timeout is a time such as 90s"),
     ],
 )
 def test_the_command_refuses_what_it_does_not_know(

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from thyme.report.tables import OPERATIONS, SUBSTRATES, EvaluationTables
+from thyme.report.tables import OPERATIONS, STAGES, SUBSTRATES, EvaluationTables
 
 SIZES = (16, 100, 196)
 SHARES = (0.05, 0.4)
@@ -111,12 +111,14 @@ def tables(
 
 def written(made: EvaluationTables, folder: Path) -> Path:
     """Writes the tables to a folder like a warehouse's."""
-    for name, table in made.tables.items():
-        stage = folder / ("match" if name in ("trace_counts", "timeline") else "metrics")
-        (stage / name).mkdir(parents=True)
-        pq.write_table(table, stage / name / "part-0.parquet")
-    versions = made.notes["versions"]
-    for stage in ("match", "metrics"):
-        manifest = {"notes": made.notes, "versions": versions}
-        (folder / stage / "manifest.json").write_text(json.dumps(manifest))
+    for stage, names in STAGES.items():
+        tables = {}
+        for name in names:
+            file = folder / stage / "builds" / "000001-made" / name / "part-0.parquet"
+            file.parent.mkdir(parents=True)
+            pq.write_table(made.tables[name], file)
+            tables[name] = {"files": [{"path": f"builds/000001-made/{name}/part-0.parquet"}]}
+        manifest = {"notes": made.notes, "versions": made.notes["versions"], "tables": tables}
+        (folder / stage / "manifests").mkdir()
+        (folder / stage / "manifests" / "000001.json").write_text(json.dumps(manifest))
     return folder

@@ -126,6 +126,8 @@ def _add_parser(
     parser.add_argument("--quota", metavar="Q",
         help="storage limit per peer (default: bytes=4G,objects=100000,"
         "subscriptions=1000)")  # fmt: skip
+    parser.add_argument("--events", metavar="DIR", type=Path,
+        help="export events to DIR, for thyme analytics follow")  # fmt: skip
     parser.add_argument("--log-json", action="store_true", help="log as JSON, one line per event")
     return parser
 
@@ -152,6 +154,7 @@ def node_command(args: Namespace) -> int:
         node=node_options(args),
         http=parse_address(args.http, "--http"),
         gps=None if args.gps is None else parse_address(args.gps, "--gps"),
+        events=args.events,
     )
     logs.configure(as_json=args.log_json)
     coroutine_runner()(run(running))

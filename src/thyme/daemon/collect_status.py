@@ -9,9 +9,10 @@ from collections import Counter
 from pathlib import Path
 
 import thyme
+from thyme.events.segments import EventStats
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
-from thyme.live.status import NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
+from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.node import Node
 from thyme.routing.dsdv.protocol import Dsdv
@@ -36,7 +37,12 @@ def describe_world(info: WorldInfo) -> WorldStatus:
     )
 
 
-def collect_status(live_node: LiveNode, shared_node: SharedNode, started_us: int) -> NodeStatus:
+def collect_status(
+    live_node: LiveNode,
+    shared_node: SharedNode,
+    started_us: int,
+    events: EventStats | None = None,
+) -> NodeStatus:
     """Collects the current status of a node."""
     now_us = shared_node.node.now_us()
     inner = unwrap_node(live_node.node)
@@ -66,7 +72,10 @@ def collect_status(live_node: LiveNode, shared_node: SharedNode, started_us: int
         subscriptions_standing=_count_subscriptions(inner),
         applications=shared_node.session_count,
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
-        hint=live_node.link.hint,
+        hint=live_node.link.decryption_warning,
+        events=None
+        if events is None
+        else EventsStatus(written=events.written, dropped=events.dropped, removed=events.removed),
     )
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,30 +18,26 @@ import pyarrow.parquet as pq
 
 from thyme.distribution import VERSION
 from thyme.model.errors import ThymeError
+from thyme.pipeline.storage import read_file
+from thyme.pipeline.sweep.planned_run import PlannedRun, content_digest
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import SweepProgress
-from thyme.pipeline.sweep.runner import SweepResult, sweep, warm_up
-from thyme.pipeline.sweep.task import (
-    MEASURES_SUFFIX,
-    RESULT_SUFFIX,
-    PlannedRun,
-    completed_runs,
-    file_digest,
-)
+from thyme.pipeline.sweep.results import RunResults, digest_of_runs
+from thyme.pipeline.sweep.runner import SweepLimits, SweepResult, sweep, warm_up
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.scenario import PUBLISHERS_SHARE, Profile, Scenario, Series
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.posts import Post
 from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
 from thyme.traces.trace import Trace, operation_kind
-from thyme.traces.trace_files import write_trace
+from thyme.traces.trace_files import trace_to_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REFERENCE_USERS = 100
 BIN_S = 10
-TRACES_STAGE, RUNS_FOLDER, METRICS_STAGE = "match", "runs", "metrics"
+TRACES_STAGE, METRICS_STAGE = "match", "metrics"
 
 
 class EvaluationError(ThymeError):
@@ -79,6 +73,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an evaluation."""
 
     traces: Stage
+    runs: Stage
     sweep_result: SweepResult
     metrics: Stage
 
@@ -91,6 +86,7 @@ def evaluate(
     only: Sequence[Series] = tuple(Series),
     profiles: Sequence[Profile] = (Profile.PAPER,),
     posts: Warehouse | None = None,
+    limits: SweepLimits = SweepLimits(),  # noqa: B008 (immutable)
     on_progress: Callable[[SweepProgress], None] | None = None,
     on_stage: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
@@ -99,38 +95,40 @@ def evaluate(
     on_stage("making traces")
     warm_up(spark)
     traces = make_traces(warehouse, preset, wanted, spark, posts)
-    runs = plan_runs(wanted, Path(traces.table_path("traces")))
-    folder = warehouse.path / RUNS_FOLDER
+    runs = plan_runs(wanted, traces.table_path("traces"))
+    results = RunResults(warehouse)
     on_stage(f"simulating {len(runs)} runs")
-    sweep_result = sweep(spark, runs, folder, on_progress)
-    ended = sorted({run.run_id for run in runs} & completed_runs(folder))
-    if not ended:
+    sweep_result = sweep(spark, runs, results, on_progress, limits)
+    on_stage("measuring")
+    stored = results.compact(spark)
+    ended = sorted({run.run_id for run in runs} & results.completed())
+    if stored is None or not ended:
         raise EvaluationError(
             f"every run failed; the first with {sweep_result.failures[0].error}"
             if sweep_result.failures
             else "there are no runs: the simulator supports none of the selected scenarios"
         )
-    on_stage("measuring")
     return Evaluation(
         traces=traces,
+        runs=stored,
         sweep_result=sweep_result,
-        metrics=_build_metrics(spark, warehouse, traces, folder, ended, sweep_result, preset),
+        metrics=_build_metrics(spark, warehouse, traces, stored, ended, sweep_result, preset),
     )
 
 
-def plan_runs(wanted: Iterable[Scenario], traces: Path) -> list[PlannedRun]:
-    """Pairs each scenario with its trace file (P5)."""
+def plan_runs(wanted: Iterable[Scenario], traces: str) -> list[PlannedRun]:
+    """Pairs each scenario with its trace file, in a folder given by its path or URI (P5)."""
     digests: dict[str, str] = {}
     runs = []
     for scenario in wanted:
-        file = traces / trace_spec(scenario).file
-        digest = digests.get(file.name)
+        file = f"{traces}/{trace_spec(scenario).file}"
+        digest = digests.get(file)
         if digest is None:
-            digest = digests[file.name] = file_digest(file)
+            digest = digests[file] = content_digest(read_file(file))
         runs.append(
             PlannedRun(
                 scenario=scenario,
-                trace_file=str(file.resolve()),
+                trace_file=file,
                 trace_digest=digest,
                 version=VERSION,
             )
@@ -163,7 +161,7 @@ def _imported_factory(spark: SparkSession, stage: Stage) -> TraceFactory:
     from thyme.pipeline.traces import table_to_trace as trace_in
 
     def trace(which: TraceSpec) -> Trace:
-        posts = spark.read.schema(POSTS).parquet(stage.table_path("posts"))
+        posts = stage.read(spark, "posts", POSTS)
         operations = operations_from_posts(posts, which.users, which.seed, *_rules_for(which))
         return trace_in(operations, which.users)
 
@@ -193,11 +191,11 @@ def make_traces(
         )
         make_full = _synthetic_factory(FootballMatchConfig().posts) if stage is None else make
         for each in specs:
-            write_trace(make(each), draft.path("traces") / each.file)
+            draft.write_file("traces", each.file, trace_to_bytes(make(each), each.file))
         references = {each.seed: make_full(each) for each in full}
         counts, bins = count_operations(references), count_operations_over_time(references)
-        pq.write_table(counts, draft.path("trace_counts") / "part-0.parquet")
-        pq.write_table(bins, draft.path("timeline") / "part-0.parquet")
+        draft.write_file("trace_counts", "part-0.parquet", table_to_parquet(counts))
+        draft.write_file("timeline", "part-0.parquet", table_to_parquet(bins))
 
     return warehouse.get_or_build(TRACES_STAGE, *_stage_inputs(preset, specs, stage), build)
 
@@ -225,6 +223,14 @@ def _stage_inputs(
 
 def _seeds(preset: Preset) -> range:
     return range(1, preset.repetitions + 1)
+
+
+def table_to_parquet(table: pa.Table) -> bytes:
+    """Encodes a small table as a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def count_operations(traces: dict[int, Trace]) -> pa.Table:
@@ -263,7 +269,7 @@ def _build_metrics(
     spark: SparkSession,
     warehouse: Warehouse,
     traces: Stage,
-    folder: Path,
+    runs: Stage,
     ended: Sequence[str],
     sweep_result: SweepResult,
     preset: Preset,
@@ -273,25 +279,19 @@ def _build_metrics(
     from thyme.pipeline.schemas import MEASURES
 
     def build(draft: Draft) -> None:
-        results = metrics.read_results(spark, _run_files(folder, ended, RESULT_SUFFIX))
-        measures = metrics.read_measures(spark, _run_files(folder, ended, MEASURES_SUFFIX))
-        draft.write("runs", metrics.select_runs(results), files=1)
-        draft.write("measures", measures, files=1)
-        measured = spark.read.schema(MEASURES).parquet(str(draft.path("measures")))
+        tables = metrics.RunTables(spark, runs, ended)
+        draft.write("runs", metrics.select_runs(tables), files=1)
+        draft.write("measures", metrics.select_measures(tables), files=1)
+        measured = draft.read(spark, "measures", MEASURES)
         draft.write(
-            "points", metrics.aggregate_points(measured, metrics.select_runs(results)), files=1
+            "points", metrics.aggregate_points(measured, metrics.select_runs(tables)), files=1
         )
-        draft.write("cell_work", metrics.measure_cell_work(results), files=1)
+        draft.write("cell_work", metrics.measure_cell_work(tables), files=1)
         draft.add_notes(**dict(_manifest_notes(preset, sweep_result)))
 
     config = {"preset": preset.name, "failed": [each.run_id for each in sweep_result.failures]}
-    named = blake2b("\n".join(ended).encode(), digest_size=16).hexdigest()
-    inputs = {"traces": traces.fingerprint, "runs": named}
+    inputs = {"traces": traces.fingerprint, "runs": digest_of_runs(ended)}
     return warehouse.get_or_build(METRICS_STAGE, config, inputs, build)
-
-
-def _run_files(folder: Path, run_ids: Sequence[str], suffix: str) -> list[str]:
-    return [str(folder / f"{run_id}{suffix}") for run_id in run_ids]
 
 
 def _manifest_notes(preset: Preset, sweep_result: SweepResult) -> Iterator[tuple[str, Any]]:

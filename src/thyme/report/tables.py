@@ -106,15 +106,19 @@ class EvaluationTables:
 def read_tables(warehouse: Path) -> EvaluationTables:
     """Reads the tables of the evaluation in a warehouse."""
     tables: dict[str, pa.Table] = {}
+    notes: dict[str, Any] = {}
     for stage, names in STAGES.items():
-        if not (warehouse / stage / "manifest.json").is_file():
+        manifests = sorted((warehouse / stage / "manifests").glob("[0-9]*.json"))
+        if not manifests:
             raise NoTablesError(
                 f"{warehouse} has no finished evaluation: run thyme evaluate --out {warehouse}"
             )
+        manifest = json.loads(manifests[-1].read_bytes())
         for name in names:
-            tables[name] = _read(sorted((warehouse / stage / name).glob("*.parquet")))
-    manifest = json.loads((warehouse / "metrics" / "manifest.json").read_bytes())
-    notes = manifest["notes"] | {"versions": manifest["versions"]}
+            files = (each["path"] for each in manifest["tables"][name]["files"])
+            tables[name] = _read(warehouse / stage / file for file in files)
+        if stage == "metrics":
+            notes = manifest["notes"] | {"versions": manifest["versions"]}
     return EvaluationTables(tables, notes)
 
 

@@ -10,7 +10,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from thyme.cli.pipeline.options import require_report
+from thyme.cli.pipeline.options import require_report, session_settings
 from thyme.model.errors import OptionError
 
 PRESETS = ("mobuser", "mobuser-quick")
@@ -18,7 +18,7 @@ PRESETS = ("mobuser", "mobuser-quick")
 
 def evaluate_command(args: Namespace) -> int:
     """thyme evaluate --preset mobuser --out W"""
-    from thyme.pipeline.session import LOCAL_MASTER, require_spark, spark_session
+    from thyme.pipeline.session import require_spark, spark_session
 
     _check_options(args)
     require_spark()
@@ -29,7 +29,7 @@ def evaluate_command(args: Namespace) -> int:
 
     folder = Path(args.out)
     _print_step("starting Spark", args)
-    spark = spark_session(args.master or LOCAL_MASTER)
+    spark = spark_session(args.master, session_settings(args))
     try:
         found = evaluate_encounters(
             spark, KNOWN[args.preset], folder, on_stage=lambda text: _print_step(text, args)
@@ -70,6 +70,15 @@ def plan_command(args: Namespace) -> int:
 def _check_options(args: Namespace) -> None:
     if args.only is not None or args.posts is not None or args.profile != "paper":
         raise OptionError(f"--only, --posts and --profile are not for the preset {args.preset}")
+    if args.report is not None or args.run_timeout is not None or args.run_memory != "4g":
+        raise OptionError(
+            f"--report, --run-memory and --run-timeout are not for the preset {args.preset}"
+        )
+    if "://" in str(args.out) or (args.master or "").startswith("sc://"):
+        raise OptionError(
+            f"the preset {args.preset} needs a folder that all workers share, and a Spark master "
+            "other than Spark Connect"
+        )
 
 
 def _print_step(text: str, args: Namespace) -> None:

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thyme.cli.pipeline.options import add_integer, add_options, open_session, print_stage
+from thyme.cli.pipeline.options import (
+    add_integer,
+    add_options,
+    check_stage,
+    open_session,
+    print_stage,
+)
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
@@ -29,9 +34,7 @@ def add_to(commands: Subparsers) -> None:
         description="Build the trace of the most active users of a match, by the rules of Thyme "
         "(journal article), section 9.2.",
     )
-    parser.add_argument(
-        "--posts", metavar="DIR", type=Path, required=True, help="warehouse with the posts"
-    )
+    parser.add_argument("--posts", metavar="W", required=True, help="warehouse with the posts")
     add_integer(parser, "--users", "number of users, the most active ones", 100)
     add_integer(parser, "--seed", "random seed", 1)
     parser.add_argument(
@@ -55,9 +58,10 @@ def build_command(args: Namespace) -> int:
     from thyme.pipeline.warehouse import Warehouse
     from thyme.traces.posts_to_trace import TraceRules
 
-    posts = Warehouse(args.posts).open_stage("posts")
+    check_stage(args.posts, "posts")
     rules = TraceRules(boolean_share=args.boolean)
     with open_session(args) as spark:
+        posts = Warehouse(args.posts).open_stage("posts")
         stage = build_trace(
             spark, Warehouse(args.out), posts, args.users, args.seed, rules, args.publishers
         )

@@ -125,6 +125,9 @@ def add_to(group: Subparsers) -> None:
         "--topology", metavar="N", type=int, help="seed for node positions (default: --seed)"
     )
     parser.add_argument("--out", metavar="DIR", type=Path, help="write tables and a playback page")
+    parser.add_argument(
+        "--events", metavar="DIR", type=Path, help="export events, for thyme analytics follow"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--watch", action="store_true", help="print progress and counts during the run"
@@ -144,6 +147,7 @@ def run_command(args: Namespace) -> int:
     scenario = _make_scenario(args)
     from msgspec.structs import replace
 
+    from thyme.sim.event_export import SimulationEvents
     from thyme.sim.results.summary import summarise_run
     from thyme.sim.results.tables import result_folder
     from thyme.sim.run import run
@@ -160,9 +164,16 @@ def run_command(args: Namespace) -> int:
         folder = None if args.out is None else stack.enter_context(result_folder(args.out))
         with ExitStack() as recording:
             record = None if folder is None else recording.enter_context(folder.open_recording())
+            events = None if args.events is None else SimulationEvents(args.events, scenario, trace)
             found = run(
-                scenario, trace, on_progress=_progress_callback(args), recording_file=record
+                scenario,
+                trace,
+                on_progress=_progress_callback(args),
+                recording_file=record,
+                events=events,
             )
+            if events is not None and (dropped := events.close()):
+                raise OptionError(f"--events: {dropped:,} events do not fit into {args.events}")
         outcome = summarise_run(found)
         if folder is not None:
             folder.write_results(found, outcome)

@@ -9,7 +9,7 @@ Clauses: P1, P2.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from glob import glob, has_magic
 from pathlib import Path
@@ -17,12 +17,14 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.model.errors import InputError
+from thyme.pipeline.posts.csv_files import OPTIONS, find_splittable, read_header
 from thyme.pipeline.posts.formats import InvalidPost, PostReader, read_post
 from thyme.pipeline.schemas import PARSED, POSTS, QUARANTINE, RAW, select_schema
+from thyme.pipeline.storage import local_path, reader_path
 from thyme.traces.files import InputFileError
 
 DUPLICATE = "duplicate id"
@@ -31,10 +33,12 @@ _GZIP = b"\x1f\x8b"
 
 
 def expand_files(given: Sequence[str]) -> list[str]:
-    """Expands paths, folders and patterns to readable files; URLs are returned unchanged."""
+    """Expands paths, folders and patterns to readable files; URIs are returned unchanged."""
     found: list[str] = []
-    for path in given:
-        if "://" in path:
+    for each in given:
+        local = local_path(each)
+        path = each if local is None else str(local)
+        if local is None:
             found.append(path)
         elif Path(path).is_dir():
             inside = (file for file in Path(path).rglob("*") if file.is_file())
@@ -45,7 +49,7 @@ def expand_files(given: Sequence[str]) -> list[str]:
             found.append(path)
     if not found:
         raise InputError(f"there is no file {', '.join(given)}")
-    return [path if "://" in path else _check_file(path) for path in found]
+    return [path if local_path(path) is None else _check_file(path) for path in found]
 
 
 def _check_file(path: str) -> str:
@@ -64,13 +68,13 @@ def _check_file(path: str) -> str:
 def load_raw_rows(spark: SparkSession, files: Sequence[str], reader: PostReader) -> DataFrame:
     """The unparsed rows of files, in the columns of RAW; blank lines are skipped."""
     if reader.form == "csv":
-        # File by file, because each has its own header.
-        rows = reduce(DataFrame.unionByName, [_csv_rows(spark, path, reader) for path in files])
+        rows = _csv_rows(spark, files, reader)
     elif reader.form == "parquet":
         rows = reduce(DataFrame.unionByName, [_parquet_rows(spark, path, reader) for path in files])
     else:
-        lines = spark.read.text(list(files)).where(F.length(F.trim("value")) > 0)
-        rows = lines.select(_source_column(), F.col("value").alias("raw"))
+        lines = spark.read.text([reader_path(path) for path in files])
+        filled = lines.where(F.length(F.trim("value")) > 0)
+        rows = filled.select(_source_column(), F.col("value").alias("raw"))
     return select_schema(rows, RAW)
 
 
@@ -78,27 +82,32 @@ def _source_column() -> Column:
     return F.input_file_name().alias("source")
 
 
-def _csv_rows(spark: SparkSession, path: str, reader: PostReader) -> DataFrame:
-    options: Mapping[str, Any] = {
-        "header": True,
-        "multiLine": True,
-        "escape": '"',
-        "mode": "PERMISSIVE",
-        "encoding": "UTF-8",
-    }
-    if "://" not in path and not os.path.getsize(path):
-        return spark.createDataFrame([], RAW)
-    names = spark.read.options(**options).csv(path).columns
-    _check_columns(path, names, reader)
+def _csv_rows(spark: SparkSession, files: Sequence[str], reader: PostReader) -> DataFrame:
+    """The rows of CSV files; files with equal headers are read together."""
+    splittable = find_splittable(spark, files)
+    groups: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    for path in files:
+        if names := read_header(spark, path):
+            _check_columns(path, names, reader)
+            groups.setdefault((names, path in splittable), []).append(reader_path(path))
+    tables = [_csv_table(spark, paths, names, split) for (names, split), paths in groups.items()]
+    return reduce(DataFrame.unionByName, tables) if tables else spark.createDataFrame([], RAW)
+
+
+def _csv_table(
+    spark: SparkSession, paths: Sequence[str], names: Sequence[str], split: bool
+) -> DataFrame:
     schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in [*names, _CORRUPT])
-    table = spark.read.schema(schema).options(columnNameOfCorruptRecord=_CORRUPT, **options)
-    rows = table.csv(path)
+    table = spark.read.schema(schema).options(
+        columnNameOfCorruptRecord=_CORRUPT, multiLine=not split, **OPTIONS
+    )
     as_json = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
-    return rows.select(_source_column(), F.coalesce(F.col(_CORRUPT), as_json).alias("raw"))
+    raw = F.coalesce(F.col(_CORRUPT), as_json).alias("raw")
+    return table.csv(list(paths)).select(_source_column(), raw)
 
 
 def _parquet_rows(spark: SparkSession, path: str, reader: PostReader) -> DataFrame:
-    rows = spark.read.parquet(path)
+    rows = spark.read.parquet(reader_path(path))
     _check_columns(path, rows.columns, reader)
     options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
     as_json = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), options)
@@ -133,13 +142,7 @@ def parse_rows(raw: DataFrame, reader: PostReader) -> DataFrame:
         # Text lines keep their bytes, but the CSV reader replaces invalid UTF-8 by U+FFFD.
         valid &= ~F.contains("raw", F.lit("\ufffd"))
     marked = raw.select("source", F.make_valid_utf8("raw").alias("raw"), valid.alias("valid"))
-    read_all = marked.mapInArrow(read, PARSED)
-    # Rejected rows have no id: partition them by content, so that one task does not get all.
-    apart = F.when(F.col("reason").isNotNull(), F.xxhash64("raw"))
-    posts = Window.partitionBy("post_id", apart)
-    order = posts.orderBy("at_us", "user", "text", "tags", "raw", "source")
-    again = (F.row_number().over(order) > 1) & F.col("reason").isNull()
-    return read_all.withColumn("reason", F.when(again, F.lit(DUPLICATE)).otherwise(F.col("reason")))
+    return marked.mapInArrow(read, PARSED)
 
 
 def valid_posts(rows: DataFrame) -> DataFrame:
