@@ -16,18 +16,18 @@ from thyme.substrates.encounters.event_memory import (
     ThreeLists,
     WhenFull,
 )
-from thyme.substrates.encounters.events import Event
+from thyme.substrates.encounters.events import CarriedEvent
 
 GOAL, RARE, NOISE = as_tag("goal"), as_tag("rare"), as_tag("noise")
 USER = frozenset({GOAL})
 GENERATED = frozenset({GOAL, RARE})
 
 
-def event(number: int, topic: Tag = GOAL) -> Event:
-    return Event(photo(number, tags=[topic], data=b"x"), b"x")
+def event(number: int, topic: Tag = GOAL) -> CarriedEvent:
+    return CarriedEvent(photo(number, tags=[topic], data=b"x"), b"x")
 
 
-def numbers(events: list[Event]) -> list[int]:
+def numbers(events: list[CarriedEvent]) -> list[int]:
     return [int(one.key.oid.removeprefix("photo")) for one in events]
 
 
@@ -170,7 +170,7 @@ def test_u7_a_rival_may_replace_the_event_added_first_instead() -> None:
 def test_expired_events_leave_every_memory() -> None:
     lists = ThreeLists(ListSizes())
     metadata = photo(1, data=b"x", expires_us=10)
-    lists.receive(Event(metadata, b"x"), GENERATED, USER)
+    lists.receive(CarriedEvent(metadata, b"x"), GENERATED, USER)
     lists.drop_expired(10)
 
     assert list(lists) == []

@@ -24,7 +24,7 @@ from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
 from thyme.substrates.encounters.event_memory import EventMemory
-from thyme.substrates.encounters.events import Event
+from thyme.substrates.encounters.events import CarriedEvent
 
 REPLY_WINDOW_US = 60 * SECOND_US
 
@@ -43,7 +43,7 @@ class NodeServices:
     limits: Limits
     dropped: Counter[str]
     """Counts of refused messages and events, by reason."""
-    on_new_event: Callable[[Event, int], None]
+    on_new_event: Callable[[CarriedEvent, int], None]
     """Called with an event that is new in the memory and in a topic of the user, and the time."""
 
 
@@ -108,7 +108,7 @@ class ReplyLimit:
         return True
 
 
-def is_acceptable(event: Event, limits: Limits, now_us: int) -> bool:
+def is_acceptable(event: CarriedEvent, limits: Limits, now_us: int) -> bool:
     """Whether a received event is within the size limits and has not expired."""
     metadata = event.metadata
     return (

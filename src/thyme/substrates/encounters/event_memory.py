@@ -16,7 +16,7 @@ import msgspec
 from thyme.model.errors import OptionError, RejectedError
 from thyme.model.ids import Key
 from thyme.model.tags import Tag
-from thyme.substrates.encounters.events import Event
+from thyme.substrates.encounters.events import CarriedEvent
 
 MEMORY_EVENTS = 20
 """The number of foreign events a device keeps, in all protocols of the MobUser paper."""
@@ -40,18 +40,18 @@ class EventMemory(ABC):
     """The events of one device; its own events are never discarded."""
 
     def __init__(self) -> None:
-        self.own: dict[Key, Event] = {}
+        self.own: dict[Key, CarriedEvent] = {}
         self.version = 0
         """Grows with every event that is added."""
 
-    def add_own(self, event: Event) -> None:
+    def add_own(self, event: CarriedEvent) -> None:
         """Adds an event of this device."""
         if len(self.own) >= OWN_EVENTS_MAX:
             raise RejectedError(f"a device publishes at most {OWN_EVENTS_MAX:,} events")
         self.own[event.key] = event
         self.version += 1
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[CarriedEvent]:
         """All events, in the order in which they are sent."""
         yield from self.own.values()
         yield from self._kept()
@@ -59,11 +59,11 @@ class EventMemory(ABC):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def get(self, key: Key) -> Event | None:
+    def get(self, key: Key) -> CarriedEvent | None:
         """The event with a key; None if it is not in the memory."""
         return self.own.get(key) or self._find(key)
 
-    def matching(self, topics: frozenset[Tag]) -> list[Event]:
+    def matching(self, topics: frozenset[Tag]) -> list[CarriedEvent]:
         """The events that have one of these topics, in the order in which they are sent."""
         return [event for event in self if not topics.isdisjoint(event.topics)]
 
@@ -74,11 +74,11 @@ class EventMemory(ABC):
                 self._remove(event.key)
 
     @abstractmethod
-    def _kept(self) -> Iterator[Event]:
+    def _kept(self) -> Iterator[CarriedEvent]:
         """The events of other devices, in the order in which they are sent."""
 
     @abstractmethod
-    def _find(self, key: Key) -> Event | None:
+    def _find(self, key: Key) -> CarriedEvent | None:
         """An event of another device."""
 
     @abstractmethod
@@ -135,27 +135,27 @@ class ThreeLists(EventMemory):
     def __init__(self, sizes: ListSizes) -> None:
         super().__init__()
         self._sizes = sizes
-        self._recent: dict[Key, Event] = {}
-        self._popular: dict[Key, Event] = {}
-        self._irrelevant: dict[Key, Event] = {}
+        self._recent: dict[Key, CarriedEvent] = {}
+        self._popular: dict[Key, CarriedEvent] = {}
+        self._irrelevant: dict[Key, CarriedEvent] = {}
 
     @property
-    def recent(self) -> list[Event]:
+    def recent(self) -> list[CarriedEvent]:
         """The recent events, newest first."""
         return list(reversed(self._recent.values()))
 
     @property
-    def popular(self) -> list[Event]:
+    def popular(self) -> list[CarriedEvent]:
         """The popular events, highest reputation first."""
         return sorted(self._popular.values(), key=lambda event: -event.reputation)
 
     @property
-    def irrelevant(self) -> list[Event]:
+    def irrelevant(self) -> list[CarriedEvent]:
         """The events in topics of no interest to the user, least disseminated first."""
         return sorted(self._irrelevant.values(), key=lambda event: event.reputation)
 
     def receive(
-        self, event: Event, generated: frozenset[Tag], user_topics: frozenset[Tag]
+        self, event: CarriedEvent, generated: frozenset[Tag], user_topics: frozenset[Tag]
     ) -> Reception:
         """Stores a received event by the rules of U6."""
         key, topics = event.key, event.topics
@@ -176,7 +176,7 @@ class ThreeLists(EventMemory):
         self._put(self._recent, event, self._sizes.recent)
         return Reception.NEW
 
-    def _receive_irrelevant(self, event: Event) -> Reception:
+    def _receive_irrelevant(self, event: CarriedEvent) -> Reception:
         if self.get(event.key) is not None:
             return Reception.IRRELEVANT
         if self._sizes.irrelevant == 0:
@@ -184,7 +184,7 @@ class ThreeLists(EventMemory):
         self._put(self._irrelevant, event, self._sizes.irrelevant)
         return Reception.IRRELEVANT
 
-    def _put(self, events: dict[Key, Event], event: Event, size_max: int) -> None:
+    def _put(self, events: dict[Key, CarriedEvent], event: CarriedEvent, size_max: int) -> None:
         if size_max == 0:
             return
         if len(events) >= size_max:
@@ -192,18 +192,18 @@ class ThreeLists(EventMemory):
         events[event.key] = event
         self.version += 1
 
-    def on_sent(self, events: Collection[Event]) -> None:
+    def on_sent(self, events: Collection[CarriedEvent]) -> None:
         """Counts that events of the irrelevant list were disseminated."""
         for event in events:
             if event.key in self._irrelevant:
                 event.reputation += 1
 
-    def _kept(self) -> Iterator[Event]:
+    def _kept(self) -> Iterator[CarriedEvent]:
         yield from self.recent
         yield from self.popular
         yield from self.irrelevant
 
-    def _find(self, key: Key) -> Event | None:
+    def _find(self, key: Key) -> CarriedEvent | None:
         return self._recent.get(key) or self._popular.get(key) or self._irrelevant.get(key)
 
     def _remove(self, key: Key) -> None:
@@ -233,9 +233,9 @@ class SingleList(EventMemory):
         super().__init__()
         self._memory_events = memory_events
         self._when_full = when_full
-        self._events: dict[Key, Event] = {}
+        self._events: dict[Key, CarriedEvent] = {}
 
-    def receive(self, event: Event) -> Reception:
+    def receive(self, event: CarriedEvent) -> Reception:
         """Stores a received event."""
         if self.get(event.key) is not None:
             return Reception.KNOWN
@@ -247,10 +247,10 @@ class SingleList(EventMemory):
         self.version += 1
         return Reception.NEW
 
-    def _kept(self) -> Iterator[Event]:
+    def _kept(self) -> Iterator[CarriedEvent]:
         return reversed(self._events.values())
 
-    def _find(self, key: Key) -> Event | None:
+    def _find(self, key: Key) -> CarriedEvent | None:
         return self._events.get(key)
 
     def _remove(self, key: Key) -> None:

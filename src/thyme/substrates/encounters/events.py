@@ -1,8 +1,8 @@
 """Events: the objects that devices carry from encounter to encounter.
 
-Entry points: `Event`, `pack_events` and `unpack_events`. An event is an object with its metadata:
-name (key), topics (tags), time stamp and location (U4). Its reputation is counted by each device
-for itself and is not sent: a received number would only be as trustworthy as its sender.
+Entry points: `CarriedEvent`, `pack_events` and `unpack_events`. An event is an object with its
+metadata: name (key), topics (tags), time stamp and location (U4). Its reputation is counted by each
+device for itself and is not sent: a received number would only be as trustworthy as its sender.
 Clauses: U3, U4.
 """
 
@@ -17,7 +17,7 @@ from thyme.model.tags import Tag
 from thyme.substrates.encounters.location_topics import topics_of
 
 
-class Event:
+class CarriedEvent:
     """An event as a device keeps it."""
 
     __slots__ = ("data", "key", "metadata", "reputation", "topics")
@@ -31,10 +31,10 @@ class Event:
         """How often the event was received again or, in the irrelevant list, disseminated (U6)."""
 
     def __repr__(self) -> str:
-        return f"Event({self.key}, reputation {self.reputation})"
+        return f"CarriedEvent({self.key}, reputation {self.reputation})"
 
 
-def pack_events(events: Iterable[Event]) -> tuple[tuple[Metadata, ...], tuple[bytes, ...]]:
+def pack_events(events: Iterable[CarriedEvent]) -> tuple[tuple[Metadata, ...], tuple[bytes, ...]]:
     """The metadata and the bytes of events, as messages carry them."""
     chosen = tuple(events)
     return tuple(event.metadata for event in chosen), tuple(event.data for event in chosen)

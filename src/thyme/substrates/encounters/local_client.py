@@ -23,7 +23,7 @@ from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.catalogue import THERE, UNKNOWN
 from thyme.substrates.common.client_interfaces import BrokerId, PageQuery, Pages
 from thyme.substrates.encounters.event_memory import EventMemory
-from thyme.substrates.encounters.events import Event
+from thyme.substrates.encounters.events import CarriedEvent
 
 OWN_EVENTS = RecordTable("own event", Metadata)
 """The device's own events; those of others are not stored across restarts."""
@@ -37,7 +37,7 @@ class LocalObjects:
     """Access to the events of this device; an `ObjectClient`."""
 
     def __init__(
-        self, memory: EventMemory, store: Store, on_inserted: Callable[[Event, int], None]
+        self, memory: EventMemory, store: Store, on_inserted: Callable[[CarriedEvent, int], None]
     ) -> None:
         self._memory = memory
         self._store = store
@@ -45,7 +45,7 @@ class LocalObjects:
         for name, metadata in store.load(OWN_EVENTS):
             data = store.get_data(name)
             if data is not None:
-                memory.add_own(Event(metadata, data))
+                memory.add_own(CarriedEvent(metadata, data))
 
     def insert(
         self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
@@ -54,7 +54,7 @@ class LocalObjects:
         if known is not None:
             on_result(_taken(metadata.key), now_us)
             return
-        event = Event(metadata, data)
+        event = CarriedEvent(metadata, data)
         try:
             self._memory.add_own(event)
         except RejectedError as error:
@@ -84,7 +84,7 @@ class LocalObjects:
         )
         on_result(Ok(found), now_us)
 
-    def _find(self, key: Key, now_us: int) -> Event | None:
+    def _find(self, key: Key, now_us: int) -> CarriedEvent | None:
         event = self._memory.get(key)
         return None if event is None or event.metadata.has_expired(now_us) else event
 

@@ -32,7 +32,7 @@ from thyme.substrates.encounters.config import (
 )
 from thyme.substrates.encounters.dissemination import NodeServices, ReplyLimit, is_acceptable
 from thyme.substrates.encounters.event_memory import Reception, SingleList
-from thyme.substrates.encounters.events import Event, pack_events, unpack_events
+from thyme.substrates.encounters.events import CarriedEvent, pack_events, unpack_events
 
 FIX_US_MIN = SECOND_US
 """Shortest time between two positions from which a speed is computed."""
@@ -140,7 +140,7 @@ class Mfps:
         if corrupt:
             services.dropped["corrupt events"] += corrupt
         for metadata, content in events:
-            event = Event(metadata, content)
+            event = CarriedEvent(metadata, content)
             if self.user_topics.isdisjoint(event.topics):
                 services.dropped["events in no user topic"] += 1
             elif not is_acceptable(event, services.limits, now_us):
@@ -148,7 +148,7 @@ class Mfps:
             else:
                 self._receive(event, now_us)
 
-    def _receive(self, event: Event, now_us: int) -> None:
+    def _receive(self, event: CarriedEvent, now_us: int) -> None:
         match self.memory.receive(event):
             case Reception.NEW:
                 self._services.on_new_event(event, now_us)

@@ -30,7 +30,7 @@ from thyme.substrates.encounters.config import (
 from thyme.substrates.encounters.demand import Demand
 from thyme.substrates.encounters.dissemination import NodeServices, ReplyLimit, is_acceptable
 from thyme.substrates.encounters.event_memory import Reception, ThreeLists
-from thyme.substrates.encounters.events import Event, pack_events, unpack_events
+from thyme.substrates.encounters.events import CarriedEvent, pack_events, unpack_events
 
 ROUNDS_MAX = 8
 """Discoveries whose replies are still accepted."""
@@ -45,7 +45,7 @@ class Session:
     generated: frozenset[Tag]
     """The profile sent to the neighbour; events in other topics are dropped (U6)."""
     one_for_one: bool
-    to_give: list[Event] = field(default_factory=list)
+    to_give: list[CarriedEvent] = field(default_factory=list)
     """With one for one, the events still to be sent, the next one last."""
     received: set[Key] = field(default_factory=set)
 
@@ -170,7 +170,7 @@ class MobUser:
         sender: NodeId,
         exchange: int,
         session: Session,
-        events: list[Event],
+        events: list[CarriedEvent],
         now_us: int,
     ) -> None:
         items, data = pack_events(self._next_events(sender, session, events, now_us))
@@ -178,8 +178,8 @@ class MobUser:
             self._services.outbox.send(sender, EncounterEvents(exchange, items, data))
 
     def _next_events(
-        self, neighbour: NodeId, session: Session, events: list[Event], now_us: int
-    ) -> list[Event]:
+        self, neighbour: NodeId, session: Session, events: list[CarriedEvent], now_us: int
+    ) -> list[CarriedEvent]:
         """The events to send now: all of them or, one for one, the first of them."""
         if session.one_for_one:
             if events and not session.received:
@@ -189,7 +189,9 @@ class MobUser:
         self._record_given(neighbour, (event.key for event in events), now_us)
         return events
 
-    def _events_for(self, neighbour: NodeId, topics: frozenset[Tag], now_us: int) -> list[Event]:
+    def _events_for(
+        self, neighbour: NodeId, topics: frozenset[Tag], now_us: int
+    ) -> list[CarriedEvent]:
         """The events that match a neighbour's profile and that it does not have for certain."""
         events = self.memory.matching(topics)
         given = self._given.get(neighbour)
@@ -217,10 +219,10 @@ class MobUser:
             services.dropped["corrupt events"] += corrupt
         for metadata, content in events:
             session.received.add(metadata.key)
-            self._receive(Event(metadata, content), session, now_us)
+            self._receive(CarriedEvent(metadata, content), session, now_us)
         self._record_given(sender, (metadata.key for metadata, _ in events), now_us)
 
-    def _receive(self, event: Event, session: Session, now_us: int) -> None:
+    def _receive(self, event: CarriedEvent, session: Session, now_us: int) -> None:
         services = self._services
         if not is_acceptable(event, services.limits, now_us):
             services.dropped["unacceptable events"] += 1

@@ -53,7 +53,7 @@ from thyme.substrates.encounters.dissemination import (
     Dissemination,
     NodeServices,
 )
-from thyme.substrates.encounters.events import Event
+from thyme.substrates.encounters.events import CarriedEvent
 from thyme.substrates.encounters.local_client import LocalBroker, LocalObjects
 from thyme.substrates.encounters.location_topics import (
     cell_at_metres,
@@ -240,7 +240,7 @@ class EncounterNode:
             for tag in _positive_tags(record.conjunctions)
         )
 
-    def _on_new_event(self, event: Event, now_us: int) -> None:
+    def _on_new_event(self, event: CarriedEvent, now_us: int) -> None:
         self.subscriber.notify_matching(event.metadata, now_us)
 
 

@@ -28,7 +28,7 @@ from thyme.substrates.encounters.config import (
 )
 from thyme.substrates.encounters.dissemination import NodeServices, ReplyLimit, is_acceptable
 from thyme.substrates.encounters.event_memory import Reception, SingleList
-from thyme.substrates.encounters.events import Event, pack_events, unpack_events
+from thyme.substrates.encounters.events import CarriedEvent, pack_events, unpack_events
 
 
 class GossipTimer(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class Rapid:
         else:
             self._services.dropped["too many exchanges"] += 1
 
-    def _gossip(self, events: list[Event]) -> None:
+    def _gossip(self, events: list[CarriedEvent]) -> None:
         """Broadcasts each event with a probability that falls with the number of neighbours."""
         services = self._services
         probability = min(1.0, self._config.forwarders_expected / self._neighbours_before)
@@ -132,13 +132,13 @@ class Rapid:
         if corrupt:
             services.dropped["corrupt events"] += corrupt
         for metadata, content in events:
-            event = Event(metadata, content)
+            event = CarriedEvent(metadata, content)
             if is_acceptable(event, services.limits, now_us):
                 self._receive(event, now_us)
             else:
                 services.dropped["unacceptable events"] += 1
 
-    def _receive(self, event: Event, now_us: int) -> None:
+    def _receive(self, event: CarriedEvent, now_us: int) -> None:
         services = self._services
         match self.memory.receive(event):
             case Reception.NEW:
