@@ -20,9 +20,10 @@ from thyme.pipeline.posts.formats import PostReader
 from thyme.pipeline.posts.sources import invalid_rows, load_raw_rows, parse_rows, valid_posts
 from thyme.pipeline.posts.synthetic import synthetic_posts
 from thyme.pipeline.schemas import OPERATIONS, POSTS
-from thyme.pipeline.traces import operations_from_posts
+from thyme.pipeline.traces import operations_from_posts, trace_to_table
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, files_fingerprint
 from thyme.traces.football_match import FootballMatchConfig
+from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
 from thyme.traces.trace import KINDS
 
@@ -42,6 +43,7 @@ def import_posts(
         counts = {row["reason"]: row["count"] for row in reasons}
         untagged = valid_posts(rows).where(F.size("tags") == 0).count()
         kept = rows.where("reason IS NULL").count()
+        zone_assumed = rows.where("reason IS NULL AND zone_assumed").count()
         rows.unpersist()
         rows_in = raw.count()
         if rows_in != kept + sum(counts.values()):
@@ -51,7 +53,11 @@ def import_posts(
         if not rows_in:
             raise InputError(f"there is no row in {', '.join(files)}; check the files and --format")
         draft.add_notes(
-            rows_in=rows_in, untagged=untagged, quarantined=counts, now_us=reader.now_us
+            rows_in=rows_in,
+            untagged=untagged,
+            zone_assumed=zone_assumed,
+            quarantined=counts,
+            now_us=reader.now_us,
         )
 
     inputs = {"files": _fingerprint_files(spark, files)}
@@ -92,6 +98,20 @@ def build_trace(
     config = {"users": users, "seed": seed, "publishers_share": publishers_share}
     inputs = {"posts": posts.fingerprint}
     return warehouse.get_or_build("trace", {**config, "rules": _as_json(rules)}, inputs, build)
+
+
+def build_lecture_trace(
+    spark: SparkSession, warehouse: Warehouse, seed: int, config: LectureConfig
+) -> Stage:
+    """Draws the trace of a lecture (S13)."""
+
+    def build(draft: Draft) -> None:
+        trace = lecture_trace(seed, config)
+        draft.write("operations", trace_to_table(spark, trace), files=1)
+        draft.add_notes(users=config.users, operations=trace.counts())
+
+    settings = {"source": "lecture", "seed": seed, **_as_json(config)}
+    return warehouse.get_or_build("trace", settings, {}, build)
 
 
 def compute_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> Stage:

@@ -1,0 +1,118 @@
+"""CSV files: reads the rows of a CSV file with its own header, with Spark.
+
+Entry point: `csv_rows`. The file is read as Latin-1, in which every byte is a character, so that
+bytes that are not UTF-8 reach the quarantine unchanged. The separator is found from the header.
+Clauses: P1, P2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from thyme.model.errors import safe_repr
+from thyme.pipeline.posts.formats import COLUMNS, PostReader
+from thyme.traces.files import InputFileError
+
+SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+_BYTES = "ISO-8859-1"
+_BOM = "\ufeff"
+_UTF16_BOMS = ("ÿþ", "þÿ")
+_BROKEN = "broken"
+_OPTIONS: dict[str, Any] = {
+    "multiLine": True,
+    "escape": '"',
+    "mode": "PERMISSIVE",
+    "encoding": _BYTES,
+    "ignoreLeadingWhiteSpace": False,
+    "ignoreTrailingWhiteSpace": False,
+}
+
+
+class CsvHeader(msgspec.Struct, frozen=True):
+    """The first row of a CSV file, and the separator of its columns."""
+
+    names: tuple[str, ...]
+    separator: str
+
+
+def csv_rows(spark: SparkSession, path: str, reader: PostReader, source: Column) -> DataFrame:
+    """The rows of a file after its header, in the columns of RAW.
+
+    `fields` is null for a row that is broken: with a quote that does not end, or with more or fewer
+    values than the header has.
+    """
+    header = read_header(spark, path, reader)
+    places = [f"c{number}" for number in range(len(header.names))]
+    schema = ", ".join(f"{name} string" for name in (*places, _BROKEN))
+    rows = (
+        spark.read.schema(schema)
+        .options(header=True, enforceSchema=True, sep=header.separator, **_OPTIONS)
+        .options(columnNameOfCorruptRecord=_BROKEN)
+        .csv(path)
+    )
+    style = {"sep": header.separator, "escape": '"', "emptyValue": "", "nullValue": ""}
+    line = F.to_csv(F.struct(*places), style)
+    raw = _original_bytes(F.coalesce(F.col(_BROKEN), line))
+    wanted = {reader.column(name) for name in COLUMNS}
+    values = [
+        F.make_valid_utf8(_original_bytes(F.col(place))).alias(name)
+        for place, name in zip(places, header.names, strict=True)
+        if name in wanted
+    ]
+    fields = F.when(F.col(_BROKEN).isNull(), F.to_json(F.struct(*values)))
+    return rows.select(source, raw.alias("raw"), fields.alias("fields"))
+
+
+def _original_bytes(text: Column) -> Column:
+    """A string with the bytes of the file, from one with a character for each byte."""
+    return F.encode(text, _BYTES).cast("string")
+
+
+def read_header(spark: SparkSession, path: str, reader: PostReader) -> CsvHeader:
+    """Reads the header of a file and finds the separator that gives the needed columns."""
+    headers = [_read_first_row(spark, path, separator) for separator in SEPARATORS]
+    needed = needed_columns(reader)
+    fitting = [header for header in headers if needed <= set(header.names)]
+    header = fitting[0] if fitting else max(headers, key=lambda each: len(each.names))
+    check_columns(path, header.names, reader, f" (separated by {SEPARATORS[header.separator]})")
+    return header
+
+
+def _read_first_row(spark: SparkSession, path: str, separator: str) -> CsvHeader:
+    rows = spark.read.options(header=False, sep=separator, **_OPTIONS).csv(path)
+    found = rows.first()
+    values = ["" if value is None else str(value) for value in found or ()]
+    if values and values[0].startswith(_UTF16_BOMS):
+        raise InputFileError(path, "is UTF-16 text: save it as UTF-8")
+    names = [value.encode("latin-1").decode(errors="replace").strip() for value in values]
+    if not any(names):
+        raise InputFileError(path, "has no header: its first line names the columns")
+    names[0] = names[0].removeprefix(_BOM).strip().strip('"')
+    return CsvHeader(tuple(names), separator)
+
+
+def needed_columns(reader: PostReader) -> set[str]:
+    """The columns that a table must have: those of user, time and text, and all mapped ones."""
+    return {reader.column(name) for name in ("user", "time", "text", *reader.columns)}
+
+
+def check_columns(path: str, names: Sequence[str], reader: PostReader, about: str = "") -> None:
+    """Rejects a table without a needed column, or with two of the name: which one is meant?"""
+    needed = needed_columns(reader)
+    lacking = sorted(needed - set(names))
+    if lacking:
+        shown = ", ".join(safe_repr(name, 40).strip("'") for name in names[:30])
+        raise InputFileError(
+            path,
+            f"lacks the column {', '.join(lacking)}; it has {shown}{about}: "
+            "map columns with --columns user=…,time=…,text=…",
+        )
+    twice = sorted(name for name, count in Counter(names).items() if count > 1 and name in needed)
+    if twice:
+        raise InputFileError(path, f"has the column {', '.join(twice)} twice: rename one of them")
