@@ -111,7 +111,7 @@ def spark_session(
 
 def require_spark() -> None:
     """Raises `SparkError` if a package of the pipeline is not installed."""
-    for name in ("pyspark", "pyarrow", "pandas"):
+    for name in ("pyspark", "pyarrow", "pandas", "scipy"):
         if find_spec(name) is None:
             raise SparkError(f"the pipeline needs {name}: {install_hint('pipeline')}")
 

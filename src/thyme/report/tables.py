@@ -20,6 +20,8 @@ STAGES = {
     "metrics": ("runs", "measures", "points", "cell_work"),
     "match": ("trace_counts", "timeline"),
 }
+OPTIONAL_TABLES = {"match": ("histogram",)}
+"""Tables that only an evaluation of imported posts has."""
 SUBSTRATES = ("es", "ls", "dcs")
 OPERATIONS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
 
@@ -86,6 +88,22 @@ class EvaluationTables:
                 return point
         return None
 
+    def run_values(
+        self, series: str, profile: str, substrate: str, measure: str, x: float
+    ) -> list[float]:
+        """The values of a measure in the runs of one point."""
+        wanted = series, profile, substrate, x
+        runs = {
+            row["run_id"]
+            for row in self.table_rows("runs")
+            if (row["series"], row["profile"], row["substrate"], row["parameter"]) == wanted
+        }
+        return [
+            row["value"]
+            for row in self.table_rows("measures")
+            if row["measure"] == measure and row["run_id"] in runs
+        ]
+
     def x_values(self, series: str, profile: str) -> list[float]:
         """The x values of a series."""
         return sorted(
@@ -111,10 +129,16 @@ def read_tables(warehouse: Path) -> EvaluationTables:
             raise NoTablesError(
                 f"{warehouse} has no finished evaluation: run thyme evaluate --out {warehouse}"
             )
-        for name in names:
+        present = (
+            name for name in OPTIONAL_TABLES.get(stage, ()) if (warehouse / stage / name).is_dir()
+        )
+        for name in (*names, *present):
             tables[name] = _read(sorted((warehouse / stage / name).glob("*.parquet")))
-    manifest = json.loads((warehouse / "metrics" / "manifest.json").read_bytes())
-    notes = manifest["notes"] | {"versions": manifest["versions"]}
+    traces, metrics = (
+        json.loads((warehouse / stage / "manifest.json").read_bytes())
+        for stage in ("match", "metrics")
+    )
+    notes = traces["notes"] | metrics["notes"] | {"versions": metrics["versions"]}
     return EvaluationTables(tables, notes)
 
 

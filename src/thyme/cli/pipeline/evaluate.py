@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.pipeline.options import require_report
+from thyme.cli.pipeline.options import require_evaluation
 from thyme.cli.pipeline.window_options import (
     WINDOW_HELP,
     add_rule_options,
@@ -100,11 +100,8 @@ def add_to(commands: Subparsers) -> None:
 
 def evaluate_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --out W"""
-    from thyme.pipeline.session import require_spark
-
     check_options(args)
-    require_spark()
-    require_report()
+    require_evaluation()
     found, report = run_evaluation(args)
     if args.json:
         import json
@@ -196,10 +193,8 @@ def _print_step(text: str, quiet: bool) -> None:
 
 def plan_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --plan --out W"""
-    from thyme.pipeline.session import require_spark
-
     check_options(args)
-    require_spark()
+    require_evaluation()
     from thyme.pipeline.sweep.plan import plan_evaluation
 
     preset, warehouse, choice = _selection(args)

@@ -76,10 +76,15 @@ def _original_bytes(text: Column) -> Column:
 
 def read_header(spark: SparkSession, path: str, reader: PostReader) -> CsvHeader:
     """Reads the header of a file and finds the separator that gives the needed columns."""
-    headers = [_read_first_row(spark, path, separator) for separator in SEPARATORS]
     needed = needed_columns(reader)
-    fitting = [header for header in headers if needed <= set(header.names)]
-    header = fitting[0] if fitting else max(headers, key=lambda each: len(each.names))
+    headers: list[CsvHeader] = []
+    for separator in SEPARATORS:
+        header = _read_first_row(spark, path, separator)
+        headers.append(header)
+        if needed <= set(header.names):
+            break
+    else:
+        header = max(headers, key=lambda each: len(each.names))
     check_columns(path, header.names, reader, f" (separated by {SEPARATORS[header.separator]})")
     return header
 
