@@ -129,7 +129,8 @@ def tables(
 def written(made: EvaluationTables, folder: Path) -> Path:
     """Writes the tables to a folder like a warehouse's."""
     for name, table in made.tables.items():
-        stage = folder / ("match" if name in ("trace_counts", "timeline") else "metrics")
+        of_traces = name in ("trace_counts", "timeline", "histogram")
+        stage = folder / ("match" if of_traces else "metrics")
         (stage / name).mkdir(parents=True)
         pq.write_table(table, stage / name / "part-0.parquet")
     versions = made.notes["versions"]

@@ -52,7 +52,8 @@ def parse_timetable(data: bytes) -> TimetableChoice:
     try:
         fields = msgspec.toml.decode(data, type=TimetableFields)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(error)) from error
+        advice = "; write times without quotes, e.g. 2015-09-19T11:30:00Z"
+        raise InputError(f"{error}{advice if 'datetime' in str(error) else ''}") from error
     zone = parse_zone(fields.zone)
 
     def instant_us(moment: datetime | None) -> int | None:
