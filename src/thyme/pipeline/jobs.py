@@ -20,9 +20,10 @@ from thyme.pipeline.posts.importing import InputFile, PostImport, find_input_fil
 from thyme.pipeline.posts.synthetic import synthetic_posts
 from thyme.pipeline.schemas import NOTIFICATIONS, OPERATIONS, POSTS
 from thyme.pipeline.session import partition_by_size
-from thyme.pipeline.traces import operations_from_posts
+from thyme.pipeline.traces import operations_from_posts, trace_to_table
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.traces.football_match import FootballMatchConfig
+from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
 from thyme.traces.trace import KINDS
 
@@ -116,6 +117,20 @@ def build_trace(
     config = {"users": users, "seed": seed, "publishers_share": publishers_share}
     inputs = {"posts": posts.fingerprint}
     return warehouse.get_or_build("trace", {**config, "rules": _as_json(rules)}, inputs, build)
+
+
+def build_lecture_trace(
+    spark: SparkSession, warehouse: Warehouse, seed: int, config: LectureConfig
+) -> Stage:
+    """Draws the trace of a lecture (S13)."""
+
+    def build(draft: Draft) -> None:
+        trace = lecture_trace(seed, config)
+        draft.write("operations", trace_to_table(spark, trace), files=1)
+        draft.add_notes(users=config.users, operations=trace.counts())
+
+    settings = {"source": "lecture", "seed": seed, **_as_json(config)}
+    return warehouse.get_or_build("trace", settings, {}, build)
 
 
 def compute_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> Stage:
