@@ -267,10 +267,11 @@ def test_a_csv_file_may_have_lines_in_its_texts_and_names_of_its_own(
     assert post["text"] == 'two\nlines, "quoted" #goal'
     assert (post["user"], post["at_us"], post["tags"]) == ("ana", AT_US, ["goal"])
     assert stage.manifest.notes["quarantined"] == {"broken row": 1, "no user": 1, "not UTF-8": 1}
+    (tmp_path / "a.csv").rename(tmp_path / "b.csv")
     with pytest.raises(
         InputFileError, match=r"lacks the column text, user; it has when, body, who"
     ):
-        imported(spark, tmp_path, PostReader(form="csv", columns={"time": "when"}), "a.csv")
+        imported(spark, tmp_path, PostReader(form="csv", columns={"time": "when"}), "b.csv")
 
 
 def test_a_parquet_file_may_have_typed_columns(spark: SparkSession, tmp_path: Path) -> None:
