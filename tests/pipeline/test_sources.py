@@ -332,10 +332,11 @@ def test_a_csv_file_may_have_lines_in_its_texts_and_names_of_its_own(
     assert raw["no user"]["raw"] == "2016-07-10T20:00:01Z,no user,"
     assert raw["broken row"]["raw"] == "2016-07-10T20:00:01Z,too,many,words"
     assert raw["not UTF-8"]["raw_bytes"] == b"2016-07-10T20:00:01Z,\xff\xfe,bea"
+    (tmp_path / "a.csv").rename(tmp_path / "b.csv")
     with pytest.raises(
         InputFileError, match=r"lacks the column text, user; it has when, body, who"
     ):
-        imported(spark, tmp_path, PostReader(form="csv", columns={"time": "when"}), "a.csv")
+        imported(spark, tmp_path, PostReader(form="csv", columns={"time": "when"}), "b.csv")
 
 
 ODD_CSV: dict[str, bytes] = {

@@ -108,6 +108,7 @@ def build_trace(
     """Builds the trace of the most active users (P3)."""
 
     def build(draft: Draft) -> None:
+        partition_by_size(spark, _UNPACKED * posts.manifest.tables["posts"].bytes)
         table = posts.read(spark, "posts", POSTS)
         operations = operations_from_posts(table, users, seed, rules, publishers_share)
         draft.write("operations", operations, schema=OPERATIONS)
@@ -137,6 +138,7 @@ def compute_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> S
     """Computes the notifications of a perfect execution of a trace (P4)."""
 
     def build(draft: Draft) -> None:
+        partition_by_size(spark, _UNPACKED * trace.manifest.tables["operations"].bytes)
         operations = trace.read(spark, "operations", OPERATIONS)
         expected = expected_notifications(operations)
         draft.write("notifications", expected, order=ORDER, schema=NOTIFICATIONS)
