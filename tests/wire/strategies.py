@@ -19,9 +19,9 @@ from thyme.protocol.messages.cell_records import (
     CellId,
     CellSubscription,
     CellTarget,
-    Detour,
     IndexedMetadata,
     MatchedObject,
+    PerimeterState,
     Replica,
     SignedInstant,
     SignedLocation,
@@ -200,9 +200,11 @@ messages[RouteUpdate] = st.builds(
     ).map(tuple),
 )
 cells = st.integers(0, 2**16 - 1).map(CellId)
-detours = st.builds(Detour, cells, cells, cells, cells)
+perimeters = st.builds(PerimeterState, cells, cells, cells, cells)
 targets = st.lists(
-    st.builds(CellTarget, cells, st.none() | node_ids, st.none() | detours), min_size=1, max_size=4
+    st.builds(CellTarget, cells, st.none() | node_ids, st.none() | perimeters),
+    min_size=1,
+    max_size=4,
 ).map(tuple)
 _carried = st.one_of(*messages.values())
 worlds = st.none() | st.integers(0, 2**16 - 1)

@@ -19,9 +19,9 @@ from thyme.protocol.messages.cell_records import (
     CellId,
     CellSubscription,
     CellTarget,
-    Detour,
     IndexedMetadata,
     MatchedObject,
+    PerimeterState,
     Replica,
     SignedInstant,
     SignedLocation,
@@ -155,7 +155,9 @@ GOLDEN: list[tuple[Message, str]] = [
             2,
             (
                 CellTarget(CellId(7)),
-                CellTarget(CellId(8), BOB, Detour(CellId(1), CellId(2), CellId(3), CellId(4))),
+                CellTarget(
+                    CellId(8), BOB, PerimeterState(CellId(1), CellId(2), CellId(3), CellId(4))
+                ),
             ),
             Done(7),
         ),

@@ -71,7 +71,7 @@ def collect_status(
         subscriptions_standing=_count_subscriptions(inner),
         applications=shared_node.session_count,
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
-        hint=live_node.link.hint,
+        hint=live_node.link.decryption_warning,
         events=None
         if events is None
         else EventsStatus(written=events.written, dropped=events.dropped, removed=events.removed),

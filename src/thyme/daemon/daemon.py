@@ -127,7 +127,10 @@ async def _wait_until_stopped(
             if wid not in worlds_logged:
                 worlds_logged.add(wid)
                 log_event("world_heard", world=world.name, wid=wid)
-        if live.link.hint != hint and (hint := live.link.hint) is not None:
+        if (
+            live.link.decryption_warning != hint
+            and (hint := live.link.decryption_warning) is not None
+        ):
             log_warning("not_understood", why=hint)
         if full != (full := not live.store.has_space(0)):
             log_warning("disk_full") if full else log_event("disk_has_room")

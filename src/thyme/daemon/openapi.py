@@ -99,7 +99,9 @@ def _paths() -> JsonObject:
     sid = _path_parameter("sid", "a subscription's identifier", NAME_PATTERN)
     return {
         "/v1/status": {"get": _operation("How the node is", _json_response("Status"))},
-        "/v1/worlds": {"get": _operation("The worlds that were heard of", _list_response("World"))},
+        "/v1/worlds": {
+            "get": _operation("The worlds that this node discovered", _list_response("World"))
+        },
         "/v1/position": {
             "put": _operation(
                 "The device is at another place", _empty_response(), body="Position", failures=[400]
@@ -132,7 +134,7 @@ def _paths() -> JsonObject:
                 "The subscriptions of this node", _list_response("HeldSubscription"), failures=[410]
             ),
             "post": _operation(
-                "Be told of what matches, from the past and from now on (M15)",
+                "Subscribe to past and future matches (M15)",
                 _json_response("Standing", 201),
                 body="Interest",
                 failures=[400, 409, 410, 429, 504],

@@ -25,8 +25,9 @@ from thyme.live.discovery import (
 )
 from thyme.live.gps import to_local_position
 from thyme.live.host import Host
-from thyme.live.identity import SEED_BYTES, Identity, PeerAuthenticator, load_or_create_identity
+from thyme.live.identity import SEED_BYTES, Identity, load_or_create_identity
 from thyme.live.node_factory import QUOTA, check_world, make_node
+from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import OptionError, StoreError, WorldError, safe_repr
@@ -169,7 +170,7 @@ def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -
         cipher = DatagramCipher(
             derive_world_key(options.secret, profile.world), profile.world, secrets.token_bytes
         )
-    authenticator = PeerAuthenticator(
+    authenticator = Ed25519PeerAuthenticator(
         identity, digest_world(profile.world), incarnation, time.time_ns() // 1_000
     )
     return Link(

@@ -19,6 +19,7 @@ from thyme.routing.cells.config import CellRoutingConfig
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.interface import BeaconReceived, BeaconTimer, CellRoutingUser, CellTraffic
 from thyme.routing.cells.neighbours import Neighbours
+from thyme.routing.cells.proxies import proxy_among
 
 _BEACON_INTERVAL_US: Final = SECOND_US
 """Mean time between two beacons (D4)."""
@@ -102,7 +103,7 @@ class Beaconing:
         cells = self.populated_cells()
         if self._serving and not exclude_own:
             cells = (self._cell, *cells)
-        return min(cells, key=lambda other: self.grid.distance_key(other, cell), default=None)
+        return proxy_among(self.grid, cell, cells)
 
     # Beacons
 
