@@ -33,9 +33,9 @@ from thyme.pipeline.analytics.batch_log import BatchLog
 from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.follow import STATE, FollowConfig, Follower
 from thyme.pipeline.analytics.measures import bucket_bounds, latency_bucket
+from thyme.pipeline.analytics.parse import INVALID_LINES
 from thyme.pipeline.analytics.recall_table import RecallRow
-from thyme.pipeline.schemas import QUARANTINE
-from thyme.pipeline.warehouse import WarehouseError
+from thyme.pipeline.storage import WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def test_p9_late_repeated_and_invalid_lines_change_nothing_twice(
         "w": (60, 0),
     }
     assert rows_of(restarted.measures()) == measured_in_batch(spark, events)
-    raw = restarted.log.read(spark, "quarantine", QUARANTINE).orderBy("reason").collect()
+    raw = restarted.log.read(spark, "quarantine", INVALID_LINES).orderBy("reason").collect()
     assert [row["reason"] for row in raw] == ["not an event", "unknown version"]
     assert raw[0]["raw"].startswith('{"v":1,"writer":"w","seq":41')
     popular = read_popular_tags(
@@ -136,7 +136,7 @@ def test_p9_merged_batches_have_the_same_measures_and_a_killed_merge_leaves_no_t
         stream = follower(spark, events)
         before = stream.run_once()
     parts = stream.log.commits[:2]
-    folder = AnalyticsFolder(spark, str(events.parent / "out"))
+    folder = AnalyticsFolder(str(events.parent / "out"))
     saved = {part.name: folder.read(f"commits/{part.name}.json") for part in parts}
 
     assert stream.merge_batches()
@@ -153,7 +153,7 @@ def test_p9_merged_batches_have_the_same_measures_and_a_killed_merge_leaves_no_t
     again = follower(spark, events)
     assert rows_of(again.measures()) == measured_in_batch(spark, events)
     assert again.refresh(complete=True) == before
-    assert again.log.read(spark, "quarantine", QUARANTINE).count() == 3
+    assert again.log.read(spark, "quarantine", INVALID_LINES).count() == 3
 
 
 def test_p9_lost_and_late_notifications_are_found_from_the_events(
