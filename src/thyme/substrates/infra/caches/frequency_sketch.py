@@ -16,7 +16,7 @@ _HALVED = bytes(count >> 1 for count in range(256))
 
 
 class FrequencySketch:
-    """Approximate counts, up to 15, of recent uses by hash."""
+    """Approximate counts, up to 15, of recent uses of keys, by two hashes of each key."""
 
     __slots__ = ("_mask", "_table", "entries")
 
@@ -26,11 +26,11 @@ class FrequencySketch:
         self._table = bytearray(_ENTRIES_MIN * COUNTERS_PER_ENTRY)
         self._mask = len(self._table) - 1
 
-    def record(self, hashed: int) -> None:
-        """Counts one use."""
+    def record(self, first: int, second: int) -> None:
+        """Counts one use of the key with these two hashes."""
         table = self._table
-        first = hashed >> 32 & self._mask
-        second = hashed >> 8 & self._mask
+        first &= self._mask
+        second &= self._mask
         count = table[first]
         other = table[second]
         # Only the lower counter rises: the higher one contains uses of other keys.
@@ -41,10 +41,10 @@ class FrequencySketch:
         elif count < COUNT_MAX:
             table[first] = table[second] = count + 1
 
-    def estimate(self, hashed: int) -> int:
+    def estimate(self, first: int, second: int) -> int:
         """The number of recent uses; never too low, except for the halvings."""
-        count = self._table[hashed >> 32 & self._mask]
-        other = self._table[hashed >> 8 & self._mask]
+        count = self._table[first & self._mask]
+        other = self._table[second & self._mask]
         return count if count < other else other
 
     def age(self) -> int:

@@ -25,7 +25,7 @@ from thyme.substrates.infra.caches.interface import (
     check_capacity,
     check_weight,
 )
-from thyme.substrates.infra.caches.key_hash import key_hash
+from thyme.substrates.infra.caches.key_hash import hash_pair
 from thyme.substrates.infra.caches.window_climber import WindowClimber
 
 WINDOW_SHARE_MIN = 0.01
@@ -39,15 +39,20 @@ SAMPLE_FACTOR = 10
 
 
 class _Entry(Generic[K, V]):
-    __slots__ = ("hashed", "key", "segment", "value", "weight")
+    __slots__ = ("first", "key", "second", "segment", "value", "weight")
 
     def __init__(
-        self, key: K, value: V, weight: int, hashed: int, segment: OrderedDict[K, _Entry[K, V]]
+        self,
+        key: K,
+        value: V,
+        weight: int,
+        hashes: tuple[int, int],
+        segment: OrderedDict[K, _Entry[K, V]],
     ) -> None:
         self.key = key
         self.value = value
         self.weight = weight
-        self.hashed = hashed
+        self.first, self.second = hashes
         self.segment = segment
 
 
@@ -134,7 +139,7 @@ class WTinyLfuCache(Generic[K, V]):
             self.misses += 1
             return None
         self.hits += 1
-        self._sketch.record(entry.hashed)
+        self._sketch.record(entry.first, entry.second)
         segment = entry.segment
         if segment is self._probation:
             self._promote(entry)
@@ -155,18 +160,16 @@ class WTinyLfuCache(Generic[K, V]):
         entry = self._entries.get(key)
         if entry is not None:
             return self._update(entry, value, weight)
-        hashed = key_hash(key)
-        self._sketch.record(hashed)
+        hashes = hash_pair(key)
+        self._sketch.record(*hashes)
         window = self._window
-        self._entries[key] = window[key] = _Entry(key, value, weight, hashed, window)
+        self._entries[key] = window[key] = _Entry(key, value, weight, hashes, window)
         self.weight += weight
         self._window_weight += weight
         if self._window_weight > self._window_max:
-            self._drain_window(EvictionCause.REFUSED, EvictionCause.CAPACITY)
+            self._drain_window()
         if self.weight > self._capacity:
             self._evict_until_it_fits(EvictionCause.CAPACITY)
-        if len(self._entries) > self._sketch.entries:
-            self._sketch.grow()
         self._uses_left -= 1
         if not self._uses_left:
             self._maintain()
@@ -184,8 +187,8 @@ class WTinyLfuCache(Generic[K, V]):
         window_share = self._window_max / max(1, self._capacity)
         self._capacity = check_capacity(capacity)
         self._set_window(int(window_share * capacity))
-        while self.weight > capacity and self._window_weight > self._window_max:
-            self._contest(self._pop_window(), EvictionCause.RESIZE, EvictionCause.RESIZE)
+        if self.weight > capacity:
+            self._drain_window(EvictionCause.RESIZE, EvictionCause.RESIZE)
         self._evict_until_it_fits(EvictionCause.RESIZE)
         self._demote()
         self._age_after = min(self._age_after, SAMPLE_FACTOR * self._entries_when_full())
@@ -215,13 +218,13 @@ class WTinyLfuCache(Generic[K, V]):
             self._protected_weight += change
         if self._listener is not None:
             self._listener(key, replaced, EvictionCause.REPLACED)
-        self._sketch.record(entry.hashed)
+        self._sketch.record(entry.first, entry.second)
         if segment is self._probation:
             self._promote(entry)
         else:
             segment.move_to_end(key)
             self._demote()
-        self._drain_window(EvictionCause.REFUSED, EvictionCause.CAPACITY)
+        self._drain_window()
         self._evict_until_it_fits(EvictionCause.CAPACITY)
         self._uses_left -= 1
         if not self._uses_left:
@@ -247,50 +250,46 @@ class WTinyLfuCache(Generic[K, V]):
             self._probation[key] = entry
             entry.segment = self._probation
 
-    def _drain_window(self, refused: EvictionCause, displaced: EvictionCause) -> None:
-        """Moves the least recently used entries of the window to the main part until it fits."""
-        while self._window_weight > self._window_max:
-            self._contest(self._pop_window(), refused, displaced)
-
-    def _pop_window(self) -> _Entry[K, V]:
-        candidate = self._window.popitem(last=False)[1]
-        self._window_weight -= candidate.weight
-        return candidate
-
-    def _contest(
-        self, candidate: _Entry[K, V], refused: EvictionCause, displaced: EvictionCause
+    def _drain_window(
+        self,
+        refused: EvictionCause = EvictionCause.REFUSED,
+        displaced: EvictionCause = EvictionCause.CAPACITY,
     ) -> None:
-        """Admits a candidate to the main part, if there is space or the sketch is in its favour."""
-        excess = self.weight - self._capacity
-        if excess > 0:
-            victims = self._victims(candidate, min(excess, candidate.weight))
-            if not victims:
+        """Offers the least recently used entries of the window to the main part until it fits."""
+        probation = self._probation
+        while self._window_weight > self._window_max:
+            key, candidate = self._window.popitem(last=False)
+            self._window_weight -= candidate.weight
+            if self.weight <= self._capacity or self._displace(candidate, displaced):
+                probation[key] = candidate
+                candidate.segment = probation
+            else:
                 self._evict(candidate, refused)
-                return
-            for victim in victims:
-                self._unlink(victim)
-                self._evict(victim, displaced)
-        self._probation[candidate.key] = candidate
-        candidate.segment = self._probation
 
-    def _victims(self, candidate: _Entry[K, V], space: int) -> list[_Entry[K, V]]:
-        """The next entries of the main part to go, if all were used less often than the candidate.
+    def _displace(self, candidate: _Entry[K, V], cause: EvictionCause) -> bool:
+        """Evicts entries of the main part if the sketch prefers the candidate to all of them.
 
-        A candidate that is as heavy as several entries must be used more often than all of them
-        together. The list is empty if it is not, or if the entries do not free the space.
+        A candidate that is as heavy as several entries must have been used more often than all of
+        them together.
         """
         estimate = self._sketch.estimate
-        uses = estimate(candidate.hashed)
+        uses = estimate(candidate.first, candidate.second)
+        space = min(candidate.weight, self.weight - self._capacity)
         victims = []
         for victim in chain(self._probation.values(), self._protected.values()):
-            uses -= estimate(victim.hashed)
+            uses -= estimate(victim.first, victim.second)
             if uses <= 0:
-                break
+                return False
             victims.append(victim)
             space -= victim.weight
             if space <= 0:
-                return victims
-        return []
+                break
+        else:
+            return False
+        for victim in victims:
+            self._unlink(victim)
+            self._evict(victim, cause)
+        return True
 
     def _evict_until_it_fits(self, cause: EvictionCause) -> None:
         while self.weight > self._capacity:
@@ -326,10 +325,14 @@ class WTinyLfuCache(Generic[K, V]):
         return self._climber.sample_length(entries) if self._climber else SAMPLE_FACTOR * entries
 
     def _plan_maintenance(self) -> None:
-        self._uses_left = self._uses_planned = max(1, min(self._age_after, self._climb_after))
+        # The sketch is checked more often while it is small: the cache may be growing.
+        soonest = min(self._age_after, self._climb_after, self._sketch.entries)
+        self._uses_left = self._uses_planned = max(1, soonest)
 
     def _maintain(self) -> None:
-        """Ages the sketch and moves the window, if these are due."""
+        """Grows or ages the sketch and changes the window, if these are due."""
+        while len(self._entries) > self._sketch.entries:
+            self._sketch.grow()
         self._age_after -= self._uses_planned
         self._climb_after -= self._uses_planned
         if self._age_after <= 0:
@@ -363,7 +366,7 @@ class WTinyLfuCache(Generic[K, V]):
             self._window[key] = entry
             entry.segment = self._window
             self._window_weight += entry.weight
-        self._drain_window(EvictionCause.REFUSED, EvictionCause.CAPACITY)
+        self._drain_window()
 
     def _set_window(self, window: int) -> None:
         """Sets the size of the window, within its limits, and the size of the protected segment."""
