@@ -1,7 +1,7 @@
 """Downloads at a station, from the workloads of the documents: which object is asked for when.
 
 The trace is executed perfectly (`expected_notifications`); each notified user downloads the object
-or not, after a delay (`RetrieveBehaviour`). A download of the user's own object is none.
+or not, after a delay (`RetrieveBehaviour`). Nobody downloads an object twice, or an own one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ def match_downloads(seed: int) -> list[int]:
 
 def _downloads(trace: Trace, seed: int) -> list[int]:
     numbers: dict[str, int] = defaultdict(lambda: len(numbers))
-    downloads = []
+    first_us: dict[tuple[int, str], int] = {}
     for note in expected_notifications(trace):
-        delay_us = LECTURE_RETRIEVES.delay_us(seed, note.user, note.oid)
+        if note.user != note.owner:
+            first_us.setdefault((note.user, note.oid), note.at_us)
+    downloads = []
+    for (user, oid), at_us in first_us.items():
+        delay_us = LECTURE_RETRIEVES.delay_us(seed, user, oid)
         if delay_us is not None:
-            downloads.append((note.at_us + delay_us, note.user, numbers[note.oid]))
+            downloads.append((at_us + delay_us, user, numbers[oid]))
     return [number for _, _, number in sorted(downloads)]
