@@ -82,6 +82,15 @@ from thyme.protocol.messages.common import (
     StartSubscription,
     StopSubscription,
 )
+from thyme.protocol.messages.encounters import (
+    SPEED_CM_S_MAX,
+    EncounterEvents,
+    EncounterProfile,
+    Heartbeat,
+    HeldEvents,
+    NeighbourProbe,
+    ProfileReply,
+)
 from thyme.query.cursor import Cursor
 
 
@@ -287,4 +296,14 @@ messages[StateTransferred] = st.builds(
 )
 messages[BackupState] = st.builds(BackupState, numbers, cells, counts, messages[CellState])
 messages[SuspectSubscriber] = st.builds(SuspectSubscriber, node_ids, cells)
+topics = st.lists(tags, max_size=4, unique=True).map(_sorted)
+_items = st.lists(metadata, max_size=2).map(tuple)
+_contents = st.lists(data, max_size=2).map(tuple)
+speeds = st.none() | st.integers(0, SPEED_CM_S_MAX)
+messages[EncounterProfile] = st.builds(EncounterProfile, numbers, topics, st.booleans())
+messages[ProfileReply] = st.builds(ProfileReply, numbers, topics, _items, _contents, st.booleans())
+messages[EncounterEvents] = st.builds(EncounterEvents, numbers, _items, _contents)
+messages[Heartbeat] = st.builds(Heartbeat, topics, speeds)
+messages[HeldEvents] = st.builds(HeldEvents, topics, speeds, _some_keys, st.booleans())
+messages[NeighbourProbe] = st.builds(NeighbourProbe, st.booleans())
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

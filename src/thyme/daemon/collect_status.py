@@ -18,6 +18,7 @@ from thyme.protocol.node import Node
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import LsNode
 
@@ -78,21 +79,23 @@ def collect_status(
     )
 
 
-def unwrap_node(node: Node) -> EsNode | LsNode | DcsNode:
+SubstrateNode = EsNode | LsNode | DcsNode | EncounterNode
+
+
+def unwrap_node(node: Node) -> SubstrateNode:
     """The substrate node inside a `RoutedNode`, or the node itself."""
     inner = node.inner if isinstance(node, RoutedNode) else node
-    assert isinstance(inner, EsNode | LsNode | DcsNode)
+    assert isinstance(inner, SubstrateNode)
     return inner
 
 
-def _drop_counts(inner: EsNode | LsNode | DcsNode) -> Counter[str]:
+def _drop_counts(inner: SubstrateNode) -> Counter[str]:
     """Dropped messages by reason; with DCS also records that the cell service refused (B5)."""
     return inner.dropped + inner.service.dropped if isinstance(inner, DcsNode) else inner.dropped
 
 
-def _storage_status(live_node: LiveNode, inner: EsNode | LsNode | DcsNode) -> StorageStatus:
-    broker = inner.index.broker if isinstance(inner, DcsNode) else inner.broker
-    metadata = 0 if broker is None else len(broker.catalogue)
+def _storage_status(live_node: LiveNode, inner: SubstrateNode) -> StorageStatus:
+    metadata = _count_metadata(inner)
     return StorageStatus(
         objects=len(inner.replicas) if isinstance(inner, DcsNode) else metadata,
         metadata=metadata,
@@ -102,7 +105,16 @@ def _storage_status(live_node: LiveNode, inner: EsNode | LsNode | DcsNode) -> St
     )
 
 
-def _count_subscriptions(inner: EsNode | LsNode | DcsNode) -> int:
+def _count_metadata(inner: SubstrateNode) -> int:
+    if isinstance(inner, EncounterNode):
+        return len(inner.dissemination.memory)
+    broker = inner.index.broker if isinstance(inner, DcsNode) else inner.broker
+    return 0 if broker is None else len(broker.catalogue)
+
+
+def _count_subscriptions(inner: SubstrateNode) -> int:
+    if isinstance(inner, EncounterNode):
+        return len(inner.subscriber)
     if isinstance(inner, DcsNode):
         return inner.broker_subscriptions
     return 0 if inner.broker is None else inner.broker.subscription_count

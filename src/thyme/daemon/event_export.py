@@ -19,6 +19,7 @@ from thyme.live.open_node import LiveNode
 from thyme.model.ids import Key, NodeId
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.encounters.node import EncounterNode
 
 LOAD_EVERY_US = 10_000_000
 _NODE_DIGITS = 16
@@ -105,4 +106,6 @@ class EventExport:
         inner = unwrap_node(self._live_node.node)
         if isinstance(inner, DcsNode):
             return inner.replicas.get(key) is not None
+        if isinstance(inner, EncounterNode):
+            return inner.dissemination.memory.get(key) is not None
         return inner.broker is not None and inner.broker.catalogue.state(key) == "there"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.cli.pipeline import evaluate_encounters
 from thyme.cli.pipeline.options import (
     add_session_options,
     check_stage,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from thyme.pipeline.warehouse import Stage, Warehouse
     from thyme.report.report import Report
 
-PRESETS = ("quick", "paper")
+PRESETS = ("quick", "paper", *evaluate_encounters.PRESETS)
 PROFILES = ("paper", "robust", "both")
 PROGRESS_EVERY_S = 15.0
 
@@ -53,6 +54,9 @@ presets:
   paper   the matrix of Thyme (journal article): 16 to 196 nodes, and at 100 nodes the series with
           crashes, transient churn and mobility; 15 runs per point. It takes hours: --plan
           estimates how many; --master runs it on a cluster
+  mobuser-quick, mobuser
+          the evaluation of the MobUser paper: MobUser, MFPS and RAPID by encounters; 250 nodes in
+          about half an hour, or 1,000 nodes in hours
 
 Finished runs are kept: after an interruption of any kind, the same command runs only the missing
 ones. Each run is simulated in a process of its own; one that fails, is killed, or exceeds
@@ -122,6 +126,8 @@ def add_to(commands: Subparsers) -> None:
 def evaluate_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --out W"""
     check_options(args)
+    if args.preset in evaluate_encounters.PRESETS:
+        return evaluate_encounters.evaluate_command(args)
     run_limits(args.run_memory, args.run_timeout)
     require_evaluation()
     found, report = run_evaluation(args)
@@ -243,6 +249,8 @@ def _print_step(text: str, quiet: bool) -> None:
 def plan_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --plan --out W"""
     check_options(args)
+    if args.preset in evaluate_encounters.PRESETS:
+        return evaluate_encounters.plan_command(args)
     require_evaluation()
     from thyme.pipeline.sweep.plan import plan_evaluation
 

@@ -1,6 +1,6 @@
 """thyme sim run: simulates one scenario and prints its measurements.
 
-Clauses: S7, S10–S12, S14–S18.
+Clauses: S7, S10–S12, S14–S18, U9.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.cli.sim import encounters
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from thyme.sim.users import Users
     from thyme.traces.trace import Trace
 
-SUBSTRATES = ("es", "ls", "dcs")
+RADIO_SUBSTRATES = ("es", "ls", "dcs")
+SUBSTRATES = (*RADIO_SUBSTRATES, *encounters.SUBSTRATES)
 SCENARIOS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
 LECTURE = "lecture"
 """The value of --trace that stands for the synthetic lecture; files have a suffix."""
 NODES = 100
+RETRIEVE, WITHIN_S = 0.7, 30.0
 PROGRESS_EVERY_S = 0.5
 
 HELP = """\
@@ -42,6 +45,14 @@ scenarios (parameters of Thyme, journal article; 720 s: routing only for 30 s, n
               crashes permanently at a random instant between 200 and 300 s
   transient   a share of the nodes (--failing) alternates between 120 s up and 60 s down
   mobile      60 % of the nodes walk at up to --speed m/s, with pauses of 120 s
+
+mobuser, mfps and rapid spread events by encounters (MobUser paper), on contacts instead of a radio:
+  manhattan   1,000 nodes on the streets of a square of 450 m (--side) for 4 hours; all subscribe to
+              one topic and a tenth publishes; --rare P: six topics, the rarest with probability P
+  areas       six nodes with areas of interest and four walkers, 120 m, 1 hour
+  waypoint    100 nodes walk to random positions in a square of 100 m, 1 hour
+  contacts    recorded contacts (--contacts FILE): rows `t i j` of SocioPatterns or
+              `t CONN i j up|down` of ONE, also gzipped
 
 Without --trace, the operations are those of the synthetic football match of the seed; with
 --trace lecture, those of the lecture of the thesis: two classes, good and regular students. A trace
@@ -61,6 +72,8 @@ examples:
   thyme sim run --substrate dcs --nodes 36 --scenario mobile --speed 2.5 --profile robust
   thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
   thyme sim run --substrate dcs --nodes 36 --trace lecture
+  thyme sim run --substrate mobuser --scenario manhattan --nodes 100 --hours 2 --json
+  thyme sim run --substrate rapid --scenario contacts --contacts tij_WS16.dat.gz
 """
 
 
@@ -77,7 +90,16 @@ def add_to(group: Subparsers) -> None:
     parser.add_argument(
         "--nodes", metavar="N", type=int, help="default: users of the trace, or 100"
     )
-    parser.add_argument("--scenario", metavar="NAME", default="static", help=_join_or(SCENARIOS))
+    parser.add_argument(
+        "--scenario", metavar="NAME",
+        help=_join_or((*SCENARIOS, *encounters.SCENARIOS)) + " (default: static, or manhattan)",
+    )  # fmt: skip
+    parser.add_argument("--hours", metavar="H", type=float, help="duration of encounters")
+    parser.add_argument("--side", metavar="M", type=float, help="side of the square of encounters")
+    parser.add_argument(
+        "--rare", metavar="P", type=float, help="six topics, the rarest with this probability"
+    )
+    parser.add_argument("--contacts", metavar="FILE", type=Path, help="file of recorded contacts")
     parser.add_argument(
         "--failing",
         metavar="SHARE",
@@ -88,14 +110,14 @@ def add_to(group: Subparsers) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", type=Path, help=f"trace of operations, a file or {LECTURE}"
     )
-    parser.add_argument("--profile", metavar="NAME", default="paper", help=_join_or(PROFILES))
+    parser.add_argument("--profile", metavar="NAME", help=_join_or(PROFILES) + " (default: paper)")
     parser.add_argument("--area", metavar="WxH", help="metres (default: two nodes per 40 × 40 m)")
     parser.add_argument(
-        "--retrieve", metavar="P", type=float, default=0.7,
+        "--retrieve", metavar="P", type=float,
         help="probability that a user retrieves a notified object (default: 0.7)",
     )  # fmt: skip
     parser.add_argument(
-        "--within", metavar="S", type=float, default=30.0,
+        "--within", metavar="S", type=float,
         help="maximum seconds from notification to retrieve (default: 30)",
     )  # fmt: skip
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
@@ -119,6 +141,9 @@ def _join_or(names: tuple[str, ...]) -> str:
 
 def run_command(args: Namespace) -> int:
     """thyme sim run --substrate NAME [--nodes N] [--scenario NAME] …"""
+    if args.substrate in encounters.SUBSTRATES:
+        args.scenario = args.scenario or "manhattan"
+        return encounters.run_command(args)
     scenario = _make_scenario(args)
     from msgspec.structs import replace
 
@@ -165,6 +190,14 @@ def run_command(args: Namespace) -> int:
 
 def _make_scenario(args: Namespace) -> Scenario:
     """Builds the scenario from the options."""
+    for option, default in (
+        ("scenario", "static"),
+        ("profile", "paper"),
+        ("retrieve", RETRIEVE),
+        ("within", WITHIN_S),
+    ):
+        if getattr(args, option) is None:
+            setattr(args, option, default)
     for option, known in (
         ("substrate", SUBSTRATES),
         ("scenario", SCENARIOS),
@@ -175,6 +208,9 @@ def _make_scenario(args: Namespace) -> Scenario:
             raise OptionError(
                 f"--{option} {safe_repr(given)} is unknown; there is {_join_or(known)}"
             )
+    for option in ("hours", "side", "rare", "contacts"):
+        if getattr(args, option) is not None:
+            raise OptionError(f"--{option} is for {_join_or(encounters.SUBSTRATES)}")
     if args.failing is not None and args.scenario not in ("crash", "transient"):
         raise OptionError(f"--failing is for crash and transient; in {args.scenario} nobody fails")
     if args.speed is not None and args.scenario != "mobile":

@@ -2,8 +2,9 @@
 
 Immutable records. On the wire each is an array of its number (`tag`) and its fields in the order
 of declaration (docs/wire.md). New fields are added at the end, with a default; a number is never
-reused. The messages of DCS only are in `messages.cells`, except those that contain any other
-message: these need the union of all messages, `Message`, and are declared here.
+reused. The messages of DCS only are in `messages.cells`, those of the encounter substrates in
+`messages.encounters`, except those that contain any other message: these need the union of all
+messages, `Message`, and are declared here.
 Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, B5.
 """
 
@@ -33,6 +34,7 @@ from thyme.protocol.messages.cells import (
     SignedLocationUpdate,
     Undelivered,
 )
+from thyme.protocol.messages.encounters import EncounterMessage
 from thyme.protocol.messages.traits import (
     UPKEEP,
     BaseMessage,
@@ -482,5 +484,6 @@ Message = (
     | CellRoutingMessage
     | CellMessage
     | SignedMessage
+    | EncounterMessage
 )
 MESSAGE_TYPES: tuple[type[BaseMessage], ...] = get_args(Message)
