@@ -22,7 +22,7 @@ from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.port import NodeListener, NodePort
 from thyme.protocol.retry import RetryPolicy
-from thyme.routing.cells import Grid
+from thyme.routing.cells import Grid, LogicalCells
 from thyme.sim.networks.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.storage.sqlite.store import SqliteStore
@@ -30,7 +30,7 @@ from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.subscriber import SubscriberConfig
-from thyme.substrates.dcs.cell_map import GridCellMap
+from thyme.substrates.dcs.cell_map import GridCellMap, LogicalCellMap
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.dcs.config import DcsConfig
@@ -337,6 +337,15 @@ class DcsEnvironment(CrowdEnvironment[DcsNode]):
         return max(node.broker_subscriptions for node in self._nodes.values())
 
 
+class LogicalCellsEnvironment(DcsEnvironment):
+    """The same nodes in four logical cells, each within one hop of every other (I1)."""
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
+        cells = LogicalCells(4)
+        cell_map = LogicalCellMap(node_id, cells, rng, self._config.routing)
+        return DcsNode(node_id, cells.cell_of_node(node_id), cell_map, store, rng, self._config)
+
+
 ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "solo, memory": lambda _: SoloEnvironment(),
     "solo, SQLite": SoloEnvironment,
@@ -352,6 +361,13 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "DCS robust, perfect ether": lambda _: DcsEnvironment(profile=DCS_ROBUST),
     "DCS robust, lossy ether": lambda _: DcsEnvironment(LOSSY, profile=DCS_ROBUST, seed=7),
     "DCS robust, four cells by radio": lambda _: DcsEnvironment(profile=DCS_ROBUST, radio=True),
+    "DCS, logical cells, perfect ether": lambda _: LogicalCellsEnvironment(),
+    "DCS robust, logical cells, lossy ether": lambda _: LogicalCellsEnvironment(
+        LOSSY, profile=DCS_ROBUST, seed=7
+    ),
+    "DCS robust, logical cells by radio": lambda _: LogicalCellsEnvironment(
+        profile=DCS_ROBUST, radio=True, seed=1
+    ),
     "ES, live, real clock": lambda _: LiveEsEnvironment(),
     "LS, live, real clock": lambda _: LiveLsEnvironment(),
     "ES, live processes, real clock": EsProcesses,

@@ -4,7 +4,7 @@ Immutable records. On the wire each is an array of its number (`tag`) and its fi
 of declaration (docs/wire.md). New fields are added at the end, with a default; a number is never
 reused. The messages of DCS only are in `messages.cells`, except those that contain any other
 message: these need the union of all messages, `Message`, and are declared here.
-Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, B5.
+Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, I23–I26, B5.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from thyme.model.subscriptions import (
     SubscriptionRecord,
     check_conjunctions,
 )
+from thyme.model.tags import Tag, check_tags
 from thyme.model.time_frames import TimeFrame
 from thyme.protocol.messages.cell_records import CellId, CellTarget, SignedLocation, as_cell_id
 from thyme.protocol.messages.cells import (
@@ -33,6 +34,7 @@ from thyme.protocol.messages.cells import (
     SignedLocationUpdate,
     Undelivered,
 )
+from thyme.protocol.messages.stations import StationMessage
 from thyme.protocol.messages.traits import (
     UPKEEP,
     BaseMessage,
@@ -443,6 +445,86 @@ class ReplyFromCell(BaseMessage, frozen=True, array_like=True, tag=86):
         return self.message.cells_referenced()
 
 
+class ToStation(BaseMessage, frozen=True, array_like=True, tag=112):
+    """A message of a mobile node to its station, with the logical address of the node (I25)."""
+
+    label = "ToStation"
+    records = (("message", RecordKind.MESSAGE),)
+
+    world: int
+    cell: CellId
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+    def cells_referenced(self) -> Iterable[CellId]:
+        return self.message.cells_referenced()
+
+
+class RouteToNode(BaseMessage, frozen=True, array_like=True, tag=119):
+    """Pass this message of a station on to a node of your cell, whose address the station does not
+    know (I25). Not answered; the node answers the station."""
+
+    label = "InfraRouting"
+    records = (("message", RecordKind.MESSAGE),)
+
+    station: NodeId
+    node: NodeId
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_node_id(self.station)
+        as_node_id(self.node)
+
+    def cells_referenced(self) -> Iterable[CellId]:
+        return self.message.cells_referenced()
+
+
+class RouteToCell(BaseMessage, frozen=True, array_like=True, tag=120):
+    """Pass this message of a station on to all nodes of a cell (I26). Answered by `Done`."""
+
+    label = "InfraCellRouting"
+    records = (("message", RecordKind.MESSAGE),)
+
+    request_id: RequestId
+    cell: CellId
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+    def cells_referenced(self) -> Iterable[CellId]:
+        return self.message.cells_referenced()
+
+
+class Unpublish(BaseMessage, frozen=True, array_like=True, tag=126):
+    """The owner deletes an object in all venues (I23): from a mobile node to its station, from a
+    station to the others and to its cells. Answered by `Done`, except by cells."""
+
+    label = "GlobalUnpublish"
+    operation = "delete"
+    changes_index = True
+    records = (("delete", RecordKind.MESSAGE),)
+
+    request_id: RequestId
+    world: int
+    tags: tuple[Tag, ...]
+    delete: Message
+    """The owner's `DeleteObject`, signed in worlds with node keys."""
+
+    def __post_init__(self) -> None:
+        check_tags(self.tags)
+        if not isinstance(self.delete, DeleteObject):
+            raise ValueError("an Unpublish contains a DeleteObject")
+
+    @property
+    def key(self) -> Key:
+        """The object that is deleted."""
+        assert isinstance(self.delete, DeleteObject)
+        return self.delete.key
+
+
 def _check_carrier(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:
     as_node_id(origin)
     as_cell_id(cell)
@@ -470,6 +552,8 @@ CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance
 CellRequest = IndexObject | CommonRequest
 """Requests to cells and to nodes in cells (D11–D18)."""
 CellReply = Done | Refused | ObjectData | CellOnlyReply
+StationCarrier = ToStation | RouteToNode | RouteToCell | Unpublish
+"""Messages to and from stations that contain another message."""
 SignedMessage = SignedDelete | SignedStop | LocatedSubscription | SignedLocationUpdate
 """Signed variants of messages, used in worlds with node keys (B5)."""
 Message = (
@@ -482,5 +566,7 @@ Message = (
     | CellRoutingMessage
     | CellMessage
     | SignedMessage
+    | StationMessage
+    | StationCarrier
 )
 MESSAGE_TYPES: tuple[type[BaseMessage], ...] = get_args(Message)
