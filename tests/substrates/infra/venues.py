@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from tests.substrates.infra.plain_content import PlainContent
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
 from thyme.model.rng import derive_rng
@@ -22,18 +23,17 @@ from thyme.protocol.app_interface import (
     SearchResult,
     SubscriptionStarted,
 )
-from thyme.protocol.messages.common import Message, ReliableMessage, ToStation
+from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Action, Broadcast, Input, Send
 from thyme.query.query import Query
 from thyme.sim.networks.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.storage.store import MemoryStore
 from thyme.substrates.dcs.config import PAPER, DcsConfig
 from thyme.substrates.dcs.node import DcsNode
-from thyme.substrates.infra.caches.station_caches import StationCaches
 from thyme.substrates.infra.factory import make_mobile_node
 from thyme.substrates.infra.mobile.cell_data import CellDataConfig
 from thyme.substrates.infra.mobile.extension import MobileConfig, MobileExtension
-from thyme.substrates.infra.station.cached_content import CachedContent
+from thyme.substrates.infra.station.content import StationContent
 from thyme.substrates.infra.station.node import StationNode
 from thyme.substrates.infra.station.settings import (
     GlobalSettings,
@@ -69,6 +69,7 @@ class Venues:
         mobile: MobileConfig = MOBILE,
         config: DcsConfig = PAPER,
         conditions: LinkConditions = PERFECT,
+        make_content: Callable[[], StationContent] = PlainContent,
         seed: int = 1,
         settle_s: float = 8.0,
     ) -> None:
@@ -78,6 +79,7 @@ class Venues:
         self.settings = settings
         self.mobile = mobile
         self.config = config
+        self._make_content = make_content
         self.seed = seed
         self.net = IdealNetwork(
             seed=seed,
@@ -114,7 +116,7 @@ class Venues:
         station = StationNode(
             node_id,
             [_id(other) for other in self.all_stations],
-            CachedContent(self.settings.caches),
+            self._make_content(),
             derive_rng(self.seed, "station", name, self._lives[name]),
             self.settings,
         )
@@ -237,16 +239,16 @@ class Venues:
     # What was sent
 
     def messages(self, kind: type[msgspec.Struct]) -> list[tuple[str, str | None]]:
-        """Who sent a message of some kind to whom, envelopes opened."""
+        """Who sent a message of some kind to whom, alone or inside another message."""
         return [(name, to) for name, to, message in self.sent if isinstance(message, kind)]
 
     def _note(self, now_us: int, node_id: NodeId, entry: Input | Action) -> None:
         if isinstance(entry, Send | Broadcast):
-            message = entry.message
-            while isinstance(message, ToStation | ReliableMessage):
-                message = message.message
             to = entry.to.decode() if isinstance(entry, Send) else None
-            self.sent.append((node_id.decode(), to, message))
+            message: Message | None = entry.message
+            while message is not None:
+                self.sent.append((node_id.decode(), to, message))
+                message = getattr(message, "message", None)
 
 
 def _id(name: str) -> NodeId:

@@ -220,7 +220,9 @@ class CellDataReporter:
         if metadata is None:
             return ()
         indexed = self._index.with_replication_list(metadata)
-        return (*indexed.active, *indexed.passive)[: self._config.locations_max]
+        # Those that downloaded the object first: requests spread over them, not over the stable
+        # nodes of cells.
+        return (*indexed.passive, *indexed.active)[: self._config.locations_max]
 
     @property
     def unconfirmed_cycles(self) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages import stations as station_wire
-from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Timer
 from thyme.protocol.results import Ok, Result
@@ -166,6 +166,8 @@ class MobileExtension:
         """A message that the station did not acknowledge: requests time out on their own."""
 
     def on_beacon(self, beacon: BeaconReceived, part: bytes, now_us: int) -> None:
+        if self.link.station is None and self._logical_routing.neighbour_count == 1:
+            self.link.start(now_us)  # the node was alone, perhaps between two venues
         self.cell_data.on_beacon(beacon, part, now_us)
 
     def beacon_part(self, now_us: int) -> bytes:
@@ -308,9 +310,19 @@ class MobileExtension:
         if station is None:
             return
         self.objects.repeat_deletes(now_us)
-        if self._last_station not in (None, station):  # another venue: its cells know nothing
-            self._schedule_announcement(now_us)
+        if self._last_station not in (None, station):
+            self._enter_venue(now_us)
         self._last_station = station
+
+    def _enter_venue(self, now_us: int) -> None:
+        """Joins the cells of another venue, which know nothing of this node. Its own objects are on
+        this node only, now."""
+        context = self._context
+        here = (Replica(context.routing.cell, context.node_id),)
+        for stored in list(context.replicas.with_role(ReplicaRole.OWN)):
+            context.replicas.set_holders(stored.metadata.key, here)
+        self._node.membership.rejoin(now_us)
+        self._schedule_announcement(now_us)
 
     def _schedule_announcement(self, now_us: int) -> None:
         wait_us = _ANNOUNCE_WAIT_US + self._rng.randint(0, _ANNOUNCE_SPREAD_US)

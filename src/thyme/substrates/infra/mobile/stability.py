@@ -15,8 +15,11 @@ import msgspec
 from thyme.model.time_frames import SECOND_US
 
 INDEX_MAX = 65_535
-_UPTIME_FULL_US = 3_600 * SECOND_US
-"""A node that runs for this time, or longer, has the full share for its uptime."""
+_UPTIME_STEP_US = 60 * SECOND_US
+_UPTIME_STEPS = 60
+"""A node that runs for an hour, or longer, has the full share for its uptime. It counts in minutes,
+the battery in percent: nodes compare their own index with the ones they heard some time ago."""
+_BATTERY_STEPS = 100
 _BATTERY_SHARE = 0.5
 CYCLES_MAX = 12
 """How many confirmed cycles a beacon names."""
@@ -26,8 +29,8 @@ _CYCLE = struct.Struct(">I")
 
 def stability_index(uptime_us: int, battery: float) -> int:
     """The stability index from the time in the system and the battery level, 0 to 1 (I6)."""
-    uptime = min(max(uptime_us, 0) / _UPTIME_FULL_US, 1.0)
-    level = min(max(battery, 0.0), 1.0)
+    uptime = min(max(uptime_us, 0) // _UPTIME_STEP_US, _UPTIME_STEPS) / _UPTIME_STEPS
+    level = round(min(max(battery, 0.0), 1.0) * _BATTERY_STEPS) / _BATTERY_STEPS
     return round(INDEX_MAX * (_BATTERY_SHARE * level + (1 - _BATTERY_SHARE) * uptime))
 
 

@@ -48,7 +48,7 @@ class MobileAddresses:
         self._seen_us[node_id] = now_us
         self._expire(now_us)
         while len(self._addresses) > self._size_max:
-            self.forget(next(iter(self._seen_us)))
+            self._drop(next(iter(self._seen_us)))
 
     def knows(self, node_id: NodeId, now_us: int) -> bool:
         """Whether a node can be sent to directly; counts a hit or a miss."""
@@ -70,11 +70,14 @@ class MobileAddresses:
         return sum(address.world == world for address in self._addresses.values())
 
     def forget(self, node_id: NodeId) -> None:
-        """Removes a node that did not answer."""
-        self._addresses.pop(node_id, None)
-        self._seen_us.pop(node_id, None)
+        """Removes a node that did not answer, also as the stable node of its cell."""
+        self._drop(node_id)
         for name in [name for name, (stable, _) in self._stable.items() if stable == node_id]:
             del self._stable[name]
+
+    def _drop(self, node_id: NodeId) -> None:
+        self._addresses.pop(node_id, None)
+        self._seen_us.pop(node_id, None)
 
     def _expire(self, now_us: int) -> None:
         for node_id in drop_before(self._seen_us, now_us - self._ttl_us):

@@ -89,10 +89,6 @@ class StationSettings(msgspec.Struct, frozen=True, kw_only=True):
         check_settings(self)
 
 
-PAPER = StationSettings()
-ROBUST = replace(PAPER, popularity=replace(PAPER.popularity, decay=0.9))
-"""`PAPER` with popularity that decays (B8)."""
-
 _SIZES = (
     "local_popularity",
     "prefetch_metadata",
@@ -136,3 +132,8 @@ def check_settings(settings: StationSettings) -> None:
     for name, value, lowest, highest in ranges:
         if not lowest <= value <= highest:
             raise StationConfigError(f"{name}: from {lowest:g} to {highest:g}, not {value:g}")
+
+
+PAPER = StationSettings()
+ROBUST = replace(PAPER, popularity=replace(PAPER.popularity, decay=0.9))
+"""`PAPER` with popularity that decays (B8)."""
