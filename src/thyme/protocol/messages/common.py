@@ -445,7 +445,7 @@ class ReplyFromCell(BaseMessage, frozen=True, array_like=True, tag=86):
         return self.message.cells_referenced()
 
 
-class ToStation(BaseMessage, frozen=True, array_like=True, tag=112):
+class ToStation(BaseMessage, frozen=True, array_like=True, tag=51):
     """A message of a mobile node to its station, with the logical address of the node (I25)."""
 
     label = "ToStation"
@@ -462,7 +462,7 @@ class ToStation(BaseMessage, frozen=True, array_like=True, tag=112):
         return self.message.cells_referenced()
 
 
-class RouteToNode(BaseMessage, frozen=True, array_like=True, tag=119):
+class RouteToNode(BaseMessage, frozen=True, array_like=True, tag=58):
     """Pass this message of a station on to a node of your cell, whose address the station does not
     know (I25). Not answered; the node answers the station."""
 
@@ -481,7 +481,7 @@ class RouteToNode(BaseMessage, frozen=True, array_like=True, tag=119):
         return self.message.cells_referenced()
 
 
-class RouteToCell(BaseMessage, frozen=True, array_like=True, tag=120):
+class RouteToCell(BaseMessage, frozen=True, array_like=True, tag=59):
     """Pass this message of a station on to all nodes of a cell (I26). Answered by `Done`."""
 
     label = "InfraCellRouting"
@@ -498,7 +498,7 @@ class RouteToCell(BaseMessage, frozen=True, array_like=True, tag=120):
         return self.message.cells_referenced()
 
 
-class Unpublish(BaseMessage, frozen=True, array_like=True, tag=126):
+class Unpublish(BaseMessage, frozen=True, array_like=True, tag=69):
     """The owner deletes an object in all venues (I23): from a mobile node to its station, from a
     station to the others and to its cells. Answered by `Done`, except by cells."""
 
@@ -518,11 +518,11 @@ class Unpublish(BaseMessage, frozen=True, array_like=True, tag=126):
         if not isinstance(self.delete, DeleteObject):
             raise ValueError("an Unpublish contains a DeleteObject")
 
-    @property
-    def key(self) -> Key:
-        """The object that is deleted."""
-        assert isinstance(self.delete, DeleteObject)
-        return self.delete.key
+
+def unpublished_key(message: Unpublish) -> Key:
+    """The object that an `Unpublish` deletes."""
+    assert isinstance(message.delete, DeleteObject)
+    return message.delete.key
 
 
 def _check_carrier(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:

@@ -109,7 +109,7 @@ class ItemName(msgspec.Struct, frozen=True, array_like=True):
     key: Key
 
 
-class WorldProbe(BaseMessage, frozen=True, array_like=True, tag=113):
+class WorldProbe(BaseMessage, frozen=True, array_like=True, tag=52):
     """Return the list of worlds (I2). A station answers with `WorldList`."""
 
     label = "WorldProbe"
@@ -117,7 +117,7 @@ class WorldProbe(BaseMessage, frozen=True, array_like=True, tag=113):
     request_id: RequestId
 
 
-class WorldList(BaseMessage, frozen=True, array_like=True, tag=114):
+class WorldList(BaseMessage, frozen=True, array_like=True, tag=53):
     """All worlds that the station knows (I2); also sent to other stations, with number 0 (I3)."""
 
     label = "WorldList"
@@ -128,7 +128,7 @@ class WorldList(BaseMessage, frozen=True, array_like=True, tag=114):
     """A random number that a station draws at each start: its caches were empty then."""
 
 
-class CreateWorld(BaseMessage, frozen=True, array_like=True, tag=115):
+class CreateWorld(BaseMessage, frozen=True, array_like=True, tag=54):
     """Create a world for all stations (I3). Answered by a `WorldList` with this world only, or by
     `Refused`."""
 
@@ -141,7 +141,7 @@ class CreateWorld(BaseMessage, frozen=True, array_like=True, tag=115):
         check_world_name(self.name)
 
 
-class CellData(BaseMessage, frozen=True, array_like=True, tag=116):
+class CellData(BaseMessage, frozen=True, array_like=True, tag=55):
     """Downloads and subscription needs of a cell, in cycles that no station confirmed yet (I5, I7).
     Answered by `Done`."""
 
@@ -161,7 +161,7 @@ class CellData(BaseMessage, frozen=True, array_like=True, tag=116):
         return (replica.cell for entry in downloads for replica in entry.replicas)
 
 
-class FetchStored(BaseMessage, frozen=True, array_like=True, tag=117):
+class FetchStored(BaseMessage, frozen=True, array_like=True, tag=56):
     """Return an object with its metadata (I9, I22). Answered by `StoredObject` or `Refused`."""
 
     label = "FetchStored"
@@ -173,7 +173,7 @@ class FetchStored(BaseMessage, frozen=True, array_like=True, tag=117):
     key: Key
 
 
-class StoredObject(BaseMessage, frozen=True, array_like=True, tag=118):
+class StoredObject(BaseMessage, frozen=True, array_like=True, tag=57):
     """An object with its metadata."""
 
     label = "StoredObject"
@@ -185,7 +185,7 @@ class StoredObject(BaseMessage, frozen=True, array_like=True, tag=118):
     data: bytes
 
 
-class StorageUpdate(BaseMessage, frozen=True, array_like=True, tag=121):
+class StorageUpdate(BaseMessage, frozen=True, array_like=True, tag=60):
     """The nearest station has stored these objects, or no longer stores them (I11). To a cell; not
     answered."""
 
@@ -195,7 +195,7 @@ class StorageUpdate(BaseMessage, frozen=True, array_like=True, tag=121):
     is_stored: bool
 
 
-class ForceFetch(BaseMessage, frozen=True, array_like=True, tag=122):
+class ForceFetch(BaseMessage, frozen=True, array_like=True, tag=61):
     """Return an object, if need be from its source station (I22). Answered by `ObjectData` or
     `Refused`."""
 
@@ -213,7 +213,7 @@ class ForceFetch(BaseMessage, frozen=True, array_like=True, tag=122):
             as_node_id(self.source)
 
 
-class SubscriptionNeeds(BaseMessage, frozen=True, array_like=True, tag=123):
+class SubscriptionNeeds(BaseMessage, frozen=True, array_like=True, tag=62):
     """What the clients of the sending station subscribe to (I17). Between stations; not
     answered."""
 
@@ -226,7 +226,7 @@ class SubscriptionNeeds(BaseMessage, frozen=True, array_like=True, tag=123):
     worlds: tuple[WorldNeeds, ...]
 
 
-class ProvideItems(BaseMessage, frozen=True, array_like=True, tag=124):
+class ProvideItems(BaseMessage, frozen=True, array_like=True, tag=63):
     """Popular objects of the sending station for the needs of the receiver (I18): page `page` of
     `pages`, counted from 0 (B8). Between stations; not answered."""
 
@@ -237,7 +237,7 @@ class ProvideItems(BaseMessage, frozen=True, array_like=True, tag=124):
     items: tuple[ProvidedItem, ...]
 
 
-class ConsumptionNotice(BaseMessage, frozen=True, array_like=True, tag=125):
+class ConsumptionNotice(BaseMessage, frozen=True, array_like=True, tag=68):
     """Clients of the sender downloaded these objects of the receiver (I19). Between stations; not
     answered."""
 

@@ -17,7 +17,7 @@ from thyme.model.ids import Key, NodeId, RequestId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import Replica
-from thyme.protocol.messages.common import Message, Unpublish
+from thyme.protocol.messages.common import Message, Unpublish, unpublished_key
 from thyme.protocol.messages.stations import FetchStored, ForceFetch, StoredObject
 from thyme.protocol.results import Ok, Result
 from thyme.query.cursor import cursor_at
@@ -158,7 +158,7 @@ class StationOperations:
     def unpublish(self, message: Unpublish, now_us: int, *, from_station: bool) -> None:
         """Deletes an object here, and passes the delete on: to all stations if a client sent it, to
         the own cells if another station did."""
-        context, item = self._context, (message.world, message.key)
+        context, item = self._context, (message.world, unpublished_key(message))
         is_new = item not in context.tombstones
         context.tombstones[item] = message
         context.content.purge(*item)
@@ -183,7 +183,7 @@ class StationOperations:
 
     def _pass_on(self, station: NodeId, message: Unpublish, now_us: int) -> None:
         unconfirmed = self._unconfirmed.setdefault(station, BoundedDict(_UNCONFIRMED_MAX))
-        unconfirmed[message.world, message.key] = message
+        unconfirmed[message.world, unpublished_key(message)] = message
         self._send_unpublish(station, message, now_us)
 
     def _send_unpublish(self, station: NodeId, message: Unpublish, now_us: int) -> None:
@@ -192,7 +192,7 @@ class StationOperations:
 
         def on_reply(result: Result[Message], now_us: int) -> None:
             if isinstance(result, Ok):
-                self._unconfirmed[station].pop((message.world, message.key), None)
+                self._unconfirmed[station].pop((message.world, unpublished_key(message)), None)
             elif not self._is_timer_set:
                 self._is_timer_set = True
                 context.outbox.set_timer(UnpublishTimer(), now_us + _REPEAT_US)
