@@ -168,7 +168,7 @@ def test_b8_a_node_that_walks_to_another_venue_is_served_there() -> None:
 
 
 def test_i25_without_a_known_address_the_stable_node_passes_requests_on() -> None:
-    settings = replace(QUICK, caches=replace(QUICK.caches, mobile_addresses=0))
+    settings = replace(QUICK, mobile_addresses=0)
     net = Venues(ONE_VENUE, settings=settings)
     popular_photo(net)
     net.run(40)

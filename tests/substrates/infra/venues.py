@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from tests.substrates.infra.plain_content import PlainContent
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
 from thyme.model.rng import derive_rng
@@ -33,6 +32,7 @@ from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.infra.factory import make_mobile_node
 from thyme.substrates.infra.mobile.cell_data import CellDataConfig
 from thyme.substrates.infra.mobile.extension import MobileConfig, MobileExtension
+from thyme.substrates.infra.station.cached_content import CachedContent
 from thyme.substrates.infra.station.content import StationContent
 from thyme.substrates.infra.station.node import StationNode
 from thyme.substrates.infra.station.settings import (
@@ -69,7 +69,7 @@ class Venues:
         mobile: MobileConfig = MOBILE,
         config: DcsConfig = PAPER,
         conditions: LinkConditions = PERFECT,
-        make_content: Callable[[], StationContent] = PlainContent,
+        make_content: Callable[[], StationContent] | None = None,
         seed: int = 1,
         settle_s: float = 8.0,
     ) -> None:
@@ -79,7 +79,7 @@ class Venues:
         self.settings = settings
         self.mobile = mobile
         self.config = config
-        self._make_content = make_content
+        self._make_content = make_content or (lambda: CachedContent(settings.caches))
         self.seed = seed
         self.net = IdealNetwork(
             seed=seed,

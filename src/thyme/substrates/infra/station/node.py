@@ -73,8 +73,8 @@ class StationNode:
         self._outbox = outbox = Outbox()
         self.incarnation = rng.getrandbits(32)
         self.dropped: Counter[str] = Counter()
-        caches = settings.caches
-        self.addresses = MobileAddresses(caches.mobile_addresses, caches.mobile_address_ttl_us)
+        size, ttl_us = settings.mobile_addresses, settings.mobile_address_ttl_us
+        self.addresses = MobileAddresses(size, ttl_us)
         self._to_mobiles = StationRequests(outbox, _policy(settings, to_mobiles=True), rng)
         wired = _policy(settings, to_mobiles=False)
         self.mobiles = MobileSender(node_id, self.addresses, self._to_mobiles)

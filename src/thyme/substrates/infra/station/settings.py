@@ -13,27 +13,13 @@ from msgspec.structs import replace
 from thyme.model.errors import InputError
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CELLS_MAX
+from thyme.substrates.infra.caches.config import PAPER_CACHES, ROBUST_CACHES, CachesConfig
 
 
 class StationConfigError(InputError):
     """A setting of a station is missing, unknown, or out of range (I28)."""
 
     code = "bad_station_config"
-
-
-class CacheSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The sizes of the caches, in entries (V Table 4.1)."""
-
-    local_popularity: int = 100
-    prefetch_metadata: int = 100
-    prefetch_data: int = 100
-    global_metadata: int = 100
-    global_data: int = 100
-    mobile_addresses: int = 1_000
-    """The size of the mobile address translation store (I25)."""
-    mobile_address_ttl_us: int = 300 * SECOND_US
-    max_puts_above_limit: int = 10
-    """After this number of puts over a full world cache, the global cache is divided anew (I14)."""
 
 
 class PopularitySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +56,10 @@ class GlobalSettings(msgspec.Struct, frozen=True, kw_only=True):
 class StationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a station except addresses."""
 
-    caches: CacheSizes = CacheSizes()
+    caches: CachesConfig = PAPER_CACHES
+    mobile_addresses: int = 1_000
+    """The size of the mobile address translation store (I25)."""
+    mobile_address_ttl_us: int = 300 * SECOND_US
     popularity: PopularitySettings = PopularitySettings()
     sharing: GlobalSettings = GlobalSettings()
     mobile_timeout_us: int = 3 * SECOND_US
@@ -89,27 +78,16 @@ class StationSettings(msgspec.Struct, frozen=True, kw_only=True):
         check_settings(self)
 
 
-_SIZES = (
-    "local_popularity",
-    "prefetch_metadata",
-    "prefetch_data",
-    "global_metadata",
-    "global_data",
-    "mobile_addresses",
-)
 _ENTRIES_MAX = 10_000_000
 _PERIOD_US_MAX = 24 * 3600 * SECOND_US
 
 
 def check_settings(settings: StationSettings) -> None:
     """Raises `StationConfigError` for a value out of range; names the setting."""
+    popularity, sharing = settings.popularity, settings.sharing
     ranges: list[tuple[str, float, float, float]] = [
-        (f"caches.{name}", getattr(settings.caches, name), 0, _ENTRIES_MAX) for name in _SIZES
-    ]
-    popularity, sharing, caches = settings.popularity, settings.sharing, settings.caches
-    ranges += [
-        ("caches.mobile_address_ttl", caches.mobile_address_ttl_us, 1, _PERIOD_US_MAX),
-        ("caches.max_puts_above_limit", caches.max_puts_above_limit, 1, _ENTRIES_MAX),
+        ("mobile_addresses.size", settings.mobile_addresses, 0, _ENTRIES_MAX),
+        ("mobile_addresses.ttl", settings.mobile_address_ttl_us, 1, _PERIOD_US_MAX),
         ("popularity.decision_period", popularity.decision_period_us, 1, _PERIOD_US_MAX),
         ("popularity.items_max", popularity.items_max, 0, _ENTRIES_MAX),
         ("popularity.active_window", popularity.active_window, 0, _ENTRIES_MAX),
@@ -135,5 +113,5 @@ def check_settings(settings: StationSettings) -> None:
 
 
 PAPER = StationSettings()
-ROBUST = replace(PAPER, popularity=replace(PAPER.popularity, decay=0.9))
-"""`PAPER` with popularity that decays (B8)."""
+ROBUST = replace(PAPER, caches=ROBUST_CACHES, popularity=replace(PAPER.popularity, decay=0.9))
+"""`PAPER` with better caches and popularity that decays (B8)."""

@@ -85,7 +85,7 @@ class StationSharing:
     def on_needs_timer(self, now_us: int) -> None:
         """Sends the needs of the own clients to all other stations."""
         self._needs.end_frames(now_us)
-        message = self._needs.as_message(self._context.settings.caches.prefetch_metadata)
+        message = self._needs.as_message(self._context.settings.caches.prefetch_data_size)
         for station in self._context.stations if message is not None else ():
             assert message is not None
             self._send(station, message, now_us)
