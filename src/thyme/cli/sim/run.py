@@ -1,6 +1,6 @@
 """thyme sim run: simulates one scenario and prints its measurements.
 
-Clauses: S7, S10–S12, S14–S18.
+Clauses: S7, S10–S12, S14–S18, I28.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.cli.sim import venues
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from thyme.sim.results.summary import Latency, RunSummary
     from thyme.sim.scenario import Scenario
     from thyme.sim.users import Users
+    from thyme.sim.venues.scenario import VenueScenario
     from thyme.traces.trace import Trace
 
-SUBSTRATES = ("es", "ls", "dcs")
+SUBSTRATES = ("es", "ls", "dcs", venues.SUBSTRATE)
 SCENARIOS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
 LECTURE = "lecture"
@@ -42,6 +44,13 @@ scenarios (parameters of Thyme, journal article; 720 s: routing only for 30 s, n
               crashes permanently at a random instant between 200 and 300 s
   transient   a share of the nodes (--failing) alternates between 120 s up and 60 s down
   mobile      60 % of the nodes walk at up to --speed m/s, with pauses of 120 s
+
+infra has stations (Thyme-Infrastructure), each with a venue of 60 × 40 m (--area) in which all
+nodes hear each other; users are spread over the venues:
+  static      no node fails or moves
+  mobile      30 % of the users walk to another venue, at --speed m/s
+  outage      a share of the stations (--failing, default: all) fails after a third of the
+              operations and returns, with empty caches, after two thirds
 
 Without --trace, the operations are those of the synthetic football match of the seed; with
 --trace lecture, those of the lecture of the thesis: two classes, good and regular students. A trace
@@ -61,6 +70,8 @@ examples:
   thyme sim run --substrate dcs --nodes 36 --scenario mobile --speed 2.5 --profile robust
   thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
   thyme sim run --substrate dcs --nodes 36 --trace lecture
+  thyme sim run --substrate infra --stations 2 --nodes 40 --trace lecture --json
+  thyme sim run --substrate infra --stations 2 --nodes 40 --scenario outage --profile robust
 """
 
 
@@ -102,6 +113,13 @@ def add_to(group: Subparsers) -> None:
     parser.add_argument(
         "--topology", metavar="N", type=int, help="seed for node positions (default: --seed)"
     )
+    parser.add_argument(
+        "--stations", metavar="N", type=int, help="base stations of infra (default: 1)"
+    )
+    parser.add_argument(
+        "--station-config", metavar="FILE", type=Path,
+        help="settings of the stations of infra, a TOML file (docs/infra.md)",
+    )  # fmt: skip
     parser.add_argument("--out", metavar="DIR", type=Path, help="write tables and a playback page")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
@@ -116,6 +134,9 @@ def _join_or(names: tuple[str, ...]) -> str:
 
 def run_command(args: Namespace) -> int:
     """thyme sim run --substrate NAME [--nodes N] [--scenario NAME] …"""
+    if args.substrate == venues.SUBSTRATE:
+        area_m, show = _parse_area(args.area), _progress_callback(args)
+        return venues.run_command(args, lambda of: _venue_trace(args, of), area_m, show)
     scenario = _make_scenario(args)
     from msgspec.structs import replace
 
@@ -152,8 +173,27 @@ def run_command(args: Namespace) -> int:
     return 0
 
 
+def _venue_trace(args: Namespace, scenario: VenueScenario) -> Trace | None:
+    """The trace that the options ask for; None for the synthetic football match."""
+    from thyme.sim.scenario import lecture_of
+
+    if args.trace is None:
+        return None
+    base = scenario.without_stations()
+    if args.trace == Path(LECTURE):
+        return lecture_of(base)
+    trace = _read_trace(args)
+    from msgspec.structs import replace
+
+    _check_trace(args.trace, replace(base, nodes=trace.users), trace)
+    return trace
+
+
 def _make_scenario(args: Namespace) -> Scenario:
     """Builds the scenario from the options."""
+    for option in ("stations", "station_config"):
+        if getattr(args, option) is not None:
+            raise OptionError(f"--{option.replace('_', '-')} is for {venues.SUBSTRATE}")
     for option, known in (
         ("substrate", SUBSTRATES),
         ("scenario", SCENARIOS),

@@ -311,6 +311,7 @@ class MobileExtension:
             return
         self.objects.repeat_deletes(now_us)
         if self._last_station not in (None, station):
+            self.objects.previous_station = self._last_station
             self._enter_venue(now_us)
         self._last_station = station
 

@@ -68,6 +68,9 @@ class StationObjectClient:
         self._requests = requests
         self._station = station
         self._unpublished: BoundedDict[Key, Unpublish] = BoundedDict(_UNPUBLISHED_MAX)
+        self.previous_station: NodeId | None = None
+        """The station of the venue that this node came from: it may know objects that the node was
+        notified of there."""
         self.served_by_station = 0
         self.served_by_mobiles = 0
         self.forced = 0
@@ -207,7 +210,7 @@ class StationObjectClient:
             else:
                 on_result(nearby, now_us)
 
-        request = ForceFetch(request_id, metadata.key, source)
+        request = ForceFetch(request_id, metadata.key, source or self.previous_station)
         self._requests.send(
             station, request_id, request, now_us, on_reply, data_bytes=4 * metadata.size
         )
