@@ -156,8 +156,9 @@ class StationOperations:
     # Unpublish (I23)
 
     def unpublish(self, message: Unpublish, now_us: int, *, from_station: bool) -> None:
-        """Deletes an object here, and passes the delete on: to all stations if a client sent it, to
-        the own cells if another station did."""
+        """Deletes an object here, and passes the delete on: to the own cells and, if a client sent
+        it, to all stations. The owner told the cells of its own venue, too; they may have lost
+        its message."""
         context, item = self._context, (message.world, unpublished_key(message))
         is_new = item not in context.tombstones
         context.tombstones[item] = message
@@ -167,10 +168,9 @@ class StationOperations:
         if not is_new:
             return
         context.counts["unpublished"] += 1
-        if from_station:
-            for cell in context.cells_of(message.world, message.tags):
-                context.mobiles.send_to_cell(message.world, cell, message, now_us)
-        else:
+        for cell in context.cells_of(message.world, message.tags):
+            context.mobiles.send_to_cell(message.world, cell, message, now_us)
+        if not from_station:
             for station in context.stations:
                 self._pass_on(station, message, now_us)
 
