@@ -43,6 +43,7 @@ from thyme.substrates.infra.station.settings import StationSettings
 from thyme.substrates.infra.station.sharing import NeedsTimer, SlotTimer, StationSharing
 from thyme.substrates.infra.station.subscription_needs import NeedsTable
 from thyme.substrates.infra.station.worlds import WorldTable
+from thyme.substrates.infra.world_numbers import world_number
 
 _SOURCES_MAX = 1_000_000
 _TOMBSTONES_MAX = 100_000
@@ -224,7 +225,7 @@ class StationNode:
                 self._greet(sender, now_us)
             case station_wire.WorldList():
                 for entry in message.worlds:
-                    self._add_world(entry)
+                    self._add_world(entry, now_us)
             case station_wire.SubscriptionNeeds():
                 self.sharing.on_needs(sender, message)
             case station_wire.ProvideItems():
@@ -245,21 +246,25 @@ class StationNode:
     # Worlds (I3)
 
     def _create_world(self, sender: NodeId, message: station_wire.CreateWorld, now_us: int) -> None:
+        is_new = world_number(message.name) not in self.context.worlds
         try:
             entry = self.context.worlds.create(message.name)
         except OperationError as error:
             refused = wire.Refused(message.request_id, error.code, str(error))
             self._outbox.send(sender, refused)
             return
+        if is_new:
+            self.operations.on_world_added(entry.world, now_us)
         created = station_wire.WorldList(message.request_id, (entry,), self.incarnation)
         self._outbox.send(sender, created)
         announcement = station_wire.WorldList(0, (entry,), self.incarnation)
         for station in self.context.stations:
             self.context.reliable.send(station, lambda _: announcement, now_us)
 
-    def _add_world(self, entry: station_wire.WorldEntry) -> None:
+    def _add_world(self, entry: station_wire.WorldEntry, now_us: int) -> None:
         try:
-            self.context.worlds.add(entry)
+            if self.context.worlds.add(entry):
+                self.operations.on_world_added(entry.world, now_us)
         except OperationError as error:
             self.dropped[error.code] += 1
 

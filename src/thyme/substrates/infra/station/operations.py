@@ -168,11 +168,21 @@ class StationOperations:
         if not is_new:
             return
         context.counts["unpublished"] += 1
-        for cell in context.cells_of(message.world, message.tags):
-            context.mobiles.send_to_cell(message.world, cell, message, now_us)
+        self._tell_cells(message, now_us)
         if not from_station:
             for station in context.stations:
                 self._pass_on(station, message, now_us)
+
+    def _tell_cells(self, message: Unpublish, now_us: int) -> None:
+        for cell in self._context.cells_of(message.world, message.tags):
+            self._context.mobiles.send_to_cell(message.world, cell, message, now_us)
+
+    def on_world_added(self, world: int, now_us: int) -> None:
+        """Tells the cells of a world about deletes that arrived before the world was known."""
+        for message in self._context.tombstones.values():
+            assert isinstance(message, Unpublish)
+            if message.world == world:
+                self._tell_cells(message, now_us)
 
     def on_station_returned(self, station: NodeId, now_us: int) -> None:
         """Repeats all deletes for a station that has started: its caches and tombstones are gone
