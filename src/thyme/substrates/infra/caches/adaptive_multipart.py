@@ -14,9 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Generic
 
 from thyme.substrates.infra.caches.config import CachesConfig
-from thyme.substrates.infra.caches.interface import Cache, EvictionCause, K, V, check_capacity
 from thyme.substrates.infra.caches.partition import partition_sizes
-from thyme.substrates.infra.caches.policies import make_cache
+from thyme.substrates.infra.caches.policies.factory import make_cache
+from thyme.substrates.infra.caches.policies.interface import (
+    Cache,
+    EvictionCause,
+    K,
+    V,
+    check_capacity,
+)
 
 WorldListener = Callable[[str, K, V, EvictionCause], None]
 """Receives the world, key and value of each entry that left a cache."""

@@ -1,4 +1,4 @@
-"""Settings of a station's caches, and the profiles of the caches `PAPER_CACHES` and `ROBUST_CACHES`.
+"""Settings of a station's caches, and their profiles `PAPER_CACHES` and `ROBUST_CACHES`.
 
 Clauses: I12, I13, I14, I15, I28, B8.
 """
@@ -10,13 +10,7 @@ from enum import Enum
 import msgspec
 
 from thyme.model.errors import InputError
-
-
-class CachePolicy(Enum):
-    """The eviction policy of the caches."""
-
-    W_TINYLFU = "w-tinylfu"
-    S3_FIFO = "s3-fifo"
+from thyme.substrates.infra.caches.policies.factory import CachePolicy
 
 
 class CacheUnit(Enum):

@@ -11,7 +11,6 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.substrates.infra.caches.adaptive_multipart import AdaptiveMultipartCache
 from thyme.substrates.infra.caches.config import CachesConfig
-from thyme.substrates.infra.caches.interface import EvictionCause
 from thyme.substrates.infra.caches.object_cache import (
     CachePart,
     ObjectCache,
@@ -19,6 +18,7 @@ from thyme.substrates.infra.caches.object_cache import (
     data_weight,
     metadata_weight,
 )
+from thyme.substrates.infra.caches.policies.interface import EvictionCause
 
 
 class GlobalCache(ObjectCache):

@@ -12,7 +12,6 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.substrates.infra.caches.adaptive_multipart import AdaptiveMultipartCache
 from thyme.substrates.infra.caches.config import CachesConfig, CacheUnit
-from thyme.substrates.infra.caches.interface import EvictionCause
 from thyme.substrates.infra.caches.object_cache import (
     CachePart,
     ObjectCache,
@@ -20,6 +19,7 @@ from thyme.substrates.infra.caches.object_cache import (
     data_weight,
     metadata_weight,
 )
+from thyme.substrates.infra.caches.policies.interface import EvictionCause
 
 
 class CachedObject(NamedTuple):

@@ -15,8 +15,8 @@ from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.model.time_frames import TimeFrame
 from thyme.substrates.infra.caches.config import CacheUnit
-from thyme.substrates.infra.caches.interface import EvictionCause
 from thyme.substrates.infra.caches.metadata_index import MetadataIndex
+from thyme.substrates.infra.caches.policies.interface import EvictionCause
 
 _METADATA_FIXED_BYTES = 64
 """About the encoded size of the fixed fields of metadata."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.substrates.infra.caches.config import CachesConfig
-from thyme.substrates.infra.caches.interface import Cache, EvictionCause
 from thyme.substrates.infra.caches.object_cache import (
     CachePart,
     ObjectCache,
@@ -18,7 +17,8 @@ from thyme.substrates.infra.caches.object_cache import (
     data_weight,
     metadata_weight,
 )
-from thyme.substrates.infra.caches.policies import make_cache
+from thyme.substrates.infra.caches.policies.factory import make_cache
+from thyme.substrates.infra.caches.policies.interface import Cache, EvictionCause
 
 WorldKey = tuple[str, Key]
 

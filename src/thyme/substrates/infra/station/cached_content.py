@@ -16,9 +16,9 @@ from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.model.time_frames import TimeFrame
 from thyme.substrates.infra.caches.config import CachesConfig
-from thyme.substrates.infra.caches.interface import EvictionCause
 from thyme.substrates.infra.caches.local_popularity import CachedObject
 from thyme.substrates.infra.caches.object_cache import CachePart
+from thyme.substrates.infra.caches.policies.interface import EvictionCause
 from thyme.substrates.infra.caches.station_caches import StationCaches
 from thyme.substrates.infra.station.content import ContentChange, Item
 

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic
 
-from thyme.substrates.infra.caches.interface import (
+from thyme.substrates.infra.caches.policies.interface import (
     EvictionCause,
     EvictionListener,
     K,
@@ -140,7 +140,8 @@ class S3FifoCache(Generic[K, V]):
         return entry.value
 
     def resize(self, capacity: int) -> None:
-        self._filled = self._filled and check_capacity(capacity) <= self._capacity
+        check_capacity(capacity)
+        self._filled = self._filled and capacity <= self._capacity
         self._set_capacity(capacity)
         self._make_space(0, EvictionCause.RESIZE)
         self._trim_ghost()

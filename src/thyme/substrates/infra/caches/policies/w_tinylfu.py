@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from itertools import chain
 from typing import Generic
 
-from thyme.substrates.infra.caches.frequency_sketch import FrequencySketch
-from thyme.substrates.infra.caches.interface import (
+from thyme.substrates.infra.caches.policies.frequency_sketch import COUNT_MAX, FrequencySketch
+from thyme.substrates.infra.caches.policies.interface import (
     EvictionCause,
     EvictionListener,
     K,
@@ -25,8 +24,8 @@ from thyme.substrates.infra.caches.interface import (
     check_capacity,
     check_weight,
 )
-from thyme.substrates.infra.caches.key_hash import hash_pair
-from thyme.substrates.infra.caches.window_climber import WindowClimber
+from thyme.substrates.infra.caches.policies.key_hash import hash_pair
+from thyme.substrates.infra.caches.policies.window_climber import WindowClimber
 
 WINDOW_SHARE_MIN = 0.01
 WINDOW_SHARE_SMALL = 0.1
@@ -46,13 +45,15 @@ class _Entry(Generic[K, V]):
         key: K,
         value: V,
         weight: int,
-        hashes: tuple[int, int],
+        first: int,
+        second: int,
         segment: OrderedDict[K, _Entry[K, V]],
     ) -> None:
         self.key = key
         self.value = value
         self.weight = weight
-        self.first, self.second = hashes
+        self.first = first
+        self.second = second
         self.segment = segment
 
 
@@ -139,7 +140,19 @@ class WTinyLfuCache(Generic[K, V]):
             self.misses += 1
             return None
         self.hits += 1
-        self._sketch.record(entry.first, entry.second)
+        # As `FrequencySketch.record`, without the call.
+        sketch = self._sketch
+        table = sketch.table
+        first = entry.first & sketch.mask
+        second = entry.second & sketch.mask
+        count = table[first]
+        other = table[second]
+        if count < other:
+            table[first] = count + 1
+        elif other < count:
+            table[second] = other + 1
+        elif count < COUNT_MAX:
+            table[first] = table[second] = count + 1
         segment = entry.segment
         if segment is self._probation:
             self._promote(entry)
@@ -160,10 +173,10 @@ class WTinyLfuCache(Generic[K, V]):
         entry = self._entries.get(key)
         if entry is not None:
             return self._update(entry, value, weight)
-        hashes = hash_pair(key)
-        self._sketch.record(*hashes)
+        first, second = hash_pair(key)
+        self._sketch.record(first, second)
         window = self._window
-        self._entries[key] = window[key] = _Entry(key, value, weight, hashes, window)
+        self._entries[key] = window[key] = _Entry(key, value, weight, first, second, window)
         self.weight += weight
         self._window_weight += weight
         if self._window_weight > self._window_max:
@@ -179,7 +192,6 @@ class WTinyLfuCache(Generic[K, V]):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        self._unlink(entry)
         self._evict(entry, cause)
         return entry.value
 
@@ -263,8 +275,11 @@ class WTinyLfuCache(Generic[K, V]):
             if self.weight <= self._capacity or self._displace(candidate, displaced):
                 probation[key] = candidate
                 candidate.segment = probation
-            else:
-                self._evict(candidate, refused)
+                continue
+            del self._entries[key]
+            self.weight -= candidate.weight
+            if self._listener is not None:
+                self._listener(key, candidate.value, refused)
 
     def _displace(self, candidate: _Entry[K, V], cause: EvictionCause) -> bool:
         """Evicts entries of the main part if the sketch prefers the candidate to all of them.
@@ -272,47 +287,45 @@ class WTinyLfuCache(Generic[K, V]):
         A candidate that is as heavy as several entries must have been used more often than all of
         them together.
         """
-        estimate = self._sketch.estimate
-        uses = estimate(candidate.first, candidate.second)
+        table, mask = self._sketch.table, self._sketch.mask
+        count, other = table[candidate.first & mask], table[candidate.second & mask]
+        uses = count if count < other else other
+        if not uses:
+            return False
         space = min(candidate.weight, self.weight - self._capacity)
         victims = []
-        for victim in chain(self._probation.values(), self._protected.values()):
-            uses -= estimate(victim.first, victim.second)
-            if uses <= 0:
-                return False
-            victims.append(victim)
-            space -= victim.weight
-            if space <= 0:
-                break
-        else:
-            return False
-        for victim in victims:
-            self._unlink(victim)
-            self._evict(victim, cause)
-        return True
+        for segment in (self._probation, self._protected):
+            for victim in segment.values():
+                count, other = table[victim.first & mask], table[victim.second & mask]
+                uses -= count if count < other else other
+                if uses <= 0:
+                    return False
+                victims.append(victim)
+                space -= victim.weight
+                if space <= 0:
+                    for each in victims:
+                        self._evict(each, cause)
+                    return True
+        return False
 
     def _evict_until_it_fits(self, cause: EvictionCause) -> None:
         while self.weight > self._capacity:
             segment = self._probation or self._protected or self._window
             entry = next(iter(segment.values()))
-            self._unlink(entry)
             self._evict(entry, cause)
 
-    def _unlink(self, entry: _Entry[K, V]) -> None:
-        """Removes an entry from its segment."""
-        segment = entry.segment
-        del segment[entry.key]
-        if segment is self._window:
-            self._window_weight -= entry.weight
-        elif segment is self._protected:
-            self._protected_weight -= entry.weight
-
     def _evict(self, entry: _Entry[K, V], cause: EvictionCause) -> None:
-        """Removes an entry that is in no segment."""
-        del self._entries[entry.key]
-        self.weight -= entry.weight
+        """Removes an entry and reports it."""
+        key, segment, weight = entry.key, entry.segment, entry.weight
+        del segment[key]
+        del self._entries[key]
+        self.weight -= weight
+        if segment is self._window:
+            self._window_weight -= weight
+        elif segment is self._protected:
+            self._protected_weight -= weight
         if self._listener is not None:
-            self._listener(entry.key, entry.value, cause)
+            self._listener(key, entry.value, cause)
 
     # --- Ageing and adaptation --------------------------------------------------------------------
 

@@ -18,19 +18,20 @@ _HALVED = bytes(count >> 1 for count in range(256))
 class FrequencySketch:
     """Approximate counts, up to 15, of recent uses of keys, by two hashes of each key."""
 
-    __slots__ = ("_mask", "_table", "entries")
+    __slots__ = ("entries", "mask", "table")
 
     def __init__(self) -> None:
         self.entries = _ENTRIES_MIN
         """The number of cache entries for which the table is large enough."""
-        self._table = bytearray(_ENTRIES_MIN * COUNTERS_PER_ENTRY)
-        self._mask = len(self._table) - 1
+        # The cache works on the table directly where a call would cost too much.
+        self.table = bytearray(_ENTRIES_MIN * COUNTERS_PER_ENTRY)
+        self.mask = len(self.table) - 1
 
     def record(self, first: int, second: int) -> None:
         """Counts one use of the key with these two hashes."""
-        table = self._table
-        first &= self._mask
-        second &= self._mask
+        table = self.table
+        first &= self.mask
+        second &= self.mask
         count = table[first]
         other = table[second]
         # Only the lower counter rises: the higher one contains uses of other keys.
@@ -43,18 +44,18 @@ class FrequencySketch:
 
     def estimate(self, first: int, second: int) -> int:
         """The number of recent uses; never too low, except for the halvings."""
-        count = self._table[first & self._mask]
-        other = self._table[second & self._mask]
+        count = self.table[first & self.mask]
+        other = self.table[second & self.mask]
         return count if count < other else other
 
     def age(self) -> int:
         """Halves all counters; returns how many counters were odd, which lose half a use."""
-        odd = self._table.translate(_ODD).count(1)
-        self._table = self._table.translate(_HALVED)
+        odd = self.table.translate(_ODD).count(1)
+        self.table = self.table.translate(_HALVED)
         return odd
 
     def grow(self) -> None:
         """Doubles the table; each counter is copied to both places where its keys may now be."""
         self.entries *= 2
-        self._table = self._table + self._table
-        self._mask = len(self._table) - 1
+        self.table = self.table + self.table
+        self.mask = len(self.table) - 1

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from thyme.substrates.infra.caches.config import CachePolicy
-from thyme.substrates.infra.caches.interface import Cache, EvictionListener, K, V
-from thyme.substrates.infra.caches.s3_fifo import S3FifoCache
-from thyme.substrates.infra.caches.w_tinylfu import WTinyLfuCache
+from enum import Enum
+
+from thyme.substrates.infra.caches.policies.interface import Cache, EvictionListener, K, V
+from thyme.substrates.infra.caches.policies.s3_fifo import S3FifoCache
+from thyme.substrates.infra.caches.policies.w_tinylfu import WTinyLfuCache
+
+
+class CachePolicy(Enum):
+    """The eviction policy of the caches."""
+
+    W_TINYLFU = "w-tinylfu"
+    S3_FIFO = "s3-fifo"
 
 
 def make_cache(
