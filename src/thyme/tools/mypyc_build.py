@@ -29,6 +29,7 @@ COMPILED_MODULES = (
     "protocol/outbox",
     "routing/cells/beacons",
     "routing/cells/cell_bitmap",
+    "routing/cells/deliveries",
     "routing/cells/duplicate_filter",
     "routing/cells/faces",
     "routing/cells/geographic",
