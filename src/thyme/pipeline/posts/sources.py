@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from thyme.model.errors import InputError
 from thyme.pipeline.posts.csv_files import OPTIONS, find_splittable, read_header
 from thyme.pipeline.posts.formats import InvalidPost, PostReader, read_post
-from thyme.pipeline.schemas import PARSED, POSTS, QUARANTINE, RAW, select_schema
+from thyme.pipeline.schemas import PARSED, POSTS, QUARANTINE, RAW, rows_to_batch, select_schema
 from thyme.pipeline.storage import local_path, reader_path
 from thyme.traces.files import InputFileError
 
@@ -135,7 +135,7 @@ def parse_rows(raw: DataFrame, reader: PostReader) -> DataFrame:
                 batch.column(name).to_pylist() for name in ("source", "raw", "valid")
             )
             rows = map(_parse_row, sources, lines, valid, [reader] * len(lines))
-            yield from pa.Table.from_pylist(list(rows), schema=_parsed_schema()).to_batches()
+            yield rows_to_batch(list(rows), _parsed_schema())
 
     valid = F.is_valid_utf8("raw")
     if reader.form == "csv":
