@@ -61,7 +61,7 @@ def _split_row(row: dict[str, Any], reader: PostReader) -> list[dict[str, Any]]:
     if row["raw_bytes"] is not None or row["fields"] is not None or reader.form == "csv":
         return [row]
     parts = split_page(row["raw"], reader.form)
-    return [row] if len(parts) == 1 else [row | {"raw": part} for part in parts]
+    return [row] if parts == [row["raw"]] else [row | {"raw": part} for part in parts]
 
 
 def parse_row(row: dict[str, Any], reader: PostReader) -> dict[str, Any]:
