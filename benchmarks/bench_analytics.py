@@ -126,6 +126,19 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def cpu_seconds(session: int) -> float:
+    """The processor time of all processes of a session so far."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        if int(fields[3]) == session:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class Commits:
     """The commits of a follower, as they appear."""
 
@@ -176,10 +189,15 @@ def measure(folder: Path, rate: int, seconds: int) -> None:
         # A second warm-up: the code of a batch is compiled when it has run for a while.
         generate_part(events, rate, 15, 1)
         commits.wait_for(1, rate * 15, follower)
+        before_s, started_s = cpu_seconds(follower.pid), time.monotonic()
         generator = start_generator(events, rate, seconds, 2)
         commits.wait_for(2, rate * seconds, follower)
         written = json.loads(generator.communicate()[0])
-        report_delays(commits, written, rate, seconds)
+        used_s = cpu_seconds(follower.pid) - before_s
+        report_delays(commits, written)
+        took_s = time.monotonic() - started_s
+        print(f"processor time of the follower: {used_s:.0f} s in {took_s:.0f} s, "
+              f"{used_s / (rate * seconds) * SECOND_US:.0f} us per event")  # fmt: skip
         generator = start_generator(events, rate, 20, 3)
         time.sleep(8)
         kill(follower)
@@ -197,7 +215,7 @@ def generate_part(events: Path, rate: int, seconds: int, part: int) -> None:
     start_generator(events, rate, seconds, part).communicate()
 
 
-def report_delays(commits: Commits, found: dict[str, Any], rate: int, seconds: int) -> None:
+def report_delays(commits: Commits, found: dict[str, Any]) -> None:
     """Prints rate and delays of the measured part."""
     delays: list[tuple[float, int]] = []
     ends = []

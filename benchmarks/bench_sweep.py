@@ -61,7 +61,8 @@ def measured(topologies: int) -> dict[str, Any]:
 
 def one(topologies: int, folder: Path) -> int:
     """The evaluation up to the end of its sweep, timed."""
-    from thyme.pipeline.evaluate import make_traces, plan_runs
+    from thyme.pipeline.evaluate import plan_runs
+    from thyme.pipeline.evaluation_traces import make_traces
     from thyme.pipeline.session import spark_session
     from thyme.pipeline.sweep.presets import QUICK, make_scenarios
     from thyme.pipeline.sweep.results import RunResults

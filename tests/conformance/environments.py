@@ -23,7 +23,7 @@ from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.port import NodeListener, NodePort
 from thyme.protocol.retry import RetryPolicy
-from thyme.routing.cells import Grid
+from thyme.routing.cells import Grid, LogicalCells
 from thyme.sim.networks.ideal_network import PERFECT, IdealNetwork, LinkConditions
 from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.storage.sqlite.store import SqliteStore
@@ -31,7 +31,7 @@ from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.subscriber import SubscriberConfig
-from thyme.substrates.dcs.cell_map import GridCellMap
+from thyme.substrates.dcs.cell_map import GridCellMap, LogicalCellMap
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.dcs.config import DcsConfig
@@ -40,6 +40,16 @@ from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
 from thyme.substrates.encounters.event_memory import ListSizes
 from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import EsConfig, EsNode
+from thyme.substrates.infra.factory import make_mobile_node
+from thyme.substrates.infra.mobile.cell_data import CellDataConfig
+from thyme.substrates.infra.mobile.extension import MobileConfig
+from thyme.substrates.infra.station.cached_content import CachedContent
+from thyme.substrates.infra.station.node import StationNode
+from thyme.substrates.infra.station.settings import (
+    GlobalSettings,
+    PopularitySettings,
+    StationSettings,
+)
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
 from thyme.substrates.solo import SoloConfig, make_solo_node
 
@@ -388,6 +398,89 @@ NOT_BY_ENCOUNTERS = {
 }
 """Stories that a world of encounters does not tell, and why."""
 
+
+class LogicalCellsEnvironment(DcsEnvironment):
+    """The same nodes in four logical cells, each within one hop of every other (I1)."""
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
+        cells = LogicalCells(4)
+        cell_map = LogicalCellMap(node_id, cells, rng, self._config.routing)
+        return DcsNode(node_id, cells.cell_of_node(node_id), cell_map, store, rng, self._config)
+
+
+class InfraEnvironment(DcsEnvironment):
+    """The same nodes as mobile nodes of Thyme-Infrastructure, with a station or without."""
+
+    def __init__(
+        self,
+        conditions: LinkConditions = PERFECT,
+        *,
+        station: bool = True,
+        profile: DcsConfig = DCS_PAPER,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(conditions, profile=profile, seed=seed)
+        if station:
+            self.start_station()
+            self.elapse(3)
+
+    def start_station(self) -> None:
+        """Starts the station with empty caches."""
+        self._lives["station"] = self._lives.get("station", 0) + 1
+        rng = derive_rng(self._seed, "station", self._lives["station"])
+        content = CachedContent(STATION_SETTINGS.caches)
+        self.station = StationNode(NodeId(b"station"), [], content, rng, STATION_SETTINGS)
+        self._ether.add(self.station, MemoryStore(), lambda told: None)
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
+        mobile = MobileConfig(
+            world_name="conformance", cell_data=CellDataConfig(period_us=2 * SECOND_US)
+        )
+        node, _ = make_mobile_node(
+            node_id,
+            store,
+            cells_rng=rng,
+            rng=rng,
+            station_rng=rng,
+            config=self._config,
+            mobile=mobile,
+        )
+        return node
+
+
+class UnsteadyStationEnvironment(InfraEnvironment):
+    """A station that dies and returns with empty caches, again and again, in every step."""
+
+    def elapse(self, moments: float) -> None:
+        until_us = self._ether.now_us + self.us(moments)
+        while self._ether.now_us < until_us:
+            self._ether.run(min(until_us, self._next_change_us()))
+            if self._ether.now_us == self._next_change_us():
+                self._is_up = not self._is_up
+                self._changes += 1
+                if self._is_up:
+                    self.start_station()
+                else:
+                    self._ether.remove(NodeId(b"station"))
+
+    _is_up = False
+    _changes = 0
+
+    def _next_change_us(self) -> int:
+        return START_US + (self._changes + 1) * 7 * SECOND_US
+
+    def __init__(
+        self, conditions: LinkConditions = PERFECT, *, profile: DcsConfig = DCS_PAPER, seed: int = 0
+    ) -> None:
+        super().__init__(conditions, station=False, profile=profile, seed=seed)
+
+
+STATION_SETTINGS = StationSettings(
+    popularity=PopularitySettings(decision_period_us=3 * SECOND_US),
+    sharing=GlobalSettings(needs_period_us=3 * SECOND_US, reply_window_us=3 * SECOND_US),
+)
+
+
 ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "solo, memory": lambda _: SoloEnvironment(),
     "solo, SQLite": SoloEnvironment,
@@ -404,6 +497,17 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "DCS robust, lossy ether": lambda _: DcsEnvironment(LOSSY, profile=DCS_ROBUST, seed=7),
     "DCS robust, four cells by radio": lambda _: DcsEnvironment(profile=DCS_ROBUST, radio=True),
     "MobUser, perfect ether": lambda _: MobUserEnvironment(),
+    "DCS, logical cells, perfect ether": lambda _: LogicalCellsEnvironment(),
+    "DCS robust, logical cells, lossy ether": lambda _: LogicalCellsEnvironment(
+        LOSSY, profile=DCS_ROBUST, seed=7
+    ),
+    "DCS robust, logical cells by radio": lambda _: LogicalCellsEnvironment(
+        profile=DCS_ROBUST, radio=True, seed=1
+    ),
+    "Infra, perfect ether": lambda _: InfraEnvironment(),
+    "Infra without a station": lambda _: InfraEnvironment(station=False),
+    "Infra robust, lossy ether": lambda _: InfraEnvironment(LOSSY, profile=DCS_ROBUST, seed=5),
+    "Infra robust, unsteady station": lambda _: UnsteadyStationEnvironment(profile=DCS_ROBUST),
     "ES, live, real clock": lambda _: LiveEsEnvironment(),
     "LS, live, real clock": lambda _: LiveLsEnvironment(),
     "ES, live processes, real clock": EsProcesses,

@@ -31,6 +31,15 @@ from thyme.protocol.messages.cell_records import (
     TombstoneRecord,
 )
 from thyme.protocol.messages.common import Message, Notify
+from thyme.protocol.messages.stations import (
+    CellCycle,
+    DownloadCount,
+    ItemName,
+    ProvidedItem,
+    TagNeed,
+    WorldEntry,
+    WorldNeeds,
+)
 from thyme.query.cursor import Cursor
 from thyme.wire import codec
 
@@ -53,6 +62,13 @@ RECORDS = (
     TombstoneRecord,
     SignedInstant,
     SignedLocation,
+    WorldEntry,
+    DownloadCount,
+    TagNeed,
+    CellCycle,
+    WorldNeeds,
+    ProvidedItem,
+    ItemName,
 )
 MESSAGES = get_args(Message)
 

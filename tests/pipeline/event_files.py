@@ -91,10 +91,10 @@ def rows_of(measures: DataFrame) -> list[tuple[Any, ...]]:
 
 def main(events: str, out: str, master: str, once: bool) -> None:
     """Follows, with small batches."""
-    from thyme.pipeline.session import spark_session
+    from tests.pipeline.sweeping import started
 
     follow.BATCH_BYTES_MAX = 1
-    spark = spark_session(master, {"spark.driver.memory": "512m"})
+    spark = started(master)
     follower = Follower(
         spark, events, out, CONFIG, on_commit=lambda commit: print(commit.name, flush=True)
     )

@@ -33,9 +33,9 @@ from thyme.pipeline.analytics.batch_log import BatchLog
 from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.follow import STATE, FollowConfig, Follower
 from thyme.pipeline.analytics.measures import bucket_bounds, latency_bucket
+from thyme.pipeline.analytics.parse import INVALID_LINES
 from thyme.pipeline.analytics.recall_table import RecallRow
-from thyme.pipeline.schemas import QUARANTINE
-from thyme.pipeline.warehouse import WarehouseError
+from thyme.pipeline.storage import WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def test_p9_late_repeated_and_invalid_lines_change_nothing_twice(
         "w": (60, 0),
     }
     assert rows_of(restarted.measures()) == measured_in_batch(spark, events)
-    raw = restarted.log.read(spark, "quarantine", QUARANTINE).orderBy("reason").collect()
+    raw = restarted.log.read(spark, "quarantine", INVALID_LINES).orderBy("reason").collect()
     assert [row["reason"] for row in raw] == ["not an event", "unknown version"]
     assert raw[0]["raw"].startswith('{"v":1,"writer":"w","seq":41')
     popular = read_popular_tags(
@@ -94,11 +94,11 @@ def test_p9_a_killed_driver_resumes_and_the_tables_equal_a_batch_run(
     spark: SparkSession, events: Path
 ) -> None:
     """kill -9 of driver and Java between and within batches."""
-    for number in range(12):
+    for number in range(8):
         write_segment(events, f"w-{number:02}", some_events("w", 20 * number + 1, 20 * number + 25))
     out = events.parent / "out"
     commits = 0
-    while commits < 9:
+    while commits < 6:
         process = subprocess.Popen(
             [sys.executable, "-m", event_files.__name__, str(events), str(out), "local[1]"],
             cwd=ROOT,
@@ -108,7 +108,7 @@ def test_p9_a_killed_driver_resumes_and_the_tables_equal_a_batch_run(
         )
         try:
             assert process.stdout is not None
-            for _ in range(4):
+            for _ in range(3):
                 assert process.stdout.readline()
                 commits += 1
         finally:
@@ -118,10 +118,10 @@ def test_p9_a_killed_driver_resumes_and_the_tables_equal_a_batch_run(
             _wait_for_end_of_session(process.pid)
 
     resumed = follower(spark, events)
-    assert 0 <= commits - 1 <= resumed.log.last + 1 < 13
+    assert commits <= resumed.log.last + 1 <= 8
     tables = resumed.run_once()
 
-    assert tables.totals.events == 20 * 11 + 25
+    assert tables.totals.events == 20 * 7 + 25
     assert rows_of(resumed.measures()) == measured_in_batch(spark, events)
 
 
@@ -136,7 +136,7 @@ def test_p9_merged_batches_have_the_same_measures_and_a_killed_merge_leaves_no_t
         stream = follower(spark, events)
         before = stream.run_once()
     parts = stream.log.commits[:2]
-    folder = AnalyticsFolder(spark, str(events.parent / "out"))
+    folder = AnalyticsFolder(str(events.parent / "out"))
     saved = {part.name: folder.read(f"commits/{part.name}.json") for part in parts}
 
     assert stream.merge_batches()
@@ -153,7 +153,7 @@ def test_p9_merged_batches_have_the_same_measures_and_a_killed_merge_leaves_no_t
     again = follower(spark, events)
     assert rows_of(again.measures()) == measured_in_batch(spark, events)
     assert again.refresh(complete=True) == before
-    assert again.log.read(spark, "quarantine", QUARANTINE).count() == 3
+    assert again.log.read(spark, "quarantine", INVALID_LINES).count() == 3
 
 
 def test_p9_lost_and_late_notifications_are_found_from_the_events(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.live.nodes import free_group, running
+from tests.pipeline.event_files import some_events, write_segment
 from thyme.cli import main
 from thyme.events.event import decode_event
 
@@ -85,6 +87,43 @@ def test_p9_a_simulation_exports_the_same_events_for_the_same_seed(
     shown = capsys.readouterr().out
     assert f"{len(found):,} events of 1 writers" in shown
     assert "popular tags" in shown
+
+
+def test_p9_follow_serves_a_page_until_it_is_interrupted(tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    write_segment(events, "w-1", some_events("w", 1, 20))
+    words = ["analytics", "follow", str(events), "--out", str(tmp_path / "out"), "--json"]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "thyme.cli",
+            *words,
+            "--serve",
+            "127.0.0.1:0",
+            "--master",
+            "local[1]",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        url = process.stderr.readline().removeprefix("serving ").strip()
+        first = json.loads(process.stdout.readline())
+        write_segment(events, "w-2", some_events("w", 21, 30))
+        second = json.loads(process.stdout.readline())
+        with urllib.request.urlopen(url) as response:
+            page = response.read().decode()
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate()
+    assert (first["totals"]["events"], second["totals"]["events"]) == (20, 30)
+    assert "Thyme live analytics" in page
+    assert "30 events" in page
+    assert (process.returncode, rest[1]) == (130, "")
 
 
 def test_a_folder_that_does_not_exist_is_refused(

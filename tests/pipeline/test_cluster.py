@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 SPARK_CLASS = Path(pyspark.__path__[0], "bin", "spark-class")
 DEPLOY = "org.apache.spark.deploy"
-PATIENCE_S = 400
-"""Enough for six Java processes on a slow machine."""
+PATIENCE_S = 1_200
+"""Enough for six Java processes on a machine with much other work."""
 
 
 @pytest.mark.slow

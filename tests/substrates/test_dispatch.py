@@ -11,10 +11,12 @@ import pytest
 
 from tests.builders import ALICE, BOB
 from tests.substrates.dcs.network import DcsNetwork, in_cell
+from tests.substrates.infra.venues import Venues
 from tests.wire.test_schema import GOLDEN, PHOTO
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
+from thyme.protocol.messages import stations as station_wire
 from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.protocol.messages.common import MESSAGE_TYPES, Message
 from thyme.protocol.messages.traits import BaseMessage
@@ -24,7 +26,7 @@ from thyme.routing.cells import Grid
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.storage.store import MemoryStore
-from thyme.substrates.dcs.config import ROBUST
+from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import PAPER as LS_PAPER
@@ -93,7 +95,7 @@ def of_dsdv() -> frozenset[type[BaseMessage]]:
 @cache
 def of_dcs() -> frozenset[type[BaseMessage]]:
     """Directly, to the node, to its cell from a node of the same cell, or as a reply of a cell."""
-    net = DcsNetwork({"bea": in_cell(HOME, grid=GRID)}, grid=GRID, config=ROBUST)
+    net = DcsNetwork({"bea": in_cell(HOME, grid=GRID)}, grid=GRID, config=DCS_ROBUST)
     bea = net.nodes["bea"]
     assert bea.routing.serving
     numbers = iter(range(10_000))
@@ -125,8 +127,47 @@ def of_dcs() -> frozenset[type[BaseMessage]]:
     return frozenset().union(*(accepted(offer, dropped) for offer in (*offers, as_reply)))
 
 
+@cache
+def of_infra() -> frozenset[type[BaseMessage]]:
+    """By a station, from a mobile node or another station, and by a mobile node."""
+    net = Venues({"ann": "north"}, stations=("north", "south"))
+    ann, north, now_us = net.nodes["ann"], net.stations["north"], net.net.now_us
+    cell = ann.routing.cell
+
+    def from_mobile(message: Message) -> None:
+        north.handle(Received(ann.node_id, wire.ToStation(1, cell, message)), now_us)
+
+    def to_cell(message: Message) -> None:
+        if isinstance(message, CARRIERS):
+            ann.dropped[NOT_ACCEPTED[0]] += 1
+        else:
+            world = net.mobile.world
+            target = (CellTarget(cell),)
+            packet = wire.CellPacket(BOB, cell, id(message), 1, target, message, world)
+            ann.handle(Received(BOB, packet), now_us)
+
+    def at_station() -> int:
+        return north.dropped["not spoken here"]
+
+    def at_mobile() -> int:
+        return sum(ann.dropped[cause] for cause in NOT_ACCEPTED)
+
+    found = accepted(from_mobile, at_station)
+    found |= accepted(
+        lambda message: void(north.handle(Received(NodeId(b"south"), message), now_us)), at_station
+    )
+    found |= accepted(
+        lambda message: void(ann.handle(Received(NodeId(b"north"), message), now_us)), at_mobile
+    )
+    return frozenset(found | accepted(to_cell, at_mobile))
+
+
+def void(_result: object) -> None:
+    """Drops a result."""
+
+
 def test_every_message_is_accepted_somewhere() -> None:
-    assert of_es() | of_ls() | of_dsdv() | of_dcs() == set(MESSAGE_TYPES)
+    assert of_es() | of_ls() | of_dsdv() | of_dcs() | of_infra() == set(MESSAGE_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +176,7 @@ def test_every_message_is_accepted_somewhere() -> None:
         (of_es, wire.BrokerRequest | wire.Reply | wire.Notify | wire.ReliableDelivery),
         (of_ls, wire.RoutingMessage | wire.JoinMessage | wire.NotificationMessage | wire.Reply),
         (of_dcs, wire.CellRoutingMessage | wire.CellMessage | wire.CellRequest | wire.CellReply),
+        (of_infra, station_wire.StationMessage | wire.StationCarrier),
         (of_dcs, cell_wire.CellMaintenanceRequest | cell_wire.SignedLocationUpdate),
     ],
 )

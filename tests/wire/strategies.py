@@ -76,11 +76,15 @@ from thyme.protocol.messages.common import (
     ReliableAck,
     ReliableMessage,
     ReplyFromCell,
+    RouteToCell,
+    RouteToNode,
     RouteUpdate,
     SignedDelete,
     SignedStop,
     StartSubscription,
     StopSubscription,
+    ToStation,
+    Unpublish,
 )
 from thyme.protocol.messages.encounters import (
     SPEED_CM_S_MAX,
@@ -90,6 +94,27 @@ from thyme.protocol.messages.encounters import (
     HeldEvents,
     NeighbourProbe,
     ProfileReply,
+)
+from thyme.protocol.messages.stations import (
+    COUNT_MAX,
+    CellCycle,
+    CellData,
+    ConsumptionNotice,
+    CreateWorld,
+    DownloadCount,
+    FetchStored,
+    ForceFetch,
+    ItemName,
+    ProvidedItem,
+    ProvideItems,
+    StorageUpdate,
+    StoredObject,
+    SubscriptionNeeds,
+    TagNeed,
+    WorldEntry,
+    WorldList,
+    WorldNeeds,
+    WorldProbe,
 )
 from thyme.query.cursor import Cursor
 
@@ -306,4 +331,60 @@ messages[EncounterEvents] = st.builds(EncounterEvents, numbers, _items, _content
 messages[Heartbeat] = st.builds(Heartbeat, topics, speeds)
 messages[HeldEvents] = st.builds(HeldEvents, topics, speeds, _some_keys, st.booleans())
 messages[NeighbourProbe] = st.builds(NeighbourProbe, st.booleans())
+_counts_of = st.integers(1, COUNT_MAX)
+_worlds = st.integers(0, 2**48)
+_names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
+_entries = st.builds(WorldEntry, _worlds, _names, st.integers(1, 1000))
+_needs = st.builds(TagNeed, tags, _counts_of, st.none() | instants, st.none() | instants)
+_downloads = st.builds(
+    DownloadCount,
+    keys,
+    _counts_of,
+    st.lists(st.builds(Replica, cells, st.none() | node_ids), max_size=2).map(tuple),
+)
+_cycles = st.builds(
+    CellCycle,
+    counts,
+    st.lists(_downloads, max_size=2).map(tuple),
+    st.lists(_needs, max_size=2).map(tuple),
+)
+messages[WorldProbe] = st.builds(WorldProbe, numbers)
+messages[WorldList] = st.builds(
+    WorldList, numbers, st.lists(_entries, max_size=3).map(tuple), numbers
+)
+messages[CreateWorld] = st.builds(CreateWorld, numbers, _names)
+messages[CellData] = st.builds(
+    CellData, numbers, cells, counts, st.lists(_cycles, max_size=2).map(tuple)
+)
+messages[FetchStored] = st.builds(FetchStored, numbers, _worlds, keys)
+messages[StoredObject] = st.builds(StoredObject, numbers, metadata, data)
+messages[StorageUpdate] = st.builds(StorageUpdate, _some_keys, st.booleans())
+messages[ForceFetch] = st.builds(ForceFetch, numbers, keys, st.none() | node_ids)
+messages[SubscriptionNeeds] = st.builds(
+    SubscriptionNeeds,
+    counts,
+    counts,
+    st.lists(
+        st.builds(WorldNeeds, _worlds, st.lists(_needs, max_size=2).map(tuple)), max_size=2
+    ).map(tuple),
+)
+messages[ProvideItems] = st.builds(
+    ProvideItems,
+    counts,
+    counts,
+    st.lists(st.builds(ProvidedItem, _worlds, metadata, data), max_size=2).map(tuple),
+)
+messages[ConsumptionNotice] = st.builds(
+    ConsumptionNotice, st.lists(st.builds(ItemName, _worlds, keys), max_size=2).map(tuple)
+)
+messages[ToStation] = st.builds(ToStation, _worlds, cells, _carried)
+messages[RouteToNode] = st.builds(RouteToNode, node_ids, node_ids, _carried)
+messages[RouteToCell] = st.builds(RouteToCell, numbers, cells, _carried)
+messages[Unpublish] = st.builds(
+    Unpublish,
+    numbers,
+    _worlds,
+    st.lists(tags, min_size=1, max_size=3).map(as_tags),
+    messages[DeleteObject],
+)
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

@@ -77,11 +77,15 @@ from thyme.protocol.messages.common import (
     ReliableAck,
     ReliableMessage,
     ReplyFromCell,
+    RouteToCell,
+    RouteToNode,
     RouteUpdate,
     SignedDelete,
     SignedStop,
     StartSubscription,
     StopSubscription,
+    ToStation,
+    Unpublish,
 )
 from thyme.protocol.messages.encounters import (
     EncounterEvents,
@@ -90,6 +94,26 @@ from thyme.protocol.messages.encounters import (
     HeldEvents,
     NeighbourProbe,
     ProfileReply,
+)
+from thyme.protocol.messages.stations import (
+    CellCycle,
+    CellData,
+    ConsumptionNotice,
+    CreateWorld,
+    DownloadCount,
+    FetchStored,
+    ForceFetch,
+    ItemName,
+    ProvidedItem,
+    ProvideItems,
+    StorageUpdate,
+    StoredObject,
+    SubscriptionNeeds,
+    TagNeed,
+    WorldEntry,
+    WorldList,
+    WorldNeeds,
+    WorldProbe,
 )
 from thyme.query.cursor import Cursor
 from thyme.wire.codec import VERSION, decode, encode
@@ -109,6 +133,7 @@ SIGNED = SubscriptionRecord(
 )
 PLACE = SignedLocation(CellId(7), SignedInstant(5, b"proof"))
 PLACE_HEX = "92 07 92 05 c405 70726f6f66"
+NEED = TagNeed(Tag("goal"), 2, None, 70_000)
 GOLDEN: list[tuple[Message, str]] = [
     (InsertObject(1, PHOTO, b"pixels"), f"01 94 01 01 {PHOTO_HEX} c406 706978656c73"),
     (DeleteObject(2, key(7)), "01 93 02 02 92 a6 70686f746f37 c403 626f62"),
@@ -262,6 +287,72 @@ GOLDEN: list[tuple[Message, str]] = [
         "01 95 74 90 c0 91 92 a6 70686f746f37 c403 626f62 c3",
     ),
     (NeighbourProbe(False), "01 92 75 c2"),
+    (
+        WorldProbe(31),
+        "0192341f",
+    ),
+    (
+        WorldList(31, (WorldEntry(5, "match", 4),), 9),
+        "0194351f919305a56d617463680409",
+    ),
+    (
+        CreateWorld(32, "match"),
+        "01933620a56d61746368",
+    ),
+    (
+        CellData(
+            33,
+            CellId(3),
+            4,
+            (CellCycle(6, (DownloadCount(key(7), 2, (Replica(CellId(1), BOB),)),), (NEED,)),),
+        ),
+        "019537210304919306919392a670686f746f37c403626f6202919201c403626f629194a4676f616c"
+        "02c0ce00011170",
+    ),
+    (
+        FetchStored(34, 5, key(7)),
+        "019438220592a670686f746f37c403626f62",
+    ),
+    (
+        StoredObject(35, PHOTO, b"pixels"),
+        f"01943923 {PHOTO_HEX} c406706978656c73",
+    ),
+    (
+        StorageUpdate((key(7),), True),
+        "01933c9192a670686f746f37c403626f62c3",
+    ),
+    (
+        ForceFetch(36, key(7), BOB),
+        "01943d2492a670686f746f37c403626f62c403626f62",
+    ),
+    (
+        SubscriptionNeeds(3, 50, (WorldNeeds(5, (NEED,)),)),
+        "01943e03329192059194a4676f616c02c0ce00011170",
+    ),
+    (
+        ProvideItems(0, 1, (ProvidedItem(5, PHOTO, b"pixels"),)),
+        f"01943f0001919305 {PHOTO_HEX} c406706978656c73",
+    ),
+    (
+        ConsumptionNotice((ItemName(5, key(7)),)),
+        "01924491920592a670686f746f37c403626f62",
+    ),
+    (
+        ToStation(5, CellId(3), Done(7)),
+        "0194330503921007",
+    ),
+    (
+        RouteToNode(ALICE, BOB, Done(7)),
+        "01943ac405616c696365c403626f62921007",
+    ),
+    (
+        RouteToCell(37, CellId(3), Done(7)),
+        "01943b2503921007",
+    ),
+    (
+        Unpublish(38, 5, (Tag("goal"),), DeleteObject(2, key(7))),
+        "019545260591a4676f616c93020292a670686f746f37c403626f62",
+    ),
 ]
 each_golden = pytest.mark.parametrize(
     ("message", "golden"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN]
@@ -337,6 +428,21 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         115: "Heartbeat",
         116: "HeldEvents",
         117: "NeighbourProbe",
+        51: "ToStation",
+        52: "WorldProbe",
+        53: "WorldList",
+        54: "CreateWorld",
+        55: "CellData",
+        56: "FetchStored",
+        57: "StoredObject",
+        58: "RouteToNode",
+        59: "RouteToCell",
+        60: "StorageUpdate",
+        61: "ForceFetch",
+        62: "SubscriptionNeeds",
+        63: "ProvideItems",
+        68: "ConsumptionNotice",
+        69: "Unpublish",
     }
 
 

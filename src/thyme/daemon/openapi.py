@@ -15,7 +15,13 @@ import msgspec
 import thyme
 from thyme.daemon import json_schemas
 from thyme.daemon.responses import ErrorBody
-from thyme.live.status import NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
+from thyme.live.status import (
+    EventsStatus,
+    NeighbourStatus,
+    NodeStatus,
+    StorageStatus,
+    WorldStatus,
+)
 
 _SCHEMAS: dict[type[msgspec.Struct], str] = {
     json_schemas.ObjectBody: "Object",
@@ -34,6 +40,7 @@ _SCHEMAS: dict[type[msgspec.Struct], str] = {
     WorldStatus: "World",
     NeighbourStatus: "Neighbour",
     StorageStatus: "Storage",
+    EventsStatus: "Events",
 }
 """The bodies, and what the description calls them: a renamed class keeps its name there."""
 JsonObject = dict[str, Any]

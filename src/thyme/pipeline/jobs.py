@@ -20,9 +20,10 @@ from thyme.pipeline.posts.importing import InputFile, PostImport, find_input_fil
 from thyme.pipeline.posts.synthetic import synthetic_posts
 from thyme.pipeline.schemas import NOTIFICATIONS, OPERATIONS, POSTS
 from thyme.pipeline.session import partition_by_size
-from thyme.pipeline.traces import operations_from_posts
+from thyme.pipeline.traces import operations_from_posts, trace_to_table
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.traces.football_match import FootballMatchConfig
+from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
 from thyme.traces.trace import KINDS
 
@@ -107,7 +108,9 @@ def build_trace(
     """Builds the trace of the most active users (P3)."""
 
     def build(draft: Draft) -> None:
-        table = posts.read(spark, "posts", POSTS)
+        partition_by_size(spark, _UNPACKED * posts.manifest.tables["posts"].bytes)
+        window_us = rules.timetable.starts_us, rules.timetable.ends_us
+        table = posts.read(spark, "posts", POSTS, window_us)
         operations = operations_from_posts(table, users, seed, rules, publishers_share)
         draft.write("operations", operations, schema=OPERATIONS)
         made = draft.read(spark, "operations", OPERATIONS)
@@ -118,10 +121,25 @@ def build_trace(
     return warehouse.get_or_build("trace", {**config, "rules": _as_json(rules)}, inputs, build)
 
 
+def build_lecture_trace(
+    spark: SparkSession, warehouse: Warehouse, seed: int, config: LectureConfig
+) -> Stage:
+    """Draws the trace of a lecture (S13)."""
+
+    def build(draft: Draft) -> None:
+        trace = lecture_trace(seed, config)
+        draft.write("operations", trace_to_table(spark, trace), files=1, schema=OPERATIONS)
+        draft.add_notes(users=config.users, operations=trace.counts())
+
+    settings = {"source": "lecture", "seed": seed, **_as_json(config)}
+    return warehouse.get_or_build("trace", settings, {}, build)
+
+
 def compute_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> Stage:
     """Computes the notifications of a perfect execution of a trace (P4)."""
 
     def build(draft: Draft) -> None:
+        partition_by_size(spark, _UNPACKED * trace.manifest.tables["operations"].bytes)
         operations = trace.read(spark, "operations", OPERATIONS)
         expected = expected_notifications(operations)
         draft.write("notifications", expected, order=ORDER, schema=NOTIFICATIONS)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's own examples do)
+from scipy import stats
 
 from thyme.pipeline.schemas import CELL_WORK, MEASURES, POINTS, RUNS, select_schema
 from thyme.pipeline.sweep.results import read_table
@@ -26,12 +27,9 @@ if TYPE_CHECKING:
 
 GROUP_BY = ["series", "profile", "substrate", "nodes", "parameter", "measure"]
 """Columns that identify a row of POINTS."""
-T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-)  # fmt: skip
-"""Student's t for 95 % confidence, by degrees of freedom, from 1."""
-T_95_MANY = 1.96
+CONFIDENCE = 0.95
+EXACT_RUNS_MAX = 1_000
+"""Points with more runs use the normal distribution, which is within 0.2 % of Student's t."""
 
 
 class RunTables:
@@ -87,9 +85,13 @@ def aggregate_points(measured: DataFrame, run_table: DataFrame) -> DataFrame:
 
 
 def _t95(count: Column) -> Column:
-    table = F.array(*(F.lit(value) for value in T_95))
+    """Student's t of a number of runs; its quantiles are computed once, here."""
+    upper = (1 + CONFIDENCE) / 2
+    factors = stats.t.ppf(upper, range(1, EXACT_RUNS_MAX))
+    # One literal: an expression for each factor would make a large plan.
+    table = F.split(F.lit(" ".join(map(repr, map(float, factors)))), " ").cast("array<double>")
     small = F.element_at(table, F.greatest(F.lit(1), count - 1).cast("int"))
-    return F.when(count - 1 > len(T_95), F.lit(T_95_MANY)).otherwise(small)
+    return F.when(count > EXACT_RUNS_MAX, F.lit(float(stats.norm.ppf(upper)))).otherwise(small)
 
 
 def _ordered_sum(values: Column) -> Column:

@@ -9,10 +9,14 @@ Clauses: P1–P4, P6, S10, S14–S16.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DoubleType,
@@ -40,10 +44,15 @@ QUARANTINE = (  # one row per source row that is not a valid post
     .add("source", StringType(), nullable=False)
     .add("reason", StringType(), nullable=False)
     .add("raw", StringType(), nullable=False)
+    .add("raw_bytes", BinaryType())  # the original bytes if they are not UTF-8
 )
 
-RAW = (  # one row per source row, unchanged
-    StructType().add("source", StringType(), nullable=False).add("raw", StringType())
+RAW = (  # one row per source row: its text, or its bytes where they are not UTF-8
+    StructType()
+    .add("source", StringType(), nullable=False)
+    .add("raw", StringType())  # the line; bytes that are not UTF-8 are replaced
+    .add("raw_bytes", BinaryType())  # the original bytes if they are not UTF-8
+    .add("fields", StringType())  # the row as a JSON object; null: `raw` is one
 )
 
 FILES = (  # one row per imported file
@@ -59,7 +68,9 @@ PARSED = (  # one row per source row: a post if `reason` is null
     StructType()
     .add("source", StringType())
     .add("raw", StringType())
+    .add("raw_bytes", BinaryType())
     .add("reason", StringType())
+    .add("zone_assumed", BooleanType())  # whether the time had no zone and UTC was assumed
     .add("post_id", StringType())
     .add("user", StringType())
     .add("at_us", LongType())
@@ -69,6 +80,13 @@ PARSED = (  # one row per source row: a post if `reason` is null
 
 STAGED = StructType(  # PARSED with a number, and a hash that orders posts of the same id and time
     [*PARSED.fields, *StructType().add("row", LongType()).add("tie", LongType()).fields]
+)
+
+HISTOGRAM = (  # one row per time span with posts; `tagged` counts the posts with a tag
+    StructType()
+    .add("at_us", LongType(), nullable=False)
+    .add("posts", LongType(), nullable=False)
+    .add("tagged", LongType(), nullable=False)
 )
 
 _TYPES: dict[type, DataType] = {int: LongType(), str: StringType(), list: TAGS}
@@ -197,3 +215,9 @@ def select_schema(frame: DataFrame, schema: StructType) -> DataFrame:
             for field in schema
         )
     )
+
+
+def rows_to_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Converts rows to Arrow column by column; `from_pylist` takes many times as long."""
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -231,7 +231,7 @@ def ui_address(spark: SparkSession) -> str | None:
 
 def require_spark() -> None:
     """Raises `SparkError` if a package of the pipeline is not installed."""
-    for name in ("pyspark", "pyarrow", "pandas"):
+    for name in ("pyspark", "pyarrow", "pandas", "scipy"):
         if find_spec(name) is None:
             raise SparkError(f"the pipeline needs {name}: {install_hint('pipeline')}")
 

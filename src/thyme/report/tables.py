@@ -20,6 +20,8 @@ STAGES = {
     "metrics": ("runs", "measures", "points", "cell_work"),
     "match": ("trace_counts", "timeline"),
 }
+OPTIONAL_TABLES = {"match": ("histogram",)}
+"""Tables that only an evaluation of imported posts has."""
 SUBSTRATES = ("es", "ls", "dcs")
 OPERATIONS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
 
@@ -86,6 +88,22 @@ class EvaluationTables:
                 return point
         return None
 
+    def run_values(
+        self, series: str, profile: str, substrate: str, measure: str, x: float
+    ) -> list[float]:
+        """The values of a measure in the runs of one point."""
+        wanted = series, profile, substrate, x
+        runs = {
+            row["run_id"]
+            for row in self.table_rows("runs")
+            if (row["series"], row["profile"], row["substrate"], row["parameter"]) == wanted
+        }
+        return [
+            row["value"]
+            for row in self.table_rows("measures")
+            if row["measure"] == measure and row["run_id"] in runs
+        ]
+
     def x_values(self, series: str, profile: str) -> list[float]:
         """The x values of a series."""
         return sorted(
@@ -114,11 +132,11 @@ def read_tables(warehouse: Path) -> EvaluationTables:
                 f"{warehouse} has no finished evaluation: run thyme evaluate --out {warehouse}"
             )
         manifest = json.loads(manifests[-1].read_bytes())
-        for name in names:
+        present = (name for name in OPTIONAL_TABLES.get(stage, ()) if name in manifest["tables"])
+        for name in (*names, *present):
             files = (each["path"] for each in manifest["tables"][name]["files"])
             tables[name] = _read(warehouse / stage / file for file in files)
-        if stage == "metrics":
-            notes = manifest["notes"] | {"versions": manifest["versions"]}
+        notes |= manifest["notes"] | {"versions": manifest["versions"]}
     return EvaluationTables(tables, notes)
 
 

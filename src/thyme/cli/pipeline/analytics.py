@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.pipeline.options import open_session, summarise_java_error
+from thyme.cli.pipeline.options import add_session_options, open_session, summarise_java_error
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def add_to(commands: Subparsers) -> None:
         help="length of the windows in seconds (default: 60)")  # fmt: skip
     parser.add_argument("--half-life", metavar="S", type=float, default=600.0,
         help="seconds after which popularity counts half (default: 600)")  # fmt: skip
-    parser.add_argument("--master", metavar="URL", default="local[*]",
-        help="Spark master URL (default: all cores of this machine)")  # fmt: skip
+    add_session_options(parser)
     parser.add_argument("--json", action="store_true",
         help="print the tables as JSON: once, or one line per refresh")  # fmt: skip
     parser.set_defaults(run=follow_command)
@@ -97,6 +96,8 @@ def follow_command(args: Namespace) -> int:
             stack.callback(server.close)
             print(f"serving {server.url}", file=sys.stderr, flush=True)
         spark = stack.enter_context(open_session(args))
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            raise OptionError("the analytics need a Spark master of their own, not Spark Connect")
         follower = Follower(spark, _absolute(args.events), _absolute(args.out), config)
         if args.once:
             _show(args, follower.run_once(), server)

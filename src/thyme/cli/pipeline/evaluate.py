@@ -16,12 +16,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thyme.cli.pipeline import evaluate_encounters
-from thyme.cli.pipeline.options import add_session_options, require_report, session_settings
+from thyme.cli.pipeline.options import (
+    add_session_options,
+    check_stage,
+    require_evaluation,
+    session_settings,
+)
+from thyme.cli.pipeline.window_options import (
+    WINDOW_HELP,
+    add_rule_options,
+    add_window_options,
+    parse_display_zone,
+    parse_rules,
+    parse_window,
+    print_window,
+)
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.pipeline.evaluate import Evaluation
+    from thyme.pipeline.evaluation_traces import PostsInput, TraceSource
     from thyme.pipeline.sweep.plan import EvaluationPlan
     from thyme.pipeline.sweep.presets import Preset
     from thyme.pipeline.sweep.progress import SweepProgress
@@ -33,7 +48,7 @@ PRESETS = ("quick", "paper", *evaluate_encounters.PRESETS)
 PROFILES = ("paper", "robust", "both")
 PROGRESS_EVERY_S = 15.0
 
-HELP = """\
+HELP = f"""\
 presets:
   quick   three substrates, two small networks: every series once, in about two minutes
   paper   the matrix of Thyme (journal article): 16 to 196 nodes, and at 100 nodes the series with
@@ -50,11 +65,15 @@ ones. Each run is simulated in a process of its own; one that fails, is killed, 
 --master is Spark's master URL: local[4], spark://host:7077, and so on; the default is Spark's own
 configuration, else all cores of this machine. Clusters: docs/pipeline.md.
 
+With --posts, the devices are those of the most active users. Networks with more nodes than the
+posts have users are left out. The window is compressed into the duration of a run: 300 s (quick)
+or 600 s (paper). {WINDOW_HELP}
 exit status: 0 all runs succeeded, 1 some failed, 2 error
 
 examples:
   thyme evaluate --preset quick --out result
   thyme evaluate --preset paper --plan --out result
+  thyme evaluate --preset quick --posts w --out w
   thyme evaluate --preset paper --only static --out result --master spark://head:7077
 """
 
@@ -74,8 +93,10 @@ def add_to(commands: Subparsers) -> None:
     )
     parser.add_argument("--profile", metavar="NAME", default="paper", help="paper, robust or both")
     parser.add_argument(
-        "--posts", metavar="W", type=Path, help="warehouse with imported posts (default: synthetic)"
+        "--posts", metavar="W", help="warehouse with imported posts (default: synthetic)"
     )
+    add_window_options(parser)
+    add_rule_options(parser)
     parser.add_argument(
         "--out", metavar="W", required=True, help="warehouse for the results: a folder or a URI"
     )
@@ -104,14 +125,11 @@ def add_to(commands: Subparsers) -> None:
 
 def evaluate_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --out W"""
-    from thyme.pipeline.session import require_spark
-
     check_options(args)
     if args.preset in evaluate_encounters.PRESETS:
         return evaluate_encounters.evaluate_command(args)
     run_limits(args.run_memory, args.run_timeout)
-    require_spark()
-    require_report()
+    require_evaluation()
     found, report = run_evaluation(args)
     if args.json:
         import json
@@ -152,6 +170,7 @@ def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
                 limits=run_limits(args.run_memory, args.run_timeout),
                 on_progress=on_progress,
                 on_stage=lambda text: _print_step(text, quiet),
+                on_posts=lambda posts: _print_posts(posts, preset, args),
             )
         folder = local_copy(warehouse, STAGES, args.report)
     finally:
@@ -170,7 +189,7 @@ def _selection(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:
     choice = {
         "only": parse_series(args.only),
         "profiles": tuple(Profile) if args.profile == "both" else (Profile(args.profile),),
-        "posts": None if args.posts is None else Warehouse(args.posts),
+        "source": _trace_source(args),
     }
     return KNOWN[args.preset], Warehouse(args.out), choice
 
@@ -198,6 +217,27 @@ def _parse_unit(text: str, option: str, form: str, units: dict[str, int]) -> int
     return int(found[1]) * units[found[2]]
 
 
+def _trace_source(args: Namespace) -> TraceSource:
+    from thyme.pipeline.evaluation_traces import TraceSource
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.traces.timetable import TimetableChoice
+
+    choice, rules = parse_window(args), parse_rules(args)
+    if args.posts is None:
+        if choice != TimetableChoice():
+            raise OptionError("a window is for imported posts: give their warehouse with --posts")
+        return TraceSource(rules=rules)
+    check_stage(args.posts, "posts")
+    posts = Warehouse(args.posts)
+    return TraceSource(posts=posts, choice=choice, rules=rules)
+
+
+def _print_posts(posts: PostsInput, preset: Preset, args: Namespace) -> None:
+    if posts.window is not None and not args.json:
+        zone = parse_display_zone(args)
+        print_window(posts.window, zone, preset.timeline.operations_us, sys.stderr)
+
+
 def _print_step(text: str, quiet: bool) -> None:
     if not quiet and sys.stderr is not None:
         print(f"thyme: {text} …", file=sys.stderr, flush=True)
@@ -208,12 +248,10 @@ def _print_step(text: str, quiet: bool) -> None:
 
 def plan_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --plan --out W"""
-    from thyme.pipeline.session import require_spark
-
     check_options(args)
     if args.preset in evaluate_encounters.PRESETS:
         return evaluate_encounters.plan_command(args)
-    require_spark()
+    require_evaluation()
     from thyme.pipeline.sweep.plan import plan_evaluation
 
     preset, warehouse, choice = _selection(args)

@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 
 def require_report() -> None:
     """Raises `OptionError` if a package of the report is not installed."""
-    if any(find_spec(name) is None for name in ("matplotlib", "pyarrow")):
-        raise OptionError(f"the report needs more packages: {install_hint('report')}")
+    for name in ("matplotlib", "pyarrow", "jinja2", "scipy"):
+        if find_spec(name) is None:
+            raise OptionError(f"the report needs {name}: {install_hint('report')}")
+
+
+def require_evaluation() -> None:
+    """Raises `OptionError` if a package of the pipeline or of the report is not installed."""
+    for name in ("pyspark", "pandas", "matplotlib", "pyarrow", "jinja2", "scipy"):
+        if find_spec(name) is None:
+            raise OptionError(f"the evaluation needs {name}: {install_hint('pipeline,report')}")
 
 
 def add_options(parser: ArgumentParser) -> None:

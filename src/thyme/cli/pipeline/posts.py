@@ -27,7 +27,9 @@ FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "p
 HELP = """\
 FILES are files, folders, patterns or URIs that Spark can read; JSON lines and CSV may be compressed
 (.gz). csv, jsonl and parquet are tables with the columns id, user, time, text and tags, or those
-named by --columns; id and tags are optional. Times are ISO 8601 or numbers since 1970.
+named by --columns; id and tags are optional. Without --format, the names of the files tell csv,
+parquet and jsonl. Times are ISO 8601 or numbers since 1970; a time without a zone is UTC, or of
+--zone.
 
 Invalid rows go to the table quarantine, with the reason and the original row.
 
@@ -39,7 +41,7 @@ exit status: 0 success, 2 error
 
 examples:
   thyme posts import tweets.jsonl.gz --format twitter-v2 --out w
-  thyme posts import match.csv --format csv --columns user=author,time=when,text=body --out w
+  thyme posts import match.csv --columns user=author,time=when,text=body --out w
   thyme posts import s3a://bucket/2016/ --format jsonl --out s3a://bucket/w \\
       --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0
 """
@@ -79,7 +81,7 @@ def add_to(commands: Subparsers) -> None:
 
 def _add_import(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILES", nargs="+", help="files to import")
-    parser.add_argument("--format", metavar="NAME", required=True, help=", ".join(FORMATS))
+    parser.add_argument("--format", metavar="NAME", help=", ".join(FORMATS))
     parser.add_argument("--columns", metavar="NAMES", help="e.g. user=author,time=when,text=body")
     parser.add_argument(
         "--zone", metavar="ZONE", help="time zone of times without one, e.g. +01:00"
@@ -109,16 +111,17 @@ def import_command(args: Namespace) -> int:
     require_spark()
     from thyme.pipeline.jobs import import_posts
     from thyme.pipeline.posts.formats import PostReader
-    from thyme.pipeline.posts.sources import expand_files
+    from thyme.pipeline.posts.sources import expand_files, guess_format
     from thyme.pipeline.warehouse import Warehouse
 
+    files = expand_files(args.files) if args.format is None else None
     reader = PostReader(
-        form=args.format,
+        form=args.format or guess_format(files or ()),
         columns=parse_pairs(args.columns, "--columns") if args.columns else {},
         zone=args.zone,
         now_us=time.time_ns() // 1_000,
     )
-    files = expand_files(args.files)
+    files = files or expand_files(args.files)
     with open_session(args) as spark:
         stage = import_posts(spark, Warehouse(args.out), files, reader, replace=args.replace)
     notes = stage.manifest.notes
@@ -127,8 +130,15 @@ def import_command(args: Namespace) -> int:
         if stage.built_now:
             yield f"{notes['rows_added']:,} rows of {notes['files_added']:,} new files added"
         yield f"{notes['rows_in']:,} rows read, {notes['untagged']:,} posts without a tag"
+        if notes["zone_assumed"]:
+            yield (
+                f"{notes['zone_assumed']:,} times have no time zone and are read as UTC; "
+                "--zone Europe/Lisbon reads them as local times"
+            )
         for reason, count in notes["quarantined"].items():
             yield f"quarantined: {count:,} ({reason})"
+        if stage.row_count("posts"):
+            yield f"next: thyme trace build --posts {args.out} --out {args.out}"
 
     return print_stage(args, stage, lines)
 

@@ -1,6 +1,6 @@
 """thyme sim run: simulates one scenario and prints its measurements.
 
-Clauses: S7, S10–S12, S14–S18, U9.
+Clauses: S7, S10–S12, S14–S18, I28, U9.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.sim import encounters
+from thyme.cli.sim import encounters, venues
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -25,10 +25,17 @@ if TYPE_CHECKING:
     from thyme.sim.results.summary import Latency, RunSummary
     from thyme.sim.scenario import Scenario
     from thyme.sim.users import Users
+    from thyme.sim.venues.scenario import VenueScenario
     from thyme.traces.trace import Trace
 
 RADIO_SUBSTRATES = ("es", "ls", "dcs")
-SUBSTRATES = (*RADIO_SUBSTRATES, *encounters.SUBSTRATES)
+SUBSTRATES = (*RADIO_SUBSTRATES, venues.SUBSTRATE, *encounters.SUBSTRATES)
+OPTIONS_OF_SUBSTRATES: dict[tuple[str, ...], tuple[str, ...]] = {
+    RADIO_SUBSTRATES: ("out", "topology", "events"),
+    (venues.SUBSTRATE,): ("stations", "station_config"),
+    encounters.SUBSTRATES: ("hours", "side", "rare", "contacts"),
+}
+"""Options that some substrates have and the others refuse."""
 SCENARIOS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
 LECTURE = "lecture"
@@ -54,6 +61,13 @@ mobuser, mfps and rapid spread events by encounters (MobUser paper), on contacts
   contacts    recorded contacts (--contacts FILE): rows `t i j` of SocioPatterns or
               `t CONN i j up|down` of ONE, also gzipped
 
+infra has stations (Thyme-Infrastructure), each with a venue of 60 × 40 m (--area) in which all
+nodes hear each other; users are spread over the venues:
+  static      no node fails or moves
+  mobile      30 % of the users walk to another venue, at --speed m/s
+  outage      a share of the stations (--failing, default: all) fails after a third of the
+              operations and returns, with empty caches, after two thirds
+
 Without --trace, the operations are those of the synthetic football match of the seed; with
 --trace lecture, those of the lecture of the thesis: two classes, good and regular students. A trace
 file is a table of operations, as CSV or Parquet; docs/traces.md describes it. Users retrieve an
@@ -74,6 +88,8 @@ examples:
   thyme sim run --substrate dcs --nodes 36 --trace lecture
   thyme sim run --substrate mobuser --scenario manhattan --nodes 100 --hours 2 --json
   thyme sim run --substrate rapid --scenario contacts --contacts tij_WS16.dat.gz
+  thyme sim run --substrate infra --stations 2 --nodes 40 --trace lecture --json
+  thyme sim run --substrate infra --stations 2 --nodes 40 --scenario outage --profile robust
 """
 
 
@@ -124,6 +140,13 @@ def add_to(group: Subparsers) -> None:
     parser.add_argument(
         "--topology", metavar="N", type=int, help="seed for node positions (default: --seed)"
     )
+    parser.add_argument(
+        "--stations", metavar="N", type=int, help="base stations of infra (default: 1)"
+    )
+    parser.add_argument(
+        "--station-config", metavar="FILE", type=Path,
+        help="settings of the stations of infra, a TOML file (docs/infra.md)",
+    )  # fmt: skip
     parser.add_argument("--out", metavar="DIR", type=Path, help="write tables and a playback page")
     parser.add_argument(
         "--events", metavar="DIR", type=Path, help="export events, for thyme analytics follow"
@@ -141,9 +164,14 @@ def _join_or(names: tuple[str, ...]) -> str:
 
 def run_command(args: Namespace) -> int:
     """thyme sim run --substrate NAME [--nodes N] [--scenario NAME] …"""
+    _check_options(args)
     if args.substrate in encounters.SUBSTRATES:
         args.scenario = args.scenario or "manhattan"
         return encounters.run_command(args)
+    _set_defaults(args)
+    if args.substrate == venues.SUBSTRATE:
+        area_m, show = _parse_area(args.area), _progress_callback(args)
+        return venues.run_command(args, lambda of: _venue_trace(args, of), area_m, show)
     scenario = _make_scenario(args)
     from msgspec.structs import replace
 
@@ -188,8 +216,16 @@ def run_command(args: Namespace) -> int:
     return 0
 
 
-def _make_scenario(args: Namespace) -> Scenario:
-    """Builds the scenario from the options."""
+def _check_options(args: Namespace) -> None:
+    """Refuses options that are only for other substrates."""
+    for substrates, options in OPTIONS_OF_SUBSTRATES.items():
+        for option in options if args.substrate not in substrates else ():
+            if getattr(args, option) is not None:
+                names = substrates[0] if len(substrates) == 1 else _join_or(substrates)
+                raise OptionError(f"--{option.replace('_', '-')} is for {names}")
+
+
+def _set_defaults(args: Namespace) -> None:
     for option, default in (
         ("scenario", "static"),
         ("profile", "paper"),
@@ -198,6 +234,26 @@ def _make_scenario(args: Namespace) -> Scenario:
     ):
         if getattr(args, option) is None:
             setattr(args, option, default)
+
+
+def _venue_trace(args: Namespace, scenario: VenueScenario) -> Trace | None:
+    """The trace that the options ask for; None for the synthetic football match."""
+    from thyme.sim.scenario import lecture_of
+
+    if args.trace is None:
+        return None
+    base = scenario.without_stations()
+    if args.trace == Path(LECTURE):
+        return lecture_of(base)
+    trace = _read_trace(args)
+    from msgspec.structs import replace
+
+    _check_trace(args.trace, replace(base, nodes=trace.users), trace)
+    return trace
+
+
+def _make_scenario(args: Namespace) -> Scenario:
+    """Builds the scenario from the options."""
     for option, known in (
         ("substrate", SUBSTRATES),
         ("scenario", SCENARIOS),
@@ -208,9 +264,6 @@ def _make_scenario(args: Namespace) -> Scenario:
             raise OptionError(
                 f"--{option} {safe_repr(given)} is unknown; there is {_join_or(known)}"
             )
-    for option in ("hours", "side", "rare", "contacts"):
-        if getattr(args, option) is not None:
-            raise OptionError(f"--{option} is for {_join_or(encounters.SUBSTRATES)}")
     if args.failing is not None and args.scenario not in ("crash", "transient"):
         raise OptionError(f"--failing is for crash and transient; in {args.scenario} nobody fails")
     if args.speed is not None and args.scenario != "mobile":

@@ -19,7 +19,7 @@ import msgspec
 
 from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.intervals import Interval, Seen, merge_seen
-from thyme.pipeline.warehouse import WarehouseError
+from thyme.pipeline.storage import WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

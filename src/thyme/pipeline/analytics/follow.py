@@ -33,12 +33,11 @@ from thyme.pipeline.analytics.batch_log import (
 from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.measures import KEYS, add_measures
 from thyme.pipeline.analytics.measures import MEASURES as MEASURES_SCHEMA
-from thyme.pipeline.analytics.parse import read_lines_schema
+from thyme.pipeline.analytics.parse import INVALID_LINES, read_lines_schema
 from thyme.pipeline.analytics.recall import FACTS as FACTS_SCHEMA
 from thyme.pipeline.analytics.recall_table import RecallTable
 from thyme.pipeline.analytics.tables import AnalyticsTables, derive_tables, tables_as_arrow
-from thyme.pipeline.schemas import QUARANTINE as QUARANTINE_SCHEMA
-from thyme.pipeline.warehouse import WarehouseError
+from thyme.pipeline.storage import WarehouseError, reader_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +49,7 @@ BATCH_BYTES_MAX = 64 * 2**20
 """Bytes of segments in one batch: bounds the memory of a batch after a long pause."""
 FILE_AGE_MAX = "36500d"
 """Spark ignores files that are older than the newest one by this; devices may be away for long."""
-_SCHEMAS = {MEASURES: MEASURES_SCHEMA, FACTS: FACTS_SCHEMA, QUARANTINE: QUARANTINE_SCHEMA}
+_SCHEMAS = {MEASURES: MEASURES_SCHEMA, FACTS: FACTS_SCHEMA, QUARANTINE: INVALID_LINES}
 KEEP_US = 6 * 3_600_000_000
 """Span of event time that the derived tables cover; measures on disk cover all of it."""
 
@@ -90,7 +89,7 @@ class Follower:
         self._spark.conf.set("spark.sql.shuffle.partitions", cores)
         self._events = events
         self._config = config or FollowConfig()
-        self._folder = AnalyticsFolder(self._spark, out)
+        self._folder = AnalyticsFolder(out)
         self._check_state(out)
         self.log = BatchLog(self._folder)
         self._check_checkpoint(out)
@@ -127,7 +126,7 @@ class Follower:
             .option("maxBytesPerTrigger", str(BATCH_BYTES_MAX))
             .option("maxFileAge", FILE_AGE_MAX)
             .option("ignoreMissingFiles", "true")
-            .load(self._events)
+            .load(reader_path(self._events))
             .select(*read_lines_schema())
         )
         return (

@@ -41,6 +41,12 @@ def _event_schema() -> StructType:
 
 EVENTS = _event_schema()
 """The columns of events, as declared by the record `Event`."""
+INVALID_LINES = (  # one row per line that is not an event of this version
+    StructType()
+    .add("source", StringType(), nullable=False)
+    .add("reason", StringType(), nullable=False)
+    .add("raw", StringType(), nullable=False)
+)
 
 
 def read_lines_schema() -> list[Column]:

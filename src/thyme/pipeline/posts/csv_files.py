@@ -1,105 +1,174 @@
-"""CSV files: reads their headers, and finds out which large files can be read in pieces.
+"""CSV files: reads the rows of CSV files, each with its own header, with Spark.
 
-A text of a CSV file may contain line breaks, so in general one task has to read a file from its
-start. A file whose lines are all whole records may be split instead. `find_splittable` checks that
-in tasks, line by line: every field is either free of quotes or quoted from its start to its end.
-Entry points: `read_header`, `find_splittable`.
-Clauses: P1, P8.
+Entry point: `csv_rows`. A file is read as Latin-1, in which every byte is a character, so that
+bytes that are not UTF-8 reach the quarantine unchanged. The separator is found from the header.
+Clauses: P1, P2.
 """
 
 from __future__ import annotations
 
 import gzip
-import os
-import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from functools import reduce
 from typing import IO, Any, cast
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from thyme.model.errors import safe_repr
+from thyme.pipeline.posts.csv_splitting import find_splittable
+from thyme.pipeline.posts.formats import COLUMNS, PostReader
+from thyme.pipeline.schemas import RAW
 from thyme.pipeline.storage import local_path, reader_path
+from thyme.traces.files import InputFileError
 
-SPLIT_BYTES = 128 * 1024 * 1024
-"""Smaller files are one task each anyway."""
-OPTIONS: Mapping[str, Any] = {
-    "header": True,
+SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+_BYTES = "ISO-8859-1"
+_BOM = "\ufeff"
+_UTF16_BOMS = ("ÿþ", "þÿ")
+_BROKEN = "broken"
+_HEADER_BYTES_MAX = 1 << 16
+_OPTIONS: dict[str, Any] = {
     "escape": '"',
     "mode": "PERMISSIVE",
-    "encoding": "UTF-8",
+    "encoding": _BYTES,
+    "ignoreLeadingWhiteSpace": False,
+    "ignoreTrailingWhiteSpace": False,
 }
-_HEADER_BYTES_MAX = 1 << 16
-_FIELD = r'(?:"(?:[^"]|"")*+"|[^",]*+)'
-_RECORD = re.compile(rf"{_FIELD}(?:,{_FIELD})*+", re.DOTALL)
 
 
-def read_header(spark: SparkSession, path: str) -> tuple[str, ...]:
-    """The names of a file's columns; none if the file is empty."""
-    line = _first_line(path)
-    names = () if line is None else tuple(line.split(","))
-    plain = line is not None and '"' not in line and "\r" not in line and all(names)
-    if plain and len({name.lower() for name in names}) == len(names):
-        return names
-    return tuple(spark.read.options(multiLine=True, **OPTIONS).csv(reader_path(path)).columns)
+class CsvHeader(msgspec.Struct, frozen=True):
+    """The first row of a CSV file, and the separator of its columns."""
+
+    names: tuple[str, ...]
+    separator: str
 
 
-def _first_line(path: str) -> str | None:
-    """The first line of a local file, without the mark of its encoding; None if unknown."""
+def csv_rows(
+    spark: SparkSession, files: Sequence[str], reader: PostReader, source: Column
+) -> DataFrame:
+    """The rows of files after their headers, in the columns of RAW; files with equal headers are
+    read together.
+
+    `fields` is null for a row that is broken: with a quote that does not end, or with more or fewer
+    values than the header has.
+    """
+    groups: dict[CsvHeader, list[str]] = {}
+    for path in files:
+        if not _is_empty(path):
+            groups.setdefault(read_header(spark, path, reader), []).append(path)
+    tables = []
+    for header, paths in groups.items():
+        split = find_splittable(spark, paths, header.separator)
+        for multi_line in (True, False):
+            if some := [path for path in paths if (path not in split) is multi_line]:
+                tables.append(_read_table(spark, some, header, reader, source, multi_line))
+    return reduce(DataFrame.unionByName, tables or [spark.createDataFrame([], RAW)])
+
+
+def _is_empty(path: str) -> bool:
+    local = local_path(path)
+    return local is not None and not local.stat().st_size
+
+
+def _read_table(
+    spark: SparkSession,
+    paths: Sequence[str],
+    header: CsvHeader,
+    reader: PostReader,
+    source: Column,
+    multi_line: bool,
+) -> DataFrame:
+    places = [f"c{number}" for number in range(len(header.names))]
+    schema = ", ".join(f"{name} string" for name in (*places, _BROKEN))
+    rows = (
+        spark.read.schema(schema)
+        .options(header=True, enforceSchema=True, sep=header.separator, **_OPTIONS)
+        .options(columnNameOfCorruptRecord=_BROKEN, multiLine=multi_line)
+        .csv([reader_path(path) for path in paths])
+    )
+    style = {"sep": header.separator, "escape": '"', "emptyValue": "", "nullValue": ""}
+    line = F.to_csv(F.struct(*places), style)
+    raw = _original_bytes(F.coalesce(F.col(_BROKEN), line))
+    wanted = {reader.column(name) for name in COLUMNS}
+    values = [
+        F.make_valid_utf8(_original_bytes(F.col(place))).alias(name)
+        for place, name in zip(places, header.names, strict=True)
+        if name in wanted
+    ]
+    fields = F.when(F.col(_BROKEN).isNull(), F.to_json(F.struct(*values)))
+    return rows.select(source, raw.alias("raw"), fields.alias("fields"))
+
+
+def _original_bytes(text: Column) -> Column:
+    """A string with the bytes of the file, from one with a character for each byte."""
+    return F.encode(text, _BYTES).cast("string")
+
+
+def read_header(spark: SparkSession, path: str, reader: PostReader) -> CsvHeader:
+    """Reads the header of a file and finds the separator that gives the needed columns."""
+    needed = needed_columns(reader)
+    headers: list[CsvHeader] = []
+    for separator in SEPARATORS:
+        header = _read_first_row(spark, path, separator)
+        headers.append(header)
+        if needed <= set(header.names):
+            break
+    else:
+        header = max(headers, key=lambda each: len(each.names))
+    check_columns(path, header.names, reader, f" (separated by {SEPARATORS[header.separator]})")
+    return header
+
+
+def _read_first_row(spark: SparkSession, path: str, separator: str) -> CsvHeader:
+    values = _first_values(path, separator)
+    if values is None:
+        rows = spark.read.options(header=False, sep=separator, multiLine=True, **_OPTIONS)
+        found = rows.csv(reader_path(path)).first()
+        values = ["" if value is None else str(value) for value in found or ()]
+    if values and values[0].startswith(_UTF16_BOMS):
+        raise InputFileError(path, "is UTF-16 text: save it as UTF-8")
+    names = [value.encode("latin-1").decode(errors="replace").strip() for value in values]
+    if not any(names):
+        raise InputFileError(path, "has no header: its first line names the columns")
+    names[0] = names[0].removeprefix(_BOM).strip().strip('"')
+    return CsvHeader(tuple(names), separator)
+
+
+def _first_values(path: str, separator: str) -> list[str] | None:
+    """The first row of a local file that has no quotes in it; None if Spark has to read it."""
     if (local := local_path(path)) is None:
         return None
     opened = gzip.open if path.endswith(".gz") else open
     try:
         with cast("IO[bytes]", opened(local, "rb")) as file:
             line = file.readline(_HEADER_BYTES_MAX)
-        text = line.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+    except (OSError, EOFError, zlib.error):
         return None
-    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else None
+    text = line.decode("latin-1")
+    plain = text.endswith("\n") and '"' not in text and text.strip()
+    return text.rstrip("\r\n").split(separator) if plain else None
 
 
-def find_splittable(spark: SparkSession, paths: Sequence[str]) -> set[str]:
-    """The large files among `paths` in which every line is a record."""
-    large = {reader_path(path): path for path in paths if _is_large(path)}
-    if not large:
-        return set()
-    lines = spark.read.option("lineSep", "\n").text([*large])
-    marked = lines.select(F.input_file_name().alias("source"), "value").where(
-        F.contains("value", F.lit('"')) | F.contains("value", F.lit("\r"))
-    )
-    broken = marked.mapInArrow(_select_partial_lines, "source string").distinct().collect()
-    if not broken:
-        return set(large.values())
-    sources = {row["source"] for row in broken}
-    return {path for path in large.values() if not any(_is_source(each, path) for each in sources)}
+def needed_columns(reader: PostReader) -> set[str]:
+    """The columns that a table must have: those of user, time and text, and all mapped ones."""
+    return {reader.column(name) for name in ("user", "time", "text", *reader.columns)}
 
 
-def _is_source(source: str, path: str) -> bool:
-    """Whether Spark's name of a file is that of a path; in doubt it is."""
-    local = local_path(source)
-    return local is None or str(local) == os.path.abspath(path)
-
-
-def _is_large(path: str) -> bool:
-    local = local_path(path)
-    if path.endswith(".gz"):
-        return False
-    return local is None or local.stat().st_size > SPLIT_BYTES
-
-
-def _select_partial_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The sources of lines that are not whole records."""
-    for batch in batches:
-        sources, lines = (batch.column(name).to_pylist() for name in ("source", "value"))
-        found = {
-            source
-            for source, line in zip(sources, lines, strict=True)
-            if not is_record(line.removesuffix("\r"))
-        }
-        yield pa.RecordBatch.from_pydict({"source": pa.array(sorted(found), pa.string())})
-
-
-def is_record(line: str) -> bool:
-    """Whether a line is a whole record: it ends outside of quotes, however they are read."""
-    return "\r" not in line and _RECORD.fullmatch(line) is not None
+def check_columns(path: str, names: Sequence[str], reader: PostReader, about: str = "") -> None:
+    """Rejects a table without a needed column, or with two of the name: which one is meant?"""
+    needed = needed_columns(reader)
+    lacking = sorted(needed - set(names))
+    if lacking:
+        shown = ", ".join(safe_repr(name, 40).strip("'") for name in names[:30])
+        raise InputFileError(
+            path,
+            f"lacks the column {', '.join(lacking)}; it has {shown}{about}: "
+            "map columns with --columns user=…,time=…,text=…",
+        )
+    twice = sorted(name for name, count in Counter(names).items() if count > 1 and name in needed)
+    if twice:
+        raise InputFileError(path, f"has the column {', '.join(twice)} twice: rename one of them")

@@ -21,11 +21,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.model.errors import InputError
+from thyme.pipeline.posts.rows import parse_batches
 from thyme.pipeline.posts.sources import (
     DUPLICATE,
     invalid_rows,
     load_raw_rows,
-    parse_rows,
     valid_posts,
 )
 from thyme.pipeline.schemas import FILES, POSTS, QUARANTINE, STAGED
@@ -145,6 +145,7 @@ class PostImport:
         draft.add_notes(
             rows_in=rows_in + before.get("rows_in", 0),
             untagged=totals["untagged"] + before.get("untagged", 0),
+            zone_assumed=totals["zone_assumed"] + before.get("zone_assumed", 0),
             quarantined=_add_counts(before.get("quarantined", {}), totals["quarantined"]),
             files_added=len(self.files),
             rows_added=rows_in,
@@ -152,20 +153,20 @@ class PostImport:
         )
 
     def _parse(self, draft: Draft) -> int:
-        """Parses all rows into an intermediate table; returns the number of rows read."""
+        """Parses all rows into an intermediate table; returns their number."""
         raw = load_raw_rows(self._spark, [each.file for each in self.files], self._reader)
         seen = Observation()
-        parsed = parse_rows(raw.observe(seen, F.count(F.lit(1)).alias("rows")), self._reader)
+        parsed = parse_batches(raw.observe(seen, F.count(F.lit(1)).alias("rows")), self._reader)
         numbered = parsed.withColumns(
             {
                 "row": F.monotonically_increasing_id(),
                 "tie": F.xxhash64("user", "text", "tags", "raw", "source"),
             }
         )
-        written = draft.write_scratch(_PARSED, numbered)["rows"]
-        rows_in: int = seen.get.get("rows", 0)
-        if rows_in != written:
-            raise InputError(f"{rows_in} rows were read, but {written} parsed")
+        rows_in: int = draft.write_scratch(_PARSED, numbered)["rows"]
+        lines: int = seen.get.get("rows", 0)
+        if lines > rows_in:  # a page of posts is a line with several rows
+            raise InputError(f"{lines} rows were read, but {rows_in} parsed")
         return rows_in
 
     def _find_losers(self, draft: Draft, staged: DataFrame) -> DataFrame | None:
@@ -206,12 +207,17 @@ class PostImport:
             for table, facts in self._base.manifest.tables.items():
                 draft.keep(table, facts)
         posts = valid_posts(kept)
-        counts = posts.agg(
-            F.count(F.lit(1)).alias("posts"),
-            F.count(F.when(F.size("tags") == 0, 1)).alias("untagged"),
-            F.min("at_us").alias("first_us"),
-            F.max("at_us").alias("last_us"),
-        ).collect()[0]
+        counts = (
+            kept.where("reason IS NULL")
+            .agg(
+                F.count(F.lit(1)).alias("posts"),
+                F.count(F.when(F.col("zone_assumed"), 1)).alias("zone_assumed"),
+                F.count(F.when(F.size("tags") == 0, 1)).alias("untagged"),
+                F.min("at_us").alias("first_us"),
+                F.max("at_us").alias("last_us"),
+            )
+            .collect()[0]
+        )
         if counts["posts"]:
             day = _day_column(counts["last_us"] - counts["first_us"]).alias("day")
             draft.write(

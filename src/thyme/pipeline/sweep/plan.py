@@ -11,7 +11,15 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from thyme.pipeline.evaluate import find_traces, plan_runs
+from thyme.pipeline.evaluate import plan_runs
+from thyme.pipeline.evaluation_traces import (
+    SYNTHETIC,
+    PostsInput,
+    TraceSource,
+    find_traces,
+    fitting_scenarios,
+    prepare_posts,
+)
 from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s, run_size
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import calibrated_speed
@@ -64,13 +72,20 @@ def plan_evaluation(
     *,
     only: Sequence[Series] = tuple(Series),
     profiles: Sequence[Profile] = (Profile.PAPER,),
-    posts: Warehouse | None = None,
+    source: TraceSource = SYNTHETIC,
 ) -> EvaluationPlan:
-    """Plans the runs that `evaluate` would carry out."""
-    wanted = make_scenarios(preset, only, profiles)
+    """Plans the runs that `evaluate` would carry out. Imported posts are counted by `evaluate`:
+    before its first run, the plan also has the networks that it will leave out."""
+    posts = prepare_posts(warehouse, source, None)
+    wanted = fitting_scenarios(make_scenarios(preset, only, profiles), posts)
     durations = RunResults(warehouse).durations()
     speed = calibrated_speed(durations)
-    done = _have_results(warehouse, durations.keys(), preset, wanted, posts)
+    counted = source.posts is None or posts is not None
+    done = (
+        _have_results(warehouse, durations.keys(), preset, wanted, posts, source)
+        if counted
+        else [False] * len(wanted)
+    )
     left = [each for each, ended in zip(wanted, done, strict=True) if not ended]
     return EvaluationPlan(
         series={
@@ -88,10 +103,11 @@ def _have_results(
     there: Collection[str],
     preset: Preset,
     wanted: Sequence[Scenario],
-    posts: Warehouse | None,
+    posts: PostsInput | None,
+    source: TraceSource,
 ) -> list[bool]:
     """Whether each run has a result. Run ids depend on the traces: without traces, none has."""
-    traces = find_traces(warehouse, preset, wanted, posts)
+    traces = find_traces(warehouse, preset, wanted, posts, source.rules)
     if traces is None:
         return [False] * len(wanted)
     return [run.run_id in there for run in plan_runs(wanted, traces.table_path("traces"))]

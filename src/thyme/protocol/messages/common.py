@@ -2,10 +2,10 @@
 
 Immutable records. On the wire each is an array of its number (`tag`) and its fields in the order
 of declaration (docs/wire.md). New fields are added at the end, with a default; a number is never
-reused. The messages of DCS only are in `messages.cells`, those of the encounter substrates in
-`messages.encounters`, except those that contain any other message: these need the union of all
-messages, `Message`, and are declared here.
-Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, B5.
+reused. The messages of DCS only are in `messages.cells`, those of stations in `messages.stations`,
+those of the encounter substrates in `messages.encounters`, except those that contain any other
+message: these need the union of all messages, `Message`, and are declared here.
+Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, I23–I26, B5.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from thyme.model.subscriptions import (
     SubscriptionRecord,
     check_conjunctions,
 )
+from thyme.model.tags import Tag, check_tags
 from thyme.model.time_frames import TimeFrame
 from thyme.protocol.messages.cell_records import CellId, CellTarget, SignedLocation, as_cell_id
 from thyme.protocol.messages.cells import (
@@ -35,6 +36,7 @@ from thyme.protocol.messages.cells import (
     Undelivered,
 )
 from thyme.protocol.messages.encounters import EncounterMessage
+from thyme.protocol.messages.stations import StationMessage
 from thyme.protocol.messages.traits import (
     UPKEEP,
     BaseMessage,
@@ -445,6 +447,86 @@ class ReplyFromCell(BaseMessage, frozen=True, array_like=True, tag=86):
         return self.message.cells_referenced()
 
 
+class ToStation(BaseMessage, frozen=True, array_like=True, tag=51):
+    """A message of a mobile node to its station, with the logical address of the node (I25)."""
+
+    label = "ToStation"
+    records = (("message", RecordKind.MESSAGE),)
+
+    world: int
+    cell: CellId
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+    def cells_referenced(self) -> Iterable[CellId]:
+        return self.message.cells_referenced()
+
+
+class RouteToNode(BaseMessage, frozen=True, array_like=True, tag=58):
+    """Pass this message of a station on to a node of your cell, whose address the station does not
+    know (I25). Not answered; the node answers the station."""
+
+    label = "InfraRouting"
+    records = (("message", RecordKind.MESSAGE),)
+
+    station: NodeId
+    node: NodeId
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_node_id(self.station)
+        as_node_id(self.node)
+
+    def cells_referenced(self) -> Iterable[CellId]:
+        return self.message.cells_referenced()
+
+
+class RouteToCell(BaseMessage, frozen=True, array_like=True, tag=59):
+    """Pass this message of a station on to all nodes of a cell (I26). Answered by `Done`."""
+
+    label = "InfraCellRouting"
+    records = (("message", RecordKind.MESSAGE),)
+
+    request_id: RequestId
+    cell: CellId
+    message: Message
+
+    def __post_init__(self) -> None:
+        as_cell_id(self.cell)
+
+    def cells_referenced(self) -> Iterable[CellId]:
+        return self.message.cells_referenced()
+
+
+class Unpublish(BaseMessage, frozen=True, array_like=True, tag=69):
+    """The owner deletes an object in all venues (I23): from a mobile node to its station, from a
+    station to the others and to its cells. Answered by `Done`, except by cells."""
+
+    label = "GlobalUnpublish"
+    operation = "delete"
+    changes_index = True
+    records = (("delete", RecordKind.MESSAGE),)
+
+    request_id: RequestId
+    world: int
+    tags: tuple[Tag, ...]
+    delete: Message
+    """The owner's `DeleteObject`, signed in worlds with node keys."""
+
+    def __post_init__(self) -> None:
+        check_tags(self.tags)
+        if not isinstance(self.delete, DeleteObject):
+            raise ValueError("an Unpublish contains a DeleteObject")
+
+
+def unpublished_key(message: Unpublish) -> Key:
+    """The object that an `Unpublish` deletes."""
+    assert isinstance(message.delete, DeleteObject)
+    return message.delete.key
+
+
 def _check_carrier(origin: NodeId, cell: CellId, hops: int, message: Message) -> None:
     as_node_id(origin)
     as_cell_id(cell)
@@ -472,6 +554,8 @@ CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance
 CellRequest = IndexObject | CommonRequest
 """Requests to cells and to nodes in cells (D11–D18)."""
 CellReply = Done | Refused | ObjectData | CellOnlyReply
+StationCarrier = ToStation | RouteToNode | RouteToCell | Unpublish
+"""Messages to and from stations that contain another message."""
 SignedMessage = SignedDelete | SignedStop | LocatedSubscription | SignedLocationUpdate
 """Signed variants of messages, used in worlds with node keys (B5)."""
 Message = (
@@ -485,5 +569,7 @@ Message = (
     | CellMessage
     | SignedMessage
     | EncounterMessage
+    | StationMessage
+    | StationCarrier
 )
 MESSAGE_TYPES: tuple[type[BaseMessage], ...] = get_args(Message)

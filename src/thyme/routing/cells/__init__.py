@@ -1,8 +1,8 @@
 """Cell routing: messages are addressed to cells, whose nodes act as one.
 
-`CellRouting` is the interface that a node of Thyme-DCS uses; `GeographicRouting` implements it over
-a `Grid`.
-Clauses: D1–D10.
+`CellRouting` is the interface that a node of Thyme-DCS uses. `GeographicRouting` implements it over
+a `Grid`, `LogicalRouting` over `LogicalCells`, where all nodes hear each other.
+Clauses: D1–D10, I1.
 """
 
 from thyme.routing.cells.config import CellRoutingConfig
@@ -17,8 +17,11 @@ from thyme.routing.cells.interface import (
     DeliveryFailure,
     Destination,
 )
+from thyme.routing.cells.logical import LogicalRouting
+from thyme.routing.cells.logical_cells import STATION_CELL, LogicalCells
 
 __all__ = [
+    "STATION_CELL",
     "BeaconReceived",
     "CellRouting",
     "CellRoutingConfig",
@@ -29,4 +32,6 @@ __all__ = [
     "Destination",
     "GeographicRouting",
     "Grid",
+    "LogicalCells",
+    "LogicalRouting",
 ]

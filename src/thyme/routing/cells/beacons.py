@@ -8,30 +8,20 @@ Clauses: D4, D6, D20.
 from __future__ import annotations
 
 from random import Random
-from typing import Final
 
 from thyme.model.ids import NodeId
-from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellBeacon
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.config import CellRoutingConfig
+from thyme.routing.cells.deliveries import CellDeliveries
 from thyme.routing.cells.grid import Grid
-from thyme.routing.cells.interface import BeaconReceived, BeaconTimer, CellRoutingUser, CellTraffic
+from thyme.routing.cells.interface import BeaconReceived, CellRoutingUser
 from thyme.routing.cells.neighbours import Neighbours
 from thyme.routing.cells.proxies import proxy_among
 
-_BEACON_INTERVAL_US: Final = SECOND_US
-"""Mean time between two beacons (D4)."""
-_BEACON_JITTER_US: Final = SECOND_US // 2
-"""Maximum random deviation from the mean, against synchronised beacons."""
-_FIRST_BEACON_US_MAX: Final = SECOND_US // 10
-"""Maximum delay of the first beacon after a start."""
-_PAYLOAD_BYTES_MAX: Final = 128
-"""Maximum size of the payload that the layer above adds to a beacon."""
 
-
-class Beaconing:
+class Beaconing(CellDeliveries):
     """The cell of one node, its beacons and its neighbours."""
 
     def __init__(
@@ -43,43 +33,13 @@ class Beaconing:
         user: CellRoutingUser,
         config: CellRoutingConfig,
     ) -> None:
-        self._node_id = node_id
+        super().__init__(node_id, outbox, rng, user, config)
         self.grid = grid
-        self._outbox = outbox
-        self._rng = rng
-        self._user = user
-        self._config = config
-        self._world = config.world
         self.neighbours = Neighbours(grid, config)
-        self._cell = CellId(0)
-        self._serving = False
-        self.traffic = CellTraffic()
 
-    @property
-    def cell(self) -> CellId:
-        return self._cell
-
-    @property
-    def serving(self) -> bool:
-        return self._serving
-
-    def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
-        """Starts in a cell, and schedules the first beacon."""
-        self._set_cell(cell, serving)
-        first_us = self._rng.randint(0, _FIRST_BEACON_US_MAX)
-        self._outbox.set_timer(BeaconTimer(), now_us + first_us)
-
-    def set_cell(self, cell: CellId, now_us: int, *, serving: bool) -> None:
-        """Changes the cell or the serving state, and sends a beacon at once (D20)."""
-        if (cell, serving) != (self._cell, self._serving):
-            self._set_cell(cell, serving)
-            self._send_beacon(now_us)
-
-    def _set_cell(self, cell: CellId, serving: bool) -> None:
-        if cell not in self.grid:
-            raise ValueError(f"cell {cell} is outside the grid")
-        self._cell = cell
-        self._serving = serving
+    def is_cell(self, cell: CellId) -> bool:
+        """Whether a cell is on the grid."""
+        return cell in self.grid
 
     def cell_of_key(self, key: str) -> CellId:
         """The key cell of a key (D3)."""
@@ -112,13 +72,7 @@ class Beaconing:
         if self._serving:
             neighbourhood = self.neighbours.neighbourhood(self._cell)
             around = self.neighbours.layout.encode(neighbourhood.direct, neighbourhood.second)
-        payload = self._user.beacon_payload(now_us)
-        assert len(payload) <= _PAYLOAD_BYTES_MAX
-        world = self._world
-        self._outbox.broadcast(CellBeacon(self._cell, self._serving, around, payload, world))
-        self.traffic.beacons += 1
-        jitter_us = self._rng.randint(-_BEACON_JITTER_US, _BEACON_JITTER_US)
-        self._outbox.set_timer(BeaconTimer(), now_us + _BEACON_INTERVAL_US + jitter_us)
+        self._broadcast_beacon(around, now_us)
 
     def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
         own = sender == self._node_id

@@ -1,35 +1,32 @@
 """Geographic routing: forwards messages to cells by the position of the cells.
 
 Entry point: `GeographicRouting`, a `CellRouting`. A node of Thyme-DCS passes inputs to it and
-shares its outbox with it. This module copies a message where the paths to its targets diverge,
-delivers it to the `CellRoutingUser`, and has it broadcast inside the cell. Beacons are handled by
-`beacons`, next-hop decisions by `next_hop`, broadcasts by `cell_broadcast`.
+shares its outbox with it. This module copies a message where the paths to its targets diverge.
+Beacons are handled by `beacons`, next-hop decisions by `next_hop`, deliveries by `deliveries`.
 Clauses: D5–D10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.cell_records import CellId, CellTarget
-from thyme.protocol.messages.cells import CellBeacon, CellBroadcastAck, Undelivered
+from thyme.protocol.messages.cells import CellBeacon, CellBroadcastAck
 from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
 from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.beacons import Beaconing
-from thyme.routing.cells.cell_broadcast import CellBroadcaster, CellBroadcastTimer
+from thyme.routing.cells.cell_broadcast import CellBroadcastTimer
 from thyme.routing.cells.config import CellRoutingConfig
 from thyme.routing.cells.duplicate_filter import DuplicateFilter
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.interface import (
     BeaconTimer,
     CellRoutingUser,
-    Delivery,
-    DeliveryFailure,
     Destination,
 )
 from thyme.routing.cells.neighbours import Neighbour
@@ -61,11 +58,7 @@ class GeographicRouting(Beaconing):
         config = config or CellRoutingConfig()
         super().__init__(node_id, grid, outbox, rng, user, config)
         self._selector = NextHopSelector(grid, always_perimeter=config.always_perimeter)
-        self._delivered = DuplicateFilter(config)
         self._forwarded = DuplicateFilter(config)
-        self.broadcaster = CellBroadcaster(outbox, config)
-        # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
-        self._next_number = rng.getrandbits(32)
 
     def is_certain_proxy_of(self, cell: CellId) -> bool:
         """Whether the own cell is the proxy of a cell, and no unknown cell can be closer."""
@@ -97,26 +90,6 @@ class GeographicRouting(Beaconing):
             )
             self._route(packet, 0, now_us)
         return number
-
-    def broadcast_in_cell(self, message: Message, now_us: int) -> int:
-        """Broadcasts a message to the other nodes of the own cell; returns its number (D7)."""
-        number, cell = self._new_number(), self._cell
-        world = self._world
-        broadcast = CellBroadcast(self._node_id, cell, number, 0, cell, cell, message, world)
-        self.broadcaster.broadcast(broadcast, self.nodes_in(cell), now_us)
-        self.traffic.sent += 1
-        return number
-
-    def when_acknowledged(
-        self, delivery: Delivery, callback: Callable[[int], None], now_us: int
-    ) -> None:
-        """Calls a function once all nodes of the cell acknowledged a delivered message (B2)."""
-        cell = delivery.cell
-        self.broadcaster.when_acknowledged(delivery.origin, delivery.number, cell, callback, now_us)
-
-    def _new_number(self) -> int:
-        self._next_number += 1
-        return self._next_number
 
     # Inputs
 
@@ -283,12 +256,6 @@ class GeographicRouting(Beaconing):
             else NoRoute("nobody in the cell knows the way")
         )
 
-    def _count_copy(self, hops: int) -> None:
-        if hops:
-            self.traffic.forwarded += 1
-        else:
-            self.traffic.sent += 1
-
     def _decide(self, target: CellTarget, failed: Neighbour | None) -> HopDecision:
         if target.cell not in self.grid:
             return NoRoute("no such cell")
@@ -317,114 +284,3 @@ class GeographicRouting(Beaconing):
             chosen = shared[0] if shared else self._rng.choice(node_ids)
             hops.setdefault(chosen, []).append(forward.target)
         return hops
-
-    # Deliveries
-
-    def _deliver_here(self, packet: CellPacket, target: CellTarget, hops: int, now_us: int) -> None:
-        """Delivers a message that reached its cell or the cell's proxy.
-
-        The message is for this node, for an absent node, or for all nodes of the cell.
-        """
-        if target.node not in (None, self._node_id):
-            self._report_undelivered(packet, target, now_us)
-            return
-        key = (packet.origin, packet.number, target.cell, target.node)
-        if not self._delivered.add_if_new(key, now_us):
-            return
-        if target.node is not None:
-            self._deliver_to_user(
-                packet, target.cell, hops, is_unicast=True, is_first=True, now_us=now_us
-            )
-            return
-        others = self.nodes_in(self._cell)
-        if others and self._should_broadcast(packet):
-            self._count_copy(hops)
-            self.broadcaster.broadcast(
-                self._broadcast_copy(packet, target.cell, hops), others, now_us
-            )
-        self._deliver_to_user(
-            packet, target.cell, hops, is_unicast=False, is_first=True, now_us=now_us
-        )
-
-    def _should_broadcast(self, packet: CellPacket) -> bool:
-        """Whether a message is broadcast to the other nodes of the cell."""
-        if not self.broadcaster.is_for_all(packet.message):
-            return False
-        broadcast_redundant = self.broadcaster.config.broadcast_redundant
-        return broadcast_redundant or not self._user.is_redundant(
-            packet.origin, packet.origin_cell, packet.message
-        )
-
-    def _broadcast_copy(self, packet: CellPacket, cell: CellId, hops: int) -> CellBroadcast:
-        return CellBroadcast(
-            packet.origin,
-            packet.origin_cell,
-            packet.number,
-            hops,
-            self._cell,
-            cell,
-            packet.message,
-            packet.world,
-        )
-
-    def _on_broadcast(self, sender: NodeId, broadcast: CellBroadcast, now_us: int) -> None:
-        """Delivers a broadcast of the own cell; it is not forwarded (D7)."""
-        if not self._serving or broadcast.receiving_cell != self._cell:
-            return
-        if broadcast.origin_cell not in self.grid or broadcast.addressed_cell not in self.grid:
-            self.traffic.dropped["no such cell"] += 1
-            return
-        self.broadcaster.on_broadcast(sender, broadcast)
-        key = (broadcast.origin, broadcast.number, broadcast.addressed_cell, None)
-        if self._delivered.add_if_new(key, now_us):
-            hops = broadcast.hops + 1
-            self._deliver_to_user(
-                broadcast,
-                broadcast.addressed_cell,
-                hops,
-                is_unicast=False,
-                is_first=False,
-                now_us=now_us,
-            )
-
-    def _deliver_to_user(
-        self,
-        carried: CellPacket | CellBroadcast,
-        cell: CellId,
-        hops: int,
-        *,
-        is_unicast: bool,
-        is_first: bool,
-        now_us: int,
-    ) -> None:
-        if isinstance(carried.message, Undelivered):
-            nack = carried.message
-            failure = DeliveryFailure(number=nack.number, node=nack.node, cell=nack.cell)
-            self._user.on_delivery_failure(failure, now_us)
-            return
-        delivery = Delivery(
-            origin=carried.origin,
-            origin_cell=carried.origin_cell,
-            number=carried.number,
-            cell=cell,
-            is_unicast=is_unicast,
-            is_first=is_first,
-            hops=hops,
-            message=carried.message,
-        )
-        self._user.on_delivery(delivery, now_us)
-
-    def _report_undelivered(self, packet: CellPacket, target: CellTarget, now_us: int) -> None:
-        """Notifies the sender that its target node is not in its cell; a lost NACK is only counted
-        (D8)."""
-        assert target.node is not None
-        if isinstance(packet.message, Undelivered):
-            self.traffic.dropped["sender gone"] += 1
-            return
-        self.traffic.dropped["not there"] += 1
-        if packet.origin == self._node_id:
-            failure = DeliveryFailure(number=packet.number, node=target.node, cell=target.cell)
-            self._user.on_delivery_failure(failure, now_us)
-        else:
-            nack = Undelivered(packet.number, target.node, target.cell)
-            self.send([Destination(packet.origin_cell, packet.origin)], nack, now_us)

@@ -2,8 +2,8 @@
 
 Entry points: `CellRouting`, and `CellRoutingUser` for the layer above. A message is sent to a cell,
 to a node in a cell, to several of both, or broadcast in the own cell. Received messages are
-delivered to the user. The interface does not depend on how cells are laid out; `geographic`
-implements it for cells of a grid.
+delivered to the user. The interface does not depend on how cells are laid out: `geographic`
+implements it for cells of a grid, `logical` for cells that are hashes of node ids.
 Clauses: D3, D7, D8, D9.
 """
 

@@ -4,7 +4,7 @@ Entry point: `WirelessNetwork`. A message longer than one frame is fragmented; a
 once it has all fragments. The sender gets `SendFailed` for a unicast that the MAC gave up. Nodes
 move along paths (`PathWalker`); a `FaultInjector` may inject faults; traffic is always counted
 (`collect_measurements`); a `Recorder` may record the run.
-Clauses: S1, S4, S6, S8, S9, S14, S17.
+Clauses: S1, S4, S6, S8, S9, S14, S17, I17.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from thyme.sim.measurement.phones import NEXUS_6
 from thyme.sim.mobility.paths import Leg
 from thyme.sim.mobility.walker import PathWalker
 from thyme.sim.networks.in_transit import MessageInTransit
+from thyme.sim.networks.wired_links import WiredLinks
 from thyme.sim.playback.recorder import (
     AppEventRecord,
     AppRequestEvent,
@@ -67,8 +68,10 @@ class WirelessNetwork:
         journal: Journal | None = None,
         paths: Mapping[NodeId, Iterable[Leg]] | None = None,
         recorder: Recorder | None = None,
+        wires: WiredLinks | None = None,
     ) -> None:
         config = config or RadioConfig()
+        self._wires = wires
         self.kernel = Kernel(start_us)
         self.start_us = start_us
         self.faults = NetworkFaults(seed)
@@ -156,12 +159,26 @@ class WirelessNetwork:
     # Messages
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
-        """Sends a message to a node one hop away."""
+        """Sends a message to a node one hop away, by radio or by wire."""
         receiver = self._number_of.get(to)
-        if receiver is None:
+        if self._wires is not None and self._wires.joins(sender, to):
+            self._send_by_wire(self._wires, sender, to, message)
+        elif receiver is None:
             self.traffic.count_dropped(self._number_of[sender], "unknown")
         else:
             self._transmit(sender, to, receiver, message)
+
+    def _send_by_wire(
+        self, wires: WiredLinks, sender: NodeId, to: NodeId, message: Message
+    ) -> None:
+        now_us = self.kernel.now_us
+        arrival_us = wires.arrival_us(sender, to, size_of(message), now_us)
+        if arrival_us is not None and (self.faults.inactive or self.faults.delivers(sender, to)):
+            event = (to, Received(sender, message))
+            self.kernel.schedule(arrival_us, self._deliver_from_wire, event)
+
+    def _deliver_from_wire(self, event: tuple[NodeId, Received]) -> None:
+        self._driver.deliver(*event)
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
         """Sends a message to every node in range."""

@@ -3,7 +3,7 @@
 Entry point: `CellMap`, which `DcsNode` receives. The node drops messages that refer to cells
 outside the map, so that no message is ever sent to such a cell. Geometry and forwarding are in
 `thyme.routing.cells`.
-Clauses: D1, M25.
+Clauses: D1, I1, M25.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from thyme.routing.cells import (
     CellRoutingUser,
     GeographicRouting,
     Grid,
+    LogicalCells,
+    LogicalRouting,
 )
+from thyme.routing.cells.logical_cells import STATION_CELL
 
 
 class CellMap(Protocol):
@@ -59,3 +62,29 @@ class GridCellMap:
 
     def cell_at(self, position: Position) -> CellId:
         return self._grid.cell_at(position)
+
+
+class LogicalCellMap:
+    """A cell map over logical cells: the cell of a node follows from its id, not its place (I1)."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        cells: LogicalCells,
+        rng: Random,
+        config: CellRoutingConfig | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._cells = cells
+        self._rng = rng
+        self._config = config
+
+    def make_routing(self, outbox: Outbox, user: CellRoutingUser) -> CellRouting:
+        return LogicalRouting(self._node_id, self._cells, outbox, self._rng, user, self._config)
+
+    def __contains__(self, cell: CellId) -> bool:
+        return cell in self._cells or cell == STATION_CELL
+
+    def cell_at(self, position: Position) -> CellId:
+        """The cell of the node, wherever it is."""
+        return self._cells.cell_of_node(self._node_id)

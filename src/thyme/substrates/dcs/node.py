@@ -39,6 +39,7 @@ from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.broker import SUBSCRIPTIONS
 from thyme.substrates.common.catalogue import OBJECTS
 from thyme.substrates.common.client import Client, Guarantees
+from thyme.substrates.common.client_interfaces import BrokerClient, ObjectClient
 from thyme.substrates.common.quotas import PEER_USAGE
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
@@ -54,6 +55,7 @@ from thyme.substrates.dcs.client.tag_popularity import TagPopularity
 from thyme.substrates.dcs.config import DcsConfig, KeyChoice
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.dispatch import HandlerTable
+from thyme.substrates.dcs.extension import NodeExtension
 from thyme.substrates.dcs.membership.cell_joining import CellJoining, CellJoinPhase, CellJoinTimer
 from thyme.substrates.dcs.membership.membership import CellMembership
 from thyme.substrates.dcs.robust.anti_entropy import AntiEntropy, AntiEntropyTimer
@@ -94,8 +96,10 @@ class DcsNode:
         *,
         join_at_us: int = 0,
         authenticator: MessageAuthenticator | None = None,
+        extension: NodeExtension | None = None,
     ) -> None:
         """Until `join_at_us` the node receives beacons but does not join its cell."""
+        self._extension = extension
         self._node_id = node_id
         self._cell = cell
         self._cell_map = cell_map
@@ -149,6 +153,8 @@ class DcsNode:
         self.anti_entropy = AntiEntropy(context, self._on_merged) if config.anti_entropy else None
         self.replica_upkeep = ReplicaUpkeep(context)
         self._handlers = self._make_handlers()
+        if extension is not None:
+            extension.add_handlers(self._handlers, self.service)
 
     def _compose_client(self, context: NodeContext) -> None:
         """Creates the components that carry out the application's requests."""
@@ -165,12 +171,18 @@ class DcsNode:
             self.routing.cell_of_key,
             self._key_cost,
         )
+        objects: ObjectClient = DcsObjectClient(context, self._key_chooser, self._replica_locations)
+        brokers: BrokerClient = KeyCellBrokers(
+            self.requests, self._key_chooser, self._replica_locations, self.subscriber
+        )
+        if self._extension is not None:
+            objects, brokers = self._extension.extend_client(
+                context, objects, brokers, self._replica_locations
+            )
         self._client = Client(
             node_id,
-            DcsObjectClient(context, self._key_chooser, self._replica_locations),
-            KeyCellBrokers(
-                self.requests, self._key_chooser, self._replica_locations, self.subscriber
-            ),
+            objects,
+            brokers,
             context.outbox,
             self.subscriber,
             rng,
@@ -206,7 +218,7 @@ class DcsNode:
         """Processes one input at its instant; returns the actions to carry out, in order."""
         if isinstance(event, Received):
             if not self.routing.on_received(event.sender, event.message, now_us):
-                self.dropped["not spoken here"] += 1
+                self._on_other_message(event.sender, event.message, now_us)
         else:
             self._dispatch(event, now_us)
         # Most inputs are messages to forward, which do not change this node's state.
@@ -214,6 +226,12 @@ class DcsNode:
             self._process_inbox(now_us)
             self.service.set_expiry_timer()
         return self._outbox.drain_actions()
+
+    def _on_other_message(self, sender: NodeId, message: wire.Message, now_us: int) -> None:
+        """Passes a message that is not of cell routing to the extension."""
+        extension = self._extension
+        if extension is None or not extension.on_received(sender, message, now_us):
+            self.dropped["not spoken here"] += 1
 
     def _process_inbox(self, now_us: int) -> None:
         while self._inbox:
@@ -252,6 +270,8 @@ class DcsNode:
                 self.replica_upkeep.schedule_round(now_us)
                 self.routing.start(self._cell, now_us, serving=False)
                 self.membership.start(self._cell)
+                if self._extension is not None:
+                    self._extension.start(now_us)
                 self._started_us = now_us
                 if now_us < self._join_at_us:
                     self._outbox.set_timer(DelayedJoinTimer(), self._join_at_us)
@@ -268,7 +288,9 @@ class DcsNode:
             case TimerFired():
                 self._on_timer(event, now_us)
             case SendFailed():
-                self.routing.on_send_failed(event.to, event.message, now_us)
+                taken = self.routing.on_send_failed(event.to, event.message, now_us)
+                if not taken and self._extension is not None:
+                    self._extension.on_send_failed(event.to, event.message, now_us)
             case PositionChanged():
                 self.membership.on_moved(self._cell_map.cell_at(event.position), now_us)
             case Leaving():
@@ -300,8 +322,11 @@ class DcsNode:
             case WorldEndTimer():
                 self.subscriber.end_all("the life span of its world is over")
             case _:
-                if not self.membership.on_timer(event.timer, now_us):
-                    self.routing.on_timer(event.timer, now_us)
+                timer = event.timer
+                taken = self.membership.on_timer(timer, now_us)
+                taken = taken or self.routing.on_timer(timer, now_us)
+                if not taken and self._extension is not None:
+                    self._extension.on_timer(timer, now_us)
 
     def _on_joined(self, now_us: int) -> None:
         """Starts to serve the cell after the join has finished."""
@@ -329,6 +354,10 @@ class DcsNode:
 
     def on_beacon(self, beacon: BeaconReceived, now_us: int) -> None:
         """Passes a neighbour's beacon to the components that use it."""
+        if self._extension is not None:
+            own, payload = _split_payload(beacon.payload)
+            self._extension.on_beacon(beacon, own, now_us)
+            beacon = replace(beacon, payload=payload)
         if self.joining.phase is CellJoinPhase.LISTENING:
             self.joining.on_beacon(beacon, now_us)
         self.membership.on_beacon(beacon, now_us)
@@ -341,11 +370,14 @@ class DcsNode:
     def beacon_payload(self, now_us: int) -> bytes:
         """The payload of the next beacon: the digest of this node's cell state, and the stamp of
         the latest topology change."""
-        digest = b"" if self.anti_entropy is None else self.anti_entropy.beacon_digest(now_us)
+        payload = b"" if self.anti_entropy is None else self.anti_entropy.beacon_digest(now_us)
         stamp = self.membership.change_stamp
-        if not (stamp and self.routing.serving):
-            return digest
-        return digest.ljust(DIGEST_BYTES, b"\0") + stamp
+        if stamp and self.routing.serving:
+            payload = payload.ljust(DIGEST_BYTES, b"\0") + stamp
+        if self._extension is None:
+            return payload
+        own = self._extension.beacon_part(now_us)
+        return bytes((len(own),)) + own + payload
 
     def is_redundant(self, origin: NodeId, origin_cell: CellId, message: wire.Message) -> bool:
         """Whether a message to the cell contains nothing new for this node."""
@@ -353,6 +385,8 @@ class DcsNode:
 
     def is_new_payload(self, payload: bytes) -> bool:
         """Whether a beacon's payload reports a topology change that is new to this node."""
+        if self._extension is not None:
+            payload = _split_payload(payload)[1]
         return (
             len(payload) > DIGEST_BYTES and payload[DIGEST_BYTES:] != self.membership.change_stamp
         )
@@ -474,3 +508,9 @@ class DcsNode:
             self.anti_entropy.on_state(delivery, message, now_us)
         else:
             self.joining.on_state(delivery.origin, message, now_us)
+
+
+def _split_payload(payload: bytes) -> tuple[bytes, bytes]:
+    """The part of the extension, which begins with its length, and the rest of a payload."""
+    end = 1 + payload[0] if payload else 0
+    return payload[1:end], payload[end:]

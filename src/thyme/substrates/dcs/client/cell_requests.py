@@ -59,7 +59,7 @@ class CellRequests:
         rng: Random,
         authenticator: MessageAuthenticator | None = None,
     ) -> None:
-        self._authenticator = authenticator
+        self.authenticator = authenticator
         self._routing = routing
         self._outbox = outbox
         self._policy = policy
@@ -108,10 +108,10 @@ class CellRequests:
         self, messages: Requests, now_us: int
     ) -> dict[Destination, CellRequest | CellMaintenanceRequest]:
         """The messages signed by this node; destinations that share a message still share it."""
-        if self._authenticator is None:
+        if self.authenticator is None:
             return dict(messages)
         signed = {
-            id(message): self._authenticator.sign_message(message, now_us, self._routing.cell)
+            id(message): self.authenticator.sign_message(message, now_us, self._routing.cell)
             for message in messages.values()
         }
         return {to: signed[id(message)] for to, message in messages.items()}

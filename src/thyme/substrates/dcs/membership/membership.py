@@ -119,6 +119,17 @@ class CellMembership:
             now_us, settled=False, was_last=self._was_last_in_cell
         )
 
+    def rejoin(self, now_us: int) -> None:
+        """Handles a device that is among other nodes now, whose cell has the same number: the state
+        of its old cell is dropped, and it joins the new one as after a move (I1, B8)."""
+        cell, was_serving = self._routing.cell, self._routing.serving
+        self._joining.stop()
+        self._routing.set_cell(cell, now_us, serving=False)
+        if was_serving:
+            self._stop_serving(cell, now_us, was_last=False)
+        self._state_cell = None
+        self.movement.settle_again(now_us)
+
     def on_leaving(self, now_us: int) -> None:
         """Stops serving because the node shuts down; the last node of a cell transfers its state
         first (D24)."""

@@ -43,6 +43,11 @@ class MovementTracker:
             self._outbox.set_timer(SettleTimer(), now_us + self._config.settle_us)
         return crossed
 
+    def settle_again(self, now_us: int) -> None:
+        """Treats the node as one that has just stopped to move."""
+        self.is_moving = True
+        self._outbox.set_timer(SettleTimer(), now_us + self._config.settle_us)
+
     def on_timer(self, now_us: int) -> None:
         """Reports that the device is stationary."""
         if self.is_moving:

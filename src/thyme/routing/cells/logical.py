@@ -1,0 +1,314 @@
+"""Logical routing: sends messages to logical cells, whose nodes are all one hop away.
+
+Entry point: `LogicalRouting`, a `CellRouting`. Every node hears the beacons of every other node, so
+each node knows who serves which cell. A message to a cell goes to one of its nodes, or to a node of
+the next populated cell on the ring, which is the proxy of an empty cell; that node delivers it and
+broadcasts it in the cell (`deliveries`). There is no forwarding: a node that receives a message
+delivers it or drops it.
+Clauses: D4, D6–D10, I1, I3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages.cell_records import CellId, CellTarget
+from thyme.protocol.messages.cells import CellBeacon, CellBroadcastAck
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
+from thyme.protocol.node import Timer
+from thyme.protocol.outbox import Outbox
+from thyme.routing.cells.cell_broadcast import CellBroadcastTimer
+from thyme.routing.cells.config import CellRoutingConfig
+from thyme.routing.cells.deliveries import CellDeliveries
+from thyme.routing.cells.interface import (
+    BeaconReceived,
+    BeaconTimer,
+    CellRoutingUser,
+    Destination,
+)
+from thyme.routing.cells.logical_cells import LogicalCells
+
+_NEIGHBOUR_TIMEOUT_US: Final = 4 * SECOND_US + SECOND_US // 2
+"""A neighbour without a beacon for this time is removed; longer than the time between two
+beacons ever is."""
+_FAILURES_MAX: Final = 3
+"""A neighbour that failed to acknowledge this number of messages in a row is removed until its
+next beacon."""
+
+
+@dataclass(slots=True)
+class _Neighbour:
+    cell: CellId
+    serving: bool
+    last_seen_us: int
+    failures: int = 0
+
+
+class LogicalRouting(CellDeliveries):
+    """Logical routing on one node; a `CellRouting`."""
+
+    timer_types = (BeaconTimer, CellBroadcastTimer)
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        cells: LogicalCells,
+        outbox: Outbox,
+        rng: Random,
+        user: CellRoutingUser,
+        config: CellRoutingConfig | None = None,
+    ) -> None:
+        super().__init__(node_id, outbox, rng, user, config or CellRoutingConfig())
+        self.cells = cells
+        self._neighbours: dict[NodeId, _Neighbour] = {}
+        self._nodes_by_cell: dict[CellId, list[NodeId]] | None = None
+        """The serving neighbours by cell; None after a change."""
+        self._listening_since_us: int | None = None
+
+    def start(self, cell: CellId, now_us: int, *, serving: bool) -> None:
+        """Starts in a cell, and schedules the first beacon."""
+        self._listening_since_us = now_us
+        super().start(cell, now_us, serving=serving)
+
+    # Cells
+
+    def is_cell(self, cell: CellId) -> bool:
+        return cell in self.cells
+
+    def cell_of_key(self, key: str) -> CellId:
+        """The key cell of a key (D3)."""
+        return self.cells.cell_of_key(key)
+
+    def distance(self, one: CellId, other: CellId) -> float:
+        return self.cells.distance(one, other)
+
+    def nodes_in(self, cell: CellId) -> list[NodeId]:
+        """The serving neighbours in a cell."""
+        return list(self._populated().get(cell, ()))
+
+    def populated_cells(self) -> tuple[CellId, ...]:
+        """The other cells with serving nodes, in order."""
+        return tuple(sorted(cell for cell in self._populated() if cell != self._cell))
+
+    def proxy_of(self, cell: CellId, *, exclude_own: bool = False) -> CellId | None:
+        """The cell itself if it is populated, else the next populated cell on the ring (D6)."""
+        cells = self.populated_cells()
+        if self._serving and not exclude_own:
+            cells = (self._cell, *cells)
+        return min(cells, key=lambda other: self.cells.proxy_order(other, cell), default=None)
+
+    def is_certain_proxy_of(self, cell: CellId) -> bool:
+        """Whether the own cell is the proxy of a cell: a node hears every populated cell."""
+        return self.proxy_of(cell) == self._cell
+
+    @property
+    def neighbour_count(self) -> int:
+        """The number of nodes that this node hears."""
+        return len(self._neighbours)
+
+    def _populated(self) -> dict[CellId, list[NodeId]]:
+        if self._nodes_by_cell is None:
+            self._nodes_by_cell = {}
+            for node_id, neighbour in self._neighbours.items():
+                if neighbour.serving and neighbour.cell in self.cells:
+                    self._nodes_by_cell.setdefault(neighbour.cell, []).append(node_id)
+        return self._nodes_by_cell
+
+    # Sending
+
+    def send(self, targets: Sequence[Destination], message: Message, now_us: int) -> int:
+        """Sends one message to several destinations; returns its number (D7, D9).
+
+        Cells that no longer exist, because their number was lowered, are left out (I3).
+        """
+        number = self._new_number()
+        existing = [to for to in targets if to.cell in self.cells]
+        self.traffic.dropped["no such cell"] += len(targets) - len(existing)
+        unique = dict.fromkeys(CellTarget(to.cell, to.node) for to in existing)
+        if unique:
+            packet = CellPacket(
+                self._node_id, self._cell, number, 0, tuple(unique), message, self._world
+            )
+            self._route(packet, now_us)
+        return number
+
+    def _route(self, packet: CellPacket, now_us: int) -> None:
+        """Sends one copy to each next hop, and delivers the message here."""
+        copies: dict[NodeId, list[CellTarget]] = {}
+        for target in packet.targets:
+            if target.node is None:
+                self._route_to_cell(packet, target, copies, now_us)
+            elif target.node == self._node_id:
+                self._deliver_here(packet, target, packet.hops, now_us)
+            elif target.node in self._neighbours or self._is_new(now_us):
+                copies.setdefault(target.node, []).append(target)
+            else:  # a node out of earshot is not in its cell (D8)
+                self._report_undelivered(packet, target, now_us)
+        for node_id, node_targets in copies.items():
+            self._count_copy(packet.hops)
+            copy = msgspec.structs.replace(packet, targets=tuple(node_targets))
+            self._outbox.send(node_id, copy)
+
+    def _route_to_cell(
+        self,
+        packet: CellPacket,
+        target: CellTarget,
+        copies: dict[NodeId, list[CellTarget]],
+        now_us: int,
+    ) -> None:
+        served = {*self._populated(), *((self._cell,) if self._serving else ())}
+        order = self.cells.proxy_order
+        cell = min(served, key=lambda other: order(other, target.cell), default=None)
+        if cell is None:
+            self.traffic.dropped["nobody known"] += 1
+        elif cell == self._cell and self._serving:
+            self._deliver_here(packet, target, packet.hops, now_us)
+        else:
+            candidates = self._populated()[cell]
+            shared = [node_id for node_id in candidates if node_id in copies]
+            chosen = shared[0] if shared else self._rng.choice(candidates)
+            copies.setdefault(chosen, []).append(target)
+
+    def _is_new(self, now_us: int) -> bool:
+        """Whether this node started so recently that it may not have heard all others."""
+        since_us = self._listening_since_us
+        return since_us is None or now_us - since_us < _NEIGHBOUR_TIMEOUT_US
+
+    # Inputs
+
+    def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
+        """Handles a received message; returns False if it is not a routing message."""
+        match message:
+            case CellBeacon() | CellPacket() | CellBroadcast() if message.world != self._world:
+                self.traffic.dropped["another world"] += 1
+            case CellBeacon():
+                self._on_beacon(sender, message, now_us)
+            case CellPacket():
+                self._on_packet(message, now_us)
+            case CellBroadcast():
+                self._on_broadcast(sender, message, now_us)
+            case CellBroadcastAck():
+                self.broadcaster.on_ack(sender, message, now_us)
+            case _:
+                return False
+        return True
+
+    def _on_packet(self, packet: CellPacket, now_us: int) -> None:
+        """Delivers a message to this node or to a cell it serves or is proxy of."""
+        if packet.origin_cell not in self.cells:
+            self.traffic.dropped["no such cell"] += len(packet.targets)
+            return
+        for target in packet.targets:
+            if target.cell not in self.cells:
+                self.traffic.dropped["no such cell"] += 1
+            elif target.node is None and not self._serving:
+                self.traffic.dropped["not serving"] += 1
+            elif target.node is None and target.cell != self._cell and self._knows_better(target):
+                self.traffic.dropped["not for this cell"] += 1  # the origin retries
+            else:
+                self._deliver_here(packet, target, packet.hops + 1, now_us)
+
+    def _knows_better(self, target: CellTarget) -> bool:
+        """Whether this node knows nodes that serve a cell, so that it must not act as proxy."""
+        return bool(self._populated().get(target.cell))
+
+    def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
+        neighbour = self._neighbours.get(sender)
+        full = neighbour is None and len(self._neighbours) >= self._config.neighbours_max
+        if sender == self._node_id or full or beacon.cell not in self.cells:
+            self.traffic.dropped["strange beacon"] += 1
+            return
+        changed = neighbour is None or (neighbour.cell, neighbour.serving) != (
+            beacon.cell,
+            beacon.serving,
+        )
+        self._neighbours[sender] = _Neighbour(beacon.cell, beacon.serving, now_us)
+        if changed:
+            self._nodes_by_cell = None
+        elif beacon.cell != self._cell and not self._user.is_new_payload(beacon.payload):
+            return
+        received = BeaconReceived(
+            node=sender, cell=beacon.cell, serving=beacon.serving, payload=beacon.payload
+        )
+        self._user.on_beacon(received, now_us)
+
+    def on_timer(self, timer: Timer, now_us: int) -> bool:
+        """Handles a timer; returns False if it is not a timer of routing."""
+        if isinstance(timer, CellBroadcastTimer):
+            for node_id in self.broadcaster.on_timer(timer, now_us):
+                self._record_failure(node_id)
+            return True
+        if not isinstance(timer, BeaconTimer):
+            return False
+        limit_us = now_us - _NEIGHBOUR_TIMEOUT_US
+        for node_id in [
+            n for n, known in self._neighbours.items() if known.last_seen_us < limit_us
+        ]:
+            self._remove(node_id)
+        self._delivered.expire(now_us)
+        self._send_beacon(now_us)
+        return True
+
+    def _send_beacon(self, now_us: int) -> None:
+        self._broadcast_beacon(b"", now_us)
+
+    def on_send_failed(self, to: NodeId, message: Message, now_us: int) -> bool:
+        """Handles a message that a node did not acknowledge: tries another node of a cell, or
+        reports an absent node (D8, D10). Returns False if it is not a routing message."""
+        if isinstance(message, CellBroadcast):
+            self._record_failure(to)
+            self.broadcaster.on_send_failed(to, message, now_us)
+        if not isinstance(message, CellPacket):
+            return isinstance(message, CellBroadcast | CellBroadcastAck)
+        for target in message.targets:
+            if target.node == to:
+                self._report_undelivered(message, target, now_us)
+        remaining = tuple(target for target in message.targets if target.node != to)
+        self._remove(to)
+        if remaining and self._config.reroute:
+            self.traffic.rerouted += len(remaining)
+            self._route(msgspec.structs.replace(message, targets=remaining), now_us)
+        elif remaining:
+            self.traffic.dropped["not acknowledged"] += len(remaining)
+        return True
+
+    def _record_failure(self, node_id: NodeId) -> None:
+        neighbour = self._neighbours.get(node_id)
+        if neighbour is not None:
+            neighbour.failures += 1
+            if neighbour.failures >= _FAILURES_MAX:
+                self._remove(node_id)
+
+    def _remove(self, node_id: NodeId) -> None:
+        if self._neighbours.pop(node_id, None) is not None:
+            self._nodes_by_cell = None
+
+    # The number of cells
+
+    def resize(self, count: int, change_cell: Callable[[CellId], None]) -> None:
+        """Changes the number of cells (I3); `change_cell` moves this node to its new cell.
+
+        Neighbours are forgotten until their next beacons: their cells are of the old number.
+        """
+        cell = LogicalCells(count).cell_of_node(self._node_id)
+        self.cells.resize(max(count, len(self.cells)))  # both cells exist during the change
+        if cell != self._cell:
+            change_cell(cell)
+        self.cells.resize(count)
+        self._neighbours.clear()
+        self._nodes_by_cell = None
+
+    def check(self) -> None:
+        """Asserts the invariants that hold between inputs."""
+        self.broadcaster.check()
+        assert self._cell in self.cells
+        assert self._node_id not in self._neighbours
+        assert len(self._neighbours) <= self._config.neighbours_max
+        assert len(self._delivered) <= self._config.seen_max

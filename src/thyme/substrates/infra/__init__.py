@@ -1,0 +1,1 @@
+"""Thyme-Infrastructure: base stations that help mobile nodes and join venues."""

@@ -1,0 +1,1 @@
+"""The base station of Thyme-Infrastructure: worlds, popular items, and the links between venues."""
