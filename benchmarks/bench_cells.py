@@ -25,7 +25,7 @@ from typing import Any
 
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.rng import derive_rng
-from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
+from thyme.protocol.messages.cell_records import CellId, CellTarget, PerimeterState
 from thyme.protocol.messages.cells import CellBeacon
 from thyme.protocol.messages.common import CellPacket, FetchStatus, Message
 from thyme.protocol.node import (
@@ -389,7 +389,7 @@ def steps(seed: int) -> dict[str, float]:
     assert edge is not None
     plain = CellTarget(far)
     # A target in the own cell's place that is never closer: the walk goes on.
-    detour = Detour(here, CellId(0), edge, here)
+    perimeter = PerimeterState(here, CellId(0), edge, here)
     beacon = CellBeacon(
         sender.cell, True, routing.neighbours.layout.encode(sender.direct, sender.second), b""
     )
@@ -409,7 +409,7 @@ def steps(seed: int) -> dict[str, float]:
     for what, message in cases.items():
         found[what] = timed(lambda message=message: _step(station, sender.node_id, message))
     found["turn around a void"] = timed(
-        lambda: routing._selector._next_perimeter_edge(around, CellId(0), detour)
+        lambda: routing._selector._next_perimeter_edge(around, CellId(0), perimeter)
     )
     found["own view made anew"] = timed(lambda: _anew(routing))
     for what, step_us in found.items():

@@ -89,6 +89,17 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert [file for file in sorted(named) if not (ROOT / file).exists()] == []
 
 
+def test_every_place_that_the_page_names_is_there() -> None:
+    named = re.findall(r"`(src/[\w./]+)`: `(\w+)`", section_of_page("Where is …?"))
+    assert len(named) > 15
+    places = [
+        (file, name)
+        for file, name in named
+        if not re.search(rf"^(?:class|def) {name}\b", (ROOT / file).read_text(), re.MULTILINE)
+    ]
+    assert places == []
+
+
 @pytest.mark.parametrize(("flow", "files_max"), [("An insert", 12), ("A task of a sweep", 10)])
 def test_a_flow_is_understood_from_few_files(flow: str, files_max: int) -> None:
     steps = section_of_page(flow)

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from tests.conformance.environment import Environment
-from tests.conformance.environments import CROWDS, ENVIRONMENTS, IN_VIRTUAL_TIME
+from tests.conformance.environments import (
+    CROWDS,
+    ENVIRONMENTS,
+    IN_VIRTUAL_TIME,
+    NOT_BY_ENCOUNTERS,
+)
+from thyme.model.errors import UnsupportedError
 
 HERE = Path(__file__).parent
 
@@ -22,6 +28,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     apart = [item for item in items if _takes_long(item)]
     config.hook.pytest_deselected(items=apart)
     items[:] = [item for item in items if item not in apart]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Skips stories that encounters cannot tell: those listed, and those that need an operation
+    which a world of encounters refuses by name (U10)."""
+    by_encounters = "MobUser" in pyfuncitem.name
+    reason = NOT_BY_ENCOUNTERS.get(pyfuncitem.originalname) if by_encounters else None
+    if reason is not None:
+        pytest.skip(reason)
+    try:
+        return (yield)
+    except UnsupportedError as error:
+        if not by_encounters:
+            raise
+        pytest.skip(f"refused by encounters: {error}")
 
 
 def _takes_long(item: pytest.Item) -> bool:

@@ -28,7 +28,8 @@ from thyme.daemon import openapi
 from thyme.model.errors import ThymeError
 from thyme.model.time_frames import SECOND_US
 from thyme.pipeline import schemas
-from thyme.pipeline.sweep.task import PlannedRun
+from thyme.pipeline.sweep.planned_run import PlannedRun
+from thyme.pipeline.sweep.run_schemas import RUN_TABLES
 from thyme.sim.measurement.measurements import PARTS, innermost, kind_of
 from thyme.sim.playback.page_data import is_routing_control
 from thyme.sim.results import tables
@@ -83,7 +84,7 @@ def test_result_tables_have_the_columns_they_always_had(frozen: Frozen) -> None:
     )
     frozen.check(FILE, "columns of a trace", list(COLUMNS))
     arrow = {
-        "result": schemas.RESULT,
+        **{f"runs/{name}": schema for name, schema in RUN_TABLES.items()},
         "trace_counts": schemas.TRACE_COUNTS,
         "timeline": schemas.TIMELINE,
     }

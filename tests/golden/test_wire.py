@@ -20,6 +20,7 @@ from tests.transport.pipe import WORLD
 from tests.wire.test_app_rpc import REQUESTS, TOLD
 from tests.wire.test_schema import GOLDEN
 from thyme.live.identity import SEED_BYTES, Identity
+from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.model import signed_records
 from thyme.model.ids import SubscriptionId
@@ -51,7 +52,7 @@ GOT = datagrams.FragmentAck(7, 2, 5)
 CONTENTS: dict[str, datagrams.Content] = {
     "greeting": datagrams.Hello(WORLD),
     "greeting with an introduction": datagrams.Hello(
-        PLACE, True, IDENTITY.make_proof(TAG, LIFE, 1_468_187_340_000_000)
+        PLACE, True, Ed25519PeerAuthenticator(IDENTITY, TAG, LIFE, 1_468_187_340_000_000).own_proof
     ),
     "broadcast": datagrams.BroadcastBody(b"\x00\xff"),
     "part": PART,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from random import Random
 
 import pytest
 
-from thyme.lab.plan import LabPlan, choose_positions, start_order
+from thyme.lab.plan import LabPlan, Walkers, choose_positions, start_order
 from thyme.lab.virtual_radio import DelayLine, LoopbackRadio, TunRadio, VirtualRadio
 from thyme.model.errors import OptionError
 
@@ -125,3 +126,31 @@ def _heard(node: socket.socket) -> list[tuple[bytes, tuple[str, int]]]:
             heard.append(node.recvfrom(2_000))
         except BlockingIOError:
             return heard
+
+
+def test_nodes_that_move_meet_and_part() -> None:
+    radio = VirtualRadio([(0.0, 0.0), (30.0, 0.0)], 10.0, 0.0, Random(1))
+    assert radio.broadcast_receivers(0) == []
+    radio.move_to([(25.0, 0.0), (30.0, 0.0)])
+    assert radio.broadcast_receivers(0) == [1]
+    radio.move_to([(50.0, 0.0), (30.0, 0.0)])
+    assert radio.broadcast_receivers(0) == []
+
+
+def test_walkers_stay_in_their_area_and_keep_their_speed() -> None:
+    plan = LabPlan(
+        nodes=3, width_m=40.0, height_m=20.0, substrate="mobuser", speed_m_s=2.0, range_m=10.0
+    )
+    walkers = Walkers(plan, [(0.0, 0.0), (20.0, 10.0), (40.0, 20.0)])
+    for _ in range(200):
+        before = list(walkers.positions)
+        walkers.walk(0.5)
+        for (x, y), here in zip(walkers.positions, before, strict=True):
+            assert 0 <= x <= 40
+            assert 0 <= y <= 20
+            assert math.dist((x, y), here) <= 1.0 + 1e-9
+
+
+def test_only_nodes_of_encounters_move() -> None:
+    with pytest.raises(OptionError, match="mobuser"):
+        LabPlan(speed_m_s=1.0)

@@ -8,8 +8,9 @@ from random import Random
 
 from tests.transport.pipe import ALICE, BOB
 from tests.wire.test_schema import GOLDEN
-from thyme.live.identity import Identity, PeerAuthenticator
+from thyme.live.identity import Identity
 from thyme.live.node_factory import make_node
+from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.model.ids import NodeId
 from thyme.model.metadata import PROOF_BYTES
 from thyme.model.signed_records import Record
@@ -137,7 +138,7 @@ class Victim:
         rng = self._rng
         match rng.randrange(6):
             case 0:
-                introduction = PeerAuthenticator(IDENTITY, b"12345678", LIFE, 1).own_proof
+                introduction = Ed25519PeerAuthenticator(IDENTITY, b"12345678", LIFE, 1).own_proof
                 return Hello(
                     self._world, identity_proof=introduction if rng.random() < 0.5 else None
                 )

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from tests.transport.pipe import WORLD, Pipe
 from tests.transport.test_link import parcel
-from thyme.live.identity import Identity, PeerAuthenticator, derive_node_id, load_or_create_identity
+from thyme.live.identity import Identity, load_or_create_identity
+from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.record_signer import Ed25519RecordSigner
+from thyme.live.signatures import derive_node_id
 from thyme.model.errors import StoreError
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import make_metadata
@@ -46,7 +48,7 @@ RECORDS: list[Record] = [
 def a_pipe(*identities: Identity, config: LinkConfig | None = None) -> Pipe:
     pipe = Pipe()
     for identity in identities:
-        passport = PeerAuthenticator(identity, TAG, identity.node_id[:8], started_us=5)
+        passport = Ed25519PeerAuthenticator(identity, TAG, identity.node_id[:8], started_us=5)
         pipe.links[identity.node_id] = Link(
             identity.node_id,
             WORLD,
@@ -62,7 +64,8 @@ def said_by(sender: NodeId, content: Content, life: bytes = LIFE) -> bytes:
 
 
 def hello(identity: Identity, *, life: bytes = LIFE, born_us: int = 10) -> Hello:
-    return Hello(WORLD, identity_proof=identity.make_proof(TAG, life, born_us))
+    proof = Ed25519PeerAuthenticator(identity, TAG, life, born_us).own_proof
+    return Hello(WORLD, identity_proof=proof)
 
 
 def signer(identity: Identity, wid: str = "w1", remembered_max: int = 100) -> Ed25519RecordSigner:

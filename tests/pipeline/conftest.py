@@ -34,6 +34,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "3",
         "spark.default.parallelism": "2",
         "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
         # The optimising compiler does not pay for jobs of a second.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }

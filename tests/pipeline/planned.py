@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.sim.runs import AT_ONCE, delete, insert, scenario, subscribe, trace, unsubscribe
-from thyme.pipeline.sweep.task import PlannedRun, ResultRow, file_digest, simulate
+from thyme.pipeline.sweep.planned_run import PlannedRun, ResultRow, content_digest
+from thyme.pipeline.sweep.run_schemas import RUN_FACTS, RUN_LOGS
+from thyme.pipeline.sweep.task import simulate
 from thyme.sim.scenario import Series, Substrate
 from thyme.traces.retrieve_behaviour import RetrieveBehaviour
 from thyme.traces.trace import Trace
@@ -43,7 +45,7 @@ def planned(
     return PlannedRun(
         scenario=scenario(substrate, story.users, reaction=reaction, **setting),
         trace_file=str(file),
-        trace_digest=file_digest(file),
+        trace_digest=content_digest(file.read_bytes()),
         version="test",
     )
 
@@ -57,11 +59,20 @@ def a_few(folder: Path) -> list[PlannedRun]:
     ] + [planned(folder, kind=Series.TRANSIENT, failing=0.5)]
 
 
-def timeless(row: ResultRow) -> ResultRow:
-    """A result without what clocks said."""
-    return {name: value for name, value in row.items() if name not in ("wall_s", "cpu_s")}
+TIMES = ("wall_s", "cpu_s", "compiled")
+"""Columns that say how a run was simulated, not what it came to."""
 
 
-def result(run: PlannedRun) -> ResultRow:
-    """What a run comes to, without Spark."""
-    return timeless(simulate(run).row)
+def result(run: PlannedRun) -> dict[str, list[ResultRow]]:
+    """What a run comes to, without Spark: the rows of each flat table, in any order."""
+    row = simulate(run)
+    facts = {field.name: row[field.name] for field in RUN_FACTS if field.name not in TIMES}
+    return in_order({"runs": [facts], **{name: row[name] for name in RUN_LOGS}})
+
+
+def in_order(tables: dict[str, list[ResultRow]]) -> dict[str, list[ResultRow]]:
+    """Tables with their rows in an order of their own."""
+    return {
+        name: sorted(rows, key=lambda row: str(sorted(row.items())))
+        for name, rows in tables.items()
+    }

@@ -2,7 +2,7 @@
 
     python -m tests.pipeline.sweeping FOLDER MASTER
 
-sweeps `many` runs on that master into FOLDER/runs.
+sweeps `many` runs on that master into the warehouse FOLDER/w.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from tests.pipeline.planned import planned
 from thyme.pipeline import metrics
 from thyme.pipeline.session import spark_session
+from thyme.pipeline.sweep.planned_run import PlannedRun
+from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import sweep
-from thyme.pipeline.sweep.task import MEASURES_SUFFIX, RESULT_SUFFIX, PlannedRun
+from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Substrate
 
 if TYPE_CHECKING:
@@ -46,14 +48,10 @@ def many(folder: Path) -> list[PlannedRun]:
 
 def measured(spark: SparkSession, runs: list[PlannedRun], folder: Path) -> list[list[object]]:
     """The measures of all runs and the work of their cells, in order: stages with a shuffle."""
-
-    def files(suffix: str) -> list[str]:
-        return [str(folder / "runs" / f"{run.run_id}{suffix}") for run in runs]
-
-    results = metrics.read_results(spark, files(RESULT_SUFFIX))
-    measures = metrics.read_measures(spark, files(MEASURES_SUFFIX))
-    points = metrics.aggregate_points(measures, metrics.select_runs(results))
-    cells = metrics.measure_cell_work(results)
+    stage = Warehouse(folder).open_stage("runs")
+    tables = metrics.RunTables(spark, stage, [run.run_id for run in runs])
+    points = metrics.aggregate_points(metrics.select_measures(tables), metrics.select_runs(tables))
+    cells = metrics.measure_cell_work(tables)
     return [*sorted(map(list, points.collect())), *sorted(map(list, cells.collect()))]
 
 
@@ -66,7 +64,7 @@ def started(master: str) -> SparkSession:
 def main(folder: Path, master: str) -> None:
     """Sweeps."""
     spark = started(master)
-    sweep(spark, many(folder), folder / "runs")
+    sweep(spark, many(folder), RunResults(Warehouse(folder / "w")))
     spark.stop()
 
 

@@ -45,9 +45,7 @@ def test_posts_become_a_trace_and_the_trace_its_notifications(
     pure = trace_from_posts(
         4, FootballMatch(3, FootballMatchConfig(posts=800, users=50, tags=90)), 10
     )
-    table = spark.read.schema(OPERATIONS).parquet(
-        Warehouse(w).open_stage("trace").table_path("operations")
-    )
+    table = Warehouse(w).open_stage("trace").read(spark, "operations", OPERATIONS)
     assert table_to_trace(table, 10) == pure
     assert operations == pure.counts()
     assert due == len(expected_notifications(pure))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +13,11 @@ from tests.pipeline.planned import planned
 from tests.sim.runs import insert, trace
 from thyme.pipeline.sweep.cost_model import MachineSpeed, RunSize, makespan_s, run_size
 from thyme.pipeline.sweep.plan import plan_evaluation
+from thyme.pipeline.sweep.planned_run import PlannedRun
 from thyme.pipeline.sweep.presets import PAPER, QUICK
 from thyme.pipeline.sweep.progress import ProgressMonitor
-from thyme.pipeline.sweep.runner import longest_first
-from thyme.pipeline.sweep.task import FAILURE_SUFFIX, MEASURES_SUFFIX, PlannedRun
+from thyme.pipeline.sweep.results import JobNews, RunDuration
+from thyme.pipeline.sweep.runner import SweepLimits, longest_first
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Series, Substrate
 
@@ -28,14 +28,11 @@ def work(substrate: Substrate, nodes: int = 100, kind: Series = Series.STATIC) -
     return RunSize(kind, substrate, nodes, LONG_US)
 
 
-def ended(folder: Path, run: PlannedRun, times: float) -> None:
-    """Writes a part of a result, with a given ratio of the measured to the estimated time."""
-    it = run_size(run.scenario)
-    row = {"series": it.kind.value, "substrate": it.substrate.value, "nodes": it.nodes}
-    spent = {"end_us": it.lasts_us, "wall_s": times * it.seconds, "cpu_s": 0.0}
-    folder.mkdir(exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([row | spent]), folder / f"{run.run_id}.parquet")
-    (folder / f"{run.run_id}{MEASURES_SUFFIX}").touch()
+def ended(run: PlannedRun, times: float) -> dict[str, RunDuration]:
+    """The duration of a run, with a given ratio of the measured to the estimated time."""
+    size = run_size(run.scenario)
+    took = RunDuration(size=size, wall_s=times * size.seconds, cpu_s=0.0, compiled=True)
+    return {run.run_id: took}
 
 
 def test_the_longest_come_first_but_for_one_of_each_substrate(tmp_path: Path) -> None:
@@ -74,20 +71,25 @@ def test_cores_take_one_run_after_the_other(seconds: list[float], cores: int) ->
 
 
 def test_the_time_left_goes_by_the_runs_that_have_ended(tmp_path: Path) -> None:
-    folder, now_s = tmp_path / "runs", [0.0]
+    now_s = [0.0]
     old, *runs = [planned(tmp_path, topology=topology) for topology in (1, 2, 3, 4)]
     alone_s = run_size(old.scenario).seconds
-    ended(folder, old, 1.0)
-    watch = ProgressMonitor(4, runs, folder, cores=1, clock=lambda: now_s[0])
+    news = JobNews({}, set())
+
+    def poll_job(known: Collection[str]) -> JobNews:
+        left = {name: took for name, took in news.ended.items() if name not in known}
+        return JobNews(left, news.failed - set(known))
+
+    watch = ProgressMonitor(4, runs, poll_job, 1, ended(old, 1.0), clock=lambda: now_s[0])
 
     first = watch.poll()
     now_s[0] = alone_s / 2
     later = watch.poll()
-    ended(folder, runs[0], 4.0)
-    (folder / f"{runs[1].run_id}{FAILURE_SUFFIX}").write_text("")
+    news.ended.update(ended(runs[0], 4.0))
+    news.failed.add(runs[1].run_id)
     now_s[0] = 4 * alone_s
     then = watch.poll()
-    ended(folder, runs[2], 4.0)
+    news.ended.update(ended(runs[2], 4.0))
 
     assert (first.found, first.done, first.total) == (1, 1, 4)
     assert first.remaining_s == pytest.approx(3 * alone_s)
@@ -99,13 +101,12 @@ def test_the_time_left_goes_by_the_runs_that_have_ended(tmp_path: Path) -> None:
     assert (watch.poll().remaining_s, watch.poll().done) == (0.0, 4)
 
 
-def test_results_of_another_form_teach_nothing(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"run_id": ["old"]}), tmp_path / "old.parquet")
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    for name in ("old", "broken"):
-        (tmp_path / f"{name}{MEASURES_SUFFIX}").touch()
-    run = planned(tmp_path / "traces")
-    assert ProgressMonitor(1, [run], tmp_path, 1).poll().remaining_s > 0
+def test_a_run_may_take_many_times_its_estimate_before_it_is_stopped(tmp_path: Path) -> None:
+    run = planned(tmp_path)
+    estimate_s = run_size(run.scenario).seconds
+
+    assert SweepLimits().for_run(run).seconds_max == pytest.approx(600 + 20 * estimate_s)
+    assert SweepLimits(seconds_max=7).for_run(run).seconds_max == 7
 
 
 def test_s16_the_paper_preset_is_planned_without_being_run(tmp_path: Path) -> None:

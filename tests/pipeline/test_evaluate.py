@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
+from pyarrow import parquet
 
 from tests.golden.frozen import Frozen
 from tests.golden.tables import digests_of_tables
@@ -14,18 +16,21 @@ from tests.pipeline.planned import STORY
 from tests.sim.runs import SHORT
 from thyme.cli import main
 from thyme.cli.pipeline.evaluate import local_cores
-from thyme.pipeline.evaluate import (
+from thyme.model.errors import InputError
+from thyme.pipeline.evaluate import evaluate, plan_runs
+from thyme.pipeline.evaluation_traces import (
+    TraceSource,
     TraceSpec,
     count_operations,
     count_operations_over_time,
-    evaluate,
+    fitting_scenarios,
     make_traces,
-    plan_runs,
+    prepare_posts,
 )
 from thyme.pipeline.schemas import POSTS
 from thyme.pipeline.sweep.plan import plan_evaluation
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
-from thyme.pipeline.warehouse import Warehouse
+from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.report.report import make_report
 from thyme.sim.scenario import Series
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
@@ -86,14 +91,43 @@ def test_p3_traces_may_come_from_posts_in_a_warehouse(spark: SparkSession, tmp_p
     theirs = Warehouse(tmp_path / "posts")
     theirs.get_or_build("posts", {}, {}, lambda draft: draft.write("posts", frame))
 
+    found = prepare_posts(Warehouse(tmp_path), TraceSource(posts=theirs), spark)
+    assert found is not None
     made = make_traces(
-        Warehouse(tmp_path), TINY, make_scenarios(TINY, [Series.STATIC]), spark, theirs
+        Warehouse(tmp_path), TINY, make_scenarios(TINY, [Series.STATIC]), spark, found
     )
 
     [file] = Path(made.table_path("traces")).glob("*.parquet")
-    rules = TraceRules(lasts_us=SHORT.operations_us)
+    rules = TraceRules(lasts_us=SHORT.operations_us, timetable=found.rules.timetable)
     assert read_trace(file, 4) == trace_from_posts(1, posts, 4, rules)
     assert made.manifest.inputs == {"posts": theirs.open_stage("posts").fingerprint}
+    assert sum(row["posts"] for row in rows_of(made, "histogram")) == len(posts)
+    assert (
+        made.manifest.notes["window"]["window_users"]
+        == found.users
+        == len({post.user for post in posts if rules.timetable.contains(post.at_us)})
+    )
+
+
+def test_p3_networks_with_more_nodes_than_users_are_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    preset = structs.replace(TINY, sizes=(4, 9))
+    wanted = make_scenarios(preset, [Series.STATIC])
+    for users, sizes in ((12, {4, 9}), (5, {4})):
+        theirs = Warehouse(tmp_path / f"of {users}")
+        posts = [(f"p{n}", f"u{n % users}", n * 10**6, "#t", ["t"]) for n in range(60)]
+        frame = spark.createDataFrame(posts, POSTS)
+        theirs.get_or_build("posts", {}, {}, lambda draft, rows=frame: draft.write("posts", rows))
+        found = prepare_posts(theirs, TraceSource(posts=theirs), spark)
+        assert {each.nodes for each in fitting_scenarios(wanted, found)} == sizes
+    with pytest.raises(InputError, match=r"tags of 5 users, not of 9\n(?s:.*)type --users 5"):
+        fitting_scenarios([each for each in wanted if each.nodes == 9], found)
+
+
+def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = parquet.read_table(stage.table_path(table)).to_pylist()
+    return rows
 
 
 def test_runs_of_one_size_and_repetition_have_one_trace(tmp_path: Path) -> None:
@@ -103,7 +137,7 @@ def test_runs_of_one_size_and_repetition_have_one_trace(tmp_path: Path) -> None:
     for number, which in enumerate((both, split)):
         (tmp_path / which.file).write_bytes(bytes([number]))
 
-    runs = plan_runs(make_scenarios(TINY), tmp_path)
+    runs = plan_runs(make_scenarios(TINY), str(tmp_path))
 
     assert {(run.scenario.kind, Path(run.trace_file).name) for run in runs} == {
         (Series.STATIC, both.file),
@@ -131,6 +165,8 @@ def test_c21_operations_are_counted_by_kind_and_time() -> None:
         (["--preset", "slow"], "--preset 'slow' is unknown; there is quick, paper"),
         (["--preset", "quick", "--profile", "x"], "--profile 'x' is unknown"),
         (["--preset", "quick", "--only", "static,walking"], "--only 'walking' is unknown"),
+        (["--preset", "quick", "--run-memory", "much"], "--run-memory is a size such as 800m"),
+        (["--preset", "quick", "--run-timeout", "0s"], "--run-timeout is a time such as 90s"),
     ],
 )
 def test_the_command_refuses_what_it_does_not_know(

@@ -11,8 +11,8 @@ import pytest
 
 from tests.pipeline.planned import planned
 from thyme.pipeline.jobs import generate_posts
+from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import SweepError, sweep
-from thyme.pipeline.sweep.task import completed_runs
 from thyme.pipeline.warehouse import Warehouse, WarehouseError
 from thyme.traces.football_match import FootballMatchConfig
 
@@ -46,7 +46,7 @@ def test_a_stage_that_does_not_fit_is_not_there(spark: SparkSession, full: Path)
         generate_posts(spark, Warehouse(full), 1, FootballMatchConfig(posts=5_000))
 
     assert Warehouse(full).stage_names() == []
-    assert {path.name for path in full.iterdir()} == {"much", ".posts.lock"}
+    assert not [path for path in (full / "posts").rglob("*") if path.is_file()]
     (full / "much").unlink()
     assert (
         generate_posts(spark, Warehouse(full), 1, FootballMatchConfig(posts=50)).row_count("posts")
@@ -58,11 +58,12 @@ def test_a_sweep_stops_and_goes_on_when_there_is_room(
     spark: SparkSession, full: Path, tmp_path: Path
 ) -> None:
     run = planned(tmp_path / "traces")
+    results = RunResults(Warehouse(full))
 
     with pytest.raises(SweepError, match="cannot be written: No space left on device"):
-        sweep(spark, [run], full)
-    assert completed_runs(full) == set()
+        sweep(spark, [run], results)
+    assert results.completed() == set()
 
     (full / "much").unlink()
-    assert sweep(spark, [run], full).failures == []
-    assert completed_runs(full) == {run.run_id}
+    assert sweep(spark, [run], results).failures == []
+    assert results.completed() == {run.run_id}

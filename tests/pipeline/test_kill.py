@@ -14,8 +14,10 @@ from tests.hashing import ROOT
 from tests.pipeline.planned import result
 from tests.pipeline.sweeping import many
 from tests.pipeline.test_sweep import kept
+from thyme.pipeline.sweep.planned_run import ENDED
+from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import sweep
-from thyme.pipeline.sweep.task import completed_runs
+from thyme.pipeline.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +26,7 @@ PATIENCE_S = 120
 
 
 def test_p5_a_killed_sweep_runs_only_what_is_missing(spark: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
+    results = RunResults(Warehouse(tmp_path / "w"))
     process = subprocess.Popen(
         [sys.executable, "-m", many.__module__, str(tmp_path), "local[1]"],
         cwd=ROOT,
@@ -33,7 +35,7 @@ def test_p5_a_killed_sweep_runs_only_what_is_missing(spark: SparkSession, tmp_pa
     )
     try:
         until_s = time.monotonic() + PATIENCE_S
-        while len(completed_runs(folder)) < 3 and time.monotonic() < until_s:
+        while len(results.parts(ENDED)) < 3 and time.monotonic() < until_s:
             assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.01)
     finally:
@@ -41,9 +43,9 @@ def test_p5_a_killed_sweep_runs_only_what_is_missing(spark: SparkSession, tmp_pa
         process.wait()
         _wait_for_end_of_session(process.pid)
     runs = many(tmp_path)
-    before = _written(folder)
+    before = results.parts(ENDED)
 
-    resumed = sweep(spark, runs, folder)
+    resumed = sweep(spark, runs, results)
 
     assert 3 <= len(before) < len(runs)
     assert (resumed.found, resumed.ran, resumed.failures) == (
@@ -51,9 +53,11 @@ def test_p5_a_killed_sweep_runs_only_what_is_missing(spark: SparkSession, tmp_pa
         len(runs) - len(before),
         [],
     )
-    after = _written(folder)
+    after = results.parts(ENDED)
     assert {name: after[name] for name in before} == before
-    assert [kept(folder, run) for run in runs] == [result(run) for run in runs]
+    stage = results.compact(spark)
+    assert stage is not None
+    assert kept(stage, runs) == [result(run) for run in runs]
 
 
 def _wait_for_end_of_session(session: int) -> None:
@@ -79,8 +83,3 @@ def _session_of(pid: int) -> int | None:
         return os.getsid(pid)
     except (ProcessLookupError, PermissionError):
         return None
-
-
-def _written(folder: Path) -> dict[str, int]:
-    """The modification time of each result file."""
-    return {file.name: file.stat().st_mtime_ns for file in folder.glob("[!.]*.parquet")}

@@ -8,56 +8,55 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.pipeline.planned import planned
 from thyme.pipeline import metrics
 from thyme.pipeline.schemas import MEASURES, RUNS
-from thyme.pipeline.sweep.task import ResultRow, measures_to_json, results_to_parquet, simulate
+from thyme.pipeline.sweep.planned_run import ResultRow
+from thyme.pipeline.sweep.results import flat_table, table_schema
+from thyme.pipeline.sweep.run_schemas import RUN_PART, RUN_TABLES
+from thyme.pipeline.sweep.task import simulate
+from thyme.pipeline.warehouse import Draft, Warehouse
 from thyme.sim.scenario import Substrate
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
-def results(spark: SparkSession, folder: Path, rows: list[ResultRow]) -> DataFrame:
-    file = folder / "results.parquet"
-    file.write_bytes(results_to_parquet(rows))
-    return metrics.read_results(spark, [str(file)])
+def tables_of(spark: SparkSession, folder: Path, rows: list[ResultRow]) -> metrics.RunTables:
+    """The tables of simulated runs, in a warehouse."""
+    table = pa.Table.from_pylist([row | {"compiled": True} for row in rows], RUN_PART)
+    parts = spark.createDataFrame(table)
+
+    def build(draft: Draft) -> None:
+        for name in RUN_TABLES:
+            draft.write(name, flat_table(parts, name), schema=table_schema(name))
+
+    stage = Warehouse(folder).get_or_build("runs", {}, {}, build)
+    return metrics.RunTables(spark, stage, [row["run_id"] for row in rows])
 
 
 def test_p6_the_measures_of_runs_are_read_as_they_were_computed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    runs = [planned(tmp_path, substrate) for substrate in Substrate]
-    simulated = {run.run_id: simulate(run) for run in runs}
-    files = [tmp_path / f"{run_id}.jsonl" for run_id in simulated]
-    for file, (run_id, result) in zip(files, simulated.items(), strict=True):
-        file.write_bytes(measures_to_json(run_id, result))
+    rows = [simulate(planned(tmp_path, substrate)) for substrate in Substrate]
 
-    found = metrics.read_measures(spark, list(map(str, files))).collect()
+    found = metrics.select_measures(tables_of(spark, tmp_path / "w", rows)).collect()
 
     assert {(row["run_id"], row["measure"]): row["value"] for row in found} == {
-        (run_id, name): value
-        for run_id, result in simulated.items()
-        for name, value in result.measures.items()
+        (row["run_id"], each["measure"]): each["value"] for row in rows for each in row["measures"]
     }
 
 
 def test_the_numbers_do_not_depend_on_the_partitions(spark: SparkSession, tmp_path: Path) -> None:
-    runs = [planned(tmp_path, topology=topology) for topology in (1, 2, 3)]
-    simulated = {run.run_id: simulate(run) for run in runs}
-    frame = results(spark, tmp_path, [result.row for result in simulated.values()])
-    rows = [
-        (run_id, name, value)
-        for run_id, result in simulated.items()
-        for name, value in result.measures.items()
-    ]
-    measures = spark.createDataFrame(rows, MEASURES)
+    rows = [simulate(planned(tmp_path, topology=topology)) for topology in (1, 2, 3)]
+    tables = tables_of(spark, tmp_path / "w", rows)
+    runs, measures = metrics.select_runs(tables), metrics.select_measures(tables)
 
     def whole(parts: int) -> list[Any]:
-        run_table = metrics.select_runs(frame.repartition(parts))
-        points = metrics.aggregate_points(measures.repartition(parts), run_table)
+        points = metrics.aggregate_points(measures.repartition(parts), runs.repartition(parts))
         return sorted(map(tuple, points.collect()))
 
     assert whole(1) == whole(5)
@@ -84,7 +83,7 @@ def test_s16_a_point_has_mean_deviation_and_interval(spark: SparkSession) -> Non
 def test_c16_the_work_of_cells_is_counted_by_their_size(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    row = simulate(planned(tmp_path, Substrate.DCS)).row
+    row = simulate(planned(tmp_path, Substrate.DCS))
     loads = [
         {"node": node, "type": kind, "sent": sent, "forwarded": forwarded}
         for node, kind, sent, forwarded in (
@@ -103,7 +102,7 @@ def test_c16_the_work_of_cells_is_counted_by_their_size(
         ],
     }
 
-    found = metrics.measure_cell_work(results(spark, tmp_path, [row])).collect()
+    found = metrics.measure_cell_work(tables_of(spark, tmp_path / "w", [row])).collect()
 
     assert sorted((each["cell_nodes"], each["cells"], each["sent"]) for each in found) == [
         (1, 2, 7), (2, 1, 6),

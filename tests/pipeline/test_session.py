@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import re
 import subprocess
-import zipfile
+from argparse import ArgumentParser
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
+from thyme.cli.pipeline.options import add_session_options, session_settings
 from thyme.distribution import install_hint
+from thyme.model.errors import OptionError
 from thyme.pipeline import session
-from thyme.pipeline.session import SparkError, find_java, java_version, require_spark, zip_package
+from thyme.pipeline.session import (
+    SparkError,
+    configured_settings,
+    find_java,
+    java_version,
+    require_spark,
+    spark_session,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def a_java(folder: Path, version: str) -> Path:
@@ -68,7 +81,7 @@ def test_the_launcher_passes_on_all_but_what_this_java_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    home = session._launcher_dir(a_java(tmp_path / "with a space", "25"))
+    home = session.launcher_dir(a_java(tmp_path / "with a space", "25"))
     given = [
         "-cp",
         "a b:c",
@@ -80,11 +93,110 @@ def test_the_launcher_passes_on_all_but_what_this_java_lacks(
     assert said.stdout.splitlines() == ["-cp", "a b:c", "Main"]
 
 
-def test_executors_get_the_whole_package(tmp_path: Path) -> None:
-    with zipfile.ZipFile(zip_package(tmp_path)) as archive:
-        names = set(archive.namelist())
-    assert {
-        "thyme/__init__.py",
-        "thyme/pipeline/posts/sources.py",
-        "thyme/traces/trace.py",
-    } <= names
+# Where Spark runs (P11)
+
+
+def test_p11_settings_come_from_sparks_own_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# a comment\nspark.master   spark://head:7077\nspark.executor.memory=4g\nother.name 1\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    assert configured_settings() == {
+        "spark.master": "spark://head:7077",
+        "spark.executor.memory": "4g",
+    }
+    submitted = "--master yarn --conf spark.executor.memory=8g pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", submitted)
+    assert configured_settings() == {"spark.master": "yarn", "spark.executor.memory": "8g"}
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "none"))
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
+    monkeypatch.setenv("MASTER", "local[3]")
+    assert configured_settings() == {"spark.master": "local[3]"}
+
+
+@pytest.mark.parametrize(
+    ("given", "configured", "master", "memory"),
+    [
+        (None, "", session.LOCAL_MASTER, session.DRIVER_MEMORY),
+        (None, "spark.driver.memory 9g", session.LOCAL_MASTER, None),
+        ("local[2]", "spark.master yarn", "local[2]", session.DRIVER_MEMORY),
+    ],
+)
+def test_p11_the_master_is_set_only_if_given_and_configured_values_win(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    configured: str,
+    master: str,
+    memory: str | None,
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"{configured}\nspark.sql.ansi.enabled true\n")
+    for name in ("MASTER", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr(session, "find_java", lambda: a_java(tmp_path, "25"))
+    started: list[tuple[str | None, dict[str, str]]] = []
+    monkeypatch.setattr(session, "_start", lambda *given: started.append(given))
+    spark_session(given, {"spark.driver.extraJavaOptions": "-Xss1m", "spark.x": "1"})
+
+    [(where, settings)] = started
+    assert (where, settings.get("spark.driver.memory")) == (master, memory)
+    assert settings["spark.sql.ansi.enabled"] == "false", "results depend on it"
+    assert settings["spark.x"] == "1"
+    assert settings["spark.driver.extraJavaOptions"].endswith("HugeMethods -Xss1m")
+
+
+def test_p11_under_spark_submit_neither_master_nor_memory_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setattr(session, "find_java", lambda: a_java(tmp_path, "25"))
+    shipped: list[object] = []
+    started = []
+
+    def start(*given: object) -> str:
+        started.append(given)
+        return "the session"
+
+    monkeypatch.setattr(session, "_start", start)
+    monkeypatch.setattr(session, "ship_package", shipped.append)
+    spark_session()
+    [(where, settings)] = started
+    assert where is None
+    assert "spark.driver.memory" not in settings
+    assert shipped == ["the session"], "executors need the package"
+
+
+def test_p11_a_session_of_somebody_else_keeps_its_settings(spark: SparkSession) -> None:
+    names = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    before = [spark.conf.get(name) for name in names]
+    with session.required_settings(spark):
+        session.partition_by_size(spark, 10**12)
+        assert [spark.conf.get(name) for name in names] == ["false", "UTC", "20000"]
+        session.partition_by_size(spark, 1)
+        assert spark.conf.get(names[2]) == "20000"
+    assert [spark.conf.get(name) for name in names] == before
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+
+
+def test_settings_of_commands_are_named_and_checked(tmp_path: Path) -> None:
+    parser = ArgumentParser()
+    add_session_options(parser)
+    log = tmp_path / "log"
+    argv = ["--conf", "spark.a=1=2", "--conf", "spark.b=", "--event-log", str(log)]
+    assert session_settings(parser.parse_args(argv)) == {
+        "spark.a": "1=2",
+        "spark.b": "",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file://{log}",
+    }
+    assert log.is_dir()
+    for wrong in ("spark.a", "a=1"):
+        with pytest.raises(OptionError, match=r"--conf is spark.NAME=VALUE"):
+            session_settings(parser.parse_args(["--conf", wrong]))

@@ -16,7 +16,14 @@ from pyarrow import parquet
 
 from thyme.model.errors import InputError, OptionError
 from thyme.pipeline.jobs import build_trace, import_posts
-from thyme.pipeline.posts.formats import InvalidPost, PostReader, parse_tags, read_post
+from thyme.pipeline.posts.formats import (
+    InvalidPost,
+    PostReader,
+    parse_tags,
+    read_post,
+    split_page,
+)
+from thyme.pipeline.posts.hashtags import find_hashtags
 from thyme.pipeline.posts.sources import expand_files
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.traces.files import InputFileError
@@ -100,7 +107,6 @@ def test_a_bluesky_commit_and_a_bare_tweet_are_posts_too() -> None:
         ({"time": "yesterday"}, "bad time"),
         ({"time": "-5"}, "bad time"),
         ({"time": True}, "bad time"),
-        ({"time": "2016-07-10T20:00:01"}, "time without a zone"),
         ({"time": "2016-07-10T20:00:02Z"}, "time in the future"),
         ({"id": "a b"}, "bad id"),
         ({"tags": [f"t{n}" for n in range(65)]}, "more than 64 tags"),
@@ -123,8 +129,6 @@ def test_a_line_that_is_no_object_has_a_reason(line: str, reason: str) -> None:
 def test_what_a_source_must_have_and_lacks_is_named() -> None:
     with pytest.raises(InvalidPost, match=r"^no id$"):
         read({**SOURCES["mastodon"], "id": None}, PostReader(form="mastodon"))
-    with pytest.raises(InvalidPost, match="a page of posts"):
-        read({"data": [SOURCES["twitter-v2"]["data"]]}, PostReader(form="twitter-v2"))
 
 
 @pytest.mark.parametrize(
@@ -138,9 +142,13 @@ def test_what_a_source_must_have_and_lacks_is_named() -> None:
         AT_US,
         str(AT_US // 1_000),
         "1468180801.0",
+        "1.468180801E9",
+        "2016-07-10 20:00:01 UTC",
+        "2016-07-10 20:00:01",
+        "Sun, 10 Jul 2016 21:00:01 +0100",
     ],
 )
-def test_times_with_zones_and_numbers_are_instants(time: object) -> None:
+def test_times_and_numbers_are_instants_in_utc_unless_they_say_otherwise(time: object) -> None:
     assert read({**ROW, "time": time}) == POST
 
 
@@ -157,9 +165,60 @@ def test_a_post_without_tags_is_a_post_and_one_without_an_id_gets_one() -> None:
     assert post.post_id == read(bare).post_id != read({**bare, "user": "bea"}).post_id
 
 
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("Come on! #COYG #AFC, #afc", ["COYG", "AFC", "afc"]),
+        ("#تشيك ، بيلرين #سانشيز", ["تشيك", "سانشيز"]),
+        ("#हिन्दी #日本語。 #caf\u0065\u0301", ["हिन्दी", "日本語", "cafe\u0301"]),
+        ("＃full #snake_case #l33t", ["full", "snake_case", "l33t"]),
+        ("#1 #2016 #_ #1_ #", []),
+        ("#4goals #1a", ["4goals", "1a"]),
+        ("winger#AFC #CFCvs#AFC &#39;s #a#b", []),
+        ("http://example.org/#top https://x.org/a#b www.x.org/#c x.org/p#d #real", ["real"]),
+        ("see example.org #yes (#also) /#slash", ["yes", "also", "slash"]),
+        ("#\ufe0f\u20e3 #http://x.org", []),
+        ("#AFC-CFC #goal's", ["AFC", "goal"]),
+        ("https://t.co/x日本 #tag", ["tag"]),
+    ],
+)
+def test_p1_hashtags_follow_the_published_rules(text: str, tags: list[str]) -> None:
+    assert find_hashtags(text) == tags
+
+
+@given(st.text(alphabet="#＃a1_ é\u0301&/.:日\ufe0f"))
+def test_p1_every_hashtag_is_a_word_after_a_hash_sign(text: str) -> None:
+    for tag in find_hashtags(text):
+        assert f"#{tag}" in text or f"＃{tag}" in text
+        assert any(char.isalpha() or char == "\u0301" for char in tag)
+
+
+def test_p1_paragraphs_of_markup_stay_apart() -> None:
+    status = SOURCES["mastodon"] | {
+        "content": "<p>First &amp; last<br>goal</p><p>#Eder</p><ul><li>a</li></ul>",
+        "tags": None,
+    }
+    post = read(status, PostReader(form="mastodon", now_us=NOW_US))
+    assert post.text.split() == ["First", "&", "last", "goal", "#Eder", "a"]
+    assert post.tags == ("eder",)
+
+
+def test_p1_pages_and_lists_are_split_into_posts_with_their_original_text() -> None:
+    posts = ['{"id": "7",  "author_id":"ana"}', '{"id":"8"}']
+    inner = ",".join(posts)
+    assert split_page(f'{{"meta":{{}},"data": [{inner}]}}', "twitter-v2") == posts
+    assert split_page(f'{{"statuses":[{inner}]}}', "twitter-v1") == posts
+    assert split_page(f"[{inner}]", "jsonl") == posts
+    row = '{"user": "ana", "data": [1, 2]}'
+    assert split_page(row, "jsonl") == [row]
+    for whole in ('{"data": []}', '{"data": [', "[", "[]", '{"data": {"id": "7"}}'):
+        assert split_page(whole, "twitter-v2") == [whole]
+
+
 def test_words_that_cannot_be_tags_are_left_out() -> None:
     assert parse_tags(["#Goal", "and", "", None, "GOAL", "éder"], "") == ("goal", "éder")
-    assert parse_tags("goal, #eder", "") == ("eder", "goal")
+    for column in ("goal, #eder", "goal;eder", "['goal', 'eder']", '["goal","eder"]', "goal|eder"):
+        assert parse_tags(column, "") == ("eder", "goal")
     assert parse_tags(None, "#goal and #eder!") == ("eder", "goal")
 
 
@@ -224,8 +283,8 @@ def imported(spark: SparkSession, folder: Path, reader: PostReader, *names: str)
 
 
 def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = parquet.read_table(stage.table_path(table)).to_pylist()
-    return rows
+    files = stage.table_files(table)
+    return [row for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
 
 
 def test_every_row_of_bad_files_is_kept_or_quarantined(spark: SparkSession, tmp_path: Path) -> None:
@@ -245,8 +304,10 @@ def test_every_row_of_bad_files_is_kept_or_quarantined(spark: SparkSession, tmp_
     reasons = {"duplicate id": 1, "no user": 1, "not JSON": 1, "not UTF-8": 1}
     assert stage.manifest.notes["quarantined"] == {**reasons, "time in the future": 1}
     assert stage.manifest.notes["rows_in"] == 4 + 5
-    raw = {row["reason"]: row["raw"] for row in rows_of(stage, "quarantine")}
-    assert raw["not JSON"] == good[2][:-9]
+    bad = {row["reason"]: row for row in rows_of(stage, "quarantine")}
+    assert bad["not JSON"]["raw"] == good[2][:-9]
+    assert bad["not UTF-8"]["raw_bytes"] == latin
+    assert {row["raw_bytes"] for row in bad.values()} == {None, latin}
     assert "c.jsonl" in rows_of(stage, "quarantine")[-1]["source"]
     assert not imported(spark, tmp_path, JSONL, "*.jsonl*").built_now
 
@@ -267,10 +328,77 @@ def test_a_csv_file_may_have_lines_in_its_texts_and_names_of_its_own(
     assert post["text"] == 'two\nlines, "quoted" #goal'
     assert (post["user"], post["at_us"], post["tags"]) == ("ana", AT_US, ["goal"])
     assert stage.manifest.notes["quarantined"] == {"broken row": 1, "no user": 1, "not UTF-8": 1}
+    raw = {row["reason"]: row for row in rows_of(stage, "quarantine")}
+    assert raw["no user"]["raw"] == "2016-07-10T20:00:01Z,no user,"
+    assert raw["broken row"]["raw"] == "2016-07-10T20:00:01Z,too,many,words"
+    assert raw["not UTF-8"]["raw_bytes"] == b"2016-07-10T20:00:01Z,\xff\xfe,bea"
+    (tmp_path / "a.csv").rename(tmp_path / "b.csv")
     with pytest.raises(
         InputFileError, match=r"lacks the column text, user; it has when, body, who"
     ):
-        imported(spark, tmp_path, PostReader(form="csv", columns={"time": "when"}), "a.csv")
+        imported(spark, tmp_path, PostReader(form="csv", columns={"time": "when"}), "b.csv")
+
+
+ODD_CSV: dict[str, bytes] = {
+    "byte order mark": b'\xef\xbb\xbf"user",time,text\nana,1468180801,#Eder\n',
+    "semicolons": b"user;time;text\nana;1468180801;#Eder\n",
+    "tabs": b"user\ttime\ttext\nana\t1468180801\t#Eder\n",
+    "Windows line ends": b"user,time,text\r\nana,1468180801,#Eder\r\n",
+    "spaces in the header": b"user, time ,text\nana,1468180801,#Eder\n",
+    "NULs": b"user,time,text\nana\0,1468180801\0,#Eder\n",
+    "two columns of one name that is not needed": (
+        b"user,x,time,X,text,x\nana,1,1468180801,2,#Eder,3\n"
+    ),
+    "no line end": b"user,time,text\nana,1468180801,#Eder",
+    "times without a zone": b"user,time,text\nana,2016-07-10 20:00:01,#Eder\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD_CSV)
+def test_p1_odd_csv_files_are_read(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    (tmp_path / "odd.csv").write_bytes(ODD_CSV[name])
+    stage = imported(spark, tmp_path, PostReader(form="csv", now_us=NOW_US), "odd.csv")
+    [post] = rows_of(stage, "posts")
+    assert (post["user"], post["at_us"], post["tags"]) == ("ana", AT_US, ["eder"])
+    assert stage.manifest.notes["quarantined"] == {}
+    assert stage.manifest.notes["zone_assumed"] == int("zone" in name)
+
+
+def test_p1_a_replacement_character_in_valid_text_is_text(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("user,time,text\nana,1468180801,what\ufffd #Eder\n")
+    stage = imported(spark, tmp_path, PostReader(form="csv"), "a.csv")
+    assert [row["text"] for row in rows_of(stage, "posts")] == ["what\ufffd #Eder"]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"who;when;what\nana;1;x\n", "it has who, when, what .separated by a semicolon."),
+        (b"user,time,text,user\nana,1,x,bea\n", "has the column user twice"),
+        ("user,time,text\n".encode("utf-16"), "is UTF-16 text: save it as UTF-8"),
+    ],
+)
+def test_p2_a_csv_file_that_cannot_be_read_is_explained(
+    spark: SparkSession, tmp_path: Path, data: bytes, problem: str
+) -> None:
+    (tmp_path / "bad.csv").write_bytes(data)
+    with pytest.raises(InputFileError, match=problem):
+        imported(spark, tmp_path, PostReader(form="csv"), "bad.csv")
+
+
+def test_p1_pages_of_the_twitter_api_are_imported_post_by_post(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tweets = [SOURCES["twitter-v2"]["data"] | {"id": str(number)} for number in range(3)]
+    pages = [{"data": tweets[:2], "meta": {}}, {"data": [tweets[2], {"id": "9"}]}]
+    (tmp_path / "pages.jsonl").write_text("\n".join(map(json.dumps, pages)))
+    stage = imported(spark, tmp_path, PostReader(form="twitter-v2"), "pages.jsonl")
+    assert [row["post_id"] for row in rows_of(stage, "posts")] == ["0", "1", "2"]
+    assert stage.manifest.notes["rows_in"] == 4
+    [bad] = rows_of(stage, "quarantine")
+    assert (bad["reason"], bad["raw"]) == ("no user", '{"id": "9"}')
 
 
 def test_a_parquet_file_may_have_typed_columns(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.planned import STORY, a_few, planned, result, timeless
+from tests.pipeline.buckets import bucket_settings
+from tests.pipeline.planned import STORY, TIMES, a_few, in_order, planned, result
+from tests.pipeline.test_evaluate import TINY
 from tests.sim.runs import insert, trace
+from thyme.pipeline.evaluate import evaluate
+from thyme.pipeline.sweep.planned_run import ENDED, FAILED, PlannedRun, ResultRow
 from thyme.pipeline.sweep.presets import (
     PAPER,
     QUICK,
@@ -19,51 +22,74 @@ from thyme.pipeline.sweep.presets import (
     parse_series,
 )
 from thyme.pipeline.sweep.progress import SweepProgress
-from thyme.pipeline.sweep.runner import sweep
-from thyme.pipeline.sweep.task import (
-    FAILURE_SUFFIX,
-    MEASURES_SUFFIX,
-    PlannedRun,
-    ResultRow,
-    completed_runs,
-    simulate,
-)
-from thyme.pipeline.warehouse import WarehouseError
+from thyme.pipeline.sweep.results import RunResults
+from thyme.pipeline.sweep.run_schemas import RUN_TABLES
+from thyme.pipeline.sweep.runner import SweepError, sweep
+from thyme.pipeline.warehouse import Stage, Warehouse
+from thyme.pipeline.warehouse_copy import local_copy
+from thyme.report.tables import STAGES, read_tables
 from thyme.sim.scenario import Series, Substrate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def kept(folder: Path, run: PlannedRun) -> ResultRow:
-    [row] = pq.read_table(folder / f"{run.run_id}.parquet").to_pylist()
-    return timeless(row)
+def kept(stage: Stage, runs: list[PlannedRun]) -> list[dict[str, list[ResultRow]]]:
+    """The flat tables of each run, as `result` has them."""
+    found: dict[str, dict[str, list[ResultRow]]] = {
+        run.run_id: {name: [] for name in RUN_TABLES} for run in runs
+    }
+    for name, schema in RUN_TABLES.items():
+        tables = [pq.read_table(file) for file in stage.table_files(name)]
+        assert {tuple(table.column_names) for table in tables} == {tuple(schema.names)}
+        for row in (row for table in tables for row in table.to_pylist()):
+            found[row.pop("run_id")][name].append(
+                {column: value for column, value in row.items() if column not in TIMES}
+            )
+    return [in_order(found[run.run_id]) for run in runs]
 
 
-def measures_in(folder: Path, run: PlannedRun) -> dict[str, float]:
-    """The measures of a run in their file."""
-    lines = (folder / f"{run.run_id}{MEASURES_SUFFIX}").read_bytes().splitlines()
-    rows = [msgspec.json.decode(line) for line in lines]
-    assert {row["run_id"] for row in rows} == {run.run_id}
-    return {row["measure"]: row["value"] for row in rows}
-
-
-def test_p5_each_run_leaves_what_it_comes_to_and_is_not_run_again(
+def test_p5_each_run_leaves_its_tables_and_is_not_run_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """P10: the tables are flat and have few files; the files of single runs do not stay."""
     runs, seen = a_few(tmp_path / "traces"), list[SweepProgress]()
-    folder = tmp_path / "runs"
+    results = RunResults(Warehouse(tmp_path / "w"))
 
-    first = sweep(spark, runs, folder, seen.append)
-    again = sweep(spark, runs, folder)
+    first = sweep(spark, runs, results, seen.append)
+    parts = results.parts(ENDED)
+    stage = results.compact(spark)
+    again = sweep(spark, runs, results)
 
     assert (first.found, first.ran, first.failures) == (0, 7, [])
-    assert [kept(folder, run) for run in runs] == [result(run) for run in runs]
-    assert [measures_in(folder, run) for run in runs] == [simulate(run).measures for run in runs]
+    assert parts.keys() == results.completed() == {run.run_id for run in runs}
+    assert stage is not None
+    assert kept(stage, runs) == [result(run) for run in runs]
+    assert {len(facts.files) for facts in stage.manifest.tables.values()} == {1}
+    assert list((tmp_path / "w" / "sweep").iterdir()) == []
     assert (seen[-1].done, seen[-1].total, seen[-1].remaining_s) == (7, 7, 0.0)
     assert first.simulating_s > 0
     assert first.overhead is not None
     assert (again.found, again.ran, again.overhead) == (7, 0, None)
+
+
+def test_p10_new_runs_join_those_that_were_there(spark: SparkSession, tmp_path: Path) -> None:
+    runs = [planned(tmp_path / "traces", topology=topology) for topology in (1, 2, 3)]
+    results = RunResults(Warehouse(tmp_path / "w"))
+    sweep(spark, runs[:1], results)
+    results.compact(spark)
+
+    more = sweep(spark, runs, results)
+    stage = results.compact(spark)
+
+    assert (more.found, more.ran) == (1, 2)
+    assert stage is not None
+    assert stage.row_count("runs") == len(results.durations()) == 3
+    assert kept(stage, runs) == [result(run) for run in runs]
+    # Nothing is new: the stage stays.
+    unchanged = results.compact(spark)
+    assert unchanged is not None
+    assert unchanged.manifest == stage.manifest
 
 
 def test_p5_a_run_that_raises_is_written_down_and_stops_nobody(
@@ -73,37 +99,45 @@ def test_p5_a_run_that_raises_is_written_down_and_stops_nobody(
     late = trace(4, *STORY.operations, insert(25, 0, "z"))
     bad = planned(tmp_path / "bad", story=late)
     good = planned(tmp_path / "good")
-    folder = tmp_path / "runs"
+    results = RunResults(Warehouse(tmp_path / "w"))
 
-    swept = sweep(spark, [bad, good], folder)
+    swept = sweep(spark, [bad, good], results)
 
     [failure] = swept.failures
     assert failure.run_id == bad.run_id
     assert "later than the operations" in failure.error
     assert "Traceback" in failure.trace_back
-    assert completed_runs(folder) == {good.run_id}
+    assert results.completed() == {good.run_id}
     # Failed runs are executed again; completed ones are not.
-    again = sweep(spark, [bad, good], folder)
+    again = sweep(spark, [bad, good], results)
     assert (again.found, again.ran, len(again.failures)) == (1, 1, 1)
-    assert len(list(folder.glob(f"*{FAILURE_SUFFIX}"))) == 1
+    assert results.parts(FAILED).keys() == {bad.run_id}
+    results.compact(spark)
+    assert (results.completed(), len(results.failures())) == ({good.run_id}, 1)
 
 
 def test_a_folder_that_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("in the way")
+    run = planned(tmp_path / "traces")
+    (tmp_path / "w").write_text("in the way")
 
-    with pytest.raises(WarehouseError, match="cannot be written"):
-        sweep(spark, [], file / "runs")
+    with pytest.raises(SweepError, match="the sweep stopped"):
+        sweep(spark, [run], RunResults(Warehouse(tmp_path / "w")))
 
 
 def test_a_half_written_result_is_not_taken_for_one(tmp_path: Path) -> None:
-    (tmp_path / ".some-run.parquet.1234").write_bytes(b"half")
-    (tmp_path / "whole.parquet").write_bytes(b"")
-    (tmp_path / "whole.measures.jsonl").write_bytes(b"")
-    (tmp_path / "without-measures.parquet").write_bytes(b"")
-    (tmp_path / "without-result.measures.jsonl").write_bytes(b"")
+    job = tmp_path / "sweep" / "a-job"
+    for name in (
+        "_temporary/0/state=ended/run=c/part-0.parquet",
+        "state=ended/run=a/part-0.parquet",
+        "state=ended/run=b/.part-0.parquet.crc",
+        "state=failed/run=d/part-0.parquet",
+    ):
+        (job / name).parent.mkdir(parents=True)
+        (job / name).write_bytes(b"")
+    results = RunResults(Warehouse(tmp_path))
 
-    assert completed_runs(tmp_path) == {"whole"}
+    assert results.parts(ENDED).keys() == {"a"}
+    assert results.parts(FAILED).keys() == {"d"}
 
 
 def test_a_name_says_what_the_run_is_and_changes_with_its_inputs(tmp_path: Path) -> None:
@@ -137,3 +171,19 @@ def test_series_are_chosen_by_name() -> None:
     assert parse_series(None) == tuple(Series)
     with pytest.raises(ValueError, match="walking"):
         parse_series("walking")
+
+
+def test_p11_executors_write_to_any_file_system_and_a_report_can_be_drawn_from_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The warehouse is a bucket, the traces are in it, and the default file system is another."""
+    (tmp_path / "bucket").mkdir()
+    with bucket_settings(spark, "runs", tmp_path / "bucket") as uri:
+        found = evaluate(spark, TINY, Warehouse(f"{uri}/w"), only=[Series.STATIC])
+        again = evaluate(spark, TINY, Warehouse(f"{uri}/w"), only=[Series.STATIC])
+        folder = local_copy(Warehouse(f"{uri}/w"), STAGES, tmp_path / "report")
+
+    assert found.sweep_result.failures == []
+    assert (found.runs.row_count("runs"), again.sweep_result.found) == (3, 3)
+    assert found.runs.folder == f"{uri}/w/runs"
+    assert read_tables(folder).tables["runs"].num_rows == 3

@@ -10,7 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from thyme.report.tables import OPERATIONS, SUBSTRATES, EvaluationTables
+from thyme.report.tables import (
+    OPERATIONS,
+    OPTIONAL_TABLES,
+    STAGES,
+    SUBSTRATES,
+    EvaluationTables,
+)
 
 SIZES = (16, 100, 196)
 SHARES = (0.05, 0.4)
@@ -82,13 +88,30 @@ def tables(
         for name in SUBSTRATES
         for x in xs[series]
     ]  # fmt: skip
-    run = {"run_id": "r1", "series": "static", "substrate": "dcs", "profile": "paper", "nodes": 16}
+    runs = [
+        {
+            "run_id": f"{name}-{number}",
+            "series": "static",
+            "substrate": name,
+            "profile": "paper",
+            "nodes": sizes[-1],
+            "parameter": float(sizes[-1]),
+        }
+        for name in SUBSTRATES
+        for number in range(3)
+    ]
+    runs += [{**runs[0], "run_id": "r1", "substrate": "dcs", "nodes": 16, "parameter": 16.0}]
+    spread = [
+        {"run_id": f"{name}-{number}", "measure": "phy_bytes", "value": factor + number / 10}
+        for name, factor in (("es", 5.0), ("ls", 5.0), ("dcs", 2.0))
+        for number in range(3)
+    ]
     work = [{"run_id": "r1", "cell_nodes": size, "cells": 2, "sent": 200} for size in (1, 2, 3, 4)]
     counts = {"insert": 4500, "subscribe": 530, "delete": 31, "unsubscribe": 14}
     made = {
         "points": points,
-        "runs": [run],
-        "measures": [{"run_id": "r1", "measure": "phy_bytes", "value": 1.0}],
+        "runs": runs,
+        "measures": [{"run_id": "r1", "measure": "phy_bytes", "value": 1.0}, *spread],
         "cell_work": work,
         "trace_counts": [
             {"users": 100, "seed": 1, "kind": kind, "operations": count}
@@ -111,12 +134,15 @@ def tables(
 
 def written(made: EvaluationTables, folder: Path) -> Path:
     """Writes the tables to a folder like a warehouse's."""
-    for name, table in made.tables.items():
-        stage = folder / ("match" if name in ("trace_counts", "timeline") else "metrics")
-        (stage / name).mkdir(parents=True)
-        pq.write_table(table, stage / name / "part-0.parquet")
-    versions = made.notes["versions"]
-    for stage in ("match", "metrics"):
-        manifest = {"notes": made.notes, "versions": versions}
-        (folder / stage / "manifest.json").write_text(json.dumps(manifest))
+    for stage, names in STAGES.items():
+        tables = {}
+        optional = (name for name in OPTIONAL_TABLES.get(stage, ()) if name in made.tables)
+        for name in (*names, *optional):
+            file = folder / stage / "builds" / "000001-made" / name / "part-0.parquet"
+            file.parent.mkdir(parents=True)
+            pq.write_table(made.tables[name], file)
+            tables[name] = {"files": [{"path": f"builds/000001-made/{name}/part-0.parquet"}]}
+        manifest = {"notes": made.notes, "versions": made.notes["versions"], "tables": tables}
+        (folder / stage / "manifests").mkdir()
+        (folder / stage / "manifests" / "000001.json").write_text(json.dumps(manifest))
     return folder

@@ -6,7 +6,9 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -75,6 +77,39 @@ def test_the_page_says_that_small_networks_tell_little(report: Report) -> None:
     words = "mobility have 16 nodes here, not 100 as in the papers"
     assert words in render_page(small, [make_scorecard(small, "paper")], {})
     assert words not in report.page.read_text(encoding="utf-8")
+
+
+def imported_notes() -> dict[str, Any]:
+    timetable = {"starts_us": 1_442_662_320 * 10**6, "length_s": 7_200}
+    window = {"timetable": timetable, "window_tagged": 9_876, "window_users": 543, "bin_s": 600}
+    return {"imported": True, "window": window, "left_out": [100, 196]}
+
+
+def test_p7_imported_posts_are_drawn_with_their_window(tmp_path: Path) -> None:
+    """P3: the report says where the window lies; the article's trace does not judge this one."""
+    made = tables(notes=imported_notes())
+    rows = [
+        {"at_us": (1_442_662_200 + 600 * n) * 10**6, "posts": n + 5, "tagged": n} for n in range(30)
+    ]
+    made.tables["histogram"] = pa.Table.from_pylist(rows)
+    report = make_report(written(made, tmp_path))
+    page = report.page.read_text(encoding="utf-8")
+    assert "posts.svg" in report.figures
+    assert report.tables["histogram"] == 30
+    assert "Imported posts over time, and the window of the trace" in page
+    assert "9,876 posts with tags by 543 users" in page
+    assert "from 2015-09-19 11:32 to 2015-09-19 13:32 UTC (2 h), compressed 12 times" in page
+    assert "Networks of 100 and 196 nodes are left out" in page
+    assert {line.claim: line.verdict.value for line in report.lines}["C21"] == "other size"
+
+
+def test_p7_every_value_on_the_page_is_escaped(tmp_path: Path) -> None:
+    error = "<script>alert('x')</script> & more"
+    made = tables(notes={"failures": [{"run_id": "<b>r1</b>", "error": error}]})
+    page = make_report(written(made, tmp_path)).page.read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "<b>r1" not in page
+    assert "&lt;script&gt;" in page
 
 
 def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

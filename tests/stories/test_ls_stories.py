@@ -38,8 +38,8 @@ from thyme.query.query import Query
 from thyme.routing import Dsdv, DsdvConfig, RoutedNode
 from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.storage.store import MemoryStore
-from thyme.substrates.ls.joining import LsJoiningConfig, LsJoinPhase
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
+from thyme.substrates.ls.subscription_fetch import LsJoiningConfig, LsJoinPhase
 
 START_US = 1_700_000_000_000_000
 ALICE, BOB, CAROL = NodeId(b"alice"), NodeId(b"bob"), NodeId(b"carol")

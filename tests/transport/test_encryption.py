@@ -113,15 +113,15 @@ def test_a_forgotten_stream_must_prove_itself_anew(monkeypatch: pytest.MonkeyPat
 
 def test_another_secret_is_refused_and_the_user_is_told() -> None:
     ours, stranger = a_seal(1), a_seal(2, OTHER_KEY)
-    assert ours.hint is None
+    assert ours.decryption_warning is None
     for _ in range(3):
         with pytest.raises(DecodeError, match="wrong secret"):
             ours.decrypt(stranger.encrypt(b"hello"))
 
-    assert ours.hint is not None
-    assert "secret" in ours.hint
+    assert ours.decryption_warning is not None
+    assert "secret" in ours.decryption_warning
     ours.decrypt(a_seal(3).encrypt(b"hello"))
-    assert ours.hint is None
+    assert ours.decryption_warning is None
 
 
 def test_the_same_secret_makes_another_key_in_another_world() -> None:
@@ -189,7 +189,7 @@ def test_a_link_with_another_secret_neither_hears_nor_is_heard() -> None:
     assert pipe.came == []
     assert pipe.links[ALICE].dropped["wrong secret"] >= 3
     assert pipe.links[BOB].dropped["wrong secret"] >= 3
-    assert "is the secret the right one?" in str(pipe.links[ALICE].hint)
+    assert "is the secret the right one?" in str(pipe.links[ALICE].decryption_warning)
 
 
 def test_outsiders_learn_the_name_and_nothing_else() -> None:

@@ -19,9 +19,9 @@ from thyme.protocol.messages.cell_records import (
     CellId,
     CellSubscription,
     CellTarget,
-    Detour,
     IndexedMetadata,
     MatchedObject,
+    PerimeterState,
     Replica,
     SignedInstant,
     SignedLocation,
@@ -85,6 +85,15 @@ from thyme.protocol.messages.common import (
     StopSubscription,
     ToStation,
     Unpublish,
+)
+from thyme.protocol.messages.encounters import (
+    SPEED_CM_S_MAX,
+    EncounterEvents,
+    EncounterProfile,
+    Heartbeat,
+    HeldEvents,
+    NeighbourProbe,
+    ProfileReply,
 )
 from thyme.protocol.messages.stations import (
     COUNT_MAX,
@@ -225,9 +234,11 @@ messages[RouteUpdate] = st.builds(
     ).map(tuple),
 )
 cells = st.integers(0, 2**16 - 1).map(CellId)
-detours = st.builds(Detour, cells, cells, cells, cells)
+perimeters = st.builds(PerimeterState, cells, cells, cells, cells)
 targets = st.lists(
-    st.builds(CellTarget, cells, st.none() | node_ids, st.none() | detours), min_size=1, max_size=4
+    st.builds(CellTarget, cells, st.none() | node_ids, st.none() | perimeters),
+    min_size=1,
+    max_size=4,
 ).map(tuple)
 _carried = st.one_of(*messages.values())
 worlds = st.none() | st.integers(0, 2**16 - 1)
@@ -366,4 +377,14 @@ messages[Unpublish] = st.builds(
     st.lists(tags, min_size=1, max_size=3).map(as_tags),
     messages[DeleteObject],
 )
+topics = st.lists(tags, max_size=4, unique=True).map(_sorted)
+_items = st.lists(metadata, max_size=2).map(tuple)
+_contents = st.lists(data, max_size=2).map(tuple)
+speeds = st.none() | st.integers(0, SPEED_CM_S_MAX)
+messages[EncounterProfile] = st.builds(EncounterProfile, numbers, topics, st.booleans())
+messages[ProfileReply] = st.builds(ProfileReply, numbers, topics, _items, _contents, st.booleans())
+messages[EncounterEvents] = st.builds(EncounterEvents, numbers, _items, _contents)
+messages[Heartbeat] = st.builds(Heartbeat, topics, speeds)
+messages[HeldEvents] = st.builds(HeldEvents, topics, speeds, _some_keys, st.booleans())
+messages[NeighbourProbe] = st.builds(NeighbourProbe, st.booleans())
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

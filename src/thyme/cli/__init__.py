@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from thyme.cli import compile as compiling
 from thyme.cli import demo, lab, node, node_commands, query, version
-from thyme.cli.pipeline import evaluate, oracle, posts, report, trace
+from thyme.cli.pipeline import analytics, evaluate, oracle, posts, report, trace
 from thyme.cli.sim import group
 from thyme.model.errors import ThymeError
 
@@ -102,6 +102,7 @@ def _parser() -> ArgumentParser:
             oracle,
             evaluate,
             report,
+            analytics,
             compiling,
             version,
         ),

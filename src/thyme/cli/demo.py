@@ -8,7 +8,7 @@ Clauses: P5–P7.
 from __future__ import annotations
 
 import json
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,10 +58,14 @@ def add_to(commands: Subparsers) -> None:
 
 def demo_command(args: Namespace) -> int:
     """thyme demo [--out W] [--json]"""
-    from thyme.cli.pipeline.evaluate import evaluate_command
+    from thyme.cli.pipeline import evaluate
 
-    options = {"preset": "quick", "only": None, "profile": "paper", "posts": None, "master": None}
-    return evaluate_command(Namespace(**options, out=args.out, json=args.json))
+    parser = ArgumentParser()
+    evaluate.add_to(parser.add_subparsers())
+    words = ["evaluate", "--preset", "quick", "--out", str(args.out)]
+    options = parser.parse_args([*words, "--json"] if args.json else words)
+    status: int = options.run(options)
+    return status
 
 
 def story_command(args: Namespace) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.lab.supervisor import LabState
 
-SUBSTRATES = ("dcs", "ls", "es")
+SUBSTRATES = ("dcs", "ls", "es", "mobuser")
 NO_LAB, SUCCESS = 1, 0
 
 HELP = """\
@@ -26,6 +26,7 @@ examples:
   thyme lab up --nodes 12 --area 120x80
   thyme lab up --nodes 12 --area 120x80 --range 50 --loss 5%     several hops, some loss
   sudo thyme lab up --nodes 12 --namespaces
+  thyme lab up --nodes 6 --area 60x60 --substrate mobuser --range 10 --speed 1.5
   thyme lab status
   thyme lab down
 """
@@ -71,6 +72,10 @@ def _add_up(group: Subparsers) -> None:
         help="metres (default: 2.83 cells, as DCS needs)",
     )
     up.add_argument(
+        "--speed", metavar="M/S", type=float, default=0.0,
+        help="nodes of mobuser walk to random positions at this speed (default: 0)",
+    )  # fmt: skip
+    up.add_argument(
         "--loss", metavar="P", default="0%", help="loss rate per receiver (default: 0%%)"
     )
     up.add_argument(
@@ -115,6 +120,7 @@ def up_command(args: Namespace) -> int:
         namespaces=args.namespaces,
         seed=args.seed,
         world=args.world,
+        speed_m_s=args.speed,
     )
     progress = _StartProgress()
     state = up(_directory(args), plan, progress.show)

@@ -37,11 +37,14 @@ substrates:
   dcs   the devices of an area store objects together (the default with --area)
   ls    each device stores its own objects (the default without --area)
   es    one server stores all objects: start it with thyme server
+  mobuser  no network: devices exchange events with those they meet; every device names the
+        substrate, and none creates the world (docs/mobuser.md)
 
 examples:
   thyme node --world lisbon --create
   thyme node --world lisbon
   thyme node --world lisbon --create --area 400x200 --cell 40 --position 120,80
+  thyme node --world lisbon --substrate mobuser
 """
 SERVER_HELP = """\
 Creates a world with substrate es and runs its server. Other devices join with thyme node.
@@ -56,7 +59,9 @@ def add_to(commands: Subparsers) -> None:
     node = _add_parser(
         commands, "node", "run a node in a live world", "Run a node in a live world.", NODE_HELP
     )
-    node.add_argument("--substrate", metavar="S", help="dcs, ls or es (default: that of the world)")
+    node.add_argument(
+        "--substrate", metavar="S", help="dcs, ls, es or mobuser (default: that of the world)"
+    )
     node.add_argument("--create", action="store_true", help="create the world; fails if it exists")
     node.add_argument("--area", metavar="WxH", help="area of a new dcs world, in metres")
     node.add_argument("--cell", metavar="M", type=float, help="cell width in metres (default: 40)")
@@ -121,6 +126,8 @@ def _add_parser(
     parser.add_argument("--quota", metavar="Q",
         help="storage limit per peer (default: bytes=4G,objects=100000,"
         "subscriptions=1000)")  # fmt: skip
+    parser.add_argument("--events", metavar="DIR", type=Path,
+        help="export events to DIR, for thyme analytics follow")  # fmt: skip
     parser.add_argument("--log-json", action="store_true", help="log as JSON, one line per event")
     return parser
 
@@ -147,6 +154,7 @@ def node_command(args: Namespace) -> int:
         node=node_options(args),
         http=parse_address(args.http, "--http"),
         gps=None if args.gps is None else parse_address(args.gps, "--gps"),
+        events=args.events,
     )
     logs.configure(as_json=args.log_json)
     coroutine_runner()(run(running))

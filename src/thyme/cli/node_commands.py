@@ -276,6 +276,8 @@ def status_table(status: NodeStatus) -> Any:
     table.add_row("applications", str(status.applications))
     for cause, count in status.dropped.items():
         table.add_row("dropped", f"{count} {cause}")
+    if (events := status.events) is not None:
+        table.add_row("events", f"{events.written} exported, {events.dropped} dropped")
     if status.hint is not None:
         table.add_row("look into", status.hint)
     return table

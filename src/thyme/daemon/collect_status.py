@@ -9,14 +9,16 @@ from collections import Counter
 from pathlib import Path
 
 import thyme
+from thyme.events.segments import EventStats
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
-from thyme.live.status import NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
+from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.node import Node
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import LsNode
 
@@ -35,7 +37,12 @@ def describe_world(info: WorldInfo) -> WorldStatus:
     )
 
 
-def collect_status(live_node: LiveNode, shared_node: SharedNode, started_us: int) -> NodeStatus:
+def collect_status(
+    live_node: LiveNode,
+    shared_node: SharedNode,
+    started_us: int,
+    events: EventStats | None = None,
+) -> NodeStatus:
     """Collects the current status of a node."""
     now_us = shared_node.node.now_us()
     inner = unwrap_node(live_node.node)
@@ -65,25 +72,30 @@ def collect_status(live_node: LiveNode, shared_node: SharedNode, started_us: int
         subscriptions_standing=_count_subscriptions(inner),
         applications=shared_node.session_count,
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
-        hint=live_node.link.hint,
+        hint=live_node.link.decryption_warning,
+        events=None
+        if events is None
+        else EventsStatus(written=events.written, dropped=events.dropped, removed=events.removed),
     )
 
 
-def unwrap_node(node: Node) -> EsNode | LsNode | DcsNode:
+SubstrateNode = EsNode | LsNode | DcsNode | EncounterNode
+
+
+def unwrap_node(node: Node) -> SubstrateNode:
     """The substrate node inside a `RoutedNode`, or the node itself."""
     inner = node.inner if isinstance(node, RoutedNode) else node
-    assert isinstance(inner, EsNode | LsNode | DcsNode)
+    assert isinstance(inner, SubstrateNode)
     return inner
 
 
-def _drop_counts(inner: EsNode | LsNode | DcsNode) -> Counter[str]:
+def _drop_counts(inner: SubstrateNode) -> Counter[str]:
     """Dropped messages by reason; with DCS also records that the cell service refused (B5)."""
     return inner.dropped + inner.service.dropped if isinstance(inner, DcsNode) else inner.dropped
 
 
-def _storage_status(live_node: LiveNode, inner: EsNode | LsNode | DcsNode) -> StorageStatus:
-    broker = inner.index.broker if isinstance(inner, DcsNode) else inner.broker
-    metadata = 0 if broker is None else len(broker.catalogue)
+def _storage_status(live_node: LiveNode, inner: SubstrateNode) -> StorageStatus:
+    metadata = _count_metadata(inner)
     return StorageStatus(
         objects=len(inner.replicas) if isinstance(inner, DcsNode) else metadata,
         metadata=metadata,
@@ -93,7 +105,16 @@ def _storage_status(live_node: LiveNode, inner: EsNode | LsNode | DcsNode) -> St
     )
 
 
-def _count_subscriptions(inner: EsNode | LsNode | DcsNode) -> int:
+def _count_metadata(inner: SubstrateNode) -> int:
+    if isinstance(inner, EncounterNode):
+        return len(inner.dissemination.memory)
+    broker = inner.index.broker if isinstance(inner, DcsNode) else inner.broker
+    return 0 if broker is None else len(broker.catalogue)
+
+
+def _count_subscriptions(inner: SubstrateNode) -> int:
+    if isinstance(inner, EncounterNode):
+        return len(inner.subscriber)
     if isinstance(inner, DcsNode):
         return inner.broker_subscriptions
     return 0 if inner.broker is None else inner.broker.subscription_count

@@ -11,11 +11,13 @@ import asyncio
 import signal
 from collections.abc import Callable
 from math import dist
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from thyme.daemon.collect_status import describe_world
+from thyme.daemon.event_export import EventExport
 from thyme.daemon.logs import log_event, log_warning
 from thyme.daemon.server import HTTP_PORT, make_app, start_server
 from thyme.live.gps import RECONNECT_S, to_local_position, wait_for_fix, watch_fixes
@@ -39,6 +41,8 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     http: tuple[str, int] = ("127.0.0.1", HTTP_PORT)
     gps: tuple[str, int] | None = None
     """Address of the gpsd that gives the device's position."""
+    events: Path | None = None
+    """Folder for exported events; None to export none (P9)."""
 
 
 async def run(
@@ -51,14 +55,21 @@ async def run(
     if options.gps is not None:
         node_options = replace(node_options, gps_fix=await wait_for_fix(*options.gps))
     live = await open_node(node_options, open_sockets)
-    shared_node = SharedNode(live.start)
+    try:
+        export = None if options.events is None else EventExport(live, options.events)
+    except BaseException:
+        live.close()
+        raise
+    shared_node = SharedNode(live.start, export)
     host = shared_node.node
     assert isinstance(host, Host)
     try:
-        runner, url = await start_server(make_app(live, shared_node), *options.http)
+        runner, url = await start_server(make_app(live, shared_node, export), *options.http)
     except BaseException:
         host.close()
         raise
+    if export is not None:
+        export.start(host.now_us())
     try:
         world = describe_world(live.world)
         log_event(
@@ -72,16 +83,18 @@ async def run(
         )
         on_ready(url)
         if options.gps is None:
-            await _wait_until_stopped(live, shared_node)
+            await _wait_until_stopped(live, shared_node, export)
         else:
             following = asyncio.create_task(_follow_gps(live.world, host, options.gps))
             try:
-                await _wait_until_stopped(live, shared_node)
+                await _wait_until_stopped(live, shared_node, export)
             finally:
                 following.cancel()
     finally:
         log_event("leaving", node=host.node_id.hex())
         await host.leave()
+        if export is not None:
+            await asyncio.to_thread(export.stop, host.now_us())
         shared_node.close_all(ClosedError("the node left its world"))
         await runner.cleanup()
         log_event("left", node=host.node_id.hex())
@@ -89,23 +102,35 @@ async def run(
         raise shared_node.failure
 
 
-async def _wait_until_stopped(live: LiveNode, shared_node: SharedNode) -> None:
-    """Waits for a signal; meanwhile logs changes of neighbours, worlds and disk space."""
+async def _wait_until_stopped(
+    live: LiveNode, shared_node: SharedNode, export: EventExport | None
+) -> None:
+    """Waits for a signal; meanwhile logs changes of neighbours, worlds and disk space, and exports
+    neighbours and load."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     neighbours: list[NodeId] = []
     hint: str | None = None
-    full = False
+    full = warned = False
+    dropping = 0
     worlds_logged: set[str] = {live.world.world_id}
     while not stopped.is_set() and shared_node.failure is None:
         neighbours = _log_neighbour_changes(neighbours, live.link.neighbours)
+        if export is not None:
+            export.sample(shared_node.node.now_us())
+            if dropping != (dropping := export.read_stats().dropped) and not warned:
+                log_warning("events_dropped", count=dropping)
+                warned = True
         for wid, world in live.link.worlds.items():
             if wid not in worlds_logged:
                 worlds_logged.add(wid)
                 log_event("world_heard", world=world.name, wid=wid)
-        if live.link.hint != hint and (hint := live.link.hint) is not None:
+        if (
+            live.link.decryption_warning != hint
+            and (hint := live.link.decryption_warning) is not None
+        ):
             log_warning("not_understood", why=hint)
         if full != (full := not live.store.has_space(0)):
             log_warning("disk_full") if full else log_event("disk_has_room")

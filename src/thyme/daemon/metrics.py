@@ -55,6 +55,10 @@ def _render_lines(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> 
         )
     dropped = {_labels(cause=cause): count for cause, count in status.dropped.items()}
     yield from _render_metric("dropped_total", "counter", "dropped datagrams and messages", dropped)
+    if (events := status.events) is not None:
+        by_end = {"written": events.written, "dropped": events.dropped}
+        labelled = {_labels(end=end): count for end, count in by_end.items()}
+        yield from _render_metric("events_total", "counter", "exported events", labelled)
     unsent = {_labels(cause=cause): count for cause, count in sorted(sockets.unsent.items())}
     yield from _render_metric("unsent_total", "counter", "datagrams refused by the system", unsent)
 

@@ -15,7 +15,13 @@ import msgspec
 import thyme
 from thyme.daemon import json_schemas
 from thyme.daemon.responses import ErrorBody
-from thyme.live.status import NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
+from thyme.live.status import (
+    EventsStatus,
+    NeighbourStatus,
+    NodeStatus,
+    StorageStatus,
+    WorldStatus,
+)
 
 _SCHEMAS: dict[type[msgspec.Struct], str] = {
     json_schemas.ObjectBody: "Object",
@@ -34,6 +40,7 @@ _SCHEMAS: dict[type[msgspec.Struct], str] = {
     WorldStatus: "World",
     NeighbourStatus: "Neighbour",
     StorageStatus: "Storage",
+    EventsStatus: "Events",
 }
 """The bodies, and what the description calls them: a renamed class keeps its name there."""
 JsonObject = dict[str, Any]
@@ -92,7 +99,9 @@ def _paths() -> JsonObject:
     sid = _path_parameter("sid", "a subscription's identifier", NAME_PATTERN)
     return {
         "/v1/status": {"get": _operation("How the node is", _json_response("Status"))},
-        "/v1/worlds": {"get": _operation("The worlds that were heard of", _list_response("World"))},
+        "/v1/worlds": {
+            "get": _operation("The worlds that this node discovered", _list_response("World"))
+        },
         "/v1/position": {
             "put": _operation(
                 "The device is at another place", _empty_response(), body="Position", failures=[400]
@@ -125,7 +134,7 @@ def _paths() -> JsonObject:
                 "The subscriptions of this node", _list_response("HeldSubscription"), failures=[410]
             ),
             "post": _operation(
-                "Be told of what matches, from the past and from now on (M15)",
+                "Subscribe to past and future matches (M15)",
                 _json_response("Standing", 201),
                 body="Interest",
                 failures=[400, 409, 410, 429, 504],

@@ -12,6 +12,7 @@ from aiohttp import web
 from thyme.api.session import NodeSession
 from thyme.daemon import metrics, openapi
 from thyme.daemon.collect_status import collect_status, describe_world
+from thyme.daemon.event_export import EventExport
 from thyme.daemon.json_schemas import PositionBody, parse_json
 from thyme.daemon.object_routes import ObjectRoutes
 from thyme.daemon.responses import error_middleware, is_loopback, json_response, loopback_only
@@ -30,15 +31,19 @@ HTTP_PORT = 8473
 class StatusRoutes:
     """HTTP handlers of the node's status, metrics, worlds, position and WebSocket."""
 
-    def __init__(self, live_node: LiveNode, shared_node: SharedNode) -> None:
+    def __init__(
+        self, live_node: LiveNode, shared_node: SharedNode, export: EventExport | None
+    ) -> None:
         self._live_node = live_node
         self._shared_node = shared_node
+        self._export = export
         self._started_us = shared_node.node.now_us()
 
     @property
     def status(self) -> NodeStatus:
         """The current status of the node."""
-        return collect_status(self._live_node, self._shared_node, self._started_us)
+        events = None if self._export is None else self._export.read_stats()
+        return collect_status(self._live_node, self._shared_node, self._started_us, events)
 
     async def show_status(self, request: web.Request) -> web.StreamResponse:
         return json_response(self.status)
@@ -70,11 +75,13 @@ async def show_openapi(request: web.Request) -> web.StreamResponse:
     return json_response(openapi.build_document())
 
 
-def make_app(live_node: LiveNode, shared_node: SharedNode) -> web.Application:
+def make_app(
+    live_node: LiveNode, shared_node: SharedNode, export: EventExport | None = None
+) -> web.Application:
     """Makes the aiohttp application with all routes."""
     app = web.Application(middlewares=[error_middleware, loopback_only])
     session = NodeSession(shared_node.open_session)
-    status_routes = StatusRoutes(live_node, shared_node)
+    status_routes = StatusRoutes(live_node, shared_node, export)
     object_routes = ObjectRoutes(session)
     subscription_routes = SubscriptionRoutes(session)
     for method, path, handler in (

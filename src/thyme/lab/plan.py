@@ -13,6 +13,7 @@ import msgspec
 
 from thyme.model.errors import OptionError
 from thyme.model.positions import Position
+from thyme.model.worlds import ENCOUNTERS
 
 NODES_MAX = 250
 CELL_M = 40.0
@@ -37,6 +38,8 @@ class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether each node runs in a network namespace of its own; needs root."""
     seed: int = 1
     world: str = "lab"
+    speed_m_s: float = 0.0
+    """Speed at which nodes of a world of encounters walk to random positions; 0: they stay."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
@@ -48,6 +51,15 @@ class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise OptionError("the sides of the area and of its cells must be longer than 0 m")
         if min(self.range_m, self.delay_ms) < 0:
             raise OptionError("range and delay must not be negative")
+        if not (math.isfinite(self.speed_m_s) and self.speed_m_s >= 0):
+            raise OptionError(f"the speed must be 0 m/s or more, not {self.speed_m_s}")
+        if self.speed_m_s and not self.has_encounters:
+            raise OptionError("only nodes of mobuser move in a lab: use --substrate mobuser")
+
+    @property
+    def has_encounters(self) -> bool:
+        """Whether nodes exchange events when they meet, without a network to join."""
+        return self.substrate == ENCOUNTERS
 
     @property
     def effective_range_m(self) -> float:
@@ -94,3 +106,30 @@ def start_order(positions: list[Position], range_m: float) -> list[list[int]]:
         groups.append(group)
         remaining -= set(group)
     return groups
+
+
+class Walkers:
+    """Nodes that walk to random positions, one after the other, at a constant speed."""
+
+    def __init__(self, plan: LabPlan, positions: list[Position]) -> None:
+        self._plan = plan
+        self._rng = Random(f"walkers {plan.seed}")
+        self.positions = list(positions)
+        self._targets = [self._draw_target() for _ in positions]
+
+    def walk(self, seconds: float) -> None:
+        """Moves all nodes."""
+        for number, here in enumerate(self.positions):
+            target, step_m = self._targets[number], self._plan.speed_m_s * seconds
+            distance_m = math.dist(here, target)
+            if distance_m <= step_m:
+                self.positions[number] = target
+                self._targets[number] = self._draw_target()
+            else:
+                share = step_m / distance_m
+                x, y = (a + (b - a) * share for a, b in zip(here, target, strict=True))
+                self.positions[number] = (x, y)
+
+    def _draw_target(self) -> Position:
+        rng, plan = self._rng, self._plan
+        return rng.uniform(0.0, plan.width_m), rng.uniform(0.0, plan.height_m)

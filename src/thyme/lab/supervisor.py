@@ -22,13 +22,21 @@ from random import Random
 import msgspec
 
 from thyme.lab.namespaces import NetworkNamespace, PortForwarder, die_with_parent
-from thyme.lab.plan import NAMESPACE_HTTP_PORT, LabPlan, choose_positions, start_order
+from thyme.lab.plan import (
+    NAMESPACE_HTTP_PORT,
+    LabPlan,
+    Walkers,
+    choose_positions,
+    start_order,
+)
 from thyme.lab.virtual_radio import DelayLine, LoopbackRadio, TunRadio, VirtualRadio
 from thyme.model.errors import ThymeError
 from thyme.model.positions import Position
 from thyme.transport.link_config import Address
 
 PLAN_FILE, STATE_FILE, LOCK_FILE, LOG_FILE = "plan.json", "state.json", "lock", "lab.log"
+POLL_S = 0.5
+"""Interval at which the nodes are polled and, in a lab with a speed, moved."""
 START_S_MAX = 60.0
 """Maximum time from the start of a node until it accepts connections."""
 STOP_S_MAX = 8.0
@@ -84,6 +92,7 @@ class LabSupervisor:
         self._directory = directory
         self._plan = plan
         self._positions = choose_positions(plan)
+        self._walkers = Walkers(plan, self._positions)
         self._radio = VirtualRadio(
             self._positions, plan.effective_range_m, plan.loss, Random(plan.seed)
         )
@@ -119,12 +128,26 @@ class LabSupervisor:
         try:
             while not self._stop_requested.is_set():
                 self._poll_nodes()
+                self._move_nodes()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop_requested.wait(), 0.5)
+                    await asyncio.wait_for(self._stop_requested.wait(), POLL_S)
         finally:
             starting.cancel()
             await self._stop_all()
             radio.close()
+
+    def _move_nodes(self) -> None:
+        """Moves the nodes of a lab with a speed; `thyme lab status` shows where they are."""
+        if not self._plan.speed_m_s or not self._state.ready:
+            return
+        self._walkers.walk(POLL_S)
+        self._radio.move_to(self._walkers.positions)
+        for node, (x, y), reached in zip(
+            self._state.nodes, self._walkers.positions, self._radio.neighbours, strict=True
+        ):
+            node.position = round(x, 1), round(y, 1)
+            node.reaches = [other + 1 for other in reached]
+        self._write_state()
 
     def fail(self, error: str) -> None:
         """Writes an error into the state of the lab."""
@@ -150,7 +173,7 @@ class LabSupervisor:
 
     async def _start_all(self) -> None:
         """Starts nodes by hops from the first, so that each finds a neighbour in the world."""
-        for group in start_order(self._positions, self._plan.effective_range_m):
+        for group in self._start_groups():
             for number in group:
                 self._start_node(number)
             self._write_state()
@@ -161,6 +184,11 @@ class LabSupervisor:
                 self._write_state()
         self._state.ready = True
         self._write_state()
+
+    def _start_groups(self) -> list[list[int]]:
+        if self._plan.has_encounters:
+            return [list(range(self._plan.nodes))]
+        return start_order(self._positions, self._plan.effective_range_m)
 
     def _start_node(self, number: int) -> None:
         node = self._state.nodes[number]
@@ -188,7 +216,9 @@ class LabSupervisor:
         plan, (x, y) = self._plan, self._positions[number]
         command = [sys.executable, "-m", "thyme.cli", "node", "--world", plan.world]
         command += ["--data", str(self._directory / f"node-{number + 1:02}")]
-        if number == 0:
+        if plan.has_encounters:
+            command += ["--substrate", plan.substrate, "--position", f"{x:g},{y:g}"]
+        elif number == 0:
             command += ["--create", "--substrate", plan.substrate]
             if plan.substrate == "dcs":
                 command += ["--area", f"{plan.width_m:g}x{plan.height_m:g}"]

@@ -27,19 +27,25 @@ class VirtualRadio:
     """Decides by distance and random loss which nodes receive a datagram."""
 
     def __init__(self, positions: list[Position], range_m: float, loss: float, rng: Random) -> None:
+        self._range_m = range_m
         self._loss = loss
         self._rng = rng
+        self.neighbours: list[list[int]] = []
+        """Numbers of the nodes in range, for each node."""
+        self.move_to(positions)
+        self.delivered = 0
+        self.lost = 0
+
+    def move_to(self, positions: list[Position]) -> None:
+        """Sets the positions of all nodes."""
         self.neighbours = [
             [
                 other
                 for other, position in enumerate(positions)
-                if other != number and math.dist(own, position) <= range_m
+                if other != number and math.dist(own, position) <= self._range_m
             ]
             for number, own in enumerate(positions)
         ]
-        """Numbers of the nodes in range, for each node."""
-        self.delivered = 0
-        self.lost = 0
 
     def broadcast_receivers(self, sender: int) -> list[int]:
         """The nodes that receive a broadcast datagram."""

@@ -112,6 +112,16 @@ class Host:
             raise self._closed_error
         self._enqueue(AppRequested(request))
 
+    @property
+    def closed(self) -> bool:
+        """Whether the node has stopped."""
+        return self._closed_error is not None
+
+    def replace_link(self, link: Link) -> None:
+        """Continues with another link, under another node id; messages in the old one are lost."""
+        self._link = link
+        self._set_alarm()
+
     def move_to(self, position: tuple[float, float]) -> None:
         """Tells the node its new position, in metres."""
         self._enqueue(PositionChanged(position))

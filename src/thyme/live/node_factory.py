@@ -30,6 +30,8 @@ from thyme.substrates.common.quotas import Quota
 from thyme.substrates.common.subscriber import SubscriberConfig
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
+from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.factory import make_dcs_node, with_dsdv
@@ -91,6 +93,9 @@ def make_node(
             return with_dsdv(
                 LsNode(node_id, store, rng, ls, authenticator), rng, config=DSDV_CONFIG
             )
+        case "mobuser":
+            config = encounter_config(world)
+            return EncounterNode(node_id, store, rng, config, authenticator, position)
     return make_dcs_node(
         node_id,
         make_grid(world),
@@ -151,6 +156,18 @@ def ls_config(world: WorldInfo) -> LsConfig:
         collecting=CollectionConfig(subscribe_wait_us=SECOND_US // 2, search_wait_us=SECOND_US),
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
+        world_ends_us=world.ends_us,
+    )
+
+
+def encounter_config(world: WorldInfo) -> EncounterConfig:
+    """Settings of a MobUser node. On a local network a discovery costs one small datagram, so
+    devices look for neighbours every second; while they stay in range, they send new events only
+    (C44)."""
+    return EncounterConfig(
+        protocol=MobUserConfig(discovery_us=SECOND_US, repeat_us=300 * SECOND_US),
+        subscriber=_SUBSCRIBER_CONFIG,
+        first_discovery_us=SECOND_US // 10,
         world_ends_us=world.ends_us,
     )
 

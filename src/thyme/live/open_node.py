@@ -8,9 +8,11 @@ Clauses: M21, M24, E5, B5.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 
@@ -25,14 +27,23 @@ from thyme.live.discovery import (
 )
 from thyme.live.gps import to_local_position
 from thyme.live.host import Host
-from thyme.live.identity import SEED_BYTES, Identity, PeerAuthenticator, load_or_create_identity
+from thyme.live.identity import SEED_BYTES, Identity, load_or_create_identity
+from thyme.live.link_renewal import LinkWithId, renew_links
 from thyme.live.node_factory import QUOTA, check_world, make_node
+from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import OptionError, StoreError, WorldError, safe_repr
 from thyme.model.ids import NodeId, random_id
 from thyme.model.positions import Position
-from thyme.model.worlds import LIVE_SUBSTRATES, Area, GeoPoint, WorldInfo, check_world_name
+from thyme.model.worlds import (
+    ENCOUNTERS,
+    LIVE_SUBSTRATES,
+    Area,
+    GeoPoint,
+    WorldInfo,
+    check_world_name,
+)
 from thyme.protocol.node import Node
 from thyme.protocol.port import NodeListener
 from thyme.storage.node_profile import NodeProfile, load_profile, save_profile, world_file
@@ -88,17 +99,21 @@ class LiveNode:
         profile: NodeProfile,
         node: Node,
         store: Store,
-        link: Link,
+        link: LinkWithId,
         sockets: Sockets,
         store_file: Path | None,
+        make_link: Callable[[], LinkWithId] | None = None,
     ) -> None:
+        """`make_link` makes a link under another random id, in worlds of encounters (U2)."""
         self.profile = profile
         self.node = node
         self.store = store
         self.store_file = store_file
         """The file of the store; None for a store in memory."""
-        self.link = link
+        self.link, self._link_id = link
         self.sockets = sockets
+        self._make_link = make_link
+        self._renewal: asyncio.Task[None] | None = None
 
     @property
     def world(self) -> WorldInfo:
@@ -107,7 +122,21 @@ class LiveNode:
 
     def start(self, listener: NodeListener) -> Host:
         """Runs the node on the running asyncio loop; its events go to `listener`."""
-        return Host(self.node, self.store, listener, self.link, self.sockets)
+        host = Host(self.node, self.store, listener, self.link, self.sockets)
+        if self._make_link is not None:
+            first = self.link, self._link_id
+            self._renewal = asyncio.create_task(renew_links(host, first, self._renew_link))
+        return host
+
+    def _renew_link(self) -> LinkWithId:
+        assert self._make_link is not None
+        self.link, self._link_id = self._make_link()
+        return self.link, self._link_id
+
+    def close(self) -> None:
+        """Closes the sockets and the store of a node that was not started."""
+        self.sockets.close()
+        self.store.close()
 
 
 async def open_node(
@@ -144,9 +173,14 @@ async def open_node(
         sockets.close()
         store.close()
         raise
-    return LiveNode(
-        profile, node, store, _make_link(options, profile, identity), sockets, store_file
-    )
+    if profile.world.substrate != ENCOUNTERS:
+        link = _make_link(options, profile, identity)
+        return LiveNode(profile, node, store, link, sockets, store_file)
+
+    def make_link() -> LinkWithId:
+        return _make_link(options, profile, Identity(secrets.token_bytes(SEED_BYTES)))
+
+    return LiveNode(profile, node, store, make_link(), sockets, store_file, make_link)
 
 
 def _load_identity(options: NodeOptions) -> Identity:
@@ -156,7 +190,7 @@ def _load_identity(options: NodeOptions) -> Identity:
     return load_or_create_identity(options.data)
 
 
-def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -> Link:
+def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -> LinkWithId:
     """Makes the link for a new incarnation of the node."""
     incarnation = secrets.token_bytes(INCARNATION_BYTES)
     cipher = None
@@ -164,17 +198,18 @@ def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -
         cipher = DatagramCipher(
             derive_world_key(options.secret, profile.world), profile.world, secrets.token_bytes
         )
-    authenticator = PeerAuthenticator(
+    authenticator = Ed25519PeerAuthenticator(
         identity, digest_world(profile.world), incarnation, time.time_ns() // 1_000
     )
-    return Link(
-        profile.node_id,
+    link = Link(
+        identity.node_id,
         profile.world,
         incarnation,
         options.link,
         cipher=cipher,
         authenticator=authenticator,
     )
+    return link, identity.node_id
 
 
 def _check_options(options: NodeOptions) -> None:
@@ -202,7 +237,10 @@ def _check_options(options: NodeOptions) -> None:
 async def _make_profile(
     options: NodeOptions, node_id: NodeId, sockets: Sockets, rng: Random
 ) -> NodeProfile:
-    """Makes the profile of a new node: joins the world, or creates it."""
+    """Makes the profile of a new node: joins the world, or creates it. A world of encounters
+    exists wherever devices use its name."""
+    if options.substrate == ENCOUNTERS:
+        return NodeProfile(_make_world(options, node_id, rng), node_id)
     if not options.create:
         return NodeProfile(await _discover(options, sockets), node_id)
     if options.world_id is None:
@@ -240,9 +278,13 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
     substrate = options.substrate or ("ls" if options.area is None else "dcs")
     if substrate != "dcs" and options.area is not None:
         raise OptionError("only a DCS world has an area and cells: use --substrate dcs")
+    world_id = options.world_id or random_id(rng)
+    if substrate == ENCOUNTERS and options.world_id is None:
+        # Nobody has to be near when a device starts: the name alone makes the world.
+        world_id = f"{ENCOUNTERS}-{sha256(options.world.encode()).hexdigest()[:16]}"
     world = WorldInfo(
         options.world,
-        options.world_id or random_id(rng),
+        world_id,
         area=options.area,
         cell_m=options.cell_m,
         ends_us=options.ends_us,

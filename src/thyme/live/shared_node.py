@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
@@ -37,6 +38,18 @@ from thyme.protocol.port import NodeListener, NodePort, PortFactory
 
 ENDED_SUBSCRIPTIONS_MAX = 1_000
 """Number of ended subscriptions whose session is remembered."""
+
+
+class RequestObserver(Protocol):
+    """Sees the requests to a node and its events; must neither fail nor wait."""
+
+    def on_request(self, node: NodeId, request: AppRequest, now_us: int) -> None:
+        """Called before a request is passed to the node."""
+        ...
+
+    def on_event(self, node: NodeId, event: AppEvent, now_us: int) -> None:
+        """Called when the node emits an event, with the request id that the node knows."""
+        ...
 
 
 class _ForwardedRequest(msgspec.Struct, frozen=True):
@@ -79,7 +92,8 @@ class RequestStats:
 class SharedNode:
     """Passes requests and events between one node and the sessions of its applications."""
 
-    def __init__(self, make_port: PortFactory) -> None:
+    def __init__(self, make_port: PortFactory, observer: RequestObserver | None = None) -> None:
+        self._observer: RequestObserver | None = None
         self._next_request_id = 0
         self._pending: dict[int, _ForwardedRequest] = {}
         self._owners: dict[SubscriptionId, _SubscriptionOwner] = {}
@@ -88,6 +102,7 @@ class SharedNode:
         self._failure: ThymeError | None = None
         self.stats = RequestStats()
         self.node: NodePort = make_port(self)
+        self._observer = observer
 
     def open_session(self, listener: NodeListener) -> AppSession:
         """Opens a session for an application."""
@@ -147,8 +162,11 @@ class SharedNode:
         self._pending[request_id] = _ForwardedRequest(
             session, request.request_id, kind, self.node.now_us(), sid
         )
+        request = msgspec.structs.replace(request, request_id=request_id)
+        if self._observer is not None:
+            self._observer.on_request(self.node.node_id, request, self.node.now_us())
         try:
-            self.node.send_request(msgspec.structs.replace(request, request_id=request_id))
+            self.node.send_request(request)
         except BaseException:
             del self._pending[request_id]
             raise
@@ -182,6 +200,8 @@ class SharedNode:
     # Events of the node
 
     def on_event(self, event: AppEvent) -> None:
+        if self._observer is not None:
+            self._observer.on_event(self.node.node_id, event, self.node.now_us())
         match event:
             case Finished() | Failed():
                 self._on_reply(event)

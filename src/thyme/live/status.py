@@ -46,6 +46,16 @@ class StorageStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the node refuses new objects because the disk is full."""
 
 
+class EventsStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The events that a node has exported for analytics."""
+
+    written: int
+    dropped: int
+    """Events lost because the disk was full or too slow."""
+    removed: int
+    """Segments removed above the size limit."""
+
+
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A node."""
 
@@ -70,3 +80,5 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Number of dropped datagrams and messages, by reason."""
     hint: str | None = None
     """Advice for the user, if there is a problem."""
+    events: EventsStatus | None = None
+    """None if the node exports no events."""

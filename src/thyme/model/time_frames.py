@@ -100,3 +100,12 @@ def format_instant(instant_us: int) -> str:
 
 def _format_bound(end_us: int | None) -> str:
     return "⊥" if end_us is None else format_instant(end_us)
+
+
+def earliest(*times_us: int | None) -> int | None:
+    """The earliest of several times; None means never."""
+    first_us: int | None = None
+    for at_us in times_us:
+        if at_us is not None and (first_us is None or at_us < first_us):
+            first_us = at_us
+    return first_us

@@ -16,7 +16,9 @@ from thyme.model.time_frames import check_instant_us
 
 WORLD_NAME_BYTES_MAX = 128
 NAME_CHARS_MAX = 64
-LIVE_SUBSTRATES = ("dcs", "ls", "es")
+ENCOUNTERS = "mobuser"
+"""The substrate of worlds in which devices exchange events when they meet (U10)."""
+LIVE_SUBSTRATES = ("dcs", "ls", "es", ENCOUNTERS)
 """The substrates available to worlds on real sockets."""
 
 

@@ -8,54 +8,80 @@ Clauses: P1–P4, P10.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.storagelevel import StorageLevel
 
-from thyme.model.errors import InputError
 from thyme.pipeline.oracle import ORDER, expected_notifications
+from thyme.pipeline.posts import importing
 from thyme.pipeline.posts.formats import PostReader
-from thyme.pipeline.posts.sources import invalid_rows, load_raw_rows, parse_rows, valid_posts
+from thyme.pipeline.posts.importing import InputFile, PostImport, find_input_files
 from thyme.pipeline.posts.synthetic import synthetic_posts
-from thyme.pipeline.schemas import OPERATIONS, POSTS
-from thyme.pipeline.traces import operations_from_posts
-from thyme.pipeline.warehouse import Draft, Stage, Warehouse, files_fingerprint
+from thyme.pipeline.schemas import NOTIFICATIONS, OPERATIONS, POSTS
+from thyme.pipeline.session import partition_by_size
+from thyme.pipeline.traces import operations_from_posts, trace_to_table
+from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.traces.football_match import FootballMatchConfig
+from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
 from thyme.traces.trace import KINDS
 
+_UNPACKED = 6
+"""Rough size of a compressed file's contents, in its own size."""
+
 
 def import_posts(
-    spark: SparkSession, warehouse: Warehouse, files: Sequence[str], reader: PostReader
+    spark: SparkSession,
+    warehouse: Warehouse,
+    files: Sequence[str],
+    reader: PostReader,
+    *,
+    replace: bool = False,
 ) -> Stage:
-    """Imports posts from files; rows that are not posts go to the quarantine (P1, P2)."""
-    config = {name: value for name, value in _as_json(reader).items() if name != "now_us"}
+    """Imports posts from files; rows that are not posts go to the quarantine (P1, P2).
+
+    Files are added to those of earlier imports, each once, or with `replace` take their place.
+    """
+    found = find_input_files(spark, files)
+    current = warehouse.find_stage("posts")
+    base = None if replace or current is None else current if _is_import(current) else None
+    job = PostImport(spark, found, reader, base)
+    if base is not None and not job.files:
+        return base
+    config = {
+        "source": "files",
+        **{name: value for name, value in _as_json(reader).items() if name != "now_us"},
+    }
+    listed = blake2b(msgspec.json.encode(job.files), digest_size=16).hexdigest()
+    inputs = {"files": listed, "earlier": base.fingerprint if base else ""}
+    partition_by_size(spark, sum(_unpacked_bytes(each) for each in job.files))
+    fingerprint = stage_fingerprint("posts", config, inputs)
+    return warehouse.commit("posts", fingerprint, config, inputs, job.build, base)
+
+
+def compact_posts(spark: SparkSession, warehouse: Warehouse) -> Stage:
+    """Merges the small files that many imports left; the rows stay the same (P10)."""
+    base = warehouse.open_stage("posts")
+    if not importing.has_small_files(base):
+        return base
 
     def build(draft: Draft) -> None:
-        raw = load_raw_rows(spark, files, reader)
-        rows = parse_rows(raw, reader).persist(StorageLevel.DISK_ONLY)
-        draft.write("posts", valid_posts(rows), order=("at_us", "post_id"))
-        draft.write("quarantine", invalid_rows(rows), order=("source", "reason", "raw"))
-        reasons = invalid_rows(rows).groupBy("reason").count().orderBy("reason").collect()
-        counts = {row["reason"]: row["count"] for row in reasons}
-        untagged = valid_posts(rows).where(F.size("tags") == 0).count()
-        kept = rows.where("reason IS NULL").count()
-        rows.unpersist()
-        rows_in = raw.count()
-        if rows_in != kept + sum(counts.values()):
-            raise InputError(
-                f"{rows_in} rows were read, but {kept} + {sum(counts.values())} written"
-            )
-        if not rows_in:
-            raise InputError(f"there is no row in {', '.join(files)}; check the files and --format")
-        draft.add_notes(
-            rows_in=rows_in, untagged=untagged, quarantined=counts, now_us=reader.now_us
-        )
+        importing.compact_posts(spark, draft, base)
+        draft.add_notes(**base.manifest.notes)
 
-    inputs = {"files": _fingerprint_files(spark, files)}
-    return warehouse.get_or_build("posts", {"source": "files", **config}, inputs, build)
+    manifest = base.manifest
+    return warehouse.commit(
+        "posts", base.fingerprint, manifest.config, manifest.inputs, build, base
+    )
+
+
+def _is_import(stage: Stage) -> bool:
+    return stage.manifest.config.get("source") == "files"
+
+
+def _unpacked_bytes(file: InputFile) -> int:
+    return file.bytes * (_UNPACKED if file.file.endswith((".gz", ".parquet")) else 1)
 
 
 def generate_posts(
@@ -64,7 +90,7 @@ def generate_posts(
     """Generates the posts of a synthetic football match (P1)."""
 
     def build(draft: Draft) -> None:
-        draft.write("posts", synthetic_posts(spark, seed, config))
+        draft.write("posts", synthetic_posts(spark, seed, config), schema=POSTS)
 
     settings = {"source": "match", "seed": seed, **_as_json(config)}
     return warehouse.get_or_build("posts", settings, {}, build)
@@ -82,11 +108,11 @@ def build_trace(
     """Builds the trace of the most active users (P3)."""
 
     def build(draft: Draft) -> None:
-        table = spark.read.schema(POSTS).parquet(posts.table_path("posts"))
-        draft.write(
-            "operations", operations_from_posts(table, users, seed, rules, publishers_share)
-        )
-        made = spark.read.schema(OPERATIONS).parquet(str(draft.path("operations")))
+        partition_by_size(spark, _UNPACKED * posts.manifest.tables["posts"].bytes)
+        table = posts.read(spark, "posts", POSTS)
+        operations = operations_from_posts(table, users, seed, rules, publishers_share)
+        draft.write("operations", operations, schema=OPERATIONS)
+        made = draft.read(spark, "operations", OPERATIONS)
         draft.add_notes(users=users, operations=_count_kinds(made))
 
     config = {"users": users, "seed": seed, "publishers_share": publishers_share}
@@ -94,12 +120,28 @@ def build_trace(
     return warehouse.get_or_build("trace", {**config, "rules": _as_json(rules)}, inputs, build)
 
 
+def build_lecture_trace(
+    spark: SparkSession, warehouse: Warehouse, seed: int, config: LectureConfig
+) -> Stage:
+    """Draws the trace of a lecture (S13)."""
+
+    def build(draft: Draft) -> None:
+        trace = lecture_trace(seed, config)
+        draft.write("operations", trace_to_table(spark, trace), files=1)
+        draft.add_notes(users=config.users, operations=trace.counts())
+
+    settings = {"source": "lecture", "seed": seed, **_as_json(config)}
+    return warehouse.get_or_build("trace", settings, {}, build)
+
+
 def compute_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> Stage:
     """Computes the notifications of a perfect execution of a trace (P4)."""
 
     def build(draft: Draft) -> None:
-        operations = spark.read.schema(OPERATIONS).parquet(trace.table_path("operations"))
-        draft.write("notifications", expected_notifications(operations), order=ORDER)
+        partition_by_size(spark, _UNPACKED * trace.manifest.tables["operations"].bytes)
+        operations = trace.read(spark, "operations", OPERATIONS)
+        expected = expected_notifications(operations)
+        draft.write("notifications", expected, order=ORDER, schema=NOTIFICATIONS)
 
     return warehouse.get_or_build("oracle", {}, {"trace": trace.fingerprint}, build)
 
@@ -113,14 +155,3 @@ def _as_json(config: msgspec.Struct) -> dict[str, object]:
     """Converts a configuration to JSON values, so that it equals its copy in the manifest."""
     values: dict[str, object] = msgspec.json.decode(msgspec.json.encode(config))
     return values
-
-
-def _fingerprint_files(spark: SparkSession, files: Sequence[str]) -> str:
-    """Fingerprint of local files by content; of remote files by size and modification time."""
-    here = [path for path in files if "://" not in path]
-    parts = [files_fingerprint(here)]
-    if away := [path for path in files if "://" in path]:
-        facts = spark.read.format("binaryFile").load(away)
-        rows = facts.select("path", "length", F.unix_micros("modificationTime")).collect()
-        parts += sorted(str(tuple(row)) for row in rows)
-    return " ".join(parts)

@@ -1,49 +1,59 @@
 """Metrics: statistics over the runs of a sweep.
 
-The measures of each run are computed where it is simulated (`thyme.sim.results.measures`) and read
-here; `aggregate_points` aggregates runs that differ in topology and repetition only, and
-`measure_cell_work` counts the messages of cells by their size. Floats are summed in a fixed order,
-so the results do not depend on the partitions.
+The stage `runs` (`sweep.results`) has the tables of all runs, with the measures that each run
+computed where it was simulated (`thyme.sim.results.measures`). `aggregate_points` aggregates runs
+that differ in topology and repetition only, and `measure_cell_work` counts the messages of cells by
+their size. Floats are summed in a fixed order, so the results do not depend on the partitions.
 Clauses: P6, S14–S16, C16.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's own examples do)
-from pyspark.sql.pandas.types import from_arrow_schema
+from scipy import stats
 
-from thyme.pipeline.schemas import CELL_WORK, MEASURES, POINTS, RESULT, RUNS, select_schema
+from thyme.pipeline.schemas import CELL_WORK, MEASURES, POINTS, RUNS, select_schema
+from thyme.pipeline.sweep.results import read_table
 from thyme.sim.measurement.measurements import NOTIFY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from thyme.pipeline.warehouse import Stage
+
 GROUP_BY = ["series", "profile", "substrate", "nodes", "parameter", "measure"]
 """Columns that identify a row of POINTS."""
-T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-)  # fmt: skip
-"""Student's t for 95 % confidence, by degrees of freedom, from 1."""
-T_95_MANY = 1.96
+CONFIDENCE = 0.95
+EXACT_RUNS_MAX = 1_000
+"""Points with more runs use the normal distribution, which is within 0.2 % of Student's t."""
 
 
-def read_results(spark: SparkSession, files: list[str]) -> DataFrame:
-    """Reads the results of runs (P5) from their files."""
-    return spark.read.schema(from_arrow_schema(RESULT)).parquet(*files)
+class RunTables:
+    """The tables of the stage `runs`, of some runs only."""
+
+    def __init__(self, spark: SparkSession, stage: Stage, run_ids: Sequence[str]) -> None:
+        self._spark = spark
+        self._stage = stage
+        self._run_ids = list(run_ids)
+
+    def read(self, name: str) -> DataFrame:
+        """A table; its rows name their run in `run_id`."""
+        table = read_table(self._spark, self._stage, name)
+        return table.where(F.col("run_id").isin(self._run_ids))
 
 
-def select_runs(results: DataFrame) -> DataFrame:
+def select_runs(tables: RunTables) -> DataFrame:
     """One row of RUNS per run."""
-    return select_schema(results, RUNS)
+    return select_schema(tables.read("runs"), RUNS)
 
 
-def read_measures(spark: SparkSession, files: list[str]) -> DataFrame:
-    """Reads the measures of runs from their files."""
-    return select_schema(spark.read.schema(MEASURES).json(files), MEASURES)
+def select_measures(tables: RunTables) -> DataFrame:
+    """One row of MEASURES per run and measure, as the run computed it."""
+    return select_schema(tables.read("measures"), MEASURES)
 
 
 def aggregate_points(measured: DataFrame, run_table: DataFrame) -> DataFrame:
@@ -75,9 +85,13 @@ def aggregate_points(measured: DataFrame, run_table: DataFrame) -> DataFrame:
 
 
 def _t95(count: Column) -> Column:
-    table = F.array(*(F.lit(value) for value in T_95))
+    """Student's t of a number of runs; its quantiles are computed once, here."""
+    upper = (1 + CONFIDENCE) / 2
+    factors = stats.t.ppf(upper, range(1, EXACT_RUNS_MAX))
+    # One literal: an expression for each factor would make a large plan.
+    table = F.split(F.lit(" ".join(map(repr, map(float, factors)))), " ").cast("array<double>")
     small = F.element_at(table, F.greatest(F.lit(1), count - 1).cast("int"))
-    return F.when(count - 1 > len(T_95), F.lit(T_95_MANY)).otherwise(small)
+    return F.when(count > EXACT_RUNS_MAX, F.lit(float(stats.norm.ppf(upper)))).otherwise(small)
 
 
 def _ordered_sum(values: Column) -> Column:
@@ -85,18 +99,20 @@ def _ordered_sum(values: Column) -> Column:
     return F.aggregate(values, F.lit(0.0), lambda total, value: total + value)
 
 
-def measure_cell_work(results: DataFrame) -> DataFrame:
+def measure_cell_work(tables: RunTables) -> DataFrame:
     """Notification messages originated by the nodes of cells, by cell size (C16)."""
-    dcs = results.where(F.col("substrate") == "dcs")
+    dcs = tables.read("runs").where(F.col("substrate") == "dcs").select("run_id")
     started = (
-        dcs.select("run_id", F.inline("loads"))
+        tables.read("loads")
         .where(F.col("type").rlike(f"(^|/)({'|'.join(NOTIFY)})$"))
         .groupBy("run_id", "node")
         .agg(F.sum(F.col("sent") - F.col("forwarded")).alias("sent"))
     )
-    devices = dcs.select("run_id", F.inline("devices")).select("run_id", "node", "cell")
     cells = (
-        devices.join(started, ["run_id", "node"], "left")
+        tables.read("devices")
+        .select("run_id", "node", "cell")
+        .join(dcs, "run_id", "left_semi")
+        .join(started, ["run_id", "node"], "left")
         .groupBy("run_id", "cell")
         .agg(F.count("*").alias("cell_nodes"), F.sum(F.coalesce("sent", F.lit(0))).alias("sent"))
     )

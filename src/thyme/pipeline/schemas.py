@@ -1,9 +1,9 @@
 """Schemas: the columns of the pipeline's tables, as constants.
 
-Tables that Spark writes have a Spark schema; files that are written without Spark, the results of
-runs and the statistics of traces, have an Arrow schema. Modules that also work without Spark import
-this module inside their functions. Instants are integers in microseconds: those of posts since 1970
-(UTC), those of operations and notifications since the first instant of the trace.
+Tables of Spark expressions have a Spark schema; the statistics of traces, which Python makes, have
+an Arrow schema, as have the tables of runs (`sweep.run_schemas`). Modules that also work without
+Spark import this module inside their functions. Instants are integers in microseconds: those of
+posts since 1970 (UTC), those of operations and notifications since the first instant of the trace.
 Clauses: P1–P4, P6, S10, S14–S16.
 """
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DoubleType,
@@ -40,22 +41,49 @@ QUARANTINE = (  # one row per source row that is not a valid post
     .add("source", StringType(), nullable=False)
     .add("reason", StringType(), nullable=False)
     .add("raw", StringType(), nullable=False)
+    .add("raw_bytes", BinaryType())  # the original bytes if they are not UTF-8
 )
 
-RAW = (  # one row per source row, unchanged
-    StructType().add("source", StringType(), nullable=False).add("raw", StringType())
+RAW = (  # one row per source row: its text, or its bytes where they are not UTF-8
+    StructType()
+    .add("source", StringType(), nullable=False)
+    .add("raw", StringType())  # the line; bytes that are not UTF-8 are replaced
+    .add("raw_bytes", BinaryType())  # the original bytes if they are not UTF-8
+    .add("fields", StringType())  # the row as a JSON object; null: `raw` is one
+)
+
+FILES = (  # one row per imported file
+    StructType()
+    .add("file", StringType(), nullable=False)
+    .add("bytes", LongType(), nullable=False)
+    .add("modified_us", LongType(), nullable=False)
+    .add("rows", LongType(), nullable=False)
+    .add("reader", StringType(), nullable=False)  # format, columns and zone, as JSON
 )
 
 PARSED = (  # one row per source row: a post if `reason` is null
     StructType()
     .add("source", StringType())
     .add("raw", StringType())
+    .add("raw_bytes", BinaryType())
     .add("reason", StringType())
+    .add("zone_assumed", BooleanType())  # whether the time had no zone and UTC was assumed
     .add("post_id", StringType())
     .add("user", StringType())
     .add("at_us", LongType())
     .add("text", StringType())
     .add("tags", TAGS)
+)
+
+STAGED = StructType(  # PARSED with a number, and a hash that orders posts of the same id and time
+    [*PARSED.fields, *StructType().add("row", LongType()).add("tie", LongType()).fields]
+)
+
+HISTOGRAM = (  # one row per time span with posts; `tagged` counts the posts with a tag
+    StructType()
+    .add("at_us", LongType(), nullable=False)
+    .add("posts", LongType(), nullable=False)
+    .add("tagged", LongType(), nullable=False)
 )
 
 _TYPES: dict[type, DataType] = {int: LongType(), str: StringType(), list: TAGS}
@@ -151,115 +179,6 @@ CELL_WORK = (  # one row per DCS run and cell size (in nodes)
 
 
 # Arrow schemas
-
-_OPERATIONS = pa.struct(
-    [
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("user", pa.int32(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("issued_us", pa.int64(), nullable=False),
-        pa.field("ended_us", pa.int64()),
-        pa.field("code", pa.string(), nullable=False),
-        pa.field("life_us", pa.int64()),
-    ]
-)
-_NOTIFICATIONS = pa.struct(
-    [
-        pa.field("user", pa.int32(), nullable=False),
-        pa.field("sid", pa.string(), nullable=False),
-        pa.field("oid", pa.string(), nullable=False),
-        pa.field("published_us", pa.int64(), nullable=False),
-        pa.field("told_us", pa.int64(), nullable=False),
-        pa.field("right", pa.bool_(), nullable=False),
-    ]
-)
-_EXPECTED = pa.struct(
-    [
-        pa.field("at_us", pa.int64(), nullable=False),
-        pa.field("user", pa.int32(), nullable=False),
-        pa.field("sid", pa.string(), nullable=False),
-        pa.field("oid", pa.string(), nullable=False),
-    ]
-)
-_DOWNTIMES = pa.struct(
-    [
-        pa.field("user", pa.int32(), nullable=False),
-        pa.field("since_us", pa.int64(), nullable=False),
-        pa.field("until_us", pa.int64()),
-    ]
-)
-_LOADS = pa.struct(
-    [
-        pa.field("node", pa.int32(), nullable=False),
-        pa.field("type", pa.string(), nullable=False),
-        *(
-            pa.field(name, pa.int64(), nullable=False)
-            for name in (
-                "sent", "sent_bytes", "heard", "heard_bytes", "forwarded", "forwarded_bytes",
-            )
-        ),
-    ]
-)  # fmt: skip
-_DEVICES = pa.struct(
-    [
-        pa.field("node", pa.int32(), nullable=False),
-        pa.field("server", pa.bool_(), nullable=False),
-        pa.field("cell", pa.int32(), nullable=False),
-        pa.field("frames", pa.int64(), nullable=False),
-        pa.field("frame_bytes", pa.int64(), nullable=False),
-        pa.field("retransmissions", pa.int64(), nullable=False),
-        pa.field("joules", pa.float64(), nullable=False),
-        pa.field("battery_share", pa.float64(), nullable=False),
-        pa.field("objects", pa.int64(), nullable=False),
-        pa.field("object_bytes", pa.int64(), nullable=False),
-        pa.field("metadata", pa.int64(), nullable=False),
-        pa.field("subscriptions", pa.int64(), nullable=False),
-    ]
-)
-_DROPS = pa.struct(
-    [
-        pa.field("cause", pa.string(), nullable=False),
-        pa.field("messages", pa.int64(), nullable=False),
-    ]
-)
-_MODEL = pa.struct(
-    [
-        pa.field("part", pa.string(), nullable=False),
-        pa.field("formula", pa.float64()),
-        pa.field("simulated", pa.float64(), nullable=False),
-    ]
-)
-RESULT = pa.schema(
-    [
-        pa.field("run_id", pa.string(), nullable=False),
-        pa.field("series", pa.string(), nullable=False),
-        pa.field("substrate", pa.string(), nullable=False),
-        pa.field("profile", pa.string(), nullable=False),
-        pa.field("nodes", pa.int32(), nullable=False),
-        pa.field("parameter", pa.float64(), nullable=False),
-        pa.field("topology", pa.int64(), nullable=False),
-        pa.field("repetition", pa.int64(), nullable=False),
-        pa.field("origin_us", pa.int64(), nullable=False),
-        pa.field("end_us", pa.int64(), nullable=False),
-        pa.field("events", pa.int64(), nullable=False),
-        pa.field("wall_s", pa.float64(), nullable=False),
-        pa.field("cpu_s", pa.float64(), nullable=False),
-        pa.field("phy_frames", pa.int64(), nullable=False),
-        pa.field("phy_bytes", pa.int64(), nullable=False),
-        pa.field("mac_retransmissions", pa.int64(), nullable=False),
-        pa.field("forwarded_bytes", pa.int64(), nullable=False),
-        pa.field("control_bytes", pa.int64(), nullable=False),
-        pa.field("operations", pa.list_(_OPERATIONS), nullable=False),
-        pa.field("notifications", pa.list_(_NOTIFICATIONS), nullable=False),
-        pa.field("expected", pa.list_(_EXPECTED), nullable=False),
-        pa.field("downtimes", pa.list_(_DOWNTIMES), nullable=False),
-        pa.field("loads", pa.list_(_LOADS), nullable=False),
-        pa.field("devices", pa.list_(_DEVICES), nullable=False),
-        pa.field("drops", pa.list_(_DROPS), nullable=False),
-        pa.field("model", pa.list_(_MODEL), nullable=False),
-    ]
-)
-"""One row per run. Instants are simulated time; those of `expected` count from `origin_us`."""
 
 TRACE_COUNTS = pa.schema(
     [

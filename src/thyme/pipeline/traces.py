@@ -91,9 +91,7 @@ def operations_from_posts(
     )
     subscribers = [user for user, role in enumerate(user_roles) if role is not UserRole.PUBLISHER]
     subscriber_table = spark.createDataFrame([(user,) for user in subscribers] or [], "user long")
-    subscriptions = subscriber_table.mapInArrow(
-        _subscribe_mapper(spark, seed, candidates, rules), DRAWN
-    )
+    subscriptions = subscriber_table.mapInArrow(_subscribe_mapper(seed, candidates, rules), DRAWN)
     # Small, and read twice: for the counts and for the rows.
     drawn = deletes.unionByName(subscriptions).persist(StorageLevel.DISK_ONLY)
     return with_numbers(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
@@ -200,15 +198,14 @@ def _delete_mapper(seed: int, rules: TraceRules) -> ArrowMapper:
     return lambda batches: _to_batches(deleted(batches))
 
 
-def _subscribe_mapper(
-    spark: SparkSession, seed: int, candidates: Sequence[Tag], rules: TraceRules
-) -> ArrowMapper:
-    """Maps batches of users to their subscribes and unsubscribes."""
-    shared = spark.sparkContext.broadcast(tuple(candidates))
+def _subscribe_mapper(seed: int, candidates: Sequence[Tag], rules: TraceRules) -> ArrowMapper:
+    """Maps batches of users to their subscribes and unsubscribes. Spark itself broadcasts a
+    function with much data, also where there is no SparkContext (Spark Connect)."""
+    tags = tuple(candidates)
 
     def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
         for (user,) in _iterate_rows(batches, "user"):
-            subscribes = draw_subscribes(seed, user, shared.value, rules)
+            subscribes = draw_subscribes(seed, user, tags, rules)
             yield [*subscribes, *draw_unsubscribes(seed, user, subscribes, rules)]
 
     return lambda batches: _to_batches(asked(batches))

@@ -1,67 +1,63 @@
 """The warehouse: a folder that stores the tables of each stage and their provenance.
 
-A stage is a folder of tables (folders of a few Parquet files) with a `manifest.json`: configuration
-with seeds, fingerprints of the inputs, versions, row counts. A stage is built as a draft in a
-hidden folder, its manifest last, and renamed into place atomically, so an unfinished stage is never
-taken for a finished one. A stage with the same configuration and inputs is not built again.
+    w/posts/manifests/000002.json          configuration, inputs, versions, tables and their files
+    w/posts/builds/000001-3f9a…/posts/…    Parquet files of one build, never changed afterwards
 
-    warehouse = Warehouse("w")
+A build writes files under new names and commits them by creating the next manifest, which fails if
+another build created it first. The manifest with the highest number is the stage; files that it
+does not list do not count. So nothing is renamed or locked, and a stage is complete or absent on
+any file system, object stores included (docs/decisions/0016-warehouse.md). Files of builds that
+failed are removed by the next commit; those of the version before it stay, for its readers.
+
+    warehouse = Warehouse("w")             # or hdfs://…, s3a://…, abfs://…, with a Spark session
     build = lambda draft: draft.write("posts", frame)
     posts = warehouse.get_or_build("posts", {"seed": 1}, {}, build)
-    posts.row_count("posts"), posts.table_path("posts"), posts.fingerprint, posts.built_now
+    posts.row_count("posts"), posts.read(spark, "posts", POSTS), posts.fingerprint, posts.built_now
 
-`inputs` maps the name of each input to its fingerprint: another stage's `fingerprint`, or
-`files_fingerprint`. All Spark workers need access to the folder.
-Clause: P10.
+`inputs` maps the name of each input to its fingerprint, such as another stage's `fingerprint`.
+Clauses: P10, P11.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import platform
 import re
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from thyme.model.errors import ThymeError, safe_repr
-from thyme.traces.files import FilePath, InputFileError
+from thyme.pipeline.storage import Storage, WarehouseError, escape_pattern, storage_at
+from thyme.pipeline.tables import Draft, FileFacts, TableFacts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-MANIFEST = "manifest.json"
-LAYOUT_VERSION = 1
-"""Version of the layout; stages of another version are built again."""
+    from thyme.traces.files import FilePath
+
+__all__ = ["Draft", "Manifest", "Stage", "Warehouse", "WarehouseError", "stage_fingerprint"]
+
+LAYOUT_VERSION = 2
+"""Version of the layout and of the tables' schemas; stages of an older one are built again."""
+MANIFESTS, BUILDS = "manifests", "builds"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_NUMBERED = re.compile(r"(\d{6,})\.json")
 _VERSIONS_OF = ("thyme", "pyspark", "pyarrow", "pandas")
-_READ_BYTES = 1 << 20
-
-
-class WarehouseError(ThymeError):
-    """The warehouse is missing, not writable or full, or a stage is missing."""
-
-    code = "bad_warehouse"
-
-
-class TableFacts(msgspec.Struct, frozen=True):
-    """Size of a table."""
-
-    rows: int
-    files: int
-    bytes: int
+_WRITING_S_MAX = 60.0
+"""An incomplete manifest of this age is one whose writer died."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The provenance of a stage: configuration, inputs, versions and table sizes."""
+    """The provenance of a stage: configuration, inputs, versions and tables."""
 
     stage: str
     layout: int
@@ -77,20 +73,55 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class Stage(msgspec.Struct, frozen=True):
     """A finished stage."""
 
-    folder: Path
+    storage: Storage
     manifest: Manifest
     built_now: bool = False
     """Whether this call built the stage rather than found it."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the stage, a path or a URI."""
+        return f"{self.storage.uri}/{self.manifest.stage}"
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint that a stage built from this one lists among its inputs."""
         return self.manifest.fingerprint
 
+    def read(
+        self,
+        spark: SparkSession,
+        name: str,
+        schema: StructType,
+        between_us: tuple[int, int] | None = None,
+    ) -> DataFrame:
+        """A table as a frame; with `between_us`, without files that have no `at_us` in the span."""
+        facts = self._table_facts(name)
+        facts.check_columns(f"{self.folder}, table {name}", schema)
+        files = [each for each in facts.files if between_us is None or each.overlaps(*between_us)]
+        return self.read_files(spark, schema, files)
+
+    def read_files(
+        self, spark: SparkSession, schema: StructType, files: Sequence[FileFacts]
+    ) -> DataFrame:
+        """Some files of a table as a frame."""
+        if not files:
+            return spark.createDataFrame([], schema)
+        paths = (self.storage.spark_path(f"{self.manifest.stage}/{each.path}") for each in files)
+        return spark.read.schema(schema).parquet(*map(escape_pattern, paths))
+
     def table_path(self, name: str) -> str:
-        """The path of a table, for `spark.read.schema(…).parquet(…)`."""
-        self._table_facts(name)
-        return str(self.folder / name)
+        """The folder of a table that one build wrote, for readers of single files."""
+        builds = {each.path.split("/")[1] for each in self._table_facts(name).files}
+        if len(builds) != 1:
+            raise WarehouseError(
+                f"{self.folder} has the table {name} in {len(builds)} folders; use the file list"
+            )
+        return f"{self.folder}/{BUILDS}/{builds.pop()}/{name}"
+
+    def table_files(self, name: str) -> list[str]:
+        """The Parquet files of a table, as paths or URIs, for any other reader."""
+        return [f"{self.folder}/{each.path}" for each in self._table_facts(name).files]
 
     def row_count(self, name: str) -> int:
         """The number of rows of a table."""
@@ -103,52 +134,37 @@ class Stage(msgspec.Struct, frozen=True):
         return self.manifest.tables[name]
 
 
-class Draft:
-    """A stage under construction: add frames by `write`, files in `path`, facts by `add_notes`."""
+class _Latest(NamedTuple):
+    """The highest number of a stage's manifests, and the last complete one of them."""
 
-    def __init__(self, folder: Path, parts: Path) -> None:
-        self._folder = folder
-        self._parts = parts
-        self.notes: dict[str, Any] = {}
-
-    @property
-    def parts(self) -> Path:
-        """A folder for partial results of a long build. It survives an interrupted build, for the
-        next one with the same configuration and inputs, and is removed with the finished stage."""
-        self._parts.mkdir(parents=True, exist_ok=True)
-        return self._parts
-
-    def path(self, table: str) -> Path:
-        """The folder of a table, for callers that write its Parquet files themselves."""
-        _check_name(table)
-        path = self._folder / table
-        path.mkdir(exist_ok=True)
-        return path
-
-    def write(
-        self, table: str, frame: DataFrame, order: Sequence[str] = (), files: int | None = None
-    ) -> None:
-        """Writes a table in few files, globally sorted by the columns of `order` if given."""
-        if order:
-            spread = (files, *order) if files else order
-            frame = frame.repartitionByRange(*spread).sortWithinPartitions(*order)
-        elif files:
-            frame = frame.coalesce(files)
-        path = self._folder / table
-        _check_name(table)
-        with _translate_disk_errors(self._folder.parent, any_os_error=False):
-            frame.write.mode("error").parquet(str(path))
-
-    def add_notes(self, **facts: Any) -> None:
-        """Adds facts, as JSON values, to the notes of the manifest."""
-        self.notes |= facts
+    number: int
+    stage: Stage | None
 
 
 class Warehouse:
-    """A folder of stages."""
+    """A folder of stages, at a path or a URI, or in a storage of its own kind."""
 
-    def __init__(self, path: FilePath) -> None:
-        self.path = Path(path)
+    def __init__(self, place: FilePath | Storage) -> None:
+        self._storage = storage_at(place) if isinstance(place, str | PathLike) else place
+
+    @property
+    def uri(self) -> str:
+        """The folder, a path or a URI."""
+        return self._storage.uri
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the warehouse can be opened without Spark."""
+        return self._storage.folder is not None
+
+    @property
+    def path(self) -> Path:
+        """The folder as a local path; an error for other file systems."""
+        if self._storage.folder is None:
+            raise WarehouseError(
+                f"{self.uri} cannot store single runs: use a folder that all machines share"
+            )
+        return self._storage.folder
 
     def get_or_build(
         self,
@@ -161,70 +177,152 @@ class Warehouse:
 
         A finished build replaces a stage of the same name with other configuration or inputs.
         """
+        return self.commit(name, stage_fingerprint(name, config, inputs), config, inputs, build)
+
+    def commit(
+        self,
+        name: str,
+        fingerprint: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, str],
+        build: Callable[[Draft], None],
+        base: Stage | None = None,
+    ) -> Stage:
+        """As `get_or_build`, for a given fingerprint.
+
+        A build that keeps files of a stage names it as `base`; then it is always carried out, and
+        rejected if the stage is another one by now.
+        """
         _check_name(name)
-        wanted = stage_fingerprint(name, config, inputs)
-        with self._lock(name):
-            if (found := self._find(name)) is not None and found.fingerprint == wanted:
-                return found
-            draft = Draft(self.path / f".{name}.draft", self.path / f".{name}.parts.{wanted[:16]}")
-            with _translate_disk_errors(self.path):
-                _make_empty(draft._folder)
-                try:
-                    with _translate_disk_errors(self.path, any_os_error=False):
-                        build(draft)
-                    manifest = _make_manifest(name, wanted, config, inputs, draft)
-                    _write_manifest(draft._folder / MANIFEST, manifest)
-                    self._replace_stage(name, draft._folder)
-                finally:
-                    shutil.rmtree(draft._folder, ignore_errors=True)
-                for parts in self.path.glob(f".{name}.parts.*"):
-                    shutil.rmtree(parts, ignore_errors=True)
-        return Stage(self.path / name, manifest, built_now=True)
+        latest = self._latest(name)
+        found = latest.stage
+        if base is None and found is not None and found.fingerprint == fingerprint:
+            return found
+        if base is not None and (found is None or found.manifest != base.manifest):
+            raise self._lost(name)
+        draft = Draft(self._storage, name, f"{BUILDS}/{latest.number + 1:06}-{token_hex(4)}")
+        try:
+            with _translate_disk_errors(self.uri):
+                draft.check_writable()
+            with _translate_disk_errors(self.uri, any_os_error=False):
+                build(draft)
+            with _translate_disk_errors(self.uri):
+                manifest = _make_manifest(name, fingerprint, config, inputs, draft)
+                self._create_manifest(name, latest.number, manifest)
+        except BaseException as error:
+            with suppress(OSError, ThymeError):
+                self._storage.delete(f"{name}/{draft.build}")
+            if isinstance(error, Exception) and (won := self._winner(name, latest)) is not None:
+                if won.fingerprint == fingerprint:
+                    return won
+                raise self._lost(name) from error
+            raise
+        self._remove_unused(name, latest, manifest)
+        return Stage(self._storage, manifest, built_now=True)
 
     def open_stage(self, name: str) -> Stage:
         """Opens a finished stage; an error if there is none of this name."""
-        if (found := self._find(name)) is None:
+        if (found := self.find_stage(name)) is None:
             there = ", ".join(self.stage_names()) or "none"
-            raise WarehouseError(f"{self.path} has no finished stage {name}; its stages: {there}")
+            raise WarehouseError(f"{self.uri} has no finished stage {name}; its stages: {there}")
+        return found
+
+    def find_stage(self, name: str) -> Stage | None:
+        """A finished stage; None if there is none, an error if its layout is another one."""
+        found = self._latest(name).stage
+        if found is None and "manifest.json" in self._storage.names(name):
+            raise self._other_layout(name, 1)
         return found
 
     def stage_names(self) -> list[str]:
         """The names of all finished stages."""
-        if not self.path.is_dir():
-            return []
-        names = (path.name for path in self.path.iterdir() if _NAME.fullmatch(path.name))
-        return sorted(name for name in names if self._find(name) is not None)
+        names = [name for name in self._storage.names("") if _NAME.fullmatch(name)]
+        return [name for name in names if self._latest(name).stage is not None]
 
-    def _find(self, name: str) -> Stage | None:
+    def _latest(self, name: str) -> _Latest:
+        """Finds the last manifest. A listing may lag behind, so higher numbers are tried too."""
+        listed = map(_NUMBERED.fullmatch, self._storage.names(f"{name}/{MANIFESTS}"))
+        numbers = sorted(int(each[1]) for each in listed if each is not None)
+        highest = numbers[-1] if numbers else 0
+        while self._read_manifest(name, highest + 1) is not None:
+            highest += 1
+        for number in range(highest, 0, -1):
+            if (data := self._read_manifest(name, number)) is None:
+                continue
+            if number == highest and not _is_complete(data):
+                data = self._wait_for_manifest(name, number)
+            if _is_complete(data):
+                return _Latest(highest, Stage(self._storage, self._decode(name, data)))
+        return _Latest(highest, None)
+
+    def _read_manifest(self, name: str, number: int) -> bytes | None:
         try:
-            data = (self.path / name / MANIFEST).read_bytes()
-            return Stage(self.path / name, msgspec.json.decode(data, type=Manifest))
-        except (OSError, msgspec.DecodeError):
+            return self._storage.read(_manifest_path(name, number))
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
-    @contextmanager
-    def _lock(self, name: str) -> Iterator[None]:
-        """Locks a stage: one process builds it at a time; older leftovers can be removed."""
-        with _translate_disk_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / f".{name}.lock").open("w")
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise WarehouseError(
-                    f"{self.path / name} is being made by another process; wait until it is done"
-                ) from error
-            yield
+    def _wait_for_manifest(self, name: str, number: int) -> bytes:
+        """Waits for the end of a manifest, unless it is so old that its writer must be dead."""
+        path = _manifest_path(name, number)
+        while True:
+            data = self._read_manifest(name, number) or b""
+            written = {each.path: each for each in self._storage.files(f"{name}/{MANIFESTS}")}
+            age_s = time.time() - written[path].modified_s if path in written else 0.0
+            if _is_complete(data) or age_s > _WRITING_S_MAX:
+                return data
+            time.sleep(0.1)
 
-    def _replace_stage(self, name: str, draft: Path) -> None:
-        place = self.path / name
-        old = self.path / f".{name}.old.{token_hex(4)}"
-        if place.exists():
-            place.rename(old)
-        draft.rename(place)
-        for litter in self.path.glob(f".{name}.old.*"):
-            shutil.rmtree(litter, ignore_errors=True)
+    def _decode(self, name: str, data: bytes) -> Manifest:
+        layout = msgspec.json.decode(data).get("layout")
+        if layout != LAYOUT_VERSION:
+            raise self._other_layout(name, layout)
+        return msgspec.json.decode(data, type=Manifest)
+
+    def _create_manifest(self, name: str, base: int, manifest: Manifest) -> None:
+        """Commits a build: the manifest that follows `base` must not exist yet."""
+        data = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        self._storage.create(_manifest_path(name, base + 1), data)
+
+    def _winner(self, name: str, before: _Latest) -> Stage | None:
+        """The stage that another process committed since `before`."""
+        with suppress(OSError, ThymeError):
+            now = self._latest(name)
+            return now.stage if now.number > before.number else None
+        return None
+
+    def _lost(self, name: str) -> WarehouseError:
+        return WarehouseError(
+            f"{self.uri}/{name} was changed by another process during this build, of which nothing "
+            "was kept: run the command again"
+        )
+
+    def _other_layout(self, name: str, layout: object) -> WarehouseError:
+        return WarehouseError(
+            f"{self.uri}/{name} has layout {layout}, and this version of Thyme reads layout "
+            f"{LAYOUT_VERSION}: use the version that wrote it, or another folder, or remove this "
+            "one to build it again"
+        )
+
+    def _remove_unused(self, name: str, before: _Latest, manifest: Manifest) -> None:
+        """Removes files that neither the new nor the last version lists. Only a failed build, or
+        one that can no longer be committed, has such files. Manifests before the last one become
+        empty; they stay, so that no late build can use their number."""
+        kept = {before.number, before.number + 1}
+        stages = [manifest] + ([before.stage.manifest] if before.stage else [])
+        used = {
+            each.path.split("/")[1]
+            for stage in stages
+            for facts in stage.tables.values()
+            for each in facts.files
+        }
+        with suppress(OSError, ThymeError):
+            for build in self._storage.names(f"{name}/{BUILDS}"):
+                if build not in used:
+                    self._storage.delete(f"{name}/{BUILDS}/{build}")
+            for each in self._storage.files(f"{name}/{MANIFESTS}"):
+                found = _NUMBERED.fullmatch(each.path.rpartition("/")[2])
+                if found and int(found[1]) not in kept and each.bytes:
+                    self._storage.overwrite(each.path, b"")
 
 
 def stage_fingerprint(name: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
@@ -234,26 +332,22 @@ def stage_fingerprint(name: str, config: Mapping[str, Any], inputs: Mapping[str,
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def files_fingerprint(paths: Iterable[FilePath]) -> str:
-    """Hash of the contents of files; independent of their paths."""
-    whole = blake2b(digest_size=16)
-    for path in paths:
-        one = blake2b(digest_size=16)
-        try:
-            with open(path, "rb") as file:
-                while data := file.read(_READ_BYTES):
-                    one.update(data)
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror or error}"
-            raise InputFileError(os.fspath(path), problem) from error
-        whole.update(one.digest())
-    return whole.hexdigest()
+def _manifest_path(name: str, number: int) -> str:
+    return f"{name}/{MANIFESTS}/{number:06}.json"
+
+
+def _is_complete(data: bytes) -> bool:
+    """Whether a manifest has been written to its end."""
+    try:
+        msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _make_manifest(
     name: str, fingerprint: str, config: Mapping[str, Any], inputs: Mapping[str, str], draft: Draft
 ) -> Manifest:
-    folders = sorted(path for path in draft._folder.iterdir() if path.is_dir())
     return Manifest(
         stage=name,
         layout=LAYOUT_VERSION,
@@ -261,18 +355,9 @@ def _make_manifest(
         config=dict(config),
         inputs=dict(inputs),
         versions=_package_versions(),
-        tables={folder.name: _measure_table(folder) for folder in folders},
+        tables=draft.measure_tables(),
         notes=draft.notes,
     )
-
-
-def _measure_table(folder: Path) -> TableFacts:
-    """Counts rows, files and bytes in the Parquet files themselves."""
-    from pyarrow import parquet
-
-    files = sorted(folder.rglob("*.parquet"))
-    rows = sum(parquet.read_metadata(file).num_rows for file in files)
-    return TableFacts(rows, len(files), sum(file.stat().st_size for file in files))
 
 
 def _package_versions() -> dict[str, str]:
@@ -283,19 +368,6 @@ def _package_versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "none"
     return found
-
-
-def _write_manifest(path: Path, manifest: Manifest) -> None:
-    with path.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _make_empty(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir()
 
 
 def _check_name(name: str) -> None:
@@ -315,7 +387,7 @@ _DISK_MESSAGES = (
 
 
 @contextmanager
-def _translate_disk_errors(path: Path, *, any_os_error: bool = True) -> Iterator[None]:
+def _translate_disk_errors(place: str, *, any_os_error: bool = True) -> Iterator[None]:
     """Translates disk errors, from this process or from a Spark task, into a WarehouseError.
 
     Without `any_os_error` (code of the caller or of Spark), only errors of the whole disk count.
@@ -331,4 +403,4 @@ def _translate_disk_errors(path: Path, *, any_os_error: bool = True) -> Iterator
             problem = found[0]
         else:
             raise
-        raise WarehouseError(f"{path} cannot be written: {problem}") from error
+        raise WarehouseError(f"{place} cannot be written: {problem}") from error

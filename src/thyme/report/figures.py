@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from thyme.report.claims.model import work_per_node
@@ -28,6 +30,8 @@ class Drawing:
     """Number of the figure in Thyme (journal article)."""
     title: str
     svg: str
+    source: str
+    """The corresponding figure of the journal article, F; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +114,7 @@ def draw_figures(tables: EvaluationTables, profile: str) -> Iterator[Drawing]:
     """Draws every figure with measurements, in the order of the article."""
     with apply_style():
         yield from _draw_cell_work(tables, profile)
+        yield from _draw_posts(tables)
         yield from _draw_timeline(tables)
         for panel in PANELS:
             lines = list(_panel_lines(tables, profile, panel))
@@ -118,7 +123,13 @@ def draw_figures(tables: EvaluationTables, profile: str) -> Iterator[Drawing]:
 
 
 def _make_drawing(number: str, title: str, canvas: Canvas) -> Drawing:
-    return Drawing(name=f"figure-{number}", number=number, title=title, svg=canvas.render_svg())
+    return Drawing(
+        name=f"figure-{number}",
+        number=number,
+        title=title,
+        svg=canvas.render_svg(),
+        source=f"F Fig. {number}",
+    )
 
 
 FigureLine = tuple[str, list[MeasurePoint]]
@@ -224,6 +235,52 @@ def _draw_cell_work(tables: EvaluationTables, profile: str) -> Iterator[Drawing]
     yield _make_drawing("8", "Notification work of a node, for 100 notifications", canvas)
 
 
+def _draw_posts(tables: EvaluationTables) -> Iterator[Drawing]:
+    """Imported posts over time, with the window of the trace marked (P3)."""
+    window = tables.notes.get("window")
+    if window is None or "histogram" not in tables.tables:
+        return
+    width = timedelta(seconds=window["bin_s"])
+    starts_us, length_s = window["timetable"]["starts_us"], window["timetable"]["length_s"]
+    canvas = Canvas(width_in=9.0)
+    axes = canvas.axes
+    rows = tables.table_rows("histogram")
+    for column, colour, label in (
+        ("posts", "#c3ccd4", "all posts"),
+        ("tagged", LINE_STYLES["insert"]["color"], "with tags"),
+    ):
+        xs = [_instant(row["at_us"]) for row in rows]
+        heights = [row[column] for row in rows]
+        axes.bar(xs, heights, width=width, align="edge", color=colour, label=label)  # type: ignore[arg-type]
+    begin = _instant(starts_us)
+    axes.axvspan(
+        begin,  # type: ignore[arg-type]
+        begin + timedelta(seconds=length_s),  # type: ignore[arg-type]
+        facecolor="#E69F00",
+        edgecolor="#8c6d1f",
+        alpha=0.25,
+        label="window",
+    )
+    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
+    axes.set_xlabel("UTC")
+    axes.set_ylabel(f"posts in {window['bin_s'] // 60:,} min")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    yield Drawing(
+        name="posts",
+        number="9",
+        title="Imported posts over time, and the window of the trace",
+        svg=canvas.render_svg(),
+        source="",
+    )
+
+
+def _instant(at_us: int) -> datetime:
+    return datetime.fromtimestamp(at_us / 1e6, UTC)
+
+
 def _draw_timeline(tables: EvaluationTables) -> Iterator[Drawing]:
     """Thyme (journal article), Fig. 9: operations over time in the trace of seed 1."""
     rows = [row for row in tables.table_rows("timeline") if row["seed"] == 1]
@@ -244,4 +301,5 @@ def _draw_timeline(tables: EvaluationTables) -> Iterator[Drawing]:
     axes.set_xlabel("s since the operations began")
     axes.set_ylabel("operations in 10 s")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
-    yield _make_drawing("9", "Operations over time, 100 users", canvas)
+    users = max(row["users"] for row in tables.table_rows("trace_counts"))
+    yield _make_drawing("9", f"Operations over time, {users} users", canvas)

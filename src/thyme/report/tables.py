@@ -20,6 +20,8 @@ STAGES = {
     "metrics": ("runs", "measures", "points", "cell_work"),
     "match": ("trace_counts", "timeline"),
 }
+OPTIONAL_TABLES = {"match": ("histogram",)}
+"""Tables that only an evaluation of imported posts has."""
 SUBSTRATES = ("es", "ls", "dcs")
 OPERATIONS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
 
@@ -86,6 +88,22 @@ class EvaluationTables:
                 return point
         return None
 
+    def run_values(
+        self, series: str, profile: str, substrate: str, measure: str, x: float
+    ) -> list[float]:
+        """The values of a measure in the runs of one point."""
+        wanted = series, profile, substrate, x
+        runs = {
+            row["run_id"]
+            for row in self.table_rows("runs")
+            if (row["series"], row["profile"], row["substrate"], row["parameter"]) == wanted
+        }
+        return [
+            row["value"]
+            for row in self.table_rows("measures")
+            if row["measure"] == measure and row["run_id"] in runs
+        ]
+
     def x_values(self, series: str, profile: str) -> list[float]:
         """The x values of a series."""
         return sorted(
@@ -106,15 +124,19 @@ class EvaluationTables:
 def read_tables(warehouse: Path) -> EvaluationTables:
     """Reads the tables of the evaluation in a warehouse."""
     tables: dict[str, pa.Table] = {}
+    notes: dict[str, Any] = {}
     for stage, names in STAGES.items():
-        if not (warehouse / stage / "manifest.json").is_file():
+        manifests = sorted((warehouse / stage / "manifests").glob("[0-9]*.json"))
+        if not manifests:
             raise NoTablesError(
                 f"{warehouse} has no finished evaluation: run thyme evaluate --out {warehouse}"
             )
-        for name in names:
-            tables[name] = _read(sorted((warehouse / stage / name).glob("*.parquet")))
-    manifest = json.loads((warehouse / "metrics" / "manifest.json").read_bytes())
-    notes = manifest["notes"] | {"versions": manifest["versions"]}
+        manifest = json.loads(manifests[-1].read_bytes())
+        present = (name for name in OPTIONAL_TABLES.get(stage, ()) if name in manifest["tables"])
+        for name in (*names, *present):
+            files = (each["path"] for each in manifest["tables"][name]["files"])
+            tables[name] = _read(warehouse / stage / file for file in files)
+        notes |= manifest["notes"] | {"versions": manifest["versions"]}
     return EvaluationTables(tables, notes)
 
 

@@ -18,6 +18,7 @@ import msgspec
 from thyme.model.positions import Position
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.deployment import Deployment
+from thyme.sim.event_export import SimulationEvents
 from thyme.sim.faults.availability import DownSpan, downtimes, feasible_trace
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
@@ -83,13 +84,14 @@ def run(
     *,
     on_progress: Callable[[RunProgress, Users], None] | None = None,
     recording_file: Writable | None = None,
+    events: SimulationEvents | None = None,
 ) -> Run:
     """Simulates a scenario; without a trace, with the synthetic trace of the scenario."""
     if trace is None:
         trace = synthetic_trace(scenario)
     check_trace(scenario, trace)
     with rare_gc():
-        return _run(scenario, trace, on_progress, recording_file)
+        return _run(scenario, trace, on_progress, recording_file, events)
 
 
 def _run(
@@ -97,17 +99,13 @@ def _run(
     trace: Trace,
     on_progress: Callable[[RunProgress, Users], None] | None,
     recording_file: Writable | None,
+    events: SimulationEvents | None,
 ) -> Run:
     deployment = Deployment(scenario, trace)
     trace = feasible_trace(trace, deployment.fault_schedule, scenario.timeline.origin_us)
     started_s = time.perf_counter()
     recorder = None if recording_file is None else Recorder(recording_file)
-    network = WirelessNetwork(
-        dict(zip(deployment.node_ids, deployment.positions, strict=True)),
-        seed=scenario.seed,
-        paths=deployment.make_paths(),
-        recorder=recorder,
-    )
+    network = _make_network(scenario, deployment, recorder)
     users = Users(
         network,
         deployment.node_ids,
@@ -115,6 +113,7 @@ def _run(
         origin_us=scenario.timeline.origin_us,
         reaction=scenario.reaction,
         seed=scenario.seed,
+        events=events,
     )
     devices = Devices(
         network,
@@ -123,6 +122,8 @@ def _run(
         on_event=users.on_event,
         on_power=users.on_power,
     )
+    if events is not None:
+        events.attach(devices, deployment.node_ids, network.traffic)
     FaultInjector(network, devices, deployment.fault_schedule, on_fault=network.record_fault)
     users.schedule_operations()
     for number in range(len(deployment.node_ids)):
@@ -136,6 +137,8 @@ def _run(
         if progress.done_us % SAMPLE_US and progress.done_us < progress.span_us:
             continue
         sampler.sample()
+        if events is not None:
+            events.sample_load(network.now_us)
         if on_progress is not None:
             on_progress(progress, users)
     return Run(
@@ -150,4 +153,15 @@ def _run(
         samples=sampler.build_samples(),
         events=network.kernel.events_processed,
         wall_s=time.perf_counter() - started_s,
+    )
+
+
+def _make_network(
+    scenario: Scenario, deployment: Deployment, recorder: Recorder | None
+) -> WirelessNetwork:
+    return WirelessNetwork(
+        dict(zip(deployment.node_ids, deployment.positions, strict=True)),
+        seed=scenario.seed,
+        paths=deployment.make_paths(),
+        recorder=recorder,
     )

@@ -26,6 +26,7 @@ from thyme.protocol.app_interface import (
     ReplyValue,
     SubscriptionStarted,
 )
+from thyme.sim.event_export import SimulationEvents
 from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.traces.operations import (
     DeleteOperation,
@@ -127,8 +128,10 @@ class Users:
         origin_us: int,
         reaction: RetrieveBehaviour,
         seed: int,
+        events: SimulationEvents | None = None,
     ) -> None:
         self._network = network
+        self._events = events
         self._node_ids = node_ids
         self._numbers = {name: number for number, name in enumerate(node_ids)}
         self._trace = trace
@@ -177,6 +180,8 @@ class Users:
         """
         number = self._numbers[node_id]
         self._up[number] = incarnation > 0
+        if self._events is not None:
+            self._events.on_power(node_id, self._network.now_us, on=incarnation > 0)
         if number >= len(self._users):
             return
         user = self._users[number]
@@ -201,6 +206,8 @@ class Users:
         if number >= len(self._users):
             return
         user = self._users[number]
+        if self._events is not None:
+            self._events.on_event(node_id, event, self._network.now_us)
         match event:
             case Finished():
                 self._on_reply(user, event.request_id, event.value, "ok")
@@ -359,7 +366,10 @@ class Users:
         on_reply: OnReply | None = None,
     ) -> None:
         user.pending[request.request_id] = attempt, on_reply or _ignore_reply
-        self._network.send_request(self._node_ids[user.number], request)
+        node_id = self._node_ids[user.number]
+        if self._events is not None and self._up[user.number]:
+            self._events.on_request(node_id, request, self._network.now_us)
+        self._network.send_request(node_id, request)
 
     def _on_reply(self, user: _User, request_id: int, value: ReplyValue, code: str) -> None:
         attempt, on_reply = user.pending.pop(request_id, (None, _ignore_reply))

@@ -1,4 +1,4 @@
-"""Posts to trace: makes the trace of the most active users from the posts of a match.
+"""Posts to trace: makes the trace of the most active users from the posts of an event.
 
 Posts become inserts; subscriptions, deletes and unsubscribes are drawn at exponential intervals,
 from random generators that depend on seed, user and purpose only. So the operations of a user are a
@@ -39,6 +39,7 @@ from thyme.traces.timetable import FINAL_2016, Timetable
 from thyme.traces.trace import Trace, merge_users
 
 HOUR_US = 3_600 * SECOND_US
+RATE_MAX = 10_000
 
 
 class UserRole(Enum):
@@ -50,11 +51,11 @@ class UserRole(Enum):
 
 
 class TraceRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of Thyme (journal article), section 9.2; rates per user and hour of the match."""
+    """Parameters of Thyme (journal article), section 9.2; rates per user and hour of the event."""
 
     timetable: Timetable = FINAL_2016
     lasts_us: int = 600 * SECOND_US
-    """Duration to which the hours of the match are compressed."""
+    """Duration to which the hours of the event are compressed."""
     candidate_share: float = CANDIDATE_SHARE
     subscribes_early: float = 3.0
     """Rate of subscribes until the end of the first half; `subscribes_late`: after it."""
@@ -70,8 +71,16 @@ class TraceRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for what in ("subscribes_early", "subscribes_late", "deletes", "unsubscribes"):
-            if getattr(self, what) < 0:
-                raise InputError(f"a rate must not be negative: {what} is {getattr(self, what)}")
+            if not 0 <= getattr(self, what) <= RATE_MAX:
+                raise InputError(
+                    f"a rate is 0 to {RATE_MAX:,} per user and hour: {what} is "
+                    f"{getattr(self, what)}"
+                )
+        if not 0.0 < self.candidate_share <= 1.0:
+            raise InputError(
+                "the share of candidate tags must be above 0 and at most 1, not "
+                f"{self.candidate_share}"
+            )
         for what in ("always_share", "boolean_share"):
             check_share(getattr(self, what), what)
         if self.lasts_us < 1:
@@ -120,7 +129,7 @@ def trace_from_posts(
 
 
 def is_insertable(post: Post, rules: TraceRules = JOURNAL_RULES) -> bool:
-    """Whether a post can be an insert: published during the match, with a tag (M2)."""
+    """Whether a post can be an insert: published in the observed hours, with a tag (M2)."""
     return bool(post.tags) and rules.timetable.contains(post.at_us)
 
 

@@ -62,14 +62,16 @@ def read_trace(source: FilePath, users: int | None = None) -> Trace:
 def write_trace(trace: Trace, target: FilePath) -> None:
     """Writes a trace to a file, atomically."""
     path = os.fspath(target)
+    write_atomically(path, trace_to_bytes(trace, path))
+
+
+def trace_to_bytes(trace: Trace, path: str) -> bytes:
+    """Encodes a trace as a file with this name, whose ending tells the format."""
     rows = map(operation_to_row, trace.operations)
     if _is_parquet(path):
-        data = rows_to_parquet(path, rows)
-    else:
-        data = rows_to_csv(rows)
-        if path.endswith(".gz"):
-            data = _gzip(data)
-    write_atomically(path, data)
+        return rows_to_parquet(path, rows)
+    data = rows_to_csv(rows)
+    return _gzip(data) if path.endswith(".gz") else data
 
 
 def rows_to_csv(rows: Iterable[OperationRow]) -> bytes:

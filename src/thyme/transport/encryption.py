@@ -160,7 +160,7 @@ class DatagramCipher:
         return self._on_datagram(stream, plaintext[1:])
 
     @property
-    def hint(self) -> str | None:
+    def decryption_warning(self) -> str | None:
         """Advice for the user if no datagram of this world can be decrypted."""
         if self.decrypted or self.rejected < REJECTED_MIN:
             return None

@@ -51,7 +51,7 @@ from thyme.wire import codec
 
 if TYPE_CHECKING:  # without keys and secrets, the link needs no cryptography at run time
     from thyme.transport.encryption import DatagramCipher
-    from thyme.transport.peer_auth import ProofVerifier
+    from thyme.transport.peer_auth import PeerAuthenticator
 
 _NEIGHBOUR_TIMEOUT_US: Final = 5 * SECOND_US
 """A neighbour is removed after this time without a datagram from it."""
@@ -83,7 +83,7 @@ class Link:
         config: LinkConfig,
         *,
         cipher: DatagramCipher | None = None,
-        authenticator: ProofVerifier | None = None,
+        authenticator: PeerAuthenticator | None = None,
     ) -> None:
         """`incarnation` is a new random id for each start of the node. A closed world needs a
         cipher; with an authenticator, only neighbours with a valid identity proof are accepted
@@ -115,9 +115,9 @@ class Link:
         return list(self._neighbours)
 
     @property
-    def hint(self) -> str | None:
+    def decryption_warning(self) -> str | None:
         """Advice for the user if no datagram of this world can be decrypted (B5)."""
-        return None if self._cipher is None else self._cipher.hint
+        return None if self._cipher is None else self._cipher.decryption_warning
 
     def describe_neighbours(self) -> list[tuple[NodeId, Address, int]]:
         """Node id, address and last receive time of each neighbour."""

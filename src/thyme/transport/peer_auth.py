@@ -1,6 +1,7 @@
 """Peer authentication: the interface by which the link proves and checks node ids.
 
-`thyme.live.identity` implements it with Ed25519 keys; a link without it accepts every neighbour.
+`thyme.live.peer_authenticator` implements it with Ed25519 keys; a link without it accepts every
+neighbour.
 Clauses: B5.
 """
 
@@ -12,7 +13,7 @@ from thyme.model.ids import NodeId
 from thyme.transport.datagrams import IdentityProof
 
 
-class ProofVerifier(Protocol):
+class PeerAuthenticator(Protocol):
     """Holds the identity proof of this node and verifies the proofs of its neighbours."""
 
     own_proof: IdentityProof

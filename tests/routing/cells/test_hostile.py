@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.routing.cells.field import Field, name, question
 from thyme.model.ids import NodeId
-from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
+from thyme.protocol.messages.cell_records import CellId, CellTarget, PerimeterState
 from thyme.protocol.messages.cells import CellBeacon
 from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
 from thyme.routing.cells import CellRoutingConfig, Grid
@@ -19,8 +19,8 @@ cells = (st.integers(0, 11) | st.integers(0, 2**16 - 1)).map(CellId)
 nodes = st.integers(0, 12).map(name)
 numbers = st.integers(0, 3)
 hops = st.integers(0, 300)
-detours = st.builds(Detour, cells, cells, cells, cells)
-targets = st.builds(CellTarget, cells, st.none() | nodes, st.none() | detours)
+perimeters = st.builds(PerimeterState, cells, cells, cells, cells)
+targets = st.builds(CellTarget, cells, st.none() | nodes, st.none() | perimeters)
 anything: st.SearchStrategy[Message] = st.one_of(
     st.builds(CellBeacon, cells, st.booleans(), st.binary(min_size=12, max_size=12), st.just(b"")),
     st.builds(CellBeacon, cells, st.booleans(), st.binary(max_size=14), st.binary(max_size=5)),

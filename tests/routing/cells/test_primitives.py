@@ -9,7 +9,7 @@ import pytest
 from tests.routing.cells.field import Field, Place, name, question
 from thyme.model.ids import NodeId
 from thyme.model.rng import derive_rng
-from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
+from thyme.protocol.messages.cell_records import CellId, CellTarget, PerimeterState
 from thyme.protocol.messages.cells import Undelivered
 from thyme.protocol.messages.common import CellBroadcast, CellPacket, Done
 from thyme.protocol.outbox import Outbox
@@ -180,8 +180,8 @@ def test_d5_a_void_is_gone_around_and_then_it_is_greedy_again() -> None:
     send(field, 0, Destination(CellId(9)))
 
     assert sorted(told(field)) == [15]
-    detours = [m.targets[0].detour for _, _, m in field.log if isinstance(m, CellPacket)]
-    entries = [None if detour is None else detour.entry_cell for detour in detours]
+    perimeters = [m.targets[0].perimeter for _, _, m in field.log if isinstance(m, CellPacket)]
+    entries = [None if perimeter is None else perimeter.entry_cell for perimeter in perimeters]
     assert entries[0] == 2
     assert entries[-1] is None
 
@@ -436,8 +436,8 @@ def test_d10_if_nobody_answers_each_is_tried_once(serving: bool) -> None:
 def test_d6_a_cell_that_knows_no_way_is_not_the_proxy_of_what_passes() -> None:
     """A node that has just begun to serve, and has not heard anybody yet."""
     field = Field(GRID, crowd(12))
-    detour = Detour(CellId(2), CellId(3), CellId(3), CellId(12))
-    passing = CellPacket(name(9), CellId(2), 1, 5, (CellTarget(CellId(0), None, detour),), DONE)
+    perimeter = PerimeterState(CellId(2), CellId(3), CellId(3), CellId(12))
+    passing = CellPacket(name(9), CellId(2), 1, 5, (CellTarget(CellId(0), None, perimeter),), DONE)
 
     field.nodes[name(0)].on_received(name(9), passing, 0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.runs import AT_ONCE, delete, insert, scenario, subscribe, trace
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol.messages.cell_records import CellId, CellTarget, Detour
+from thyme.protocol.messages.cell_records import CellId, CellTarget, PerimeterState
 from thyme.protocol.messages.common import CellPacket, FetchStatus
 from thyme.routing.cells import Grid
 from thyme.sim.measurement.sampler import StateSamples, StoredCounts
@@ -163,8 +163,8 @@ def test_s17_a_recording_of_dcs_says_who_has_which_object_and_which_steps_go_aro
 
 
 def test_d5_a_packet_goes_around_if_one_of_its_targets_does() -> None:
-    detour = Detour(CellId(0), CellId(1), CellId(0), CellId(1))
-    targets = CellTarget(CellId(4)), CellTarget(CellId(5), None, detour)
+    perimeter = PerimeterState(CellId(0), CellId(1), CellId(0), CellId(1))
+    targets = CellTarget(CellId(4)), CellTarget(CellId(5), None, perimeter)
     question = FetchStatus(1, Key(ObjectId("any"), NodeId(b"a")))
 
     def packet(*targets: CellTarget) -> CellPacket:

@@ -27,7 +27,7 @@ from thyme.routing.cells import Destination
 from thyme.storage.store import MemoryStore
 from thyme.substrates.dcs.cell_map import GridCellMap
 from thyme.substrates.dcs.config import PAPER
-from thyme.substrates.dcs.membership.joining import CellJoinTimer
+from thyme.substrates.dcs.membership.cell_joining import CellJoinTimer
 from thyme.substrates.dcs.node import DcsNode
 
 ME, BEA = NodeId(b"me"), NodeId(b"bea")

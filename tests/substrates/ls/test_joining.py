@@ -15,7 +15,7 @@ from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages.common import JoinReply, JoinRequest
 from thyme.protocol.node import Action, Broadcast, Send, SetTimer
 from thyme.protocol.outbox import Outbox
-from thyme.substrates.ls.joining import (
+from thyme.substrates.ls.subscription_fetch import (
     JoinReplyTimer,
     LsJoining,
     LsJoiningConfig,

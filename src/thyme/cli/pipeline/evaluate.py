@@ -15,40 +15,65 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.pipeline.options import require_report
+from thyme.cli.pipeline import evaluate_encounters
+from thyme.cli.pipeline.options import (
+    add_session_options,
+    check_stage,
+    require_evaluation,
+    session_settings,
+)
+from thyme.cli.pipeline.window_options import (
+    WINDOW_HELP,
+    add_rule_options,
+    add_window_options,
+    parse_display_zone,
+    parse_rules,
+    parse_window,
+    print_window,
+)
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.pipeline.evaluate import Evaluation
+    from thyme.pipeline.evaluation_traces import PostsInput, TraceSource
     from thyme.pipeline.sweep.plan import EvaluationPlan
     from thyme.pipeline.sweep.presets import Preset
     from thyme.pipeline.sweep.progress import SweepProgress
+    from thyme.pipeline.sweep.runner import SweepLimits
     from thyme.pipeline.warehouse import Stage, Warehouse
     from thyme.report.report import Report
 
-PRESETS = ("quick", "paper")
+PRESETS = ("quick", "paper", *evaluate_encounters.PRESETS)
 PROFILES = ("paper", "robust", "both")
 PROGRESS_EVERY_S = 15.0
 
-HELP = """\
+HELP = f"""\
 presets:
   quick   three substrates, two small networks: every series once, in about two minutes
   paper   the matrix of Thyme (journal article): 16 to 196 nodes, and at 100 nodes the series with
           crashes, transient churn and mobility; 15 runs per point. It takes hours: --plan
           estimates how many; --master runs it on a cluster
+  mobuser-quick, mobuser
+          the evaluation of the MobUser paper: MobUser, MFPS and RAPID by encounters; 250 nodes in
+          about half an hour, or 1,000 nodes in hours
 
-Finished runs are kept in the folder: after an interruption of any kind, the same command runs only
-the missing ones. Failed runs are listed and tried again next time.
+Finished runs are kept: after an interruption of any kind, the same command runs only the missing
+ones. Each run is simulated in a process of its own; one that fails, is killed, or exceeds
+--run-memory or --run-timeout is listed with the reason, and tried again next time.
 
---master is Spark's master URL: local[4], spark://host:7077, and so on; the default is all cores of
-this machine. On a cluster, all machines must share the folder (docs/pipeline.md).
+--master is Spark's master URL: local[4], spark://host:7077, and so on; the default is Spark's own
+configuration, else all cores of this machine. Clusters: docs/pipeline.md.
 
+With --posts, the devices are those of the most active users. Networks with more nodes than the
+posts have users are left out. The window is compressed into the duration of a run: 300 s (quick)
+or 600 s (paper). {WINDOW_HELP}
 exit status: 0 all runs succeeded, 1 some failed, 2 error
 
 examples:
   thyme evaluate --preset quick --out result
   thyme evaluate --preset paper --plan --out result
+  thyme evaluate --preset quick --posts w --out w
   thyme evaluate --preset paper --only static --out result --master spark://head:7077
 """
 
@@ -68,12 +93,28 @@ def add_to(commands: Subparsers) -> None:
     )
     parser.add_argument("--profile", metavar="NAME", default="paper", help="paper, robust or both")
     parser.add_argument(
-        "--posts", metavar="W", type=Path, help="warehouse with imported posts (default: synthetic)"
+        "--posts", metavar="W", help="warehouse with imported posts (default: synthetic)"
+    )
+    add_window_options(parser)
+    add_rule_options(parser)
+    parser.add_argument(
+        "--out", metavar="W", required=True, help="warehouse for the results: a folder or a URI"
     )
     parser.add_argument(
-        "--out", metavar="W", type=Path, required=True, help="warehouse (folder) for the results"
-    )
-    parser.add_argument("--master", metavar="M", help="Spark master URL (default: local[*])")
+        "--report", metavar="DIR", type=Path,
+        help="folder for the report, for a warehouse that is not a folder of this machine "
+        "(default: thyme-report)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--run-memory", metavar="SIZE", default="4g",
+        help="stop a simulation that uses more memory, e.g. 800m or 2g (default: 4g)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--run-timeout", metavar="TIME",
+        help="stop a simulation that takes longer, e.g. 90s, 30m or 2h (default: ten minutes and "
+        "twenty times its estimate)",
+    )  # fmt: skip
+    add_session_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--plan", dest="run", action="store_const", const=plan_command,
@@ -84,11 +125,11 @@ def add_to(commands: Subparsers) -> None:
 
 def evaluate_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --out W"""
-    from thyme.pipeline.session import require_spark
-
     check_options(args)
-    require_spark()
-    require_report()
+    if args.preset in evaluate_encounters.PRESETS:
+        return evaluate_encounters.evaluate_command(args)
+    run_limits(args.run_memory, args.run_timeout)
+    require_evaluation()
     found, report = run_evaluation(args)
     if args.json:
         import json
@@ -110,13 +151,15 @@ def check_options(args: Namespace) -> None:
 def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
     """Runs the evaluation and draws its report, with progress on standard error."""
     from thyme.pipeline.evaluate import evaluate
-    from thyme.pipeline.session import LOCAL_MASTER, spark_session
+    from thyme.pipeline.session import spark_session
+    from thyme.pipeline.warehouse_copy import local_copy
     from thyme.report.report import make_report
+    from thyme.report.tables import STAGES
 
     preset, warehouse, choice = _selection(args)
     quiet = args.json
     _print_step("starting Spark", quiet)
-    spark = spark_session(args.master or LOCAL_MASTER)
+    spark = spark_session(args.master, session_settings(args))
     try:
         with progress_bar(quiet) as on_progress:
             found = evaluate(
@@ -124,13 +167,16 @@ def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
                 preset,
                 warehouse,
                 **choice,
+                limits=run_limits(args.run_memory, args.run_timeout),
                 on_progress=on_progress,
                 on_stage=lambda text: _print_step(text, quiet),
+                on_posts=lambda posts: _print_posts(posts, preset, args),
             )
+        folder = local_copy(warehouse, STAGES, args.report)
     finally:
         spark.stop()
     _print_step("drawing the report", quiet)
-    return found, make_report(args.out)
+    return found, make_report(folder)
 
 
 def _selection(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:
@@ -143,9 +189,53 @@ def _selection(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:
     choice = {
         "only": parse_series(args.only),
         "profiles": tuple(Profile) if args.profile == "both" else (Profile(args.profile),),
-        "posts": None if args.posts is None else Warehouse(args.posts),
+        "source": _trace_source(args),
     }
     return KNOWN[args.preset], Warehouse(args.out), choice
+
+
+def run_limits(memory: str, timeout: str | None) -> SweepLimits:
+    """Parses the limits of each run."""
+    from thyme.pipeline.sweep.runner import SweepLimits
+
+    memory_bytes = _parse_unit(memory, "--run-memory", "a size such as 800m or 2g", _SIZES)
+    if timeout is None:
+        return SweepLimits(memory_max_bytes=memory_bytes)
+    seconds = _parse_unit(timeout, "--run-timeout", "a time such as 90s, 30m or 2h", _TIMES)
+    return SweepLimits(memory_max_bytes=memory_bytes, seconds_max=seconds)
+
+
+_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _parse_unit(text: str, option: str, form: str, units: dict[str, int]) -> int:
+    """Parses a positive whole number with a unit."""
+    found = re.fullmatch(r"(\d{1,9})([a-z])", text.strip().lower(), re.ASCII)
+    if found is None or found[2] not in units or not int(found[1]):
+        raise OptionError(f"{option} is {form}, not {safe_repr(text)}")
+    return int(found[1]) * units[found[2]]
+
+
+def _trace_source(args: Namespace) -> TraceSource:
+    from thyme.pipeline.evaluation_traces import TraceSource
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.traces.timetable import TimetableChoice
+
+    choice, rules = parse_window(args), parse_rules(args)
+    if args.posts is None:
+        if choice != TimetableChoice():
+            raise OptionError("a window is for imported posts: give their warehouse with --posts")
+        return TraceSource(rules=rules)
+    check_stage(args.posts, "posts")
+    posts = Warehouse(args.posts)
+    return TraceSource(posts=posts, choice=choice, rules=rules)
+
+
+def _print_posts(posts: PostsInput, preset: Preset, args: Namespace) -> None:
+    if posts.window is not None and not args.json:
+        zone = parse_display_zone(args)
+        print_window(posts.window, zone, preset.timeline.operations_us, sys.stderr)
 
 
 def _print_step(text: str, quiet: bool) -> None:
@@ -158,10 +248,10 @@ def _print_step(text: str, quiet: bool) -> None:
 
 def plan_command(args: Namespace) -> int:
     """thyme evaluate --preset quick|paper --plan --out W"""
-    from thyme.pipeline.session import require_spark
-
     check_options(args)
-    require_spark()
+    if args.preset in evaluate_encounters.PRESETS:
+        return evaluate_encounters.plan_command(args)
+    require_evaluation()
     from thyme.pipeline.sweep.plan import plan_evaluation
 
     preset, warehouse, choice = _selection(args)
@@ -307,6 +397,7 @@ def evaluation_as_json(found: Evaluation, report: Report) -> dict[str, Any]:
             "simulating_s": round(sweep_result.simulating_s, 1),
             "simulating_cpu_s": round(sweep_result.cpu_s, 1),
             "cores": sweep_result.cores,
+            "compiled": sweep_result.compiled,
             "overhead": None if sweep_result.overhead is None else round(sweep_result.overhead, 3),
         },
         "tables": {name: rows for stage in _stages(found) for name, rows in _table_rows(stage)},
@@ -329,6 +420,12 @@ def print_evaluation(found: Evaluation, report: Report) -> None:
             f"  {sweep_result.simulating_s:.0f} s of simulation on {sweep_result.cores} cores: "
             f"{sweep_result.overhead:.0%} overhead"
         )
+        plain = sweep_result.ran - len(sweep_result.failures) - sweep_result.compiled
+        if plain > 0:
+            print(
+                f"  {plain} runs were simulated without compiled modules, at about half the speed: "
+                "see `thyme compile`, or docs/pipeline.md for clusters"
+            )
     for failure in sweep_result.failures[:10]:
         print(f"  failed: {failure.run_id}: {failure.error}")
     if len(sweep_result.failures) > 10:
@@ -341,7 +438,7 @@ def print_evaluation(found: Evaluation, report: Report) -> None:
 
 
 def _stages(found: Evaluation) -> tuple[Stage, ...]:
-    return found.traces, found.metrics
+    return found.traces, found.runs, found.metrics
 
 
 def _table_rows(stage: Stage) -> list[tuple[str, int]]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thyme.distribution import install_hint
 from thyme.model.errors import OptionError, safe_repr
+from thyme.pipeline.storage import local_path, spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,22 +22,74 @@ if TYPE_CHECKING:
 
 def require_report() -> None:
     """Raises `OptionError` if a package of the report is not installed."""
-    if any(find_spec(name) is None for name in ("matplotlib", "pyarrow")):
-        raise OptionError(f"the report needs more packages: {install_hint('report')}")
+    for name in ("matplotlib", "pyarrow", "jinja2", "scipy"):
+        if find_spec(name) is None:
+            raise OptionError(f"the report needs {name}: {install_hint('report')}")
+
+
+def require_evaluation() -> None:
+    """Raises `OptionError` if a package of the pipeline or of the report is not installed."""
+    for name in ("pyspark", "pandas", "matplotlib", "pyarrow", "jinja2", "scipy"):
+        if find_spec(name) is None:
+            raise OptionError(f"the evaluation needs {name}: {install_hint('pipeline,report')}")
 
 
 def add_options(parser: ArgumentParser) -> None:
     """Adds the options that all stages share."""
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="warehouse (folder) to write to"
+        "--out",
+        metavar="W",
+        required=True,
+        help="warehouse to write to: a folder, or a URI (hdfs://…, s3a://…, abfs://…)",
     )
+    add_session_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_session_options(parser: ArgumentParser) -> None:
+    """Adds the options of the Spark session."""
     parser.add_argument(
         "--master",
         metavar="URL",
-        default="local[*]",
-        help="Spark master URL (default: all cores of this machine)",
+        help="Spark master URL, or sc://host:port (default: as Spark is configured, else all cores "
+        "of this machine)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--conf",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="a setting of Spark; may be repeated",
+    )
+    parser.add_argument(
+        "--event-log", metavar="DIR", help="folder for Spark's event log, for its history server"
+    )
+
+
+def session_settings(args: Namespace) -> dict[str, str]:
+    """The settings of Spark that the options give."""
+    found: dict[str, str] = {}
+    for text in args.conf:
+        name, sign, value = text.partition("=")
+        if not (sign and name.startswith("spark.")):
+            raise OptionError(f"--conf is spark.NAME=VALUE, not {safe_repr(text)}")
+        found[name.strip()] = value
+    if args.event_log:
+        folder = local_path(args.event_log)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        where = args.event_log if folder is None else spark_path(folder)
+        found |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": where}
+    return found
+
+
+def check_stage(place: str, stage: str) -> None:
+    """Raises `WarehouseError` if a local warehouse lacks a stage, before Spark starts."""
+    from thyme.pipeline.warehouse import Warehouse
+
+    warehouse = Warehouse(place)
+    if warehouse.is_local:
+        warehouse.open_stage(stage)
 
 
 @contextmanager
@@ -47,12 +100,16 @@ def open_session(args: Namespace) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from thyme.pipeline.session import SparkError, spark_session
+    from thyme.pipeline.session import SparkError, required_settings, spark_session, ui_address
 
+    settings = session_settings(args)
     running = SparkSession.getActiveSession()
-    spark = running or spark_session(args.master)
+    spark = running or spark_session(args.master, settings)
+    if running is None and (address := ui_address(spark)) and sys.stderr.isatty():
+        print(f"Spark's jobs: {address}", file=sys.stderr)
     try:
-        yield spark
+        with required_settings(spark):
+            yield spark
     except (PySparkException, Py4JError) as error:
         raise SparkError(f"Spark failed: {summarise_java_error(str(error))}") from error
     finally:
@@ -85,7 +142,7 @@ def print_stage(
     if args.json:
         facts = {
             "stage": manifest.stage,
-            "folder": str(stage.folder),
+            "folder": stage.folder,
             "made_now": stage.built_now,
             "fingerprint": manifest.fingerprint,
             "rows": {name: table.rows for name, table in manifest.tables.items()},
@@ -94,8 +151,9 @@ def print_stage(
         print(json.dumps(facts))
         return 0
     for name, table in manifest.tables.items():
-        files = "1 file" if table.files == 1 else f"{table.files} files"
-        print(f"{stage.folder / name}: {table.rows:,} rows in {files}, {table.bytes:,} bytes")
+        count = len(table.files)
+        files = "1 file" if count == 1 else f"{count} files"
+        print(f"{stage.folder}/{name}: {table.rows:,} rows in {files}, {table.bytes:,} bytes")
     for line in lines() if lines else ():
         print(line)
     if not stage.built_now:

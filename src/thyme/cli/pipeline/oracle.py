@@ -6,10 +6,9 @@ Clauses: P4, P10.
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thyme.cli.pipeline.options import add_options, open_session, print_stage
+from thyme.cli.pipeline.options import add_options, check_stage, open_session, print_stage
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
@@ -22,9 +21,7 @@ def add_to(commands: Subparsers) -> None:
         help="compute the notifications a trace should cause",
         description="Compute every notification of a perfect execution of a trace.",
     )
-    parser.add_argument(
-        "--trace", metavar="DIR", type=Path, required=True, help="warehouse with the trace"
-    )
+    parser.add_argument("--trace", metavar="W", required=True, help="warehouse with the trace")
     add_options(parser)
     parser.set_defaults(run=oracle_command)
 
@@ -37,7 +34,8 @@ def oracle_command(args: Namespace) -> int:
     from thyme.pipeline.jobs import compute_oracle
     from thyme.pipeline.warehouse import Warehouse
 
-    trace = Warehouse(args.trace).open_stage("trace")
+    check_stage(args.trace, "trace")
     with open_session(args) as spark:
+        trace = Warehouse(args.trace).open_stage("trace")
         stage = compute_oracle(spark, Warehouse(args.out), trace)
     return print_stage(args, stage)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from thyme.cli.pipeline.options import (
     add_integer,
     add_options,
+    check_stage,
     open_session,
     parse_pairs,
     print_stage,
@@ -24,17 +25,25 @@ if TYPE_CHECKING:
 FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "parquet")
 
 HELP = """\
-FILES are files, folders, patterns or URLs that Spark can read; JSON lines and CSV may be compressed
+FILES are files, folders, patterns or URIs that Spark can read; JSON lines and CSV may be compressed
 (.gz). csv, jsonl and parquet are tables with the columns id, user, time, text and tags, or those
-named by --columns; id and tags are optional. Times are ISO 8601 or numbers since 1970.
+named by --columns; id and tags are optional. Without --format, the names of the files tell csv,
+parquet and jsonl. Times are ISO 8601 or numbers since 1970; a time without a zone is UTC, or of
+--zone.
 
 Invalid rows go to the table quarantine, with the reason and the original row.
+
+Files are added to those that were imported before; a file that was is not read again. After an
+interruption of any kind, the same command imports everything or finds it done. Each import adds
+files of its own: `thyme posts compact` merges small ones.
 
 exit status: 0 success, 2 error
 
 examples:
   thyme posts import tweets.jsonl.gz --format twitter-v2 --out w
-  thyme posts import match.csv --format csv --columns user=author,time=when,text=body --out w
+  thyme posts import match.csv --columns user=author,time=when,text=body --out w
+  thyme posts import s3a://bucket/2016/ --format jsonl --out s3a://bucket/w \\
+      --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0
 """
 
 
@@ -54,6 +63,13 @@ def add_to(commands: Subparsers) -> None:
             formatter_class=RawDescriptionHelpFormatter,
         )
     )
+    compact = group.add_parser(
+        "compact",
+        help="merge the small files of many imports",
+        description="Merge the small files that many imports left. The posts stay the same.",
+    )
+    add_options(compact)
+    compact.set_defaults(run=compact_command)
     _add_synth(
         group.add_parser(
             "synth",
@@ -65,10 +81,15 @@ def add_to(commands: Subparsers) -> None:
 
 def _add_import(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILES", nargs="+", help="files to import")
-    parser.add_argument("--format", metavar="NAME", required=True, help=", ".join(FORMATS))
+    parser.add_argument("--format", metavar="NAME", help=", ".join(FORMATS))
     parser.add_argument("--columns", metavar="NAMES", help="e.g. user=author,time=when,text=body")
     parser.add_argument(
         "--zone", metavar="ZONE", help="time zone of times without one, e.g. +01:00"
+    )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="import these files only, and drop those that were imported before",
     )
     add_options(parser)
     parser.set_defaults(run=import_command)
@@ -90,26 +111,50 @@ def import_command(args: Namespace) -> int:
     require_spark()
     from thyme.pipeline.jobs import import_posts
     from thyme.pipeline.posts.formats import PostReader
-    from thyme.pipeline.posts.sources import expand_files
+    from thyme.pipeline.posts.sources import expand_files, guess_format
     from thyme.pipeline.warehouse import Warehouse
 
+    files = expand_files(args.files) if args.format is None else None
     reader = PostReader(
-        form=args.format,
+        form=args.format or guess_format(files or ()),
         columns=parse_pairs(args.columns, "--columns") if args.columns else {},
         zone=args.zone,
         now_us=time.time_ns() // 1_000,
     )
-    files = expand_files(args.files)
+    files = files or expand_files(args.files)
     with open_session(args) as spark:
-        stage = import_posts(spark, Warehouse(args.out), files, reader)
+        stage = import_posts(spark, Warehouse(args.out), files, reader, replace=args.replace)
     notes = stage.manifest.notes
 
     def lines() -> Iterator[str]:
+        if stage.built_now:
+            yield f"{notes['rows_added']:,} rows of {notes['files_added']:,} new files added"
         yield f"{notes['rows_in']:,} rows read, {notes['untagged']:,} posts without a tag"
+        if notes["zone_assumed"]:
+            yield (
+                f"{notes['zone_assumed']:,} times have no time zone and are read as UTC; "
+                "--zone Europe/Lisbon reads them as local times"
+            )
         for reason, count in notes["quarantined"].items():
             yield f"quarantined: {count:,} ({reason})"
+        if stage.row_count("posts"):
+            yield f"next: thyme trace build --posts {args.out} --out {args.out}"
 
     return print_stage(args, stage, lines)
+
+
+def compact_command(args: Namespace) -> int:
+    """thyme posts compact --out W"""
+    from thyme.pipeline.session import require_spark
+
+    require_spark()
+    from thyme.pipeline.jobs import compact_posts
+    from thyme.pipeline.warehouse import Warehouse
+
+    check_stage(args.out, "posts")
+    with open_session(args) as spark:
+        stage = compact_posts(spark, Warehouse(args.out))
+    return print_stage(args, stage)
 
 
 def synth_command(args: Namespace) -> int:

@@ -1,6 +1,6 @@
 """thyme sim run: simulates one scenario and prints its measurements.
 
-Clauses: S7, S10–S12, S14–S18, I28.
+Clauses: S7, S10–S12, S14–S18, I28, U9.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.sim import venues
+from thyme.cli.sim import encounters, venues
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from thyme.sim.venues.scenario import VenueScenario
     from thyme.traces.trace import Trace
 
-SUBSTRATES = ("es", "ls", "dcs", venues.SUBSTRATE)
+RADIO_SUBSTRATES = ("es", "ls", "dcs")
+SUBSTRATES = (*RADIO_SUBSTRATES, venues.SUBSTRATE, *encounters.SUBSTRATES)
 SCENARIOS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
 LECTURE = "lecture"
 """The value of --trace that stands for the synthetic lecture; files have a suffix."""
 NODES = 100
+RETRIEVE, WITHIN_S = 0.7, 30.0
 PROGRESS_EVERY_S = 0.5
 
 HELP = """\
@@ -51,6 +53,14 @@ nodes hear each other; users are spread over the venues:
   mobile      30 % of the users walk to another venue, at --speed m/s
   outage      a share of the stations (--failing, default: all) fails after a third of the
               operations and returns, with empty caches, after two thirds
+
+mobuser, mfps and rapid spread events by encounters (MobUser paper), on contacts instead of a radio:
+  manhattan   1,000 nodes on the streets of a square of 450 m (--side) for 4 hours; all subscribe to
+              one topic and a tenth publishes; --rare P: six topics, the rarest with probability P
+  areas       six nodes with areas of interest and four walkers, 120 m, 1 hour
+  waypoint    100 nodes walk to random positions in a square of 100 m, 1 hour
+  contacts    recorded contacts (--contacts FILE): rows `t i j` of SocioPatterns or
+              `t CONN i j up|down` of ONE, also gzipped
 
 Without --trace, the operations are those of the synthetic football match of the seed; with
 --trace lecture, those of the lecture of the thesis: two classes, good and regular students. A trace
@@ -72,6 +82,8 @@ examples:
   thyme sim run --substrate dcs --nodes 36 --trace lecture
   thyme sim run --substrate infra --stations 2 --nodes 40 --trace lecture --json
   thyme sim run --substrate infra --stations 2 --nodes 40 --scenario outage --profile robust
+  thyme sim run --substrate mobuser --scenario manhattan --nodes 100 --hours 2 --json
+  thyme sim run --substrate rapid --scenario contacts --contacts tij_WS16.dat.gz
 """
 
 
@@ -88,7 +100,17 @@ def add_to(group: Subparsers) -> None:
     parser.add_argument(
         "--nodes", metavar="N", type=int, help="default: users of the trace, or 100"
     )
-    parser.add_argument("--scenario", metavar="NAME", default="static", help=_join_or(SCENARIOS))
+    parser.add_argument(
+        "--scenario", metavar="NAME",
+        help=_join_or((*SCENARIOS, "outage", *encounters.SCENARIOS))
+        + " (default: static, or manhattan)",
+    )  # fmt: skip
+    parser.add_argument("--hours", metavar="H", type=float, help="duration of encounters")
+    parser.add_argument("--side", metavar="M", type=float, help="side of the square of encounters")
+    parser.add_argument(
+        "--rare", metavar="P", type=float, help="six topics, the rarest with this probability"
+    )
+    parser.add_argument("--contacts", metavar="FILE", type=Path, help="file of recorded contacts")
     parser.add_argument(
         "--failing",
         metavar="SHARE",
@@ -99,14 +121,14 @@ def add_to(group: Subparsers) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", type=Path, help=f"trace of operations, a file or {LECTURE}"
     )
-    parser.add_argument("--profile", metavar="NAME", default="paper", help=_join_or(PROFILES))
+    parser.add_argument("--profile", metavar="NAME", help=_join_or(PROFILES) + " (default: paper)")
     parser.add_argument("--area", metavar="WxH", help="metres (default: two nodes per 40 × 40 m)")
     parser.add_argument(
-        "--retrieve", metavar="P", type=float, default=0.7,
+        "--retrieve", metavar="P", type=float,
         help="probability that a user retrieves a notified object (default: 0.7)",
     )  # fmt: skip
     parser.add_argument(
-        "--within", metavar="S", type=float, default=30.0,
+        "--within", metavar="S", type=float,
         help="maximum seconds from notification to retrieve (default: 30)",
     )  # fmt: skip
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="random seed (default: 1)")
@@ -121,6 +143,9 @@ def add_to(group: Subparsers) -> None:
         help="settings of the stations of infra, a TOML file (docs/infra.md)",
     )  # fmt: skip
     parser.add_argument("--out", metavar="DIR", type=Path, help="write tables and a playback page")
+    parser.add_argument(
+        "--events", metavar="DIR", type=Path, help="export events, for thyme analytics follow"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--watch", action="store_true", help="print progress and counts during the run"
@@ -134,12 +159,18 @@ def _join_or(names: tuple[str, ...]) -> str:
 
 def run_command(args: Namespace) -> int:
     """thyme sim run --substrate NAME [--nodes N] [--scenario NAME] …"""
+    if args.substrate in encounters.SUBSTRATES:
+        args.scenario = args.scenario or "manhattan"
+        return encounters.run_command(args)
+    _set_defaults(args)
     if args.substrate == venues.SUBSTRATE:
         area_m, show = _parse_area(args.area), _progress_callback(args)
-        return venues.run_command(args, lambda of: _venue_trace(args, of), area_m, show)
+        within_us = _to_us(args.within)
+        return venues.run_command(args, lambda of: _venue_trace(args, of), area_m, within_us, show)
     scenario = _make_scenario(args)
     from msgspec.structs import replace
 
+    from thyme.sim.event_export import SimulationEvents
     from thyme.sim.results.summary import summarise_run
     from thyme.sim.results.tables import result_folder
     from thyme.sim.run import run
@@ -156,9 +187,16 @@ def run_command(args: Namespace) -> int:
         folder = None if args.out is None else stack.enter_context(result_folder(args.out))
         with ExitStack() as recording:
             record = None if folder is None else recording.enter_context(folder.open_recording())
+            events = None if args.events is None else SimulationEvents(args.events, scenario, trace)
             found = run(
-                scenario, trace, on_progress=_progress_callback(args), recording_file=record
+                scenario,
+                trace,
+                on_progress=_progress_callback(args),
+                recording_file=record,
+                events=events,
             )
+            if events is not None and (dropped := events.close()):
+                raise OptionError(f"--events: {dropped:,} events do not fit into {args.events}")
         outcome = summarise_run(found)
         if folder is not None:
             folder.write_results(found, outcome)
@@ -189,6 +227,18 @@ def _venue_trace(args: Namespace, scenario: VenueScenario) -> Trace | None:
     return trace
 
 
+def _set_defaults(args: Namespace) -> None:
+    """Sets the options that have another default, or no meaning, for encounters."""
+    for option, default in (
+        ("scenario", "static"),
+        ("profile", "paper"),
+        ("retrieve", RETRIEVE),
+        ("within", WITHIN_S),
+    ):
+        if getattr(args, option) is None:
+            setattr(args, option, default)
+
+
 def _make_scenario(args: Namespace) -> Scenario:
     """Builds the scenario from the options."""
     for option in ("stations", "station_config"):
@@ -204,6 +254,9 @@ def _make_scenario(args: Namespace) -> Scenario:
             raise OptionError(
                 f"--{option} {safe_repr(given)} is unknown; there is {_join_or(known)}"
             )
+    for option in ("hours", "side", "rare", "contacts"):
+        if getattr(args, option) is not None:
+            raise OptionError(f"--{option} is for {_join_or(encounters.SUBSTRATES)}")
     if args.failing is not None and args.scenario not in ("crash", "transient"):
         raise OptionError(f"--failing is for crash and transient; in {args.scenario} nobody fails")
     if args.speed is not None and args.scenario != "mobile":

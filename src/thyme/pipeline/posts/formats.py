@@ -1,7 +1,8 @@
 """Post formats: parses one source row, given as a line of JSON, into a post.
 
-Entry point: `read_post`, which raises `InvalidPost` with the reason if the row is not a valid post.
-This module uses neither Spark nor files; `posts.sources` applies it to whole files.
+Entry points: `read_post`, which raises `InvalidPost` with the reason if the row is not a valid
+post, and `split_page`, for lines with several posts. This module uses neither Spark nor files;
+`posts.rows` applies it to whole tables.
 Clauses: P1, P2.
 """
 
@@ -9,9 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from hashlib import blake2b
 from html import unescape
+from html.parser import HTMLParser
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -21,14 +25,17 @@ from thyme.model.errors import InputError, OptionError, TagError, safe_repr
 from thyme.model.ids import as_object_id
 from thyme.model.tags import TAGS_PER_OBJECT_MAX, Tag, as_tag
 from thyme.model.time_frames import INSTANT_MAX_US, SECOND_US, as_instant_us
+from thyme.pipeline.posts.hashtags import find_hashtags
 from thyme.traces.posts import Post
 
 FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "parquet")
 COLUMNS = ("id", "user", "time", "text", "tags")
 """Fields of a post that `--columns` can map; `id` and `tags` are optional."""
-_HASHTAG = re.compile(r"#(\w+)")
-_MARKUP = re.compile(r"<[^>]*>")
+_TABLES = ("csv", "jsonl", "parquet")
 _TWITTER_TIME = "%a %b %d %H:%M:%S %z %Y"
+_NUMBER = re.compile(r"\d{1,19}(\.\d+)?(e\+?\d{1,2})?", re.IGNORECASE)
+_UTC_WORD = re.compile(r" ?(UTC|GMT)$")
+_TAG_SEPARATOR = re.compile(r"[\s,;|#＃\[\]'\"]+")
 
 PostFields = dict[str, Any]
 
@@ -46,7 +53,7 @@ class PostReader(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, str] = {}
     """For tables: the column of each field (id, user, time, text, tags)."""
     zone: str | None = None
-    """Time zone of times without one; if None, such rows are invalid."""
+    """Time zone of times without one; None: UTC, and the import counts such rows."""
     now_us: int = INSTANT_MAX_US
     """Posts later than this instant are invalid."""
 
@@ -58,18 +65,20 @@ class PostReader(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.columns:
             if name not in COLUMNS:
                 raise OptionError(f"a post has no {safe_repr(name)}; it has {', '.join(COLUMNS)}")
-        if self.columns and self.form not in ("csv", "jsonl", "parquet"):
+        if self.columns and self.form not in _TABLES:
             raise OptionError(f"columns are for csv, jsonl and parquet: {self.form} has its own")
-        if self.zone is not None:
-            parse_zone(self.zone)
+        parse_zone(self.zone or "UTC")
 
     def column(self, name: str) -> str:
         """The source's column for a field of a post."""
         return self.columns.get(name, name)
 
 
+@lru_cache(maxsize=16)
 def parse_zone(name: str) -> timezone | ZoneInfo:
     """Parses a time zone: an offset (`+01:00`) or a name (`Europe/Lisbon`)."""
+    if name.upper() in ("UTC", "Z"):
+        return UTC  # works on machines without a time zone database, too
     if found := re.fullmatch(r"([+-])(\d\d):?(\d\d)", name):
         offset = timedelta(hours=int(found[2]), minutes=int(found[3]))
         if offset < timedelta(hours=24):
@@ -82,28 +91,66 @@ def parse_zone(name: str) -> timezone | ZoneInfo:
         ) from error
 
 
+class _Page(msgspec.Struct):
+    """A page of an API: posts in a list, next to other fields."""
+
+    data: list[msgspec.Raw] = []
+    statuses: list[msgspec.Raw] = []
+    posts: list[msgspec.Raw] = []
+
+
+# A test of the first characters spares most lines the decoding.
+_LIST = re.compile(r"\ufeff?\s*\[")
+_PAGE = re.compile(r'\ufeff?\s*(\[|\{.*"(data|statuses|posts)"\s*:\s*\[)', re.DOTALL)
+
+
+def split_page(line: str, form: str) -> list[str]:
+    """The posts of a page of an API or of a JSON list, as lines of JSON with their original text;
+    a line that is neither is returned alone."""
+    kind: Any = list[msgspec.Raw] if form in _TABLES else list[msgspec.Raw] | _Page
+    if not (_LIST if form in _TABLES else _PAGE).match(line):
+        return [line]
+    try:
+        page = msgspec.json.decode(line.removeprefix("\ufeff"), type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return [line]
+    posts = page.data or page.statuses or page.posts if isinstance(page, _Page) else page
+    return [bytes(post).decode() for post in posts] or [line]
+
+
 def read_post(line: str, reader: PostReader) -> Post:
     """Parses the post in a line of JSON; raises `InvalidPost` with the reason otherwise."""
+    return make_post(read_fields(line, reader), reader)
+
+
+def read_fields(line: str, reader: PostReader) -> PostFields:
+    """Parses the fields id, user, time, text and tags of a post, as the source has them."""
     try:
         fields = msgspec.json.decode(line.removeprefix("\ufeff"))
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise InvalidPost("broken row" if reader.form == "csv" else "not JSON") from error
     if not isinstance(fields, dict):
         raise InvalidPost("not a post")
-    found = _FIELD_READERS[reader.form](fields, reader)
-    user, text = _as_text(found.get("user")), _as_text(found.get("text")) or ""
+    return _FIELD_READERS[reader.form](fields, reader)
+
+
+def make_post(found: PostFields, reader: PostReader) -> Post:
+    """Makes a post of its fields; raises `InvalidPost` with the reason if they are invalid."""
+    user = (_as_text(found.get("user")) or "").strip()
+    text = _as_text(found.get("text")) or ""
     if not user:
         raise InvalidPost("no user")
-    at_us = parse_instant_us(found.get("time"), reader)
+    zone = parse_zone(reader.zone or "UTC")
+    at_us = parse_instant_us(found.get("time"), zone, reader.now_us)
     tags = parse_tags(found.get("tags"), text)
     return Post(_post_id(found, user, at_us, text, reader), user, at_us, text, tags)
 
 
 def _post_id(found: PostFields, user: str, at_us: int, text: str, reader: PostReader) -> str:
     """The id of a post in the source; a digest for tables without ids."""
-    given = _as_text(found.get("id"))
+    given = (_as_text(found.get("id")) or "").strip()
     if not given:
-        if reader.form not in ("csv", "jsonl", "parquet") or "id" in reader.columns:
+        if reader.form not in _TABLES or "id" in reader.columns:
             raise InvalidPost("no id")
         digest = blake2b(f"{user}\n{at_us}\n{text}".encode(), digest_size=12)
         return digest.hexdigest()
@@ -113,23 +160,21 @@ def _post_id(found: PostFields, user: str, at_us: int, text: str, reader: PostRe
         raise InvalidPost("bad id") from error
 
 
-def parse_instant_us(value: object, reader: PostReader) -> int:
-    """Parses the time of a post: ISO 8601, the format of Twitter 1.1, or a number.
+def parse_instant_us(value: object, zone: tzinfo = UTC, now_us: int = INSTANT_MAX_US) -> int:
+    """Parses the time of a post: ISO 8601, the formats of Twitter 1.1 and of e-mail, or a number.
 
     Numbers count from 1970, in seconds, milliseconds or microseconds depending on their magnitude.
     """
     if isinstance(value, str):
-        value = value.strip()
-        if re.fullmatch(r"\d{1,19}(\.\d+)?", value):
-            value = float(value) if "." in value else int(value)
+        value = _clean_time(value)
+        if _NUMBER.fullmatch(value):
+            value = int(value) if value.isdigit() else float(value)
     if value is None or value == "":
         raise InvalidPost("no time")
-    at_us = (
-        _from_number_us(value) if isinstance(value, int | float) else _from_text_us(value, reader)
-    )
+    at_us = _from_number_us(value) if isinstance(value, int | float) else _from_text_us(value, zone)
     if not 0 <= at_us <= INSTANT_MAX_US:
         raise InvalidPost("bad time")
-    if at_us > reader.now_us:
+    if at_us > now_us:
         raise InvalidPost("time in the future")
     return at_us
 
@@ -141,24 +186,40 @@ def _from_number_us(value: float) -> int:
     return round(value * unit)
 
 
-def _from_text_us(value: object, reader: PostReader) -> int:
+def _from_text_us(value: object, zone: tzinfo) -> int:
     if not isinstance(value, str):
         raise InvalidPost("bad time")
+    moment = _parse_moment(value)
     try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        try:
-            moment = datetime.strptime(value, _TWITTER_TIME)
-        except ValueError as error:
-            raise InvalidPost("bad time") from error
-    if moment.tzinfo is None:
-        if reader.zone is None:
-            raise InvalidPost("time without a zone")
-        moment = moment.replace(tzinfo=parse_zone(reader.zone))
-    try:
-        return as_instant_us(moment, 0)
+        return as_instant_us(moment if moment.tzinfo else moment.replace(tzinfo=zone), 0)
     except (InputError, OverflowError) as error:
         raise InvalidPost("bad time") from error
+
+
+def _parse_moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(_UTC_WORD.sub("+00:00", text))
+    except ValueError:
+        pass
+    try:
+        return datetime.strptime(text, _TWITTER_TIME)
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError) as error:
+        raise InvalidPost("bad time") from error
+
+
+def lacks_zone(value: object) -> bool:
+    """Whether a valid time is given as text without a time zone."""
+    if not isinstance(value, str) or _NUMBER.fullmatch(text := _clean_time(value)):
+        return False
+    return _parse_moment(text).tzinfo is None
+
+
+def _clean_time(text: str) -> str:
+    return text.replace("\0", "").strip()
 
 
 def parse_tags(given: object, text: str) -> tuple[Tag, ...]:
@@ -167,11 +228,11 @@ def parse_tags(given: object, text: str) -> tuple[Tag, ...]:
     Words that cannot be tags, such as `and`, are omitted: no query could contain them.
     """
     if isinstance(given, str):
-        words: list[object] = [*given.replace("#", " ").replace(",", " ").split()]
+        words: list[object] = [*filter(None, _TAG_SEPARATOR.split(given))]
     elif isinstance(given, list):
         words = [word.removeprefix("#") if isinstance(word, str) else word for word in given]
     else:
-        words = [*_HASHTAG.findall(text)]
+        words = [*find_hashtags(text)]
     tags: set[Tag] = set()
     for word in words:
         try:
@@ -187,7 +248,36 @@ def _as_text(value: object) -> str | None:
     """Text, or an integer as text; None for any other value."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return value.strip("\0") if isinstance(value, str) else None
+    return value.replace("\0", "") if isinstance(value, str) else None
+
+
+class _MarkupReader(HTMLParser):
+    """Collects the text of a document; paragraphs and line breaks become line breaks."""
+
+    _BLOCKS = frozenset({"p", "div", "li", "ul", "ol", "blockquote", "pre", "h1", "h2", "h3"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag == "br" or tag in self._BLOCKS:
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._BLOCKS:
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
+def text_of_markup(markup: str) -> str:
+    """The text of HTML, as a reader sees it."""
+    reader = _MarkupReader()
+    reader.feed(markup)
+    reader.close()
+    return "".join(reader.parts).strip("\n")
 
 
 # The fields of each format
@@ -210,15 +300,14 @@ def _field_of_each(values: object, name: str) -> list[object] | None:
 
 
 def _twitter_v2(fields: PostFields, _: PostReader) -> PostFields:
-    # The stream wraps each post in `data`; a search result holds a list of posts there.
+    # The stream wraps each post in `data`; `split_page` has split pages, with lists there.
     post = fields["data"] if isinstance(fields.get("data"), dict) else fields
-    if isinstance(fields.get("data"), list):
-        raise InvalidPost("a page of posts, not a post")
+    text = _get_path(post, "note_tweet", "text") or post.get("text")
     return {
         "id": post.get("id"),
         "user": post.get("author_id"),
         "time": post.get("created_at"),
-        "text": _get_path(post, "note_tweet", "text") or post.get("text"),
+        "text": unescape(text) if isinstance(text, str) else text,
         "tags": _field_of_each(_get_path(post, "entities", "hashtags"), "tag"),
     }
 
@@ -244,7 +333,7 @@ def _mastodon(fields: PostFields, _: PostReader) -> PostFields:
         "id": fields.get("id"),
         "user": _get_path(fields, "account", "acct") or _get_path(fields, "account", "id"),
         "time": fields.get("created_at"),
-        "text": unescape(_MARKUP.sub("", content)) if isinstance(content, str) else content,
+        "text": text_of_markup(content) if isinstance(content, str) else content,
         "tags": _field_of_each(fields.get("tags"), "name"),
     }
 

@@ -1,40 +1,41 @@
 """Sources: reads files of posts in any supported format, with Spark.
 
-Every row of a file becomes one line of JSON, which `posts.formats` parses into a post or rejects
-with a reason. Each row ends up either in the posts or in the quarantine, with the reason and the
-raw row. Entry points: `load_raw_rows`, `parse_rows`.
+Every row of a file becomes a row of RAW, which `posts.rows` parses into a post or rejects with a
+reason. Each row ends up either in the posts or in the quarantine, with the reason and the raw row.
+Entry points: `expand_files`, `load_raw_rows`.
 Clauses: P1, P2.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any
 
-import msgspec
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from thyme.model.errors import InputError
-from thyme.pipeline.posts.formats import InvalidPost, PostReader, read_post
-from thyme.pipeline.schemas import PARSED, POSTS, QUARANTINE, RAW, select_schema
+from thyme.model.errors import InputError, OptionError
+from thyme.pipeline.posts.csv_files import check_columns, csv_rows
+from thyme.pipeline.posts.formats import FORMATS, PostReader
+from thyme.pipeline.posts.rows import explode_pages, with_original_bytes
+from thyme.pipeline.schemas import POSTS, QUARANTINE, select_schema
+from thyme.pipeline.storage import local_path, reader_path
 from thyme.traces.files import InputFileError
 
 DUPLICATE = "duplicate id"
-_CORRUPT = "__broken__"
 _GZIP = b"\x1f\x8b"
 
 
 def expand_files(given: Sequence[str]) -> list[str]:
-    """Expands paths, folders and patterns to readable files; URLs are returned unchanged."""
+    """Expands paths, folders and patterns to readable files; URIs are returned unchanged."""
     found: list[str] = []
-    for path in given:
-        if "://" in path:
+    for each in given:
+        local = local_path(each)
+        path = each if local is None else str(local)
+        if local is None:
             found.append(path)
         elif Path(path).is_dir():
             inside = (file for file in Path(path).rglob("*") if file.is_file())
@@ -45,7 +46,24 @@ def expand_files(given: Sequence[str]) -> list[str]:
             found.append(path)
     if not found:
         raise InputError(f"there is no file {', '.join(given)}")
-    return [path if "://" in path else _check_file(path) for path in found]
+    return [path if local_path(path) is None else _check_file(path) for path in found]
+
+
+_FORMATS_BY_SUFFIX = {
+    ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl",
+}  # fmt: skip
+
+
+def guess_format(files: Sequence[str]) -> str:
+    """The format that all names of files tell; an error if they differ or tell none."""
+    found = {
+        _FORMATS_BY_SUFFIX.get(Path(path.removesuffix(".gz")).suffix.lower()) for path in files
+    }
+    if len(found) == 1 and (form := found.pop()) is not None:
+        return form
+    raise OptionError(
+        f"the names of the files do not tell one format: give --format {', '.join(FORMATS)}"
+    )
 
 
 def _check_file(path: str) -> str:
@@ -62,84 +80,30 @@ def _check_file(path: str) -> str:
 
 
 def load_raw_rows(spark: SparkSession, files: Sequence[str], reader: PostReader) -> DataFrame:
-    """The unparsed rows of files, in the columns of RAW; blank lines are skipped."""
+    """The unparsed rows of files, in the columns of RAW; blank lines are skipped, and pages of
+    posts are split into posts."""
     if reader.form == "csv":
-        # File by file, because each has its own header.
-        rows = reduce(DataFrame.unionByName, [_csv_rows(spark, path, reader) for path in files])
+        rows = csv_rows(spark, files, reader, _source_column())
     elif reader.form == "parquet":
         rows = reduce(DataFrame.unionByName, [_parquet_rows(spark, path, reader) for path in files])
     else:
-        lines = spark.read.text(list(files)).where(F.length(F.trim("value")) > 0)
-        rows = lines.select(_source_column(), F.col("value").alias("raw"))
-    return select_schema(rows, RAW)
+        lines = spark.read.text([reader_path(path) for path in files])
+        filled = lines.where(F.length(F.trim("value")) > 0)
+        rows = filled.select(_source_column(), F.col("value").alias("raw"))
+        return explode_pages(with_original_bytes(rows), reader)
+    return with_original_bytes(rows)
 
 
 def _source_column() -> Column:
     return F.input_file_name().alias("source")
 
 
-def _csv_rows(spark: SparkSession, path: str, reader: PostReader) -> DataFrame:
-    options: Mapping[str, Any] = {
-        "header": True,
-        "multiLine": True,
-        "escape": '"',
-        "mode": "PERMISSIVE",
-        "encoding": "UTF-8",
-    }
-    if "://" not in path and not os.path.getsize(path):
-        return spark.createDataFrame([], RAW)
-    names = spark.read.options(**options).csv(path).columns
-    _check_columns(path, names, reader)
-    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in [*names, _CORRUPT])
-    table = spark.read.schema(schema).options(columnNameOfCorruptRecord=_CORRUPT, **options)
-    rows = table.csv(path)
-    as_json = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
-    return rows.select(_source_column(), F.coalesce(F.col(_CORRUPT), as_json).alias("raw"))
-
-
 def _parquet_rows(spark: SparkSession, path: str, reader: PostReader) -> DataFrame:
-    rows = spark.read.parquet(path)
-    _check_columns(path, rows.columns, reader)
+    rows = spark.read.parquet(reader_path(path))
+    check_columns(path, rows.columns, reader)
     options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
     as_json = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), options)
     return rows.select(_source_column(), as_json.alias("raw"))
-
-
-def _check_columns(path: str, names: Sequence[str], reader: PostReader) -> None:
-    """Rejects a table without a required column: none of its rows could be a post."""
-    needed = {"user", "time", "text", *reader.columns}
-    lacking = sorted(reader.column(name) for name in needed if reader.column(name) not in names)
-    if lacking:
-        raise InputFileError(
-            path,
-            f"lacks the column {', '.join(lacking)}; it has {', '.join(names)} "
-            "(map columns with --columns user=…,time=…,text=…)",
-        )
-
-
-def parse_rows(raw: DataFrame, reader: PostReader) -> DataFrame:
-    """Parses each row of RAW into a post or a reason for rejection, in the columns of PARSED."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            sources, lines, valid = (
-                batch.column(name).to_pylist() for name in ("source", "raw", "valid")
-            )
-            rows = map(_parse_row, sources, lines, valid, [reader] * len(lines))
-            yield from pa.Table.from_pylist(list(rows), schema=_parsed_schema()).to_batches()
-
-    valid = F.is_valid_utf8("raw")
-    if reader.form == "csv":
-        # Text lines keep their bytes, but the CSV reader replaces invalid UTF-8 by U+FFFD.
-        valid &= ~F.contains("raw", F.lit("\ufffd"))
-    marked = raw.select("source", F.make_valid_utf8("raw").alias("raw"), valid.alias("valid"))
-    read_all = marked.mapInArrow(read, PARSED)
-    # Rejected rows have no id: partition them by content, so that one task does not get all.
-    apart = F.when(F.col("reason").isNotNull(), F.xxhash64("raw"))
-    posts = Window.partitionBy("post_id", apart)
-    order = posts.orderBy("at_us", "user", "text", "tags", "raw", "source")
-    again = (F.row_number().over(order) > 1) & F.col("reason").isNull()
-    return read_all.withColumn("reason", F.when(again, F.lit(DUPLICATE)).otherwise(F.col("reason")))
 
 
 def valid_posts(rows: DataFrame) -> DataFrame:
@@ -150,19 +114,3 @@ def valid_posts(rows: DataFrame) -> DataFrame:
 def invalid_rows(rows: DataFrame) -> DataFrame:
     """The rejected rows of PARSED, in the columns of QUARANTINE."""
     return select_schema(rows.where("reason IS NOT NULL"), QUARANTINE)
-
-
-def _parse_row(source: str, line: str, valid: bool, reader: PostReader) -> dict[str, Any]:
-    row: dict[str, Any] = {"source": source, "raw": line}
-    try:
-        if not valid:
-            raise InvalidPost("not UTF-8")
-        post = read_post(line, reader)
-    except InvalidPost as error:
-        return row | {"reason": str(error)}
-    return row | msgspec.structs.asdict(post)
-
-
-def _parsed_schema() -> pa.Schema:
-    kinds = {"string": pa.string(), "bigint": pa.int64(), "array<string>": pa.list_(pa.string())}
-    return pa.schema([(field.name, kinds[field.dataType.simpleString()]) for field in PARSED])

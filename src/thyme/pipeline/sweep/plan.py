@@ -7,16 +7,23 @@ Clauses: P5, S16.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from thyme.pipeline.evaluate import RUNS_FOLDER, find_traces, plan_runs
+from thyme.pipeline.evaluate import plan_runs
+from thyme.pipeline.evaluation_traces import (
+    SYNTHETIC,
+    PostsInput,
+    TraceSource,
+    find_traces,
+    fitting_scenarios,
+    prepare_posts,
+)
 from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s, run_size
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import calibrated_speed
-from thyme.pipeline.sweep.task import completed_runs
+from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Profile, Scenario, Series
 
@@ -65,12 +72,20 @@ def plan_evaluation(
     *,
     only: Sequence[Series] = tuple(Series),
     profiles: Sequence[Profile] = (Profile.PAPER,),
-    posts: Warehouse | None = None,
+    source: TraceSource = SYNTHETIC,
 ) -> EvaluationPlan:
-    """Plans the runs that `evaluate` would carry out."""
-    wanted = make_scenarios(preset, only, profiles)
-    speed = calibrated_speed(warehouse.path / RUNS_FOLDER)
-    done = _have_results(warehouse, preset, wanted, posts)
+    """Plans the runs that `evaluate` would carry out. Imported posts are counted by `evaluate`:
+    before its first run, the plan also has the networks that it will leave out."""
+    posts = prepare_posts(warehouse, source, None)
+    wanted = fitting_scenarios(make_scenarios(preset, only, profiles), posts)
+    durations = RunResults(warehouse).durations()
+    speed = calibrated_speed(durations)
+    counted = source.posts is None or posts is not None
+    done = (
+        _have_results(warehouse, durations.keys(), preset, wanted, posts, source)
+        if counted
+        else [False] * len(wanted)
+    )
     left = [each for each, ended in zip(wanted, done, strict=True) if not ended]
     return EvaluationPlan(
         series={
@@ -84,14 +99,18 @@ def plan_evaluation(
 
 
 def _have_results(
-    warehouse: Warehouse, preset: Preset, wanted: Sequence[Scenario], posts: Warehouse | None
+    warehouse: Warehouse,
+    there: Collection[str],
+    preset: Preset,
+    wanted: Sequence[Scenario],
+    posts: PostsInput | None,
+    source: TraceSource,
 ) -> list[bool]:
     """Whether each run has a result. Run ids depend on the traces: without traces, none has."""
-    traces = find_traces(warehouse, preset, wanted, posts)
+    traces = find_traces(warehouse, preset, wanted, posts, source.rules)
     if traces is None:
         return [False] * len(wanted)
-    there = completed_runs(warehouse.path / RUNS_FOLDER)
-    return [run.run_id in there for run in plan_runs(wanted, Path(traces.table_path("traces")))]
+    return [run.run_id in there for run in plan_runs(wanted, traces.table_path("traces"))]
 
 
 def _plan_series(

@@ -1,6 +1,6 @@
 """Progress: finished runs of a sweep and its estimated remaining time.
 
-Entry point: `ProgressMonitor.poll`, which reads the results folder. Estimates come from the cost
+Entry point: `ProgressMonitor.poll`, which lists the results. Estimates come from the cost
 model (`sweep.cost_model`), calibrated by the runs that have finished.
 Clause: P5.
 """
@@ -8,21 +8,13 @@ Clause: P5.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
-import pyarrow as pa
 
 from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s, run_size
-from thyme.pipeline.sweep.task import (
-    FAILURE_SUFFIX,
-    RESULT_SUFFIX,
-    PlannedRun,
-    RunDuration,
-    completed_runs,
-    read_duration,
-)
+from thyme.pipeline.sweep.planned_run import PlannedRun
+from thyme.pipeline.sweep.results import JobNews, RunDuration
 
 
 class SweepProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,46 +37,46 @@ class SweepProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressMonitor:
-    """Derives the progress of a sweep from its results folder."""
+    """Derives the progress of a sweep from the runs that have finished.
+
+    `poll_job` returns the runs that have finished, except those of its argument.
+    """
 
     def __init__(
         self,
         total: int,
         missing: Sequence[PlannedRun],
-        folder: Path,
+        poll_job: Callable[[Collection[str]], JobNews],
         cores: int,
+        durations: Mapping[str, RunDuration],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total
         self._missing = {run.run_id: run_size(run.scenario) for run in missing}
-        self._folder = folder
+        self._poll_job = poll_job
         self._cores = cores
-        self._speed = calibrated_speed(folder)
+        self._speed = calibrated_speed(durations)
         self._clock = clock
         self._started_s = clock()
+        self._failed: set[str] = set()
         self.finished: dict[str, RunDuration] = {}
         """Durations of the runs finished since the sweep began."""
 
     def poll(self) -> SweepProgress:
-        """Reads the results folder and returns the current progress."""
-        for name in sorted(
-            (self._missing.keys() & completed_runs(self._folder)) - self.finished.keys()
-        ):
-            self.finished[name] = read_duration(self._folder / f"{name}{RESULT_SUFFIX}")
-            self._speed.calibrate(self.finished[name].size, self.finished[name].wall_s)
-        failed = {
-            name
-            for file in self._folder.glob(f"[!.]*{FAILURE_SUFFIX}")
-            if (name := file.name.removesuffix(FAILURE_SUFFIX)) in self._missing
-        }
+        """Asks for finished runs and returns the current progress."""
+        news = self._poll_job(self.finished.keys() | self._failed)
+        for name, duration in sorted(news.ended.items()):
+            self.finished[name] = duration
+            self._speed.calibrate(duration.size, duration.wall_s)
+        self._failed |= news.failed
         elapsed_s = self._clock() - self._started_s
         found = self._total - len(self._missing)
-        finished = self.finished.keys() | failed
+        finished = self.finished.keys() | self._failed
         return SweepProgress(
             total=self._total,
             found=found,
             done=found + len(finished),
-            failed=len(failed),
+            failed=len(self._failed),
             elapsed_s=elapsed_s,
             remaining_s=self._remaining_s(finished, elapsed_s),
         )
@@ -102,13 +94,9 @@ class ProgressMonitor:
         return max(0.0, makespan_s(rest, self._cores) - running_s / self._cores)
 
 
-def calibrated_speed(folder: Path) -> MachineSpeed:
-    """The speed of this machine, calibrated by all results in a folder."""
+def calibrated_speed(durations: Mapping[str, RunDuration]) -> MachineSpeed:
+    """The speed of this machine, calibrated by finished runs."""
     speed = MachineSpeed()
-    for name in sorted(completed_runs(folder)):
-        try:
-            each = read_duration(folder / f"{name}{RESULT_SUFFIX}")
-        except (OSError, ValueError, pa.ArrowException):
-            continue  # a file of another format; not needed for the estimate
-        speed.calibrate(each.size, each.wall_s)
+    for name in sorted(durations):
+        speed.calibrate(durations[name].size, durations[name].wall_s)
     return speed

@@ -1,9 +1,10 @@
 """The sweep: runs planned simulations on Spark, one simulation per task.
 
-Entry point: `sweep`. Each task (`sweep.task`) writes the result of its run, so an interrupted sweep
-continues where it stopped; a run that raises is recorded with its error, and the others continue.
-The driver polls the results folder, which all workers must share, to report progress.
-Clauses: P5, S16.
+Entry point: `sweep`. Executors get the traces from the driver, simulate each run in a process of
+its own (`sweep.simulation_process`) and write its result at once (`sweep.results`), so an
+interrupted sweep continues where it stopped. A run that fails, or whose process dies, is recorded
+with its error, and the others continue. The driver lists the results to report progress.
+Clauses: P5, P11, S16.
 """
 
 from __future__ import annotations
@@ -12,31 +13,50 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from thyme.model.errors import ThymeError
+from thyme.pipeline.executors import ship_file, spark_context
+from thyme.pipeline.storage import read_file
 from thyme.pipeline.sweep.cost_model import run_size
+from thyme.pipeline.sweep.planned_run import PlannedRun
 from thyme.pipeline.sweep.progress import ProgressMonitor, SweepProgress
-from thyme.pipeline.sweep.task import (
-    FAILURE_SUFFIX,
-    PlannedRun,
-    RunFailure,
-    completed_runs,
-    read_failures,
-    results_to_parquet,
-    run_task,
-)
-from thyme.pipeline.warehouse import WarehouseError
+from thyme.pipeline.sweep.results import RunFailure, RunResults
+from thyme.pipeline.sweep.run_schemas import RUN_PART
+from thyme.pipeline.sweep.simulation_process import RunLimits
+from thyme.pipeline.sweep.spark_task import PackedRun, simulate_runs, warm_worker
 
 if TYPE_CHECKING:
-    from pyspark import RDD, InheritableThread
-    from pyspark.sql import SparkSession
+    from pyspark import InheritableThread
+    from pyspark.sql import DataFrame, SparkSession
 
-POLL_S = 0.25
-JOB_GROUP = "thyme-sweep"
+POLL_S = 0.5
+JOB_TAG = "thyme-sweep"
+COMMIT_OPTIONS = {
+    # A finished task is visible at once, not when the whole job has finished.
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
+}
+FATAL_MESSAGES = ("No space left on device", "Disk quota exceeded", "Permission denied")
+"""Errors of the warehouse, in messages of Java: no other run would fare better."""
+
+
+class SweepLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of each simulation of a sweep."""
+
+    memory_max_bytes: int = 4 << 30
+    seconds_max: float | None = None
+    """None: ten minutes and twenty times the estimate, so that only a run that hangs ends."""
+
+    def for_run(self, run: PlannedRun) -> RunLimits:
+        """The limits of one run."""
+        seconds = self.seconds_max
+        if seconds is None:
+            seconds = 600 + 20 * run_size(run.scenario).seconds
+        return RunLimits(memory_max_bytes=self.memory_max_bytes, seconds_max=seconds)
 
 
 class SweepError(ThymeError):
@@ -59,6 +79,8 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float
     """Sum of their CPU times; less than `simulating_s` on a busy machine."""
     cores: int
+    compiled: int
+    """Number of runs simulated by compiled modules in this sweep; the others ran plain Python."""
 
     @property
     def overhead(self) -> float | None:
@@ -70,35 +92,35 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
 def sweep(
     spark: SparkSession,
     runs: Sequence[PlannedRun],
-    folder: Path,
+    results: RunResults,
     on_progress: Callable[[SweepProgress], None] | None = None,
+    limits: SweepLimits = SweepLimits(),  # noqa: B008 (immutable)
 ) -> SweepResult:
-    """Carries out the runs that have no result in the folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WarehouseError(f"{folder} cannot be written: {error.strerror or error}") from error
+    """Carries out the runs that have no result."""
     started = time.monotonic()
-    cores = spark.sparkContext.defaultParallelism
-    completed = completed_runs(folder)
+    cores = core_count(spark)
+    durations = results.durations()
     missing = longest_first(
-        (run for run in runs if run.run_id not in completed), calibrated=bool(completed)
+        (run for run in runs if run.run_id not in durations), calibrated=bool(durations)
     )
-    _remove_failures(missing, folder)
-    monitor = ProgressMonitor(len(runs), missing, folder, cores)
+    results.forget_failures({run.run_id for run in missing})
+    job = results.new_job()
+    monitor = ProgressMonitor(len(runs), missing, partial(results.poll_job, job), cores, durations)
     if missing:
-        _run_job(spark, missing, folder, monitor, on_progress)
+        _run_job(spark, missing, results, job, limits, monitor, on_progress)
     monitor.poll()
     planned = {run.run_id for run in runs}
+    finished = monitor.finished.values()
     return SweepResult(
         planned=len(runs),
         found=len(runs) - len(missing),
         ran=len(missing),
-        failures=[failure for failure in read_failures(folder) if failure.run_id in planned],
+        failures=[failure for failure in results.failures() if failure.run_id in planned],
         wall_s=time.monotonic() - started,
-        simulating_s=sum(each.wall_s for each in monitor.finished.values()),
-        cpu_s=sum(each.cpu_s for each in monitor.finished.values()),
+        simulating_s=sum(each.wall_s for each in finished),
+        cpu_s=sum(each.cpu_s for each in finished),
         cores=cores,
+        compiled=sum(each.compiled for each in finished),
     )
 
 
@@ -111,29 +133,26 @@ def longest_first(runs: Iterable[PlannedRun], *, calibrated: bool) -> list[Plann
     return first + [run for run in ordered if run not in first]
 
 
-def _remove_failures(missing: Sequence[PlannedRun], folder: Path) -> None:
-    """Removes the failures of earlier attempts: these runs are tried again."""
-    for run in missing:
-        (folder / f"{run.run_id}{FAILURE_SUFFIX}").unlink(missing_ok=True)
-
-
 def _run_job(
     spark: SparkSession,
     missing: Sequence[PlannedRun],
-    folder: Path,
+    results: RunResults,
+    job: str,
+    limits: SweepLimits,
     monitor: ProgressMonitor,
     on_progress: Callable[[SweepProgress], None] | None,
 ) -> None:
     """Runs the Spark job in a thread and reports progress until it ends."""
     from pyspark import InheritableThread
 
+    frame, path = plan_frame(spark, missing, limits), results.spark_path(job)
     report = on_progress or (lambda _: None)
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            spark.sparkContext.setJobGroup(JOB_GROUP, f"{len(missing)} simulations")
-            _run_tasks(spark, missing, folder)
+            spark.addTag(JOB_TAG)
+            _write_parts(frame, path)
         except Exception as error:
             errors.append(error)
 
@@ -145,45 +164,69 @@ def _run_job(
             thread.join(POLL_S)
         report(monitor.poll())
     except KeyboardInterrupt:
-        spark.sparkContext.cancelJobGroup(JOB_GROUP)
+        spark.interruptTag(JOB_TAG)
         thread.join()
         raise
     if errors:
-        raise SweepError(_error_summary(errors[0])) from errors[0]
+        raise SweepError(_error_summary(errors[0], results.uri)) from errors[0]
 
 
-def _run_tasks(spark: SparkSession, missing: Sequence[PlannedRun], folder: Path) -> None:
-    """Runs one partition per run; Spark starts partitions in their order.
+def plan_frame(
+    spark: SparkSession, missing: Sequence[PlannedRun], limits: SweepLimits
+) -> DataFrame:
+    """A frame of RUN_PART with one partition per run; Spark starts partitions in their order."""
+    for run in {run.shipped_trace: run for run in missing}.values():
+        ship_file(spark, run.shipped_trace, read_file(run.trace_file))
+    packed = [
+        PackedRun(run.run_id, msgspec.json.encode(run), run.shipped_trace, limits.for_run(run))
+        for run in missing
+    ]
+    return _map_numbers(spark, len(packed), partial(simulate_runs, packed=packed))
 
-    An RDD, because the first task of a DataFrame starts much later.
-    """
-    task = partial(run_task, folder=folder.resolve())
-    spark.sparkContext.parallelize(missing, len(missing)).foreach(task)
+
+def _map_numbers(
+    spark: SparkSession, count: int, task: Callable[[Iterable[pa.RecordBatch]], Any]
+) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(RUN_PART).add("run", "string", nullable=False)
+    return spark.range(0, count, 1, count).mapInArrow(task, schema)
+
+
+def _write_parts(frame: DataFrame, path: str) -> None:
+    """Writes each run into a folder of its own, by the executors, as soon as it has ended."""
+    writer = frame.write.mode("append").partitionBy("state", "run").options(**COMMIT_OPTIONS)
+    writer.parquet(path)
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Starts a Python worker per core that imports the simulator, in the background."""
+    """Starts a worker and its simulation process per core, in the background."""
     from pyspark import InheritableThread
 
-    cores = spark.sparkContext.defaultParallelism
-    numbers = spark.sparkContext.parallelize(range(cores), cores)
-    # If this fails, the sweep fails too and reports the reason.
-    InheritableThread(target=lambda: _ignore_errors(numbers), session=spark, daemon=True).start()
+    def work() -> None:
+        # If this fails, the sweep fails too and reports the reason.
+        with suppress(Exception):
+            frame = _map_numbers(spark, core_count(spark), warm_worker)
+            frame.write.format("noop").mode("overwrite").save()
+
+    InheritableThread(target=work, session=spark, daemon=True).start()
 
 
-def _ignore_errors(numbers: RDD[int]) -> None:
-    with suppress(Exception):
-        numbers.foreach(_import_simulator)
+def core_count(spark: SparkSession) -> int:
+    """The number of tasks that can run at the same time."""
+    if (context := spark_context(spark)) is not None:
+        return context.defaultParallelism
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return spark.range(1 << 16).select(F.spark_partition_id()).distinct().count()
 
 
-def _import_simulator(_: int) -> None:
-    """Unpickling this function imports the simulator; writing an empty table loads the parts of
-    pyarrow that are imported on first use."""
-    results_to_parquet([])
-
-
-def _error_summary(error: BaseException) -> str:
-    """The line of a long Spark error message that names the cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def _error_summary(error: BaseException, uri: str) -> str:
+    """The cause of a failed job, from a long error message of Spark."""
+    text = str(error)
+    for message in FATAL_MESSAGES:
+        if message in text:
+            return f"the sweep stopped: {uri} cannot be written: {message}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if "cannot be written" in line or "Error: " in line]
     return f"the sweep stopped: {(causes or lines or [type(error).__name__])[-1]}"

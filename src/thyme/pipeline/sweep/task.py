@@ -1,114 +1,47 @@
-"""The task of a sweep: simulates one planned run and writes its result file.
+"""The task of a sweep: simulates one planned run and returns its result.
 
-A planned run is a scenario and a trace file; its id describes the run and ends in a digest of
-everything that its result depends on. Entry point: `run_task`, executed on a Spark worker.
-`simulate` returns the result as one row with the logs as nested tables, and the measures of the run
-(`thyme.sim.results.measures`). Each result and its measures are files of their own, written
-atomically.
+Entry point: `simulate`, called in a process of its own (`sweep.simulation_worker`). A result is one
+row of RUN_PART, with the logs as lists.
 Clauses: P5, S14–S16, S18.
 """
 
 from __future__ import annotations
 
-import io
 import time
-import traceback
 from collections.abc import Iterator
-from hashlib import blake2b
-from pathlib import Path
-from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from thyme.pipeline.sweep.cost_model import RunSize
+from thyme.pipeline.sweep.planned_run import ENDED, PlannedRun, ResultRow
 from thyme.sim.results.measures import first_cells, measures_of, model_parts
 from thyme.sim.results.summary import NotificationChecker, RunSummary, summarise_run
 from thyme.sim.run import Run, run
-from thyme.sim.scenario import Scenario, Series, Substrate
-from thyme.traces.files import write_atomically
+from thyme.traces.files import FilePath
 from thyme.traces.operations import InsertOperation
 from thyme.traces.trace_files import read_trace
 
-RESULT_FORMAT = 2
-"""Format of a result row. It is part of run ids, so results in older formats are ignored."""
 
-
-class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a sweep (P5)."""
-
-    scenario: Scenario
-    trace_file: str
-    """Path of the trace file."""
-    trace_digest: str
-    """Digest of the contents of the trace file; independent of its path."""
-    version: str
-    """Version of Thyme: another version may give other results."""
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run: equal for equal inputs, wherever the files are."""
-        it = self.scenario
-        inputs = msgspec.json.encode((RESULT_FORMAT, self.version, it, self.trace_digest))
-        digest = blake2b(inputs, digest_size=5).hexdigest()
-        return (
-            f"{it.kind}-{it.nodes:03}-{it.substrate}-{it.profile}-{self.parameter:g}"
-            f"-t{it.topology}-r{it.seed}-{digest}"
-        )
-
-    @property
-    def parameter(self) -> float:
-        """The value that varies in the series: nodes, failing share, or speed."""
-        return series_parameter(self.scenario)
-
-
-def series_parameter(scenario: Scenario) -> float:
-    """The value that varies in the series of a scenario: nodes, failing share, or speed."""
-    match scenario.kind:
-        case Series.STATIC:
-            return float(scenario.nodes)
-        case Series.CRASH | Series.TRANSIENT:
-            return scenario.failing
-        case Series.MOBILE:
-            return scenario.speed_m_s
-
-
-def file_digest(file: Path) -> str:
-    """Digest of the contents of a file."""
-    return blake2b(file.read_bytes(), digest_size=16).hexdigest()
-
-
-# The result of a run
-
-ResultRow = dict[str, Any]
-
-
-class TaskResult(msgspec.Struct, frozen=True):
-    """The result of one run."""
-
-    row: ResultRow
-    """A row of RESULT."""
-    measures: dict[str, float]
-    """The measures of the run, by name."""
-
-
-def simulate(planned: PlannedRun) -> TaskResult:
-    """Simulates one planned run and returns its result."""
-    trace = read_trace(planned.trace_file, planned.scenario.nodes)
+def simulate(planned: PlannedRun, trace_file: FilePath | None = None) -> ResultRow:
+    """Simulates one planned run and returns its result; the trace may be in another file here."""
+    trace = read_trace(trace_file or planned.trace_file, planned.scenario.nodes)
     started_s = time.process_time()
     found = run(planned.scenario, trace)
     cpu_s = time.process_time() - started_s
     summary = summarise_run(found)
-    row = _result_row(planned, found, summary) | {"cpu_s": cpu_s}
-    return TaskResult(row, measures_of(found, summary))
+    measures = measures_of(found, summary)
+    return {
+        "state": ENDED,
+        "run_id": planned.run_id,
+        **_run_facts(planned, found, summary),
+        "cpu_s": cpu_s,
+        "measures": [{"measure": name, "value": value} for name, value in measures.items()],
+    }
 
 
-def _result_row(planned: PlannedRun, found: Run, summary: RunSummary) -> ResultRow:
-    """Makes the row of a run; `cpu_s` is left to the caller."""
+def _run_facts(planned: PlannedRun, found: Run, summary: RunSummary) -> ResultRow:
+    """Makes the row of a run, without its measures and CPU time."""
     scenario, traffic = planned.scenario, summary.traffic
     return {
-        "run_id": planned.run_id,
         "series": scenario.kind.value,
         "substrate": scenario.substrate.value,
         "profile": scenario.profile.value,
@@ -181,86 +114,3 @@ def _device_rows(found: Run) -> Iterator[ResultRow]:
             "metadata": stored.metadata,
             "subscriptions": stored.subscriptions,
         }
-
-
-# Files
-
-RESULT_SUFFIX, MEASURES_SUFFIX, FAILURE_SUFFIX = ".parquet", ".measures.jsonl", ".failed.json"
-
-
-class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that ended with an exception."""
-
-    run_id: str
-    error: str
-    trace_back: str
-
-
-def run_task(planned: PlannedRun, folder: Path) -> None:
-    """Simulates one planned run and writes its measures and its result, or its failure."""
-    result_file, measures_file, failure_file = (
-        folder / f"{planned.run_id}{suffix}"
-        for suffix in (RESULT_SUFFIX, MEASURES_SUFFIX, FAILURE_SUFFIX)
-    )
-    try:
-        result = simulate(planned)
-        row, measures = results_to_parquet([result.row]), measures_to_json(planned.run_id, result)
-    except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        failure = RunFailure(
-            run_id=planned.run_id, error=message, trace_back="".join(traceback.format_exc())
-        )
-        write_atomically(failure_file, msgspec.json.encode(failure))
-        return
-    write_atomically(measures_file, measures)
-    write_atomically(result_file, row)
-    failure_file.unlink(missing_ok=True)
-
-
-def results_to_parquet(rows: list[ResultRow]) -> bytes:
-    """Encodes result rows as a Parquet file."""
-    from thyme.pipeline.schemas import RESULT
-
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, RESULT), buffer, compression="zstd")
-    return buffer.getvalue()
-
-
-def measures_to_json(run_id: str, result: TaskResult) -> bytes:
-    """Encodes the measures of a run as rows of MEASURES, one JSON object per line."""
-    rows = (
-        {"run_id": run_id, "measure": name, "value": value}
-        for name, value in result.measures.items()
-    )
-    return msgspec.json.Encoder().encode_lines(rows)
-
-
-def completed_runs(folder: Path) -> set[str]:
-    """The ids of runs with a result and its measures in a folder."""
-    with_result, with_measures = (
-        {file.name.removesuffix(suffix) for file in folder.glob(f"[!.]*{suffix}")}
-        for suffix in (RESULT_SUFFIX, MEASURES_SUFFIX)
-    )
-    return with_result & with_measures
-
-
-class RunDuration(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a run and its duration, in wall-clock and CPU time."""
-
-    size: RunSize
-    wall_s: float
-    cpu_s: float
-
-
-def read_duration(file: Path) -> RunDuration:
-    """Reads the duration of a run from its result file."""
-    columns = ["series", "substrate", "nodes", "end_us", "wall_s", "cpu_s"]
-    [row] = pq.read_table(file, columns=columns).to_pylist()
-    size = RunSize(Series(row["series"]), Substrate(row["substrate"]), row["nodes"], row["end_us"])
-    return RunDuration(size=size, wall_s=row["wall_s"], cpu_s=row["cpu_s"])
-
-
-def read_failures(folder: Path) -> list[RunFailure]:
-    """The failed runs of a folder, sorted by run id."""
-    files = sorted(folder.glob(f"[!.]*{FAILURE_SUFFIX}"))
-    return [msgspec.json.decode(file.read_bytes(), type=RunFailure) for file in files]

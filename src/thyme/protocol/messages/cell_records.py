@@ -28,13 +28,13 @@ def as_cell_id(value: int) -> CellId:
     return CellId(value)
 
 
-class Detour(msgspec.Struct, frozen=True, array_like=True):
+class PerimeterState(msgspec.Struct, frozen=True, array_like=True):
     """The state of a packet that is routed around a void (D5)."""
 
     entry_cell: CellId
     """The cell where greedy routing ended: it knew no closer cell."""
     first_cell: CellId
-    """The first cell of the detour; reaching it again in the same direction closes the loop."""
+    """The first cell of the perimeter; reaching it again in the same direction closes the loop."""
     previous_cell: CellId
     next_cell: CellId
 
@@ -48,7 +48,7 @@ class CellTarget(msgspec.Struct, frozen=True, array_like=True):
 
     cell: CellId
     node: NodeId | None = None
-    detour: Detour | None = None
+    perimeter: PerimeterState | None = None
 
     def __post_init__(self) -> None:
         as_cell_id(self.cell)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from thyme.report.statistics import ratio_interval
 from thyme.report.tables import SUBSTRATES, EvaluationTables, MeasurePoint
 
 LARGEST_NODES = 196
@@ -111,6 +112,19 @@ def format_ranges(lines: dict[str, list[float]], formatter: Callable[[float], st
     return ", ".join(
         f"{SUBSTRATE_NAMES[name]} {format_range(line, formatter)}" for name, line in lines.items()
     )
+
+
+def format_mean_ratio(view: ProfileTables, upper: str, lower: str, measure: str) -> str:
+    """The ratio of two substrates at the largest static size, with its confidence interval."""
+    means = view.last_means(measure)
+    x = float(view.largest or 0)
+    values = (
+        view.tables.run_values("static", view.profile, name, measure, x) for name in (upper, lower)
+    )
+    found = ratio_interval(*values)
+    interval = "" if found is None else f" ({found[0]:.2f}–{found[1]:.2f})"
+    title = f"{SUBSTRATE_NAMES[upper]}/{SUBSTRATE_NAMES[lower]}"
+    return f"{title} {format_ratio(ratio(means[upper], means[lower]))}{interval}"
 
 
 def ratio(upper: float, lower: float) -> float:

@@ -15,6 +15,7 @@ from thyme.report.claims.finding import (
     ProfileTables,
     format_by_substrate,
     format_count,
+    format_mean_ratio,
     format_ms,
     format_percent,
     format_range,
@@ -34,15 +35,9 @@ def check_c1_phy_bytes(view: ProfileTables) -> Finding:
         return NOT_MEASURED
     es, ls = ratio(found["es"], found["dcs"]), ratio(found["ls"], found["dcs"])
     agrees = es > 2 and ls > 2 and 0.75 <= ratio(found["es"], found["ls"]) <= 1.33
-    text = (
-        f"ES/DCS {format_ratio(es)}, LS/DCS {format_ratio(ls)}, "
-        f"ES/LS {format_ratio(ratio(*es_and_ls(found)))}"
-    )
+    pairs = (("es", "dcs"), ("ls", "dcs"), ("es", "ls"))
+    text = ", ".join(format_mean_ratio(view, *pair, "phy_bytes") for pair in pairs)
     return Finding(largest_prefix(view) + text, require_size(view, LARGEST_NODES, agrees))
-
-
-def es_and_ls(found: dict[str, float]) -> tuple[float, float]:
-    return found["es"], found["ls"]
 
 
 def check_c2_mac_retransmissions(view: ProfileTables) -> Finding:

@@ -18,6 +18,7 @@ from thyme.routing.cells.deliveries import CellDeliveries
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.interface import BeaconReceived, CellRoutingUser
 from thyme.routing.cells.neighbours import Neighbours
+from thyme.routing.cells.proxies import proxy_among
 
 
 class Beaconing(CellDeliveries):
@@ -62,7 +63,7 @@ class Beaconing(CellDeliveries):
         cells = self.populated_cells()
         if self._serving and not exclude_own:
             cells = (self._cell, *cells)
-        return min(cells, key=lambda other: self.grid.distance_key(other, cell), default=None)
+        return proxy_among(self.grid, cell, cells)
 
     # Beacons
 

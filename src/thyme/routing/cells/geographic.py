@@ -38,6 +38,7 @@ from thyme.routing.cells.next_hop import (
     NoRoute,
     without_perimeter_state,
 )
+from thyme.routing.cells.proxies import has_no_closer_cell
 
 
 class GeographicRouting(Beaconing):
@@ -64,7 +65,7 @@ class GeographicRouting(Beaconing):
         if self.proxy_of(cell) != self._cell:
             return False
         neighbourhood = self.neighbours.neighbourhood(self._cell)
-        return cell == self._cell or self._selector.no_closer_cell(neighbourhood, cell)
+        return cell == self._cell or has_no_closer_cell(self.grid, neighbourhood, cell)
 
     # Sending
 
@@ -193,7 +194,7 @@ class GeographicRouting(Beaconing):
         if neighbour is not None:
             for target in packet.targets:
                 if target.cell != self._cell:
-                    self.neighbours.retract_reach(neighbour, target.cell)
+                    self.neighbours.mark_out_of_range(neighbour, target.cell)
         cell_peer = neighbour is not None and neighbour.serving and neighbour.cell == self._cell
         self._route(packet, hops, now_us, from_cell_peer=cell_peer)
 
@@ -258,7 +259,7 @@ class GeographicRouting(Beaconing):
     def _decide(self, target: CellTarget, failed: Neighbour | None) -> HopDecision:
         if target.cell not in self.grid:
             return NoRoute("no such cell")
-        if target.detour is not None and target.detour.next_cell not in self.grid:
+        if target.perimeter is not None and target.perimeter.next_cell not in self.grid:
             return NoRoute("no such cell")
         if target.node is not None:
             if target.node == self._node_id:

@@ -238,7 +238,7 @@ class Neighbours:
         self._neighbourhood = None
         return True
 
-    def retract_reach(self, neighbour: Neighbour, cell: CellId) -> None:
+    def mark_out_of_range(self, neighbour: Neighbour, cell: CellId) -> None:
         """Removes a cell from the cells in a neighbour's range.
 
         The neighbour forwarded a message that it would have sent to this cell if any node there

@@ -11,14 +11,13 @@ Clauses: D5, D6.
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
-from thyme.protocol.messages.cell_records import CELLS_MAX, CellId, CellTarget, Detour
+from thyme.protocol.messages.cell_records import CELLS_MAX, CellId, CellTarget, PerimeterState
 from thyme.routing.cells.faces import next_edge
 from thyme.routing.cells.grid import Grid
 from thyme.routing.cells.neighbours import CellNeighbourhood, Neighbour
+from thyme.routing.cells.proxies import has_no_closer_cell
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ class NextHopSelector:
             return Deliver()
         distance_key, cell = self._grid.distance_key, target.cell
         limit = distance_key(neighbourhood.cell, cell)
-        perimeter = target.detour
+        perimeter = target.perimeter
         if perimeter is not None:
             entry_key = distance_key(perimeter.entry_cell, cell)
             if limit < entry_key:
@@ -128,7 +127,7 @@ class NextHopSelector:
         self,
         neighbourhood: CellNeighbourhood,
         target: CellTarget,
-        perimeter: Detour | None,
+        perimeter: PerimeterState | None,
         failed: Neighbour | None,
     ) -> HopDecision:
         here = neighbourhood.cell
@@ -145,8 +144,8 @@ class NextHopSelector:
         return Forward(nodes, CellTarget(target.cell, target.node, perimeter))
 
     def _next_perimeter_edge(
-        self, neighbourhood: CellNeighbourhood, cell: CellId, perimeter: Detour | None
-    ) -> Detour | None:
+        self, neighbourhood: CellNeighbourhood, cell: CellId, perimeter: PerimeterState | None
+    ) -> PerimeterState | None:
         """The next perimeter edge; None if the perimeter is complete or not needed."""
         here, grid = neighbourhood.cell, self._grid
         edges = neighbourhood.edges
@@ -158,7 +157,7 @@ class NextHopSelector:
                 if previous not in edges and neighbourhood.candidates_for(perimeter.previous_cell):
                     # This cell knows a cell between the two ends, the previous cell does not.
                     # The message goes back, so that both ends agree on the edge.
-                    return Detour(
+                    return PerimeterState(
                         perimeter.entry_cell, perimeter.first_cell, here, perimeter.previous_cell
                     )
                 next_cell = grid.cell_at_offset(here, next_edge(edges, previous))
@@ -168,34 +167,21 @@ class NextHopSelector:
                     return (
                         None
                         if complete
-                        else Detour(perimeter.entry_cell, perimeter.first_cell, here, next_cell)
+                        else PerimeterState(
+                            perimeter.entry_cell, perimeter.first_cell, here, next_cell
+                        )
                     )
             # The first edge no longer exists: the perimeter starts again.
-        if not self._always_perimeter and self.no_closer_cell(neighbourhood, cell):
+        if not self._always_perimeter and has_no_closer_cell(grid, neighbourhood, cell):
             return None
         first = grid.cell_at_offset(here, next_edge(edges, grid.offset(here, cell)))
         assert first is not None
-        return Detour(here, first, here, first)
-
-    def no_closer_cell(self, neighbourhood: CellNeighbourhood, cell: CellId) -> bool:
-        """Whether every closer cell is known to be empty."""
-        grid, here = self._grid, neighbourhood.cell
-        right, down = grid.offset(here, cell)
-        radius = math.isqrt(right * right + down * down)
-        limit = grid.distance_key(here, cell)
-        span = range(-radius, radius + 1)
-        for offset in ((right + x, down + y) for x in span for y in span):
-            other = grid.cell_at_offset(here, offset)
-            if other is None or grid.distance_key(other, cell) >= limit:
-                continue
-            if not neighbourhood.is_empty(offset):
-                return False
-        return True
+        return PerimeterState(here, first, here, first)
 
 
 def without_perimeter_state(target: CellTarget) -> CellTarget:
     """The target without perimeter state."""
-    return target if target.detour is None else CellTarget(target.cell, target.node)
+    return target if target.perimeter is None else CellTarget(target.cell, target.node)
 
 
 def usable_neighbours(nodes: list[Neighbour], failed: Neighbour | None) -> list[Neighbour]:

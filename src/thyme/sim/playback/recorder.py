@@ -148,7 +148,7 @@ def make_move_event(at_us: int, node: int, leg: Leg) -> MoveEvent:
 def is_perimeter(message: Message) -> bool:
     """Whether a message, or a part of it, is routed around a void, in perimeter mode (D5)."""
     return isinstance(message, CellPacket) and any(
-        target.detour is not None for target in message.targets
+        target.perimeter is not None for target in message.targets
     )
 
 

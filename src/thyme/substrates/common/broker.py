@@ -17,14 +17,14 @@ from thyme.model.errors import ClosedError, NotOwnerError, RejectedError
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits, Metadata
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
-from thyme.model.time_frames import TimeFrame
+from thyme.model.time_frames import TimeFrame, earliest
 from thyme.protocol.app_interface import LookupResult
 from thyme.query.cursor import Cursor
 from thyme.query.subscription_index.index import SubscriptionIndex
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.catalogue import Catalogue, Retention
 from thyme.substrates.common.quotas import Quota, UsageTable
-from thyme.substrates.common.tombstones import Tombstone, TombstoneStore, earliest
+from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
 
 _PAGE_MAX = 1_000
 """Maximum number of stored matches in one page."""

@@ -17,13 +17,13 @@ import msgspec
 from thyme.model.errors import DiskFullError, NotFoundError, NotOwnerError, RejectedError
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits, Metadata
+from thyme.model.time_frames import earliest
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.quotas import Quota, UsageTable
 from thyme.substrates.common.tombstones import (
     TOMBSTONE_AGE_US_MAX,
     Tombstone,
     TombstoneStore,
-    earliest,
 )
 
 THERE, UNKNOWN = "there", "unknown"

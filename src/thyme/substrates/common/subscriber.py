@@ -9,7 +9,7 @@ Clauses: M12, M16, M18, M27.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -109,8 +109,12 @@ class Subscriber:
         store: Store,
         config: SubscriberConfig,
         signer: RecordSigner | None = None,
+        *,
+        matches: Callable[[SubscriptionRecord, Metadata], bool] = SubscriptionRecord.matches,
     ) -> None:
+        """`matches`: whether an object matches a subscription, in substrates with derived tags."""
         self._node_id = node_id
+        self._matches = matches
         self._signer = signer
         self._outbox = outbox
         self._store = store
@@ -176,6 +180,16 @@ class Subscriber:
             elif len(own.before_start) < _SEEN_MAX:
                 own.before_start.append(metadata)
         return True
+
+    def active_records(self) -> Iterator[SubscriptionRecord]:
+        """The active subscriptions of this node, as brokers store them."""
+        return (own.subscription for own in self._active.values())
+
+    def notify_matching(self, metadata: Metadata, now_us: int) -> None:
+        """Handles an object that arrived at this node, for all subscriptions that it matches."""
+        for own in list(self._active.values()):
+            if self._matches(own.subscription, metadata):
+                self.on_notify(own.sid, metadata, now_us)
 
     def emit_past(self, own: OwnSubscription, items: Sequence[Metadata], now_us: int) -> int:
         """Emits stored matches; returns how many of them were new."""
@@ -270,7 +284,7 @@ class Subscriber:
         if metadata.key in own.seen:
             self.duplicates += 1
             return False
-        if not own.subscription.matches(metadata):
+        if not self._matches(own.subscription, metadata):
             self.spurious += 1
             return False
         if own.paused:

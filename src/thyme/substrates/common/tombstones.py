@@ -78,12 +78,3 @@ class TombstoneStore:
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""
         assert len(self._tombstones) <= TOMBSTONES_MAX
-
-
-def earliest(*times_us: int | None) -> int | None:
-    """The earliest of several times; None means never."""
-    first_us: int | None = None
-    for at_us in times_us:
-        if at_us is not None and (first_us is None or at_us < first_us):
-            first_us = at_us
-    return first_us

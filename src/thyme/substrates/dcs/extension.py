@@ -14,7 +14,7 @@ from thyme.protocol.messages.common import Message
 from thyme.protocol.node import Timer
 from thyme.routing.cells import BeaconReceived
 from thyme.substrates.common.client_interfaces import BrokerClient, ObjectClient
-from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.dispatch import HandlerTable
 from thyme.substrates.dcs.service.cell_service import CellService

@@ -2,8 +2,8 @@
 
 Entry point: `DcsNode.handle`. Cell routing, below, delivers messages to this node or its cell and
 sends its own messages. The node issues requests through its client (`client.objects`,
-`client.key_cells`), serves requests for its cell (`service.cell_service`), and joins the cell
-before it serves it (`membership.joining`).
+`client.key_cell_brokers`), serves requests for its cell (`service.cell_service`), and joins the
+cell before it serves it (`membership.cell_joining`).
 Clauses: D11–D19, D23, M21, M24.
 """
 
@@ -46,16 +46,17 @@ from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
 from thyme.substrates.dcs.cell_map import CellMap
 from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
-from thyme.substrates.dcs.client.key_cells import KeyCellBrokers, ReplicaLocations
+from thyme.substrates.dcs.client.key_cell_brokers import KeyCellBrokers
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.notification_receiver import NotificationReceiver
 from thyme.substrates.dcs.client.objects import DcsObjectClient
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.client.tag_popularity import TagPopularity
 from thyme.substrates.dcs.config import DcsConfig, KeyChoice
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.dispatch import HandlerTable
 from thyme.substrates.dcs.extension import NodeExtension
-from thyme.substrates.dcs.membership.joining import CellJoining, CellJoinPhase, CellJoinTimer
+from thyme.substrates.dcs.membership.cell_joining import CellJoining, CellJoinPhase, CellJoinTimer
 from thyme.substrates.dcs.membership.membership import CellMembership
 from thyme.substrates.dcs.robust.anti_entropy import AntiEntropy, AntiEntropyTimer
 from thyme.substrates.dcs.robust.replica_upkeep import ReplicaUpkeep, ReplicaUpkeepTimer

@@ -1,9 +1,9 @@
 """Node of Thyme-LS: broker of its own objects, for the subscriptions of all nodes.
 
 Entry point: `LsNode.handle`. Inserts and deletes are local (L1). Subscriptions arrive by flooding
-(`thyme.routing.flooding`) or by joining (`joining`); each is matched against the node's objects
-when it arrives (L3), and every new object against all subscriptions. Unicast messages are sent as
-if every node were a neighbour; `RoutedNode` forwards them over several hops (L4).
+(`thyme.routing.flooding`) or by joining (`subscription_fetch`); each is matched against the node's
+objects when it arrives (L3), and every new object against all subscriptions. Unicast messages are
+sent as if every node were a neighbour; `RoutedNode` forwards them over several hops (L4).
 Clauses: L1–L7, M21, M24, B5.
 """
 
@@ -54,7 +54,12 @@ from thyme.substrates.common.loopback import deliver_to_self
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber, SubscriberConfig
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
 from thyme.substrates.ls.flooded_queries import CollectionConfig, CollectionTimer, FloodedBrokers
-from thyme.substrates.ls.joining import JoinReplyTimer, LsJoining, LsJoiningConfig, LsJoinTimer
+from thyme.substrates.ls.subscription_fetch import (
+    JoinReplyTimer,
+    LsJoining,
+    LsJoiningConfig,
+    LsJoinTimer,
+)
 
 
 class LsConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders import key
 from tests.substrates.dcs.components import indexed
-from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 
 
 def test_replica_locations_are_bounded_and_the_latest_stay() -> None:

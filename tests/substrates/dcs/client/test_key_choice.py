@@ -19,7 +19,7 @@ from thyme.substrates.dcs.config import KeyChoice
 def a_key_chooser(
     store: MemoryStore, seed: int, choice: KeyChoice = KeyChoice.RANDOM
 ) -> KeyChooser:
-    return KeyChooser(store, Random(seed), choice, 100, GRID.cell_of_key)
+    return KeyChooser(store, Random(seed), choice, GRID.cell_of_key, choices_max=100)
 
 
 @given(st.integers(0, 50))
@@ -73,7 +73,7 @@ def test_b10_the_rarest_literal_is_the_key_and_of_equal_ones_the_closest() -> No
     def cost_of(tag: Tag) -> tuple[float, ...]:
         return popularity.count_of(tag), GRID.distance_m(CELL, GRID.cell_of_key(tag))
 
-    chooser = KeyChooser(MemoryStore(), Random(1), KeyChoice.RAREST, 100, GRID.cell_of_key, cost_of)
+    chooser = KeyChooser(MemoryStore(), Random(1), KeyChoice.RAREST, GRID.cell_of_key, cost_of)
 
     assert chooser.choose_key(conjunction("common & rare")) == "rare"
     unknown = conjunction("x1 & x2 & x3 & x4")

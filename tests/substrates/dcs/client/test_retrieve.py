@@ -14,7 +14,7 @@ from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replic
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.retry import RetryPolicy
 from thyme.substrates.dcs.client.cell_requests import CellRequests
-from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.client.retrieve import Retriever
 from thyme.substrates.dcs.config import ReplicationConfig
 

@@ -11,7 +11,7 @@ from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.substrates.dcs.config import PAPER, CellJoiningConfig
-from thyme.substrates.dcs.membership.joining import TRIES_MAX, CellJoinPhase
+from thyme.substrates.dcs.membership.cell_joining import TRIES_MAX, CellJoinPhase
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 from thyme.wire.codec import size_of
 

@@ -18,7 +18,7 @@ from thyme.substrates.dcs.config import (
     NotificationDeliveryConfig,
     ReplicationConfig,
 )
-from thyme.substrates.dcs.membership.joining import CellJoinPhase
+from thyme.substrates.dcs.membership.cell_joining import CellJoinPhase
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 
 BRISK = msgspec.structs.replace(

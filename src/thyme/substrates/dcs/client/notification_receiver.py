@@ -15,7 +15,7 @@ from thyme.protocol.messages.common import Notify
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.substrates.common.client import Client
 from thyme.substrates.common.subscriber import Subscriber
-from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 
 _UNKNOWN_SIDS_MAX = 8
 

@@ -19,8 +19,8 @@ from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, UNKNOWN
 from thyme.substrates.dcs.client.cell_requests import Replies
-from thyme.substrates.dcs.client.key_cells import ReplicaLocations
 from thyme.substrates.dcs.client.key_choice import KeyChooser
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.client.retrieve import Retriever
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica

@@ -28,7 +28,7 @@ from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import CellRouting, Destination
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
-from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.config import ReplicationConfig
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
 

@@ -22,7 +22,7 @@ from thyme.substrates.common.subscriber import Subscriber
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.location_updates import LocationUpdater
 from thyme.substrates.dcs.context import NodeContext
-from thyme.substrates.dcs.membership.joining import CellJoining
+from thyme.substrates.dcs.membership.cell_joining import CellJoining
 from thyme.substrates.dcs.membership.movement import MovementTracker, SettleTimer
 from thyme.substrates.dcs.membership.state_merge import MergeMatchTimer, StateMerge
 from thyme.substrates.dcs.membership.state_transfer import (
@@ -165,7 +165,7 @@ class CellMembership:
             else:
                 self._replicas.remove_role(ReplicaRole.ACTIVE)
             self._state_cell = self._routing.cell
-            self.state_transfer.carry_over(now_us)
+            self.state_transfer.merge_undelivered(now_us)
         self.state_transfer.undelivered.clear()
         self._was_last_in_cell = False
         self.location_updater.announce_location(now_us, settled=True)

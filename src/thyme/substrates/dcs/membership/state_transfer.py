@@ -268,7 +268,7 @@ class StateTransfer:
 
         return on_first_result
 
-    def carry_over(self, now_us: int) -> None:
+    def merge_undelivered(self, now_us: int) -> None:
         """Merges state that no cell accepted into the new cell, from which it is transferred
         again."""
         undelivered, self.undelivered = self.undelivered, {}

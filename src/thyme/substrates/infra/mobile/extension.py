@@ -29,7 +29,7 @@ from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import BeaconReceived, Delivery, Destination, LogicalRouting
 from thyme.substrates.common.catalogue import DELETED
 from thyme.substrates.common.client_interfaces import BrokerClient, ObjectClient
-from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.dispatch import HandlerTable
 from thyme.substrates.dcs.node import DcsNode

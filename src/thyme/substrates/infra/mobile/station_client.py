@@ -38,7 +38,7 @@ from thyme.substrates.common.client_interfaces import (
     Pages,
 )
 from thyme.substrates.common.history_reader import merge_pages, total_matches
-from thyme.substrates.dcs.client.key_cells import ReplicaLocations
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
 from thyme.substrates.infra.mobile.station_link import StationLink

@@ -63,6 +63,10 @@ class CachedContent:
         self._touched[world, key] = None
         return self.caches.remove(str(world), key)
 
+    def remove_expired(self, now_us: int) -> None:
+        for world, metadata in self.caches.remove_expired(now_us):
+            self._touched[int(world), metadata.key] = None
+
     # Reading
 
     def find_popular(self, world: int, tag: Tag) -> Iterator[Metadata]:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from thyme.model.bounded import BoundedDict
-from thyme.model.ids import Key
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
-from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, as_cell_id
+from thyme.protocol.messages.cell_records import CellId, as_cell_id
 from thyme.protocol.messages.cells import CellPage
 from thyme.protocol.messages.common import FetchPage, Page, StartSubscription, StopSubscription
 from thyme.protocol.results import Ok, OnResult, Result
@@ -23,27 +21,7 @@ from thyme.substrates.common.history_reader import total_matches
 from thyme.substrates.common.subscriber import Subscriber
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
 from thyme.substrates.dcs.client.key_choice import KeyChooser
-
-_LOCATIONS_MAX = 10_000
-"""The maximum number of objects whose replication list a node caches."""
-
-
-class ReplicaLocations:
-    """A bounded cache of the replication lists that this node received."""
-
-    def __init__(self, entries_max: int = _LOCATIONS_MAX) -> None:
-        self._entries: BoundedDict[Key, IndexedMetadata] = BoundedDict(entries_max)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def add(self, indexed: IndexedMetadata) -> None:
-        """Caches an object's metadata and replication list."""
-        self._entries.refresh(indexed.metadata.key, indexed)
-
-    def get(self, key: Key) -> IndexedMetadata | None:
-        """The latest cached entry of an object."""
-        return self._entries.get(key)
+from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 
 
 class KeyCellBrokers:

@@ -1,0 +1,1 @@
+"""Evaluation of the encounter substrates on Spark: the figures of the MobUser paper."""

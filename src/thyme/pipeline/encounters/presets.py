@@ -1,0 +1,161 @@
+"""Presets of encounters: the runs behind each figure of the MobUser paper.
+
+`mobuser` has the paper's sizes; `mobuser-quick` has the same densities with fewer nodes, points and
+hours. Series: `lists` (figure 1), `time` (figure 2), `density` (3 and 4), `rare` (5 and 6), `areas`
+(section VIII). In the series `time` the rivals also run with a memory that replaces its oldest
+event, to show how much of the difference is due to their full memories.
+Entry point: `plan_encounters`.
+Clauses: P5, U9, S16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from thyme.distribution import VERSION
+from thyme.sim.encounters.scenario import (
+    AREAS_NODES,
+    AREAS_SIDE_M,
+    AREAS_WALKERS,
+    HOUR_US,
+    EncounterKind,
+    EncounterProtocol,
+    EncounterScenario,
+)
+from thyme.substrates.encounters.event_memory import WhenFull
+
+SERIES = ("lists", "time", "density", "rare", "areas")
+REPLACING = "-replace"
+"""Suffix of a rival whose memory replaces its oldest event."""
+RESULT_FORMAT = 1
+
+
+class EncounterPreset(msgspec.Struct, frozen=True, kw_only=True):
+    """The points of each series, and the runs per point."""
+
+    name: str
+    nodes: int
+    side_m: float
+    time_hours: float
+    hours: float
+    sides_m: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    recent_shares: tuple[float, ...]
+    seeds: int
+    areas_seeds: int
+
+
+PAPER = EncounterPreset(
+    name="mobuser",
+    nodes=1_000,
+    side_m=450.0,
+    time_hours=24.0,
+    hours=4.0,
+    sides_m=tuple(450.0 * step for step in range(1, 11)),
+    probabilities=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5),
+    recent_shares=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    seeds=5,
+    areas_seeds=20,
+)
+QUICK = replace(
+    PAPER,
+    name="mobuser-quick",
+    nodes=250,
+    side_m=225.0,
+    time_hours=3.0,
+    hours=1.5,
+    sides_m=(225.0, 450.0, 900.0, 1_800.0),
+    probabilities=(0.1, 0.3, 0.5),
+    recent_shares=(0.1, 0.3, 0.5, 0.7, 0.8, 0.9),
+)
+PRESETS = {preset.name: preset for preset in (PAPER, QUICK)}
+
+
+class EncounterRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the evaluation."""
+
+    series: str
+    parameter: float
+    """The value that varies in the series."""
+    scenario: EncounterScenario
+
+    @property
+    def substrate(self) -> str:
+        """The protocol, with a suffix for a rival that replaces events."""
+        replaces = self.scenario.when_full is WhenFull.REPLACE
+        return self.scenario.protocol + (REPLACING if replaces else "")
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run: equal for equal inputs."""
+        inputs = msgspec.json.encode((RESULT_FORMAT, VERSION, self))
+        digest = blake2b(inputs, digest_size=5).hexdigest()
+        seed = self.scenario.seed
+        return f"{self.series}-{self.substrate}-{self.parameter:g}-r{seed}-{digest}"
+
+
+def plan_encounters(preset: EncounterPreset) -> list[EncounterRun]:
+    """All runs of a preset, the longest first."""
+    runs = [run for series in SERIES for run in _series_runs(preset, series)]
+    return sorted(runs, key=lambda run: (-_work(run.scenario), run.run_id))
+
+
+def _work(scenario: EncounterScenario) -> float:
+    """The relative duration of a run: nodes, time, and how many neighbours a node has."""
+    neighbours = scenario.nodes * 300 / scenario.side_m**2
+    return scenario.nodes * scenario.duration_us / HOUR_US * (0.3 + neighbours)
+
+
+def _series_runs(preset: EncounterPreset, series: str) -> Iterator[EncounterRun]:
+    seeds = preset.areas_seeds if series == "areas" else preset.seeds
+    for protocol in EncounterProtocol:
+        for parameter, settings in _points(preset, series):
+            if series == "lists" and protocol is not EncounterProtocol.MOBUSER:
+                continue
+            memories = [WhenFull.REFUSE]
+            if series == "time" and protocol is not EncounterProtocol.MOBUSER:
+                memories.append(WhenFull.REPLACE)
+            for when_full in memories:
+                for seed in range(1, seeds + 1):
+                    scenario = EncounterScenario(
+                        protocol=protocol, seed=seed, when_full=when_full, **settings
+                    )
+                    yield EncounterRun(series=series, parameter=parameter, scenario=scenario)
+
+
+def _points(preset: EncounterPreset, series: str) -> Iterator[tuple[float, dict[str, Any]]]:
+    """The value that varies and the settings of each point of a series."""
+    streets = {"nodes": preset.nodes, "side_m": preset.side_m}
+    hours_us = round(preset.hours * HOUR_US)
+    match series:
+        case "lists":
+            for share in preset.recent_shares:
+                small = {"nodes": 100, "side_m": 100.0, "duration_us": HOUR_US}
+                # Half of the nodes publish: with fewer events no list would ever be full.
+                yield share, {**small, "recent_share": share, "publishers_share": 0.5}
+        case "time":
+            yield preset.time_hours, {**streets, "duration_us": round(preset.time_hours * HOUR_US)}
+        case "density":
+            for side_m in preset.sides_m:
+                yield side_m, {**streets, "side_m": side_m, "duration_us": hours_us}
+        case "rare":
+            for probability in preset.probabilities:
+                yield (
+                    probability,
+                    {**streets, "rare_probability": probability, "duration_us": hours_us},
+                )
+        case "areas":
+            yield (
+                AREAS_SIDE_M,
+                {
+                    "kind": EncounterKind.AREAS,
+                    "nodes": AREAS_NODES + AREAS_WALKERS,
+                    "side_m": AREAS_SIDE_M,
+                    "duration_us": HOUR_US,
+                },
+            )

@@ -1,0 +1,77 @@
+"""Planned run: a scenario and a trace, named after everything that its result depends on.
+
+Clauses: P5, S16.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+
+from thyme.sim.scenario import Scenario, Series
+
+ResultRow = dict[str, Any]
+"""A row of RUN_PART."""
+RESULT_FORMAT = 3
+"""Format of results. It is part of run ids, so results in older formats are ignored."""
+ENDED, FAILED = "ended", "failed"
+"""States of a run in the column `state`."""
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a sweep (P5)."""
+
+    scenario: Scenario
+    trace_file: str
+    """Path or URI of the trace file, as the driver sees it."""
+    trace_digest: str
+    """Digest of the contents of the trace file; independent of its path."""
+    version: str
+    """Version of Thyme: another version may give other results."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run: equal for equal inputs, wherever the files are."""
+        it = self.scenario
+        inputs = msgspec.json.encode((RESULT_FORMAT, self.version, it, self.trace_digest))
+        digest = blake2b(inputs, digest_size=5).hexdigest()
+        return (
+            f"{it.kind}-{it.nodes:03}-{it.substrate}-{it.profile}-{self.parameter:g}"
+            f"-t{it.topology}-r{it.seed}-{digest}"
+        )
+
+    @property
+    def parameter(self) -> float:
+        """The value that varies in the series: nodes, failing share, or speed."""
+        return series_parameter(self.scenario)
+
+    @property
+    def shipped_trace(self) -> str:
+        """Name of the trace file on workers: by its contents, with the ending that tells its
+        format."""
+        name = PurePosixPath(self.trace_file).name
+        return f"thyme-trace-{self.trace_digest}{name[name.find('.') :]}"
+
+
+def series_parameter(scenario: Scenario) -> float:
+    """The value that varies in the series of a scenario: nodes, failing share, or speed."""
+    match scenario.kind:
+        case Series.STATIC:
+            return float(scenario.nodes)
+        case Series.CRASH | Series.TRANSIENT:
+            return scenario.failing
+        case Series.MOBILE:
+            return scenario.speed_m_s
+
+
+def content_digest(data: bytes) -> str:
+    """Digest of the contents of a file."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def failed_run(run_id: str, error: str, trace_back: str = "") -> ResultRow:
+    """The row of a run that has no result."""
+    return {"state": FAILED, "run_id": run_id, "error": error, "trace_back": trace_back}

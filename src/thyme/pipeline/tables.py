@@ -1,0 +1,247 @@
+"""Tables: writes the Parquet files of one build of a stage and measures what was written.
+
+Entry point: `Draft`, which `Warehouse.commit` hands to the function that builds a stage. Files are
+only counted if they are found again with as many rows as Spark wrote: a listing that lags behind
+(an eventually consistent bucket) is repeated for a while, and then refused.
+Clauses: P10, P11.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from thyme.pipeline.storage import Storage, WarehouseError, escape_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+LISTING_S_MAX = 60.0
+"""How long a written file may be missing from the listing of its folder."""
+_LISTING_EVERY_S = 0.5
+_SCRATCH = "_scratch"
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A Parquet file: its path below the stage's folder, its size, and the span of its instants."""
+
+    path: str
+    rows: int
+    bytes: int
+    at_us: tuple[int, int] | None = None
+    """The lowest and the highest value of the column `at_us`, if the file has one."""
+
+    def overlaps(self, start_us: int, end_us: int) -> bool:
+        """Whether the file may have a row with `at_us` from `start_us` to `end_us`."""
+        return self.at_us is None or (self.at_us[0] <= end_us and start_us <= self.at_us[1])
+
+
+class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A table: its size, its columns, and its files."""
+
+    rows: int
+    bytes: int
+    columns: dict[str, str]
+    """Type of each column as Spark writes it, `not null` where nulls are refused."""
+    files: tuple[FileFacts, ...]
+
+    def check_columns(self, where: str, schema: StructType) -> None:
+        """Raises `WarehouseError` if the table lacks a column or has it with another type."""
+        wanted = describe_columns(schema)
+        if self.columns and self.columns != wanted:
+            differing = sorted(
+                name
+                for name in {*self.columns, *wanted}
+                if self.columns.get(name) != wanted.get(name)
+            )
+            raise WarehouseError(
+                f"{where} has other columns than this version of Thyme expects "
+                f"({', '.join(differing)}): build it again"
+            )
+
+
+def describe_columns(schema: StructType) -> dict[str, str]:
+    """The types of a schema's columns as text."""
+    return {
+        field.name: field.dataType.simpleString() + ("" if field.nullable else " not null")
+        for field in schema
+    }
+
+
+class Draft:
+    """A stage under construction: add frames by `write`, files in `path`, facts by `add_notes`."""
+
+    def __init__(self, storage: Storage, stage: str, build: str) -> None:
+        self._storage = storage
+        self._stage = stage
+        self.build = build
+        """The folder of this build, below the stage's."""
+        self.notes: dict[str, Any] = {}
+        self._kept: dict[str, list[FileFacts]] = {}
+        self._columns: dict[str, dict[str, str]] = {}
+        self._written: dict[str, int | None] = {}
+
+    def check_writable(self) -> None:
+        """Creates a file, so that a build without permission fails at once, not at its end."""
+        self._storage.create(f"{self._stage}/{self.build}/{_SCRATCH}/started", b"")
+
+    def path(self, table: str) -> Path:
+        """The folder of a table, for callers that write its Parquet files themselves."""
+        folder = self._storage.folder
+        if folder is None:
+            raise WarehouseError(
+                f"{self._storage.uri} cannot store single files: use a folder that all "
+                "machines share"
+            )
+        path = folder / self._stage / self.build / table
+        path.mkdir(parents=True, exist_ok=True)
+        self._written.setdefault(table, None)
+        return path
+
+    def write_file(self, table: str, name: str, data: bytes) -> None:
+        """Adds a Parquet file to a table whose files have names of their own."""
+        self._storage.create(f"{self._stage}/{self.build}/{table}/{name}", data)
+        self._written.setdefault(table, None)
+
+    def write(
+        self,
+        table: str,
+        frame: DataFrame,
+        order: Sequence[str] = (),
+        files: int | None = None,
+        *,
+        schema: StructType | None = None,
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        """Writes a table in few files, globally sorted by the columns of `order` if given.
+
+        Nulls in columns that `schema` (default: the frame's) declares without nulls are an error.
+        """
+        if order:
+            spread = (files, *order) if files else order
+            frame = frame.repartitionByRange(*spread).sortWithinPartitions(*partition_by, *order)
+        elif files:
+            frame = frame.coalesce(files)
+        schema = schema or frame.schema
+        self._columns[table] = describe_columns(schema)
+        found = _write_observed(frame, self._spark_path(table), schema, partition_by)
+        nulls = [name for name in schema.fieldNames() if found.get(f"nulls {name}")]
+        if nulls:
+            raise WarehouseError(
+                f"{self._storage.uri}/{self._stage}: the table {table} has nulls in "
+                f"{', '.join(nulls)}, where there must be none"
+            )
+        self._written[table] = found["rows"]
+
+    def write_scratch(self, name: str, frame: DataFrame) -> dict[str, int]:
+        """Writes an intermediate result of this build; returns its number of rows, as `rows`."""
+        return _write_observed(frame, self._spark_path(f"{_SCRATCH}/{name}"), None, ())
+
+    def read_scratch(self, spark: SparkSession, name: str, schema: StructType) -> DataFrame:
+        """An intermediate result of this build as a frame."""
+        path = escape_pattern(self._spark_path(f"{_SCRATCH}/{name}"))
+        return spark.read.schema(schema).parquet(path)
+
+    def read(self, spark: SparkSession, table: str, schema: StructType) -> DataFrame:
+        """A table that this build wrote, as a frame."""
+        return spark.read.schema(schema).parquet(escape_pattern(self._spark_path(table)))
+
+    def keep(self, table: str, facts: TableFacts, files: Iterable[FileFacts] | None = None) -> None:
+        """Lists files of the version before in the new one: all of a table, or some."""
+        self._kept[table] = list(facts.files if files is None else files)
+        self._columns.setdefault(table, facts.columns)
+
+    def add_notes(self, **facts: Any) -> None:
+        """Adds facts, as JSON values, to the notes of the manifest."""
+        self.notes |= facts
+
+    def measure_tables(self) -> dict[str, TableFacts]:
+        """Sizes and files of all tables; removes intermediate results."""
+        self._storage.delete(f"{self._stage}/{self.build}/{_SCRATCH}")
+        return {
+            table: self._measure_table(table) for table in sorted({*self._kept, *self._written})
+        }
+
+    def _measure_table(self, table: str) -> TableFacts:
+        files = [*self._kept.get(table, ()), *self._find_files(table)]
+        return TableFacts(
+            rows=sum(each.rows for each in files),
+            bytes=sum(each.bytes for each in files),
+            columns=self._columns.get(table, {}),
+            files=tuple(files),
+        )
+
+    def _find_files(self, table: str) -> list[FileFacts]:
+        """The files of a table, once all of its rows are found."""
+        if table not in self._written:
+            return []
+        wanted = self._written[table]
+        until_s = time.monotonic() + LISTING_S_MAX
+        while True:
+            found = [*self._list_files(table)]
+            rows = sum(each.rows for each in found)
+            if wanted is None or rows == wanted:
+                return found
+            if time.monotonic() > until_s:
+                raise WarehouseError(
+                    f"{self._storage.uri}/{self._stage}: {wanted:,} rows of the table {table} were "
+                    f"written, but its files have {rows:,}; the file system does not list all files"
+                )
+            time.sleep(_LISTING_EVERY_S)
+
+    def _list_files(self, table: str) -> Iterable[FileFacts]:
+        from pyarrow import parquet
+
+        for each in self._storage.files(f"{self._stage}/{self.build}/{table}"):
+            name = each.path.rpartition("/")[2]
+            if not name.endswith(".parquet") or name.startswith(("_", ".")):
+                continue
+            with self._storage.open(each.path) as file:
+                footer = parquet.read_metadata(file)
+            path = each.path.removeprefix(f"{self._stage}/")
+            yield FileFacts(
+                path=path, rows=footer.num_rows, bytes=each.bytes, at_us=_span_us(footer)
+            )
+
+    def _spark_path(self, name: str) -> str:
+        return self._storage.spark_path(f"{self._stage}/{self.build}/{name}")
+
+
+def _span_us(footer: Any) -> tuple[int, int] | None:
+    """The lowest and highest `at_us` by the statistics in a Parquet file's footer."""
+    names = [footer.schema.column(place).path for place in range(footer.num_columns)]
+    if "at_us" not in names or not footer.num_rows:
+        return None
+    place = names.index("at_us")
+    groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+    found = [group.column(place).statistics for group in groups if group.num_rows]
+    if any(each is None or not each.has_min_max for each in found):
+        return None
+    return min(each.min for each in found), max(each.max for each in found)
+
+
+def _write_observed(
+    frame: DataFrame, path: str, schema: StructType | None, partition_by: Sequence[str]
+) -> dict[str, int]:
+    """Writes a frame; returns its number of rows, and of nulls where there must be none."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    measures: list[Column] = [F.count(F.lit(1)).alias("rows")]
+    for field in schema or ():
+        if not field.nullable:
+            is_null = F.col(f"`{field.name}`").isNull()
+            measures.append(F.count(F.when(is_null, 1)).alias(f"nulls {field.name}"))
+    seen = Observation()
+    # Observed last, in the tasks that write: earlier steps may run twice.
+    writer = frame.observe(seen, *measures).write.mode("error")
+    if partition_by:
+        writer = writer.partitionBy(*partition_by)
+    writer.parquet(path)
+    found: dict[str, int] = dict(seen.get)
+    return {"rows": 0, **found}

@@ -1,0 +1,89 @@
+"""Points of an evaluation of encounters, as figures and claims read them.
+
+Entry point: `read_points`.
+Clause: P7.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+POINTS_FILE = "encounter-points.json"
+PROTOCOLS = ("mobuser", "mfps", "rapid")
+NAMES = {"mobuser": "MobUser", "mfps": "MFPS", "rapid": "RAPID"}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A mean over seeds, with the half width of its 95 % confidence interval."""
+
+    parameter: float
+    mean: float
+    ci95: float
+    runs: int
+
+    @property
+    def low(self) -> float:
+        """Lower end of the confidence interval."""
+        return self.mean - self.ci95
+
+    @property
+    def high(self) -> float:
+        """Upper end of the confidence interval."""
+        return self.mean + self.ci95
+
+
+class EncounterPoints:
+    """All points of an evaluation."""
+
+    def __init__(self, preset: str, rows: list[dict[str, Any]]) -> None:
+        self.preset = preset
+        self._rows = rows
+
+    @property
+    def runs_min(self) -> int:
+        """The smallest number of runs of a point."""
+        return min((int(row["runs"]) for row in self._rows), default=0)
+
+    def line(self, series: str, protocol: str, measure: str) -> list[Point]:
+        """The points of one line, by parameter."""
+        return sorted(
+            (
+                Point(row["parameter"], row["mean"], row["ci95"] or 0.0, row["runs"])
+                for row in self._rows
+                if (row["series"], row["substrate"], row["measure"]) == (series, protocol, measure)
+            ),
+            key=lambda point: point.parameter,
+        )
+
+    def timeline(self, series: str, protocol: str, parameter: float) -> list[Point]:
+        """Reliability over time at one point of a series; the parameter is the time in seconds."""
+        prefix = "reliability_at."
+        return sorted(
+            (
+                Point(float(row["measure"][len(prefix) :]), row["mean"], row["ci95"] or 0.0, 0)
+                for row in self._rows
+                if row["measure"].startswith(prefix)
+                and (row["series"], row["substrate"], row["parameter"])
+                == (series, protocol, parameter)
+            ),
+            key=lambda point: point.parameter,
+        )
+
+    def parameters(self, series: str) -> list[float]:
+        """The values that vary in a series."""
+        return sorted({row["parameter"] for row in self._rows if row["series"] == series})
+
+    def has(self, series: str) -> bool:
+        """Whether a series was run with all protocols."""
+        found = {row["substrate"] for row in self._rows if row["series"] == series}
+        return found.issuperset(PROTOCOLS)
+
+
+def read_points(warehouse: Path) -> EncounterPoints:
+    """Reads the points that the evaluation wrote."""
+    read = json.loads((warehouse / POINTS_FILE).read_text(encoding="utf-8"))
+    return EncounterPoints(read["preset"], read["points"])

@@ -1,0 +1,173 @@
+"""Encounter network: moves messages between nodes in contact, without a MAC.
+
+Entry point: `EncounterNetwork`. A message takes a fixed time for the connection plus its bytes at a
+bit rate; it arrives if the contact lasts until then, else its sender gets `SendFailed`. The fixed
+time is chosen so that an exchange takes as long as between the phones of the MobUser paper, 0.5 to
+2 s (C44). Contacts are read block by block and applied when a message needs them.
+Clauses: U1, U9, C44.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from thyme.model.ids import NodeId
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol.app_interface import AppEvent, AppRequest
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.encounters import EncounterEvents
+from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
+from thyme.sim.encounters.contacts import ContactSource
+from thyme.sim.engine.driver import Driver
+from thyme.sim.engine.kernel import Kernel
+from thyme.storage.store import Store
+from thyme.wire.codec import size_of
+
+
+class ExchangeTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a message takes during a contact (C44)."""
+
+    message_us: int = SECOND_US // 4
+    bits_per_second: int = 1_000_000
+
+    def delay_us(self, size_bytes: int) -> int:
+        """The time from sending to reception of a message."""
+        return self.message_us + size_bytes * 8 * SECOND_US // self.bits_per_second
+
+
+class EncounterTraffic:
+    """Counts of an encounter network."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.broken = 0
+        """Messages whose contact ended before they arrived."""
+        self.bytes_by_type: dict[str, int] = {}
+        self.exchanges_us: list[int] = []
+        """Durations of exchanges: from the discovery to the arrival of the last events."""
+
+    def record(self, message: Message, size_bytes: int) -> None:
+        """Counts a sent message."""
+        self.messages += 1
+        self.bytes += size_bytes
+        label = message.label
+        self.bytes_by_type[label] = self.bytes_by_type.get(label, 0) + size_bytes
+
+
+class EncounterNetwork:
+    """Nodes, their clock, their contacts, and the messages between them."""
+
+    def __init__(self, contacts: ContactSource, times: ExchangeTimes | None = None) -> None:
+        self.kernel = Kernel()
+        self.traffic = EncounterTraffic()
+        self.contacts_begun = 0
+        self._times = times or ExchangeTimes()
+        self._contacts = contacts
+        self._driver = Driver(self.kernel, self)
+        self._ids: list[NodeId] = []
+        self._numbers: dict[NodeId, int] = {}
+        self._since_us: list[dict[int, int]] = [{} for _ in range(contacts.nodes)]
+        """For each node, its neighbours and the start of the contact."""
+        self._changes, self._block_end_us = contacts.next_changes()
+        self._next_change = 0
+        self._discovered_us: dict[int, int] = {}
+        """When each node last sent a broadcast."""
+
+    def add(self, node: Node, store: Store, on_event: Callable[[AppEvent], None]) -> None:
+        """Starts a node; nodes are numbered in the order in which they are added."""
+        self._numbers[node.node_id] = len(self._ids)
+        self._ids.append(node.node_id)
+        self._driver.add(node, store, on_event)
+
+    def send_request(self, number: int, request: AppRequest) -> None:
+        """Submits a request of the application of a node, now."""
+        self._driver.send_request(self._ids[number], request)
+
+    def update_position(self, number: int) -> None:
+        """Tells a node its position, if it is known."""
+        now_us = self.kernel.now_us
+        self._advance(now_us)
+        position = self._contacts.position_of(number, now_us)
+        if position is not None:
+            self._driver.deliver(self._ids[number], PositionChanged(position))
+
+    def run(self, until_us: int) -> None:
+        """Runs all events up to an instant."""
+        self.kernel.run(until_us)
+        self._advance(until_us)
+
+    def neighbours_of(self, number: int) -> list[int]:
+        """The nodes in contact with a node now, in the order in which the contacts began."""
+        self._advance(self.kernel.now_us)
+        return list(self._since_us[number])
+
+    # The interface of the driver
+
+    def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
+        size = size_of(message)
+        self.traffic.record(message, size)
+        now_us = self.kernel.now_us
+        flight = (self._numbers[sender], [self._numbers[to]], now_us, message, True)
+        self.kernel.schedule(now_us + self._times.delay_us(size), self._arrive, flight)
+
+    def broadcast(self, sender: NodeId, message: Message) -> None:
+        size = size_of(message)
+        self.traffic.record(message, size)
+        number = self._numbers[sender]
+        self._discovered_us[number] = self.kernel.now_us
+        receivers = self.neighbours_of(number)
+        if receivers:
+            now_us = self.kernel.now_us
+            flight = (number, receivers, now_us, message, False)
+            self.kernel.schedule(now_us + self._times.delay_us(size), self._arrive, flight)
+
+    def _arrive(self, flight: tuple[int, list[int], int, Message, bool]) -> None:
+        sender, receivers, sent_us, message, unicast = flight
+        self._advance(self.kernel.now_us)
+        contacts = self._since_us[sender]
+        event = Received(self._ids[sender], message)
+        for receiver in receivers:
+            since_us = contacts.get(receiver)
+            if since_us is not None and since_us <= sent_us:
+                if unicast and type(message) is EncounterEvents:
+                    self._record_exchange(sender)
+                self._driver.deliver(self._ids[receiver], event)
+                continue
+            self.traffic.broken += 1
+            if unicast:
+                failed = SendFailed(self._ids[receiver], message)
+                self._driver.deliver(self._ids[sender], failed)
+
+    def _record_exchange(self, sender: int) -> None:
+        """Records the duration of an exchange that the sender began by a discovery."""
+        started_us = self._discovered_us.get(sender)
+        if started_us is not None:
+            self.traffic.exchanges_us.append(self.kernel.now_us - started_us)
+
+    # Contacts
+
+    def _advance(self, now_us: int) -> None:
+        """Applies the changes of contacts up to an instant."""
+        while True:
+            self._apply_changes(now_us)
+            if self._next_change < len(self._changes.at_us) or self._block_end_us > now_us:
+                return
+            self._changes, self._block_end_us = self._contacts.next_changes()
+            self._next_change = 0
+
+    def _apply_changes(self, now_us: int) -> None:
+        changes, index, since = self._changes, self._next_change, self._since_us
+        times, count = changes.at_us, len(changes.at_us)
+        while index < count and times[index] <= now_us:
+            first, second = changes.first[index], changes.second[index]
+            if changes.begins[index]:
+                self.contacts_begun += 1
+                since[first][second] = since[second][first] = times[index]
+            else:
+                since[first].pop(second, None)
+                since[second].pop(first, None)
+            index += 1
+        self._next_change = index
