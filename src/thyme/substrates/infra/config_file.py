@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from thyme.model.errors import InputError, safe_repr
-from thyme.substrates.infra.caches.config import CachePolicy, CachesConfig, CacheUnit
+from thyme.substrates.infra.caches.config import CachesConfig, CacheUnit
+from thyme.substrates.infra.caches.policies.factory import CachePolicy
 from thyme.substrates.infra.station.settings import (
     GlobalSettings,
     PopularitySettings,
