@@ -351,6 +351,54 @@ class DcsEnvironment(CrowdEnvironment[DcsNode]):
         return max(node.broker_subscriptions for node in self._nodes.values())
 
 
+class MobUserEnvironment(CrowdEnvironment[EncounterNode]):
+    """Devices of MobUser that are in range of each other and discover each other all the time."""
+
+    outlives_owner = False
+    total_at_once = False
+    memory_events = 200
+    """More than the paper's: the stories of other substrates forget nothing."""
+
+    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> EncounterNode:
+        protocol = MobUserConfig(
+            discovery_us=SECOND_US // 5,
+            repeat_us=SECOND_US,
+            lists=ListSizes(memory_events=self.memory_events),
+        )
+        config = EncounterConfig(
+            protocol=protocol,
+            limits=Limits(),
+            subscriber=SubscriberConfig(skew_us=SKEW_US),
+            first_discovery_us=0,
+        )
+        return EncounterNode(node_id, store, rng, config)
+
+    def tamper(self, key: Key, data: bytes) -> None:
+        for store in self._stores.values():
+            if store.get_data(str(key)) is not None:
+                store.put_data(str(key), data)
+
+    def standing(self) -> int:
+        for node in self._nodes.values():
+            node.check()
+        return max(len(node.subscriber) for node in self._nodes.values())
+
+
+_PAST = "the past of other devices is not there when a device subscribes: it comes by encounters"
+NOT_BY_ENCOUNTERS = {
+    "test_m10_a_frame_may_start_in_the_past_and_end_in_the_future": _PAST,
+    "test_m15_a_new_subscription_finds_the_stored_object": _PAST,
+    "test_m16_an_object_that_matches_twice_is_heard_once": _PAST,
+    "test_m17_a_batch_of_nothing_only_tells_how_much_there_is": _PAST,
+    "test_m17_new_objects_come_as_usual_between_batches": _PAST,
+    "test_m17_the_past_comes_in_batches_newest_first": _PAST,
+    "test_m27_a_subscription_tells_when_the_first_batch_has_come": _PAST,
+    "test_m27_more_than_a_batch_missed_comes_all_the_same": _PAST,
+    "test_m28_the_publisher_s_stamp_counts_and_the_arrival_is_kept_apart": _PAST,
+}
+"""Stories that a world of encounters does not tell, and why."""
+
+
 class LogicalCellsEnvironment(DcsEnvironment):
     """The same nodes in four logical cells, each within one hop of every other (I1)."""
 
@@ -433,53 +481,6 @@ STATION_SETTINGS = StationSettings(
 )
 
 
-class MobUserEnvironment(CrowdEnvironment[EncounterNode]):
-    """Devices of MobUser that are in range of each other and discover each other all the time."""
-
-    outlives_owner = False
-    total_at_once = False
-    memory_events = 200
-    """More than the paper's: the stories of other substrates forget nothing."""
-
-    def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> EncounterNode:
-        protocol = MobUserConfig(
-            discovery_us=SECOND_US // 5,
-            repeat_us=SECOND_US,
-            lists=ListSizes(memory_events=self.memory_events),
-        )
-        config = EncounterConfig(
-            protocol=protocol,
-            limits=Limits(),
-            subscriber=SubscriberConfig(skew_us=SKEW_US),
-            first_discovery_us=0,
-        )
-        return EncounterNode(node_id, store, rng, config)
-
-    def tamper(self, key: Key, data: bytes) -> None:
-        for store in self._stores.values():
-            if store.get_data(str(key)) is not None:
-                store.put_data(str(key), data)
-
-    def standing(self) -> int:
-        for node in self._nodes.values():
-            node.check()
-        return max(len(node.subscriber) for node in self._nodes.values())
-
-
-_PAST = "the past of other devices is not there when a device subscribes: it comes by encounters"
-NOT_BY_ENCOUNTERS = {
-    "test_m10_a_frame_may_start_in_the_past_and_end_in_the_future": _PAST,
-    "test_m15_a_new_subscription_finds_the_stored_object": _PAST,
-    "test_m16_an_object_that_matches_twice_is_heard_once": _PAST,
-    "test_m17_a_batch_of_nothing_only_tells_how_much_there_is": _PAST,
-    "test_m17_new_objects_come_as_usual_between_batches": _PAST,
-    "test_m17_the_past_comes_in_batches_newest_first": _PAST,
-    "test_m27_a_subscription_tells_when_the_first_batch_has_come": _PAST,
-    "test_m27_more_than_a_batch_missed_comes_all_the_same": _PAST,
-    "test_m28_the_publisher_s_stamp_counts_and_the_arrival_is_kept_apart": _PAST,
-}
-"""Stories that a world of encounters does not tell, and why."""
-
 ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "solo, memory": lambda _: SoloEnvironment(),
     "solo, SQLite": SoloEnvironment,
@@ -495,6 +496,7 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "DCS robust, perfect ether": lambda _: DcsEnvironment(profile=DCS_ROBUST),
     "DCS robust, lossy ether": lambda _: DcsEnvironment(LOSSY, profile=DCS_ROBUST, seed=7),
     "DCS robust, four cells by radio": lambda _: DcsEnvironment(profile=DCS_ROBUST, radio=True),
+    "MobUser, perfect ether": lambda _: MobUserEnvironment(),
     "DCS, logical cells, perfect ether": lambda _: LogicalCellsEnvironment(),
     "DCS robust, logical cells, lossy ether": lambda _: LogicalCellsEnvironment(
         LOSSY, profile=DCS_ROBUST, seed=7
@@ -506,7 +508,6 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "Infra without a station": lambda _: InfraEnvironment(station=False),
     "Infra robust, lossy ether": lambda _: InfraEnvironment(LOSSY, profile=DCS_ROBUST, seed=3),
     "Infra robust, unsteady station": lambda _: UnsteadyStationEnvironment(profile=DCS_ROBUST),
-    "MobUser, perfect ether": lambda _: MobUserEnvironment(),
     "ES, live, real clock": lambda _: LiveEsEnvironment(),
     "LS, live, real clock": lambda _: LiveLsEnvironment(),
     "ES, live processes, real clock": EsProcesses,

@@ -26,7 +26,7 @@ from thyme.routing.cells import Grid
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.storage.store import MemoryStore
-from thyme.substrates.dcs.config import ROBUST
+from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import PAPER as LS_PAPER
@@ -95,7 +95,7 @@ def of_dsdv() -> frozenset[type[BaseMessage]]:
 @cache
 def of_dcs() -> frozenset[type[BaseMessage]]:
     """Directly, to the node, to its cell from a node of the same cell, or as a reply of a cell."""
-    net = DcsNetwork({"bea": in_cell(HOME, grid=GRID)}, grid=GRID, config=ROBUST)
+    net = DcsNetwork({"bea": in_cell(HOME, grid=GRID)}, grid=GRID, config=DCS_ROBUST)
     bea = net.nodes["bea"]
     assert bea.routing.serving
     numbers = iter(range(10_000))

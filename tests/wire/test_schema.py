@@ -272,6 +272,21 @@ GOLDEN: list[tuple[Message, str]] = [
         SignedLocationUpdate(29, (SubscriptionId("sub1"),), (), PLACE),
         f"01 95 65 1d 91 a4 73756231 90 {PLACE_HEX}",
     ),
+    (EncounterProfile(9, (Tag("goal"),), True), "01 94 70 09 91 a4 676f616c c3"),
+    (
+        ProfileReply(9, (Tag("goal"),), (PHOTO,), (b"pixels",), False),
+        f"01 96 71 09 91 a4 676f616c 91 {PHOTO_HEX} 91 c406 706978656c73 c2",
+    ),
+    (
+        EncounterEvents(9, (PHOTO,), (b"pixels",)),
+        f"01 94 72 09 91 {PHOTO_HEX} 91 c406 706978656c73",
+    ),
+    (Heartbeat((Tag("goal"),), 150), "01 93 73 91 a4 676f616c cc96"),
+    (
+        HeldEvents((), None, (key(7),), True),
+        "01 95 74 90 c0 91 92 a6 70686f746f37 c403 626f62 c3",
+    ),
+    (NeighbourProbe(False), "01 92 75 c2"),
     (
         WorldProbe(31),
         "0192341f",
@@ -338,21 +353,6 @@ GOLDEN: list[tuple[Message, str]] = [
         Unpublish(38, 5, (Tag("goal"),), DeleteObject(2, key(7))),
         "019545260591a4676f616c93020292a670686f746f37c403626f62",
     ),
-    (EncounterProfile(9, (Tag("goal"),), True), "01 94 70 09 91 a4 676f616c c3"),
-    (
-        ProfileReply(9, (Tag("goal"),), (PHOTO,), (b"pixels",), False),
-        f"01 96 71 09 91 a4 676f616c 91 {PHOTO_HEX} 91 c406 706978656c73 c2",
-    ),
-    (
-        EncounterEvents(9, (PHOTO,), (b"pixels",)),
-        f"01 94 72 09 91 {PHOTO_HEX} 91 c406 706978656c73",
-    ),
-    (Heartbeat((Tag("goal"),), 150), "01 93 73 91 a4 676f616c cc96"),
-    (
-        HeldEvents((), None, (key(7),), True),
-        "01 95 74 90 c0 91 92 a6 70686f746f37 c403 626f62 c3",
-    ),
-    (NeighbourProbe(False), "01 92 75 c2"),
 ]
 each_golden = pytest.mark.parametrize(
     ("message", "golden"), GOLDEN, ids=[type(message).__name__ for message, _ in GOLDEN]
@@ -422,6 +422,12 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         9: "SignedStop",
         10: "LocatedSubscription",
         101: "SignedLocationUpdate",
+        112: "EncounterProfile",
+        113: "ProfileReply",
+        114: "EncounterEvents",
+        115: "Heartbeat",
+        116: "HeldEvents",
+        117: "NeighbourProbe",
         51: "ToStation",
         52: "WorldProbe",
         53: "WorldList",
@@ -437,12 +443,6 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         63: "ProvideItems",
         68: "ConsumptionNotice",
         69: "Unpublish",
-        112: "EncounterProfile",
-        113: "ProfileReply",
-        114: "EncounterEvents",
-        115: "Heartbeat",
-        116: "HeldEvents",
-        117: "NeighbourProbe",
     }
 
 

@@ -26,8 +26,6 @@ DEFAULTS = {"manhattan": (1_000, 4.0), "areas": (10, 1.0), "waypoint": (100, 1.0
 """Nodes and hours of each scenario; those of recorded contacts are in the file."""
 SIDES_M = {"manhattan": 450.0, "areas": 120.0, "waypoint": 100.0}
 OTHER_OPTIONS = (
-    "stations",
-    "station_config",
     *("failing", "speed", "trace", "topology", "out", "watch"),
     *("profile", "area", "retrieve", "within"),
 )
@@ -66,8 +64,7 @@ def _check_options(args: Namespace) -> None:
         )
     for option in OTHER_OPTIONS:
         if getattr(args, option) not in (None, False):
-            name = option.replace("_", "-")
-            raise OptionError(f"--{name} is for other substrates, not for {args.substrate}")
+            raise OptionError(f"--{option} is for es, ls and dcs, not for {args.substrate}")
     if (args.contacts is not None) != (args.scenario == "contacts"):
         raise OptionError("--contacts FILE and --scenario contacts go together")
     if args.contacts is not None and (args.nodes is not None or args.side is not None):

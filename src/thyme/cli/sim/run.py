@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 RADIO_SUBSTRATES = ("es", "ls", "dcs")
 SUBSTRATES = (*RADIO_SUBSTRATES, venues.SUBSTRATE, *encounters.SUBSTRATES)
+OPTIONS_OF_SUBSTRATES: dict[tuple[str, ...], tuple[str, ...]] = {
+    RADIO_SUBSTRATES: ("out", "topology", "events"),
+    (venues.SUBSTRATE,): ("stations", "station_config"),
+    encounters.SUBSTRATES: ("hours", "side", "rare", "contacts"),
+}
+"""Options that some substrates have and the others refuse."""
 SCENARIOS = ("static", "crash", "transient", "mobile")
 PROFILES = ("paper", "robust")
 LECTURE = "lecture"
@@ -47,13 +53,6 @@ scenarios (parameters of Thyme, journal article; 720 s: routing only for 30 s, n
   transient   a share of the nodes (--failing) alternates between 120 s up and 60 s down
   mobile      60 % of the nodes walk at up to --speed m/s, with pauses of 120 s
 
-infra has stations (Thyme-Infrastructure), each with a venue of 60 × 40 m (--area) in which all
-nodes hear each other; users are spread over the venues:
-  static      no node fails or moves
-  mobile      30 % of the users walk to another venue, at --speed m/s
-  outage      a share of the stations (--failing, default: all) fails after a third of the
-              operations and returns, with empty caches, after two thirds
-
 mobuser, mfps and rapid spread events by encounters (MobUser paper), on contacts instead of a radio:
   manhattan   1,000 nodes on the streets of a square of 450 m (--side) for 4 hours; all subscribe to
               one topic and a tenth publishes; --rare P: six topics, the rarest with probability P
@@ -61,6 +60,13 @@ mobuser, mfps and rapid spread events by encounters (MobUser paper), on contacts
   waypoint    100 nodes walk to random positions in a square of 100 m, 1 hour
   contacts    recorded contacts (--contacts FILE): rows `t i j` of SocioPatterns or
               `t CONN i j up|down` of ONE, also gzipped
+
+infra has stations (Thyme-Infrastructure), each with a venue of 60 × 40 m (--area) in which all
+nodes hear each other; users are spread over the venues:
+  static      no node fails or moves
+  mobile      30 % of the users walk to another venue, at --speed m/s
+  outage      a share of the stations (--failing, default: all) fails after a third of the
+              operations and returns, with empty caches, after two thirds
 
 Without --trace, the operations are those of the synthetic football match of the seed; with
 --trace lecture, those of the lecture of the thesis: two classes, good and regular students. A trace
@@ -80,10 +86,10 @@ examples:
   thyme sim run --substrate dcs --nodes 36 --scenario mobile --speed 2.5 --profile robust
   thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
   thyme sim run --substrate dcs --nodes 36 --trace lecture
-  thyme sim run --substrate infra --stations 2 --nodes 40 --trace lecture --json
-  thyme sim run --substrate infra --stations 2 --nodes 40 --scenario outage --profile robust
   thyme sim run --substrate mobuser --scenario manhattan --nodes 100 --hours 2 --json
   thyme sim run --substrate rapid --scenario contacts --contacts tij_WS16.dat.gz
+  thyme sim run --substrate infra --stations 2 --nodes 40 --trace lecture --json
+  thyme sim run --substrate infra --stations 2 --nodes 40 --scenario outage --profile robust
 """
 
 
@@ -102,8 +108,7 @@ def add_to(group: Subparsers) -> None:
     )
     parser.add_argument(
         "--scenario", metavar="NAME",
-        help=_join_or((*SCENARIOS, "outage", *encounters.SCENARIOS))
-        + " (default: static, or manhattan)",
+        help=_join_or((*SCENARIOS, *encounters.SCENARIOS)) + " (default: static, or manhattan)",
     )  # fmt: skip
     parser.add_argument("--hours", metavar="H", type=float, help="duration of encounters")
     parser.add_argument("--side", metavar="M", type=float, help="side of the square of encounters")
@@ -159,6 +164,7 @@ def _join_or(names: tuple[str, ...]) -> str:
 
 def run_command(args: Namespace) -> int:
     """thyme sim run --substrate NAME [--nodes N] [--scenario NAME] …"""
+    _check_options(args)
     if args.substrate in encounters.SUBSTRATES:
         args.scenario = args.scenario or "manhattan"
         return encounters.run_command(args)
@@ -211,6 +217,26 @@ def run_command(args: Namespace) -> int:
     return 0
 
 
+def _check_options(args: Namespace) -> None:
+    """Refuses options that are only for other substrates."""
+    for substrates, options in OPTIONS_OF_SUBSTRATES.items():
+        for option in options if args.substrate not in substrates else ():
+            if getattr(args, option) is not None:
+                names = substrates[0] if len(substrates) == 1 else _join_or(substrates)
+                raise OptionError(f"--{option.replace('_', '-')} is for {names}")
+
+
+def _set_defaults(args: Namespace) -> None:
+    for option, default in (
+        ("scenario", "static"),
+        ("profile", "paper"),
+        ("retrieve", RETRIEVE),
+        ("within", WITHIN_S),
+    ):
+        if getattr(args, option) is None:
+            setattr(args, option, default)
+
+
 def _venue_trace(args: Namespace, scenario: VenueScenario) -> Trace | None:
     """The trace that the options ask for; None for the synthetic football match."""
     from thyme.sim.scenario import lecture_of
@@ -227,23 +253,8 @@ def _venue_trace(args: Namespace, scenario: VenueScenario) -> Trace | None:
     return trace
 
 
-def _set_defaults(args: Namespace) -> None:
-    """Sets the options that have another default, or no meaning, for encounters."""
-    for option, default in (
-        ("scenario", "static"),
-        ("profile", "paper"),
-        ("retrieve", RETRIEVE),
-        ("within", WITHIN_S),
-    ):
-        if getattr(args, option) is None:
-            setattr(args, option, default)
-
-
 def _make_scenario(args: Namespace) -> Scenario:
     """Builds the scenario from the options."""
-    for option in ("stations", "station_config"):
-        if getattr(args, option) is not None:
-            raise OptionError(f"--{option.replace('_', '-')} is for {venues.SUBSTRATE}")
     for option, known in (
         ("substrate", SUBSTRATES),
         ("scenario", SCENARIOS),
@@ -254,9 +265,6 @@ def _make_scenario(args: Namespace) -> Scenario:
             raise OptionError(
                 f"--{option} {safe_repr(given)} is unknown; there is {_join_or(known)}"
             )
-    for option in ("hours", "side", "rare", "contacts"):
-        if getattr(args, option) is not None:
-            raise OptionError(f"--{option} is for {_join_or(encounters.SUBSTRATES)}")
     if args.failing is not None and args.scenario not in ("crash", "transient"):
         raise OptionError(f"--failing is for crash and transient; in {args.scenario} nobody fails")
     if args.speed is not None and args.scenario != "mobile":

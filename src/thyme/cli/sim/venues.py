@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUBSTRATE = "infra"
 SCENARIOS = ("static", "mobile", "outage")
-PROFILES = ("paper", "robust")
+STATIONS = 1
 ShowProgress = Callable[["RunProgress", "Users"], None]
 
 
@@ -65,16 +65,6 @@ def make_scenario(
         raise OptionError(f"--failing is for outage; in {args.scenario} no station fails")
     if args.speed is not None and args.scenario != "mobile":
         raise OptionError(f"--speed is for mobile; in {args.scenario} nobody moves")
-    for option in ("out", "topology", "events"):
-        if getattr(args, option) is not None:
-            raise OptionError(f"--{option} is for es, ls and dcs")
-    for option in ("hours", "side", "rare", "contacts"):
-        if getattr(args, option) is not None:
-            raise OptionError(f"--{option} is for encounters, not for infra")
-    if args.profile not in PROFILES:
-        raise OptionError(
-            f"--profile {safe_repr(args.profile)} is unknown; there is {' or '.join(PROFILES)}"
-        )
     from thyme.sim.scenario import Profile
     from thyme.sim.venues.scenario import VenueScenario, VenueSeries
     from thyme.traces.retrieve_behaviour import RetrieveBehaviour

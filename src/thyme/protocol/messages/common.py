@@ -2,8 +2,8 @@
 
 Immutable records. On the wire each is an array of its number (`tag`) and its fields in the order
 of declaration (docs/wire.md). New fields are added at the end, with a default; a number is never
-reused. The messages of DCS only are in `messages.cells`, those of the encounter substrates in
-`messages.encounters`, those of stations in `messages.stations`, except those that contain any other
+reused. The messages of DCS only are in `messages.cells`, those of stations in `messages.stations`,
+those of the encounter substrates in `messages.encounters`, except those that contain any other
 message: these need the union of all messages, `Message`, and are declared here.
 Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, I23–I26, B5.
 """
@@ -568,8 +568,8 @@ Message = (
     | CellRoutingMessage
     | CellMessage
     | SignedMessage
+    | EncounterMessage
     | StationMessage
     | StationCarrier
-    | EncounterMessage
 )
 MESSAGE_TYPES: tuple[type[BaseMessage], ...] = get_args(Message)
