@@ -177,7 +177,7 @@ class LogicalRouting(CellDeliveries):
             copies.setdefault(chosen, []).append(target)
 
     def _is_new(self, now_us: int) -> bool:
-        """Whether this node started so recently that it may not have heard all others."""
+        """Whether this node started so recently that it may not know all others yet."""
         since_us = self._listening_since_us
         return since_us is None or now_us - since_us < _NEIGHBOUR_TIMEOUT_US
 
