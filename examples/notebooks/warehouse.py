@@ -17,7 +17,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 
 from thyme.pipeline.warehouse import Warehouse
@@ -29,8 +28,8 @@ FIGURES = Path("figures" if IN_NOTEBOOK or len(sys.argv) < 3 else sys.argv[2])
 
 def read(stage: str, table: str) -> pd.DataFrame:
     """Reads a table of the warehouse into memory."""
-    path = Warehouse(WAREHOUSE).open_stage(stage).table_path(table)
-    frame: pd.DataFrame = pq.read_table(path).to_pandas()
+    files = Warehouse(WAREHOUSE).open_stage(stage).table_files(table)
+    frame: pd.DataFrame = pd.concat(pd.read_parquet(file, partitioning=None) for file in files)
     return frame
 
 

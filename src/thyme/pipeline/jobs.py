@@ -109,7 +109,8 @@ def build_trace(
 
     def build(draft: Draft) -> None:
         partition_by_size(spark, _UNPACKED * posts.manifest.tables["posts"].bytes)
-        table = posts.read(spark, "posts", POSTS)
+        window_us = rules.timetable.starts_us, rules.timetable.ends_us
+        table = posts.read(spark, "posts", POSTS, window_us)
         operations = operations_from_posts(table, users, seed, rules, publishers_share)
         draft.write("operations", operations, schema=OPERATIONS)
         made = draft.read(spark, "operations", OPERATIONS)
@@ -127,7 +128,7 @@ def build_lecture_trace(
 
     def build(draft: Draft) -> None:
         trace = lecture_trace(seed, config)
-        draft.write("operations", trace_to_table(spark, trace), files=1)
+        draft.write("operations", trace_to_table(spark, trace), files=1, schema=OPERATIONS)
         draft.add_notes(users=config.users, operations=trace.counts())
 
     settings = {"source": "lecture", "seed": seed, **_as_json(config)}

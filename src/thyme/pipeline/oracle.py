@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from thyme.pipeline.schemas import CONJUNCTIONS, NOTIFICATIONS, select_schema
+from thyme.pipeline.schemas import CONJUNCTIONS, NOTIFICATIONS, rows_to_batch, select_schema
 from thyme.traces.operations import conjunctions_of
 
 ORDER = ("at_us", "user", "sid", "oid")
@@ -165,4 +165,4 @@ def _parse_queries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                 {"query": query, "place": place, **part, "earlier": parts[:place]}
                 for place, part in enumerate(parts)
             ]
-        yield from pa.Table.from_pylist(rows, schema=schema).to_batches()
+        yield rows_to_batch(rows, schema)

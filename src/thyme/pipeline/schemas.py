@@ -9,6 +9,9 @@ Clauses: P1–P4, P6, S10, S14–S16.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
@@ -212,3 +215,9 @@ def select_schema(frame: DataFrame, schema: StructType) -> DataFrame:
             for field in schema
         )
     )
+
+
+def rows_to_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Converts rows to Arrow column by column; `from_pylist` takes many times as long."""
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.storagelevel import StorageLevel
 
 from thyme.model.errors import InputError
-from thyme.pipeline.schemas import DRAWN, OPERATIONS, select_schema
+from thyme.pipeline.schemas import DRAWN, OPERATIONS, rows_to_batch, select_schema
 from thyme.traces.operations import InsertOperation, Operation
 from thyme.traces.posts import candidate_tags, top_users
 from thyme.traces.posts_to_trace import (
@@ -226,6 +226,6 @@ def _to_batches(users: Iterator[Sequence[Operation]]) -> Iterator[pa.RecordBatch
             {**operation_to_row(each), "drawn": number} for number, each in enumerate(operations)
         ]
         if len(rows) >= BATCH_ROWS:
-            yield pa.RecordBatch.from_pylist(rows, schema)
+            yield rows_to_batch(rows, schema)
             rows = []
-    yield pa.RecordBatch.from_pylist(rows, schema)
+    yield rows_to_batch(rows, schema)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, tzinfo
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -136,10 +137,12 @@ def print_window(stage: Stage, zone: tzinfo, lasts_us: int, out: TextIO | None =
     """Prints the histogram of the posts and the window below it."""
     import pyarrow.parquet as pq
 
+    from thyme.pipeline.storage import read_file
     from thyme.pipeline.window import window_facts
 
     facts = window_facts(stage)
-    bins = pq.read_table(stage.table_path("histogram")).to_pylist()
+    files = (BytesIO(read_file(path)) for path in stage.table_files("histogram"))
+    bins = [row for file in files for row in pq.read_table(file).to_pylist()]
     for line in window_lines(facts, [(row["at_us"], row["posts"]) for row in bins], zone, lasts_us):
         print(line, file=out or sys.stdout)
 

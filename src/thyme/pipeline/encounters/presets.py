@@ -48,6 +48,8 @@ class EncounterPreset(msgspec.Struct, frozen=True, kw_only=True):
     recent_shares: tuple[float, ...]
     seeds: int
     areas_seeds: int
+    publishers_share: float = 0.1
+    """Share of the nodes that publish, in the series with one topic."""
 
 
 PAPER = EncounterPreset(
@@ -72,6 +74,8 @@ QUICK = replace(
     sides_m=(225.0, 450.0, 900.0, 1_800.0),
     probabilities=(0.1, 0.3, 0.5),
     recent_shares=(0.1, 0.3, 0.5, 0.7, 0.8, 0.9),
+    # As many events as in the paper: five times what a memory holds.
+    publishers_share=0.4,
 )
 PRESETS = {preset.name: preset for preset in (PAPER, QUICK)}
 
@@ -130,7 +134,11 @@ def _series_runs(preset: EncounterPreset, series: str) -> Iterator[EncounterRun]
 
 def _points(preset: EncounterPreset, series: str) -> Iterator[tuple[float, dict[str, Any]]]:
     """The value that varies and the settings of each point of a series."""
-    streets = {"nodes": preset.nodes, "side_m": preset.side_m}
+    streets = {
+        "nodes": preset.nodes,
+        "side_m": preset.side_m,
+        "publishers_share": preset.publishers_share,
+    }
     hours_us = round(preset.hours * HOUR_US)
     match series:
         case "lists":

@@ -1,8 +1,7 @@
 """Rows: parses the rows of files, batch by batch, in Spark's Python workers.
 
-Entry points: `explode_pages`, which splits pages of posts into rows, and `parse_batches`, which
-turns each row into a post or a reason for rejection. `posts.formats` has the rules of one row,
-`posts.sources` the files.
+Entry point: `parse_batches`, which turns each row into a post or a reason for rejection, and a page
+of posts into several. `posts.formats` has the rules of one row, `posts.sources` the files.
 Clauses: P1, P2.
 """
 
@@ -25,7 +24,7 @@ from thyme.pipeline.posts.formats import (
     read_fields,
     split_page,
 )
-from thyme.pipeline.schemas import PARSED, RAW, select_schema
+from thyme.pipeline.schemas import PARSED, RAW, rows_to_batch, select_schema
 
 _ARROW_TYPES = {
     "string": pa.string(),
@@ -45,33 +44,24 @@ def with_original_bytes(rows: DataFrame) -> DataFrame:
     return select_schema(made, RAW)
 
 
-def explode_pages(raw: DataFrame, reader: PostReader) -> DataFrame:
-    """Splits each page of posts in RAW into one row per post; other rows stay as they are."""
-    form = reader.form
-
-    def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = [
-                {**row, "raw": part}
-                for row in batch.to_pylist()
-                for part in (
-                    [row["raw"]] if row["raw_bytes"] is not None else split_page(row["raw"], form)
-                )
-            ]
-            yield from pa.Table.from_pylist(rows, schema=_arrow_schema(RAW)).to_batches()
-
-    return raw.mapInArrow(split, RAW)
-
-
 def parse_batches(raw: DataFrame, reader: PostReader) -> DataFrame:
-    """Parses each row of RAW into a post or a reason for rejection, in the columns of PARSED."""
+    """Parses each row of RAW into posts or a reason for rejection, in the columns of PARSED. A page
+    of posts becomes one row per post; any other row stays one row."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = [parse_row(row, reader) for row in batch.to_pylist()]
-            yield from pa.Table.from_pylist(rows, schema=_arrow_schema(PARSED)).to_batches()
+            rows = (each for row in batch.to_pylist() for each in _split_row(row, reader))
+            yield rows_to_batch([parse_row(row, reader) for row in rows], _arrow_schema(PARSED))
 
     return raw.mapInArrow(read, PARSED)
+
+
+def _split_row(row: dict[str, Any], reader: PostReader) -> list[dict[str, Any]]:
+    """The rows of RAW of the posts in a page; the row itself if it is not a page."""
+    if row["raw_bytes"] is not None or row["fields"] is not None or reader.form == "csv":
+        return [row]
+    parts = split_page(row["raw"], reader.form)
+    return [row] if parts == [row["raw"]] else [row | {"raw": part} for part in parts]
 
 
 def parse_row(row: dict[str, Any], reader: PostReader) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from thyme.model.errors import InputError, OptionError
 from thyme.pipeline.posts.csv_files import check_columns, csv_rows
 from thyme.pipeline.posts.formats import FORMATS, PostReader
-from thyme.pipeline.posts.rows import explode_pages, with_original_bytes
+from thyme.pipeline.posts.rows import with_original_bytes
 from thyme.pipeline.schemas import POSTS, QUARANTINE, select_schema
 from thyme.pipeline.storage import local_path, reader_path
 from thyme.traces.files import InputFileError
@@ -80,8 +80,7 @@ def _check_file(path: str) -> str:
 
 
 def load_raw_rows(spark: SparkSession, files: Sequence[str], reader: PostReader) -> DataFrame:
-    """The unparsed rows of files, in the columns of RAW; blank lines are skipped, and pages of
-    posts are split into posts."""
+    """The unparsed rows of files, in the columns of RAW; blank lines are skipped."""
     if reader.form == "csv":
         rows = csv_rows(spark, files, reader, _source_column())
     elif reader.form == "parquet":
@@ -90,7 +89,6 @@ def load_raw_rows(spark: SparkSession, files: Sequence[str], reader: PostReader)
         lines = spark.read.text([reader_path(path) for path in files])
         filled = lines.where(F.length(F.trim("value")) > 0)
         rows = filled.select(_source_column(), F.col("value").alias("raw"))
-        return explode_pages(with_original_bytes(rows), reader)
     return with_original_bytes(rows)
 
 

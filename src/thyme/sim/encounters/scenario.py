@@ -173,7 +173,7 @@ def make_contacts(scenario: EncounterScenario, trace: ContactTrace | None = None
             StreetSegments(grid, scenario.nodes, scenario.seed), scenario.range_m
         )
     paths = [
-        _mobility_of(scenario, node).path(
+        mobility_of(scenario, node).path(
             derive_rng(scenario.seed, "mobility", node), scenario.duration_us
         )
         for node in range(scenario.nodes)
@@ -189,7 +189,7 @@ def _cut_contacts(contacts: list[Contact], until_us: int) -> list[Contact]:
     ]
 
 
-def _mobility_of(scenario: EncounterScenario, node: int) -> MobilityModel:
+def mobility_of(scenario: EncounterScenario, node: int) -> MobilityModel:
     """The mobility model of a node; with areas of interest, the last four nodes walk anywhere."""
     area = Area(scenario.side_m, scenario.side_m)
     if scenario.kind is EncounterKind.AREAS and node < scenario.nodes - AREAS_WALKERS:

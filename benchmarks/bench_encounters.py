@@ -1,0 +1,94 @@
+"""Encounters: how fast contacts are computed and protocols simulated, in node-hours per second.
+
+Prints, for MobUser on the streets of the MobUser paper, the speed with 100 nodes and with more, and
+the cost per contact relative to the smallest run: a ratio of about 1 means that time grows linearly
+with the number of contacts. The contacts alone are the baseline of the same run. Times are CPU
+times of one process. The Python simulator PONS simulates about 3 node-hours per second (measured
+before, on the reference machine); the ONE simulator publishes no figure that could be compared.
+Clauses: U9, S5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from thyme.sim.encounters.contacts import MovementContacts
+from thyme.sim.encounters.run import run_encounters
+from thyme.sim.encounters.scenario import (
+    HOUR_US,
+    EncounterProtocol,
+    EncounterScenario,
+    make_contacts,
+)
+
+TARGET_NODE_HOURS_PER_S = 300
+"""The speed with 100 nodes that issue and documents ask for."""
+
+
+def contacts_alone_s(scenario: EncounterScenario) -> float:
+    """CPU time of computing the contacts of a scenario, without any protocol."""
+    started_s = time.process_time()
+    contacts = make_contacts(scenario)
+    assert isinstance(contacts, MovementContacts)
+    end_us = 0
+    while end_us < scenario.duration_us:
+        _, end_us = contacts.next_changes()
+    return time.process_time() - started_s
+
+
+def measure(
+    protocol: EncounterProtocol, nodes: int, hours: float, side_m: float
+) -> dict[str, float]:
+    """One run and its baseline."""
+    scenario = EncounterScenario(
+        protocol=protocol, nodes=nodes, duration_us=round(hours * HOUR_US), side_m=side_m
+    )
+    alone_s = contacts_alone_s(scenario)
+    started_s = time.process_time()
+    found = run_encounters(scenario)
+    cpu_s = time.process_time() - started_s
+    return {
+        "nodes": nodes,
+        "hours": hours,
+        "contacts": found.contacts,
+        "cpu_s": round(cpu_s, 2),
+        "contacts_alone_s": round(alone_s, 2),
+        "node_hours_per_s": round(nodes * hours / cpu_s, 1),
+        "us_per_contact": round(cpu_s / found.contacts * 1e6, 1),
+        "over_contacts_alone": round(cpu_s / alone_s, 2),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--protocol", type=EncounterProtocol, choices=list(EncounterProtocol),
+        default=EncounterProtocol.MOBUSER,
+    )  # fmt: skip
+    parser.add_argument("--hours", type=float, default=2.0, help="hours of each run (default: 2)")
+    parser.add_argument("--full", action="store_true", help="also 1,000 nodes for 24 hours")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args()
+    sizes = [(100, 450.0), (200, 450.0), (400, 450.0)]
+    rows = [measure(args.protocol, nodes, args.hours, side) for nodes, side in sizes]
+    if args.full:
+        rows.append(measure(args.protocol, 1_000, 24.0, 450.0))
+    for row in rows:
+        row["cost_per_contact_ratio"] = round(row["us_per_contact"] / rows[0]["us_per_contact"], 2)
+    reached = rows[0]["node_hours_per_s"] >= TARGET_NODE_HOURS_PER_S
+    if args.json:
+        print(json.dumps({"benchmark": "encounters", "rows": rows, "target_reached": reached}))
+    else:
+        for row in rows:
+            print(", ".join(f"{name} {value:g}" for name, value in row.items()))
+        print(
+            f"target of {TARGET_NODE_HOURS_PER_S} node-hours per second with 100 nodes: {reached}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
