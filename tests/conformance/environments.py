@@ -506,7 +506,7 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     ),
     "Infra, perfect ether": lambda _: InfraEnvironment(),
     "Infra without a station": lambda _: InfraEnvironment(station=False),
-    "Infra robust, lossy ether": lambda _: InfraEnvironment(LOSSY, profile=DCS_ROBUST, seed=5),
+    "Infra robust, lossy ether": lambda _: InfraEnvironment(LOSSY, profile=DCS_ROBUST, seed=3),
     "Infra robust, unsteady station": lambda _: UnsteadyStationEnvironment(profile=DCS_ROBUST),
     "ES, live, real clock": lambda _: LiveEsEnvironment(),
     "LS, live, real clock": lambda _: LiveLsEnvironment(),

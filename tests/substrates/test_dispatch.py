@@ -14,6 +14,7 @@ from tests.substrates.dcs.network import DcsNetwork, in_cell
 from tests.substrates.infra.venues import Venues
 from tests.wire.test_schema import GOLDEN, PHOTO
 from thyme.model.ids import NodeId
+from thyme.model.metadata import Limits
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages import stations as station_wire
@@ -26,7 +27,15 @@ from thyme.routing.cells import Grid
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.storage.store import MemoryStore
+from thyme.substrates.common.subscriber import SubscriberConfig
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
+from thyme.substrates.encounters.config import (
+    EncounterConfig,
+    MfpsConfig,
+    MobUserConfig,
+    RapidConfig,
+)
+from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import PAPER as LS_PAPER
@@ -162,12 +171,37 @@ def of_infra() -> frozenset[type[BaseMessage]]:
     return frozenset(found | accepted(to_cell, at_mobile))
 
 
+@cache
+def of_encounters() -> frozenset[type[BaseMessage]]:
+    """By devices of the three protocols of encounters."""
+    found: Types = set()
+    for protocol in (MobUserConfig(), MfpsConfig(), RapidConfig()):
+        config = EncounterConfig(
+            protocol=protocol,
+            limits=Limits(),
+            subscriber=SubscriberConfig(),
+            first_discovery_us=0,
+        )
+        node = EncounterNode(SERVER, MemoryStore(), Random(1), config)
+        node.handle(Started(), 0)
+
+        def offer(message: Message, node: EncounterNode = node) -> None:
+            node.handle(Received(BOB, message), 10)
+
+        def dropped(node: EncounterNode = node) -> int:
+            return node.dropped["not spoken here"]
+
+        found |= accepted(offer, dropped)
+    return frozenset(found)
+
+
 def void(_result: object) -> None:
     """Drops a result."""
 
 
 def test_every_message_is_accepted_somewhere() -> None:
-    assert of_es() | of_ls() | of_dsdv() | of_dcs() | of_infra() == set(MESSAGE_TYPES)
+    by_other_substrates = of_infra() | of_encounters()
+    assert of_es() | of_ls() | of_dsdv() | of_dcs() | by_other_substrates == set(MESSAGE_TYPES)
 
 
 @pytest.mark.parametrize(

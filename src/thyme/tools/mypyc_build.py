@@ -33,6 +33,7 @@ COMPILED_MODULES = (
     "routing/cells/duplicate_filter",
     "routing/cells/faces",
     "routing/cells/geographic",
+    "routing/cells/logical",
     "routing/cells/neighbours",
     "routing/dsdv/packet_buffer",
     "routing/dsdv/pending_updates",

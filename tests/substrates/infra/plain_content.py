@@ -84,6 +84,11 @@ class PlainContent:
             self._changes.append(ContentChange(world, found[0].metadata, False))
         return bool(found)
 
+    def remove_expired(self, now_us: int) -> None:
+        for items in self._all():
+            for name in [n for n, item in items.items() if item.metadata.has_expired(now_us)]:
+                self.purge(*name)
+
     def drain_changes(self) -> list[ContentChange]:
         changes, self._changes = self._changes, []
         return changes

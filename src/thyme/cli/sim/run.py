@@ -171,7 +171,8 @@ def run_command(args: Namespace) -> int:
     _set_defaults(args)
     if args.substrate == venues.SUBSTRATE:
         area_m, show = _parse_area(args.area), _progress_callback(args)
-        return venues.run_command(args, lambda of: _venue_trace(args, of), area_m, show)
+        within_us = _to_us(args.within)
+        return venues.run_command(args, lambda of: _venue_trace(args, of), area_m, within_us, show)
     scenario = _make_scenario(args)
     from msgspec.structs import replace
 

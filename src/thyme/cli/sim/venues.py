@@ -29,11 +29,12 @@ def run_command(
     args: Namespace,
     trace_of: Callable[[VenueScenario], Trace | None],
     area_m: tuple[float, float] | None,
+    within_us: int,
     on_progress: ShowProgress | None,
 ) -> int:
     """Runs a scenario with stations and prints its summary; `trace_of` returns the trace that the
     options ask for, None for the default one."""
-    scenario = make_scenario(args, area_m)
+    scenario = make_scenario(args, area_m, within_us)
     from msgspec.structs import replace
 
     from thyme.sim.venues.run import simulate_venues
@@ -51,7 +52,9 @@ def run_command(
     return 0
 
 
-def make_scenario(args: Namespace, area_m: tuple[float, float] | None) -> VenueScenario:
+def make_scenario(
+    args: Namespace, area_m: tuple[float, float] | None, within_us: int
+) -> VenueScenario:
     """Builds the scenario from the options; refuses options of other substrates."""
     if args.scenario not in SCENARIOS:
         known = ", ".join(SCENARIOS[:-1]) + f" or {SCENARIOS[-1]}"
@@ -77,7 +80,7 @@ def make_scenario(args: Namespace, area_m: tuple[float, float] | None) -> VenueS
     return VenueScenario(
         kind=VenueSeries(args.scenario),
         profile=Profile(args.profile),
-        reaction=RetrieveBehaviour(probability=args.retrieve, within_us=round(1e6 * args.within)),
+        reaction=RetrieveBehaviour(probability=args.retrieve, within_us=within_us),
         seed=args.seed,
         **{name: value for name, value in given.items() if value is not None},
     )

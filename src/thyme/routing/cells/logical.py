@@ -11,7 +11,6 @@ Clauses: D4, D6–D10, I1, I3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -43,12 +42,14 @@ _FAILURES_MAX: Final = 3
 next beacon."""
 
 
-@dataclass(slots=True)
 class _Neighbour:
-    cell: CellId
-    serving: bool
-    last_seen_us: int
-    failures: int = 0
+    __slots__ = ("cell", "failures", "last_seen_us", "serving")
+
+    def __init__(self, cell: CellId, serving: bool, last_seen_us: int) -> None:
+        self.cell = cell
+        self.serving = serving
+        self.last_seen_us = last_seen_us
+        self.failures = 0
 
 
 class LogicalRouting(CellDeliveries):
@@ -177,7 +178,7 @@ class LogicalRouting(CellDeliveries):
             copies.setdefault(chosen, []).append(target)
 
     def _is_new(self, now_us: int) -> bool:
-        """Whether this node started so recently that it may not have heard all others."""
+        """Whether this node started so recently that it may not know all others yet."""
         since_us = self._listening_since_us
         return since_us is None or now_us - since_us < _NEIGHBOUR_TIMEOUT_US
 

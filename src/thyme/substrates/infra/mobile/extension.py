@@ -52,7 +52,7 @@ from thyme.substrates.infra.world_numbers import world_number
 
 _ANNOUNCE_WAIT_US = 7 * SECOND_US
 """How long after a change of cells or venue a node announces its records: it has joined its cell
-and heard its neighbours."""
+and knows its neighbours."""
 _ANNOUNCE_SPREAD_US = 3 * SECOND_US
 
 

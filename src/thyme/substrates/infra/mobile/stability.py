@@ -18,7 +18,7 @@ INDEX_MAX = 65_535
 _UPTIME_STEP_US = 60 * SECOND_US
 _UPTIME_STEPS = 60
 """A node that runs for an hour, or longer, has the full share for its uptime. It counts in minutes,
-the battery in percent: nodes compare their own index with the ones they heard some time ago."""
+the battery in percent: nodes compare their own index with indices that are some seconds old."""
 _BATTERY_STEPS = 100
 _BATTERY_SHARE = 0.5
 CYCLES_MAX = 12

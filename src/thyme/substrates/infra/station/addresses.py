@@ -33,7 +33,7 @@ class MobileAddresses:
         self._ttl_us = ttl_us
         self._addresses: dict[NodeId, LogicalAddress] = {}
         self._seen_us: dict[NodeId, int] = {}
-        """When a node was last heard, the longest silent one first."""
+        """When the latest message of a node arrived, the longest silent node first."""
         self._stable: BoundedDict[CellName, tuple[NodeId, int]] = BoundedDict(2**16)
         self.hits = 0
         self.misses = 0
@@ -59,7 +59,7 @@ class MobileAddresses:
         return known
 
     def nodes_in(self, world: int, cell: CellId, now_us: int) -> list[NodeId]:
-        """The known nodes of a cell, the one heard last first."""
+        """The known nodes of a cell, the latest sender first."""
         self._expire(now_us)
         wanted = LogicalAddress(world, cell)
         return [n for n in reversed(self._seen_us) if self._addresses[n] == wanted]

@@ -1,7 +1,7 @@
 """Cached content: the caches of a station as its components use them.
 
 Entry point: `CachedContent`, a `StationContent` over `StationCaches`. It also notes which objects
-came into the station and which left it altogether, so that the cells can be told.
+came into the station and which left it altogether, for the messages to the cells.
 Clauses: I11–I14, I16, I19, I21–I23.
 """
 
@@ -31,7 +31,7 @@ class CachedContent:
     def __init__(self, config: CachesConfig) -> None:
         self.caches = StationCaches(config, self._on_entry_left)
         self._stored: dict[_Name, Metadata] = {}
-        """The objects in any cache, as the cells were told."""
+        """The objects in any cache, as announced to the cells."""
         self._touched: dict[_Name, None] = {}
         """The objects that came or left since the changes were drained."""
 
@@ -62,6 +62,10 @@ class CachedContent:
     def purge(self, world: int, key: Key) -> bool:
         self._touched[world, key] = None
         return self.caches.remove(str(world), key)
+
+    def remove_expired(self, now_us: int) -> None:
+        for world, metadata in self.caches.remove_expired(now_us):
+            self._touched[int(world), metadata.key] = None
 
     # Reading
 

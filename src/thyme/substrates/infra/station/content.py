@@ -82,6 +82,10 @@ class StationContent(Protocol):
         """Removes an object from all caches; returns whether any had it (I23)."""
         ...
 
+    def remove_expired(self, now_us: int) -> None:
+        """Removes objects whose time to live has ended."""
+        ...
+
     def drain_changes(self) -> list[ContentChange]:
         """Removes and returns the changes since the last call, in order."""
         ...

@@ -269,7 +269,9 @@ class StationNode:
             self.dropped[error.code] += 1
 
     def _adapt_cells(self, now_us: int) -> None:
-        """Adapts the number of cells of each world; mobile nodes learn it with their next probe."""
+        """Adapts the number of cells of each world; mobile nodes learn it with their next probe.
+        Expired objects are removed at the same time."""
+        self.context.content.remove_expired(now_us)
         self._outbox.set_timer(AdaptCellsTimer(), now_us + _ADAPT_US)
         drop_before(self._present, now_us - _PRESENCE_US)
         population = Counter(self._world_of.get(node, -1) for node in self._present)

@@ -157,8 +157,8 @@ class StationOperations:
 
     def unpublish(self, message: Unpublish, now_us: int, *, from_station: bool) -> None:
         """Deletes an object here, and passes the delete on: to the own cells and, if a client sent
-        it, to all stations. The owner told the cells of its own venue, too; they may have lost
-        its message."""
+        it, to all stations. The owner sent its delete to the cells of its venue, too, which may
+        have lost it."""
         context, item = self._context, (message.world, unpublished_key(message))
         is_new = item not in context.tombstones
         context.tombstones[item] = message
