@@ -18,13 +18,13 @@ def test_pyproject_has_the_name_and_takes_the_version_of_the_module() -> None:
     assert thyme.__version__ == VERSION
 
 
-def test_the_extra_all_has_the_other_extras_but_ns3() -> None:
+def test_the_extra_all_has_the_other_extras_but_large_references() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     [everything] = extras.pop("all")
     name, _, names = everything.removesuffix("]").partition("[")
 
     assert name == DISTRIBUTION_NAME
-    assert set(names.split(",")) == set(extras) - {"ns3"}
+    assert set(names.split(",")) == set(extras) - {"ns3", "referee"}
 
 
 def test_the_hint_installs_an_extra_from_a_checkout_or_a_wheel() -> None:

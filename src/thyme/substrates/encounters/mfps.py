@@ -3,9 +3,9 @@
 Entry point: `Mfps`. Devices send heartbeats with their topics and speed. Devices that share a topic
 tell each other the keys of their events in it, and then send the events that the other lacks: one
 round more than MobUser. A device keeps only events of its user's topics. The heartbeat period
-follows the speed of the neighbours. Sources: the MobUser paper; for the order of messages and the
-period, S. Baehni, C. S. Chhabra, R. Guerraoui, "Frugal event dissemination in a mobile
-environment", Middleware 2005, the published form of the technical report that the paper cites.
+follows the speed of the neighbours. Source: the MobUser paper. The order of messages and the way
+the period follows the speed are our reading of it and of the abstract of S. Baehni, C. S. Chhabra,
+R. Guerraoui, "Frugal event dissemination in a mobile environment", Middleware 2005.
 Clause: U7.
 """
 

@@ -3,11 +3,11 @@
 Entry point: `Rapid`. A device counts its neighbours, then broadcasts each of its events with a
 probability that falls with their number; so do the neighbours that it discovered, as encounters are
 exchanges in both directions. A device that receives a new event forwards it in the same way after a
-random wait. Without neighbours it sends nothing but its probe. Sources: the MobUser
-paper; for the probability and the forwarding, V. Drabkin, R. Friedman, G. Kliot, M. Segal, "RAPID:
-Reliable probabilistic dissemination in wireless ad-hoc networks", SRDS 2007. Its corrective gossip
-of message headers is left out: the paper describes RAPID as pure gossip, and the repeated gossip of
-every discovery corrects in its place.
+random wait. Without neighbours it sends nothing but its probe. Source: the MobUser paper. That the
+probability falls with the number of neighbours is in the abstract of V. Drabkin, R. Friedman,
+G. Kliot, M. Segal, "RAPID: Reliable probabilistic dissemination in wireless ad-hoc networks", SRDS
+2007; the value of the probability and the gossip of discovered neighbours are our choices. Its
+corrective gossip of message headers is left out: the MobUser paper describes RAPID as pure gossip.
 Clause: U7.
 """
 
