@@ -172,9 +172,9 @@ def test_compiling_without_its_packages_says_how_to_install_them(
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
     [
-        (("evaluate", "--preset", "quick", "--out", "x"), "pyspark", "pipeline"),
-        (("evaluate", "--preset", "quick", "--out", "x", "--plan"), "pyspark", "pipeline"),
-        (("evaluate", "--preset", "quick", "--out", "x"), "matplotlib", "report"),
+        (("evaluate", "--preset", "quick", "--out", "x"), "pyspark", "pipeline,report"),
+        (("evaluate", "--preset", "quick", "--out", "x", "--plan"), "pyspark", "pipeline,report"),
+        (("evaluate", "--preset", "quick", "--out", "x"), "matplotlib", "pipeline,report"),
         (("report", "x"), "pyarrow", "report"),
         (("node", "--world", "x"), "nacl", "live"),
     ],

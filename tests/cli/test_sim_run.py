@@ -281,7 +281,7 @@ def test_what_makes_no_sense_is_refused_by_name(
 
 def test_there_is_no_other_substrate(thyme: Thyme) -> None:
     assert (
-        "--substrate 'cloud' is unknown; there is es, ls, dcs, mobuser, mfps or rapid"
+        "--substrate 'cloud' is unknown; there is es, ls, dcs, infra, mobuser, mfps or rapid"
         in refused(run(thyme, substrate="cloud"))
     )
     assert "--substrate" in refused(thyme("sim", "run"))

@@ -501,9 +501,6 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "DCS robust, logical cells, lossy ether": lambda _: LogicalCellsEnvironment(
         LOSSY, profile=DCS_ROBUST, seed=7
     ),
-    "DCS robust, logical cells by radio": lambda _: LogicalCellsEnvironment(
-        profile=DCS_ROBUST, radio=True, seed=1
-    ),
     "Infra, perfect ether": lambda _: InfraEnvironment(),
     "Infra without a station": lambda _: InfraEnvironment(station=False),
     "Infra robust, lossy ether": lambda _: InfraEnvironment(LOSSY, profile=DCS_ROBUST, seed=3),

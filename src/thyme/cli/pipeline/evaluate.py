@@ -128,8 +128,8 @@ def evaluate_command(args: Namespace) -> int:
     check_options(args)
     if args.preset in evaluate_encounters.PRESETS:
         return evaluate_encounters.evaluate_command(args)
-    run_limits(args.run_memory, args.run_timeout)
     require_evaluation()
+    run_limits(args.run_memory, args.run_timeout)  # refuses bad limits before Spark starts
     found, report = run_evaluation(args)
     if args.json:
         import json
