@@ -79,7 +79,7 @@ def test_d21_where_a_subscriber_is_and_who_retrieved_what_is_told_on(signed: boo
     ]
 
     def moved(sids: tuple[SubscriptionId, ...], keys: tuple[Key, ...], cell: int) -> bool:
-        authenticator = net.nodes["dan"].requests._authenticator
+        authenticator = net.nodes["dan"]._authenticator
         message = LocationUpdate(1, sids, keys)
         if authenticator is not None:
             message = authenticator.sign_message(message, net.links.kernel.now_us, cell)
