@@ -76,7 +76,7 @@ def test_s16_a_point_has_mean_deviation_and_interval(spark: SparkSession) -> Non
     ls, es = by_substrate["ls"], by_substrate["es"]
     assert (ls["runs"], ls["mean"], ls["least"], ls["most"]) == (3, 3.0, 1.0, 6.0)
     assert ls["sd"] == pytest.approx(math.sqrt(7))
-    assert ls["ci95"] == pytest.approx(4.303 * math.sqrt(7 / 3))
+    assert ls["ci95"] == pytest.approx(4.3026527 * math.sqrt(7 / 3))
     assert (es["runs"], es["mean"], es["sd"], es["ci95"]) == (1, 5.0, None, None)
 
 
