@@ -111,7 +111,12 @@ def build_trace(
         partition_by_size(spark, _UNPACKED * posts.manifest.tables["posts"].bytes)
         window_us = rules.timetable.starts_us, rules.timetable.ends_us
         table = posts.read(spark, "posts", POSTS, window_us)
-        operations = operations_from_posts(table, users, seed, rules, publishers_share)
+
+        def store(name: str, frame: DataFrame) -> DataFrame:
+            draft.write_scratch(name, frame)
+            return draft.read_scratch(spark, name, frame.schema)
+
+        operations = operations_from_posts(table, users, seed, rules, publishers_share, store)
         draft.write("operations", operations, schema=OPERATIONS)
         made = draft.read(spark, "operations", OPERATIONS)
         draft.add_notes(users=users, operations=_count_kinds(made))
