@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from thyme.sim.encounters.contact_files import ContactTrace, read_contacts
 from thyme.sim.encounters.contacts import Contact
-from thyme.sim.encounters.network import ExchangeTimes
+from thyme.sim.encounters.exchange_times import ExchangeTimes
 from thyme.sim.encounters.run import EncounterSummary, run_encounters
 from thyme.sim.encounters.scenario import (
     HOUR_US,
@@ -20,7 +20,7 @@ from thyme.sim.encounters.scenario import (
     EncounterScenarioError,
     make_workload,
 )
-from thyme.substrates.encounters.event_memory import WhenFull
+from thyme.substrates.encounters.memory_config import WhenFull
 
 SECOND_US = 1_000_000
 PROTOCOLS = list(EncounterProtocol)

@@ -28,7 +28,7 @@ from thyme.sim.encounters.scenario import (
     EncounterProtocol,
     EncounterScenario,
 )
-from thyme.substrates.encounters.event_memory import WhenFull
+from thyme.substrates.encounters.memory_config import WhenFull
 
 SERIES = ("lists", "time", "density", "rare", "areas")
 

@@ -20,7 +20,7 @@ from thyme.pipeline.sweep.run_schemas import RUN_LOGS
 from thyme.sim.encounters.run import EncounterSummary, run_encounters
 from thyme.sim.encounters.scenario import HOUR_US, EncounterProtocol, EncounterScenario
 from thyme.sim.scenario import Profile
-from thyme.substrates.encounters.event_memory import WhenFull
+from thyme.substrates.encounters.memory_config import WhenFull
 
 REPLACING = "-replace"
 """Suffix of a rival whose memory replaces its oldest event."""

@@ -20,7 +20,8 @@ from thyme.model.tags import Tag
 from thyme.model.time_frames import ALWAYS, SECOND_US
 from thyme.protocol.app_interface import AppEvent, Insert, NotificationEvent, Subscribe
 from thyme.sim.encounters.contact_files import ContactTrace
-from thyme.sim.encounters.network import EncounterNetwork, ExchangeTimes
+from thyme.sim.encounters.exchange_times import ExchangeTimes
+from thyme.sim.encounters.network import EncounterNetwork
 from thyme.sim.encounters.scenario import (
     EncounterProtocol,
     EncounterScenario,
@@ -205,7 +206,7 @@ class _Run:
 
     def _publish(self, argument: tuple[int, Publication]) -> None:
         number, publication = argument
-        self.network.update_position(publication.node)
+        self.network.update_positions([publication.node])
         data = derive_rng(self.scenario.seed, "content", number).randbytes(
             self.scenario.event_bytes
         )
@@ -220,8 +221,7 @@ class _Run:
         )
 
     def _update_positions(self, _: None) -> None:
-        for number in range(self.scenario.nodes):
-            self.network.update_position(number)
+        self.network.update_positions()
         kernel = self.network.kernel
         kernel.schedule(kernel.now_us + POSITIONS_EVERY_US, self._update_positions)
 

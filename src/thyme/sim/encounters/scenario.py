@@ -33,8 +33,8 @@ from thyme.sim.encounters.segments import PathSegments, StreetSegments
 from thyme.sim.mobility.manhattan import ManhattanGrid
 from thyme.sim.mobility.models import AreasOfInterest, MobilityModel, RandomWaypoint, Rect
 from thyme.substrates.encounters.config import MfpsConfig, MobUserConfig, Protocol, RapidConfig
-from thyme.substrates.encounters.event_memory import MEMORY_EVENTS, ListSizes, WhenFull
 from thyme.substrates.encounters.location_topics import cell_at_metres, location_topic
+from thyme.substrates.encounters.memory_config import MEMORY_EVENTS, ListSizes, WhenFull
 
 NODES_MAX = 100_000
 HOUR_US = 3_600 * SECOND_US

@@ -14,7 +14,7 @@ from thyme.model.metadata import Limits
 from thyme.model.tags import Tag
 from thyme.model.time_frames import SECOND_US
 from thyme.substrates.common.subscriber import SubscriberConfig
-from thyme.substrates.encounters.event_memory import MEMORY_EVENTS, ListSizes, WhenFull
+from thyme.substrates.encounters.memory_config import MEMORY_EVENTS, ListSizes, WhenFull
 
 DISCOVERY_US = 300 * SECOND_US
 """The period of the discovery task (U1)."""

@@ -1,7 +1,8 @@
 """Event memory: the events of a device, and the rules by which they leave it.
 
 Entry points: `EventMemory`, the base with the device's own events, which are never discarded;
-`ThreeLists`, the memory of MobUser; `SingleList`, the memory of its rivals.
+`ThreeLists`, the memory of MobUser; `SingleList`, the memory of its rivals. This module is
+compiled.
 Clauses: U6, U7.
 """
 
@@ -11,15 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from enum import Enum, auto
 
-import msgspec
-
-from thyme.model.errors import OptionError, RejectedError
+from thyme.model.errors import RejectedError
 from thyme.model.ids import Key
 from thyme.model.tags import Tag
 from thyme.substrates.encounters.events import CarriedEvent
+from thyme.substrates.encounters.memory_config import ListSizes, WhenFull
 
-MEMORY_EVENTS = 20
-"""The number of foreign events a device keeps, in all protocols of the MobUser paper."""
 OWN_EVENTS_MAX = 10_000
 
 
@@ -90,41 +88,6 @@ class EventMemory(ABC):
         """Asserts the limits of the memory."""
 
 
-class ListSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of MobUser: the number of events, and the shares of the three lists (U6)."""
-
-    memory_events: int = MEMORY_EVENTS
-    recent_share: float = 0.7
-    irrelevant_share: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.memory_events <= 1_000_000:
-            raise OptionError(f"a memory has 1 to 1,000,000 events, not {self.memory_events}")
-        shares = self.recent_share, self.irrelevant_share
-        if not (min(shares) >= 0 and sum(shares) <= 1 + 1e-9):
-            raise OptionError(
-                "the recent and the irrelevant list have shares of at least 0, together at most 1, "
-                f"not {self.recent_share} and {self.irrelevant_share}"
-            )
-
-    @property
-    def recent(self) -> int:
-        """Capacity of the recent list."""
-        return min(round(self.memory_events * self.recent_share), self.memory_events)
-
-    @property
-    def irrelevant(self) -> int:
-        """Capacity of the irrelevant list."""
-        return min(
-            round(self.memory_events * self.irrelevant_share), self.memory_events - self.recent
-        )
-
-    @property
-    def popular(self) -> int:
-        """Capacity of the popular list: the rest of the memory."""
-        return self.memory_events - self.recent - self.irrelevant
-
-
 class ThreeLists(EventMemory):
     """The memory of MobUser: recent, popular and irrelevant events (U6).
 
@@ -134,7 +97,9 @@ class ThreeLists(EventMemory):
 
     def __init__(self, sizes: ListSizes) -> None:
         super().__init__()
-        self._sizes = sizes
+        self._recent_max = sizes.recent
+        self._popular_max = sizes.popular
+        self._irrelevant_max = sizes.irrelevant
         self._recent: dict[Key, CarriedEvent] = {}
         self._popular: dict[Key, CarriedEvent] = {}
         self._irrelevant: dict[Key, CarriedEvent] = {}
@@ -170,18 +135,19 @@ class ThreeLists(EventMemory):
         known = self._recent.pop(key, None)
         if known is not None:
             known.reputation += 1
-            self._put(self._popular, known, self._sizes.popular)
+            self._put(self._popular, known, self._popular_max)
             return Reception.KNOWN
-        self._irrelevant.pop(key, None)  # the user has subscribed to its topic meanwhile
-        self._put(self._recent, event, self._sizes.recent)
+        if self._irrelevant.pop(key, None) is not None:
+            event.reputation = 0  # the user has subscribed to its topic meanwhile
+        self._put(self._recent, event, self._recent_max)
         return Reception.NEW
 
     def _receive_irrelevant(self, event: CarriedEvent) -> Reception:
         if self.get(event.key) is not None:
             return Reception.IRRELEVANT
-        if self._sizes.irrelevant == 0:
+        if self._irrelevant_max == 0:
             return Reception.DROPPED
-        self._put(self._irrelevant, event, self._sizes.irrelevant)
+        self._put(self._irrelevant, event, self._irrelevant_max)
         return Reception.IRRELEVANT
 
     def _put(self, events: dict[Key, CarriedEvent], event: CarriedEvent, size_max: int) -> None:
@@ -211,19 +177,9 @@ class ThreeLists(EventMemory):
             events.pop(key, None)
 
     def check(self) -> None:
-        assert len(self._recent) <= self._sizes.recent
-        assert len(self._popular) <= self._sizes.popular
-        assert len(self._irrelevant) <= self._sizes.irrelevant
-
-
-class WhenFull(Enum):
-    """What a rival of MobUser does with an event that reaches a full memory."""
-
-    REFUSE = "refuse"
-    """The memory takes no more events: the MobUser paper says that rivals store events until
-    their memory is full, and that their reliability suffers from it."""
-    REPLACE = "replace"
-    """The event that was added longest ago makes place, as in the lists of MobUser."""
+        assert len(self._recent) <= self._recent_max
+        assert len(self._popular) <= self._popular_max
+        assert len(self._irrelevant) <= self._irrelevant_max
 
 
 class SingleList(EventMemory):

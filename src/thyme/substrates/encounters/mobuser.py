@@ -11,7 +11,6 @@ Clauses: U1, U2, U3, U6.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId
@@ -38,24 +37,24 @@ SESSIONS_MAX = 1_024
 GIVEN_NEIGHBOURS_MAX = 1_024
 
 
-@dataclass(slots=True)
 class Session:
     """One exchange with one neighbour."""
 
-    generated: frozenset[Tag]
-    """The profile sent to the neighbour; events in other topics are dropped (U6)."""
-    one_for_one: bool
-    to_give: list[CarriedEvent] = field(default_factory=list)
-    """With one for one, the events still to be sent, the next one last."""
-    received: set[Key] = field(default_factory=set)
+    def __init__(self, generated: frozenset[Tag], one_for_one: bool) -> None:
+        self.generated = generated
+        """The profile sent to the neighbour; events in other topics are dropped (U6)."""
+        self.one_for_one = one_for_one
+        self.to_give: list[CarriedEvent] = []
+        """With one for one, the events still to be sent, the next one first."""
+        self.received: set[Key] = set()
 
 
-@dataclass(slots=True)
 class Given:
     """The events that a neighbour has, because this device exchanged them with it."""
 
-    since_us: int
-    keys: set[Key] = field(default_factory=set)
+    def __init__(self, since_us: int) -> None:
+        self.since_us = since_us
+        self.keys: set[Key] = set()
 
 
 class MobUser:
@@ -214,13 +213,13 @@ class MobUser:
         space = max(0, EVENTS_PER_EXCHANGE_MAX - len(session.received))
         if len(items) > space:
             services.dropped["flooded events"] += len(items) - space
-        events, corrupt = unpack_events(items[:space], data)
+        events, corrupt = unpack_events(items[:space], data, self.memory.get)
         if corrupt:
             services.dropped["corrupt events"] += corrupt
-        for metadata, content in events:
-            session.received.add(metadata.key)
-            self._receive(CarriedEvent(metadata, content), session, now_us)
-        self._record_given(sender, (metadata.key for metadata, _ in events), now_us)
+        for event in events:
+            session.received.add(event.key)
+            self._receive(event, session, now_us)
+        self._record_given(sender, (event.key for event in events), now_us)
 
     def _receive(self, event: CarriedEvent, session: Session, now_us: int) -> None:
         services = self._services
