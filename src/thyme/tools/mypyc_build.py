@@ -60,6 +60,7 @@ COMPILED_MODULES = (
     "substrates/encounters/mfps",
     "substrates/encounters/mobuser",
     "substrates/encounters/rapid",
+    "substrates/encounters/reconciled_exchange",
     "substrates/infra/caches/policies/frequency_sketch",
     "substrates/infra/caches/policies/key_hash",
     "substrates/infra/caches/policies/s3_fifo",

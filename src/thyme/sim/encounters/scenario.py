@@ -32,7 +32,13 @@ from thyme.sim.encounters.contacts import (
 from thyme.sim.encounters.segments import PathSegments, StreetSegments
 from thyme.sim.mobility.manhattan import ManhattanGrid
 from thyme.sim.mobility.models import AreasOfInterest, MobilityModel, RandomWaypoint, Rect
-from thyme.substrates.encounters.config import MfpsConfig, MobUserConfig, Protocol, RapidConfig
+from thyme.substrates.encounters.config import (
+    ExchangeMode,
+    MfpsConfig,
+    MobUserConfig,
+    Protocol,
+    RapidConfig,
+)
 from thyme.substrates.encounters.location_topics import cell_at_metres, location_topic
 from thyme.substrates.encounters.memory_config import MEMORY_EVENTS, ListSizes, WhenFull
 
@@ -93,7 +99,8 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
     memory_events: int = MEMORY_EVENTS
     recent_share: float = ListSizes().recent_share
     topics_added: int = MobUserConfig().topics_added
-    one_for_one: bool = False
+    exchange: ExchangeMode = ExchangeMode.WHOLE
+    """How devices of MobUser exchange events (U3)."""
     when_full: WhenFull = WhenFull.REFUSE
     """What MFPS and RAPID do with an event that reaches a full memory."""
     seed: int = 1
@@ -150,7 +157,7 @@ def protocol_config(scenario: EncounterScenario, topics: tuple[Tag, ...]) -> Pro
                 lists=lists,
                 topics_added=scenario.topics_added,
                 topics_known=topics,
-                one_for_one=scenario.one_for_one,
+                exchange=scenario.exchange,
             )
         case EncounterProtocol.MFPS:
             return MfpsConfig(memory_events=scenario.memory_events, when_full=scenario.when_full)

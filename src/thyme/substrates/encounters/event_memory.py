@@ -62,8 +62,13 @@ class EventMemory(ABC):
         return self.own.get(key) or self._find(key)
 
     def matching(self, topics: frozenset[Tag]) -> list[CarriedEvent]:
-        """The events that have one of these topics, in the order in which they are sent."""
-        return [event for event in self if not topics.isdisjoint(event.topics)]
+        """The events that have one of these topics and can be sent, in the order in which they are
+        sent."""
+        return [
+            event
+            for event in self
+            if event.data is not None and not topics.isdisjoint(event.topics)
+        ]
 
     def drop_expired(self, now_us: int) -> None:
         """Removes events whose time to live has ended (M29)."""

@@ -22,10 +22,11 @@ class CarriedEvent:
 
     __slots__ = ("data", "key", "metadata", "reputation", "topics")
 
-    def __init__(self, metadata: Metadata, data: bytes) -> None:
+    def __init__(self, metadata: Metadata, data: bytes | None) -> None:
         self.metadata = metadata
         self.key: Key = metadata.key
         self.data = data
+        """The bytes of the event; None while only its metadata has arrived."""
         self.topics: frozenset[Tag] = topics_of(metadata.tags)
         self.reputation = 0
         """How often the event was received again or, in the irrelevant list, disseminated (U6)."""
@@ -35,9 +36,10 @@ class CarriedEvent:
 
 
 def pack_events(events: Iterable[CarriedEvent]) -> tuple[tuple[Metadata, ...], tuple[bytes, ...]]:
-    """The metadata and the bytes of events, as messages carry them."""
-    chosen = tuple(events)
-    return tuple(event.metadata for event in chosen), tuple(event.data for event in chosen)
+    """The metadata and the bytes of events, as messages carry them; events whose bytes have not
+    arrived are left out."""
+    chosen = [(event.metadata, event.data) for event in events if event.data is not None]
+    return tuple(metadata for metadata, _ in chosen), tuple(data for _, data in chosen)
 
 
 def unpack_events(
@@ -52,7 +54,7 @@ def unpack_events(
     by_digest: dict[bytes, bytes] | None = None
     for place, metadata in enumerate(items):
         known = find(metadata.key)
-        if known is not None and known.metadata == metadata:
+        if known is not None and known.metadata == metadata and known.data is not None:
             events.append(known)
             continue
         # The bytes are at the same place, unless an item before was refused for its signature.
