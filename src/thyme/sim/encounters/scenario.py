@@ -1,9 +1,7 @@
 """Encounter scenarios: the parameters of one run, and the operations of its users.
 
-Entry points: `EncounterScenario`, `make_contacts` and `make_workload`. The defaults are the
-scenarios of the MobUser paper, sections IV to VIII. Where the paper is silent: events have
-`EVENT_BYTES` bytes, are published in the first discovery period, and the topics between the rarest
-and the popular one have evenly spaced probabilities.
+Entry points: `EncounterScenario`, `make_contacts` and `make_trace`. The defaults are the scenarios
+of the MobUser paper, sections IV to VIII.
 Clauses: U7, U8, U9.
 """
 
@@ -41,21 +39,27 @@ from thyme.substrates.encounters.config import (
 )
 from thyme.substrates.encounters.location_topics import cell_at_metres, location_topic
 from thyme.substrates.encounters.memory_config import MEMORY_EVENTS, ListSizes, WhenFull
+from thyme.traces.mobuser_trace import (
+    EVENT_BYTES,
+    PUBLISH_US,
+    MobUserPopulation,
+    encounter_event,
+    encounter_subscription,
+    mobuser_trace,
+)
+from thyme.traces.operations import Operation, SubscribeOperation
+from thyme.traces.trace import Trace, merge_users
 
 NODES_MAX = 100_000
 HOUR_US = 3_600 * SECOND_US
 DURATION_US_MAX = 366 * 24 * HOUR_US
-EVENT_BYTES = 256
-PUBLISH_US = 300 * SECOND_US
-"""Events are published at random instants before this one."""
-NEWS = as_tag("news")
-TOPICS_RARE = 6
-"""The number of topics in the scenario with a rare topic (paper, section VII)."""
 AREAS_NODES, AREAS_WALKERS = 6, 4
 AREAS_SIDE_M = 120.0
 AREAS, AREAS_PER_NODE = 4, 2
 AREA_SIDE_M, AREA_MARGIN_M = 20.0, 10.0
 """Side of an area of interest, and its distance to the edge; the paper gives neither."""
+AREA_LEVEL = 1
+"""Grid level of the location topics of areas: cells of 10 m."""
 
 
 class EncounterScenarioError(InputError):
@@ -127,23 +131,6 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
                 raise EncounterScenarioError(f"side: the areas do not fit into {self.side_m} m")
         if not 0 <= self.event_bytes <= 64 * 2**10:
             raise EncounterScenarioError(f"events have 0 to 65,536 bytes, not {self.event_bytes}")
-
-
-class Publication(msgspec.Struct, frozen=True, array_like=True):
-    """An event that a node publishes."""
-
-    at_us: int
-    node: int
-    tags: tuple[Tag, ...]
-
-
-class EncounterWorkload(msgspec.Struct, frozen=True):
-    """What the users do: the topics each node subscribes to, and the events that are published."""
-
-    subscriptions: list[tuple[Tag, ...]]
-    publications: list[Publication]
-    topics: tuple[Tag, ...]
-    """All topics, which devices know from the start."""
 
 
 def protocol_config(scenario: EncounterScenario, topics: tuple[Tag, ...]) -> Protocol:
@@ -228,64 +215,51 @@ def _spot(scenario: EncounterScenario, number: int) -> Rect:
 # Users
 
 
-def make_workload(scenario: EncounterScenario) -> EncounterWorkload:
-    """The subscriptions and publications of a scenario."""
+def make_trace(scenario: EncounterScenario) -> Trace:
+    """The operations of the users of a scenario."""
+    population = MobUserPopulation(
+        users=scenario.nodes,
+        publishers_share=scenario.publishers_share,
+        rare_probability=scenario.rare_probability,
+        event_bytes=scenario.event_bytes,
+        publish_us=max(1, min(PUBLISH_US, scenario.duration_us // 2)),
+    )
     if scenario.kind is EncounterKind.AREAS:
-        return _areas_workload(scenario)
-    if scenario.rare_probability is not None:
-        return _rare_topic_workload(scenario, scenario.rare_probability)
-    count = round(scenario.publishers_share * scenario.nodes)
-    publishers = derive_rng(scenario.seed, "publishers").sample(range(scenario.nodes), count)
-    publications = [_publication(scenario, node, (NEWS,)) for node in sorted(publishers)]
-    return EncounterWorkload([(NEWS,)] * scenario.nodes, publications, (NEWS,))
+        return _areas_trace(scenario, population)
+    return mobuser_trace(scenario.seed, population)
 
 
-def _rare_topic_workload(scenario: EncounterScenario, rarest: float) -> EncounterWorkload:
-    """Six topics; a node without any subscribes to the popular one; who subscribes to the rarest
-    publishes in it (paper, section VII)."""
-    topics = tuple(as_tag(f"topic{number}") for number in range(TOPICS_RARE))
-    step = (1 - rarest) / (TOPICS_RARE - 1)
-    subscriptions: list[tuple[Tag, ...]] = []
-    for node in range(scenario.nodes):
-        rng = derive_rng(scenario.seed, "topics", node)
-        chosen = tuple(
-            topic for number, topic in enumerate(topics) if rng.random() < rarest + number * step
-        )
-        subscriptions.append(chosen or topics[-1:])
-    publications = [
-        _publication(scenario, node, topics[:1])
-        for node, chosen in enumerate(subscriptions)
-        if topics[0] in chosen
-    ]
-    return EncounterWorkload(subscriptions, publications, topics)
-
-
-def _areas_workload(scenario: EncounterScenario) -> EncounterWorkload:
+def _areas_trace(scenario: EncounterScenario, population: MobUserPopulation) -> Trace:
     """Each node with areas subscribes to their places and publishes an event in each (U5)."""
-    area_nodes = scenario.nodes - AREAS_WALKERS
     places = [_place(_spot(scenario, number)) for number in range(AREAS)]
-    level = 1
-    topics = [location_topic(place, level) for place in places]
-    subscriptions: list[tuple[Tag, ...]] = []
-    publications: list[Publication] = []
-    for node in range(scenario.nodes):
-        if node >= area_nodes:
-            subscriptions.append(())
-            continue
+    topics = [location_topic(place, AREA_LEVEL) for place in places]
+    operations: list[Operation] = []
+    inserts = 0
+    for node in range(scenario.nodes - AREAS_WALKERS):
         mine = _areas_of(node)
-        subscriptions.append(tuple(sorted({topics[number] for number in mine})))
-        publications += [
-            _publication(scenario, node, (as_tag("place"), location_topic(places[number])))
-            for number in mine
-        ]
-    return EncounterWorkload(subscriptions, publications, tuple(sorted(set(topics))))
+        wanted = tuple(sorted({topics[number] for number in mine}))
+        operations.append(encounter_subscription(node, wanted))
+        for number in mine:
+            tags = as_tag("place"), location_topic(places[number])
+            operations.append(encounter_event(scenario.seed, inserts, node, tags, population))
+            inserts += 1
+    return merge_users(scenario.nodes, operations)
 
 
 def _place(spot: Rect) -> tuple[int, int]:
     return cell_at_metres((spot.x_m + spot.width_m / 2, spot.y_m + spot.height_m / 2))
 
 
-def _publication(scenario: EncounterScenario, node: int, tags: tuple[Tag, ...]) -> Publication:
-    rng = derive_rng(scenario.seed, "publish", node, *tags)
-    latest_us = min(PUBLISH_US, scenario.duration_us // 2)
-    return Publication(int(rng.random() * latest_us), node, tags)
+def topics_of_trace(trace: Trace) -> tuple[Tag, ...]:
+    """All topics to which somebody subscribes; devices know them from the start."""
+    return tuple(
+        sorted(
+            {
+                tag
+                for operation in trace.operations
+                if isinstance(operation, SubscribeOperation)
+                for conjunction in operation.conjunctions
+                for tag in conjunction.positive
+            }
+        )
+    )
