@@ -76,8 +76,10 @@ def _check_options(args: Namespace) -> None:
         raise OptionError(
             f"--exchange {safe_repr(args.exchange)} is unknown; there is {', '.join(EXCHANGES)}"
         )
-    if args.exchange is not None and args.substrate != "mobuser":
-        raise OptionError(f"--exchange is for mobuser, not for {args.substrate}")
+    for option in ("exchange", "memory_bytes"):
+        if getattr(args, option) is not None and args.substrate != "mobuser":
+            name = option.replace("_", "-")
+            raise OptionError(f"--{name} is for mobuser, not for {args.substrate}")
     if args.hours is not None and not (math.isfinite(args.hours) and args.hours > 0):
         raise OptionError(f"--hours is a number above 0, not {args.hours}")
 
@@ -135,6 +137,8 @@ def _make_scenario(
         side_m=side_m if args.side is None else args.side,
         rare_probability=args.rare,
         exchange=ExchangeMode(args.exchange or ExchangeMode.WHOLE),
+        memory_bytes=args.memory_bytes,
+        joules_per_hour=args.joules_per_hour,
         seed=args.seed,
     )
 
@@ -168,6 +172,7 @@ def _print_summary(summary: EncounterSummary) -> None:
         f"traffic: {traffic.bytes:,} bytes in {traffic.messages:,} messages, "
         f"{traffic.exchanges:,} exchanges, {traffic.broken:,} messages broken off"
     )
+    print(f"energy: about {traffic.joules_per_node_hour:.0f} J per node and hour")
     for reason, count in summary.dropped.items():
         print(f"  refused or left out: {count:,} {reason}")
     print(f"{summary.wall_s:.1f} s")

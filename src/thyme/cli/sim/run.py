@@ -33,7 +33,9 @@ SUBSTRATES = (*RADIO_SUBSTRATES, venues.SUBSTRATE, *encounters.SUBSTRATES)
 OPTIONS_OF_SUBSTRATES: dict[tuple[str, ...], tuple[str, ...]] = {
     RADIO_SUBSTRATES: ("out", "topology", "events"),
     (venues.SUBSTRATE,): ("stations", "station_config"),
-    encounters.SUBSTRATES: ("hours", "side", "rare", "contacts", "exchange"),
+    encounters.SUBSTRATES: (
+        *("hours", "side", "rare", "contacts", "exchange", "memory_bytes", "joules_per_hour"),
+    ),
 }
 """Options that some substrates have and the others refuse."""
 SCENARIOS = ("static", "crash", "transient", "mobile")
@@ -121,6 +123,15 @@ def add_to(group: Subparsers) -> None:
     parser.add_argument(
         "--exchange", metavar="MODE",
         help="how devices of mobuser exchange events: whole, one-for-one or reconcile",
+    )  # fmt: skip
+    parser.add_argument(
+        "--memory-bytes", metavar="N", type=int,
+        help="limit of the bytes in the memory of a device of mobuser (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--joules-per-hour", metavar="J", type=float,
+        help="energy that a device may spend on encounters; a discovery takes 8 J (default: no "
+        "limit)",
     )  # fmt: skip
     parser.add_argument(
         "--failing",

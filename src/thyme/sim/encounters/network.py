@@ -15,7 +15,13 @@ from collections.abc import Callable, Sequence
 from thyme.model.ids import NodeId
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.messages.common import Message
-from thyme.protocol.messages.encounters import EncounterEvents
+from thyme.protocol.messages.encounters import (
+    EncounterEvents,
+    EncounterProfile,
+    Heartbeat,
+    NeighbourProbe,
+    ReconcileProfile,
+)
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.encounters.contacts import ContactSource
 from thyme.sim.encounters.exchange_times import ExchangeTimes
@@ -24,6 +30,9 @@ from thyme.sim.engine.kernel import Kernel
 from thyme.storage.store import Store
 from thyme.wire.codec import size_of
 
+DISCOVERIES = (EncounterProfile, ReconcileProfile, Heartbeat, NeighbourProbe)
+"""The broadcasts by which devices look for neighbours."""
+
 
 class EncounterTraffic:
     """Counts of an encounter network."""
@@ -31,6 +40,8 @@ class EncounterTraffic:
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
+        self.received_bytes = 0
+        self.discoveries = 0
         self.broken = 0
         """Messages whose contact ended before they arrived."""
         self.bytes_by_type: dict[str, int] = {}
@@ -102,18 +113,20 @@ class EncounterNetwork:
         size = size_of(message)
         self.traffic.record(message, size)
         number = self._numbers[sender]
-        flight = (number, [self._numbers[to]], self.kernel.now_us, message, True)
+        flight = (number, [self._numbers[to]], self.kernel.now_us, message, size, True)
         self.kernel.schedule(self._arrival_us(number, size), self._arrive, flight)
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
         size = size_of(message)
         self.traffic.record(message, size)
         number = self._numbers[sender]
-        self._discovered_us[number] = self.kernel.now_us
+        if type(message) in DISCOVERIES:
+            self.traffic.discoveries += 1
+            self._discovered_us[number] = self.kernel.now_us
         receivers = self.neighbours_of(number)
         arrives_us = self._arrival_us(number, size)
         if receivers:
-            flight = (number, receivers, self.kernel.now_us, message, False)
+            flight = (number, receivers, self.kernel.now_us, message, size, False)
             self.kernel.schedule(arrives_us, self._arrive, flight)
 
     def _arrival_us(self, sender: int, size: int) -> int:
@@ -122,14 +135,15 @@ class EncounterNetwork:
         self._free_us[sender] = end_us = start_us + self._times.airtime_us(size)
         return end_us + self._times.message_us
 
-    def _arrive(self, flight: tuple[int, list[int], int, Message, bool]) -> None:
-        sender, receivers, sent_us, message, unicast = flight
+    def _arrive(self, flight: tuple[int, list[int], int, Message, int, bool]) -> None:
+        sender, receivers, sent_us, message, size, unicast = flight
         self._advance(self.kernel.now_us)
         contacts = self._since_us[sender]
         event = Received(self._ids[sender], message)
         for receiver in receivers:
             since_us = contacts.get(receiver)
             if since_us is not None and since_us <= sent_us:
+                self.traffic.received_bytes += size
                 if unicast and type(message) is EncounterEvents:
                     self._record_exchange(sender)
                 self._driver.deliver(self._ids[receiver], event)

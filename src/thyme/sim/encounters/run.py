@@ -32,7 +32,7 @@ from thyme.protocol.app_interface import (
 )
 from thyme.sim.encounters.contact_files import ContactTrace
 from thyme.sim.encounters.exchange_times import ExchangeTimes
-from thyme.sim.encounters.network import EncounterNetwork
+from thyme.sim.encounters.network import EncounterNetwork, EncounterTraffic
 from thyme.sim.encounters.scenario import (
     EncounterProtocol,
     EncounterScenario,
@@ -45,6 +45,7 @@ from thyme.sim.encounters.scenario import (
 from thyme.sim.progress import RunProgress, run_with_progress
 from thyme.sim.run import rare_gc
 from thyme.storage.store import MemoryStore
+from thyme.substrates.encounters.battery import BYTE_J, DISCOVERY_J, HOUR_US
 from thyme.substrates.encounters.config import EncounterConfig
 from thyme.substrates.encounters.location_topics import topics_of
 from thyme.substrates.encounters.node import EncounterNode
@@ -100,6 +101,8 @@ class TrafficCounts(msgspec.Struct, frozen=True):
     broken: int
     """Messages whose contact ended before they arrived."""
     bytes_by_type: dict[str, int]
+    joules_per_node_hour: float
+    """Estimated energy for discoveries and bytes, sent and received (`battery`)."""
     exchange_s: ExchangeDurations | None
     """Durations of the exchanges of MobUser; None for other protocols and without any (C44)."""
 
@@ -221,7 +224,10 @@ class _Run:
             )
         self.network = EncounterNetwork(make_contacts(scenario, recorded), times)
         self.deliveries = Deliveries(self.trace)
-        config = EncounterConfig(protocol=protocol_config(scenario, topics_of_trace(self.trace)))
+        config = EncounterConfig(
+            protocol=protocol_config(scenario, topics_of_trace(self.trace)),
+            joules_per_hour=scenario.joules_per_hour,
+        )
         self.nodes = [self._make_node(number, config) for number in range(scenario.nodes)]
         self.refused: Counter[str] = Counter()
         self._started: dict[str, SubscriptionId] = {}
@@ -341,6 +347,7 @@ def run_encounters(
             traffic.messages,
             traffic.broken,
             dict(sorted(traffic.bytes_by_type.items())),
+            _joules_per_node_hour(scenario, traffic),
             _exchange_durations(scenario, traffic.exchanges_us),
         ),
         contacts=network.contacts_begun,
@@ -348,6 +355,11 @@ def run_encounters(
         timeline=run.deliveries.timeline(scenario.duration_us),
         wall_s=time.perf_counter() - started_s,
     )
+
+
+def _joules_per_node_hour(scenario: EncounterScenario, traffic: EncounterTraffic) -> float:
+    spent = traffic.discoveries * DISCOVERY_J + (traffic.bytes + traffic.received_bytes) * BYTE_J
+    return spent / scenario.nodes / (scenario.duration_us / HOUR_US)
 
 
 def _exchange_durations(

@@ -101,6 +101,10 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the nodes that publish an event, if there is one topic."""
     event_bytes: int = EVENT_BYTES
     memory_events: int = MEMORY_EVENTS
+    memory_bytes: int | None = None
+    """Limit of the bytes in the memory of a device of MobUser; None: no limit."""
+    joules_per_hour: float | None = None
+    """Energy that a device may spend on encounters; None: no limit."""
     recent_share: float = ListSizes().recent_share
     topics_added: int = MobUserConfig().topics_added
     exchange: ExchangeMode = ExchangeMode.WHOLE
@@ -116,6 +120,12 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
             raise EncounterScenarioError(
                 f"hours: above 0 and at most {DURATION_US_MAX // HOUR_US:,}, "
                 f"not {self.duration_us / HOUR_US:g}"
+            )
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise EncounterScenarioError(f"memory: at least 1 byte, not {self.memory_bytes}")
+        if self.joules_per_hour is not None and not 0 < self.joules_per_hour < math.inf:
+            raise EncounterScenarioError(
+                f"battery: above 0 joules per hour, not {self.joules_per_hour}"
             )
         if not (math.isfinite(self.side_m) and 20 <= self.side_m <= 1e7):
             raise EncounterScenarioError(f"side: from 20 m to 10,000 km, not {self.side_m} m")
@@ -138,7 +148,9 @@ def protocol_config(scenario: EncounterScenario, topics: tuple[Tag, ...]) -> Pro
     match scenario.protocol:
         case EncounterProtocol.MOBUSER:
             lists = ListSizes(
-                memory_events=scenario.memory_events, recent_share=scenario.recent_share
+                memory_events=scenario.memory_events,
+                recent_share=scenario.recent_share,
+                memory_bytes=scenario.memory_bytes,
             )
             return MobUserConfig(
                 lists=lists,

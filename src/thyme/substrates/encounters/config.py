@@ -119,4 +119,6 @@ class EncounterConfig(msgspec.Struct, frozen=True, kw_only=True):
     first_discovery_us: int | None = None
     """When the first discovery happens after the start; None: at random within one period, so
     that devices that start together do not discover each other together."""
+    joules_per_hour: float | None = None
+    """Energy that the device may spend on encounters (`battery`); None: no limit."""
     world_ends_us: int | None = None

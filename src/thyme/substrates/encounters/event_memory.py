@@ -93,36 +93,66 @@ class EventMemory(ABC):
         """Asserts the limits of the memory."""
 
 
-class ThreeLists(EventMemory):
-    """The memory of MobUser: recent, popular and irrelevant events (U6).
+class EventList:
+    """A bounded list of events, in the order of addition: a full list discards the event that was
+    added to it longest ago (U6)."""
 
-    Each list is a dict in the order of addition, so its first entry was added longest ago and is
-    the one that a full list discards.
-    """
+    def __init__(self, events_max: int, bytes_max: int | None) -> None:
+        self.events: dict[Key, CarriedEvent] = {}
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+
+    def add(self, event: CarriedEvent) -> bool:
+        """Adds an event; returns False if it is too large for the list."""
+        size = event.metadata.size
+        if self._events_max == 0 or (self._bytes_max is not None and size > self._bytes_max):
+            return False
+        while len(self.events) >= self._events_max or (
+            self._bytes_max is not None and self._bytes + size > self._bytes_max
+        ):
+            self.pop(next(iter(self.events)))
+        self.events[event.key] = event
+        self._bytes += size
+        return True
+
+    def pop(self, key: Key) -> CarriedEvent | None:
+        """Removes and returns an event."""
+        event = self.events.pop(key, None)
+        if event is not None:
+            self._bytes -= event.metadata.size
+        return event
+
+    def check(self) -> None:
+        """Asserts the limits."""
+        assert len(self.events) <= self._events_max
+        assert self._bytes == sum(event.metadata.size for event in self.events.values())
+        assert self._bytes_max is None or self._bytes <= self._bytes_max
+
+
+class ThreeLists(EventMemory):
+    """The memory of MobUser: recent, popular and irrelevant events (U6)."""
 
     def __init__(self, sizes: ListSizes) -> None:
         super().__init__()
-        self._recent_max = sizes.recent
-        self._popular_max = sizes.popular
-        self._irrelevant_max = sizes.irrelevant
-        self._recent: dict[Key, CarriedEvent] = {}
-        self._popular: dict[Key, CarriedEvent] = {}
-        self._irrelevant: dict[Key, CarriedEvent] = {}
+        self._recent = EventList(sizes.recent, sizes.bytes_of(sizes.recent))
+        self._popular = EventList(sizes.popular, sizes.bytes_of(sizes.popular))
+        self._irrelevant = EventList(sizes.irrelevant, sizes.bytes_of(sizes.irrelevant))
 
     @property
     def recent(self) -> list[CarriedEvent]:
         """The recent events, newest first."""
-        return list(reversed(self._recent.values()))
+        return list(reversed(self._recent.events.values()))
 
     @property
     def popular(self) -> list[CarriedEvent]:
         """The popular events, highest reputation first."""
-        return sorted(self._popular.values(), key=lambda event: -event.reputation)
+        return sorted(self._popular.events.values(), key=lambda event: -event.reputation)
 
     @property
     def irrelevant(self) -> list[CarriedEvent]:
         """The events in topics of no interest to the user, least disseminated first."""
-        return sorted(self._irrelevant.values(), key=lambda event: event.reputation)
+        return sorted(self._irrelevant.events.values(), key=lambda event: event.reputation)
 
     def receive(
         self, event: CarriedEvent, generated: frozenset[Tag], user_topics: frozenset[Tag]
@@ -133,40 +163,35 @@ class ThreeLists(EventMemory):
             return Reception.DROPPED
         if user_topics.isdisjoint(topics):
             return self._receive_irrelevant(event)
-        known = self.own.get(key) or self._popular.get(key)
+        known = self.own.get(key) or self._popular.events.get(key)
         if known is not None:
             known.reputation += 1
             return Reception.KNOWN
-        known = self._recent.pop(key, None)
+        known = self._recent.pop(key)
         if known is not None:
             known.reputation += 1
-            self._put(self._popular, known, self._popular_max)
+            self._add(self._popular, known)
             return Reception.KNOWN
-        if self._irrelevant.pop(key, None) is not None:
+        if self._irrelevant.pop(key) is not None:
             event.reputation = 0  # the user has subscribed to its topic meanwhile
-        self._put(self._recent, event, self._recent_max)
+        self._add(self._recent, event)
         return Reception.NEW
 
     def _receive_irrelevant(self, event: CarriedEvent) -> Reception:
-        if self.get(event.key) is not None:
+        if self.get(event.key) is not None or self._add(self._irrelevant, event):
             return Reception.IRRELEVANT
-        if self._irrelevant_max == 0:
-            return Reception.DROPPED
-        self._put(self._irrelevant, event, self._irrelevant_max)
-        return Reception.IRRELEVANT
+        return Reception.DROPPED
 
-    def _put(self, events: dict[Key, CarriedEvent], event: CarriedEvent, size_max: int) -> None:
-        if size_max == 0:
-            return
-        if len(events) >= size_max:
-            del events[next(iter(events))]
-        events[event.key] = event
-        self.version += 1
+    def _add(self, target: EventList, event: CarriedEvent) -> bool:
+        added = target.add(event)
+        if added:
+            self.version += 1
+        return added
 
     def on_sent(self, events: Collection[CarriedEvent]) -> None:
         """Counts that events of the irrelevant list were disseminated."""
         for event in events:
-            if event.key in self._irrelevant:
+            if event.key in self._irrelevant.events:
                 event.reputation += 1
 
     def _kept(self) -> Iterator[CarriedEvent]:
@@ -175,16 +200,19 @@ class ThreeLists(EventMemory):
         yield from self.irrelevant
 
     def _find(self, key: Key) -> CarriedEvent | None:
-        return self._recent.get(key) or self._popular.get(key) or self._irrelevant.get(key)
+        return (
+            self._recent.events.get(key)
+            or self._popular.events.get(key)
+            or self._irrelevant.events.get(key)
+        )
 
     def _remove(self, key: Key) -> None:
         for events in (self._recent, self._popular, self._irrelevant):
-            events.pop(key, None)
+            events.pop(key)
 
     def check(self) -> None:
-        assert len(self._recent) <= self._recent_max
-        assert len(self._popular) <= self._popular_max
-        assert len(self._irrelevant) <= self._irrelevant_max
+        for events in (self._recent, self._popular, self._irrelevant):
+            events.check()
 
 
 class SingleList(EventMemory):

@@ -23,10 +23,14 @@ class ListSizes(msgspec.Struct, frozen=True, kw_only=True):
     memory_events: int = MEMORY_EVENTS
     recent_share: float = 0.7
     irrelevant_share: float = 0.1
+    memory_bytes: int | None = None
+    """Limit of the bytes of foreign events; each list has its share of it. None: no limit."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.memory_events <= 1_000_000:
             raise OptionError(f"a memory has 1 to 1,000,000 events, not {self.memory_events}")
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise OptionError(f"a memory has at least 1 byte, not {self.memory_bytes}")
         shares = self.recent_share, self.irrelevant_share
         if not (min(shares) >= 0 and sum(shares) <= 1 + 1e-9):
             raise OptionError(
@@ -50,6 +54,12 @@ class ListSizes(msgspec.Struct, frozen=True, kw_only=True):
     def popular(self) -> int:
         """Capacity of the popular list: the rest of the memory."""
         return self.memory_events - self.recent - self.irrelevant
+
+    def bytes_of(self, events: int) -> int | None:
+        """The share of the bytes for a list with this capacity; None: no limit."""
+        return (
+            None if self.memory_bytes is None else self.memory_bytes * events // self.memory_events
+        )
 
 
 class WhenFull(Enum):
