@@ -122,10 +122,17 @@ class EncounterSummary(msgspec.Struct, frozen=True):
     """What nodes refused, by reason; rows that the contact file's reader left out, too."""
     timeline: list[tuple[float, float]]
     """Reliability over time: seconds since the start, and the share delivered by then."""
+    within: list[tuple[float, float]]
+    """Reliability by deadline: seconds since the publication, and the share delivered by then."""
     wall_s: float
+
+    def share_within(self, deadline_s: float) -> float:
+        """The share delivered within one of the deadlines of `DEADLINES_S`."""
+        return dict(self.within)[deadline_s]
 
 
 TIMELINE_POINTS = 48
+DEADLINES_S = (10.0, 60.0, 600.0, 3_600.0)
 
 
 class Deliveries:
@@ -186,6 +193,17 @@ class Deliveries:
         )
         reliability = delivered / due if due else None
         return EventCounts(len(self._published_us), due, delivered, reliability, delay)
+
+    def within(self) -> list[tuple[float, float]]:
+        """The share delivered within each deadline after its publication."""
+        delays_us = [
+            at_us - self._published_us[name] for (name, _), at_us in self._delivered_us.items()
+        ]
+        due = max(1, len(self._due))
+        return [
+            (limit_s, sum(delay <= limit_s * SECOND_US for delay in delays_us) / due)
+            for limit_s in DEADLINES_S
+        ]
 
     def timeline(self, duration_us: int) -> list[tuple[float, float]]:
         """The share delivered by each of a number of instants."""
@@ -353,6 +371,7 @@ def run_encounters(
         contacts=network.contacts_begun,
         dropped=dict(sorted(dropped.items())),
         timeline=run.deliveries.timeline(scenario.duration_us),
+        within=run.deliveries.within(),
         wall_s=time.perf_counter() - started_s,
     )
 

@@ -31,6 +31,7 @@ from thyme.sim.encounters.segments import PathSegments, StreetSegments
 from thyme.sim.mobility.manhattan import ManhattanGrid
 from thyme.sim.mobility.models import AreasOfInterest, MobilityModel, RandomWaypoint, Rect
 from thyme.substrates.encounters.config import (
+    DISCOVERY_US,
     ExchangeMode,
     MfpsConfig,
     MobUserConfig,
@@ -107,6 +108,8 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
     """Energy that a device may spend on encounters; None: no limit."""
     recent_share: float = ListSizes().recent_share
     topics_added: int = MobUserConfig().topics_added
+    discovery_us: int = DISCOVERY_US
+    """How often devices of MobUser and RAPID look for neighbours (U1)."""
     exchange: ExchangeMode = ExchangeMode.WHOLE
     """How devices of MobUser exchange events (U3)."""
     when_full: WhenFull = WhenFull.REFUSE
@@ -157,11 +160,16 @@ def protocol_config(scenario: EncounterScenario, topics: tuple[Tag, ...]) -> Pro
                 topics_added=scenario.topics_added,
                 topics_known=topics,
                 exchange=scenario.exchange,
+                discovery_us=scenario.discovery_us,
             )
         case EncounterProtocol.MFPS:
             return MfpsConfig(memory_events=scenario.memory_events, when_full=scenario.when_full)
         case EncounterProtocol.RAPID:
-            return RapidConfig(memory_events=scenario.memory_events, when_full=scenario.when_full)
+            return RapidConfig(
+                memory_events=scenario.memory_events,
+                when_full=scenario.when_full,
+                discovery_us=scenario.discovery_us,
+            )
 
 
 # Contacts
