@@ -128,7 +128,9 @@ def import_command(args: Namespace) -> int:
 
     def lines() -> Iterator[str]:
         if stage.built_now:
-            yield f"{notes['rows_added']:,} rows of {notes['files_added']:,} new files added"
+            added = notes["files_added"]
+            word = "file" if added == 1 else "files"
+            yield f"{notes['rows_added']:,} rows of {added:,} new {word} added"
         yield f"{notes['rows_in']:,} rows read, {notes['untagged']:,} posts without a tag"
         if notes["zone_assumed"]:
             yield (
