@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId
@@ -106,6 +107,14 @@ class CellDataReporter:
         self._started_us = now_us
         self._cell = self._routing.cell
         self._set_timer(now_us)
+
+    def set_period(self, period_us: int, now_us: int) -> None:
+        """Uses cycles of another length from now on, and waits accordingly longer or shorter (I6);
+        all nodes of a cell learn it from their station."""
+        if period_us != self._config.period_us:
+            wait_us = period_us * 3 // 2
+            self._config = replace(self._config, period_us=period_us, wait_us=wait_us)
+            self._set_timer(now_us)
 
     def _set_timer(self, now_us: int) -> None:
         """Cycles end at the same instants on all nodes: multiples of their length."""

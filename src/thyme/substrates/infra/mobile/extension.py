@@ -209,13 +209,13 @@ class MobileExtension:
         """Passes a message of the station on to its node, or handles it (I25)."""
         if message.node != self._context.node_id:
             self._outbox.send(message.node, message)
-        elif not isinstance(message.message, wire.RouteToNode):
+        elif isinstance(message.message, station_wire.FetchStored):
             self.on_received(message.station, message.message, now_us)
 
     def _on_route_to_cell(self, sender: NodeId, message: wire.RouteToCell, now_us: int) -> None:
         """Passes a message of the station on to a cell (I26)."""
         inner = message.message
-        accepted = isinstance(
+        accepted = sender == self.link.station and isinstance(
             inner, station_wire.StorageUpdate | wire.Unpublish | cell_wire.ReindexObjects
         )
         if accepted and self._context.routing.serving:
@@ -296,8 +296,12 @@ class MobileExtension:
         assert isinstance(routing, LogicalRouting)
         return routing
 
-    def _on_world(self, entry: station_wire.WorldEntry, now_us: int) -> None:
-        """Follows the number of cells that the station sets (I3)."""
+    def _on_world(
+        self, entry: station_wire.WorldEntry, cell_data_us: int | None, now_us: int
+    ) -> None:
+        """Follows the number of cells and the cycle of cell data that the station sets (I3, I7)."""
+        if cell_data_us is not None:
+            self.cell_data.set_period(cell_data_us, now_us)
         routing = self._logical_routing
         if entry.cells != len(routing.cells):
             node = self._node

@@ -53,6 +53,12 @@ class WorldTable:
         self._entries[entry.world] = replace(entry, cells=self._cells_min)
         return True
 
+    def restore(self, entry: WorldEntry) -> None:
+        """Adds a world as it was before a restart, with its number of cells."""
+        if self.add(entry):
+            cells = max(self._cells_min, min(self._cells_max, entry.cells))
+            self._entries[entry.world] = replace(entry, cells=cells)
+
     def adapt_cells(self, world: int, population: int) -> bool:
         """Adapts the number of cells to the number of nodes; returns whether it changed.
 
