@@ -150,7 +150,7 @@ async def run_station(
     try:
         host = await live.start(listener)
     except BaseException:
-        live.close()
+        await live.close()
         raise
     started.append(host)
     daemon = StationDaemon(live, host, export)
@@ -160,7 +160,7 @@ async def run_station(
         runner, url = await start_server(daemon.make_app(), *options.http)
     except BaseException:
         host.close()
-        live.close()
+        await live.close()
         raise
     try:
         log_event(
@@ -173,7 +173,7 @@ async def run_station(
         log_event("leaving", station=live.config.name)
         if export is not None:
             await asyncio.to_thread(export.stop, host.now_us())
-        live.close()
+        await live.close()
         host.close()
         await runner.cleanup()
         log_event("left", station=live.config.name)

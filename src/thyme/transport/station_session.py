@@ -16,6 +16,9 @@ from typing import Protocol
 
 import msgspec
 from nacl.bindings import (
+    crypto_aead_chacha20poly1305_ietf_ABYTES as TAG_BYTES,
+)
+from nacl.bindings import (
     crypto_aead_chacha20poly1305_ietf_decrypt,
     crypto_aead_chacha20poly1305_ietf_encrypt,
     crypto_scalarmult,
@@ -167,6 +170,8 @@ class StationSession:
 
     def open(self, frame: bytes) -> bytes:
         """Decrypts the next frame; raises `DecodeError` if it is not the next one, unmodified."""
+        if len(frame) < TAG_BYTES:
+            raise DecodeError("malformed", "truncated")
         nonce = self._received.to_bytes(_COUNTER_BYTES)
         try:
             payload = crypto_aead_chacha20poly1305_ietf_decrypt(

@@ -85,9 +85,9 @@ class LiveStation:
         for entry in self.node.context.worlds.entries():
             self.links.mobiles.add_world(entry.name)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Closes the connections to other stations."""
-        self.links.wires.close()
+        await self.links.wires.close()
 
 
 async def open_station(

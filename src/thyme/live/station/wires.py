@@ -157,15 +157,14 @@ class StationWires:
         for wire in self._wires.values():
             self._start(self._keep_connected(wire))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Closes all connections."""
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        for wire in self._wires.values():
-            if wire.incoming is not None:
-                wire.incoming.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(coroutine)
@@ -215,7 +214,7 @@ class StationWires:
                     await self._run_connection(wire, streams, session)
                 finally:
                     wire.connected = False
-                    streams[1].close()
+                    await _close(streams[1])
             await asyncio.sleep(wait_s * (0.75 + self._rng.random() / 2))
             wait_s = min(2 * wait_s, RECONNECT_S_MAX)
 
@@ -226,7 +225,7 @@ class StationWires:
             try:
                 session, facts = await self._shake_hands(streams, wire.other.station_id)
             except BaseException as error:
-                streams[1].close()
+                await _close(streams[1])
                 if isinstance(error, DecodeError):
                     self.dropped[f"refused {wire.name}: {error.reason}"] += 1
                 raise
@@ -266,9 +265,10 @@ class StationWires:
 
     # Connections of others
 
-    async def _on_connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._start(self._serve(reader, writer))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self._handshakes >= HANDSHAKES_MAX:
                 self.dropped["too many connections"] += 1
@@ -287,7 +287,7 @@ class StationWires:
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the other end is gone, and will connect again
         finally:
-            writer.close()
+            await _close(writer)
 
     async def _receive_all(
         self,
@@ -390,3 +390,9 @@ async def _show_alive(writer: asyncio.StreamWriter, session: StationSession) -> 
             writer.write(add_length(session.seal(b"")))
             await writer.drain()
             await asyncio.sleep(ALIVE_S)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()

@@ -245,8 +245,7 @@ class MobileExtension:
         self, delivery: Delivery, request: wire.StartSubscription, now_us: int
     ) -> cell_wire.CellPage | None:
         """Activates and counts a subscription; leaves out what the station returns (I5, I21)."""
-        if self._context.index.get_subscription(request.subscription.key) is None:
-            self.cell_data.count_subscription(request.subscription)
+        self.cell_data.count_subscription(request.subscription, delivery.cell)
         page = self._service.start_subscription(delivery, request, now_us)
         if page is None or not self.contents:
             return page
@@ -256,7 +255,7 @@ class MobileExtension:
         self, delivery: Delivery, message: cell_wire.AnnounceReplica, now_us: int
     ) -> None:
         """Adds a replica, which is a download that has succeeded (I5)."""
-        self.cell_data.count_download(message.key)
+        self.cell_data.count_download(message.key, delivery.cell)
         self._service.on_announce_replica(delivery, message, now_us)
 
     def _on_unpublish(self, delivery: Delivery, message: wire.Unpublish, now_us: int) -> None:
