@@ -74,7 +74,12 @@ class LiveStation:
 
     async def start(self, listener: NodeListener) -> Host:
         """Runs the station on the running asyncio loop."""
-        await self.links.wires.open()
+        try:
+            await self.links.wires.open()
+        except BaseException:
+            self.sockets.close()
+            self.store.close()
+            raise
         host = Host(self.node, self.store, listener, self.links, self.sockets)
         self.links.wires.on_events = host.on_link_events
         self.announce_worlds()

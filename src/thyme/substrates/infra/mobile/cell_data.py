@@ -112,6 +112,11 @@ class CellDataReporter:
         self._cell = self._routing.cell
         self._set_timer(now_us)
 
+    @property
+    def period_us(self) -> int:
+        """The length of a cycle."""
+        return self._config.period_us
+
     def set_period(self, period_us: int, now_us: int) -> None:
         """Uses cycles of another length from now on, and waits accordingly longer or shorter (I6);
         all nodes of a cell learn it from their station."""
