@@ -38,7 +38,7 @@ substrates:
   dcs   the devices of an area store objects together (the default with --area)
   ls    each device stores its own objects (the default without --area)
   es    one server stores all objects: start it with thyme server
-  infra  as dcs, in one room or hall, with the help of a base station if there is one (thyme
+  infra  as dcs, within one hall, with the help of a base station if there is one (thyme
         station); every device names the substrate, and none creates the world (docs/infra.md)
   mobuser  no network: devices exchange events with those they meet; every device names the
         substrate, and none creates the world (docs/mobuser.md)

@@ -1,8 +1,8 @@
 """World links: the links of a station to the mobile nodes of several worlds.
 
 A station is a neighbour of its mobile nodes in each of their worlds, so it has one link for each
-world, on the same sockets. A link is made when a node of an open infrastructure world is heard; the
-worlds that the station knows are announced even if no node is here. Only messages to stations are
+world, on the same sockets. A link is made after the first hello of an open infra world; the worlds
+that the station knows are announced even if no node is here. Only messages to stations are
 passed on.
 Entry point: `WorldLinks`, a `HostLink`. Pure, like `link`.
 Clauses: I2, I3, I25, B5.
@@ -31,7 +31,7 @@ from thyme.transport.link_config import (
 from thyme.transport.rate_limit import TokenBucket
 
 WORLDS_MAX = 100
-"""Maximum number of worlds with a link; a world without nodes here makes room for another."""
+"""Maximum number of worlds with a link; a world without nodes here is replaced by another."""
 _NODES_MAX = 100_000
 _NEW_WORLDS = RateLimit(datagrams_per_second=10, datagrams_burst=WORLDS_MAX)
 

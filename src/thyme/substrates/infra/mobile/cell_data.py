@@ -135,8 +135,8 @@ class CellDataReporter:
 
     def count_download(self, key: Key, cell: CellId) -> None:
         """Counts a download of an object, in the cell of its first tag only: an object with several
-        tags is indexed by several cells. Objects of other venues do not count. `cell` is the cell
-        that was told: the own one, or an empty one whose proxy it is."""
+        tags is indexed by several cells. Objects of other venues do not count. `cell` is the
+        cell addressed: the own one, or an empty one whose proxy it is."""
         metadata = self._index.get_object(key)
         if metadata is None or self._routing.cell_of_key(metadata.tags[0]) != cell:
             return

@@ -24,8 +24,8 @@ from thyme.substrates.infra.station.mobile_sender import MobileSender
 from thyme.substrates.infra.station.popularity import ItemId, PopularityTable
 from thyme.substrates.infra.station.records import StationRecords
 from thyme.substrates.infra.station.settings import StationSettings
-from thyme.substrates.infra.station.verification import StationVerifier
 from thyme.substrates.infra.station.worlds import WorldTable
+from thyme.substrates.infra.verification import StationVerifier
 
 OnDownload = Callable[[int, Key, str | None], None]
 """Receives the world and key of each object that a client asks the station for, and the cache that

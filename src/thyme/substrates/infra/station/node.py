@@ -45,8 +45,8 @@ from thyme.substrates.infra.station.records import StationRecords
 from thyme.substrates.infra.station.settings import StationSettings
 from thyme.substrates.infra.station.sharing import NeedsTimer, SlotTimer, StationSharing
 from thyme.substrates.infra.station.subscription_needs import NeedsTable
-from thyme.substrates.infra.station.verification import MakeAuthenticator, StationVerifier
 from thyme.substrates.infra.station.worlds import WorldTable
+from thyme.substrates.infra.verification import MakeAuthenticator, StationVerifier
 from thyme.substrates.infra.world_numbers import world_number
 
 _SOURCES_MAX = 1_000_000
@@ -105,7 +105,7 @@ class StationNode:
             rng=rng,
             sources=BoundedDict(_SOURCES_MAX),
             tombstones=BoundedDict(_TOMBSTONES_MAX),
-            verifier=StationVerifier(worlds, make_authenticator),
+            verifier=StationVerifier(worlds.name_of, make_authenticator),
             records=StationRecords(MemoryStore() if store is None else store),
             on_download=on_download,
         )
@@ -163,7 +163,7 @@ class StationNode:
                 self._greet(station, now_us)
 
     def _on_given_up(self, station: NodeId) -> None:
-        """Notes that a station was out of reach; it is greeted when it is heard of again (B8)."""
+        """Notes that a station was out of reach; it is greeted when it sends again (B8)."""
         self._behind[station] = None
 
     def _greet(self, station: NodeId, now_us: int) -> None:

@@ -109,7 +109,7 @@ class StationRecords:
         self._store.put(_DELETES, _item_key((message.world, key)), record)
 
     def remove_delete(self, item: ItemId) -> None:
-        """Removes a delete for which there is no room any more."""
+        """Removes a delete that the station has forgotten."""
         self._store.remove(_DELETES, _item_key(item))
 
     def load_deletes(self) -> Iterator[Unpublish]:

@@ -32,6 +32,11 @@ class WorldTable:
     def __getitem__(self, world: int) -> WorldEntry:
         return self._entries[world]
 
+    def name_of(self, world: int) -> str | None:
+        """The name of the world with a number; None if it is unknown."""
+        entry = self._entries.get(world)
+        return None if entry is None else entry.name
+
     def entries(self) -> tuple[WorldEntry, ...]:
         """All worlds, in the order of their creation here."""
         return tuple(self._entries.values())

@@ -16,20 +16,22 @@ from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages.traits import BaseMessage
-from thyme.substrates.infra.station.worlds import WORLDS_MAX, WorldTable
 
 MakeAuthenticator = Callable[[str], MessageAuthenticator]
 """Makes the authenticator of the world with a name."""
+NameOf = Callable[[int], str | None]
+"""The name of the world with a number; None if the world is unknown."""
+_WORLDS_MAX = 1_000
 M = TypeVar("M", bound=BaseMessage)
 
 
 class StationVerifier:
     """Verifies the records that one station receives."""
 
-    def __init__(self, worlds: WorldTable, make_authenticator: MakeAuthenticator | None) -> None:
-        self._worlds = worlds
+    def __init__(self, name_of: NameOf, make_authenticator: MakeAuthenticator | None) -> None:
+        self._name_of = name_of
         self._make_authenticator = make_authenticator
-        self._authenticators: BoundedDict[int, MessageAuthenticator] = BoundedDict(WORLDS_MAX)
+        self._authenticators: BoundedDict[int, MessageAuthenticator] = BoundedDict(_WORLDS_MAX)
 
     def verify(self, world: int, sender: NodeId, message: M) -> M | None:
         """A message of a world without its invalid records; None if nothing remains."""
@@ -47,13 +49,11 @@ class StationVerifier:
 
     def _authenticator(self, world: int) -> MessageAuthenticator | None:
         """The authenticator of a known world; None for an unknown one, whose name is not known."""
-        if world not in self._worlds:
-            return None
         known = self._authenticators.get(world)
-        if known is None:
+        name = self._name_of(world) if known is None else None
+        if name is not None:
             assert self._make_authenticator is not None
-            known = self._make_authenticator(self._worlds[world].name)
-            self._authenticators[world] = known
+            known = self._authenticators[world] = self._make_authenticator(name)
         return known
 
     @property
