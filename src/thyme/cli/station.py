@@ -79,6 +79,8 @@ def station_command(args: Namespace) -> int:
         text = args.config.read_text("utf-8")
     except UnicodeDecodeError:
         raise OptionError(f"{args.config} is not text") from None
+    except OSError as error:
+        raise OptionError(f"{args.config}: {error.strerror}") from error
     station = StationOptions(
         config=parse_station_config(text, str(args.config)),
         data=None if args.memory else args.data,
