@@ -18,7 +18,7 @@ from thyme.model.ids import NodeId
 from thyme.model.positions import Position
 from thyme.model.signed_records import RecordSigner
 from thyme.model.time_frames import SECOND_US
-from thyme.model.worlds import INFRA, LIVE_SUBSTRATES, WorldInfo
+from thyme.model.worlds import INFRA, LIVE_SUBSTRATES, WorldInfo, named_world_id
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.node import Node
 from thyme.routing.cells import Grid
@@ -135,6 +135,8 @@ def check_world(world: WorldInfo) -> None:
         raise WorldError(f"a live substrate is one of {known}, not {safe_repr(world.substrate)}")
     if world.substrate == "es" and world.server is None:
         raise WorldError("an ES world needs a server")
+    if world.substrate == INFRA and world.world_id != named_world_id(INFRA, world.name):
+        raise WorldError("the identifier of an infra world is that of its name")
     if world.substrate == "dcs":
         make_grid(world)
 
