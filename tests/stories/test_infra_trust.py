@@ -35,6 +35,7 @@ from thyme.protocol.messages.stations import (
 )
 from thyme.protocol.node import Received, Send
 from thyme.routing.cells import LogicalCells
+from thyme.substrates.infra.mobile.stability import CYCLES_MAX, INDEX_MAX, StabilityPart
 from thyme.substrates.infra.station.node import StationNode
 from thyme.substrates.infra.world_numbers import world_number
 
@@ -140,6 +141,33 @@ def test_b8_a_report_is_bounded_in_length_and_only_of_the_own_cell() -> None:
     message = ToStation(WORLD_NUMBER, other, replace(cell_data(JOE), cell=other))
     north.handle(Received(JOE, message), net.net.now_us)
     assert north.dropped == {"cell data of another cell": 1}
+
+
+def test_i6_a_node_that_lies_about_its_stability_silences_its_own_cell_only() -> None:
+    """It claims to be the most stable one, reports nothing, and names all cycles as confirmed."""
+    net = Venues({f"node{number}": "north" for number in range(6)}, settle_s=0)
+    cells = {name: node.routing.cell for name, node in net.nodes.items()}
+    liar = "node0"
+    owner = next(name for name in cells if cells[name] == cells[liar] and name != liar)
+    reader = next(name for name in cells if cells[name] != cells[liar])
+    reporter = net.extensions[liar].cell_data
+
+    def lie(now_us: int) -> bytes:
+        now = now_us // reporter.period_us
+        return StabilityPart(INDEX_MAX, True, tuple(range(now - CYCLES_MAX + 2, now + 2))).encode()
+
+    reporter.beacon_part = lie  # type: ignore[method-assign]
+    reporter.report = lambda now_us: None  # type: ignore[method-assign]
+    net.run(10)
+    tags = {LogicalCells(2).cell_of_key(tag): tag for tag in ("goal", "save", "foul", "corner")}
+    for cell, tag in tags.items():
+        net.insert(owner, f"in{cell}", tag)
+        net.subscribe(reader, tag)
+        net.retrieve(reader, net.metadata(reader, f"in{cell}"))
+    net.run(20)
+
+    counted = {key.oid for _, key in net.stations["north"].context.popularity.all_items()}
+    assert counted == {f"in{cell}" for cell in tags if cell != cells[liar]}
 
 
 def test_b5_a_mobile_node_takes_orders_of_its_own_station_only() -> None:
