@@ -174,7 +174,7 @@ class WorldLinks:
         for event in known.link.drain_events():
             if isinstance(event, MessageUndelivered):
                 self._events.append(event)
-            elif isinstance(event, MessageReceived) and isinstance(event.message, ToStation):
+            elif isinstance(event.message, ToStation):
                 if event.message.world == known.number:
                     self._link_of.refresh(event.sender, known)
                     self._events.append(event)
