@@ -23,7 +23,6 @@ from thyme.transport.link import Link
 from thyme.transport.link_config import (
     Address,
     LinkEvent,
-    MessageReceived,
     MessageUndelivered,
     RateLimit,
     SendDatagram,
