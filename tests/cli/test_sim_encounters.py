@@ -69,6 +69,11 @@ def test_without_json_the_result_is_a_few_lines(thyme: Thyme) -> None:
         (["--hours", "nan"], "above 0"),
         (["--nodes", "1"], "from 2 to"),
         (["--failing", "0.5"], "is for es, ls and dcs"),
+        (["--exchange", "all"], "there is whole, one-for-one, reconcile"),
+        (["--trace", "none.csv"], "none.csv"),
+        (["--memory-bytes", "0"], "at least 1 byte"),
+        (["--joules-per-hour", "nan"], "above 0 joules"),
+        (["--trace", "t.csv", "--rare", "0.1"], "not with --trace"),
         (["--retrieve", "0.5"], "is for es, ls and dcs"),
         (["--scenario", "contacts", "--contacts", "none.dat"], "cannot be read"),
         (["--scenario", "contacts", "--contacts", "none.dat", "--nodes", "3"], "leave them out"),
@@ -82,6 +87,24 @@ def test_options_that_make_no_sense_are_refused(
     assert result.status == 2
     assert problem in result.err
     assert "Traceback" not in result.err
+
+
+def test_u3_the_exchange_is_an_option_of_mobuser_alone(thyme: Thyme) -> None:
+    options = ("--nodes", "20", "--hours", "0.5", "--side", "60", "--exchange")
+    whole, reconciled = (run(thyme, *options, mode) for mode in ("whole", "reconcile"))
+    assert whole["traffic"] != reconciled["traffic"]
+
+    refused = thyme("sim", "run", "--substrate", "rapid", "--exchange", "whole")
+    assert refused.status == 2
+    assert "--exchange is for mobuser" in refused.err
+
+
+def test_s13_the_lecture_may_be_held_by_encounters(thyme: Thyme) -> None:
+    found = run(thyme, "--trace", "lecture", "--nodes", "6", "--hours", "0.5", "--side", "40")
+
+    assert found["nodes"] == 6
+    assert isinstance(found["events"], dict)
+    assert found["events"]["published"] > 10
 
 
 def test_options_of_encounters_are_refused_on_the_radio(thyme: Thyme) -> None:

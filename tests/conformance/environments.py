@@ -37,7 +37,7 @@ from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
-from thyme.substrates.encounters.event_memory import ListSizes
+from thyme.substrates.encounters.memory_config import ListSizes
 from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.infra.factory import make_mobile_node

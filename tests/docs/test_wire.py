@@ -31,6 +31,7 @@ from thyme.protocol.messages.cell_records import (
     TombstoneRecord,
 )
 from thyme.protocol.messages.common import Message, Notify
+from thyme.protocol.messages.event_ranges import EventRange
 from thyme.protocol.messages.stations import (
     CellCycle,
     DownloadCount,
@@ -69,6 +70,7 @@ RECORDS = (
     WorldNeeds,
     ProvidedItem,
     ItemName,
+    EventRange,
 )
 MESSAGES = get_args(Message)
 

@@ -4,7 +4,8 @@
 
 imports posts, makes trace and oracle, sweeps a few runs and computes their metrics, all in the
 warehouse FOLDER. It writes the path of the package on each worker, the number of runs that were
-simulated by compiled modules, and the metrics to FOLDER/told.json.
+simulated by compiled modules, and the metrics to FOLDER/told.json. Then it imports the files of
+FOLDER/bucket/in by URIs of a bucket that is FOLDER/bucket, and follows the events of FOLDER/events.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tests.pipeline import event_files
+from tests.pipeline.buckets import SCHEME, bucket_options
 from tests.pipeline.sweeping import many, measured, started
 from thyme.pipeline.jobs import build_trace, compute_oracle, import_posts
 from thyme.pipeline.posts.formats import PostReader
@@ -23,6 +27,10 @@ from thyme.pipeline.warehouse import Warehouse
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.posts_to_trace import TraceRules
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+READER = PostReader(form="jsonl")
 CONFIG = FootballMatchConfig(posts=600, users=40, tags=60)
 RULES = TraceRules(boolean_share=0.5)
 POSTS_SEED, TRACE_SEED, USERS = 5, 6, 12
@@ -56,13 +64,11 @@ def write_posts(folder: Path) -> list[str]:
     return list(map(str, files))
 
 
-def main(folder: Path, master: str) -> None:
+def run_stages(spark: SparkSession, folder: Path) -> None:
     """Runs every stage, one after the other."""
-    spark = started(master)
     places = spark.sparkContext.parallelize(range(8), 8).map(place).collect()
     warehouse = Warehouse(folder)
-    files = write_posts(folder / "files")
-    posts = import_posts(spark, warehouse, files, PostReader(form="jsonl"))
+    posts = import_posts(spark, warehouse, write_posts(folder / "files"), READER)
     compute_oracle(spark, warehouse, build_trace(spark, warehouse, posts, USERS, TRACE_SEED, RULES))
     runs = every_other(folder)
     results = RunResults(warehouse)
@@ -75,6 +81,26 @@ def main(folder: Path, master: str) -> None:
         "measured": measured(spark, runs, folder),
     }
     (folder / "told.json").write_text(json.dumps(told))
+
+
+def import_from_bucket(spark: SparkSession, folder: Path) -> None:
+    """Imports two files one after the other, then all of them again."""
+    for name, value in bucket_options("cluster", folder).items():
+        spark.conf.set(name, value)
+    uri = f"{SCHEME}://cluster"
+    warehouse = Warehouse(f"{uri}/w")
+    for number in (1, 2):
+        import_posts(spark, warehouse, [f"{uri}/in/{number}.jsonl"], READER)
+    if import_posts(spark, warehouse, [f"{uri}/in"], READER).built_now:
+        raise SystemExit("the files were imported again")
+
+
+def main(folder: Path, master: str) -> None:
+    """Does all of it in one session."""
+    spark = started(master)
+    run_stages(spark, folder)
+    import_from_bucket(spark, folder / "bucket")
+    event_files.follow_once(spark, str(folder / "events"), str(folder / "out"))
     spark.stop()
 
 

@@ -1,8 +1,8 @@
 """Event files for the tests of the analytics, and a follower in a process of its own.
 
-    python -m tests.pipeline.event_files EVENTS OUT MASTER [once]
+    python -m tests.pipeline.event_files EVENTS OUT MASTER
 
-follows EVENTS, one segment per batch, until it is killed; with `once`, until the end.
+follows EVENTS, one segment per batch, until it is killed.
 """
 
 from __future__ import annotations
@@ -89,21 +89,22 @@ def rows_of(measures: DataFrame) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in found), key=lambda row: tuple(map(str, row)))
 
 
-def main(events: str, out: str, master: str, once: bool) -> None:
-    """Follows, with small batches."""
+def follow_once(spark: SparkSession, events: str, out: str) -> None:
+    """Follows what is there, with small batches."""
+    follow.BATCH_BYTES_MAX = 1
+    Follower(spark, events, out, CONFIG).run_once()
+
+
+def main(events: str, out: str, master: str) -> None:
+    """Follows until it is killed, with small batches."""
     from tests.pipeline.sweeping import started
 
     follow.BATCH_BYTES_MAX = 1
-    spark = started(master)
     follower = Follower(
-        spark, events, out, CONFIG, on_commit=lambda commit: print(commit.name, flush=True)
+        started(master), events, out, CONFIG, lambda commit: print(commit.name, flush=True)
     )
-    if once:
-        follower.run_once()
-        spark.stop()
-    else:
-        follower.start().awaitTermination()
+    follower.start().awaitTermination()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], "once" in sys.argv)
+    main(*sys.argv[1:4])

@@ -28,6 +28,7 @@ sys.exit(main(sys.argv[1:]))
         ("posts synth --out w", "pipeline"),
         ("trace build --posts w --out w", "pipeline"),
         ("trace lecture --out w", "pipeline"),
+        ("trace mobuser --out w", "pipeline"),
         ("oracle --trace w --out w", "pipeline"),
     ],
 )

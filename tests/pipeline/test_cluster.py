@@ -1,4 +1,4 @@
-"""The same code on a real cluster: a master and two workers, each its own process (P8, P11)."""
+"""The same code on a real cluster: a master and two workers, each its own process (P8, P9, P11)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,23 @@ import pytest
 from pyarrow import parquet
 
 from tests.hashing import ROOT
-from tests.pipeline.clustered import CONFIG, POSTS_SEED, RULES, TRACE_SEED, USERS, every_other
+from tests.pipeline import event_files
+from tests.pipeline.clustered import (
+    CONFIG,
+    POSTS_SEED,
+    READER,
+    RULES,
+    TRACE_SEED,
+    USERS,
+    every_other,
+)
+from tests.pipeline.event_files import measured_in_batch, some_events, write_segment
 from tests.pipeline.planned import result
 from tests.pipeline.sweeping import HASTE, measured
 from tests.pipeline.test_sweep import kept
+from thyme.pipeline.analytics.follow import Follower
 from thyme.pipeline.executors import SOURCES_FILE
+from thyme.pipeline.jobs import import_posts
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.tools.mypyc_build import BuildState, build_state
 from thyme.traces.football_match import FootballMatch
@@ -35,13 +47,22 @@ if TYPE_CHECKING:
 
 SPARK_CLASS = Path(pyspark.__path__[0], "bin", "spark-class")
 DEPLOY = "org.apache.spark.deploy"
+AT_S = 1_468_180_801
 PATIENCE_S = 1_200
 """Enough for six Java processes on a machine with much other work."""
 
 
 @pytest.mark.slow
-def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path: Path) -> None:
+def test_p8_p9_p11_a_cluster_gives_what_one_process_gives(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Every stage and the stream, in one session on two workers: starting a cluster takes long."""
     folder = tmp_path / "w"
+    files = write_bucket(folder / "bucket" / "in")
+    for number in range(3):
+        first = 30 * number + 1
+        lines = some_events("w", first, first + 32)
+        write_segment(folder / "events", f"w-{number}", lines, b"no event\n")
     with cluster(tmp_path) as (master, logs):
         subprocess.run(
             [sys.executable, "-m", every_other.__module__, str(folder), master],
@@ -51,9 +72,15 @@ def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path
             timeout=PATIENCE_S,
         )
         executors = [path for path in logs.glob("worker-*/app-*/*") if path.is_dir()]
-    told = json.loads((folder / "told.json").read_text())
-
     assert len(executors) == 2
+    check_stages(spark, folder)
+    check_bucket(spark, folder / "bucket", files, tmp_path / "alone")
+    check_stream(spark, folder / "events", folder / "out")
+
+
+def check_stages(spark: SparkSession, folder: Path) -> None:
+    """P8: posts, trace, oracle, runs and metrics are those of one process."""
+    told = json.loads((folder / "told.json").read_text())
     # The workers got the package from the driver, and not because it is installed here; simulations
     # ran the driver's machine code, if it has any.
     assert all(SOURCES_FILE in place for place in told["places"])
@@ -75,6 +102,49 @@ def test_p8_a_cluster_gives_what_one_process_gives(spark: SparkSession, tmp_path
 
     assert kept(Warehouse(folder).open_stage("runs"), runs) == [result(run) for run in runs]
     assert told["measured"] == measured(spark, runs, folder)
+
+
+def write_bucket(folder: Path) -> list[str]:
+    """Two files with the same ids and a broken line each."""
+    folder.mkdir(parents=True)
+    files = []
+    for part in (1, 2):
+        rows = [
+            {"id": str(number), "user": "ana", "time": AT_S + number + part, "text": f"#t{part}"}
+            for number in range(30 * part)
+        ]
+        file = folder / f"{part}.jsonl"
+        file.write_text("\n".join([*map(json.dumps, rows), "broken"]))
+        files.append(str(file))
+    return files
+
+
+def check_bucket(spark: SparkSession, bucket: Path, files: list[str], folder: Path) -> None:
+    """P11: an import from and into a file system that is not `file` gives the same posts."""
+    alone = Warehouse(folder)
+    for file in files:
+        import_posts(spark, alone, [file], READER)
+    wanted, found = alone.open_stage("posts"), Warehouse(bucket / "w").open_stage("posts")
+    assert sorted_rows(found, "posts") == sorted_rows(wanted, "posts")
+    assert [row["reason"] for row in sorted_rows(found, "quarantine")] == [
+        row["reason"] for row in sorted_rows(wanted, "quarantine")
+    ]
+    assert found.manifest.notes == wanted.manifest.notes
+
+
+def check_stream(spark: SparkSession, events: Path, out: Path) -> None:
+    """P9: the measures are those of one batch job."""
+    stream = Follower(spark, str(events), str(out), event_files.CONFIG)
+    assert sum(commit.events for commit in stream.log.commits) == 93
+    assert event_files.rows_of(stream.measures()) == measured_in_batch(spark, events)
+    # This process continues what the cluster began, and finds nothing new.
+    assert stream.run_once().totals.events == 93
+
+
+def sorted_rows(stage: Stage, table: str) -> list[dict[str, Any]]:
+    """The rows of a table, in an order of their own."""
+    read = (parquet.ParquetFile(file).read() for file in stage.table_files(table))
+    return sorted((row for each in read for row in each.to_pylist()), key=repr)
 
 
 def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:

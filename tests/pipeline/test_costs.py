@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.pipeline.planned import planned
 from tests.sim.runs import insert, trace
-from thyme.pipeline.sweep.cost_model import MachineSpeed, RunSize, makespan_s, run_size
+from thyme.pipeline.sweep.cost_model import MachineSpeed, RunCost, estimate_cost, makespan_s
 from thyme.pipeline.sweep.plan import plan_evaluation
 from thyme.pipeline.sweep.planned_run import PlannedRun
 from thyme.pipeline.sweep.presets import PAPER, QUICK
@@ -19,19 +19,17 @@ from thyme.pipeline.sweep.progress import ProgressMonitor
 from thyme.pipeline.sweep.results import JobNews, RunDuration
 from thyme.pipeline.sweep.runner import SweepLimits, longest_first
 from thyme.pipeline.warehouse import Warehouse
-from thyme.sim.scenario import Series, Substrate
-
-LONG_US = 720_000_000
+from thyme.sim.scenario import Scenario, Substrate
 
 
-def work(substrate: Substrate, nodes: int = 100, kind: Series = Series.STATIC) -> RunSize:
-    return RunSize(kind, substrate, nodes, LONG_US)
+def work(substrate: Substrate, nodes: int = 100) -> RunCost:
+    return estimate_cost(Scenario(substrate=substrate, nodes=nodes))
 
 
 def ended(run: PlannedRun, times: float) -> dict[str, RunDuration]:
     """The duration of a run, with a given ratio of the measured to the estimated time."""
-    size = run_size(run.scenario)
-    took = RunDuration(size=size, wall_s=times * size.seconds, cpu_s=0.0, compiled=True)
+    cost = run.cost
+    took = RunDuration(cost=cost, wall_s=times * cost.seconds, cpu_s=0.0, compiled=True)
     return {run.run_id: took}
 
 
@@ -73,7 +71,7 @@ def test_cores_take_one_run_after_the_other(seconds: list[float], cores: int) ->
 def test_the_time_left_goes_by_the_runs_that_have_ended(tmp_path: Path) -> None:
     now_s = [0.0]
     old, *runs = [planned(tmp_path, topology=topology) for topology in (1, 2, 3, 4)]
-    alone_s = run_size(old.scenario).seconds
+    alone_s = old.cost.seconds
     news = JobNews({}, set())
 
     def poll_job(known: Collection[str]) -> JobNews:
@@ -103,7 +101,7 @@ def test_the_time_left_goes_by_the_runs_that_have_ended(tmp_path: Path) -> None:
 
 def test_a_run_may_take_many_times_its_estimate_before_it_is_stopped(tmp_path: Path) -> None:
     run = planned(tmp_path)
-    estimate_s = run_size(run.scenario).seconds
+    estimate_s = run.cost.seconds
 
     assert SweepLimits().for_run(run).seconds_max == pytest.approx(600 + 20 * estimate_s)
     assert SweepLimits(seconds_max=7).for_run(run).seconds_max == 7

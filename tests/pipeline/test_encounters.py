@@ -1,22 +1,22 @@
-"""The evaluation of encounters on Spark: runs as tasks, points, verdicts, figures (P5–P7, U8)."""
+"""The evaluation of encounters: runs of every sweep, points, verdicts, figures (P5–P7, U8)."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from thyme.cli import main
-from thyme.pipeline.encounters import evaluate as evaluation
-from thyme.pipeline.encounters.evaluate import (
-    FAILURE_SUFFIX,
-    RUNS_FOLDER,
-    evaluate_encounters,
-    run_task,
-)
+from thyme.pipeline.encounters.evaluate import evaluate_encounters, plan_encounter_evaluation
 from thyme.pipeline.encounters.presets import PAPER, PRESETS, QUICK, plan_encounters
+from thyme.pipeline.sweep.encounter_run import EncounterRun, simulate
+from thyme.pipeline.sweep.run_kinds import AnyRun
+from thyme.pipeline.sweep.simulation_process import RunLimits, SimulationSlot
+from thyme.pipeline.warehouse import Warehouse
 from thyme.report.encounters.claims import judge_claims
 from thyme.report.encounters.points import PROTOCOLS, read_points
 from thyme.report.encounters.report import make_encounter_report
@@ -62,51 +62,83 @@ def test_s16_every_point_has_five_seeds_or_more_and_every_run_its_own_id(preset:
     assert min(map(len, points.values())) >= 5
 
 
-def test_an_evaluation_continues_and_gives_the_same_points(
+def test_p5_an_evaluation_continues_and_gives_the_same_points(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    found = evaluate_encounters(spark, TINY, tmp_path)
-    before = (tmp_path / evaluation.POINTS_FILE).read_bytes()
-    assert (found.found, found.failures) == (0, {})
-    files = sorted((tmp_path / RUNS_FOLDER).glob("*.json"))
-    assert len(files) == found.planned
-    again = evaluate_encounters(spark, TINY, tmp_path)
+    warehouse = Warehouse(tmp_path / "w")
+    only = ("time", "areas")
+    part = evaluate_encounters(spark, TINY, warehouse, only=only).sweep_result
+    planned = plan_encounter_evaluation(TINY, warehouse, cores=2)
+    whole = evaluate_encounters(spark, TINY, warehouse)
+    again = evaluate_encounters(spark, TINY, warehouse)
 
-    assert again.found == again.planned
-    assert (tmp_path / evaluation.POINTS_FILE).read_bytes() == before
+    assert (part.found, part.failures) == (0, [])
+    assert planned.done == part.ran
+    assert planned.runs == whole.sweep_result.planned == len(plan_encounters(TINY))
+    assert whole.sweep_result.found == part.ran
+    assert again.sweep_result.ran == 0
+    assert again.metrics.fingerprint == whole.metrics.fingerprint
 
-    points = read_points(tmp_path)
+    points = read_points(tmp_path / "w")
     assert all(points.has(series) for series in ("time", "density", "rare", "areas"))
     assert [len(points.line("density", name, "reliability")) for name in PROTOCOLS] == [2] * 3
-    verdicts = judge_claims(points)
-    assert [verdict.claim for verdict in verdicts] == [f"C{number}" for number in range(38, 45)]
-    report = make_encounter_report(tmp_path)
-    assert {"fig2", "fig3a", "fig3b", "fig5a", "fig5b"} <= set(report.figures)
+    lines = judge_claims(points)
+    assert [line.claim for line in lines] == [f"C{number}" for number in range(38, 45)]
+    report = make_encounter_report(tmp_path / "w")
+    assert {"fig2.svg", "fig3a.svg", "fig3b.svg", "fig5a.svg", "fig5b.svg"} <= set(report.figures)
     page = report.page.read_text()
-    assert page.count("<svg") == len(report.figures)
+    assert page.count("<img") == len(report.figures)
     assert "C44" in page
+    assert report.tables["points"] > 0
 
 
-def test_a_run_that_fails_leaves_its_error_and_a_later_success_removes_it(tmp_path: Path) -> None:
-    run = plan_encounters(replace(TINY, probabilities=(), sides_m=()))[-1]
+def test_p5_a_run_in_a_process_of_its_own_gives_the_same_row_and_a_bad_one_fails_alone() -> None:
+    run = plan_encounters(TINY, ("areas",))[0]
     broken = replace(run, scenario=replace(run.scenario, kind=EncounterKind.CONTACTS))
-    run_task(broken, str(tmp_path))
-    [error] = tmp_path.iterdir()
-    assert error.name == f"{broken.run_id}{FAILURE_SUFFIX}"
-    assert "need a trace" in error.read_text()
+    limits, slot = RunLimits(seconds_max=60), SimulationSlot()
+    try:
+        [failed] = slot.run(msgspec.json.encode(broken), "broken", None, limits).to_pylist()
+        [row] = slot.run(msgspec.json.encode(run), run.run_id, None, limits).to_pylist()
+    finally:
+        slot.close()
 
-    (tmp_path / f"{run.run_id}{FAILURE_SUFFIX}").write_text("an earlier error")
-    run_task(run, str(tmp_path))
-    assert (tmp_path / f"{run.run_id}.json").exists()
-    assert not (tmp_path / f"{run.run_id}{FAILURE_SUFFIX}").exists()
-
-
-def test_the_plan_is_printed_without_spark(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "--preset", "mobuser", "--plan", "--out", "unused"]) == 0
-    assert "370 runs" in capsys.readouterr().out
+    assert failed["state"] == "failed"
+    assert "need a trace" in failed["error"]
+    assert row["state"] == "ended"
+    assert row["measures"] == simulate(run)["measures"]
 
 
-def test_options_of_other_presets_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--preset", "mobuser", "--plan", "--out", "unused", "--only", "static"]
-    assert main(["evaluate", *options]) == 2
-    assert "--only" in capsys.readouterr().err
+def test_p5_an_encounter_run_is_one_of_the_kinds_that_a_worker_reads() -> None:
+    run = plan_encounters(TINY)[0]
+
+    assert msgspec.json.decode(msgspec.json.encode(run), type=AnyRun) == run
+    assert isinstance(run, EncounterRun)
+
+
+def test_the_plan_is_printed_without_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["evaluate", "--preset", "mobuser", "--plan", "--out", str(tmp_path / "w")]
+    assert main(options) == 0
+    assert "370 runs: about" in capsys.readouterr().out
+    assert main([*options, "--json", "--only", "areas,lists"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {name: each["runs"] for name, each in plan["series"].items()} == {
+        "lists": 45, "areas": 60,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--only", "static"], "there is lists, time"),
+        (["--profile", "robust"], "--profile is not for"),
+        (["--posts", "w"], "--posts"),
+        (["--run-timeout", "soon"], "--run-timeout is a time"),
+    ],
+)
+def test_options_of_other_presets_are_refused(
+    options: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--preset", "mobuser", "--plan", "--out", "unused", *options]) == 2
+    assert problem in capsys.readouterr().err

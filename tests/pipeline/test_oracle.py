@@ -92,7 +92,11 @@ def test_the_oracle_equals_that_of_one_process_on_a_match_cut_into_small_pieces(
 
 def test_a_tag_in_a_tenth_of_the_objects_is_cut_into_even_pieces(spark: SparkSession) -> None:
     """P4: no part of a popular tag is larger than its share."""
-    rows = [("hot", 1_000_000), ("hot", 1_000_000), ("cold", 10)]
-    frame = spark.createDataFrame(rows, "tag string, objects long")
-    found = {row["tag"]: row["pieces"] for row in oracle._split_tags(frame).collect()}
-    assert found == {"hot": 1_000_000 // oracle.PIECE_OBJECTS, "cold": 1}
+    asking = spark.createDataFrame([("hot",), ("hot",), ("cold",)], "tag string")
+    counts = [("hot", 1_000_000), ("cold", 10), ("unasked", 500_000)]
+    frame = spark.createDataFrame(counts, "tag string, objects long")
+    found = {row["tag"]: row["pieces"] for row in oracle._split_tags(asking, frame).collect()}
+    assert found == {
+        "hot": 1_000_000 // oracle.PIECE_OBJECTS,
+        "unasked": 500_000 // oracle.PIECE_OBJECTS,
+    }

@@ -193,6 +193,12 @@ def test_p1_every_hashtag_is_a_word_after_a_hash_sign(text: str) -> None:
         assert any(char.isalpha() or char == "\u0301" for char in tag)
 
 
+@given(st.text(alphabet="#aZ9_& /.:w-"))
+def test_p1_hashtags_of_an_ascii_text_do_not_depend_on_other_scripts(text: str) -> None:
+    """A letter of another script at the end makes the search go character by character."""
+    assert find_hashtags(text) == find_hashtags(f"{text} é")
+
+
 def test_p1_paragraphs_of_markup_stay_apart() -> None:
     status = SOURCES["mastodon"] | {
         "content": "<p>First &amp; last<br>goal</p><p>#Eder</p><ul><li>a</li></ul>",

@@ -22,6 +22,7 @@ from thyme.pipeline.warehouse import Warehouse
 from thyme.pipeline.window import MinuteCounts, WindowFacts, check_users, measure_window
 from thyme.traces.files import InputFileError
 from thyme.traces.lecture_trace import LectureConfig, lecture_trace
+from thyme.traces.mobuser_trace import MobUserPopulation, mobuser_trace
 from thyme.traces.timetable import MINUTE_US, TimetableChoice, complete_timetable
 
 if TYPE_CHECKING:
@@ -282,3 +283,22 @@ def test_s13_a_lecture_is_a_trace_stage(
     status, out, _ = run(capsys, "oracle", "--trace", tmp_path, "--out", tmp_path, "--json")
     assert status == 0
     assert json.loads(out)["rows"]["notifications"] > 0
+
+
+def test_u9_mobusers_workload_is_a_trace_stage_that_the_simulator_runs(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--users", 20, "--seed", 3, "--publishers", 0.2]
+    status, out, _ = run(capsys, "trace", "mobuser", *options, "--out", tmp_path, "--json")
+    assert status == 0
+    pure = mobuser_trace(3, MobUserPopulation(users=20, publishers_share=0.2))
+    assert json.loads(out)["operations"] == pure.counts()
+
+    [table] = [each for each in tmp_path.rglob("*.parquet") if each.stat().st_size]
+    command = ["sim", "run", "--substrate", "mobuser", "--trace", table]
+    status, out, _ = run(capsys, *command, "--side", 60, "--hours", 1, "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert (found["nodes"], found["events"]["published"]) == (20, 4)
+    assert found["events"]["due"] == 4 * 19
+    assert found["events"]["delivered"] > 0

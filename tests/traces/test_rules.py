@@ -123,8 +123,9 @@ def test_a_query_is_one_candidate_unless_the_rules_ask_for_formulas() -> None:
 
 def test_formulas_do_with_the_tags_there_are() -> None:
     rng = Random(1)
-    one = {draw_query(rng, as_tags(["goal"]), 1.0) for _ in range(20)}
-    two = {draw_query(rng, as_tags(["goal", "eder"]), 1.0) for _ in range(99)}
+    goal, pair = as_tags(["goal"]), as_tags(["goal", "eder"])
+    one = {draw_query(rng, len(goal), 1.0).fill(goal) for _ in range(20)}
+    two = {draw_query(rng, len(pair), 1.0).fill(pair) for _ in range(99)}
     assert one == {"goal"}
     assert all(set(Query(query).tags) <= {"goal", "eder"} for query in two)
     assert draw_subscribes(1, 0, ()) == []

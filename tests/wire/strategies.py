@@ -90,11 +90,16 @@ from thyme.protocol.messages.encounters import (
     SPEED_CM_S_MAX,
     EncounterEvents,
     EncounterProfile,
+    EventData,
+    EventDetails,
+    EventSummary,
     Heartbeat,
     HeldEvents,
     NeighbourProbe,
     ProfileReply,
+    ReconcileProfile,
 )
+from thyme.protocol.messages.event_ranges import FINGERPRINT_BYTES, ID_BYTES, EventRange
 from thyme.protocol.messages.stations import (
     COUNT_MAX,
     CellCycle,
@@ -331,6 +336,22 @@ messages[EncounterEvents] = st.builds(EncounterEvents, numbers, _items, _content
 messages[Heartbeat] = st.builds(Heartbeat, topics, speeds)
 messages[HeldEvents] = st.builds(HeldEvents, topics, speeds, _some_keys, st.booleans())
 messages[NeighbourProbe] = st.builds(NeighbourProbe, st.booleans())
+_short_ids = st.binary(min_size=ID_BYTES, max_size=ID_BYTES)
+_many_short_ids = st.lists(_short_ids, max_size=3).map(tuple)
+_until = st.none() | st.tuples(instants, _short_ids)
+_prints = st.binary(min_size=FINGERPRINT_BYTES, max_size=FINGERPRINT_BYTES)
+_ranges = (
+    st.builds(EventRange, _until, _prints, st.none())
+    | st.builds(EventRange, _until, st.none(), _many_short_ids)
+    | st.builds(EventRange, _until, st.none(), st.none())
+)
+messages[ReconcileProfile] = st.builds(ReconcileProfile, numbers, topics)
+messages[EventSummary] = st.builds(
+    EventSummary, numbers, topics, st.lists(_ranges, max_size=3).map(tuple), _many_short_ids,
+    st.booleans(),
+)  # fmt: skip
+messages[EventDetails] = st.builds(EventDetails, numbers, _items)
+messages[EventData] = st.builds(EventData, numbers, _contents)
 _counts_of = st.integers(1, COUNT_MAX)
 _worlds = st.integers(0, 2**48)
 _names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)

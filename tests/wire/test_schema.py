@@ -90,11 +90,16 @@ from thyme.protocol.messages.common import (
 from thyme.protocol.messages.encounters import (
     EncounterEvents,
     EncounterProfile,
+    EventData,
+    EventDetails,
+    EventSummary,
     Heartbeat,
     HeldEvents,
     NeighbourProbe,
     ProfileReply,
+    ReconcileProfile,
 )
+from thyme.protocol.messages.event_ranges import EventRange
 from thyme.protocol.messages.stations import (
     CellCycle,
     CellData,
@@ -287,6 +292,20 @@ GOLDEN: list[tuple[Message, str]] = [
         "01 95 74 90 c0 91 92 a6 70686f746f37 c403 626f62 c3",
     ),
     (NeighbourProbe(False), "01 92 75 c2"),
+    (ReconcileProfile(9, (Tag("goal"),)), "01 93 76 09 91 a4 676f616c"),
+    (
+        EventSummary(
+            9,
+            (),
+            (EventRange((5, b"12345678"), b"f" * 12, None), EventRange(None, None, ())),
+            (b"87654321",),
+            True,
+        ),
+        "01 96 77 09 90 92 93 92 05 c408 3132333435363738 c40c 666666666666666666666666 c0"
+        " 93 c0 c0 90 91 c408 3837363534333231 c3",
+    ),
+    (EventDetails(9, (PHOTO,)), f"01 93 78 09 91 {PHOTO_HEX}"),
+    (EventData(9, (b"pixels",)), "01 93 79 09 91 c406 706978656c73"),
     (
         WorldProbe(31),
         "0192341f",
@@ -428,6 +447,10 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         115: "Heartbeat",
         116: "HeldEvents",
         117: "NeighbourProbe",
+        118: "ReconcileProfile",
+        119: "EventSummary",
+        120: "EventDetails",
+        121: "EventData",
         51: "ToStation",
         52: "WorldProbe",
         53: "WorldList",

@@ -1,14 +1,14 @@
 """The evaluation: makes traces, runs the sweep and computes metrics, stored in a warehouse.
 
-Entry point: `evaluate`. Stage `match` holds the traces (`evaluation_traces`), `runs/` the results
-of single runs, which stay valid when the plan changes, and stage `metrics` the tables for the
-report (`thyme.report`).
+Entry points: `evaluate`, and `sweep_runs` for runs of any kind. Stage `match` holds the traces
+(`evaluation_traces`), `runs/` the results of single runs, which stay valid when the plan changes,
+and stage `metrics` the tables for the report (`thyme.report`).
 Clauses: P5, P6, P10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,7 +25,7 @@ from thyme.pipeline.evaluation_traces import (
     trace_spec,
 )
 from thyme.pipeline.storage import read_file
-from thyme.pipeline.sweep.planned_run import PlannedRun, content_digest
+from thyme.pipeline.sweep.planned_run import PlannedRun, SweepRun, content_digest
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.results import RunResults, digest_of_runs
@@ -48,7 +48,8 @@ class EvaluationError(ThymeError):
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an evaluation."""
 
-    traces: Stage
+    traces: Stage | None
+    """None: the runs have no traces."""
     runs: Stage
     sweep_result: SweepResult
     metrics: Stage
@@ -79,6 +80,36 @@ def evaluate(
         on_stage(f"leaving out networks of {', '.join(map(str, left_out))} nodes: too few users")
     traces = make_traces(warehouse, preset, wanted, spark, posts, source.rules)
     runs = plan_runs(wanted, traces.table_path("traces"))
+    swept = sweep_runs(
+        spark, warehouse, runs, limits=limits, on_progress=on_progress, on_stage=on_stage
+    )
+    return Evaluation(
+        traces=traces,
+        runs=swept.stage,
+        sweep_result=swept.result,
+        metrics=_build_metrics(spark, warehouse, traces, swept, preset, left_out),
+    )
+
+
+class SweptRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of a sweep in the stage `runs`."""
+
+    stage: Stage
+    ended: list[str]
+    """The ids of the planned runs that have a result."""
+    result: SweepResult
+
+
+def sweep_runs(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    runs: Sequence[SweepRun],
+    *,
+    limits: SweepLimits = SweepLimits(),  # noqa: B008 (immutable)
+    on_progress: Callable[[SweepProgress], None] | None = None,
+    on_stage: Callable[[str], None] = lambda text: None,
+) -> SweptRuns:
+    """Carries out the missing runs of any kind, and stores the results of all."""
     results = RunResults(warehouse)
     on_stage(f"simulating {len(runs)} runs")
     sweep_result = sweep(spark, runs, results, on_progress, limits)
@@ -91,14 +122,7 @@ def evaluate(
             if sweep_result.failures
             else "there are no runs: the simulator supports none of the selected scenarios"
         )
-    return Evaluation(
-        traces=traces,
-        runs=stored,
-        sweep_result=sweep_result,
-        metrics=_build_metrics(
-            spark, warehouse, traces, stored, ended, sweep_result, preset, left_out
-        ),
-    )
+    return SweptRuns(stage=stored, ended=ended, result=sweep_result)
 
 
 def plan_runs(wanted: Iterable[Scenario], traces: str) -> list[PlannedRun]:
@@ -128,37 +152,28 @@ def _build_metrics(
     spark: SparkSession,
     warehouse: Warehouse,
     traces: Stage,
-    runs: Stage,
-    ended: Sequence[str],
-    sweep_result: SweepResult,
+    swept: SweptRuns,
     preset: Preset,
     left_out: Sequence[int],
 ) -> Stage:
     """Builds the stage `metrics`, the tables for the report."""
     from thyme.pipeline import metrics
-    from thyme.pipeline.schemas import MEASURES
 
     def build(draft: Draft) -> None:
-        tables = metrics.RunTables(spark, runs, ended)
-        draft.write("runs", metrics.select_runs(tables), files=1)
-        draft.write("measures", metrics.select_measures(tables), files=1)
-        measured = draft.read(spark, "measures", MEASURES)
-        draft.write(
-            "points", metrics.aggregate_points(measured, metrics.select_runs(tables)), files=1
-        )
+        tables = metrics.RunTables(spark, swept.stage, swept.ended)
+        metrics.write_points(spark, draft, tables)
         draft.write("cell_work", metrics.measure_cell_work(tables), files=1)
-        draft.add_notes(left_out=list(left_out), **dict(_manifest_notes(preset, sweep_result)))
+        seconds = preset.timeline.operations_us // 1_000_000
+        draft.add_notes(
+            operations_s=seconds, left_out=list(left_out), **sweep_notes(preset.name, swept.result)
+        )
 
-    config = {"preset": preset.name, "failed": [each.run_id for each in sweep_result.failures]}
-    inputs = {"traces": traces.fingerprint, "runs": digest_of_runs(ended)}
+    config = {"preset": preset.name, "failed": [each.run_id for each in swept.result.failures]}
+    inputs = {"traces": traces.fingerprint, "runs": digest_of_runs(swept.ended)}
     return warehouse.get_or_build(METRICS_STAGE, config, inputs, build)
 
 
-def _manifest_notes(preset: Preset, sweep_result: SweepResult) -> Iterator[tuple[str, Any]]:
-    yield "preset", preset.name
-    yield "planned", sweep_result.planned
-    yield "operations_s", preset.timeline.operations_us // 1_000_000
-    yield (
-        "failures",
-        [{"run_id": each.run_id, "error": each.error} for each in sweep_result.failures],
-    )
+def sweep_notes(preset: str, sweep_result: SweepResult) -> dict[str, Any]:
+    """What the manifest of a stage of metrics says about its sweep."""
+    failures = [{"run_id": each.run_id, "error": each.error} for each in sweep_result.failures]
+    return {"preset": preset, "planned": sweep_result.planned, "failures": failures}

@@ -24,6 +24,7 @@ from thyme.pipeline.traces import operations_from_posts, trace_to_table
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.traces.football_match import FootballMatchConfig
 from thyme.traces.lecture_trace import LectureConfig, lecture_trace
+from thyme.traces.mobuser_trace import MobUserPopulation, mobuser_trace
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
 from thyme.traces.trace import KINDS
 
@@ -111,7 +112,12 @@ def build_trace(
         partition_by_size(spark, _UNPACKED * posts.manifest.tables["posts"].bytes)
         window_us = rules.timetable.starts_us, rules.timetable.ends_us
         table = posts.read(spark, "posts", POSTS, window_us)
-        operations = operations_from_posts(table, users, seed, rules, publishers_share)
+
+        def store(name: str, frame: DataFrame) -> DataFrame:
+            draft.write_scratch(name, frame)
+            return draft.read_scratch(spark, name, frame.schema)
+
+        operations = operations_from_posts(table, users, seed, rules, publishers_share, store)
         draft.write("operations", operations, schema=OPERATIONS)
         made = draft.read(spark, "operations", OPERATIONS)
         draft.add_notes(users=users, operations=_count_kinds(made))
@@ -132,6 +138,20 @@ def build_lecture_trace(
         draft.add_notes(users=config.users, operations=trace.counts())
 
     settings = {"source": "lecture", "seed": seed, **_as_json(config)}
+    return warehouse.get_or_build("trace", settings, {}, build)
+
+
+def build_mobuser_trace(
+    spark: SparkSession, warehouse: Warehouse, seed: int, config: MobUserPopulation
+) -> Stage:
+    """Draws the trace of the users of the MobUser paper (U9)."""
+
+    def build(draft: Draft) -> None:
+        trace = mobuser_trace(seed, config)
+        draft.write("operations", trace_to_table(spark, trace), files=1, schema=OPERATIONS)
+        draft.add_notes(users=config.users, operations=trace.counts())
+
+    settings = {"source": "mobuser", "seed": seed, **_as_json(config)}
     return warehouse.get_or_build("trace", settings, {}, build)
 
 

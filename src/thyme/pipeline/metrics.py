@@ -23,7 +23,7 @@ from thyme.sim.measurement.measurements import NOTIFY
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from thyme.pipeline.warehouse import Stage
+    from thyme.pipeline.warehouse import Draft, Stage
 
 GROUP_BY = ["series", "profile", "substrate", "nodes", "parameter", "measure"]
 """Columns that identify a row of POINTS."""
@@ -54,6 +54,14 @@ def select_runs(tables: RunTables) -> DataFrame:
 def select_measures(tables: RunTables) -> DataFrame:
     """One row of MEASURES per run and measure, as the run computed it."""
     return select_schema(tables.read("measures"), MEASURES)
+
+
+def write_points(spark: SparkSession, draft: Draft, tables: RunTables) -> None:
+    """Writes the tables that every stage of metrics has: runs, measures and points."""
+    draft.write("runs", select_runs(tables), files=1)
+    draft.write("measures", select_measures(tables), files=1)
+    measured = draft.read(spark, "measures", MEASURES)
+    draft.write("points", aggregate_points(measured, select_runs(tables)), files=1)
 
 
 def aggregate_points(measured: DataFrame, run_table: DataFrame) -> DataFrame:

@@ -30,20 +30,23 @@ PIECES_MAX = 10_000
 def expected_notifications(operations: DataFrame) -> DataFrame:
     """Every expected notification, unsorted, in the columns of NOTIFICATIONS."""
     objects = _objects(operations)
-    subscriptions = _by_rarest_tag(_subscriptions(operations), objects)
-    keys = _split_tags(subscriptions)
-    subscription_pieces = subscriptions.join(
-        F.broadcast(keys.select("tag", "pieces")), "tag"
-    ).withColumn("piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1)))
-    object_pieces = (
-        objects.withColumn("tag", F.explode("tags"))
-        # Broadcast, because a shuffle by tag would gather a popular tag in one task.
-        .join(F.broadcast(keys.select("tag", "pieces")), "tag")
-        .withColumn("piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int"))
-        .drop("pieces")
+    counts = (
+        objects.select(F.explode("tags").alias("tag"))
+        .groupBy("tag")
+        .agg(F.count("*").alias("objects"))
     )
-    due = object_pieces.join(subscription_pieces, ["tag", "piece"]).where(
-        _is_in_frame() & _is_still_valid() & _is_match()
+    subscriptions = _by_rarest_tag(_subscriptions(operations), counts)
+    split = F.broadcast(_split_tags(subscriptions, counts))
+    subscription_pieces = _with_pieces(subscriptions, split).withColumn(
+        "piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1))
+    )
+    object_pieces = _with_pieces(objects.withColumn("tag", F.explode("tags")), split).withColumn(
+        "piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int")
+    )
+    due = (
+        object_pieces.drop("pieces")
+        .join(subscription_pieces, ["tag", "piece"])
+        .where(_is_in_frame() & _is_still_valid() & _is_match())
     )
     notified = due.select(
         F.greatest("published_us", "asked_us").alias("at_us"),
@@ -67,7 +70,7 @@ def _objects(operations: DataFrame) -> DataFrame:
         "life_us",
     )
     deletes = operations.where("op = 'delete'").select("oid", F.col("number").alias("deleted"))
-    return inserts.join(F.broadcast(deletes), "oid", "left")
+    return inserts.join(deletes, "oid", "left")
 
 
 def _subscriptions(operations: DataFrame) -> DataFrame:
@@ -80,35 +83,43 @@ def _subscriptions(operations: DataFrame) -> DataFrame:
     return subscribes.join(revoked, "sid", "left")
 
 
-def _by_rarest_tag(subscriptions: DataFrame, objects: DataFrame) -> DataFrame:
-    """One row per subscription and conjunction, with its rarest tag and that tag's object count.
+def _by_rarest_tag(subscriptions: DataFrame, counts: DataFrame) -> DataFrame:
+    """One row per subscription and conjunction, with its rarest tag.
 
     A conjunction with a positive tag that no object has is omitted: nothing satisfies it.
     """
-    counts = objects.select(F.explode("tags").alias("tag")).groupBy("tag").count()
     conjunctions = subscriptions.select("query").distinct().mapInArrow(_parse_queries, CONJUNCTIONS)
     rarest = (
         conjunctions.select("query", "place", F.explode("positive").alias("tag"))
         .join(counts, "tag", "left")
         .groupBy("query", "place")
-        .agg(F.min(F.struct(F.coalesce("count", F.lit(0)).alias("objects"), "tag")).alias("key"))
+        .agg(F.min(F.struct(F.coalesce("objects", F.lit(0)).alias("objects"), "tag")).alias("key"))
         .where("key.objects > 0")
-        .select("query", "place", "key.tag", "key.objects")
+        .select("query", "place", "key.tag")
     )
     return subscriptions.join(conjunctions.join(rarest, ["query", "place"]), "query").drop(
         "query", "place"
     )
 
 
-def _split_tags(subscriptions: DataFrame) -> DataFrame:
-    """The number of pieces into which the pairs of each tag are split."""
-    objects, asking = F.col("objects"), F.col("asking")
+def _split_tags(subscriptions: DataFrame, counts: DataFrame) -> DataFrame:
+    """The tags whose objects, or pairs with subscriptions, are split, and into how many pieces.
+
+    They are few, however large the trace: each has many objects or many pairs.
+    """
+    objects, asking = F.col("objects"), F.coalesce("asking", F.lit(0))
     pieces = F.ceil(F.greatest(objects / PIECE_OBJECTS, objects * asking / PIECE_PAIRS))
     return (
-        subscriptions.groupBy("tag", "objects")
-        .agg(F.count("*").alias("asking"))
+        counts.join(subscriptions.groupBy("tag").agg(F.count("*").alias("asking")), "tag", "left")
         .select("tag", F.least(pieces, F.lit(PIECES_MAX)).cast("int").alias("pieces"))
+        .where("pieces > 1")
     )
+
+
+def _with_pieces(rows: DataFrame, split: DataFrame) -> DataFrame:
+    """Adds the number of pieces of each row's tag."""
+    pieces = F.coalesce("pieces", F.lit(1)).alias("pieces")
+    return rows.join(split, "tag", "left").select(*rows.columns, pieces)
 
 
 def _is_in_frame() -> Column:

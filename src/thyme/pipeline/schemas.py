@@ -131,7 +131,8 @@ DRAWN = (  # one row per operation drawn at random for a user, not taken from a 
     .add("drawn", IntegerType(), nullable=False)
     .add("oid", StringType())
     .add("sid", StringType())
-    .add("query", StringType())
+    .add("shape", StringType())  # a query with {} where a tag goes
+    .add("ranks", ArrayType(LongType()))  # of the tags that go there
     .add("start_us", LongType())
     .add("end_us", LongType())
 )

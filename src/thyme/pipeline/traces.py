@@ -3,7 +3,8 @@
 Entry point: `operations_from_posts`. For the same posts and seed its result equals that of
 `traces.posts_to_trace`, however the posts are partitioned. Posts become inserts by Spark
 expressions; subscriptions, deletes and unsubscribes are drawn user by user by the functions of
-`traces.posts_to_trace`. Only user names and candidate tags pass through the driver.
+`traces.posts_to_trace`, which draw ranks of tags; a join turns ranks into tags. Only the names of
+the chosen users pass through the driver.
 Clauses: P3, P8, S10, C21.
 """
 
@@ -13,32 +14,29 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, groupby
 from math import gcd
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.storagelevel import StorageLevel
 
 from thyme.model.errors import InputError
 from thyme.pipeline.schemas import DRAWN, OPERATIONS, rows_to_batch, select_schema
-from thyme.traces.operations import InsertOperation, Operation
-from thyme.traces.posts import candidate_tags, top_users
+from thyme.traces.operations import InsertOperation
+from thyme.traces.posts import candidate_count, top_users
 from thyme.traces.posts_to_trace import (
     JOURNAL_RULES,
+    SubscriptionDraw,
     TraceRules,
     UserRole,
     assign_roles,
     can_publish,
     draw_deletes,
-    draw_subscribes,
+    draw_subscriptions,
     draw_unsubscribes,
 )
 from thyme.traces.row_codec import operation_to_row, row_to_operation
 from thyme.traces.trace import KINDS, Trace
-
-if TYPE_CHECKING:
-    from thyme.model.tags import Tag
 
 BUCKETS = 1_024
 """Number of time spans into which a trace is split to number its operations."""
@@ -56,22 +54,25 @@ class InsertKey(NamedTuple):
     oid: str
 
 
+StoreTable = Callable[[str, DataFrame], DataFrame]
+"""Computes a frame that is read several times, keeps it under a name, and returns what was kept."""
+
+
 def operations_from_posts(
     posts: DataFrame,
     users: int,
     seed: int,
     rules: TraceRules = JOURNAL_RULES,
     publishers_share: float | None = None,
+    store: StoreTable = lambda _name, frame: frame,
 ) -> DataFrame:
     """The trace of the most active users, sorted, in the columns of OPERATIONS."""
     seen = posts.where(_is_insertable(rules))
     names = most_active_users(seen, users)
     user_roles = assign_roles(seed, users, publishers_share)
     spark = posts.sparkSession
-    published = seen.join(F.broadcast(_publisher_table(spark, names, user_roles)), "user").drop(
-        "user"
-    )
-    candidates = candidate_tags(tag_popularity(published), rules.candidate_share)
+    publishers = _publisher_table(spark, names, user_roles)
+    published = seen.join(F.broadcast(publishers), "user").drop("user")
     inserts = published.select(
         _compress_us(rules).alias("at_us"),
         F.col("number").alias("user"),
@@ -91,9 +92,10 @@ def operations_from_posts(
     )
     subscribers = [user for user, role in enumerate(user_roles) if role is not UserRole.PUBLISHER]
     subscriber_table = spark.createDataFrame([(user,) for user in subscribers] or [], "user long")
-    subscriptions = subscriber_table.mapInArrow(_subscribe_mapper(seed, candidates, rules), DRAWN)
-    # Small, and read twice: for the counts and for the rows.
-    drawn = deletes.unionByName(subscriptions).persist(StorageLevel.DISK_ONLY)
+    tags = store("tags", rank_tags(published))
+    candidates = candidate_count(tags.count(), rules.candidate_share)
+    asked = subscriber_table.mapInArrow(_subscribe_mapper(seed, candidates, rules), DRAWN)
+    drawn = store("drawn", fill_queries(deletes.unionByName(asked), tags))
     return with_numbers(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
 
 
@@ -104,10 +106,32 @@ def most_active_users(posts: DataFrame, users: int) -> list[str]:
     return top_users({row["user"]: row["count"] for row in first}, users)
 
 
-def tag_popularity(posts: DataFrame) -> dict[Tag, int]:
-    """Number of posts with each tag."""
+def rank_tags(posts: DataFrame) -> DataFrame:
+    """Every tag with its rank by number of posts, from 0, ties by name."""
     counts = posts.select(F.explode("tags").alias("tag")).groupBy("tag").count()
-    return {row["tag"]: row["count"] for row in counts.collect()}
+    ordered = counts.repartition(1).sortWithinPartitions(F.desc("count"), "tag")
+    # In a single partition, these ids are the numbers of the rows.
+    return ordered.select(F.monotonically_increasing_id().alias("rank"), "tag")
+
+
+def fill_queries(drawn: DataFrame, tags: DataFrame) -> DataFrame:
+    """Replaces shapes and ranks of drawn operations by queries."""
+    ranks = drawn.where("ranks IS NOT NULL").select("sid", F.posexplode("ranks"))
+    named = ranks.withColumnRenamed("col", "rank").join(tags, "rank")
+    lists = named.groupBy("sid").agg(
+        F.sort_array(F.collect_list(F.struct("pos", "tag")))["tag"].alias("filled")
+    )
+    query = F.array_join(
+        F.zip_with(
+            F.split("shape", r"\{\}"),
+            F.col("filled"),
+            lambda text, tag: F.concat(text, F.coalesce(tag, F.lit(""))),
+        ),
+        "",
+    )
+    is_subscribe = F.col("op") == "subscribe"
+    filled = drawn.join(lists, "sid", "left").withColumn("query", F.when(is_subscribe, query))
+    return filled.drop("shape", "ranks", "filled")
 
 
 def with_numbers(operations: DataFrame, lasts_us: int) -> DataFrame:
@@ -182,33 +206,50 @@ def _kind_array() -> Column:
     return F.array(*map(F.lit, KINDS))
 
 
+DrawnRow = dict[str, Any]
 ArrowMapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _delete_mapper(seed: int, rules: TraceRules) -> ArrowMapper:
     """Maps batches of inserts, grouped by user, to the deletes of each user."""
 
-    def deleted(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
+    def deleted(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[DrawnRow]]:
         for user, rows in groupby(_iterate_rows(batches, "user", "at_us", "oid"), itemgetter(0)):
             inserts = cast(
                 "list[InsertOperation]", [InsertKey(at_us, oid) for _, at_us, oid in rows]
             )
-            yield draw_deletes(seed, user, inserts, rules)
+            yield [*map(operation_to_row, draw_deletes(seed, user, inserts, rules))]
 
     return lambda batches: _to_batches(deleted(batches))
 
 
-def _subscribe_mapper(seed: int, candidates: Sequence[Tag], rules: TraceRules) -> ArrowMapper:
-    """Maps batches of users to their subscribes and unsubscribes. Spark itself broadcasts a
-    function with much data, also where there is no SparkContext (Spark Connect)."""
-    tags = tuple(candidates)
+def _subscribe_mapper(seed: int, candidates: int, rules: TraceRules) -> ArrowMapper:
+    """Maps batches of users to their subscribes and unsubscribes."""
 
-    def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Operation]]:
+    def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[DrawnRow]]:
         for (user,) in _iterate_rows(batches, "user"):
-            subscribes = draw_subscribes(seed, user, tags, rules)
-            yield [*subscribes, *draw_unsubscribes(seed, user, subscribes, rules)]
+            subscriptions = draw_subscriptions(seed, user, candidates, rules)
+            unsubscribes = draw_unsubscribes(seed, user, subscriptions, rules)
+            yield [
+                *(_subscription_row(user, each) for each in subscriptions),
+                *map(operation_to_row, unsubscribes),
+            ]
 
     return lambda batches: _to_batches(asked(batches))
+
+
+def _subscription_row(user: int, drawn: SubscriptionDraw) -> DrawnRow:
+    """The row of a subscribe, whose query is a shape and ranks."""
+    return {
+        "at_us": drawn.at_us,
+        "user": user,
+        "op": "subscribe",
+        "sid": drawn.sid,
+        "shape": drawn.query.shape,
+        "ranks": drawn.query.ranks,
+        "start_us": drawn.frame.start_us,
+        "end_us": drawn.frame.end_us,
+    }
 
 
 def _iterate_rows(batches: Iterator[pa.RecordBatch], *names: str) -> Iterator[tuple[Any, ...]]:
@@ -216,15 +257,18 @@ def _iterate_rows(batches: Iterator[pa.RecordBatch], *names: str) -> Iterator[tu
         yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
-def _to_batches(users: Iterator[Sequence[Operation]]) -> Iterator[pa.RecordBatch]:
+def _to_batches(users: Iterator[Sequence[DrawnRow]]) -> Iterator[pa.RecordBatch]:
     """Batches of the operations of users, in the columns of DRAWN."""
-    kinds = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
+    kinds = {
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "string": pa.string(),
+        "array<bigint>": pa.list_(pa.int64()),
+    }
     schema = pa.schema([(field.name, kinds[field.dataType.simpleString()]) for field in DRAWN])
-    rows: list[dict[str, Any]] = []
-    for operations in users:
-        rows += [
-            {**operation_to_row(each), "drawn": number} for number, each in enumerate(operations)
-        ]
+    rows: list[DrawnRow] = []
+    for drawn in users:
+        rows += [{**each, "drawn": number} for number, each in enumerate(drawn)]
         if len(rows) >= BATCH_ROWS:
             yield rows_to_batch(rows, schema)
             rows = []

@@ -25,6 +25,7 @@ from thyme.report.tables import SUBSTRATES, EvaluationTables, MeasurePoint
 TEMPLATE, STYLE = "page.html.j2", "page.css"
 TILES = {
     Verdict.AGREES: "claims agree",
+    Verdict.PARTLY: "claims agree in part",
     Verdict.DIFFERS: "claims differ",
     Verdict.OTHER_SIZE: "claims about other sizes: not judged",
     Verdict.NOT_MEASURED: "claims not measured",
@@ -56,10 +57,10 @@ def render_page(
     notes = tables.notes
     runs = [point["runs"] for point in tables.table_rows("points")]
     return (
-        _environment()
+        page_environment()
         .get_template(TEMPLATE)
         .render(
-            css=_read(STYLE),
+            css=read_resource(STYLE),
             preset=notes["preset"],
             sizes=sorted({row["nodes"] for row in tables.table_rows("runs")}),
             operations_s=notes["operations_s"],
@@ -84,9 +85,10 @@ def render_page(
     )
 
 
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Templates of this package, with autoescape."""
     made = Environment(
-        loader=FunctionLoader(_read),
+        loader=FunctionLoader(read_resource),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -97,7 +99,8 @@ def _environment() -> Environment:
     return made
 
 
-def _read(name: str) -> str:
+def read_resource(name: str) -> str:
+    """A text file of this package."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -131,10 +134,16 @@ def _small_nodes(tables: EvaluationTables) -> list[int]:
 def _tiles(
     tables: EvaluationTables, cards: Sequence[list[ScorecardLine]]
 ) -> Iterator[dict[str, str]]:
-    yield {"value": f"{tables.tables['runs'].num_rows:,}", "words": "runs", "kind": ""}
-    if failed := len(tables.notes["failures"]):
+    lines = [line for card in cards for line in card]
+    return make_tiles(tables.tables["runs"].num_rows, len(tables.notes["failures"]), lines)
+
+
+def make_tiles(runs: int, failed: int, lines: Sequence[ScorecardLine]) -> Iterator[dict[str, str]]:
+    """The numbers at the top of a page: runs, and claims by verdict."""
+    yield {"value": f"{runs:,}", "words": "runs", "kind": ""}
+    if failed:
         yield {"value": f"{failed:,}", "words": "runs failed", "kind": "differs"}
-    verdicts = [line.verdict for lines in cards for line in lines]
+    verdicts = [line.verdict for line in lines]
     for verdict, words in TILES.items():
         if verdict in verdicts or verdict in (Verdict.AGREES, Verdict.DIFFERS):
             kind = verdict.value.split()[0]

@@ -21,6 +21,8 @@ class Verdict(StrEnum):
     """The result of checking a claim."""
 
     AGREES = "agrees"
+    PARTLY = "partly"
+    """Some of its statements agree, others do not."""
     DIFFERS = "differs"
     OTHER_SIZE = "other size"
     """Measured in networks of another size than the claim's: not judged."""

@@ -8,7 +8,7 @@ Clauses: P7, P10.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,9 +123,16 @@ class EvaluationTables:
 
 def read_tables(warehouse: Path) -> EvaluationTables:
     """Reads the tables of the evaluation in a warehouse."""
+    return EvaluationTables(*read_stages(warehouse, STAGES))
+
+
+def read_stages(
+    warehouse: Path, stages: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, pa.Table], dict[str, Any]]:
+    """Reads tables of a warehouse by stage, and the notes of the stages."""
     tables: dict[str, pa.Table] = {}
     notes: dict[str, Any] = {}
-    for stage, names in STAGES.items():
+    for stage, names in stages.items():
         manifests = sorted((warehouse / stage / "manifests").glob("[0-9]*.json"))
         if not manifests:
             raise NoTablesError(
@@ -137,7 +144,7 @@ def read_tables(warehouse: Path) -> EvaluationTables:
             files = (each["path"] for each in manifest["tables"][name]["files"])
             tables[name] = _read(warehouse / stage / file for file in files)
         notes |= manifest["notes"] | {"versions": manifest["versions"]}
-    return EvaluationTables(tables, notes)
+    return tables, notes
 
 
 def _read(files: Iterable[Path]) -> pa.Table:

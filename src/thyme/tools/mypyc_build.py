@@ -1,10 +1,11 @@
 """mypyc build: compiles the modules that take most of the run time to machine code.
 
 Entry points: `compile_modules`, `build_state` and, for `./run`, `main`. Compiled are modules of the
-simulator, the routing, the DCS node, a station's caches and the live link. Compiling is optional:
-without a C compiler the sources run as they are, with the same results, at about half the speed.
-The compiled files are beside the sources; a manifest holds the fingerprint of the sources. This
-module imports nothing of Thyme, so that `./run` can start it as a script before Thyme is installed.
+simulator, the routing, the DCS and encounter nodes, a station's caches and the live link. Compiling
+is optional: without a C compiler the sources run as they are, with the same results, at about half
+the speed. The compiled files are beside the sources; a manifest holds the fingerprint of the
+sources. This module imports nothing of Thyme, so that `./run` can start it as a script before Thyme
+is installed.
 Decision: docs/decisions/0012-compiled-modules.md.
 """
 
@@ -40,6 +41,7 @@ COMPILED_MODULES = (
     "routing/dsdv/protocol",
     "routing/dsdv/routing_table",
     "routing/routed_node",
+    "sim/encounters/network",
     "sim/engine/bitsets",
     "sim/engine/driver",
     "sim/engine/kernel",
@@ -53,6 +55,12 @@ COMPILED_MODULES = (
     "sim/radio/reception",
     "sim/radio/station",
     "substrates/dcs/node",
+    "substrates/encounters/event_memory",
+    "substrates/encounters/events",
+    "substrates/encounters/mfps",
+    "substrates/encounters/mobuser",
+    "substrates/encounters/rapid",
+    "substrates/encounters/reconciled_exchange",
     "substrates/infra/caches/policies/frequency_sketch",
     "substrates/infra/caches/policies/key_hash",
     "substrates/infra/caches/policies/s3_fifo",

@@ -47,8 +47,13 @@ def candidate_tags(
     popularity: Mapping[Tag, int], share: float = CANDIDATE_SHARE
 ) -> tuple[Tag, ...]:
     """The most popular share of the tags, ties by name: users subscribe to these tags."""
+    ranked = sorted(popularity, key=lambda tag: (-popularity[tag], tag))
+    return tuple(ranked[: candidate_count(len(ranked), share)])
+
+
+def candidate_count(tags: int, share: float) -> int:
+    """How many of so many tags are candidates."""
     if not 0.0 < share <= 1.0:
         raise InputError(f"the share of candidate tags must be above 0 and at most 1, not {share}")
-    ranked = sorted(popularity, key=lambda tag: (-popularity[tag], tag))
     # Rounded first, because 0.6 · 5 in floats may exceed 3.
-    return tuple(ranked[: ceil(round(share * len(ranked), 9))])
+    return ceil(round(share * tags, 9))

@@ -10,9 +10,10 @@ Clauses: P3, S7, S10, C21.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from random import Random
+from typing import NamedTuple
 
 import msgspec
 
@@ -94,6 +95,25 @@ class TraceRules(msgspec.Struct, frozen=True, kw_only=True):
 JOURNAL_RULES = TraceRules()
 RateSpan = tuple[int, int, float]
 """Start and end instants, and a rate per hour."""
+
+
+class QueryDraw(NamedTuple):
+    """A query before its tags are known: a format, and the ranks of the tags to fill in."""
+
+    shape: str
+    ranks: tuple[int, ...]
+
+    def fill(self, candidates: Sequence[Tag]) -> str:
+        return self.shape.format(*(candidates[rank] for rank in self.ranks))
+
+
+class SubscriptionDraw(NamedTuple):
+    """A subscribe before its tags are known."""
+
+    at_us: int
+    sid: str
+    query: QueryDraw
+    frame: TimeFrame
 
 
 def trace_from_posts(
@@ -191,18 +211,28 @@ def draw_subscribes(
     seed: int, user: int, candidates: Sequence[Tag], rules: TraceRules = JOURNAL_RULES
 ) -> list[SubscribeOperation]:
     """The subscribes of a user, in order."""
+    return [
+        SubscribeOperation(each.at_us, user, each.sid, each.query.fill(candidates), each.frame)
+        for each in draw_subscriptions(seed, user, len(candidates), rules)
+    ]
+
+
+def draw_subscriptions(
+    seed: int, user: int, candidates: int, rules: TraceRules = JOURNAL_RULES
+) -> list[SubscriptionDraw]:
+    """The subscribes of a user, in order, with ranks of the candidate tags instead of tags."""
     if not candidates:
         return []
     rng = derive_rng(seed, "trace", user, "subscribe")
     turn_us = rules.timetable.first_half_s[1] * SECOND_US
     early = (0, turn_us, rules.subscribes_early)
     late = (turn_us, rules.timetable.length_us, rules.subscribes_late)
-    made: list[SubscribeOperation] = []
+    made: list[SubscriptionDraw] = []
     for at_us in exponential_arrivals(rng, early, late):
         now_us = rules.compress_us(at_us)
         frame = ALWAYS if rng.random() < rules.always_share else TimeFrame(now_us)
         query = draw_query(rng, candidates, rules.boolean_share)
-        made.append(SubscribeOperation(now_us, user, f"s{user}-{len(made)}", query, frame))
+        made.append(SubscriptionDraw(now_us, f"s{user}-{len(made)}", query, frame))
     return made
 
 
@@ -220,7 +250,7 @@ def draw_deletes(
 def draw_unsubscribes(
     seed: int,
     user: int,
-    subscribes: Sequence[SubscribeOperation],
+    subscribes: Sequence[SubscribeOperation | SubscriptionDraw],
     rules: TraceRules = JOURNAL_RULES,
 ) -> list[UnsubscribeOperation]:
     """The unsubscribes of a user, in order; each revokes one active subscription, if any."""
@@ -254,23 +284,23 @@ def _draw_revocations(
             yield now_us, name
 
 
-QueryShape = Callable[..., str]
-_QUERY_SHAPES: tuple[tuple[int, QueryShape], ...] = (
-    (2, "{} & {}".format),
-    (2, "{} | {}".format),
-    (2, "{} & !{}".format),
-    (3, "({} | {}) & !{}".format),
-    (3, "{} & ({} | {})".format),
+_QUERY_SHAPES: tuple[tuple[int, str], ...] = (
+    (2, "{} & {}"),
+    (2, "{} | {}"),
+    (2, "{} & !{}"),
+    (3, "({} | {}) & !{}"),
+    (3, "{} & ({} | {})"),
 )
 
 
-def draw_query(rng: Random, candidates: Sequence[Tag], boolean_share: float) -> str:
-    """Draws a query: one tag, or a formula of two or three tags."""
+def draw_query(rng: Random, candidates: int, boolean_share: float) -> QueryDraw:
+    """Draws a query over so many candidate tags: one tag, or a formula of two or three."""
     # Always drawn, so that `boolean_share` does not change the other queries.
-    tag, lot, shape = rng.choice(candidates), rng.random(), rng.choice(_QUERY_SHAPES)
+    rank, lot, shape = rng.choice(range(candidates)), rng.random(), rng.choice(_QUERY_SHAPES)
     inner = Random(rng.getrandbits(64))
-    count, format_query = shape
-    if lot >= boolean_share or len(candidates) < count:
-        return tag
-    others = inner.sample([other for other in candidates if other != tag], count - 1)
-    return format_query(tag, *others)
+    count, text = shape
+    if lot >= boolean_share or candidates < count:
+        return QueryDraw("{}", (rank,))
+    # The ranks of the others, with a gap at the first.
+    others = (other + (other >= rank) for other in inner.sample(range(candidates - 1), count - 1))
+    return QueryDraw(text, (rank, *others))

@@ -10,17 +10,16 @@ from msgspec.structs import replace
 
 from thyme.model.ids import ObjectId
 from thyme.model.rng import derive_rng
-from thyme.model.subscriptions import Conjunction
-from thyme.model.time_frames import ALWAYS
 from thyme.protocol.app_interface import AppEvent, Insert, NotificationEvent, Subscribe
-from thyme.sim.encounters.run import Deliveries, EventCounts, event_name, node_id_of, run_encounters
+from thyme.sim.encounters.run import Deliveries, EventCounts, node_id_of, run_encounters
 from thyme.sim.encounters.scenario import (
     EncounterKind,
     EncounterProtocol,
     EncounterScenario,
-    make_workload,
+    make_trace,
     mobility_of,
     protocol_config,
+    topics_of_trace,
 )
 from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.radio.radio import RadioConfig
@@ -28,6 +27,7 @@ from thyme.sim.radio.unit_disk import UnitDisk
 from thyme.storage.store import MemoryStore
 from thyme.substrates.encounters.config import EncounterConfig
 from thyme.substrates.encounters.node import EncounterNode
+from thyme.traces.operations import InsertOperation, SubscribeOperation
 
 SCENARIO = EncounterScenario(
     protocol=EncounterProtocol.MOBUSER,
@@ -42,8 +42,8 @@ SCENARIO = EncounterScenario(
 
 def run_on_radio(scenario: EncounterScenario) -> EventCounts:
     """Runs a scenario on IEEE 802.11 with its range of 10 m."""
-    workload = make_workload(scenario)
-    deliveries = Deliveries(workload)
+    trace = make_trace(scenario)
+    deliveries = Deliveries(trace)
     paths = {
         node_id_of(number): list(
             mobility_of(scenario, number).path(
@@ -61,21 +61,30 @@ def run_on_radio(scenario: EncounterScenario) -> EventCounts:
     )
     for number in range(scenario.nodes):
         _add_node(network, scenario, number, deliveries)
-        topics = workload.subscriptions[number]
-        conjunctions = tuple(Conjunction((topic,)) for topic in topics)
-        request = Subscribe(request_id=1, conjunctions=conjunctions, frame=ALWAYS, batch=0)
-        network.send_request(node_id_of(number), request)
-    for number, publication in enumerate(workload.publications):
-        insert = Insert(
-            request_id=2 + number,
-            data=bytes(scenario.event_bytes - 1) + bytes([number]),
-            tags=publication.tags,
-            oid=ObjectId(event_name(number)),
-        )
+    for number, operation in enumerate(trace.operations, 1):
+        request: Subscribe | Insert
+        match operation:
+            case SubscribeOperation():
+                request = Subscribe(
+                    request_id=number,
+                    conjunctions=operation.conjunctions,
+                    frame=operation.frame,
+                    batch=0,
+                )
+            case InsertOperation():
+                data = derive_rng(scenario.seed, "content", operation.oid).randbytes(operation.size)
+                request = Insert(
+                    request_id=number,
+                    data=data,
+                    tags=operation.tags,
+                    oid=ObjectId(operation.oid),
+                )
+            case _:
+                raise AssertionError(operation)
         network.kernel.schedule(
-            publication.at_us,
+            operation.at_us,
             lambda item: network.send_request(*item),
-            (node_id_of(publication.node), insert),
+            (node_id_of(operation.user), request),
         )
     network.kernel.run(scenario.duration_us)
     return deliveries.count()
@@ -84,7 +93,8 @@ def run_on_radio(scenario: EncounterScenario) -> EventCounts:
 def _add_node(
     network: WirelessNetwork, scenario: EncounterScenario, number: int, deliveries: Deliveries
 ) -> None:
-    config = EncounterConfig(protocol=protocol_config(scenario, make_workload(scenario).topics))
+    topics = topics_of_trace(make_trace(scenario))
+    config = EncounterConfig(protocol=protocol_config(scenario, topics))
     store = MemoryStore()
     rng = derive_rng(scenario.seed, scenario.protocol, number)
     node = EncounterNode(node_id_of(number), store, rng, config)

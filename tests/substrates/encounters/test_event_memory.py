@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 from tests.builders import photo
 from thyme.model.errors import OptionError
 from thyme.model.tags import Tag, as_tag
-from thyme.substrates.encounters.event_memory import (
-    ListSizes,
-    Reception,
-    SingleList,
-    ThreeLists,
-    WhenFull,
-)
+from thyme.substrates.encounters.event_memory import Reception, SingleList, ThreeLists
 from thyme.substrates.encounters.events import CarriedEvent
+from thyme.substrates.encounters.memory_config import ListSizes, WhenFull
 
 GOAL, RARE, NOISE = as_tag("goal"), as_tag("rare"), as_tag("noise")
 USER = frozenset({GOAL})

@@ -29,6 +29,7 @@ from thyme.substrates.encounters.config import (
     EXCHANGES_PER_MINUTE_MAX,
     PROFILE_TOPICS_MAX,
     EncounterConfig,
+    ExchangeMode,
     MobUserConfig,
 )
 from thyme.substrates.encounters.demand import Demand
@@ -37,7 +38,7 @@ from thyme.substrates.encounters.mobuser import MobUser
 from thyme.substrates.encounters.node import EncounterNode
 
 NO_ADDED = MobUserConfig(topics_added=0)
-ONE_FOR_ONE = MobUserConfig(one_for_one=True)
+ONE_FOR_ONE = MobUserConfig(exchange=ExchangeMode.ONE_FOR_ONE)
 
 
 def test_u1_neighbours_are_discovered_every_300_seconds() -> None:
@@ -110,7 +111,7 @@ def test_u3_one_for_one_alternates_until_one_device_has_no_more() -> None:
 
 
 def test_u3_a_selfish_device_gets_one_event_at_most() -> None:
-    config = MobUserConfig(one_for_one=True, topics_added=0)
+    config = MobUserConfig(exchange=ExchangeMode.ONE_FOR_ONE, topics_added=0)
     ana, selfish = Device("ana", config), Device("selfish", config)
     for number in range(5):
         ana.publish(f"goal{number}", "goal")

@@ -18,7 +18,7 @@ from thyme.protocol.messages.encounters import (
 )
 from thyme.protocol.node import Received, TimerFired
 from thyme.substrates.encounters.config import MfpsConfig, RapidConfig
-from thyme.substrates.encounters.event_memory import WhenFull
+from thyme.substrates.encounters.memory_config import WhenFull
 from thyme.substrates.encounters.mfps import Mfps
 from thyme.substrates.encounters.rapid import ForwardTimer, GossipTimer, Rapid, ReplyGossipTimer
 

@@ -1,5 +1,6 @@
-"""thyme evaluate: repeats the evaluation of Thyme (journal article), from traces to a report.
+"""thyme evaluate: repeats the evaluations of the papers, from traces to a report.
 
+The presets belong to families (`preset_family`), which give their runs and their report.
 Clauses: P5–P7, P10, S16.
 """
 
@@ -15,37 +16,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.pipeline import evaluate_encounters
-from thyme.cli.pipeline.options import (
-    add_session_options,
-    check_stage,
-    require_evaluation,
-    session_settings,
-)
-from thyme.cli.pipeline.window_options import (
-    WINDOW_HELP,
-    add_rule_options,
-    add_window_options,
-    parse_display_zone,
-    parse_rules,
-    parse_window,
-    print_window,
-)
+from thyme.cli.pipeline.encounter_presets import EncounterPresets
+from thyme.cli.pipeline.options import add_session_options, require_evaluation, session_settings
+from thyme.cli.pipeline.preset_family import PresetFamily, SweepOptions
+from thyme.cli.pipeline.radio_presets import RadioPresets
+from thyme.cli.pipeline.window_options import WINDOW_HELP, add_rule_options, add_window_options
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.pipeline.evaluate import Evaluation
-    from thyme.pipeline.evaluation_traces import PostsInput, TraceSource
     from thyme.pipeline.sweep.plan import EvaluationPlan
-    from thyme.pipeline.sweep.presets import Preset
     from thyme.pipeline.sweep.progress import SweepProgress
     from thyme.pipeline.sweep.runner import SweepLimits
-    from thyme.pipeline.warehouse import Stage, Warehouse
+    from thyme.pipeline.warehouse import Stage
     from thyme.report.report import Report
 
-PRESETS = ("quick", "paper", *evaluate_encounters.PRESETS)
-PROFILES = ("paper", "robust", "both")
+FAMILIES: tuple[PresetFamily, ...] = (RadioPresets(), EncounterPresets())
+PRESETS = tuple(name for family in FAMILIES for name in family.presets)
 PROGRESS_EVERY_S = 15.0
 
 HELP = f"""\
@@ -83,13 +71,16 @@ def add_to(commands: Subparsers) -> None:
     parser: ArgumentParser = commands.add_parser(
         "evaluate",
         help="repeat the papers' evaluation and write a report",
-        description="Simulate the evaluation of Thyme (journal article) and write a report.",
+        description="Simulate the evaluation of a paper and write a report.",
         epilog=HELP,
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--preset", metavar="NAME", required=True, help=" or ".join(PRESETS))
     parser.add_argument(
-        "--only", metavar="SERIES", help="comma-separated series: static,crash,transient,mobile"
+        "--only",
+        metavar="SERIES",
+        help="comma-separated series: static,crash,transient,mobile; of encounters: "
+        "lists,time,density,rare,areas",
     )
     parser.add_argument("--profile", metavar="NAME", default="paper", help="paper, robust or both")
     parser.add_argument(
@@ -124,13 +115,9 @@ def add_to(commands: Subparsers) -> None:
 
 
 def evaluate_command(args: Namespace) -> int:
-    """thyme evaluate --preset quick|paper --out W"""
-    check_options(args)
-    if args.preset in evaluate_encounters.PRESETS:
-        return evaluate_encounters.evaluate_command(args)
-    require_evaluation()
-    run_limits(args.run_memory, args.run_timeout)  # refuses bad limits before Spark starts
-    found, report = run_evaluation(args)
+    """thyme evaluate --preset NAME --out W"""
+    family = _find_family(args)
+    found, report = run_evaluation(args, family)
     if args.json:
         import json
 
@@ -140,58 +127,41 @@ def evaluate_command(args: Namespace) -> int:
     return 1 if found.sweep_result.failures else 0
 
 
-def check_options(args: Namespace) -> None:
-    """Raises `OptionError` for an unknown preset or profile."""
-    for option, known in (("preset", PRESETS), ("profile", PROFILES)):
-        if getattr(args, option) not in known:
-            given = safe_repr(getattr(args, option))
-            raise OptionError(f"--{option} {given} is unknown; there is {', '.join(known)}")
+def _find_family(args: Namespace) -> PresetFamily:
+    """The family of the preset; refuses bad options before Spark starts."""
+    for family in FAMILIES:
+        if args.preset in family.presets:
+            require_evaluation()
+            family.check_options(args)
+            run_limits(args.run_memory, args.run_timeout)
+            return family
+    raise OptionError(
+        f"--preset {safe_repr(args.preset)} is unknown; there is {', '.join(PRESETS)}"
+    )
 
 
-def run_evaluation(args: Namespace) -> tuple[Evaluation, Report]:
+def run_evaluation(args: Namespace, family: PresetFamily) -> tuple[Evaluation, Report]:
     """Runs the evaluation and draws its report, with progress on standard error."""
-    from thyme.pipeline.evaluate import evaluate
     from thyme.pipeline.session import spark_session
+    from thyme.pipeline.warehouse import Warehouse
     from thyme.pipeline.warehouse_copy import local_copy
-    from thyme.report.report import make_report
-    from thyme.report.tables import STAGES
 
-    preset, warehouse, choice = _selection(args)
-    quiet = args.json
+    warehouse, quiet = Warehouse(args.out), args.json
     _print_step("starting Spark", quiet)
     spark = spark_session(args.master, session_settings(args))
     try:
         with progress_bar(quiet) as on_progress:
-            found = evaluate(
-                spark,
-                preset,
-                warehouse,
-                **choice,
-                limits=run_limits(args.run_memory, args.run_timeout),
-                on_progress=on_progress,
-                on_stage=lambda text: _print_step(text, quiet),
-                on_posts=lambda posts: _print_posts(posts, preset, args),
+            options = SweepOptions(
+                run_limits(args.run_memory, args.run_timeout),
+                on_progress,
+                lambda text: _print_step(text, quiet),
             )
-        folder = local_copy(warehouse, STAGES, args.report)
+            found = family.evaluate(spark, args, warehouse, options)
+        folder = local_copy(warehouse, family.report_tables(), args.report)
     finally:
         spark.stop()
     _print_step("drawing the report", quiet)
-    return found, make_report(folder)
-
-
-def _selection(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:
-    """The preset, the warehouse, and the selected part of the preset."""
-    from thyme.pipeline.sweep.presets import PRESETS as KNOWN
-    from thyme.pipeline.sweep.presets import parse_series
-    from thyme.pipeline.warehouse import Warehouse
-    from thyme.sim.scenario import Profile
-
-    choice = {
-        "only": parse_series(args.only),
-        "profiles": tuple(Profile) if args.profile == "both" else (Profile(args.profile),),
-        "source": _trace_source(args),
-    }
-    return KNOWN[args.preset], Warehouse(args.out), choice
+    return found, family.make_report(folder)
 
 
 def run_limits(memory: str, timeout: str | None) -> SweepLimits:
@@ -217,27 +187,6 @@ def _parse_unit(text: str, option: str, form: str, units: dict[str, int]) -> int
     return int(found[1]) * units[found[2]]
 
 
-def _trace_source(args: Namespace) -> TraceSource:
-    from thyme.pipeline.evaluation_traces import TraceSource
-    from thyme.pipeline.warehouse import Warehouse
-    from thyme.traces.timetable import TimetableChoice
-
-    choice, rules = parse_window(args), parse_rules(args)
-    if args.posts is None:
-        if choice != TimetableChoice():
-            raise OptionError("a window is for imported posts: give their warehouse with --posts")
-        return TraceSource(rules=rules)
-    check_stage(args.posts, "posts")
-    posts = Warehouse(args.posts)
-    return TraceSource(posts=posts, choice=choice, rules=rules)
-
-
-def _print_posts(posts: PostsInput, preset: Preset, args: Namespace) -> None:
-    if posts.window is not None and not args.json:
-        zone = parse_display_zone(args)
-        print_window(posts.window, zone, preset.timeline.operations_us, sys.stderr)
-
-
 def _print_step(text: str, quiet: bool) -> None:
     if not quiet and sys.stderr is not None:
         print(f"thyme: {text} …", file=sys.stderr, flush=True)
@@ -247,15 +196,12 @@ def _print_step(text: str, quiet: bool) -> None:
 
 
 def plan_command(args: Namespace) -> int:
-    """thyme evaluate --preset quick|paper --plan --out W"""
-    check_options(args)
-    if args.preset in evaluate_encounters.PRESETS:
-        return evaluate_encounters.plan_command(args)
-    require_evaluation()
-    from thyme.pipeline.sweep.plan import plan_evaluation
+    """thyme evaluate --preset NAME --plan --out W"""
+    family = _find_family(args)
+    from thyme.pipeline.warehouse import Warehouse
 
-    preset, warehouse, choice = _selection(args)
-    plan = plan_evaluation(preset, warehouse, local_cores(args.master), **choice)
+    warehouse = Warehouse(args.out)
+    plan = family.plan(args, warehouse, local_cores(args.master))
     if args.json:
         import json
 
@@ -438,7 +384,7 @@ def print_evaluation(found: Evaluation, report: Report) -> None:
 
 
 def _stages(found: Evaluation) -> tuple[Stage, ...]:
-    return found.traces, found.runs, found.metrics
+    return tuple(stage for stage in (found.traces, found.runs, found.metrics) if stage is not None)
 
 
 def _table_rows(stage: Stage) -> list[tuple[str, int]]:

@@ -28,24 +28,30 @@ def add_to(commands: Subparsers) -> None:
     parser.add_argument(
         "folder", metavar="W", type=Path, help="folder given as --out to thyme evaluate"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each report")
     parser.set_defaults(run=report_command)
 
 
 def report_command(args: Namespace) -> int:
     """thyme report W [--json]"""
     require_report()
-    from thyme.report.report import make_report
+    from thyme.cli.pipeline.evaluate import FAMILIES
     from thyme.report.tables import NoTablesError
 
-    try:
-        report = make_report(args.folder)
-    except NoTablesError as error:
-        raise InputError(str(error)) from error
+    reports, problems = [], []
+    for family in FAMILIES:
+        try:
+            reports.append(family.make_report(args.folder))
+        except NoTablesError as error:
+            problems.append(str(error))
+    if not reports:
+        raise InputError(problems[0])
     if args.json:
-        print(json.dumps(report.as_json()))
+        for report in reports:
+            print(json.dumps(report.as_json()))
     else:
-        print_report(report)
+        for report in reports:
+            print_report(report)
     return 0
 
 

@@ -1,6 +1,6 @@
-"""thyme trace: builds a trace of operations, from the posts of a warehouse or as a lecture.
+"""thyme trace: builds a trace of operations, from posts, as a lecture, or as MobUser's users.
 
-Clauses: P3, P10, S13.
+Clauses: P3, P10, S13, U9.
 """
 
 from __future__ import annotations
@@ -69,6 +69,15 @@ def add_to(commands: Subparsers) -> None:
             "good and regular students.",
         )
     )
+    _add_mobuser(
+        group.add_parser(
+            "mobuser",
+            help="draw the trace of the MobUser paper",
+            description="Draw the users of the MobUser paper, sections V to VII: all subscribe to "
+            "one topic and some publish in it or, with --rare, to six topics, of which the rarest "
+            "is published in.",
+        )
+    )
 
 
 def _add_build(parser: ArgumentParser) -> None:
@@ -94,6 +103,21 @@ def _add_lecture(parser: ArgumentParser) -> None:
     add_integer(parser, "--seed", "random seed", 1)
     add_options(parser)
     parser.set_defaults(run=lecture_command)
+
+
+def _add_mobuser(parser: ArgumentParser) -> None:
+    add_integer(parser, "--users", "number of users", 1_000)
+    add_integer(parser, "--seed", "random seed", 1)
+    parser.add_argument(
+        "--rare", metavar="P", type=float,
+        help="six topics; the probability with which a user subscribes to the rarest",
+    )  # fmt: skip
+    parser.add_argument(
+        "--publishers", metavar="SHARE", type=float, default=0.1,
+        help="share of the users that publish an event, if there is one topic (default: 0.1)",
+    )  # fmt: skip
+    add_options(parser)
+    parser.set_defaults(run=mobuser_command)
 
 
 def build_command(args: Namespace) -> int:
@@ -149,6 +173,23 @@ def lecture_command(args: Namespace) -> int:
     config = LectureConfig(users=args.users)
     with open_session(args) as spark:
         stage = build_lecture_trace(spark, Warehouse(args.out), args.seed, config)
+    return print_stage(args, stage, lambda: _count_lines(stage))
+
+
+def mobuser_command(args: Namespace) -> int:
+    """thyme trace mobuser --users N --seed N --out DIR"""
+    from thyme.pipeline.session import require_spark
+
+    require_spark()
+    from thyme.pipeline.jobs import build_mobuser_trace
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.traces.mobuser_trace import MobUserPopulation
+
+    config = MobUserPopulation(
+        users=args.users, publishers_share=args.publishers, rare_probability=args.rare
+    )
+    with open_session(args) as spark:
+        stage = build_mobuser_trace(spark, Warehouse(args.out), args.seed, config)
     return print_stage(args, stage, lambda: _count_lines(stage))
 
 

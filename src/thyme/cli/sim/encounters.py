@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from thyme.sim.encounters.run import EncounterSummary
     from thyme.sim.encounters.scenario import EncounterScenario
     from thyme.sim.progress import RunProgress
+    from thyme.traces.trace import Trace
 
 SUBSTRATES = ("mobuser", "mfps", "rapid")
+LECTURE = "lecture"
 SCENARIOS = ("manhattan", "areas", "waypoint", "contacts")
 DEFAULTS = {"manhattan": (1_000, 4.0), "areas": (10, 1.0), "waypoint": (100, 1.0)}
 """Nodes and hours of each scenario; those of recorded contacts are in the file."""
 SIDES_M = {"manhattan": 450.0, "areas": 120.0, "waypoint": 100.0}
+EXCHANGES = ("whole", "one-for-one", "reconcile")
 OTHER_OPTIONS = (
-    *("failing", "speed", "trace", "topology", "out", "watch"),
+    *("failing", "speed", "topology", "out", "watch"),
     *("profile", "area", "retrieve", "within"),
 )
 """Options of the radio's scenarios that have no meaning here."""
@@ -44,9 +47,9 @@ def run_command(args: Namespace) -> int:
             "encounters are computed with numpy, which is not installed: "
             "pip install 'thyme-store[sim]'"
         ) from error
-    trace = _read_trace(args)
-    scenario = _make_scenario(args, trace)
-    summary = run_encounters(scenario, trace, on_progress=_progress_callback(args))
+    recorded, trace = _read_contacts(args), _read_trace(args)
+    scenario = _make_scenario(args, recorded, trace)
+    summary = run_encounters(scenario, recorded, trace=trace, on_progress=_progress_callback(args))
     if args.json:
         import msgspec
 
@@ -69,11 +72,37 @@ def _check_options(args: Namespace) -> None:
         raise OptionError("--contacts FILE and --scenario contacts go together")
     if args.contacts is not None and (args.nodes is not None or args.side is not None):
         raise OptionError("--nodes and --side are in the file of --contacts: leave them out")
+    if args.exchange is not None and args.exchange not in EXCHANGES:
+        raise OptionError(
+            f"--exchange {safe_repr(args.exchange)} is unknown; there is {', '.join(EXCHANGES)}"
+        )
+    for option in ("exchange", "memory_bytes"):
+        if getattr(args, option) is not None and args.substrate != "mobuser":
+            name = option.replace("_", "-")
+            raise OptionError(f"--{name} is for mobuser, not for {args.substrate}")
     if args.hours is not None and not (math.isfinite(args.hours) and args.hours > 0):
         raise OptionError(f"--hours is a number above 0, not {args.hours}")
 
 
-def _read_trace(args: Namespace) -> ContactTrace | None:
+def _read_trace(args: Namespace) -> Trace | None:
+    """The operations of the users, from a file; None: those of the scenario."""
+    if args.trace is None:
+        return None
+    if args.rare is not None:
+        raise OptionError("--rare draws the operations of users: not with --trace")
+    if args.trace.name == LECTURE:
+        from thyme.traces.lecture_trace import LectureConfig, lecture_trace
+
+        hours = args.hours or DEFAULTS["manhattan"][1]
+        users = args.nodes or DEFAULTS["waypoint"][0]
+        lasts_us = max(1, round(hours * 3_600_000_000))
+        return lecture_trace(args.seed, LectureConfig(users=users, lasts_us=lasts_us))
+    from thyme.traces.trace_files import read_trace
+
+    return read_trace(args.trace)
+
+
+def _read_contacts(args: Namespace) -> ContactTrace | None:
     if args.contacts is None:
         return None
     from thyme.sim.encounters.contact_files import read_contacts
@@ -81,19 +110,25 @@ def _read_trace(args: Namespace) -> ContactTrace | None:
     return read_contacts(args.contacts)
 
 
-def _make_scenario(args: Namespace, trace: ContactTrace | None) -> EncounterScenario:
+def _make_scenario(
+    args: Namespace, recorded: ContactTrace | None, trace: Trace | None
+) -> EncounterScenario:
     from thyme.sim.encounters.scenario import (
         HOUR_US,
         EncounterKind,
         EncounterProtocol,
         EncounterScenario,
     )
+    from thyme.substrates.encounters.config import ExchangeMode
 
-    if trace is None:
+    if recorded is None:
         nodes, hours = DEFAULTS[args.scenario]
         side_m = SIDES_M[args.scenario]
+        if trace is not None:
+            nodes = max(2, trace.users)
     else:
-        nodes, hours, side_m = trace.nodes, trace.duration_us / HOUR_US, SIDES_M["manhattan"]
+        nodes, hours = recorded.nodes, recorded.duration_us / HOUR_US
+        side_m = SIDES_M["manhattan"]
     return EncounterScenario(
         protocol=EncounterProtocol(args.substrate),
         kind=EncounterKind(args.scenario),
@@ -101,6 +136,9 @@ def _make_scenario(args: Namespace, trace: ContactTrace | None) -> EncounterScen
         duration_us=round((hours if args.hours is None else args.hours) * HOUR_US),
         side_m=side_m if args.side is None else args.side,
         rare_probability=args.rare,
+        exchange=ExchangeMode(args.exchange or ExchangeMode.WHOLE),
+        memory_bytes=args.memory_bytes,
+        joules_per_hour=args.joules_per_hour,
         seed=args.seed,
     )
 
@@ -134,6 +172,7 @@ def _print_summary(summary: EncounterSummary) -> None:
         f"traffic: {traffic.bytes:,} bytes in {traffic.messages:,} messages, "
         f"{traffic.exchanges:,} exchanges, {traffic.broken:,} messages broken off"
     )
+    print(f"energy: about {traffic.joules_per_node_hour:.0f} J per node and hour")
     for reason, count in summary.dropped.items():
         print(f"  refused or left out: {count:,} {reason}")
     print(f"{summary.wall_s:.1f} s")

@@ -33,7 +33,9 @@ SUBSTRATES = (*RADIO_SUBSTRATES, venues.SUBSTRATE, *encounters.SUBSTRATES)
 OPTIONS_OF_SUBSTRATES: dict[tuple[str, ...], tuple[str, ...]] = {
     RADIO_SUBSTRATES: ("out", "topology", "events"),
     (venues.SUBSTRATE,): ("stations", "station_config"),
-    encounters.SUBSTRATES: ("hours", "side", "rare", "contacts"),
+    encounters.SUBSTRATES: (
+        *("hours", "side", "rare", "contacts", "exchange", "memory_bytes", "joules_per_hour"),
+    ),
 }
 """Options that some substrates have and the others refuse."""
 SCENARIOS = ("static", "crash", "transient", "mobile")
@@ -60,6 +62,7 @@ mobuser, mfps and rapid spread events by encounters (MobUser paper), on contacts
   waypoint    100 nodes walk to random positions in a square of 100 m, 1 hour
   contacts    recorded contacts (--contacts FILE): rows `t i j` of SocioPatterns or
               `t CONN i j up|down` of ONE, also gzipped
+With --exchange reconcile, devices of mobuser compare their events before they send any.
 
 infra has stations (Thyme-Infrastructure), each with a venue of 60 × 40 m (--area) in which all
 nodes hear each other; users are spread over the venues:
@@ -87,6 +90,7 @@ examples:
   thyme sim run --substrate ls --nodes 36 --scenario mobile --speed 2.5 --out result
   thyme sim run --substrate dcs --nodes 36 --trace lecture
   thyme sim run --substrate mobuser --scenario manhattan --nodes 100 --hours 2 --json
+  thyme sim run --substrate mobuser --nodes 100 --hours 2 --exchange reconcile
   thyme sim run --substrate rapid --scenario contacts --contacts tij_WS16.dat.gz
   thyme sim run --substrate infra --stations 2 --nodes 40 --trace lecture --json
   thyme sim run --substrate infra --stations 2 --nodes 40 --scenario outage --profile robust
@@ -116,6 +120,19 @@ def add_to(group: Subparsers) -> None:
         "--rare", metavar="P", type=float, help="six topics, the rarest with this probability"
     )
     parser.add_argument("--contacts", metavar="FILE", type=Path, help="file of recorded contacts")
+    parser.add_argument(
+        "--exchange", metavar="MODE",
+        help="how devices of mobuser exchange events: whole, one-for-one or reconcile",
+    )  # fmt: skip
+    parser.add_argument(
+        "--memory-bytes", metavar="N", type=int,
+        help="limit of the bytes in the memory of a device of mobuser (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--joules-per-hour", metavar="J", type=float,
+        help="energy that a device may spend on encounters; a discovery takes 8 J (default: no "
+        "limit)",
+    )  # fmt: skip
     parser.add_argument(
         "--failing",
         metavar="SHARE",

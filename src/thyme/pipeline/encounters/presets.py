@@ -10,14 +10,15 @@ Clauses: P5, U9, S16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from thyme.distribution import VERSION
+from thyme.model.errors import OptionError, safe_repr
+from thyme.pipeline.sweep.encounter_run import EncounterRun
 from thyme.sim.encounters.scenario import (
     AREAS_NODES,
     AREAS_SIDE_M,
@@ -27,12 +28,9 @@ from thyme.sim.encounters.scenario import (
     EncounterProtocol,
     EncounterScenario,
 )
-from thyme.substrates.encounters.event_memory import WhenFull
+from thyme.substrates.encounters.memory_config import WhenFull
 
 SERIES = ("lists", "time", "density", "rare", "areas")
-REPLACING = "-replace"
-"""Suffix of a rival whose memory replaces its oldest event."""
-RESULT_FORMAT = 1
 
 
 class EncounterPreset(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,39 +78,22 @@ QUICK = replace(
 PRESETS = {preset.name: preset for preset in (PAPER, QUICK)}
 
 
-class EncounterRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the evaluation."""
-
-    series: str
-    parameter: float
-    """The value that varies in the series."""
-    scenario: EncounterScenario
-
-    @property
-    def substrate(self) -> str:
-        """The protocol, with a suffix for a rival that replaces events."""
-        replaces = self.scenario.when_full is WhenFull.REPLACE
-        return self.scenario.protocol + (REPLACING if replaces else "")
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run: equal for equal inputs."""
-        inputs = msgspec.json.encode((RESULT_FORMAT, VERSION, self))
-        digest = blake2b(inputs, digest_size=5).hexdigest()
-        seed = self.scenario.seed
-        return f"{self.series}-{self.substrate}-{self.parameter:g}-r{seed}-{digest}"
+def plan_encounters(preset: EncounterPreset, only: Sequence[str] = SERIES) -> list[EncounterRun]:
+    """The runs of a preset, of all series or some."""
+    return [run for series in SERIES if series in only for run in _series_runs(preset, series)]
 
 
-def plan_encounters(preset: EncounterPreset) -> list[EncounterRun]:
-    """All runs of a preset, the longest first."""
-    runs = [run for series in SERIES for run in _series_runs(preset, series)]
-    return sorted(runs, key=lambda run: (-_work(run.scenario), run.run_id))
-
-
-def _work(scenario: EncounterScenario) -> float:
-    """The relative duration of a run: nodes, time, and how many neighbours a node has."""
-    neighbours = scenario.nodes * 300 / scenario.side_m**2
-    return scenario.nodes * scenario.duration_us / HOUR_US * (0.3 + neighbours)
+def parse_encounter_series(text: str | None) -> tuple[str, ...]:
+    """Parses the option `--only time,rare`; all series if it is absent."""
+    if text is None:
+        return SERIES
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in SERIES:
+            raise OptionError(
+                f"--only {safe_repr(name)} is unknown for encounters; there is {', '.join(SERIES)}"
+            )
+    return tuple(name for name in SERIES if name in names)
 
 
 def _series_runs(preset: EncounterPreset, series: str) -> Iterator[EncounterRun]:
@@ -129,7 +110,9 @@ def _series_runs(preset: EncounterPreset, series: str) -> Iterator[EncounterRun]
                     scenario = EncounterScenario(
                         protocol=protocol, seed=seed, when_full=when_full, **settings
                     )
-                    yield EncounterRun(series=series, parameter=parameter, scenario=scenario)
+                    yield EncounterRun(
+                        series=series, parameter=parameter, scenario=scenario, version=VERSION
+                    )
 
 
 def _points(preset: EncounterPreset, series: str) -> Iterator[tuple[float, dict[str, Any]]]:

@@ -233,6 +233,8 @@ def parse_tags(given: object, text: str) -> tuple[Tag, ...]:
         words = [word.removeprefix("#") if isinstance(word, str) else word for word in given]
     else:
         words = [*find_hashtags(text)]
+    if not words:
+        return ()
     tags: set[Tag] = set()
     for word in words:
         try:
@@ -362,7 +364,10 @@ def _bluesky(fields: PostFields, _: PostReader) -> PostFields:
 
 
 def _table_row(fields: PostFields, reader: PostReader) -> PostFields:
-    return {name: fields.get(reader.column(name)) for name in COLUMNS}
+    columns = reader.columns
+    if columns:
+        return {name: fields.get(columns.get(name, name)) for name in COLUMNS}
+    return fields
 
 
 _FIELD_READERS: dict[str, Callable[[PostFields, PostReader], PostFields]] = {

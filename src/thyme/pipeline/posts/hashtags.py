@@ -22,13 +22,19 @@ _JOINERS = frozenset(
 _EMOJI_PARTS = ("\ufe0f", "\u20e3")
 """Characters that turn # into an emoji."""
 _LETTER, _OTHER, _NONE = 2, 1, 0
+_ASCII_HASHTAG = re.compile(r"(?<![&\w])#(?=\w*[A-Za-z])(\w++)(?!#|://)", re.ASCII)
 
 
 def find_hashtags(text: str) -> list[str]:
     """The hashtags of a text, without #, in order."""
     if not _HASH.search(text):
         return []
-    plain = _URL.sub(" ", text)
+    plain = _URL.sub(" ", text) if "/" in text or "www." in text.lower() else text
+    return _ASCII_HASHTAG.findall(plain) if plain.isascii() else _find_in_any_script(plain)
+
+
+def _find_in_any_script(plain: str) -> list[str]:
+    """The hashtags of a text without URLs, character by character."""
     found = []
     for sign in _HASH.finditer(plain):
         begin = end = sign.end()

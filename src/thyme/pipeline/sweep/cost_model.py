@@ -1,8 +1,9 @@
 """Cost model: estimates how long a run takes before it is simulated.
 
-A sweep uses it to start the longest runs first and to estimate its remaining time. The cost of a
-run is its simulated time times a power of its number of nodes, with one law per substrate
-(`RunSize.seconds`); finished runs calibrate it for the machine (`MachineSpeed`).
+A sweep uses it to start the longest runs first and to estimate its remaining time. Every kind of
+run estimates its own cost (`RunCost`). That of a run on the radio (`estimate_cost`) is its
+simulated time times a power of its number of nodes, with one law per substrate. Finished runs
+calibrate the estimates for the machine (`MachineSpeed`).
 Clauses: P5, S16.
 """
 
@@ -30,27 +31,22 @@ KIND_FACTORS = {
 """Cost of other series relative to static runs, where it differs."""
 
 
-class RunSize(msgspec.Struct, frozen=True):
-    """The properties of a run that determine its cost."""
+class RunCost(msgspec.Struct, frozen=True):
+    """The estimated cost of a run."""
 
-    kind: Series
-    substrate: Substrate
-    nodes: int
-    lasts_us: int
-
-    @property
-    def seconds(self) -> float:
-        """Seconds on one core of the machine on which the laws were measured."""
-        at_nodes_s, power = COST_LAWS[self.substrate]
-        size = math.pow(self.nodes / REFERENCE_NODES, power)
-        lasts = self.lasts_us / (REFERENCE_S * SECOND_US)
-        return at_nodes_s * size * lasts * KIND_FACTORS.get((self.kind, self.substrate), 1.0)
+    substrate: str
+    """Estimates are calibrated for each substrate."""
+    seconds: float
+    """Seconds on one core of the machine on which the laws were measured."""
 
 
-def run_size(scenario: Scenario) -> RunSize:
-    """The size of a scenario's run."""
-    lasts_us = scenario.timeline.end_us
-    return RunSize(scenario.kind, scenario.substrate, scenario.nodes, lasts_us)
+def estimate_cost(scenario: Scenario) -> RunCost:
+    """The cost of a run on the radio."""
+    at_nodes_s, power = COST_LAWS[scenario.substrate]
+    size = math.pow(scenario.nodes / REFERENCE_NODES, power)
+    lasts = scenario.timeline.end_us / (REFERENCE_S * SECOND_US)
+    factor = KIND_FACTORS.get((scenario.kind, scenario.substrate), 1.0)
+    return RunCost(scenario.substrate.value, at_nodes_s * size * lasts * factor)
 
 
 class MachineSpeed:
@@ -58,20 +54,20 @@ class MachineSpeed:
 
     def __init__(self) -> None:
         self.runs = 0
-        self._durations: dict[Substrate, tuple[float, float]] = {}
+        self._durations: dict[str, tuple[float, float]] = {}
 
-    def calibrate(self, size: RunSize, took_s: float) -> None:
+    def calibrate(self, cost: RunCost, took_s: float) -> None:
         """Adds the duration of a finished run."""
-        took_total_s, estimated_total_s = self._durations.get(size.substrate, (0.0, 0.0))
-        self._durations[size.substrate] = took_total_s + took_s, estimated_total_s + size.seconds
+        took_total_s, estimated_total_s = self._durations.get(cost.substrate, (0.0, 0.0))
+        self._durations[cost.substrate] = took_total_s + took_s, estimated_total_s + cost.seconds
         self.runs += 1
 
-    def estimate_s(self, size: RunSize) -> float:
+    def estimate_s(self, cost: RunCost) -> float:
         """Estimated duration of a run here, calibrated by runs of its substrate if possible."""
-        known = self._durations.get(size.substrate)
+        known = self._durations.get(cost.substrate)
         pairs = [known] if known else self._durations.values()
         took, estimated = (math.fsum(column) for column in zip((0.0, 0.0), *pairs, strict=True))
-        return size.seconds * took / estimated if estimated else size.seconds
+        return cost.seconds * took / estimated if estimated else cost.seconds
 
 
 def makespan_s(seconds: Iterable[float], cores: int) -> float:

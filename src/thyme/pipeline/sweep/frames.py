@@ -17,7 +17,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     planned: bytes
     """The planned run, as JSON."""
-    trace_file: str
+    trace_file: str | None
     memory_max_bytes: int
 
 

@@ -1,13 +1,15 @@
 """Plan: the number of runs of an evaluation and its estimated duration, without running it.
 
-Entry point: `plan_evaluation`. It neither simulates nor starts Spark. Runs with a result in the
-warehouse count as done and calibrate the estimate for this machine.
+Entry points: `plan_evaluation`, and `make_plan` for runs of any kind. They neither simulate nor
+start Spark. Runs with a result in the warehouse count as done and calibrate the estimate for this
+machine.
 Clauses: P5, S16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,10 +22,10 @@ from thyme.pipeline.evaluation_traces import (
     fitting_scenarios,
     prepare_posts,
 )
-from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s, run_size
+from thyme.pipeline.sweep.cost_model import MachineSpeed, RunCost, estimate_cost, makespan_s
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import calibrated_speed
-from thyme.pipeline.sweep.results import RunResults
+from thyme.pipeline.sweep.results import RunDuration, RunResults
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Profile, Scenario, Series
 
@@ -65,6 +67,34 @@ class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(each.core_s for each in self.series.values())
 
 
+class PlannedCost(NamedTuple):
+    """A run of a plan: its series, its estimated cost, and whether it has a result."""
+
+    series: str
+    cost: RunCost
+    done: bool
+
+
+def make_plan(
+    runs: Sequence[PlannedCost],
+    series: Sequence[str],
+    durations: Mapping[str, RunDuration],
+    cores: int,
+) -> EvaluationPlan:
+    """Plans runs of any kind; finished runs in the warehouse calibrate the estimate."""
+    speed = calibrated_speed(durations)
+    return EvaluationPlan(
+        series={
+            name: _plan_series([run for run in runs if run.series == name], speed)
+            for name in series
+        },
+        cores=cores,
+        all_s=_makespan_s(runs, speed, cores),
+        left_s=_makespan_s([run for run in runs if not run.done], speed, cores),
+        calibrated_by=speed.runs,
+    )
+
+
 def plan_evaluation(
     preset: Preset,
     warehouse: Warehouse,
@@ -79,23 +109,17 @@ def plan_evaluation(
     posts = prepare_posts(warehouse, source, None)
     wanted = fitting_scenarios(make_scenarios(preset, only, profiles), posts)
     durations = RunResults(warehouse).durations()
-    speed = calibrated_speed(durations)
     counted = source.posts is None or posts is not None
     done = (
         _have_results(warehouse, durations.keys(), preset, wanted, posts, source)
         if counted
         else [False] * len(wanted)
     )
-    left = [each for each, ended in zip(wanted, done, strict=True) if not ended]
-    return EvaluationPlan(
-        series={
-            kind.value: _plan_series(kind, wanted, done, speed) for kind in Series if kind in only
-        },
-        cores=cores,
-        all_s=_makespan_s(wanted, speed, cores),
-        left_s=_makespan_s(left, speed, cores),
-        calibrated_by=speed.runs,
-    )
+    runs = [
+        PlannedCost(each.kind.value, estimate_cost(each), ended)
+        for each, ended in zip(wanted, done, strict=True)
+    ]
+    return make_plan(runs, [kind.value for kind in Series if kind in only], durations, cores)
 
 
 def _have_results(
@@ -113,18 +137,15 @@ def _have_results(
     return [run.run_id in there for run in plan_runs(wanted, traces.table_path("traces"))]
 
 
-def _plan_series(
-    kind: Series, wanted: Sequence[Scenario], done: Sequence[bool], speed: MachineSpeed
-) -> SeriesPlan:
-    mine = [(each, ended) for each, ended in zip(wanted, done, strict=True) if each.kind is kind]
+def _plan_series(runs: Sequence[PlannedCost], speed: MachineSpeed) -> SeriesPlan:
     return SeriesPlan(
-        runs=len(mine),
-        done=sum(ended for _, ended in mine),
-        core_s=sum(speed.estimate_s(run_size(each)) for each, _ in mine),
+        runs=len(runs),
+        done=sum(run.done for run in runs),
+        core_s=sum(speed.estimate_s(run.cost) for run in runs),
     )
 
 
-def _makespan_s(runs: Sequence[Scenario], speed: MachineSpeed, cores: int) -> float:
+def _makespan_s(runs: Sequence[PlannedCost], speed: MachineSpeed, cores: int) -> float:
     """Duration of runs in the order of the sweep, longest first."""
-    sizes = sorted(map(run_size, runs), key=lambda work: -work.seconds)
-    return makespan_s(map(speed.estimate_s, sizes), cores)
+    costs = sorted((run.cost for run in runs), key=lambda cost: -cost.seconds)
+    return makespan_s(map(speed.estimate_s, costs), cores)

@@ -1,5 +1,8 @@
-"""Planned run: a scenario and a trace, named after everything that its result depends on.
+"""Planned run: one run of a sweep, named after everything that its result depends on.
 
+`SweepRun` is all that the sweep needs to know of a run; `PlannedRun` is one on the radio, a
+scenario and a trace. A further kind of run is a record with these properties and a function that
+simulates it, both listed in `sweep.run_kinds`.
 Clauses: P5, S16.
 """
 
@@ -7,22 +10,47 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
+from thyme.pipeline.sweep.cost_model import RunCost, estimate_cost
 from thyme.sim.scenario import Scenario, Series
 
 ResultRow = dict[str, Any]
 """A row of RUN_PART."""
-RESULT_FORMAT = 3
+RESULT_FORMAT = 4
 """Format of results. It is part of run ids, so results in older formats are ignored."""
 ENDED, FAILED = "ended", "failed"
 """States of a run in the column `state`."""
 
 
-class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a sweep (P5)."""
+class SweepRun(Protocol):
+    """A run, as the sweep sees it (P5)."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run: equal for equal inputs, wherever the files are."""
+        ...
+
+    @property
+    def cost(self) -> RunCost:
+        """The estimated cost, which decides the order of runs and their time limit."""
+        ...
+
+    @property
+    def trace_file(self) -> str | None:
+        """Path or URI of a file that workers need, as the driver sees it; None: no file."""
+        ...
+
+    @property
+    def shipped_trace(self) -> str | None:
+        """Name of the file on workers."""
+        ...
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, tag="radio"):
+    """A run on the radio: a scenario and a trace."""
 
     scenario: Scenario
     trace_file: str
@@ -42,6 +70,11 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
             f"{it.kind}-{it.nodes:03}-{it.substrate}-{it.profile}-{self.parameter:g}"
             f"-t{it.topology}-r{it.seed}-{digest}"
         )
+
+    @property
+    def cost(self) -> RunCost:
+        """The estimated cost of the run."""
+        return estimate_cost(self.scenario)
 
     @property
     def parameter(self) -> float:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s, run_size
-from thyme.pipeline.sweep.planned_run import PlannedRun
+from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s
+from thyme.pipeline.sweep.planned_run import SweepRun
 from thyme.pipeline.sweep.results import JobNews, RunDuration
 
 
@@ -45,14 +45,14 @@ class ProgressMonitor:
     def __init__(
         self,
         total: int,
-        missing: Sequence[PlannedRun],
+        missing: Sequence[SweepRun],
         poll_job: Callable[[Collection[str]], JobNews],
         cores: int,
         durations: Mapping[str, RunDuration],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total
-        self._missing = {run.run_id: run_size(run.scenario) for run in missing}
+        self._missing = {run.run_id: run.cost for run in missing}
         self._poll_job = poll_job
         self._cores = cores
         self._speed = calibrated_speed(durations)
@@ -67,7 +67,7 @@ class ProgressMonitor:
         news = self._poll_job(self.finished.keys() | self._failed)
         for name, duration in sorted(news.ended.items()):
             self.finished[name] = duration
-            self._speed.calibrate(duration.size, duration.wall_s)
+            self._speed.calibrate(duration.cost, duration.wall_s)
         self._failed |= news.failed
         elapsed_s = self._clock() - self._started_s
         found = self._total - len(self._missing)
@@ -98,5 +98,5 @@ def calibrated_speed(durations: Mapping[str, RunDuration]) -> MachineSpeed:
     """The speed of this machine, calibrated by finished runs."""
     speed = MachineSpeed()
     for name in sorted(durations):
-        speed.calibrate(durations[name].size, durations[name].wall_s)
+        speed.calibrate(durations[name].cost, durations[name].wall_s)
     return speed

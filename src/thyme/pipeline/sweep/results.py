@@ -21,11 +21,10 @@ import pyarrow.parquet as pq
 
 from thyme.distribution import VERSION
 from thyme.pipeline.storage import Storage, storage_at
-from thyme.pipeline.sweep.cost_model import RunSize
+from thyme.pipeline.sweep.cost_model import RunCost
 from thyme.pipeline.sweep.planned_run import ENDED, FAILED, RESULT_FORMAT
 from thyme.pipeline.sweep.run_schemas import RUN_FACTS, RUN_PART, RUN_TABLES
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
-from thyme.sim.scenario import Series, Substrate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,9 +48,9 @@ class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDuration(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a run and its duration, in wall-clock and CPU time."""
+    """The estimated cost of a run and its duration, in wall-clock and CPU time."""
 
-    size: RunSize
+    cost: RunCost
     wall_s: float
     cpu_s: float
     compiled: bool
@@ -146,7 +145,7 @@ class RunResults:
 
     def read_duration(self, part: Part) -> RunDuration:
         """Reads the duration of a run."""
-        columns = ["series", "substrate", "nodes", "end_us", "wall_s", "cpu_s", "compiled"]
+        columns = ["substrate", "estimated_s", "wall_s", "cpu_s", "compiled"]
         return _duration(self._read_part(part, columns))
 
     def _read_part(self, part: Part, columns: list[str]) -> dict[str, Any]:
@@ -210,9 +209,11 @@ def _stage_config() -> dict[str, Any]:
 
 
 def _duration(row: dict[str, Any]) -> RunDuration:
-    size = RunSize(Series(row["series"]), Substrate(row["substrate"]), row["nodes"], row["end_us"])
     return RunDuration(
-        size=size, wall_s=row["wall_s"], cpu_s=row["cpu_s"], compiled=row["compiled"]
+        cost=RunCost(row["substrate"], row["estimated_s"]),
+        wall_s=row["wall_s"],
+        cpu_s=row["cpu_s"],
+        compiled=row["compiled"],
     )
 
 

@@ -33,6 +33,7 @@ RUN_FACTS = _struct(
     origin_us=_LONG,
     end_us=_LONG,
     events=_LONG,
+    estimated_s=_REAL,
     wall_s=_REAL,
     cpu_s=_REAL,
     compiled=_TRUTH,
@@ -42,7 +43,8 @@ RUN_FACTS = _struct(
     forwarded_bytes=_LONG,
     control_bytes=_LONG,
 )
-"""A run: its parameters, costs and traffic. `compiled`: by machine code (decision 12)."""
+"""A run: its parameters, costs and traffic; `estimated_s` is the cost that was estimated.
+`compiled`: by machine code (decision 12)."""
 RUN_LOGS = {
     "operations": _optional(
         _struct(

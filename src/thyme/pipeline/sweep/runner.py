@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -21,8 +21,7 @@ import pyarrow as pa
 from thyme.model.errors import ThymeError
 from thyme.pipeline.executors import ship_file, spark_context
 from thyme.pipeline.storage import read_file
-from thyme.pipeline.sweep.cost_model import run_size
-from thyme.pipeline.sweep.planned_run import PlannedRun
+from thyme.pipeline.sweep.planned_run import SweepRun
 from thyme.pipeline.sweep.progress import ProgressMonitor, SweepProgress
 from thyme.pipeline.sweep.results import RunFailure, RunResults
 from thyme.pipeline.sweep.run_schemas import RUN_PART
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark import InheritableThread
     from pyspark.sql import DataFrame, SparkSession
 
+Run = TypeVar("Run", bound=SweepRun)
 POLL_S = 0.5
 JOB_TAG = "thyme-sweep"
 COMMIT_OPTIONS = {
@@ -51,11 +51,11 @@ class SweepLimits(msgspec.Struct, frozen=True, kw_only=True):
     seconds_max: float | None = None
     """None: ten minutes and twenty times the estimate, so that only a run that hangs ends."""
 
-    def for_run(self, run: PlannedRun) -> RunLimits:
+    def for_run(self, run: SweepRun) -> RunLimits:
         """The limits of one run."""
         seconds = self.seconds_max
         if seconds is None:
-            seconds = 600 + 20 * run_size(run.scenario).seconds
+            seconds = 600 + 20 * run.cost.seconds
         return RunLimits(memory_max_bytes=self.memory_max_bytes, seconds_max=seconds)
 
 
@@ -91,7 +91,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def sweep(
     spark: SparkSession,
-    runs: Sequence[PlannedRun],
+    runs: Sequence[SweepRun],
     results: RunResults,
     on_progress: Callable[[SweepProgress], None] | None = None,
     limits: SweepLimits = SweepLimits(),  # noqa: B008 (immutable)
@@ -124,18 +124,18 @@ def sweep(
     )
 
 
-def longest_first(runs: Iterable[PlannedRun], *, calibrated: bool) -> list[PlannedRun]:
+def longest_first(runs: Iterable[Run], *, calibrated: bool) -> list[Run]:
     """Sorts runs by cost, longest first, so that cores finish at about the same time. If the speed
     of this machine is not known yet, the shortest run of each substrate comes before them."""
-    ordered = sorted(runs, key=lambda run: -run_size(run.scenario).seconds)
-    shortest = {} if calibrated else {run.scenario.substrate: run for run in ordered}
+    ordered = sorted(runs, key=lambda run: -run.cost.seconds)
+    shortest = {} if calibrated else {run.cost.substrate: run for run in ordered}
     first = list(shortest.values())
     return first + [run for run in ordered if run not in first]
 
 
 def _run_job(
     spark: SparkSession,
-    missing: Sequence[PlannedRun],
+    missing: Sequence[SweepRun],
     results: RunResults,
     job: str,
     limits: SweepLimits,
@@ -171,12 +171,11 @@ def _run_job(
         raise SweepError(_error_summary(errors[0], results.uri)) from errors[0]
 
 
-def plan_frame(
-    spark: SparkSession, missing: Sequence[PlannedRun], limits: SweepLimits
-) -> DataFrame:
+def plan_frame(spark: SparkSession, missing: Sequence[SweepRun], limits: SweepLimits) -> DataFrame:
     """A frame of RUN_PART with one partition per run; Spark starts partitions in their order."""
-    for run in {run.shipped_trace: run for run in missing}.values():
-        ship_file(spark, run.shipped_trace, read_file(run.trace_file))
+    for name, file in {run.shipped_trace: run.trace_file for run in missing}.items():
+        if name is not None and file is not None:
+            ship_file(spark, name, read_file(file))
     packed = [
         PackedRun(run.run_id, msgspec.json.encode(run), run.shipped_trace, limits.for_run(run))
         for run in missing

@@ -91,7 +91,7 @@ class SimulationProcess:
         """Whether the process still runs."""
         return self._process.poll() is None
 
-    def simulate(self, planned: bytes, trace_file: str, limits: RunLimits) -> Answer:
+    def simulate(self, planned: bytes, trace_file: str | None, limits: RunLimits) -> Answer:
         """Simulates a planned run, given as JSON; an error if the process does not answer."""
         memory_max = limits.memory_max_bytes
         request = Request(planned=planned, trace_file=trace_file, memory_max_bytes=memory_max)
@@ -182,7 +182,9 @@ class SimulationSlot:
         self._plain_only = False
         self._lock = threading.Lock()
 
-    def run(self, planned: bytes, run_id: str, trace_file: str, limits: RunLimits) -> pa.Table:
+    def run(
+        self, planned: bytes, run_id: str, trace_file: str | None, limits: RunLimits
+    ) -> pa.Table:
         """Simulates one run; returns a row of RUN_PART, also if the process died."""
         with self._lock:
             try:

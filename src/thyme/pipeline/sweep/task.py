@@ -1,4 +1,4 @@
-"""The task of a sweep: simulates one planned run and returns its result.
+"""The task of a run on the radio: simulates it and returns its result.
 
 Entry point: `simulate`, called in a process of its own (`sweep.simulation_worker`). A result is one
 row of RUN_PART, with the logs as lists.
@@ -52,6 +52,7 @@ def _run_facts(planned: PlannedRun, found: Run, summary: RunSummary) -> ResultRo
         "origin_us": scenario.timeline.origin_us,
         "end_us": scenario.timeline.end_us,
         "events": found.events,
+        "estimated_s": planned.cost.seconds,
         "wall_s": found.wall_s,
         "phy_frames": traffic.phy_frames,
         "phy_bytes": traffic.phy_bytes,

@@ -11,11 +11,13 @@ from __future__ import annotations
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag, as_tag
+from thyme.protocol.messages.event_ranges import ID_BYTES, IDS_MAX, EventRange
 from thyme.protocol.messages.traits import BaseMessage, RecordKind
 
 TOPICS_ACCEPTED_MAX = 1_024
 """Limit for received profiles; a node's own profile has a lower limit."""
 SPEED_CM_S_MAX = 100_000
+RANGES_MAX = 1_024
 
 
 def _check_topics(topics: tuple[Tag, ...]) -> None:
@@ -113,6 +115,76 @@ class NeighbourProbe(BaseMessage, frozen=True, array_like=True, tag=117):
     is_reply: bool
 
 
+class ReconcileProfile(BaseMessage, frozen=True, array_like=True, tag=118):
+    """The generated profile of a device that compares its events with those of its neighbours
+    before any event is sent (U3). Answered by `EventSummary`, or by `ProfileReply` from a device
+    that does not compare."""
+
+    label = "ReconcileProfile"
+
+    exchange: int
+    topics: tuple[Tag, ...]
+
+    def __post_init__(self) -> None:
+        _check_topics(self.topics)
+
+
+class EventSummary(BaseMessage, frozen=True, array_like=True, tag=119):
+    """A comparison of events: the events of the sender in the topics of both profiles, as ranges,
+    and the events that it lacks. Answered by another one until all ranges are settled, and by
+    `EventDetails` and `EventData` with the events that the sender lacks."""
+
+    label = "EventSummary"
+
+    exchange: int
+    topics: tuple[Tag, ...]
+    """The generated profile, in the reply to `ReconcileProfile`; empty afterwards."""
+    ranges: tuple[EventRange, ...]
+    wanted: tuple[bytes, ...]
+    """Short identifiers of events that the sender lacks."""
+    is_reply: bool
+    """Whether it answers a `ReconcileProfile`."""
+
+    def __post_init__(self) -> None:
+        _check_topics(self.topics)
+        if len(self.ranges) > RANGES_MAX or len(self.wanted) > IDS_MAX:
+            raise ValueError(
+                f"a summary has at most {RANGES_MAX} ranges and {IDS_MAX} wanted events"
+            )
+        if any(len(name) != ID_BYTES for name in self.wanted):
+            raise ValueError(f"a short identifier has {ID_BYTES} bytes")
+
+
+class EventDetails(BaseMessage, frozen=True, array_like=True, tag=120):
+    """The metadata of events that the receiver lacks; `EventData` with their bytes follows."""
+
+    label = "EventDetails"
+    operation = "notification"
+    records = (("items", RecordKind.METADATA),)
+
+    exchange: int
+    items: tuple[Metadata, ...]
+
+
+class EventData(BaseMessage, frozen=True, array_like=True, tag=121):
+    """The bytes of events whose metadata was sent before, small events first."""
+
+    label = "EventData"
+    operation = "notification"
+
+    exchange: int
+    data: tuple[bytes, ...]
+
+
 EncounterMessage = (
-    EncounterProfile | ProfileReply | EncounterEvents | Heartbeat | HeldEvents | NeighbourProbe
+    EncounterProfile
+    | ProfileReply
+    | EncounterEvents
+    | Heartbeat
+    | HeldEvents
+    | NeighbourProbe
+    | ReconcileProfile
+    | EventSummary
+    | EventDetails
+    | EventData
 )

@@ -6,12 +6,15 @@ Clause: P7.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-POINTS_FILE = "encounter-points.json"
+import pyarrow as pa
+
+from thyme.report.tables import read_stages
+
+STAGES = {"encounter_metrics": ("runs", "measures", "points")}
 PROTOCOLS = ("mobuser", "mfps", "rapid")
 NAMES = {"mobuser": "MobUser", "mfps": "MFPS", "rapid": "RAPID"}
 
@@ -39,9 +42,10 @@ class Point:
 class EncounterPoints:
     """All points of an evaluation."""
 
-    def __init__(self, preset: str, rows: list[dict[str, Any]]) -> None:
-        self.preset = preset
-        self._rows = rows
+    def __init__(self, tables: dict[str, pa.Table], notes: dict[str, Any]) -> None:
+        self.tables = tables
+        self.notes = notes
+        self._rows: list[dict[str, Any]] = tables["points"].to_pylist()
 
     @property
     def runs_min(self) -> int:
@@ -85,5 +89,5 @@ class EncounterPoints:
 
 def read_points(warehouse: Path) -> EncounterPoints:
     """Reads the points that the evaluation wrote."""
-    read = json.loads((warehouse / POINTS_FILE).read_text(encoding="utf-8"))
-    return EncounterPoints(read["preset"], read["points"])
+    tables, notes = read_stages(warehouse, STAGES)
+    return EncounterPoints(tables, notes)

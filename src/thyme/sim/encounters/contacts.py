@@ -30,6 +30,8 @@ BLOCK_US_MIN, BLOCK_US_MAX = 10 * SECOND_US, 3_600 * SECOND_US
 TOUCH_US = 2.0
 """Two contacts of a pair that are at most this far apart are one: rounding separated them."""
 BIN_US_MIN = SECOND_US // 10
+NODE_STRIDE_US = 2**45
+"""More than any instant of a run, so that node and instant make one number."""
 
 
 class Contact(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -69,8 +71,9 @@ class ContactSource(Protocol):
         """The changes of the next block of time, and the end of the block."""
         ...
 
-    def position_of(self, node: int, at_us: int) -> Position | None:
-        """The position of a node at an instant of the last block; None if it is unknown."""
+    def positions_at(self, at_us: int, nodes: Sequence[int] | None = None) -> list[Position | None]:
+        """The positions of some nodes, or of all, at an instant of the last block; None where it is
+        unknown."""
         ...
 
 
@@ -97,8 +100,8 @@ class ListedContacts:
         changes, self._changes = self._changes, ContactChanges([], [], [], [])
         return changes, 2**62
 
-    def position_of(self, node: int, at_us: int) -> Position | None:
-        return None
+    def positions_at(self, at_us: int, nodes: Sequence[int] | None = None) -> list[Position | None]:
+        return [None] * (self._nodes if nodes is None else len(nodes))
 
 
 class MovementContacts:
@@ -114,6 +117,8 @@ class MovementContacts:
         self._current = source.read_until(0)
         """The segments of the block, with those that last beyond it."""
         self._order: Ints | None = None
+        """The segments of the block by node and start; made when somebody asks for a position."""
+        self._order_keys: Ints = np.zeros(0, dtype=np.int64)
         self._open: Ints = np.zeros(0, dtype=np.int64)
         """The pairs that are in range at the end of the block."""
 
@@ -164,22 +169,24 @@ class MovementContacts:
             begins[order].tolist(),
         )
 
-    def position_of(self, node: int, at_us: int) -> Position | None:
+    def positions_at(self, at_us: int, nodes: Sequence[int] | None = None) -> list[Position | None]:
+        wanted = np.arange(self._source.nodes) if nodes is None else np.array(nodes)
         current = self._current
         if self._order is None:
-            self._order = np.lexsort((current.start_us, current.node))
-        order = self._order
-        low = int(np.searchsorted(current.node[order], node, "left"))
-        high = int(np.searchsorted(current.node[order], node, "right"))
-        if low == high:
-            return None
-        starts = current.start_us[order[low:high]]
-        found = order[low + max(0, int(np.searchsorted(starts, at_us, "right")) - 1)]
-        start_us, end_us = int(current.start_us[found]), int(current.end_us[found])
-        done = min(max((at_us - start_us) / (end_us - start_us), 0.0), 1.0)
+            order = self._order = np.lexsort((current.start_us, current.node))
+            self._order_keys = current.node[order] * NODE_STRIDE_US + current.start_us[order]
+        keys, order = self._order_keys, self._order
+        # The last segment of each node that starts by then, or the node's first segment.
+        place = np.searchsorted(keys, wanted * NODE_STRIDE_US + at_us, "right") - 1
+        place = np.maximum(place, np.searchsorted(keys, wanted * NODE_STRIDE_US, "left"))
+        found = order[np.minimum(place, len(order) - 1)] if len(order) else place
+        known = (current.node[found] == wanted) if len(order) else np.zeros(len(wanted), bool)
+        start_us, end_us = current.start_us[found], current.end_us[found]
+        done = np.clip((at_us - start_us) / (end_us - start_us), 0.0, 1.0)
         x = current.x0[found] + (current.x1[found] - current.x0[found]) * done
         y = current.y0[found] + (current.y1[found] - current.y0[found]) * done
-        return float(x), float(y)
+        positions = zip(x.tolist(), y.tolist(), known.tolist(), strict=True)
+        return [(each_x, each_y) if is_known else None for each_x, each_y, is_known in positions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +254,7 @@ def _cut(segments: Segments, start_us: int, end_us: int, range_m: float) -> _Pie
 
 
 def _close_pairs(pieces: _Pieces, range_m: float) -> tuple[Ints, Ints]:
-    """Pairs of pieces of the same bin whose grid cells touch; each pair once."""
+    """Pairs of pieces of the same bin that may come into range; each pair once."""
     if len(pieces.node) == 0:
         empty = np.zeros(0, dtype=np.int64)
         return empty, empty
@@ -268,7 +275,13 @@ def _close_pairs(pieces: _Pieces, range_m: float) -> tuple[Ints, Ints]:
     next_end = np.searchsorted(ordered, ordered + rows + 1, "right")
     i1, j1 = _expand(place, place + 1, own_end)
     i2, j2 = _expand(place, next_start, next_end)
-    return order[np.concatenate([i1, i2])], order[np.concatenate([j1, j2])]
+    i, j = np.concatenate([i1, i2]), np.concatenate([j1, j2])
+    # Of the pairs in touching cells, most are too far apart along one axis.
+    for mid, half in ((mid_x[order], half_x[order]), (mid_y[order], half_y[order])):
+        reach = np.abs(half) + range_m / 2
+        near = np.abs(mid[i] - mid[j]) <= reach[i] + reach[j] + 1e-6
+        i, j = i[near], j[near]
+    return order[i], order[j]
 
 
 def _expand(place: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:

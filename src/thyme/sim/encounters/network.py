@@ -1,40 +1,37 @@
 """Encounter network: moves messages between nodes in contact, without a MAC.
 
 Entry point: `EncounterNetwork`. A message takes a fixed time for the connection plus its bytes at a
-bit rate; it arrives if the contact lasts until then, else its sender gets `SendFailed`. The fixed
-time is chosen so that an exchange takes as long as between the phones of the MobUser paper, 0.5 to
-2 s (C44). Contacts are read block by block and applied when a message needs them.
+bit rate; the messages of a device are sent one after the other. A message arrives if the contact
+lasts until then, else its sender gets `SendFailed`. The fixed time is chosen so that an exchange
+takes as long as between the phones of the MobUser paper, 0.5 to 2 s (C44). Contacts are read block
+by block and applied when a message needs them. This module is compiled.
 Clauses: U1, U9, C44.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from thyme.model.ids import NodeId
-from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.messages.common import Message
-from thyme.protocol.messages.encounters import EncounterEvents
+from thyme.protocol.messages.encounters import (
+    EncounterEvents,
+    EncounterProfile,
+    Heartbeat,
+    NeighbourProbe,
+    ReconcileProfile,
+)
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.encounters.contacts import ContactSource
+from thyme.sim.encounters.exchange_times import ExchangeTimes
 from thyme.sim.engine.driver import Driver
 from thyme.sim.engine.kernel import Kernel
 from thyme.storage.store import Store
 from thyme.wire.codec import size_of
 
-
-class ExchangeTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a message takes during a contact (C44)."""
-
-    message_us: int = SECOND_US // 4
-    bits_per_second: int = 1_000_000
-
-    def delay_us(self, size_bytes: int) -> int:
-        """The time from sending to reception of a message."""
-        return self.message_us + size_bytes * 8 * SECOND_US // self.bits_per_second
+DISCOVERIES = (EncounterProfile, ReconcileProfile, Heartbeat, NeighbourProbe)
+"""The broadcasts by which devices look for neighbours."""
 
 
 class EncounterTraffic:
@@ -43,6 +40,8 @@ class EncounterTraffic:
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
+        self.received_bytes = 0
+        self.discoveries = 0
         self.broken = 0
         """Messages whose contact ended before they arrived."""
         self.bytes_by_type: dict[str, int] = {}
@@ -71,6 +70,8 @@ class EncounterNetwork:
         self._numbers: dict[NodeId, int] = {}
         self._since_us: list[dict[int, int]] = [{} for _ in range(contacts.nodes)]
         """For each node, its neighbours and the start of the contact."""
+        self._free_us = [0] * contacts.nodes
+        """When each node has sent its messages so far."""
         self._changes, self._block_end_us = contacts.next_changes()
         self._next_change = 0
         self._discovered_us: dict[int, int] = {}
@@ -86,13 +87,15 @@ class EncounterNetwork:
         """Submits a request of the application of a node, now."""
         self._driver.send_request(self._ids[number], request)
 
-    def update_position(self, number: int) -> None:
-        """Tells a node its position, if it is known."""
+    def update_positions(self, numbers: Sequence[int] | None = None) -> None:
+        """Tells some nodes, or all, their positions, as far as they are known."""
         now_us = self.kernel.now_us
         self._advance(now_us)
-        position = self._contacts.position_of(number, now_us)
-        if position is not None:
-            self._driver.deliver(self._ids[number], PositionChanged(position))
+        ids = self._ids if numbers is None else [self._ids[number] for number in numbers]
+        positions = self._contacts.positions_at(now_us, numbers)
+        for node_id, position in zip(ids, positions, strict=True):
+            if position is not None:
+                self._driver.deliver(node_id, PositionChanged(position))
 
     def run(self, until_us: int) -> None:
         """Runs all events up to an instant."""
@@ -109,29 +112,38 @@ class EncounterNetwork:
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:
         size = size_of(message)
         self.traffic.record(message, size)
-        now_us = self.kernel.now_us
-        flight = (self._numbers[sender], [self._numbers[to]], now_us, message, True)
-        self.kernel.schedule(now_us + self._times.delay_us(size), self._arrive, flight)
+        number = self._numbers[sender]
+        flight = (number, [self._numbers[to]], self.kernel.now_us, message, size, True)
+        self.kernel.schedule(self._arrival_us(number, size), self._arrive, flight)
 
     def broadcast(self, sender: NodeId, message: Message) -> None:
         size = size_of(message)
         self.traffic.record(message, size)
         number = self._numbers[sender]
-        self._discovered_us[number] = self.kernel.now_us
+        if type(message) in DISCOVERIES:
+            self.traffic.discoveries += 1
+            self._discovered_us[number] = self.kernel.now_us
         receivers = self.neighbours_of(number)
+        arrives_us = self._arrival_us(number, size)
         if receivers:
-            now_us = self.kernel.now_us
-            flight = (number, receivers, now_us, message, False)
-            self.kernel.schedule(now_us + self._times.delay_us(size), self._arrive, flight)
+            flight = (number, receivers, self.kernel.now_us, message, size, False)
+            self.kernel.schedule(arrives_us, self._arrive, flight)
 
-    def _arrive(self, flight: tuple[int, list[int], int, Message, bool]) -> None:
-        sender, receivers, sent_us, message, unicast = flight
+    def _arrival_us(self, sender: int, size: int) -> int:
+        """The instant at which a message sent now arrives, after the sender's earlier ones."""
+        start_us = max(self.kernel.now_us, self._free_us[sender])
+        self._free_us[sender] = end_us = start_us + self._times.airtime_us(size)
+        return end_us + self._times.message_us
+
+    def _arrive(self, flight: tuple[int, list[int], int, Message, int, bool]) -> None:
+        sender, receivers, sent_us, message, size, unicast = flight
         self._advance(self.kernel.now_us)
         contacts = self._since_us[sender]
         event = Received(self._ids[sender], message)
         for receiver in receivers:
             since_us = contacts.get(receiver)
             if since_us is not None and since_us <= sent_us:
+                self.traffic.received_bytes += size
                 if unicast and type(message) is EncounterEvents:
                     self._record_exchange(sender)
                 self._driver.deliver(self._ids[receiver], event)

@@ -1,9 +1,7 @@
 """Encounter scenarios: the parameters of one run, and the operations of its users.
 
-Entry points: `EncounterScenario`, `make_contacts` and `make_workload`. The defaults are the
-scenarios of the MobUser paper, sections IV to VIII. Where the paper is silent: events have
-`EVENT_BYTES` bytes, are published in the first discovery period, and the topics between the rarest
-and the popular one have evenly spaced probabilities.
+Entry points: `EncounterScenario`, `make_contacts` and `make_trace`. The defaults are the scenarios
+of the MobUser paper, sections IV to VIII.
 Clauses: U7, U8, U9.
 """
 
@@ -32,24 +30,37 @@ from thyme.sim.encounters.contacts import (
 from thyme.sim.encounters.segments import PathSegments, StreetSegments
 from thyme.sim.mobility.manhattan import ManhattanGrid
 from thyme.sim.mobility.models import AreasOfInterest, MobilityModel, RandomWaypoint, Rect
-from thyme.substrates.encounters.config import MfpsConfig, MobUserConfig, Protocol, RapidConfig
-from thyme.substrates.encounters.event_memory import MEMORY_EVENTS, ListSizes, WhenFull
+from thyme.substrates.encounters.config import (
+    DISCOVERY_US,
+    ExchangeMode,
+    MfpsConfig,
+    MobUserConfig,
+    Protocol,
+    RapidConfig,
+)
 from thyme.substrates.encounters.location_topics import cell_at_metres, location_topic
+from thyme.substrates.encounters.memory_config import MEMORY_EVENTS, ListSizes, WhenFull
+from thyme.traces.mobuser_trace import (
+    EVENT_BYTES,
+    PUBLISH_US,
+    MobUserPopulation,
+    encounter_event,
+    encounter_subscription,
+    mobuser_trace,
+)
+from thyme.traces.operations import Operation, SubscribeOperation
+from thyme.traces.trace import Trace, merge_users
 
 NODES_MAX = 100_000
 HOUR_US = 3_600 * SECOND_US
 DURATION_US_MAX = 366 * 24 * HOUR_US
-EVENT_BYTES = 256
-PUBLISH_US = 300 * SECOND_US
-"""Events are published at random instants before this one."""
-NEWS = as_tag("news")
-TOPICS_RARE = 6
-"""The number of topics in the scenario with a rare topic (paper, section VII)."""
 AREAS_NODES, AREAS_WALKERS = 6, 4
 AREAS_SIDE_M = 120.0
 AREAS, AREAS_PER_NODE = 4, 2
 AREA_SIDE_M, AREA_MARGIN_M = 20.0, 10.0
 """Side of an area of interest, and its distance to the edge; the paper gives neither."""
+AREA_LEVEL = 1
+"""Grid level of the location topics of areas: cells of 10 m."""
 
 
 class EncounterScenarioError(InputError):
@@ -91,9 +102,16 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the nodes that publish an event, if there is one topic."""
     event_bytes: int = EVENT_BYTES
     memory_events: int = MEMORY_EVENTS
+    memory_bytes: int | None = None
+    """Limit of the bytes in the memory of a device of MobUser; None: no limit."""
+    joules_per_hour: float | None = None
+    """Energy that a device may spend on encounters; None: no limit."""
     recent_share: float = ListSizes().recent_share
     topics_added: int = MobUserConfig().topics_added
-    one_for_one: bool = False
+    discovery_us: int = DISCOVERY_US
+    """How often devices of MobUser and RAPID look for neighbours (U1)."""
+    exchange: ExchangeMode = ExchangeMode.WHOLE
+    """How devices of MobUser exchange events (U3)."""
     when_full: WhenFull = WhenFull.REFUSE
     """What MFPS and RAPID do with an event that reaches a full memory."""
     seed: int = 1
@@ -105,6 +123,12 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
             raise EncounterScenarioError(
                 f"hours: above 0 and at most {DURATION_US_MAX // HOUR_US:,}, "
                 f"not {self.duration_us / HOUR_US:g}"
+            )
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise EncounterScenarioError(f"memory: at least 1 byte, not {self.memory_bytes}")
+        if self.joules_per_hour is not None and not 0 < self.joules_per_hour < math.inf:
+            raise EncounterScenarioError(
+                f"battery: above 0 joules per hour, not {self.joules_per_hour}"
             )
         if not (math.isfinite(self.side_m) and 20 <= self.side_m <= 1e7):
             raise EncounterScenarioError(f"side: from 20 m to 10,000 km, not {self.side_m} m")
@@ -122,40 +146,30 @@ class EncounterScenario(msgspec.Struct, frozen=True, kw_only=True):
             raise EncounterScenarioError(f"events have 0 to 65,536 bytes, not {self.event_bytes}")
 
 
-class Publication(msgspec.Struct, frozen=True, array_like=True):
-    """An event that a node publishes."""
-
-    at_us: int
-    node: int
-    tags: tuple[Tag, ...]
-
-
-class EncounterWorkload(msgspec.Struct, frozen=True):
-    """What the users do: the topics each node subscribes to, and the events that are published."""
-
-    subscriptions: list[tuple[Tag, ...]]
-    publications: list[Publication]
-    topics: tuple[Tag, ...]
-    """All topics, which devices know from the start."""
-
-
 def protocol_config(scenario: EncounterScenario, topics: tuple[Tag, ...]) -> Protocol:
     """The settings of the protocol of a scenario."""
     match scenario.protocol:
         case EncounterProtocol.MOBUSER:
             lists = ListSizes(
-                memory_events=scenario.memory_events, recent_share=scenario.recent_share
+                memory_events=scenario.memory_events,
+                recent_share=scenario.recent_share,
+                memory_bytes=scenario.memory_bytes,
             )
             return MobUserConfig(
                 lists=lists,
                 topics_added=scenario.topics_added,
                 topics_known=topics,
-                one_for_one=scenario.one_for_one,
+                exchange=scenario.exchange,
+                discovery_us=scenario.discovery_us,
             )
         case EncounterProtocol.MFPS:
             return MfpsConfig(memory_events=scenario.memory_events, when_full=scenario.when_full)
         case EncounterProtocol.RAPID:
-            return RapidConfig(memory_events=scenario.memory_events, when_full=scenario.when_full)
+            return RapidConfig(
+                memory_events=scenario.memory_events,
+                when_full=scenario.when_full,
+                discovery_us=scenario.discovery_us,
+            )
 
 
 # Contacts
@@ -221,64 +235,51 @@ def _spot(scenario: EncounterScenario, number: int) -> Rect:
 # Users
 
 
-def make_workload(scenario: EncounterScenario) -> EncounterWorkload:
-    """The subscriptions and publications of a scenario."""
+def make_trace(scenario: EncounterScenario) -> Trace:
+    """The operations of the users of a scenario."""
+    population = MobUserPopulation(
+        users=scenario.nodes,
+        publishers_share=scenario.publishers_share,
+        rare_probability=scenario.rare_probability,
+        event_bytes=scenario.event_bytes,
+        publish_us=max(1, min(PUBLISH_US, scenario.duration_us // 2)),
+    )
     if scenario.kind is EncounterKind.AREAS:
-        return _areas_workload(scenario)
-    if scenario.rare_probability is not None:
-        return _rare_topic_workload(scenario, scenario.rare_probability)
-    count = round(scenario.publishers_share * scenario.nodes)
-    publishers = derive_rng(scenario.seed, "publishers").sample(range(scenario.nodes), count)
-    publications = [_publication(scenario, node, (NEWS,)) for node in sorted(publishers)]
-    return EncounterWorkload([(NEWS,)] * scenario.nodes, publications, (NEWS,))
+        return _areas_trace(scenario, population)
+    return mobuser_trace(scenario.seed, population)
 
 
-def _rare_topic_workload(scenario: EncounterScenario, rarest: float) -> EncounterWorkload:
-    """Six topics; a node without any subscribes to the popular one; who subscribes to the rarest
-    publishes in it (paper, section VII)."""
-    topics = tuple(as_tag(f"topic{number}") for number in range(TOPICS_RARE))
-    step = (1 - rarest) / (TOPICS_RARE - 1)
-    subscriptions: list[tuple[Tag, ...]] = []
-    for node in range(scenario.nodes):
-        rng = derive_rng(scenario.seed, "topics", node)
-        chosen = tuple(
-            topic for number, topic in enumerate(topics) if rng.random() < rarest + number * step
-        )
-        subscriptions.append(chosen or topics[-1:])
-    publications = [
-        _publication(scenario, node, topics[:1])
-        for node, chosen in enumerate(subscriptions)
-        if topics[0] in chosen
-    ]
-    return EncounterWorkload(subscriptions, publications, topics)
-
-
-def _areas_workload(scenario: EncounterScenario) -> EncounterWorkload:
+def _areas_trace(scenario: EncounterScenario, population: MobUserPopulation) -> Trace:
     """Each node with areas subscribes to their places and publishes an event in each (U5)."""
-    area_nodes = scenario.nodes - AREAS_WALKERS
     places = [_place(_spot(scenario, number)) for number in range(AREAS)]
-    level = 1
-    topics = [location_topic(place, level) for place in places]
-    subscriptions: list[tuple[Tag, ...]] = []
-    publications: list[Publication] = []
-    for node in range(scenario.nodes):
-        if node >= area_nodes:
-            subscriptions.append(())
-            continue
+    topics = [location_topic(place, AREA_LEVEL) for place in places]
+    operations: list[Operation] = []
+    inserts = 0
+    for node in range(scenario.nodes - AREAS_WALKERS):
         mine = _areas_of(node)
-        subscriptions.append(tuple(sorted({topics[number] for number in mine})))
-        publications += [
-            _publication(scenario, node, (as_tag("place"), location_topic(places[number])))
-            for number in mine
-        ]
-    return EncounterWorkload(subscriptions, publications, tuple(sorted(set(topics))))
+        wanted = tuple(sorted({topics[number] for number in mine}))
+        operations.append(encounter_subscription(node, wanted))
+        for number in mine:
+            tags = as_tag("place"), location_topic(places[number])
+            operations.append(encounter_event(scenario.seed, inserts, node, tags, population))
+            inserts += 1
+    return merge_users(scenario.nodes, operations)
 
 
 def _place(spot: Rect) -> tuple[int, int]:
     return cell_at_metres((spot.x_m + spot.width_m / 2, spot.y_m + spot.height_m / 2))
 
 
-def _publication(scenario: EncounterScenario, node: int, tags: tuple[Tag, ...]) -> Publication:
-    rng = derive_rng(scenario.seed, "publish", node, *tags)
-    latest_us = min(PUBLISH_US, scenario.duration_us // 2)
-    return Publication(int(rng.random() * latest_us), node, tags)
+def topics_of_trace(trace: Trace) -> tuple[Tag, ...]:
+    """All topics to which somebody subscribes; devices know them from the start."""
+    return tuple(
+        sorted(
+            {
+                tag
+                for operation in trace.operations
+                if isinstance(operation, SubscribeOperation)
+                for conjunction in operation.conjunctions
+                for tag in conjunction.positive
+            }
+        )
+    )

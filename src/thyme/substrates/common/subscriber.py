@@ -188,7 +188,9 @@ class Subscriber:
     def notify_matching(self, metadata: Metadata, now_us: int) -> None:
         """Handles an object that arrived at this node, for all subscriptions that it matches."""
         for own in list(self._active.values()):
-            if self._matches(own.subscription, metadata):
+            if metadata.key in own.seen:
+                self.duplicates += 1
+            elif self._matches(own.subscription, metadata):
                 self.on_notify(own.sid, metadata, now_us)
 
     def emit_past(self, own: OwnSubscription, items: Sequence[Metadata], now_us: int) -> int:

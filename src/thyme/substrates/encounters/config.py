@@ -7,6 +7,8 @@ Clauses: U1, U2, U3, U6, U7.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from thyme.model.errors import OptionError
@@ -14,7 +16,7 @@ from thyme.model.metadata import Limits
 from thyme.model.tags import Tag
 from thyme.model.time_frames import SECOND_US
 from thyme.substrates.common.subscriber import SubscriberConfig
-from thyme.substrates.encounters.event_memory import MEMORY_EVENTS, ListSizes, WhenFull
+from thyme.substrates.encounters.memory_config import MEMORY_EVENTS, ListSizes, WhenFull
 
 DISCOVERY_US = 300 * SECOND_US
 """The period of the discovery task (U1)."""
@@ -26,6 +28,18 @@ EXCHANGES_PER_MINUTE_MAX = 600
 """Limit of the exchanges that a device answers, against devices that flood it with profiles."""
 
 
+class ExchangeMode(StrEnum):
+    """How MobUser exchanges events (U3)."""
+
+    WHOLE = "whole"
+    """All matching events in one packet, as in the paper."""
+    ONE_FOR_ONE = "one-for-one"
+    """The next event only after one was received, against selfish devices; in the paper, too."""
+    RECONCILE = "reconcile"
+    """Devices compare their events first and send only what the other lacks: metadata first, then
+    the bytes, small events before large ones."""
+
+
 class MobUserConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of MobUser."""
 
@@ -35,8 +49,7 @@ class MobUserConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The least demanded topics in a generated profile; the paper gives no number (U2)."""
     topics_known: tuple[Tag, ...] = ()
     """Topics that all devices know from the start; others become known by received profiles."""
-    one_for_one: bool = False
-    """Whether events are exchanged one for one, against selfish devices (U3)."""
+    exchange: ExchangeMode = ExchangeMode.WHOLE
     repeat_us: int = 0
     """How long a device remembers what it gave to a neighbour; within this time it sends only new
     events. 0, as in the paper: every discovery exchanges all."""
@@ -106,4 +119,6 @@ class EncounterConfig(msgspec.Struct, frozen=True, kw_only=True):
     first_discovery_us: int | None = None
     """When the first discovery happens after the start; None: at random within one period, so
     that devices that start together do not discover each other together."""
+    joules_per_hour: float | None = None
+    """Energy that the device may spend on encounters (`battery`); None: no limit."""
     world_ends_us: int | None = None

@@ -33,6 +33,18 @@ class DiscoveryTimer(msgspec.Struct, frozen=True):
     """Timer of the recurring task that discovers neighbours (U1)."""
 
 
+class GossipTimer(msgspec.Struct, frozen=True):
+    """Timer of RAPID at which the replies of all neighbours have arrived."""
+
+
+class ReplyGossipTimer(msgspec.Struct, frozen=True):
+    """Timer of RAPID at which a device gossips because a neighbour discovered it."""
+
+
+class ForwardTimer(msgspec.Struct, frozen=True):
+    """Timer of RAPID at which new events are forwarded."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeServices:
     """What a node offers to its dissemination."""

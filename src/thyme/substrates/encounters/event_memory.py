@@ -1,7 +1,8 @@
 """Event memory: the events of a device, and the rules by which they leave it.
 
 Entry points: `EventMemory`, the base with the device's own events, which are never discarded;
-`ThreeLists`, the memory of MobUser; `SingleList`, the memory of its rivals.
+`ThreeLists`, the memory of MobUser; `SingleList`, the memory of its rivals. This module is
+compiled.
 Clauses: U6, U7.
 """
 
@@ -11,15 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from enum import Enum, auto
 
-import msgspec
-
-from thyme.model.errors import OptionError, RejectedError
+from thyme.model.errors import RejectedError
 from thyme.model.ids import Key
 from thyme.model.tags import Tag
 from thyme.substrates.encounters.events import CarriedEvent
+from thyme.substrates.encounters.memory_config import ListSizes, WhenFull
 
-MEMORY_EVENTS = 20
-"""The number of foreign events a device keeps, in all protocols of the MobUser paper."""
 OWN_EVENTS_MAX = 10_000
 
 
@@ -64,8 +62,13 @@ class EventMemory(ABC):
         return self.own.get(key) or self._find(key)
 
     def matching(self, topics: frozenset[Tag]) -> list[CarriedEvent]:
-        """The events that have one of these topics, in the order in which they are sent."""
-        return [event for event in self if not topics.isdisjoint(event.topics)]
+        """The events that have one of these topics and can be sent, in the order in which they are
+        sent."""
+        return [
+            event
+            for event in self
+            if event.data is not None and not topics.isdisjoint(event.topics)
+        ]
 
     def drop_expired(self, now_us: int) -> None:
         """Removes events whose time to live has ended (M29)."""
@@ -90,69 +93,66 @@ class EventMemory(ABC):
         """Asserts the limits of the memory."""
 
 
-class ListSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of MobUser: the number of events, and the shares of the three lists (U6)."""
+class EventList:
+    """A bounded list of events, in the order of addition: a full list discards the event that was
+    added to it longest ago (U6)."""
 
-    memory_events: int = MEMORY_EVENTS
-    recent_share: float = 0.7
-    irrelevant_share: float = 0.1
+    def __init__(self, events_max: int, bytes_max: int | None) -> None:
+        self.events: dict[Key, CarriedEvent] = {}
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.memory_events <= 1_000_000:
-            raise OptionError(f"a memory has 1 to 1,000,000 events, not {self.memory_events}")
-        shares = self.recent_share, self.irrelevant_share
-        if not (min(shares) >= 0 and sum(shares) <= 1 + 1e-9):
-            raise OptionError(
-                "the recent and the irrelevant list have shares of at least 0, together at most 1, "
-                f"not {self.recent_share} and {self.irrelevant_share}"
-            )
+    def add(self, event: CarriedEvent) -> bool:
+        """Adds an event; returns False if it is too large for the list."""
+        size = event.metadata.size
+        if self._events_max == 0 or (self._bytes_max is not None and size > self._bytes_max):
+            return False
+        while len(self.events) >= self._events_max or (
+            self._bytes_max is not None and self._bytes + size > self._bytes_max
+        ):
+            self.pop(next(iter(self.events)))
+        self.events[event.key] = event
+        self._bytes += size
+        return True
 
-    @property
-    def recent(self) -> int:
-        """Capacity of the recent list."""
-        return min(round(self.memory_events * self.recent_share), self.memory_events)
+    def pop(self, key: Key) -> CarriedEvent | None:
+        """Removes and returns an event."""
+        event = self.events.pop(key, None)
+        if event is not None:
+            self._bytes -= event.metadata.size
+        return event
 
-    @property
-    def irrelevant(self) -> int:
-        """Capacity of the irrelevant list."""
-        return min(
-            round(self.memory_events * self.irrelevant_share), self.memory_events - self.recent
-        )
-
-    @property
-    def popular(self) -> int:
-        """Capacity of the popular list: the rest of the memory."""
-        return self.memory_events - self.recent - self.irrelevant
+    def check(self) -> None:
+        """Asserts the limits."""
+        assert len(self.events) <= self._events_max
+        assert self._bytes == sum(event.metadata.size for event in self.events.values())
+        assert self._bytes_max is None or self._bytes <= self._bytes_max
 
 
 class ThreeLists(EventMemory):
-    """The memory of MobUser: recent, popular and irrelevant events (U6).
-
-    Each list is a dict in the order of addition, so its first entry was added longest ago and is
-    the one that a full list discards.
-    """
+    """The memory of MobUser: recent, popular and irrelevant events (U6)."""
 
     def __init__(self, sizes: ListSizes) -> None:
         super().__init__()
-        self._sizes = sizes
-        self._recent: dict[Key, CarriedEvent] = {}
-        self._popular: dict[Key, CarriedEvent] = {}
-        self._irrelevant: dict[Key, CarriedEvent] = {}
+        self._recent = EventList(sizes.recent, sizes.bytes_of(sizes.recent))
+        self._popular = EventList(sizes.popular, sizes.bytes_of(sizes.popular))
+        self._irrelevant = EventList(sizes.irrelevant, sizes.bytes_of(sizes.irrelevant))
 
     @property
     def recent(self) -> list[CarriedEvent]:
         """The recent events, newest first."""
-        return list(reversed(self._recent.values()))
+        return list(reversed(self._recent.events.values()))
 
     @property
     def popular(self) -> list[CarriedEvent]:
         """The popular events, highest reputation first."""
-        return sorted(self._popular.values(), key=lambda event: -event.reputation)
+        return sorted(self._popular.events.values(), key=lambda event: -event.reputation)
 
     @property
     def irrelevant(self) -> list[CarriedEvent]:
         """The events in topics of no interest to the user, least disseminated first."""
-        return sorted(self._irrelevant.values(), key=lambda event: event.reputation)
+        return sorted(self._irrelevant.events.values(), key=lambda event: event.reputation)
 
     def receive(
         self, event: CarriedEvent, generated: frozenset[Tag], user_topics: frozenset[Tag]
@@ -163,39 +163,35 @@ class ThreeLists(EventMemory):
             return Reception.DROPPED
         if user_topics.isdisjoint(topics):
             return self._receive_irrelevant(event)
-        known = self.own.get(key) or self._popular.get(key)
+        known = self.own.get(key) or self._popular.events.get(key)
         if known is not None:
             known.reputation += 1
             return Reception.KNOWN
-        known = self._recent.pop(key, None)
+        known = self._recent.pop(key)
         if known is not None:
             known.reputation += 1
-            self._put(self._popular, known, self._sizes.popular)
+            self._add(self._popular, known)
             return Reception.KNOWN
-        self._irrelevant.pop(key, None)  # the user has subscribed to its topic meanwhile
-        self._put(self._recent, event, self._sizes.recent)
+        if self._irrelevant.pop(key) is not None:
+            event.reputation = 0  # the user has subscribed to its topic meanwhile
+        self._add(self._recent, event)
         return Reception.NEW
 
     def _receive_irrelevant(self, event: CarriedEvent) -> Reception:
-        if self.get(event.key) is not None:
+        if self.get(event.key) is not None or self._add(self._irrelevant, event):
             return Reception.IRRELEVANT
-        if self._sizes.irrelevant == 0:
-            return Reception.DROPPED
-        self._put(self._irrelevant, event, self._sizes.irrelevant)
-        return Reception.IRRELEVANT
+        return Reception.DROPPED
 
-    def _put(self, events: dict[Key, CarriedEvent], event: CarriedEvent, size_max: int) -> None:
-        if size_max == 0:
-            return
-        if len(events) >= size_max:
-            del events[next(iter(events))]
-        events[event.key] = event
-        self.version += 1
+    def _add(self, target: EventList, event: CarriedEvent) -> bool:
+        added = target.add(event)
+        if added:
+            self.version += 1
+        return added
 
     def on_sent(self, events: Collection[CarriedEvent]) -> None:
         """Counts that events of the irrelevant list were disseminated."""
         for event in events:
-            if event.key in self._irrelevant:
+            if event.key in self._irrelevant.events:
                 event.reputation += 1
 
     def _kept(self) -> Iterator[CarriedEvent]:
@@ -204,26 +200,19 @@ class ThreeLists(EventMemory):
         yield from self.irrelevant
 
     def _find(self, key: Key) -> CarriedEvent | None:
-        return self._recent.get(key) or self._popular.get(key) or self._irrelevant.get(key)
+        return (
+            self._recent.events.get(key)
+            or self._popular.events.get(key)
+            or self._irrelevant.events.get(key)
+        )
 
     def _remove(self, key: Key) -> None:
         for events in (self._recent, self._popular, self._irrelevant):
-            events.pop(key, None)
+            events.pop(key)
 
     def check(self) -> None:
-        assert len(self._recent) <= self._sizes.recent
-        assert len(self._popular) <= self._sizes.popular
-        assert len(self._irrelevant) <= self._sizes.irrelevant
-
-
-class WhenFull(Enum):
-    """What a rival of MobUser does with an event that reaches a full memory."""
-
-    REFUSE = "refuse"
-    """The memory takes no more events: the MobUser paper says that rivals store events until
-    their memory is full, and that their reliability suffers from it."""
-    REPLACE = "replace"
-    """The event that was added longest ago makes place, as in the lists of MobUser."""
+        for events in (self._recent, self._popular, self._irrelevant):
+            events.check()
 
 
 class SingleList(EventMemory):

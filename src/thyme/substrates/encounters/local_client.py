@@ -74,6 +74,9 @@ class LocalObjects:
         if event is None:
             detail = f"{metadata.key} is not in the memory of this device (any more)"
             on_result(Failure(NotFoundError.code, detail), now_us)
+        elif event.data is None:
+            detail = f"only the metadata of {metadata.key} has arrived: the encounter broke off"
+            on_result(Failure(NotFoundError.code, detail), now_us)
         else:
             on_result(Ok(event.data), now_us)
 

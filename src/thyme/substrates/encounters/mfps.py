@@ -136,11 +136,12 @@ class Mfps:
         flooded = len(message.items) - EVENTS_PER_EXCHANGE_MAX
         if flooded > 0:
             services.dropped["flooded events"] += flooded
-        events, corrupt = unpack_events(message.items[:EVENTS_PER_EXCHANGE_MAX], message.data)
+        events, corrupt = unpack_events(
+            message.items[:EVENTS_PER_EXCHANGE_MAX], message.data, self.memory.get
+        )
         if corrupt:
             services.dropped["corrupt events"] += corrupt
-        for metadata, content in events:
-            event = CarriedEvent(metadata, content)
+        for event in events:
             if self.user_topics.isdisjoint(event.topics):
                 services.dropped["events in no user topic"] += 1
             elif not is_acceptable(event, services.limits, now_us):

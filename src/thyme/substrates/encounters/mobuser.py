@@ -2,16 +2,16 @@
 
 Entry point: `MobUser`. A device that discovers its neighbours broadcasts a generated profile. Each
 neighbour replies with a profile of its own and the events that match; the device answers with the
-events that match that profile. Events are sent before received ones are stored. With `one_for_one`
+events that match that profile. Events are sent before received ones are stored. With `one-for-one`
 each device sends its next event only after it received one, so a device that gives nothing gets
-one event at most.
+one event at most. With `reconcile` they compare their events first (`reconciled_exchange`). This
+module is compiled.
 Clauses: U1, U2, U3, U6.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId
@@ -19,18 +19,28 @@ from thyme.model.metadata import Metadata
 from thyme.model.positions import Position
 from thyme.model.tags import Tag
 from thyme.protocol.messages.common import Message
-from thyme.protocol.messages.encounters import EncounterEvents, EncounterProfile, ProfileReply
+from thyme.protocol.messages.encounters import (
+    EncounterEvents,
+    EncounterProfile,
+    EventData,
+    EventDetails,
+    EventSummary,
+    ProfileReply,
+    ReconcileProfile,
+)
 from thyme.protocol.node import Timer
 from thyme.substrates.encounters.config import (
     EVENTS_PER_EXCHANGE_MAX,
     EXCHANGES_PER_MINUTE_MAX,
     PROFILE_TOPICS_MAX,
+    ExchangeMode,
     MobUserConfig,
 )
 from thyme.substrates.encounters.demand import Demand
 from thyme.substrates.encounters.dissemination import NodeServices, ReplyLimit, is_acceptable
 from thyme.substrates.encounters.event_memory import Reception, ThreeLists
 from thyme.substrates.encounters.events import CarriedEvent, pack_events, unpack_events
+from thyme.substrates.encounters.reconciled_exchange import ReconciledExchange
 
 ROUNDS_MAX = 8
 """Discoveries whose replies are still accepted."""
@@ -38,24 +48,24 @@ SESSIONS_MAX = 1_024
 GIVEN_NEIGHBOURS_MAX = 1_024
 
 
-@dataclass(slots=True)
 class Session:
     """One exchange with one neighbour."""
 
-    generated: frozenset[Tag]
-    """The profile sent to the neighbour; events in other topics are dropped (U6)."""
-    one_for_one: bool
-    to_give: list[CarriedEvent] = field(default_factory=list)
-    """With one for one, the events still to be sent, the next one last."""
-    received: set[Key] = field(default_factory=set)
+    def __init__(self, generated: frozenset[Tag], one_for_one: bool) -> None:
+        self.generated = generated
+        """The profile sent to the neighbour; events in other topics are dropped (U6)."""
+        self.one_for_one = one_for_one
+        self.to_give: list[CarriedEvent] = []
+        """With one for one, the events still to be sent, the next one first."""
+        self.received: set[Key] = set()
 
 
-@dataclass(slots=True)
 class Given:
     """The events that a neighbour has, because this device exchanged them with it."""
 
-    since_us: int
-    keys: set[Key] = field(default_factory=set)
+    def __init__(self, since_us: int) -> None:
+        self.since_us = since_us
+        self.keys: set[Key] = set()
 
 
 class MobUser:
@@ -76,6 +86,10 @@ class MobUser:
         self._sessions: BoundedDict[tuple[NodeId, int], Session] = BoundedDict(SESSIONS_MAX)
         self._given: BoundedDict[NodeId, Given] = BoundedDict(GIVEN_NEIGHBOURS_MAX)
         self._reply_limit = ReplyLimit(EXCHANGES_PER_MINUTE_MAX)
+        self._mode = config.exchange
+        self._reconciled = ReconciledExchange(
+            services, self.memory, self._receive, self.memory.on_sent
+        )
 
     @property
     def discovery_us(self) -> int:
@@ -86,9 +100,12 @@ class MobUser:
         exchange = self._services.rng.getrandbits(32)
         generated = self._generate_profile()
         self._rounds[exchange] = generated
-        self._services.outbox.broadcast(
-            EncounterProfile(exchange, tuple(sorted(generated)), self._config.one_for_one)
-        )
+        topics = tuple(sorted(generated))
+        if self._mode is ExchangeMode.RECONCILE:
+            self._services.outbox.broadcast(ReconcileProfile(exchange, topics))
+        else:
+            one_for_one = self._mode is ExchangeMode.ONE_FOR_ONE
+            self._services.outbox.broadcast(EncounterProfile(exchange, topics, one_for_one))
 
     def on_message(self, sender: NodeId, message: Message, now_us: int) -> bool:
         match message:
@@ -98,6 +115,14 @@ class MobUser:
                 self._on_reply(sender, message, now_us)
             case EncounterEvents():
                 self._on_events(sender, message, now_us)
+            case ReconcileProfile():
+                self._on_reconcile_profile(sender, message, now_us)
+            case EventSummary():
+                self._on_summary(sender, message, now_us)
+            case EventDetails():
+                self._reconciled.on_details(sender, message, now_us)
+            case EventData():
+                self._reconciled.on_data(sender, message)
             case _:
                 return False
         return True
@@ -108,6 +133,7 @@ class MobUser:
     def on_send_failed(self, to: NodeId) -> None:
         """Forgets what the neighbour has: the events sent last may not have arrived."""
         self._given.pop(to, None)
+        self._reconciled.on_send_failed(to)
 
     def on_position(self, position: Position, now_us: int) -> None:
         """MobUser does not use positions; the node puts them into events."""
@@ -124,12 +150,12 @@ class MobUser:
         events = self._events_for(sender, frozenset(message.topics), now_us)
         if not events and self._gave_recently(sender, now_us):
             return
-        if not self._reply_limit.allows_reply(now_us):
-            self._services.dropped["too many exchanges"] += 1
+        if not self._allows_reply(now_us):
             return
         self.demand.record_profile(message.topics)
         generated = self._generate_profile()
-        session = Session(generated, message.one_for_one or self._config.one_for_one)
+        one_for_one = message.one_for_one or self._mode is ExchangeMode.ONE_FOR_ONE
+        session = Session(generated, one_for_one)
         self._sessions[sender, message.exchange] = session
         items, data = pack_events(self._next_events(sender, session, events, now_us))
         topics = tuple(sorted(generated))
@@ -147,11 +173,34 @@ class MobUser:
         if not self._accepts_profile(message.topics):
             return
         self.demand.record_profile(message.topics)
-        one_for_one = message.one_for_one or self._config.one_for_one
+        one_for_one = message.one_for_one or self._mode is ExchangeMode.ONE_FOR_ONE
         session = self._sessions[key] = Session(generated, one_for_one)
         events = self._events_for(sender, frozenset(message.topics), now_us)
         self._send_events(sender, message.exchange, session, events, now_us)
         self._store_events(sender, session, message.items, message.data, now_us)
+
+    def _on_reconcile_profile(self, sender: NodeId, message: ReconcileProfile, now_us: int) -> None:
+        """Replies to a neighbour that wants to compare events, if this device does so, too."""
+        if self._mode is not ExchangeMode.RECONCILE:
+            profile = EncounterProfile(message.exchange, message.topics, False)
+            self._on_profile(sender, profile, now_us)
+            return
+        if not self._accepts_profile(message.topics):
+            return
+        if self._reconciled.has_settled(sender, self._config.repeat_us, now_us):
+            return
+        if self._allows_reply(now_us):
+            self.demand.record_profile(message.topics)
+            self._reconciled.on_profile(sender, message, self._generate_profile(), now_us)
+
+    def _on_summary(self, sender: NodeId, message: EventSummary, now_us: int) -> None:
+        if not self._accepts_profile(message.topics):
+            return
+        if message.is_reply:
+            self.demand.record_profile(message.topics)
+        self.exchanges += 1
+        generated = self._rounds.get(message.exchange)
+        self._reconciled.on_summary(sender, message, generated, now_us)
 
     def _on_events(self, sender: NodeId, message: EncounterEvents, now_us: int) -> None:
         session = self._sessions.get((sender, message.exchange))
@@ -214,20 +263,20 @@ class MobUser:
         space = max(0, EVENTS_PER_EXCHANGE_MAX - len(session.received))
         if len(items) > space:
             services.dropped["flooded events"] += len(items) - space
-        events, corrupt = unpack_events(items[:space], data)
+        events, corrupt = unpack_events(items[:space], data, self.memory.get)
         if corrupt:
             services.dropped["corrupt events"] += corrupt
-        for metadata, content in events:
-            session.received.add(metadata.key)
-            self._receive(CarriedEvent(metadata, content), session, now_us)
-        self._record_given(sender, (metadata.key for metadata, _ in events), now_us)
+        for event in events:
+            session.received.add(event.key)
+            self._receive(event, session.generated, now_us)
+        self._record_given(sender, (event.key for event in events), now_us)
 
-    def _receive(self, event: CarriedEvent, session: Session, now_us: int) -> None:
+    def _receive(self, event: CarriedEvent, generated: frozenset[Tag], now_us: int) -> None:
         services = self._services
         if not is_acceptable(event, services.limits, now_us):
             services.dropped["unacceptable events"] += 1
             return
-        match self.memory.receive(event, session.generated, self.user_topics):
+        match self.memory.receive(event, generated, self.user_topics):
             case Reception.NEW:
                 services.on_new_event(event, now_us)
             case Reception.DROPPED:
@@ -248,6 +297,12 @@ class MobUser:
             self._given.refresh(neighbour, given)
         given.keys.update(keys)
 
+    def _allows_reply(self, now_us: int) -> bool:
+        if self._reply_limit.allows_reply(now_us):
+            return True
+        self._services.dropped["too many exchanges"] += 1
+        return False
+
     def _accepts_profile(self, topics: tuple[Tag, ...]) -> bool:
         if len(topics) <= PROFILE_TOPICS_MAX:
             return True
@@ -256,4 +311,5 @@ class MobUser:
 
     def check(self) -> None:
         self.memory.check()
+        self._reconciled.check()
         assert len(self._sessions) <= SESSIONS_MAX

@@ -27,10 +27,12 @@ from thyme.protocol.message_auth import MessageAuthenticator, verify_incoming
 from thyme.protocol.node import (
     Action,
     AppRequested,
+    Broadcast,
     Input,
     Leaving,
     PositionChanged,
     Received,
+    Send,
     SendFailed,
     Started,
     TimerFired,
@@ -40,6 +42,7 @@ from thyme.storage.store import Store
 from thyme.substrates.common.client import Client, Guarantees
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
+from thyme.substrates.encounters.battery import Battery, estimate_bytes
 from thyme.substrates.encounters.config import (
     PROFILE_TOPICS_MAX,
     EncounterConfig,
@@ -113,6 +116,8 @@ class EncounterNode:
             Guarantees(copies_max=1, durable=store.durable),
             signer,
         )
+        budget = config.joules_per_hour
+        self._battery = None if budget is None else Battery(budget)
         self._update_topics()
 
     @property
@@ -141,6 +146,10 @@ class EncounterNode:
             case _:
                 assert_never(event)
         actions = self._outbox.drain_actions()
+        if self._battery is not None:
+            for action in actions:
+                if isinstance(action, Send | Broadcast):
+                    self._battery.spend_bytes(estimate_bytes(action.message))
         if self._authenticator is None:
             return actions
         return self._authenticator.sign_actions(actions, now_us)
@@ -162,6 +171,11 @@ class EncounterNode:
         if event.sender == self._node_id:
             self.dropped["messages with this device's identifier"] += 1
             return
+        if self._battery is not None:
+            if not self._battery.can_answer(now_us):
+                self.dropped["messages ignored to save the battery"] += 1
+                return
+            self._battery.spend_bytes(estimate_bytes(event.message))
         message = verify_incoming(self._authenticator, event.sender, event.message)
         if message is None:
             return
@@ -173,7 +187,10 @@ class EncounterNode:
             case DiscoveryTimer():
                 next_us = now_us + self.dissemination.discovery_us
                 self._outbox.set_timer(DiscoveryTimer(), next_us)
-                self.dissemination.discover(now_us)
+                if self._battery is None or self._battery.can_discover(now_us):
+                    self.dissemination.discover(now_us)
+                else:
+                    self.dropped["discoveries left out to save the battery"] += 1
             case FrameEndTimer():
                 self.subscriber.on_frame_end(event.timer.sid, now_us)
                 self._update_topics()

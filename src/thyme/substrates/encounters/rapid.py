@@ -13,8 +13,6 @@ Clause: U7.
 
 from __future__ import annotations
 
-import msgspec
-
 from thyme.model.ids import Key, NodeId
 from thyme.model.positions import Position
 from thyme.model.tags import Tag
@@ -26,21 +24,16 @@ from thyme.substrates.encounters.config import (
     EXCHANGES_PER_MINUTE_MAX,
     RapidConfig,
 )
-from thyme.substrates.encounters.dissemination import NodeServices, ReplyLimit, is_acceptable
+from thyme.substrates.encounters.dissemination import (
+    ForwardTimer,
+    GossipTimer,
+    NodeServices,
+    ReplyGossipTimer,
+    ReplyLimit,
+    is_acceptable,
+)
 from thyme.substrates.encounters.event_memory import Reception, SingleList
 from thyme.substrates.encounters.events import CarriedEvent, pack_events, unpack_events
-
-
-class GossipTimer(msgspec.Struct, frozen=True):
-    """Timer at which the replies of all neighbours have arrived."""
-
-
-class ReplyGossipTimer(msgspec.Struct, frozen=True):
-    """Timer at which a device gossips because a neighbour discovered it."""
-
-
-class ForwardTimer(msgspec.Struct, frozen=True):
-    """Timer at which new events are forwarded."""
 
 
 class Rapid:
@@ -128,11 +121,12 @@ class Rapid:
         flooded = len(message.items) - EVENTS_PER_EXCHANGE_MAX
         if flooded > 0:
             services.dropped["flooded events"] += flooded
-        events, corrupt = unpack_events(message.items[:EVENTS_PER_EXCHANGE_MAX], message.data)
+        events, corrupt = unpack_events(
+            message.items[:EVENTS_PER_EXCHANGE_MAX], message.data, self.memory.get
+        )
         if corrupt:
             services.dropped["corrupt events"] += corrupt
-        for metadata, content in events:
-            event = CarriedEvent(metadata, content)
+        for event in events:
             if is_acceptable(event, services.limits, now_us):
                 self._receive(event, now_us)
             else:

@@ -1,0 +1,71 @@
+"""The presets `mobuser` and `mobuser-quick`: the evaluation of the MobUser paper.
+
+Entry point: `EncounterPresets`, a `PresetFamily`.
+Clauses: P5–P7, U8, U9, S16.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from thyme.model.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from thyme.cli.pipeline.preset_family import SweepOptions
+    from thyme.pipeline.evaluate import Evaluation
+    from thyme.pipeline.sweep.plan import EvaluationPlan
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.report.report import Report
+
+
+class EncounterPresets:
+    """MobUser, MFPS and RAPID by encounters; a `PresetFamily`."""
+
+    presets = ("mobuser", "mobuser-quick")
+
+    def check_options(self, args: Namespace) -> None:
+        """Refuses options of the radio's presets, and unknown series."""
+        from thyme.cli.pipeline.window_options import parse_window
+        from thyme.pipeline.encounters.presets import parse_encounter_series
+        from thyme.traces.timetable import TimetableChoice
+
+        if args.profile != "paper":
+            raise OptionError(f"--profile is not for the preset {args.preset}")
+        if args.posts is not None or parse_window(args) != TimetableChoice():
+            raise OptionError(f"--posts and its window are not for the preset {args.preset}")
+        parse_encounter_series(args.only)
+
+    def plan(self, args: Namespace, warehouse: Warehouse, cores: int) -> EvaluationPlan:
+        """Plans the runs."""
+        from thyme.pipeline.encounters.evaluate import plan_encounter_evaluation
+        from thyme.pipeline.encounters.presets import PRESETS, parse_encounter_series
+
+        only = parse_encounter_series(args.only)
+        return plan_encounter_evaluation(PRESETS[args.preset], warehouse, cores, only=only)
+
+    def evaluate(
+        self, spark: SparkSession, args: Namespace, warehouse: Warehouse, options: SweepOptions
+    ) -> Evaluation:
+        """Carries out the missing runs and computes the metrics."""
+        from thyme.pipeline.encounters.evaluate import evaluate_encounters
+        from thyme.pipeline.encounters.presets import PRESETS, parse_encounter_series
+
+        only = parse_encounter_series(args.only)
+        preset = PRESETS[args.preset]
+        return evaluate_encounters(spark, preset, warehouse, only=only, **options._asdict())
+
+    def report_tables(self) -> dict[str, tuple[str, ...]]:
+        """The tables that the report reads."""
+        from thyme.report.encounters.points import STAGES
+
+        return STAGES
+
+    def make_report(self, folder: Path) -> Report:
+        """Writes the report."""
+        from thyme.report.encounters.report import make_encounter_report
+
+        return make_encounter_report(folder)

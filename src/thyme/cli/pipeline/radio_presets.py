@@ -1,0 +1,122 @@
+"""The presets `quick` and `paper`: the evaluation of Thyme (journal article) on the radio.
+
+Entry point: `RadioPresets`, a `PresetFamily`.
+Clauses: P5–P7, S16.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thyme.cli.pipeline.options import check_stage
+from thyme.cli.pipeline.window_options import (
+    parse_display_zone,
+    parse_rules,
+    parse_window,
+    print_window,
+)
+from thyme.model.errors import OptionError, safe_repr
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from thyme.cli.pipeline.preset_family import SweepOptions
+    from thyme.pipeline.evaluate import Evaluation
+    from thyme.pipeline.evaluation_traces import PostsInput, TraceSource
+    from thyme.pipeline.sweep.plan import EvaluationPlan
+    from thyme.pipeline.sweep.presets import Preset
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.report.report import Report
+
+PROFILES = ("paper", "robust", "both")
+
+
+class RadioPresets:
+    """ES, LS and DCS on the radio; a `PresetFamily`."""
+
+    presets = ("quick", "paper")
+
+    def check_options(self, args: Namespace) -> None:
+        """Refuses unknown profiles and series."""
+        from thyme.pipeline.sweep.presets import parse_series
+
+        if args.profile not in PROFILES:
+            given = safe_repr(args.profile)
+            raise OptionError(f"--profile {given} is unknown; there is {', '.join(PROFILES)}")
+        parse_series(args.only)
+
+    def plan(self, args: Namespace, warehouse: Warehouse, cores: int) -> EvaluationPlan:
+        """Plans the runs."""
+        from thyme.pipeline.sweep.plan import plan_evaluation
+
+        return plan_evaluation(_preset(args), warehouse, cores, **_selection(args))
+
+    def evaluate(
+        self, spark: SparkSession, args: Namespace, warehouse: Warehouse, options: SweepOptions
+    ) -> Evaluation:
+        """Makes the traces, carries out the missing runs and computes the metrics."""
+        from thyme.pipeline.evaluate import evaluate
+
+        preset = _preset(args)
+        return evaluate(
+            spark,
+            preset,
+            warehouse,
+            **_selection(args),
+            **options._asdict(),
+            on_posts=lambda posts: _print_posts(posts, preset, args),
+        )
+
+    def report_tables(self) -> dict[str, tuple[str, ...]]:
+        """The tables that the report reads."""
+        from thyme.report.tables import STAGES
+
+        return STAGES
+
+    def make_report(self, folder: Path) -> Report:
+        """Writes the report."""
+        from thyme.report.report import make_report
+
+        return make_report(folder)
+
+
+def _preset(args: Namespace) -> Preset:
+    from thyme.pipeline.sweep.presets import PRESETS
+
+    return PRESETS[args.preset]
+
+
+def _selection(args: Namespace) -> dict[str, Any]:
+    """The selected part of the preset."""
+    from thyme.pipeline.sweep.presets import parse_series
+    from thyme.sim.scenario import Profile
+
+    return {
+        "only": parse_series(args.only),
+        "profiles": tuple(Profile) if args.profile == "both" else (Profile(args.profile),),
+        "source": _trace_source(args),
+    }
+
+
+def _trace_source(args: Namespace) -> TraceSource:
+    from thyme.pipeline.evaluation_traces import TraceSource
+    from thyme.pipeline.warehouse import Warehouse
+    from thyme.traces.timetable import TimetableChoice
+
+    choice, rules = parse_window(args), parse_rules(args)
+    if args.posts is None:
+        if choice != TimetableChoice():
+            raise OptionError("a window is for imported posts: give their warehouse with --posts")
+        return TraceSource(rules=rules)
+    check_stage(args.posts, "posts")
+    posts = Warehouse(args.posts)
+    return TraceSource(posts=posts, choice=choice, rules=rules)
+
+
+def _print_posts(posts: PostsInput, preset: Preset, args: Namespace) -> None:
+    if posts.window is not None and not args.json:
+        zone = parse_display_zone(args)
+        print_window(posts.window, zone, preset.timeline.operations_us, sys.stderr)
