@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from thyme.lab.supervisor import free_ports
 from thyme.live.identity import Identity
 from thyme.live.station.wire_queue import MESSAGES_MAX, WAIT_US_MAX, WireQueue
-from thyme.live.station.wires import StationWires, WireStatus
+from thyme.live.station.wires import StationWires
+from thyme.live.status import OtherStationStatus
 from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
@@ -87,7 +88,7 @@ async def received(wires: StationWires) -> tuple[NodeId, Message]:
     return found[0].sender, found[0].message
 
 
-def wire_of(wires: StationWires) -> WireStatus:
+def wire_of(wires: StationWires) -> OtherStationStatus:
     return wires.describe()[0]
 
 

@@ -16,7 +16,6 @@ from thyme.live.station.open_station import LiveStation
 from thyme.live.status import (
     CacheStatus,
     EventsStatus,
-    OtherStationStatus,
     StationStatus,
     StationWorldStatus,
 )
@@ -62,20 +61,7 @@ def collect_station_status(
             )
             for name, values in live.content.statistics().items()
         },
-        stations=tuple(
-            OtherStationStatus(
-                station=wire.station,
-                name=wire.name,
-                address=wire.address,
-                connected=wire.connected,
-                receiving=wire.receiving,
-                waiting=wire.waiting,
-                connects=wire.connects,
-                clock_ahead_us=wire.clock_ahead_us,
-                differences=wire.differences,
-            )
-            for wire in live.links.wires.describe()
-        ),
+        stations=live.links.wires.describe(),
         needs=len(node.needs),
         popular=len(context.popularity),
         parked=node.mobiles.parked,

@@ -18,12 +18,11 @@ from contextlib import suppress
 from hashlib import sha256
 from random import Random
 
-import msgspec
-
 from thyme.live.identity import Identity
 from thyme.live.signatures import derive_node_id, verify_key_signature
 from thyme.live.sockets import NetworkError
 from thyme.live.station.wire_queue import WireQueue
+from thyme.live.status import OtherStationStatus
 from thyme.model.errors import DecodeError
 from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
@@ -55,27 +54,6 @@ CLOCK_US_MAX = 5 * SECOND_US
 """A larger difference between the clocks of two stations is reported."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class WireStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The connection to another station."""
-
-    station: str
-    """Its id."""
-    name: str
-    address: str
-    connected: bool
-    """Whether messages reach it."""
-    receiving: bool
-    """Whether its messages reach this station."""
-    waiting: int
-    """Messages that wait for the connection."""
-    connects: int
-    """How often the connection was made."""
-    clock_ahead_us: int | None = None
-    """How far its clock was ahead of the own one when it connected; None if it never did."""
-    differences: tuple[str, ...] = ()
-    """Settings that differ, although all stations must agree on them."""
 
 
 class StationKey:
@@ -171,10 +149,10 @@ class StationWires:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def describe(self) -> tuple[WireStatus, ...]:
+    def describe(self) -> tuple[OtherStationStatus, ...]:
         """The connections to all stations of the list."""
         return tuple(
-            WireStatus(
+            OtherStationStatus(
                 station=station.hex(),
                 name=wire.name,
                 address=f"{wire.other.endpoint.address}:{wire.other.endpoint.port}",
