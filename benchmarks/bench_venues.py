@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from random import Random
@@ -109,10 +110,12 @@ class Venues:
     def __init__(self, folder: Path, mobiles: int, seed: int) -> None:
         self.files = StationFiles(folder, ("north", "south"), period_ms=PERIOD_MS)
         self.stations = {name: self.files.start(name) for name in ("north", "south")}
+        names = [(venue, f"{venue}-{n}") for n in range(mobiles) for venue in ("north", "south")]
+        with ThreadPoolExecutor(4) as pool:
+            started = list(pool.map(lambda each: self.files.start_mobile(*each), names))
         self.users = [
-            User(name, venue, self.files.start_mobile(venue, name), Random(f"{seed} {name}"))
-            for venue in ("north", "south")
-            for name in [f"{venue}-{number}" for number in range(mobiles)]
+            User(name, venue, process, Random(f"{seed} {name}"))
+            for (venue, name), process in zip(names, started, strict=True)
         ]
 
     def of(self, venue: str) -> list[User]:

@@ -10,7 +10,7 @@ from tests.live.nodes import NodeProcess, free_group
 from thyme.lab.supervisor import free_ports
 from thyme.live.station.open_station import station_id
 
-PERIOD_MS = 1_500
+PERIOD_MS = 1_000
 """Short periods, so that an object soon comes to the other venue."""
 
 

@@ -70,11 +70,12 @@ class TwoVenues:
         self._listeners: list[Listener] = []
 
     async def start(self) -> None:
-        for name in ("north", "south"):
-            self.processes[name] = self.files.start(name)
+        starts = {name: asyncio.to_thread(self.files.start, name) for name in ("north", "south")}
         for venue, names in (("north", NORTH), ("south", SOUTH)):
             for name in names:
-                self.processes[name] = self.files.start_mobile(venue, name)
+                starts[name] = asyncio.to_thread(self.files.start_mobile, venue, name)
+        started = await asyncio.gather(*starts.values())
+        self.processes.update(zip(starts, started, strict=True))
         for venue, names in (("north", NORTH), ("south", SOUTH)):
             for name in names:
                 await until_station(self.processes[name], self.files.ids[venue])

@@ -105,7 +105,9 @@ async def fetch_any_status(session: ClientSession, node_url: str) -> NodeStatus 
             response.raise_for_status()
             body = await response.read()
             is_station = "station" in msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-            return msgspec.json.decode(body, type=StationStatus if is_station else NodeStatus)
+            if is_station:
+                return msgspec.json.decode(body, type=StationStatus)
+            return msgspec.json.decode(body, type=NodeStatus)
     except (ClientError, OSError, ValueError, msgspec.MsgspecError) as error:
         raise _unreachable_error(node_url, error) from error
 

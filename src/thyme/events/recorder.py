@@ -130,7 +130,7 @@ class EventRecorder:
 
     def on_load(self, node: NodeId, now_us: int, **load: int | None) -> None:
         """Records the messages of a node since its previous load event, and its cell."""
-        self._record(node, now_us, LOAD, **load)
+        self._record(node, now_us, LOAD, None, **load)
 
     def _record_operation(
         self,

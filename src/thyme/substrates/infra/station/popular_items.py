@@ -135,9 +135,7 @@ class PopularItems:
         changed = {item: found for item in items if (found := popularity.get(item)) is not None}
         world = cell[0]
         needs = {
-            (world, tag): found
-            for tag in tags
-            if (found := self._needs.get(world, tag)) is not None
+            (world, tag): need for tag in tags if (need := self._needs.get(world, tag)) is not None
         }
         self._context.records.save_cell_data(cell, processed, changed, needs)
 
