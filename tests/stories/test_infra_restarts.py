@@ -75,6 +75,25 @@ def test_i23_b8_a_delete_that_a_station_confirmed_reaches_the_others_after_a_res
     assert net.found("fay", "goal") == set()
 
 
+def test_i23_m24_a_delete_made_without_a_station_survives_the_restart_of_its_owner() -> None:
+    net = Venues(TWO_VENUES, stations=BOTH, durable=True)
+    net.subscribe("eve", "goal")
+    popular_photo(net)
+    net.run(60)
+    photo_key = net.metadata("eve", "goal1").key
+    net.stop_station("north")
+    net.run(6)
+    net.delete("ann", photo_key)
+    net.go("ann")
+    net.come("ann")
+    net.run(2)
+    net.start_station("north")
+    net.run(60)
+
+    assert net.stations["south"].context.is_unpublished(WORLD_NUMBER, photo_key)
+    assert net.found("fay", "goal") == set()
+
+
 def test_i3_worlds_and_their_cells_are_the_same_after_a_restart() -> None:
     settings = replace(QUICK, cells_min=1, cells_max=50, nodes_per_cell=2)
     names = [f"node{number}" for number in range(12)]

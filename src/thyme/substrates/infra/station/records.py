@@ -17,15 +17,11 @@ from thyme.model.errors import ThymeError
 from thyme.model.ids import Key
 from thyme.model.tags import Tag
 from thyme.protocol.messages.cell_records import CellId, Replica
-from thyme.protocol.messages.common import (
-    DeleteObject,
-    SignedDelete,
-    Unpublish,
-    unpublished_key,
-)
+from thyme.protocol.messages.common import Unpublish
 from thyme.protocol.messages.stations import TagNeed, WorldEntry
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.infra.station.popularity import ItemId, ItemPopularity
+from thyme.substrates.infra.unpublish_records import UnpublishRecord
 
 CYCLES_KEPT = 60
 """How many processed cycles of a cell are saved: mobile nodes send none that are older."""
@@ -34,16 +30,6 @@ CellOfCount = tuple[int, int, CellId]
 """A cell: its world, the number of cells of the world, and its own number."""
 NeedName = tuple[int, Tag]
 """A tag of a world."""
-
-
-class UnpublishRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A delete of an owner."""
-
-    world: int
-    tags: tuple[Tag, ...]
-    key: Key
-    proof: bytes
-    """The signature of the owner; empty in worlds without node keys."""
 
 
 class PopularityRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -103,10 +89,8 @@ class StationRecords:
 
     def save_delete(self, message: Unpublish) -> None:
         """Saves a delete before it is confirmed."""
-        delete, key = message.delete, unpublished_key(message)
-        proof = delete.proof if isinstance(delete, SignedDelete) else b""
-        record = UnpublishRecord(message.world, message.tags, key, proof)
-        self._store.put(_DELETES, _item_key((message.world, key)), record)
+        record = UnpublishRecord.of(message)
+        self._store.put(_DELETES, _item_key((record.world, record.key)), record)
 
     def remove_delete(self, item: ItemId) -> None:
         """Removes a delete that the station has forgotten."""
@@ -114,10 +98,7 @@ class StationRecords:
 
     def load_deletes(self) -> Iterator[Unpublish]:
         """All deletes, oldest first."""
-        for _, record in self._store.load(_DELETES):
-            delete = DeleteObject(0, record.key)
-            signed = delete.with_proof(record.proof) if record.proof else delete
-            yield Unpublish(0, record.world, record.tags, signed)
+        return (record.as_message(0) for _, record in self._store.load(_DELETES))
 
     # Cell data
 
