@@ -43,6 +43,7 @@ def test_where_no_lab_is_there_is_none(tmp_path: Path, capsys: pytest.CaptureFix
         (["--loss", "100%"], "below 100%"),
         (["--nodes", "3", "--range", "10"], "out of range"),
         (["--area", "wide"], "written 120x80"),
+        (["--stations", "2", "--nodes", "0"], "1 to 250 nodes"),
     ],
 )
 def test_a_lab_that_cannot_be_is_refused_in_a_line(

@@ -46,6 +46,26 @@ def test_a_lab_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_i1_a_lab_with_two_stations_is_two_venues_joined_by_a_wire(tmp_path: Path) -> None:
+    plan = LabPlan(nodes=4, stations=2, substrate="infra")
+    state = up(tmp_path, plan, lambda _: None)
+    try:
+        await_neighbours(state, [2, 2, 2, 2])
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            stations = [call(f"{station.url}/v1/status") for station in state.stations]
+            nodes = [call(f"{node.url}/v1/status")["base_station"] for node in state.nodes]
+            if None not in nodes and all(each["stations"][0]["connected"] for each in stations):
+                break
+            time.sleep(0.1)
+        north, south = (each["node"] for each in stations)
+        assert nodes == [north, south, north, south], "in turn"
+    finally:
+        assert down(tmp_path) == 4
+    assert not alive(state)
+
+
+@pytest.mark.slow
 def test_each_node_has_a_network_of_its_own(tmp_path: Path) -> None:
     missing = spaces_missing()
     if missing:
@@ -101,7 +121,7 @@ def publish_and_find(state: LabState) -> None:
 
 
 def alive(state: LabState) -> list[int]:
-    pids = [state.pid, *(node.pid for node in state.nodes)]
+    pids = [state.pid, *(node.pid for node in (*state.nodes, *state.stations))]
     return [
         pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and b"thyme" in _words(pid)
     ]

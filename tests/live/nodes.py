@@ -25,11 +25,12 @@ def free_group() -> str:
 
 
 class NodeProcess:
-    """A running `thyme node`."""
+    """A running `thyme node`, `server` or `station`."""
 
     def __init__(self, command: str, *options: str | Path) -> None:
         words = [sys.executable, "-m", "thyme.cli", command, *map(str, options)]
-        words += ["--interface", "127.0.0.1", "--http", "127.0.0.1:0", "--log-json"]
+        words += ["--http", "127.0.0.1:0", "--log-json"]
+        words += [] if command == "station" else ["--interface", "127.0.0.1"]
         self._process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
         self.ready = self.wait_for("ready")
 

@@ -20,6 +20,7 @@ from thyme.protocol.messages.stations import (
     WorldList,
 )
 from thyme.protocol.node import Received
+from thyme.routing.cells import LogicalCells
 from thyme.sim.networks.ideal_network import LinkConditions
 from thyme.substrates.dcs.config import ROBUST
 from thyme.substrates.infra.caches.config import CachesConfig
@@ -155,8 +156,9 @@ def test_forged_cell_data_have_a_bounded_effect() -> None:
     net.run(25)
     north = net.stations["north"]
     ghost = replace(net.metadata("ida", "goal1").key, oid="ghost")
-    forged = CellData(1, CellId(0), 2, (CellCycle(1, (DownloadCount(ghost, 1_000_000, ()),), ()),))
-    for cell in (CellId(0), CellId(9)):
+    own = LogicalCells(2).cell_of_node(NodeId(b"joe"))
+    forged = CellData(1, own, 2, (CellCycle(1, (DownloadCount(ghost, 1_000_000, ()),), ()),))
+    for cell in (own, CellId(9)):
         message = ToStation(WORLD_NUMBER, cell, replace(forged, cell=cell))
         north.handle(Received(NodeId(b"joe"), message), net.net.now_us)
     net.run(40)

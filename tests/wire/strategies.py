@@ -371,7 +371,11 @@ _cycles = st.builds(
 )
 messages[WorldProbe] = st.builds(WorldProbe, numbers)
 messages[WorldList] = st.builds(
-    WorldList, numbers, st.lists(_entries, max_size=3).map(tuple), numbers
+    WorldList,
+    numbers,
+    st.lists(_entries, max_size=3).map(tuple),
+    numbers,
+    st.none() | st.integers(1_000_000, 86_400_000_000),
 )
 messages[CreateWorld] = st.builds(CreateWorld, numbers, _names)
 messages[CellData] = st.builds(

@@ -312,7 +312,7 @@ GOLDEN: list[tuple[Message, str]] = [
     ),
     (
         WorldList(31, (WorldEntry(5, "match", 4),), 9),
-        "0194351f919305a56d617463680409",
+        "0195351f919305a56d617463680409c0",
     ),
     (
         CreateWorld(32, "match"),

@@ -73,10 +73,10 @@ def join_network(
     The node looks for the world on `interface` (default: that of the default route), or creates it
     if `create` is true: with `substrate` "es", "ls" or "dcs", an end at `ends`, and for DCS an
     `area` and a `cell_m` in metres. Without `substrate`, an existing world determines it; a new
-    world is DCS if it has an area, else LS. With `substrate` "mobuser", the world is that of all
-    devices that use its name, and nobody creates it. `position` is the place of the device in the
-    area and `secret` the secret of a closed world. `data` is the directory of the node's key and
-    store; without, both are in memory. Needs the packages of the extra `live`.
+    world is DCS if it has an area, else LS. With `substrate` "infra" or "mobuser", the world is
+    that of all devices that use its name, and nobody creates it. `position` is the place of the
+    device in the area and `secret` the secret of a closed world. `data` is the directory of the
+    node's key and store; without, both are in memory. Needs the packages of the extra `live`.
     """
     check_world_name(name)
     if substrate not in (None, *LIVE_SUBSTRATES):

@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import ClientError, ClientSession, ClientWebSocketResponse, WSMsgType
 
 from thyme.api.world import OpenedWorld
-from thyme.live.status import NodeStatus
+from thyme.live.status import NodeStatus, StationStatus
 from thyme.model.errors import (
     ClosedError,
     DecodeError,
@@ -89,10 +89,25 @@ def normalise_url(url: str) -> str:
 
 async def fetch_status(session: ClientSession, node_url: str) -> NodeStatus:
     """Requests the status of a node."""
+    status = await fetch_any_status(session, node_url)
+    if isinstance(status, StationStatus):
+        raise NodeUnreachableError(
+            f"at {node_url} is the base station {safe_repr(status.station)}, not a node: "
+            "use the URL of a node"
+        )
+    return status
+
+
+async def fetch_any_status(session: ClientSession, node_url: str) -> NodeStatus | StationStatus:
+    """Requests the status of a node or a base station."""
     try:
         async with session.get(f"{node_url}/v1/status") as response:
             response.raise_for_status()
-            return msgspec.json.decode(await response.read(), type=NodeStatus)
+            body = await response.read()
+            is_station = "station" in msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            if is_station:
+                return msgspec.json.decode(body, type=StationStatus)
+            return msgspec.json.decode(body, type=NodeStatus)
     except (ClientError, OSError, ValueError, msgspec.MsgspecError) as error:
         raise _unreachable_error(node_url, error) from error
 

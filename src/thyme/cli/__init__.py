@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from thyme.cli import compile as compiling
-from thyme.cli import demo, lab, node, node_commands, query, version
+from thyme.cli import demo, lab, node, node_commands, query, station, version
 from thyme.cli.pipeline import analytics, evaluate, oracle, posts, report, trace
 from thyme.cli.sim import group
 from thyme.model.errors import ThymeError
@@ -93,6 +93,7 @@ def _parser() -> ArgumentParser:
         *(
             demo,
             node,
+            station,
             node_commands,
             query,
             lab,

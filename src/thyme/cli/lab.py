@@ -12,20 +12,23 @@ from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
-    from thyme.lab.supervisor import LabState
+    from thyme.lab.supervisor import LabNode, LabState
 
-SUBSTRATES = ("dcs", "ls", "es", "mobuser")
+SUBSTRATES = ("dcs", "ls", "es", "infra", "mobuser")
 NO_LAB, SUCCESS = 1, 0
 
 HELP = """\
 A lab is a set of real node processes linked by a virtual radio: a datagram reaches the nodes within
 --range, except for random loss (--loss). Without root, all nodes use loopback and one process is
-the radio. With root, --namespaces gives each node its own network namespace.
+the radio. With root, --namespaces gives each node its own network namespace. With --stations, each
+station has a venue of its own, and the nodes are in the venues in turn; the periods of the stations
+are short (5 s), so that objects soon come to the other venues.
 
 examples:
   thyme lab up --nodes 12 --area 120x80
   thyme lab up --nodes 12 --area 120x80 --range 50 --loss 5%     several hops, some loss
   sudo thyme lab up --nodes 12 --namespaces
+  thyme lab up --stations 2 --nodes 12                           two venues with base stations
   thyme lab up --nodes 6 --area 60x60 --substrate mobuser --range 10 --speed 1.5
   thyme lab status
   thyme lab down
@@ -63,7 +66,11 @@ def _add_up(group: Subparsers) -> None:
     up.add_argument(
         "--cell", metavar="M", type=float, default=40.0, help="cell width, metres (default: 40)"
     )
-    up.add_argument("--substrate", choices=SUBSTRATES, default="dcs", help="default: dcs")
+    up.add_argument("--substrate", choices=SUBSTRATES, help="default: dcs; with --stations, infra")
+    up.add_argument(
+        "--stations", metavar="N", type=int, default=0,
+        help="base stations, each in a venue of its own (default: 0)",
+    )  # fmt: skip
     up.add_argument(
         "--range",
         metavar="M",
@@ -113,7 +120,8 @@ def up_command(args: Namespace) -> int:
         width_m=width_m,
         height_m=height_m,
         cell_m=args.cell,
-        substrate=args.substrate,
+        substrate=args.substrate or ("infra" if args.stations else "dcs"),
+        stations=args.stations,
         range_m=args.range,
         loss=parse_share(args.loss),
         delay_ms=args.delay,
@@ -214,9 +222,14 @@ def _print_state(state: LabState, *, as_json: bool) -> None:
     for name in ("node", "place", "state", "in reach", "URL", "process"):
         table.add_column(name, justify="left" if name in ("state", "URL") else "right")
     for node in state.nodes:
-        place = f"{node.position[0]:g}, {node.position[1]:g}"
-        row = (node.number, place, node.state, len(node.reaches), node.url, node.pid)
-        table.add_row(*map(str, row))
+        table.add_row(str(node.number), *_columns(node))
+    for station in state.stations:
+        table.add_row(f"station {station.number}", *_columns(station))
     terminal = Terminal()
     terminal.print(table)
     terminal.print(f"datagrams carried: {state.delivered:,}, lost: {state.lost:,}")
+
+
+def _columns(node: LabNode) -> tuple[str, ...]:
+    place = f"{node.position[0]:g}, {node.position[1]:g}"
+    return place, node.state, str(len(node.reaches)), node.url, str(node.pid)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.live.open_node import NodeOptions
     from thyme.live.sockets import NetworkConfig
+    from thyme.model.ids import NodeId
     from thyme.model.worlds import Area, GeoPoint
     from thyme.substrates.common.quotas import Quota
 
@@ -37,6 +38,8 @@ substrates:
   dcs   the devices of an area store objects together (the default with --area)
   ls    each device stores its own objects (the default without --area)
   es    one server stores all objects: start it with thyme server
+  infra  as dcs, within one hall, with the help of a base station if there is one (thyme
+        station); every device names the substrate, and none creates the world (docs/infra.md)
   mobuser  no network: devices exchange events with those they meet; every device names the
         substrate, and none creates the world (docs/mobuser.md)
 
@@ -44,6 +47,7 @@ examples:
   thyme node --world lisbon --create
   thyme node --world lisbon
   thyme node --world lisbon --create --area 400x200 --cell 40 --position 120,80
+  thyme node --world lisbon --substrate infra
   thyme node --world lisbon --substrate mobuser
 """
 SERVER_HELP = """\
@@ -60,7 +64,9 @@ def add_to(commands: Subparsers) -> None:
         commands, "node", "run a node in a live world", "Run a node in a live world.", NODE_HELP
     )
     node.add_argument(
-        "--substrate", metavar="S", help="dcs, ls, es or mobuser (default: that of the world)"
+        "--substrate",
+        metavar="S",
+        help="dcs, ls, es, infra or mobuser (default: that of the world)",
     )
     node.add_argument("--create", action="store_true", help="create the world; fails if it exists")
     node.add_argument("--area", metavar="WxH", help="area of a new dcs world, in metres")
@@ -68,6 +74,8 @@ def add_to(commands: Subparsers) -> None:
     node.add_argument("--position", metavar="X,Y", help="position of the device (default: centre)")
     node.add_argument("--gps", metavar="A:PORT", nargs="?", const=GPSD_ADDRESS,
         help=f"take the position from gpsd at this address (default: {GPSD_ADDRESS})")  # fmt: skip
+    node.add_argument("--station", metavar="ID", action="append", default=[],
+        help="infra: use only this base station (default: the first one that answers)")  # fmt: skip
     node.add_argument("--origin", metavar="LAT,LON",
         help="south-west corner of the area of a new world, in degrees")  # fmt: skip
     node.set_defaults(run=node_command)
@@ -76,7 +84,7 @@ def add_to(commands: Subparsers) -> None:
     )
     server.set_defaults(
         run=node_command, substrate="es", create=True, area=None, cell=None, position=None,
-        gps=None, origin=None,
+        gps=None, origin=None, station=[],
     )  # fmt: skip
     worlds = commands.add_parser(
         "worlds",
@@ -213,6 +221,7 @@ def node_options(args: Namespace) -> NodeOptions:
         network=network_config(args),
         discovery_timeout_s=args.patience,
         quota=QUOTA if args.quota is None else _parse_quota(args.quota, QUOTA),
+        stations=tuple(map(_parse_station, args.station)),
     )
 
 
@@ -256,6 +265,17 @@ def _parse_peer(text: str) -> tuple[str, int]:
         raise OptionError(
             f"--peer takes an IPv4 address and a port, not {safe_repr(text)}"
         ) from None
+
+
+def _parse_station(text: str) -> NodeId:
+    from thyme.model.ids import NodeId
+
+    if not re.fullmatch("[0-9a-fA-F]{32}", text):
+        raise OptionError(
+            "--station takes the id of a station, as thyme station --print-id prints it, "
+            f"not {safe_repr(text)}"
+        )
+    return NodeId(bytes.fromhex(text))
 
 
 def _read_secret(file: Path | None) -> str | None:

@@ -22,6 +22,7 @@ from thyme.cli.node import coroutine_runner, require_live
 from thyme.model.errors import InputError, OptionError, safe_repr
 from thyme.model.subscriptions import Notification
 from thyme.model.time_frames import format_instant
+from thyme.model.worlds import INFRA
 
 if TYPE_CHECKING:
     from thyme.api.world import World
@@ -222,27 +223,30 @@ async def _show_status(args: Namespace) -> None:
     from aiohttp import ClientSession
     from rich.live import Live
 
-    from thyme.api.remote import fetch_status, normalise_url
+    from thyme.api.remote import fetch_any_status, normalise_url
+    from thyme.cli.station_output import any_status_table
     from thyme.cli.terminal import Terminal
 
     base, terminal = normalise_url(args.node), Terminal()
     async with ClientSession() as session:
-        status = await retry_until_up(lambda: fetch_status(session, base))
+        status = await retry_until_up(lambda: fetch_any_status(session, base))
         if args.json:
             print(msgspec.json.encode(status).decode(), flush=True)
             while args.watch:
                 await asyncio.sleep(WATCH_S)
-                print(msgspec.json.encode(await fetch_status(session, base)).decode(), flush=True)
+                print(
+                    msgspec.json.encode(await fetch_any_status(session, base)).decode(), flush=True
+                )
         elif not (args.watch and terminal.is_terminal):
-            terminal.print(status_table(status))
+            terminal.print(any_status_table(status))
             while args.watch:
                 await asyncio.sleep(WATCH_S)
-                terminal.print(status_table(await fetch_status(session, base)))
+                terminal.print(any_status_table(await fetch_any_status(session, base)))
         else:
-            with Live(status_table(status), console=terminal, screen=True) as view:
+            with Live(any_status_table(status), console=terminal, screen=True) as view:
                 while True:
                     await asyncio.sleep(WATCH_S)
-                    view.update(status_table(await fetch_status(session, base)))
+                    view.update(any_status_table(await fetch_any_status(session, base)))
 
 
 def status_table(status: NodeStatus) -> Any:
@@ -260,6 +264,8 @@ def status_table(status: NodeStatus) -> Any:
         table.add_row("server", "this node" if world.server == status.node else world.server)
     if status.cell is not None:
         table.add_row("cell", f"{status.cell}{'' if status.serving else ' (joining)'}")
+    if world.substrate == INFRA:
+        table.add_row("station", status.base_station or "none in range")
     table.add_row("up", str(timedelta(seconds=status.up_us // 1_000_000)))
     table.add_row("neighbours", str(len(status.neighbours)))
     for neighbour in status.neighbours[:20]:

@@ -13,6 +13,7 @@ from thyme.events.segments import EventStats
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
 from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
+from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.node import Node
 from thyme.routing.dsdv.protocol import Dsdv
@@ -20,6 +21,7 @@ from thyme.routing.routed_node import RoutedNode
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import EsNode
+from thyme.substrates.infra.mobile.extension import MobileExtension
 from thyme.substrates.ls.node import LsNode
 
 
@@ -76,7 +78,16 @@ def collect_status(
         events=None
         if events is None
         else EventsStatus(written=events.written, dropped=events.dropped, removed=events.removed),
+        base_station=None
+        if (station := current_station(live_node.node)) is None
+        else station.hex(),
     )
+
+
+def current_station(node: Node) -> NodeId | None:
+    """The base station that a node uses, if any (I2)."""
+    extension = node.extension if isinstance(node, DcsNode) else None
+    return extension.link.station if isinstance(extension, MobileExtension) else None
 
 
 SubstrateNode = EsNode | LsNode | DcsNode | EncounterNode

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from thyme.daemon.collect_status import describe_world
+from thyme.daemon.collect_status import current_station, describe_world
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.logs import log_event, log_warning
 from thyme.daemon.server import HTTP_PORT, make_app, start_server
@@ -116,8 +116,10 @@ async def _wait_until_stopped(
     full = warned = False
     dropping = 0
     worlds_logged: set[str] = {live.world.world_id}
+    station: NodeId | None = None
     while not stopped.is_set() and shared_node.failure is None:
         neighbours = _log_neighbour_changes(neighbours, live.link.neighbours)
+        station = _log_station_change(station, current_station(live.node))
         if export is not None:
             export.sample(shared_node.node.now_us())
             if dropping != (dropping := export.read_stats().dropped) and not warned:
@@ -140,6 +142,15 @@ async def _wait_until_stopped(
             continue
     if shared_node.failure is not None:
         log_warning("broken", why=str(shared_node.failure))
+
+
+def _log_station_change(before: NodeId | None, now: NodeId | None) -> NodeId | None:
+    """Logs that a node of an infra world found a base station, or lost it (I2)."""
+    if now is not None and now != before:
+        log_event("station_found", station=now.hex())
+    elif now is None and before is not None:
+        log_warning("station_lost", station=before.hex())
+    return now
 
 
 async def _follow_gps(world: WorldInfo, host: Host, gps: tuple[str, int]) -> None:

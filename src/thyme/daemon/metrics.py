@@ -1,6 +1,6 @@
 """Metrics: renders the counters and gauges of a node in the Prometheus text format.
 
-Entry point: `render`.
+Entry point: `render`. Those of a station are in `station_status`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def render(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> str:
 
 
 def _render_lines(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> Iterator[str]:
-    world = _labels(world=status.world.name, substrate=status.world.substrate)
-    yield from _render_metric("info", "gauge", "world and substrate of this node", {world: 1})
-    yield from _render_metric(
+    world = labels(world=status.world.name, substrate=status.world.substrate)
+    yield from render_metric("info", "gauge", "world and substrate of this node", {world: 1})
+    yield from render_metric(
         "up_seconds", "gauge", "time since the start", {"": status.up_us / 1e6}
     )
     for name, help_text, value in (
@@ -34,46 +34,48 @@ def _render_lines(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> 
         ("subscriptions_standing", "subscriptions matched here", status.subscriptions_standing),
         ("applications", "applications that use this node", status.applications),
     ):
-        yield from _render_metric(name, "gauge", help_text, {"": value})
-    finished = {_labels(kind=kind): count for kind, count in sorted(stats.finished.items())}
-    yield from _render_metric("operations_total", "counter", "operations that succeeded", finished)
+        yield from render_metric(name, "gauge", help_text, {"": value})
+    finished = {labels(kind=kind): count for kind, count in sorted(stats.finished.items())}
+    yield from render_metric("operations_total", "counter", "operations that succeeded", finished)
     failed = {
-        _labels(kind=kind, code=code): count for (kind, code), count in sorted(stats.failed.items())
+        labels(kind=kind, code=code): count for (kind, code), count in sorted(stats.failed.items())
     }
-    yield from _render_metric("failures_total", "counter", "operations that failed", failed)
-    duration = {_labels(kind=kind): us / 1e6 for kind, us in sorted(stats.duration_us.items())}
-    yield from _render_metric(
+    yield from render_metric("failures_total", "counter", "operations that failed", failed)
+    duration = {labels(kind=kind): us / 1e6 for kind, us in sorted(stats.duration_us.items())}
+    yield from render_metric(
         "operation_seconds_total", "counter", "total duration of operations", duration
     )
-    yield from _render_metric(
+    yield from render_metric(
         "notifications_total", "counter", "notifications", {"": stats.notifications}
     )
     for name, counts in (("datagrams", sockets.datagrams), ("datagram_bytes", sockets.bytes)):
-        by_direction = {_labels(way=way): counts[way] for way in ("in", "out")}
-        yield from _render_metric(
+        by_direction = {labels(way=way): counts[way] for way in ("in", "out")}
+        yield from render_metric(
             f"{name}_total", "counter", f"{name.replace('_', ' ')}", by_direction
         )
-    dropped = {_labels(cause=cause): count for cause, count in status.dropped.items()}
-    yield from _render_metric("dropped_total", "counter", "dropped datagrams and messages", dropped)
+    dropped = {labels(cause=cause): count for cause, count in status.dropped.items()}
+    yield from render_metric("dropped_total", "counter", "dropped datagrams and messages", dropped)
     if (events := status.events) is not None:
         by_end = {"written": events.written, "dropped": events.dropped}
-        labelled = {_labels(end=end): count for end, count in by_end.items()}
-        yield from _render_metric("events_total", "counter", "exported events", labelled)
-    unsent = {_labels(cause=cause): count for cause, count in sorted(sockets.unsent.items())}
-    yield from _render_metric("unsent_total", "counter", "datagrams refused by the system", unsent)
+        labelled = {labels(end=end): count for end, count in by_end.items()}
+        yield from render_metric("events_total", "counter", "exported events", labelled)
+    unsent = {labels(cause=cause): count for cause, count in sorted(sockets.unsent.items())}
+    yield from render_metric("unsent_total", "counter", "datagrams refused by the system", unsent)
 
 
-def _render_metric(
+def render_metric(
     name: str, kind: str, help_text: str, values: Mapping[str, float]
 ) -> Iterator[str]:
+    """The lines of one metric, with a value for each set of labels."""
     yield f"# HELP thyme_{name} {help_text}"
     yield f"# TYPE thyme_{name} {kind}"
-    for labels, value in values.items():
-        yield f"thyme_{name}{labels} {value:.15g}"
+    for labelled, value in values.items():
+        yield f"thyme_{name}{labelled} {value:.15g}"
 
 
-def _labels(**labels: str) -> str:
-    pairs = (f'{name}="{_escape(value)}"' for name, value in labels.items())
+def labels(**values: str) -> str:
+    """The labels of a value."""
+    pairs = (f'{name}="{_escape(value)}"' for name, value in values.items())
     return "{" + ",".join(pairs) + "}"
 
 

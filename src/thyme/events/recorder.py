@@ -121,9 +121,16 @@ class EventRecorder:
         """Records that a neighbour came into range or left it."""
         self._record(node, now_us, NEIGHBOUR, peer=peer.hex(), code="came" if came else "gone")
 
+    def on_cache(
+        self, node: NodeId, world: str, cache: str, key: Key, now_us: int, *, hit: bool
+    ) -> None:
+        """Records a look into a cache of a station, for an object of one of its worlds (I29)."""
+        code = "hit" if hit else "miss"
+        self._record(node, now_us, CACHE, world, cache=cache, code=code, key=str(key))
+
     def on_load(self, node: NodeId, now_us: int, **load: int | None) -> None:
         """Records the messages of a node since its previous load event, and its cell."""
-        self._record(node, now_us, LOAD, **load)
+        self._record(node, now_us, LOAD, None, **load)
 
     def _record_operation(
         self,
@@ -144,7 +151,9 @@ class EventRecorder:
             **_describe(request, value),
         )
 
-    def _record(self, node: NodeId, at_us: int, kind: str, **fields: Any) -> None:
+    def _record(
+        self, node: NodeId, at_us: int, kind: str, world: str | None = None, **fields: Any
+    ) -> None:
         self._seq += 1
         event = Event(
             v=EVENT_VERSION,
@@ -152,7 +161,7 @@ class EventRecorder:
             seq=self._seq,
             at_us=at_us,
             node=node.hex(),
-            world=self._world,
+            world=self._world if world is None else world,
             kind=kind,
             **fields,
         )

@@ -41,7 +41,7 @@ def default_directory() -> Path:
 
 def up(directory: Path, plan: LabPlan, on_progress: Callable[[LabState], None]) -> LabState:
     """Starts a lab and waits until all its nodes are running."""
-    if not plan.has_encounters:
+    if not plan.has_named_world:
         start_order(choose_positions(plan), plan.effective_range_m)
     if plan.namespaces:
         from thyme.lab.namespaces import check_namespaces

@@ -13,9 +13,12 @@ import msgspec
 
 from thyme.model.errors import OptionError
 from thyme.model.positions import Position
-from thyme.model.worlds import ENCOUNTERS
+from thyme.model.worlds import ENCOUNTERS, INFRA, NAMED_SUBSTRATES
 
 NODES_MAX = 250
+STATIONS_MAX = 20
+VENUE_GAP_RANGES = 2
+"""The distance between two venues, in ranges of the radio."""
 CELL_M = 40.0
 NAMESPACE_HTTP_PORT = 8484
 """HTTP port of each node if nodes have network namespaces of their own."""
@@ -38,6 +41,8 @@ class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether each node runs in a network namespace of its own; needs root."""
     seed: int = 1
     world: str = "lab"
+    stations: int = 0
+    """Number of base stations, each in a venue of its own (I1)."""
     speed_m_s: float = 0.0
     """Speed at which nodes of a world of encounters walk to random positions; 0: they stay."""
 
@@ -55,6 +60,17 @@ class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise OptionError(f"the speed must be 0 m/s or more, not {self.speed_m_s}")
         if self.speed_m_s and not self.has_encounters:
             raise OptionError("only nodes of mobuser move in a lab: use --substrate mobuser")
+        self._check_stations()
+
+    def _check_stations(self) -> None:
+        if not 0 <= self.stations <= STATIONS_MAX:
+            raise OptionError(f"a lab has 0 to {STATIONS_MAX} stations, not {self.stations}")
+        if self.stations and self.substrate != INFRA:
+            raise OptionError(f"only nodes of {INFRA} use stations: use --substrate {INFRA}")
+        if self.stations and self.namespaces:
+            raise OptionError("the stations of a lab run on loopback: leave out --namespaces")
+        if self.substrate == INFRA and self.range_m:
+            raise OptionError("all nodes of a venue hear each other: leave out --range")
 
     @property
     def has_encounters(self) -> bool:
@@ -62,8 +78,20 @@ class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.substrate == ENCOUNTERS
 
     @property
+    def has_named_world(self) -> bool:
+        """Whether the name alone makes the world, so that nobody creates it."""
+        return self.substrate in NAMED_SUBSTRATES
+
+    @property
+    def venues(self) -> int:
+        """The number of places that are out of range of each other."""
+        return max(1, self.stations)
+
+    @property
     def effective_range_m(self) -> float:
         """Range of the virtual radio in metres."""
+        if self.substrate == INFRA:
+            return math.hypot(self.width_m, self.height_m)
         return self.range_m or math.sqrt(8) * self.cell_m
 
 
@@ -71,6 +99,8 @@ def choose_positions(plan: LabPlan) -> list[Position]:
     """Places nodes in the cells in turn, near the cell centres, so that a range slightly longer
     than a cell reaches the neighbour cells."""
     rng = Random(plan.seed)
+    if plan.substrate == INFRA:
+        return _choose_in_venues(plan, rng)
     columns = max(1, math.ceil(plan.width_m / plan.cell_m))
     rows = max(1, math.ceil(plan.height_m / plan.cell_m))
     jitter_m = min(plan.cell_m / 4, max(0.0, (plan.effective_range_m - plan.cell_m) / 2.6))
@@ -81,6 +111,21 @@ def choose_positions(plan: LabPlan) -> list[Position]:
         y = (row + 0.5) * plan.cell_m + rng.uniform(-jitter_m, jitter_m)
         positions.append((round(min(x, plan.width_m), 1), round(min(y, plan.height_m), 1)))
     return positions
+
+
+def _choose_in_venues(plan: LabPlan, rng: Random) -> list[Position]:
+    """Places the nodes in the venues in turn; the stations, last, are in the centres."""
+    step_m = plan.width_m + VENUE_GAP_RANGES * plan.effective_range_m
+    positions = [
+        (
+            round(number % plan.venues * step_m + rng.uniform(0, plan.width_m), 1),
+            round(rng.uniform(0, plan.height_m), 1),
+        )
+        for number in range(plan.nodes)
+    ]
+    centre = plan.width_m / 2, plan.height_m / 2
+    stations = [(venue * step_m + centre[0], centre[1]) for venue in range(plan.stations)]
+    return [*positions, *stations]
 
 
 def start_order(positions: list[Position], range_m: float) -> list[list[int]]:

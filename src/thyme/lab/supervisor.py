@@ -29,6 +29,7 @@ from thyme.lab.plan import (
     choose_positions,
     start_order,
 )
+from thyme.lab.station_configs import write_station_configs
 from thyme.lab.virtual_radio import DelayLine, LoopbackRadio, TunRadio, VirtualRadio
 from thyme.model.errors import ThymeError
 from thyme.model.positions import Position
@@ -62,6 +63,7 @@ class LabState(msgspec.Struct, kw_only=True):
     pid: int
     plan: LabPlan
     nodes: list[LabNode]
+    stations: list[LabNode] = []
     ready: bool = False
     error: str = msgspec.field(default="", name="trouble")
     delivered: int = msgspec.field(default=0, name="carried")
@@ -96,27 +98,34 @@ class LabSupervisor:
         self._radio = VirtualRadio(
             self._positions, plan.effective_range_m, plan.loss, Random(plan.seed)
         )
-        self._processes: list[subprocess.Popen[bytes] | None] = [None] * plan.nodes
+        devices = plan.nodes + plan.stations
+        self._processes: list[subprocess.Popen[bytes] | None] = [None] * devices
         self._namespaces: list[NetworkNamespace] = []
         self._proxy_addresses: list[Address] = []
-        self._udp_ports = free_ports(plan.nodes, socket.SOCK_DGRAM)
+        self._udp_ports = free_ports(devices, socket.SOCK_DGRAM)
+        self._wired_ports = free_ports(plan.stations, socket.SOCK_STREAM)
         self._stop_requested = asyncio.Event()
+        http_ports = free_ports(devices, socket.SOCK_STREAM)
+        made = [self._describe(number, port) for number, port in enumerate(http_ports)]
         self._state = LabState(
-            pid=os.getpid(),
-            plan=plan,
-            nodes=[
-                LabNode(
-                    number=number + 1,
-                    position=position,
-                    url=f"http://127.0.0.1:{port}",
-                    log=str(directory / f"node-{number + 1:02}.log"),
-                    reaches=[other + 1 for other in self._radio.neighbours[number]],
-                )
-                for number, (position, port) in enumerate(
-                    zip(self._positions, free_ports(plan.nodes, socket.SOCK_STREAM), strict=True)
-                )
-            ],
+            pid=os.getpid(), plan=plan, nodes=made[: plan.nodes], stations=made[plan.nodes :]
         )
+
+    def _describe(self, number: int, http_port: int) -> LabNode:
+        """The state of a node, or of a station: those have the last numbers of the radio."""
+        nodes = self._plan.nodes
+        kind, shown = ("node", number + 1) if number < nodes else ("station", number + 1 - nodes)
+        return LabNode(
+            number=shown,
+            position=self._positions[number],
+            url=f"http://127.0.0.1:{http_port}",
+            log=str(self._directory / f"{kind}-{shown:02}.log"),
+            reaches=[other + 1 for other in self._radio.neighbours[number] if other < nodes],
+        )
+
+    @property
+    def _devices(self) -> list[LabNode]:
+        return [*self._state.nodes, *self._state.stations]
 
     async def run(self) -> None:
         """Runs the lab until a signal, then stops all nodes."""
@@ -173,6 +182,13 @@ class LabSupervisor:
 
     async def _start_all(self) -> None:
         """Starts nodes by hops from the first, so that each finds a neighbour in the world."""
+        if self._plan.stations:
+            write_station_configs(
+                self._directory,
+                self._udp_ports[self._plan.nodes :],
+                self._wired_ports,
+                await self._station_ids(),
+            )
         for group in self._start_groups():
             for number in group:
                 self._start_node(number)
@@ -180,18 +196,31 @@ class LabSupervisor:
             for number in group:
                 if not await self._wait_until_up(number):
                     return
-                self._state.nodes[number].state = "up"
+                self._devices[number].state = "up"
                 self._write_state()
         self._state.ready = True
         self._write_state()
 
+    async def _station_ids(self) -> list[str]:
+        """The ids of all stations, whose keys are made by this."""
+        ids = []
+        for number in range(1, self._plan.stations + 1):
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "thyme.cli", "station", "--print-id"),
+                *("--data", str(self._directory / f"station-{number:02}")),
+                stdout=subprocess.PIPE,
+            )
+            ids.append((await process.communicate())[0].decode().strip())
+        return ids
+
     def _start_groups(self) -> list[list[int]]:
-        if self._plan.has_encounters:
-            return [list(range(self._plan.nodes))]
+        if self._plan.has_named_world:
+            stations = range(self._plan.nodes, len(self._positions))
+            return [[*stations, *range(self._plan.nodes)]]
         return start_order(self._positions, self._plan.effective_range_m)
 
     def _start_node(self, number: int) -> None:
-        node = self._state.nodes[number]
+        node = self._devices[number]
         with open(node.log, "ab") as log:
             if self._namespaces:
                 with self._namespaces[number].entered():
@@ -214,10 +243,13 @@ class LabSupervisor:
     def _command(self, number: int) -> list[str]:
         """The command line that runs a node, as a user would type it."""
         plan, (x, y) = self._plan, self._positions[number]
+        if number >= plan.nodes:
+            return self._station_command(number)
         command = [sys.executable, "-m", "thyme.cli", "node", "--world", plan.world]
         command += ["--data", str(self._directory / f"node-{number + 1:02}")]
-        if plan.has_encounters:
-            command += ["--substrate", plan.substrate, "--position", f"{x:g},{y:g}"]
+        if plan.has_named_world:
+            command += ["--substrate", plan.substrate]
+            command += ["--position", f"{x:g},{y:g}"] if plan.has_encounters else []
         elif number == 0:
             command += ["--create", "--substrate", plan.substrate]
             if plan.substrate == "dcs":
@@ -233,19 +265,29 @@ class LabSupervisor:
         command += ["--group", f"{host}:{port}"]
         return [*command, "--http", self._state.nodes[number].url.removeprefix("http://")]
 
+    def _station_command(self, number: int) -> list[str]:
+        """The command line that runs a station."""
+        host, port = self._proxy_addresses[number]
+        name = f"station-{number + 1 - self._plan.nodes:02}"
+        command = [sys.executable, "-m", "thyme.cli", "station"]
+        command += ["--config", str(self._directory / f"{name}.toml")]
+        command += ["--data", str(self._directory / name), "--group", f"{host}:{port}"]
+        return [*command, "--http", self._devices[number].url.removeprefix("http://")]
+
     async def _wait_until_up(self, number: int) -> bool:
         """Waits until a node accepts connections; returns False if it does not in time."""
-        process, node = self._processes[number], self._state.nodes[number]
+        process, node = self._processes[number], self._devices[number]
         assert process is not None
         deadline = time.monotonic() + START_S_MAX
         while process.poll() is None:
             if self._accepts_connections(number):
                 return True
             if time.monotonic() > deadline:
-                self.fail(f"node {node.number} does not answer after {START_S_MAX:g} s: {node.log}")
+                name = Path(node.log).stem
+                self.fail(f"{name} does not answer after {START_S_MAX:g} s: {node.log}")
                 return False
             await asyncio.sleep(0.1)
-        self.fail(f"node {node.number} ended: {last_log_line(Path(node.log))}")
+        self.fail(f"{Path(node.log).stem} ended: {last_log_line(Path(node.log))}")
         return False
 
     def _accepts_connections(self, number: int) -> bool:
@@ -255,13 +297,13 @@ class LabSupervisor:
             address = ("127.0.0.1", NAMESPACE_HTTP_PORT)
         else:
             probe = socket.socket()
-            address = ("127.0.0.1", parse_port(self._state.nodes[number].url))
+            address = ("127.0.0.1", parse_port(self._devices[number].url))
         with probe:
             return probe.connect_ex(address) == 0
 
     def _poll_nodes(self) -> None:
         """Updates the states of the nodes and the radio counters."""
-        for process, node in zip(self._processes, self._state.nodes, strict=True):
+        for process, node in zip(self._processes, self._devices, strict=True):
             if process is not None and process.poll() is not None:
                 node.state = "ended"
         self._state.delivered, self._state.lost = self._radio.delivered, self._radio.lost

@@ -43,8 +43,7 @@ from thyme.protocol.node import (
 )
 from thyme.protocol.port import NodeListener
 from thyme.storage.store import Store
-from thyme.transport.link import Link
-from thyme.transport.link_config import Address, MessageReceived, MessageUndelivered
+from thyme.transport.link_config import Address, HostLink, MessageReceived, MessageUndelivered
 
 _log = logging.getLogger("thyme")
 INPUTS_PER_COMMIT_MAX = 256
@@ -75,7 +74,7 @@ class Host:
         node: Node,
         store: Store,
         listener: NodeListener,
-        link: Link | None = None,
+        link: HostLink | None = None,
         sockets: Sockets | None = None,
     ) -> None:
         """Starts the node; if it cannot start, `listener.on_node_failed` has been called."""
@@ -117,10 +116,16 @@ class Host:
         """Whether the node has stopped."""
         return self._closed_error is not None
 
-    def replace_link(self, link: Link) -> None:
+    def replace_link(self, link: HostLink) -> None:
         """Continues with another link, under another node id; messages in the old one are lost."""
         self._link = link
         self._set_alarm()
+
+    def on_link_events(self) -> None:
+        """Handles the events of a link that has received messages by itself."""
+        if self._closed_error is None:
+            self._handle_link_events()
+            self._set_alarm()
 
     def move_to(self, position: tuple[float, float]) -> None:
         """Tells the node its new position, in metres."""
@@ -137,7 +142,7 @@ class Host:
                 await self._wait_until_acknowledged(self._link)
         self.close()
 
-    async def _wait_until_acknowledged(self, link: Link) -> None:
+    async def _wait_until_acknowledged(self, link: HostLink) -> None:
         deadline_us = self.now_us() + LEAVE_US_MAX
         idle_polls = 0
         while (

@@ -18,7 +18,7 @@ from thyme.model.ids import NodeId
 from thyme.model.positions import Position
 from thyme.model.signed_records import RecordSigner
 from thyme.model.time_frames import SECOND_US
-from thyme.model.worlds import LIVE_SUBSTRATES, WorldInfo
+from thyme.model.worlds import INFRA, LIVE_SUBSTRATES, WorldInfo, named_world_id
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.node import Node
 from thyme.routing.cells import Grid
@@ -35,6 +35,9 @@ from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.factory import make_dcs_node, with_dsdv
+from thyme.substrates.infra.factory import make_mobile_node
+from thyme.substrates.infra.mobile.extension import MobileConfig
+from thyme.substrates.infra.mobile.station_link import StationLinkConfig
 from thyme.substrates.ls.flooded_queries import CollectionConfig
 from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsConfig, LsNode
@@ -43,6 +46,7 @@ CLOCK_SKEW_US = 5 * SECOND_US
 """Maximum difference between the clocks of two devices."""
 QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
 """Default storage quota for each other node (B5)."""
+_CELL_SUBSTRATES = ("dcs", INFRA)
 _BROKER_CONFIG = BrokerConfig(skew_us=CLOCK_SKEW_US, quota=QUOTA)
 _SUBSCRIBER_CONFIG = SubscriberConfig(skew_us=CLOCK_SKEW_US)
 DSDV_CONFIG = DsdvConfig(
@@ -69,14 +73,17 @@ def make_node(
     *,
     signer: RecordSigner | None = None,
     quota: Quota = QUOTA,
+    stations: tuple[NodeId, ...] = (),
 ) -> Node:
     """Makes the node for a world; raises `WorldError` if the world is not usable. Without a signer,
-    the node neither signs nor verifies records."""
+    the node neither signs nor verifies records. `stations` are those that a node may use."""
     check_world(world)
     authenticator = (
         None
         if signer is None
-        else MessageAuthenticator(node_id, signer, check_locations=world.substrate == "dcs")
+        else MessageAuthenticator(
+            node_id, signer, check_locations=world.substrate in _CELL_SUBSTRATES
+        )
     )
     broker = replace(_BROKER_CONFIG, quota=quota)
     match world.substrate:
@@ -96,6 +103,19 @@ def make_node(
         case "mobuser":
             config = encounter_config(world)
             return EncounterNode(node_id, store, rng, config, authenticator, position)
+        case "infra":
+            mobile = MobileConfig(world_name=world.name, link=StationLinkConfig(accepted=stations))
+            node, _ = make_mobile_node(
+                node_id,
+                store,
+                cells_rng=rng,
+                rng=rng,
+                station_rng=rng,
+                config=replace(dcs_config(world), broker=replace(broker, metadata_only=True)),
+                mobile=mobile,
+                authenticator=authenticator,
+            )
+            return node
     return make_dcs_node(
         node_id,
         make_grid(world),
@@ -115,6 +135,8 @@ def check_world(world: WorldInfo) -> None:
         raise WorldError(f"a live substrate is one of {known}, not {safe_repr(world.substrate)}")
     if world.substrate == "es" and world.server is None:
         raise WorldError("an ES world needs a server")
+    if world.substrate == INFRA and world.world_id != named_world_id(INFRA, world.name):
+        raise WorldError("the identifier of an infra world is that of its name")
     if world.substrate == "dcs":
         make_grid(world)
 

@@ -12,7 +12,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 
@@ -38,11 +37,14 @@ from thyme.model.ids import NodeId, random_id
 from thyme.model.positions import Position
 from thyme.model.worlds import (
     ENCOUNTERS,
+    INFRA,
     LIVE_SUBSTRATES,
+    NAMED_SUBSTRATES,
     Area,
     GeoPoint,
     WorldInfo,
     check_world_name,
+    named_world_id,
 )
 from thyme.protocol.node import Node
 from thyme.protocol.port import NodeListener
@@ -89,6 +91,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     link: LinkConfig = LinkConfig()
     quota: Quota = QUOTA
     """Storage quota for each other node (B5)."""
+    stations: tuple[NodeId, ...] = ()
+    """The base stations that a node of an infra world accepts; none named: the first to answer."""
 
 
 class LiveNode:
@@ -166,7 +170,14 @@ async def open_node(
             else to_local_position(profile.world, options.gps_fix)
         )
         node = make_node(
-            profile.world, profile.node_id, store, rng, position, signer=signer, quota=options.quota
+            profile.world,
+            profile.node_id,
+            store,
+            rng,
+            position,
+            signer=signer,
+            quota=options.quota,
+            stations=options.stations,
         )
         save_profile(store, profile)
     except BaseException:
@@ -221,6 +232,8 @@ def _check_options(options: NodeOptions) -> None:
         )
     if options.secret is not None:
         check_secret(options.secret)
+    if options.stations and options.substrate not in (None, INFRA):
+        raise OptionError(f"only nodes of {INFRA} worlds use stations: use --substrate {INFRA}")
     new_world_options = (
         options.area,
         options.cell_m,
@@ -237,9 +250,9 @@ def _check_options(options: NodeOptions) -> None:
 async def _make_profile(
     options: NodeOptions, node_id: NodeId, sockets: Sockets, rng: Random
 ) -> NodeProfile:
-    """Makes the profile of a new node: joins the world, or creates it. A world of encounters
-    exists wherever devices use its name."""
-    if options.substrate == ENCOUNTERS:
+    """Makes the profile of a new node: joins the world, or creates it. A world of encounters or
+    with stations exists wherever devices use its name."""
+    if options.substrate in NAMED_SUBSTRATES:
         return NodeProfile(_make_world(options, node_id, rng), node_id)
     if not options.create:
         return NodeProfile(await _discover(options, sockets), node_id)
@@ -279,9 +292,11 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
     if substrate != "dcs" and options.area is not None:
         raise OptionError("only a DCS world has an area and cells: use --substrate dcs")
     world_id = options.world_id or random_id(rng)
-    if substrate == ENCOUNTERS and options.world_id is None:
+    if substrate == INFRA and options.world_id is not None:
+        raise OptionError("the name alone makes an infra world: leave out --wid")
+    if substrate in NAMED_SUBSTRATES and options.world_id is None:
         # Nobody has to be near when a device starts: the name alone makes the world.
-        world_id = f"{ENCOUNTERS}-{sha256(options.world.encode()).hexdigest()[:16]}"
+        world_id = named_world_id(substrate, options.world)
     world = WorldInfo(
         options.world,
         world_id,

@@ -1,4 +1,4 @@
-"""Status: the JSON records of a node's status, as served at `/v1/status` and `/v1/worlds`.
+"""Status: the JSON records of the status of a node or a station, as served at `/v1/status`.
 
 Class names and class docstrings are part of the OpenAPI document. `thyme.daemon.collect_status`
 fills the records.
@@ -82,3 +82,89 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Advice for the user, if there is a problem."""
     events: EventsStatus | None = None
     """None if the node exports no events."""
+    base_station: str | None = None
+    """Node id of the base station that a node of an infra world uses; None without one."""
+
+
+class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A cache of a base station."""
+
+    entries: int
+    capacity: int
+    hits: int
+    misses: int
+    hit_ratio: float
+
+
+class StationWorldStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A world that a base station knows."""
+
+    name: str
+    wid: str
+    cells: int
+    """Number of cells in the venue of this station."""
+    mobiles: int
+    """Nodes of the world that use this station."""
+
+
+class OtherStationStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Another base station."""
+
+    station: str
+    """Its node id."""
+    name: str
+    address: str
+    connected: bool
+    """Whether messages reach it."""
+    receiving: bool
+    """Whether its messages arrive."""
+    waiting: int
+    """Messages that wait for the connection."""
+    connects: int
+    """How often the connection was made."""
+    clock_ahead_us: int | None = None
+    """How far its clock was ahead when it connected; None if it never did."""
+    differences: tuple[str, ...] = ()
+    """Settings that differ, although all stations must agree on them."""
+
+
+class StationStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A base station."""
+
+    version: str
+    station: str
+    """Name of the station."""
+    node: str
+    address: str
+    """Address for mobile nodes."""
+    wired_address: str
+    """Address for other stations."""
+    now_us: int
+    up_us: int
+    worlds: tuple[StationWorldStatus, ...]
+    mobiles: int
+    addresses: int
+    """Entries of the address store."""
+    caches: dict[str, CacheStatus]
+    stations: tuple[OtherStationStatus, ...]
+    needs: int
+    """Tags with subscriptions of visitors."""
+    popular: int
+    """Objects with counted downloads."""
+    parked: int
+    """Messages that wait for a node of their cell."""
+    deletes: int
+    """Objects that must not come back."""
+    deletes_unconfirmed: int
+    """Deletes that some station has not confirmed."""
+    counts: dict[str, int]
+    """Number of operations, by kind."""
+    dropped: dict[str, int]
+    """Number of dropped datagrams, messages and connections, by reason."""
+    durable: bool
+    full: bool
+    """Whether the disk is full: cell data are not saved then."""
+    not_saved: int
+    """Reports of cells that were not saved because the disk was full."""
+    events: EventsStatus | None = None
+    """None if the station exports no events."""

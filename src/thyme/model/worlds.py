@@ -7,6 +7,7 @@ Clauses: M21.
 from __future__ import annotations
 
 import math
+from hashlib import sha256
 
 import msgspec
 
@@ -18,8 +19,12 @@ WORLD_NAME_BYTES_MAX = 128
 NAME_CHARS_MAX = 64
 ENCOUNTERS = "mobuser"
 """The substrate of worlds in which devices exchange events when they meet (U10)."""
-LIVE_SUBSTRATES = ("dcs", "ls", "es", ENCOUNTERS)
+INFRA = "infra"
+"""The substrate of worlds whose nodes use base stations (I1)."""
+LIVE_SUBSTRATES = ("dcs", "ls", "es", INFRA, ENCOUNTERS)
 """The substrates available to worlds on real sockets."""
+NAMED_SUBSTRATES = (INFRA, ENCOUNTERS)
+"""The substrates whose worlds exist wherever devices use their name: nobody creates them."""
 
 
 class Area(msgspec.Struct, frozen=True, array_like=True):
@@ -101,3 +106,8 @@ def check_world_name(name: object) -> None:
         raise WorldError(
             f"a world's name has at most {WORLD_NAME_BYTES_MAX} bytes: {safe_repr(name, 30)}"
         )
+
+
+def named_world_id(substrate: str, name: str) -> str:
+    """The identifier of a world that its name alone makes, the same on every device."""
+    return f"{substrate}-{sha256(name.encode()).hexdigest()[:16]}"

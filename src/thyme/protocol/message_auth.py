@@ -151,14 +151,15 @@ class MessageAuthenticator:
 
     # Verifying records
 
-    def _is_valid_metadata(self, metadata: Metadata) -> bool:
+    def is_valid_metadata(self, metadata: Metadata) -> bool:
+        """Whether the owner of an object signed its metadata; counts it if not."""
         return self._count_invalid("object", self.signer.verify(metadata, metadata.proof))
 
     def _is_valid_indexed(self, indexed: IndexedMetadata) -> bool:
-        return self._is_valid_metadata(indexed.metadata)
+        return self.is_valid_metadata(indexed.metadata)
 
     def _is_valid_match(self, matched: MatchedObject) -> bool:
-        return self._is_valid_metadata(matched.indexed.metadata)
+        return self.is_valid_metadata(matched.indexed.metadata)
 
     def _is_valid_subscription(self, subscription: SubscriptionRecord) -> bool:
         return self._count_invalid("subscription", verify_subscription(subscription, self.signer))
@@ -204,7 +205,7 @@ class MessageAuthenticator:
         return self._is_proven(UnsubscribeRecord(sub_key), tombstone.removed.proof)
 
     _CHECKS: ClassVar[dict[RecordKind, Callable[[MessageAuthenticator, Any], bool]]] = {
-        RecordKind.METADATA: _is_valid_metadata,
+        RecordKind.METADATA: is_valid_metadata,
         RecordKind.INDEXED_METADATA: _is_valid_indexed,
         RecordKind.MATCHED_OBJECT: _is_valid_match,
         RecordKind.SUBSCRIPTION: _is_valid_subscription,

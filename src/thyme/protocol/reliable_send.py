@@ -40,7 +40,15 @@ class _PendingSend:
 class ReliableSender:
     """The unacknowledged messages of one node."""
 
-    def __init__(self, outbox: Outbox, policy: RetryPolicy, rng: Random) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        policy: RetryPolicy,
+        rng: Random,
+        on_given_up: Callable[[NodeId], None] = lambda to: None,
+    ) -> None:
+        """`on_given_up` receives the node that did not acknowledge a message."""
+        self._on_given_up = on_given_up
         self._outbox = outbox
         self._policy = policy
         self._next_number = rng.getrandbits(48)
@@ -84,6 +92,7 @@ class ReliableSender:
         if pending.retries.is_exhausted:
             del self._pending[timer.number]
             self.given_up += 1
+            self._on_given_up(pending.to)
             return
         self.retransmissions += 1
         self._send(timer.number, now_us)

@@ -34,7 +34,7 @@ INCARNATION_BYTES = 8
 WORLD_DIGEST_BYTES = 8
 _MAGIC = b"Th" + bytes([VERSION])
 ENCRYPTED_MAGIC = b"Tc" + bytes([VERSION])
-"""First bytes of the encrypted datagrams of closed worlds."""
+"""First bytes of the encrypted datagrams of closed worlds; as long as those of others."""
 ANONYMOUS = NodeId(b"\x00")
 """Sender of the unencrypted hello that announces a closed world."""
 _ITEM_OVERHEAD_BYTES = 20
@@ -122,6 +122,11 @@ _decoder: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
 def digest_world(world: WorldInfo) -> bytes:
     """Short digest of the world's id, which marks the datagrams of this world."""
     return sha256(world.world_id.encode()).digest()[:WORLD_DIGEST_BYTES]
+
+
+def read_world_digest(datagram: bytes) -> bytes:
+    """The world digest of a datagram, encrypted or not, without decoding the rest."""
+    return datagram[len(_MAGIC) : len(_MAGIC) + WORLD_DIGEST_BYTES]
 
 
 def encode(world_digest: bytes, incarnation: bytes, sender: NodeId, content: Content) -> bytes:

@@ -6,6 +6,8 @@ Clauses: M25, D4, D10, B5.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from thyme.model.ids import NodeId
@@ -65,3 +67,40 @@ class MessageUndelivered(msgspec.Struct, frozen=True):
 
 
 LinkEvent = MessageReceived | MessageUndelivered
+
+
+class HostLink(Protocol):
+    """The link of a host: a `Link`, or the links of a station."""
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a message to a neighbour is not acknowledged yet."""
+        ...
+
+    def send(self, to: NodeId, message: Message, now_us: int) -> None:
+        """Queues a message for a neighbour."""
+        ...
+
+    def broadcast(self, message: Message, now_us: int) -> None:
+        """Queues a message for all nodes in range."""
+        ...
+
+    def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> None:
+        """Processes a received datagram."""
+        ...
+
+    def tick(self, now_us: int) -> None:
+        """Does what is due at an instant."""
+        ...
+
+    def next_tick_us(self) -> int:
+        """The time at which `tick` must be called next."""
+        ...
+
+    def drain_events(self) -> list[LinkEvent]:
+        """Returns and clears the received and undelivered messages, in order."""
+        ...
+
+    def drain_datagrams(self) -> list[SendDatagram]:
+        """Returns and clears the datagrams to send."""
+        ...

@@ -65,6 +65,13 @@ class PlainContent:
         self.consumed[name] = item
         return item.data, True
 
+    def cache_of(self, world: int, key: Key) -> str | None:
+        names = ("local_popularity", "prefetch", "global")
+        found = [
+            name for name, items in zip(names, self._all(), strict=True) if (world, key) in items
+        ]
+        return found[0] if found else None
+
     def read_item(self, world: int, key: Key) -> Item | None:
         return next((items[world, key] for items in self._all() if (world, key) in items), None)
 

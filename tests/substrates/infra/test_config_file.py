@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from thyme.model.ids import NodeId
 from thyme.substrates.infra.caches.config import CachePolicy
 from thyme.substrates.infra.config_file import (
     Endpoint,
+    OtherStation,
     StationConfig,
     parse_station_config,
     reference_table,
@@ -22,6 +24,13 @@ address = "192.168.1.67"
 mobile_port = 9500
 wired_port = 9501
 """
+OTHER = """
+[[others]]
+name = "{name}"
+address = "2.2.2.3"
+port = 1
+id = "{id}"
+"""
 INFRA_PAGE = Path(__file__).parents[3] / "docs" / "infra.md"
 
 
@@ -30,9 +39,9 @@ def test_i28_a_minimal_file_has_the_defaults_of_the_settings() -> None:
         name="north",
         mobile=Endpoint("192.168.1.67", 9500),
         wired=Endpoint("192.168.1.67", 9501),
-        discovery=Endpoint("239.255.42.99", 8999),
+        discovery=Endpoint("239.84.72.89", 8472),
         others={},
-        settings=StationSettings(),
+        settings=StationSettings(cell_data_period_us=10_000_000),
     )
 
 
@@ -58,6 +67,7 @@ cells_min = 9
 name = "south"
 address = "2.2.2.3"
 port = 9502
+id = "0123456789abcdef0123456789ABCDEF"
 """
     )
 
@@ -71,7 +81,8 @@ port = 9502
     assert settings.sharing.reply_window_us == 5_000_000
     assert (settings.mobile_addresses, settings.mobile_address_ttl_us) == (0, 300_000_000)
     assert settings.cells_min == 9
-    assert config.others == {"south": Endpoint("2.2.2.3", 9502)}
+    station_id = NodeId(bytes.fromhex(2 * "0123456789abcdef"))
+    assert config.others == {"south": OtherStation(Endpoint("2.2.2.3", 9502), station_id)}
 
 
 @pytest.mark.parametrize(
@@ -95,9 +106,17 @@ port = 9502
         (MINIMAL + '[[others]]\nname = "south"', "others[0].address: missing"),
         (MINIMAL + '[[others]]\nnaem = "south"', "others[0].naem: unknown key"),
         (
-            MINIMAL + '[[others]]\nname = "north"\naddress = "2.2.2.3"\nport = 1',
+            MINIMAL + OTHER.format(name="north", id=32 * "a"),
             "others: north is the name of this station",
         ),
+        (MINIMAL + OTHER.format(name="south", id="abc"), "others[0].id: 32 hexadecimal digits"),
+        (
+            MINIMAL
+            + OTHER.format(name="south", id=32 * "a")
+            + OTHER.format(name="east", id=32 * "a"),
+            "others[1].id: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa is there twice",
+        ),
+        (MINIMAL + "[worlds]\ncell_data_period_ms = 999", "worlds.cell_data_period: from 1e+06"),
         (MINIMAL + "[", "not valid TOML"),
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from tests.fake_signer import authenticator
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
 from thyme.model.rng import derive_rng
@@ -72,8 +73,14 @@ class Venues:
         make_content: Callable[[], StationContent] | None = None,
         seed: int = 1,
         settle_s: float = 8.0,
+        durable: bool = False,
+        signed: bool = False,
     ) -> None:
-        """`mobiles` are the names of mobile nodes and of the stations whose venue they are in."""
+        """`mobiles` are the names of mobile nodes and of the stations whose venue they are in.
+        Stations are `durable` if they continue with their records after a restart; nodes sign
+        their records, and stations verify them, if `signed`."""
+        self._durable = durable
+        self._signed = signed
         self.venue = {**{name: name for name in stations}, **mobiles}
         self.all_stations = stations
         self.settings = settings
@@ -119,6 +126,8 @@ class Venues:
             self._make_content(),
             derive_rng(self.seed, "station", name, self._lives[name]),
             self.settings,
+            store=self.stores.setdefault(name, MemoryStore()) if self._durable else None,
+            make_authenticator=(lambda _: authenticator(node_id)) if self._signed else None,
         )
         self.stations[name] = station
         self.net.add(station, MemoryStore(), lambda _event: None)
@@ -141,6 +150,7 @@ class Venues:
             station_rng=derive_rng(self.seed, "link", name, life),
             config=self.config,
             mobile=self.mobile,
+            authenticator=authenticator(_id(name), places=True) if self._signed else None,
         )
         extension.cell_data.battery = battery
         self.nodes[name], self.extensions[name] = node, extension

@@ -20,6 +20,8 @@ from thyme.model.worlds import check_world_name
 from thyme.protocol.messages.cell_records import CELLS_MAX, CellId, Replica, as_cell_id
 from thyme.protocol.messages.traits import BaseMessage, RecordKind
 
+CYCLE_US_MIN, CYCLE_US_MAX = 1_000_000, 86_400_000_000
+"""The shortest and the longest cycle of cell data: beacons have 32 bits for the number of one."""
 COUNT_MAX = 1_000_000
 """The largest count in one entry of cell data: what a node that lies can add at a time."""
 
@@ -126,6 +128,13 @@ class WorldList(BaseMessage, frozen=True, array_like=True, tag=53):
     worlds: tuple[WorldEntry, ...]
     incarnation: int
     """A random number that a station draws at each start: its caches were empty then."""
+    cell_data_us: int | None = None
+    """The length of a cycle of cell data, the same on all nodes of a cell (I7); None for their own
+    setting."""
+
+    def __post_init__(self) -> None:
+        if self.cell_data_us is not None and not CYCLE_US_MIN <= self.cell_data_us <= CYCLE_US_MAX:
+            raise ValueError(f"a cycle has a second to a day, not {self.cell_data_us} us")
 
 
 class CreateWorld(BaseMessage, frozen=True, array_like=True, tag=54):

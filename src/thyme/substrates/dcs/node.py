@@ -99,7 +99,7 @@ class DcsNode:
         extension: NodeExtension | None = None,
     ) -> None:
         """Until `join_at_us` the node receives beacons but does not join its cell."""
-        self._extension = extension
+        self.extension = extension
         self._node_id = node_id
         self._cell = cell
         self._cell_map = cell_map
@@ -175,8 +175,8 @@ class DcsNode:
         brokers: BrokerClient = KeyCellBrokers(
             self.requests, self._key_chooser, self._replica_locations, self.subscriber
         )
-        if self._extension is not None:
-            objects, brokers = self._extension.extend_client(
+        if self.extension is not None:
+            objects, brokers = self.extension.extend_client(
                 context, objects, brokers, self._replica_locations
             )
         self._client = Client(
@@ -229,7 +229,7 @@ class DcsNode:
 
     def _on_other_message(self, sender: NodeId, message: wire.Message, now_us: int) -> None:
         """Passes a message that is not of cell routing to the extension."""
-        extension = self._extension
+        extension = self.extension
         if extension is None or not extension.on_received(sender, message, now_us):
             self.dropped["not spoken here"] += 1
 
@@ -270,8 +270,8 @@ class DcsNode:
                 self.replica_upkeep.schedule_round(now_us)
                 self.routing.start(self._cell, now_us, serving=False)
                 self.membership.start(self._cell)
-                if self._extension is not None:
-                    self._extension.start(now_us)
+                if self.extension is not None:
+                    self.extension.start(now_us)
                 self._started_us = now_us
                 if now_us < self._join_at_us:
                     self._outbox.set_timer(DelayedJoinTimer(), self._join_at_us)
@@ -289,8 +289,8 @@ class DcsNode:
                 self._on_timer(event, now_us)
             case SendFailed():
                 taken = self.routing.on_send_failed(event.to, event.message, now_us)
-                if not taken and self._extension is not None:
-                    self._extension.on_send_failed(event.to, event.message, now_us)
+                if not taken and self.extension is not None:
+                    self.extension.on_send_failed(event.to, event.message, now_us)
             case PositionChanged():
                 self.membership.on_moved(self._cell_map.cell_at(event.position), now_us)
             case Leaving():
@@ -325,8 +325,8 @@ class DcsNode:
                 timer = event.timer
                 taken = self.membership.on_timer(timer, now_us)
                 taken = taken or self.routing.on_timer(timer, now_us)
-                if not taken and self._extension is not None:
-                    self._extension.on_timer(timer, now_us)
+                if not taken and self.extension is not None:
+                    self.extension.on_timer(timer, now_us)
 
     def _on_joined(self, now_us: int) -> None:
         """Starts to serve the cell after the join has finished."""
@@ -354,9 +354,9 @@ class DcsNode:
 
     def on_beacon(self, beacon: BeaconReceived, now_us: int) -> None:
         """Passes a neighbour's beacon to the components that use it."""
-        if self._extension is not None:
+        if self.extension is not None:
             own, payload = _split_payload(beacon.payload)
-            self._extension.on_beacon(beacon, own, now_us)
+            self.extension.on_beacon(beacon, own, now_us)
             beacon = replace(beacon, payload=payload)
         if self.joining.phase is CellJoinPhase.LISTENING:
             self.joining.on_beacon(beacon, now_us)
@@ -374,9 +374,9 @@ class DcsNode:
         stamp = self.membership.change_stamp
         if stamp and self.routing.serving:
             payload = payload.ljust(DIGEST_BYTES, b"\0") + stamp
-        if self._extension is None:
+        if self.extension is None:
             return payload
-        own = self._extension.beacon_part(now_us)
+        own = self.extension.beacon_part(now_us)
         return bytes((len(own),)) + own + payload
 
     def is_redundant(self, origin: NodeId, origin_cell: CellId, message: wire.Message) -> bool:
@@ -385,7 +385,7 @@ class DcsNode:
 
     def is_new_payload(self, payload: bytes) -> bool:
         """Whether a beacon's payload reports a topology change that is new to this node."""
-        if self._extension is not None:
+        if self.extension is not None:
             payload = _split_payload(payload)[1]
         return (
             len(payload) > DIGEST_BYTES and payload[DIGEST_BYTES:] != self.membership.change_stamp

@@ -13,11 +13,13 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
+from string import hexdigits
 from typing import Any
 
 import msgspec
 
 from thyme.model.errors import InputError, safe_repr
+from thyme.model.ids import NodeId
 from thyme.substrates.infra.caches.config import CachesConfig, CacheUnit
 from thyme.substrates.infra.caches.policies.factory import CachePolicy
 from thyme.substrates.infra.station.settings import (
@@ -38,6 +40,14 @@ class Endpoint(msgspec.Struct, frozen=True):
     port: int
 
 
+class OtherStation(msgspec.Struct, frozen=True):
+    """A station that this one exchanges needs and items with."""
+
+    endpoint: Endpoint
+    station_id: NodeId
+    """The digest of its key, which `thyme station --print-id` prints."""
+
+
 class StationConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration file: the addresses of a station, the other stations, and the settings."""
 
@@ -47,8 +57,8 @@ class StationConfig(msgspec.Struct, frozen=True, kw_only=True):
     wired: Endpoint
     """Where other stations reach it."""
     discovery: Endpoint
-    """The multicast group of world probes (I2)."""
-    others: dict[str, Endpoint]
+    """The multicast group of mobile nodes and their world probes (I2)."""
+    others: dict[str, OtherStation]
     """The other stations by name."""
     settings: StationSettings
 
@@ -77,9 +87,9 @@ KEYS: dict[str, _Key] = {
     "station.mobile_port": _Key(kind=int, text="port for messages of mobile nodes"),
     "station.wired_port": _Key(kind=int, text="port for messages of other stations"),
     "discovery.address": _Key(
-        kind=str, default="239.255.42.99", text="multicast address of world probes (I2)"
+        kind=str, default="239.84.72.89", text="multicast address of mobile nodes (I2)"
     ),
-    "discovery.port": _Key(kind=int, default=8999, text="multicast port of world probes"),
+    "discovery.port": _Key(kind=int, default=8472, text="multicast port of mobile nodes"),
     "caches.policy": _Key(
         kind=str,
         default=_C.policy.value,
@@ -194,9 +204,13 @@ KEYS: dict[str, _Key] = {
     ),
     "worlds.cells_min": _Key(kind=int, default=_PAPER.cells_min, text="fewest cells of a world"),
     "worlds.cells_max": _Key(kind=int, default=_PAPER.cells_max, text="most cells of a world"),
+    "worlds.cell_data_period_ms": _Key(
+        kind=int, default=10_000, text="time between two reports of a cell to the station (I7)"
+    ),
 }
-"""All keys except the list of other stations, `[[others]]` with `name`, `address` and `port`."""
-_OTHER_KEYS = {"name": str, "address": str, "port": int}
+"""All keys except the list of other stations, `[[others]]`."""
+_OTHER_KEYS = {"name": str, "address": str, "port": int, "id": str}
+_ID_DIGITS = 32
 
 
 def parse_station_config(text: str, source: str = "station.toml") -> StationConfig:
@@ -280,10 +294,10 @@ def _endpoint(key: str, address: str, port: object) -> Endpoint:
     return Endpoint(address, port)
 
 
-def _read_others(others: object) -> dict[str, Endpoint]:
+def _read_others(others: object) -> dict[str, OtherStation]:
     if not isinstance(others, list):
         raise StationConfigError("others: a list of tables, each [[others]]")
-    found: dict[str, Endpoint] = {}
+    found: dict[str, OtherStation] = {}
     for number, other in enumerate(others):
         place = f"others[{number}]"
         if not isinstance(other, dict):
@@ -297,8 +311,21 @@ def _read_others(others: object) -> dict[str, Endpoint]:
                 raise StationConfigError(f"{place}.{name}: missing, or not of type {kind.__name__}")
         if other["name"] in found:
             raise StationConfigError(f"{place}.name: {safe_repr(other['name'])} is there twice")
-        found[other["name"]] = _endpoint(f"{place}.port", other["address"], other["port"])
+        endpoint = _endpoint(f"{place}.port", other["address"], other["port"])
+        station_id = _parse_id(f"{place}.id", other["id"])
+        if any(station_id == known.station_id for known in found.values()):
+            raise StationConfigError(f"{place}.id: {other['id']} is there twice")
+        found[other["name"]] = OtherStation(endpoint, station_id)
     return found
+
+
+def _parse_id(key: str, text: str) -> NodeId:
+    if len(text) != _ID_DIGITS or not all(digit in hexdigits for digit in text):
+        raise StationConfigError(
+            f"{key}: {_ID_DIGITS} hexadecimal digits, as thyme station --print-id prints them, "
+            f"not {safe_repr(text)}"
+        )
+    return NodeId(bytes.fromhex(text))
 
 
 def _make_settings(values: Mapping[str, Any]) -> StationSettings:

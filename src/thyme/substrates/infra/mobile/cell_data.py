@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId
-from thyme.model.subscriptions import SubscriptionRecord
+from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.model.tags import Tag
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, Replica
@@ -28,6 +29,8 @@ from thyme.substrates.infra.mobile.stability import CYCLES_MAX, StabilityPart, s
 
 _ENTRIES_MAX = 1_000
 """The maximum number of objects, and of tags, that a node counts in one cycle."""
+_COUNTED_MAX = 10_000
+"""How many recent subscriptions a node remembers to have counted."""
 _CYCLES_KEPT_MAX = 60
 """How many unconfirmed cycles a node keeps."""
 _CYCLES_SENT_MAX = 20
@@ -98,6 +101,8 @@ class CellDataReporter:
         self._counts = _Counts()
         self._unconfirmed: BoundedDict[int, _Counts] = BoundedDict(_CYCLES_KEPT_MAX)
         self._confirmed: list[int] = []
+        self._counted: BoundedDict[SubscriptionKey, frozenset[CellId]] = BoundedDict(_COUNTED_MAX)
+        """The cells in which a subscription was counted."""
         self._peers: dict[NodeId, _Peer] = {}
         self.reports_sent = 0
 
@@ -107,6 +112,19 @@ class CellDataReporter:
         self._cell = self._routing.cell
         self._set_timer(now_us)
 
+    @property
+    def period_us(self) -> int:
+        """The length of a cycle."""
+        return self._config.period_us
+
+    def set_period(self, period_us: int, now_us: int) -> None:
+        """Uses cycles of another length from now on, and waits accordingly longer or shorter (I6);
+        all nodes of a cell learn it from their station."""
+        if period_us != self._config.period_us:
+            wait_us = period_us * 3 // 2
+            self._config = replace(self._config, period_us=period_us, wait_us=wait_us)
+            self._set_timer(now_us)
+
     def _set_timer(self, now_us: int) -> None:
         """Cycles end at the same instants on all nodes: multiples of their length."""
         period_us = self._config.period_us
@@ -115,23 +133,30 @@ class CellDataReporter:
 
     # Counting (I5)
 
-    def count_download(self, key: Key) -> None:
+    def count_download(self, key: Key, cell: CellId) -> None:
         """Counts a download of an object, in the cell of its first tag only: an object with several
-        tags is indexed by several cells. Objects of other venues do not count."""
+        tags is indexed by several cells. Objects of other venues do not count. `cell` is the
+        cell addressed: the own one, or an empty one whose proxy it is."""
         metadata = self._index.get_object(key)
-        if metadata is None or self._routing.cell_of_key(metadata.tags[0]) != self._routing.cell:
+        if metadata is None or self._routing.cell_of_key(metadata.tags[0]) != cell:
             return
         if source_station(self._index, key) is None:
             downloads = self._counts.downloads
             if key in downloads or len(downloads) < _ENTRIES_MAX:
                 downloads[key] = min(downloads.get(key, 0) + 1, COUNT_MAX)
 
-    def count_subscription(self, subscription: SubscriptionRecord) -> None:
-        """Counts a subscription for each of its tags that this cell looks after."""
+    def count_subscription(self, subscription: SubscriptionRecord, cell: CellId) -> None:
+        """Counts a subscription for each of its tags that a cell looks after: the own one, or an
+        empty one whose proxy it is. A subscription that was received again does not count."""
+        known = self._index.get_subscription(subscription.key) is not None
+        counted = self._counted.get(subscription.key, frozenset())
+        if known and (not counted or cell in counted):
+            return
+        self._counted.refresh(subscription.key, counted | {cell})
         frame, needs = subscription.frame, self._counts.needs
         tags = {tag for conjunction in subscription.conjunctions for tag in conjunction.positive}
         for tag in sorted(tags):
-            if self._routing.cell_of_key(tag) == self._routing.cell:
+            if self._routing.cell_of_key(tag) == cell:
                 need = TagNeed(tag, 1, frame.start_us, frame.end_us)
                 if tag in needs:
                     needs[tag] = needs[tag].joined_with(need)

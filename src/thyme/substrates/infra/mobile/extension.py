@@ -209,13 +209,13 @@ class MobileExtension:
         """Passes a message of the station on to its node, or handles it (I25)."""
         if message.node != self._context.node_id:
             self._outbox.send(message.node, message)
-        elif not isinstance(message.message, wire.RouteToNode):
+        elif isinstance(message.message, station_wire.FetchStored):
             self.on_received(message.station, message.message, now_us)
 
     def _on_route_to_cell(self, sender: NodeId, message: wire.RouteToCell, now_us: int) -> None:
         """Passes a message of the station on to a cell (I26)."""
         inner = message.message
-        accepted = isinstance(
+        accepted = sender == self.link.station and isinstance(
             inner, station_wire.StorageUpdate | wire.Unpublish | cell_wire.ReindexObjects
         )
         if accepted and self._context.routing.serving:
@@ -245,8 +245,7 @@ class MobileExtension:
         self, delivery: Delivery, request: wire.StartSubscription, now_us: int
     ) -> cell_wire.CellPage | None:
         """Activates and counts a subscription; leaves out what the station returns (I5, I21)."""
-        if self._context.index.get_subscription(request.subscription.key) is None:
-            self.cell_data.count_subscription(request.subscription)
+        self.cell_data.count_subscription(request.subscription, delivery.cell)
         page = self._service.start_subscription(delivery, request, now_us)
         if page is None or not self.contents:
             return page
@@ -256,7 +255,7 @@ class MobileExtension:
         self, delivery: Delivery, message: cell_wire.AnnounceReplica, now_us: int
     ) -> None:
         """Adds a replica, which is a download that has succeeded (I5)."""
-        self.cell_data.count_download(message.key)
+        self.cell_data.count_download(message.key, delivery.cell)
         self._service.on_announce_replica(delivery, message, now_us)
 
     def _on_unpublish(self, delivery: Delivery, message: wire.Unpublish, now_us: int) -> None:
@@ -296,8 +295,12 @@ class MobileExtension:
         assert isinstance(routing, LogicalRouting)
         return routing
 
-    def _on_world(self, entry: station_wire.WorldEntry, now_us: int) -> None:
-        """Follows the number of cells that the station sets (I3)."""
+    def _on_world(
+        self, entry: station_wire.WorldEntry, cell_data_us: int | None, now_us: int
+    ) -> None:
+        """Follows the number of cells and the cycle of cell data that the station sets (I3, I7)."""
+        if cell_data_us is not None:
+            self.cell_data.set_period(cell_data_us, now_us)
         routing = self._logical_routing
         if entry.cells != len(routing.cells):
             node = self._node

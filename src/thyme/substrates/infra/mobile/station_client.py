@@ -30,6 +30,7 @@ from thyme.protocol.messages.common import (
 from thyme.protocol.messages.stations import ForceFetch
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import STATION_CELL, Destination
+from thyme.storage.store import RecordTable
 from thyme.substrates.common.client_interfaces import (
     BrokerClient,
     BrokerId,
@@ -43,9 +44,11 @@ from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
 from thyme.substrates.infra.mobile.station_link import StationLink
 from thyme.substrates.infra.requests import StationRequests
+from thyme.substrates.infra.unpublish_records import UnpublishRecord
 
 _UNPUBLISHED_MAX = 10_000
 """How many deletes that no station confirmed are remembered for the next station."""
+_UNCONFIRMED = RecordTable("unconfirmed delete", UnpublishRecord)
 CurrentStation = Callable[[], NodeId | None]
 
 
@@ -68,6 +71,9 @@ class StationObjectClient:
         self._requests = requests
         self._station = station
         self._unpublished: BoundedDict[Key, Unpublish] = BoundedDict(_UNPUBLISHED_MAX)
+        """The deletes that no station has confirmed; they survive the end of the process."""
+        for _, record in context.store.load(_UNCONFIRMED):
+            self._unpublished[record.key] = record.as_message(requests.next_id())
         self.previous_station: NodeId | None = None
         """The station of the venue that this node came from: it may know objects that the node was
         notified of there."""
@@ -96,7 +102,11 @@ class StationObjectClient:
                 cell = self._context.routing.cell
                 delete = authenticator.sign_message(delete, now_us, cell)
             tags = stored.metadata.tags
-            self._unpublished[key] = Unpublish(request_id, self._world, tags, delete)
+            message = Unpublish(request_id, self._world, tags, delete)
+            evicted = self._unpublished.put(key, message)
+            if evicted is not None:
+                self._context.store.remove(_UNCONFIRMED, str(evicted))
+            self._context.store.put(_UNCONFIRMED, str(key), UnpublishRecord.of(message))
             self._send_unpublish(key, now_us)
         self._objects.delete(key, now_us, on_result)
 
@@ -111,6 +121,7 @@ class StationObjectClient:
         def on_reply(result: Result[Message], now_us: int) -> None:
             if isinstance(result, Ok):
                 self._unpublished.pop(key, None)
+                self._context.store.remove(_UNCONFIRMED, str(key))
 
         if station is not None:
             self._requests.send(station, message.request_id, message, now_us, on_reply)

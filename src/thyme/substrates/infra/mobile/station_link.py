@@ -38,6 +38,8 @@ class StationLinkConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The time between two probes of a node that found no station."""
     keep_alive_us: int = 3 * SECOND_US
     """The time between two probes of the own station."""
+    accepted: tuple[NodeId, ...] = ()
+    """The stations that the node uses; empty: the first one to answer."""
 
 
 class StationLink:
@@ -51,11 +53,11 @@ class StationLink:
         requests: StationRequests,
         wrap: Wrap,
         config: StationLinkConfig,
-        on_world: Callable[[WorldEntry, int], None],
+        on_world: Callable[[WorldEntry, int | None, int], None],
         on_station: Callable[[NodeId | None, int], None],
     ) -> None:
-        """`on_world` receives the world's entry of each answer, `on_station` the new station, or
-        None after its loss."""
+        """`on_world` receives the world's entry of each answer and the length of a cycle of cell
+        data, `on_station` the new station, or None after its loss."""
         self._world_name = world_name
         self._outbox = outbox
         self._rng = rng
@@ -69,6 +71,8 @@ class StationLink:
         self._probe_id = 0
         self._incarnation = 0
         self.losses = 0
+        self.refused = 0
+        """Answers of stations that the node does not accept."""
 
     def start(self, now_us: int) -> None:
         """Starts to search."""
@@ -92,6 +96,9 @@ class StationLink:
     def on_world_list(self, sender: NodeId, message: WorldList, now_us: int) -> None:
         """Handles the answer to a search: the first station to answer is the nearest (I2)."""
         if self.station is not None or message.request_id != self._probe_id:
+            return
+        if self._config.accepted and sender not in self._config.accepted:
+            self.refused += 1
             return
         self.station = sender
         self._incarnation = message.incarnation
@@ -128,7 +135,7 @@ class StationLink:
     def _take_worlds(self, message: WorldList, now_us: int) -> None:
         entry = next((each for each in message.worlds if each.name == self._world_name), None)
         if entry is not None:
-            self._on_world(entry, now_us)
+            self._on_world(entry, message.cell_data_us, now_us)
         elif self.station is not None:
             request_id = self._requests.next_id()
             request = CreateWorld(request_id, self._world_name)
@@ -139,4 +146,4 @@ class StationLink:
         if isinstance(result, Ok) and isinstance(result.value, WorldList):
             for entry in result.value.worlds:
                 if entry.name == self._world_name:
-                    self._on_world(entry, now_us)
+                    self._on_world(entry, result.value.cell_data_us, now_us)

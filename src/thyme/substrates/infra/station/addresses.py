@@ -64,6 +64,11 @@ class MobileAddresses:
         wanted = LogicalAddress(world, cell)
         return [n for n in reversed(self._seen_us) if self._addresses[n] == wanted]
 
+    def nodes_of(self, world: int, now_us: int) -> list[NodeId]:
+        """The known nodes of a world, the latest sender first."""
+        self._expire(now_us)
+        return [n for n in reversed(self._seen_us) if self._addresses[n].world == world]
+
     def population(self, world: int, now_us: int) -> int:
         """The number of known nodes of a world."""
         self._expire(now_us)

@@ -80,6 +80,14 @@ class CachedContent:
         found = self.caches.download(str(world), key)
         return None if found is None else (found.data, found.consumed is not None)
 
+    def cache_of(self, world: int, key: Key) -> str | None:
+        caches, place = self.caches, str(world)
+        if caches.local_popularity.objects.peek(place, key) is not None:
+            return "local_popularity"
+        if caches.global_cache.data_cache.peek(place, key) is not None:
+            return "global"
+        return "prefetch" if caches.prefetch.data_cache.peek((place, key)) is not None else None
+
     def read_item(self, world: int, key: Key) -> Item | None:
         caches, place = self.caches, str(world)
         local = caches.local_popularity.objects.peek(place, key)

@@ -68,6 +68,10 @@ class StationContent(Protocol):
         prefetch cache to the global cache by this (I19). None if no cache has the data."""
         ...
 
+    def cache_of(self, world: int, key: Key) -> str | None:
+        """The name of the cache that has the data of an object; None if none has (I29)."""
+        ...
+
     def read_item(self, world: int, key: Key) -> Item | None:
         """An object with its data, from any cache, for another station (I22)."""
         ...

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId
 from thyme.model.tags import Tag
 from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.common import Unpublish
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender
 from thyme.routing.cells import LogicalCells
@@ -19,8 +22,14 @@ from thyme.substrates.infra.requests import StationRequests
 from thyme.substrates.infra.station.content import StationContent
 from thyme.substrates.infra.station.mobile_sender import MobileSender
 from thyme.substrates.infra.station.popularity import ItemId, PopularityTable
+from thyme.substrates.infra.station.records import StationRecords
 from thyme.substrates.infra.station.settings import StationSettings
 from thyme.substrates.infra.station.worlds import WorldTable
+from thyme.substrates.infra.verification import StationVerifier
+
+OnDownload = Callable[[int, Key, str | None], None]
+"""Receives the world and key of each object that a client asks the station for, and the cache that
+had it, if any (I29)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,8 +52,11 @@ class StationContext:
     rng: Random
     sources: dict[ItemId, NodeId]
     """The source stations of items of other venues (I4)."""
-    tombstones: dict[ItemId, object]
+    tombstones: BoundedDict[ItemId, Unpublish]
     """The unpublished objects (I23)."""
+    verifier: StationVerifier
+    records: StationRecords
+    on_download: OnDownload
     counts: Counter[str] = field(default_factory=Counter)
 
     def is_unpublished(self, world: int, key: Key) -> bool:

@@ -1,9 +1,9 @@
 """Mobile sender: how a station reaches a mobile node, or all nodes of a cell.
 
-Entry points: `MobileSender.request_from`, `request_from_cell` and `send_to_cell`. A node whose
-address is not known is reached through the stable node of its cell. A message to a cell goes to its
-stable node, else to the known nodes of the cell in turn, else it is parked until the cell has a
-stable node.
+Entry points: `MobileSender.request_from` and `send_to_cell`. A node whose address is not known is
+reached through the stable node of its cell. A message to a cell goes to its stable node, else to
+the known nodes of the cell in turn, else to nodes of other cells, which know the proxy of the cell;
+without any, it is parked until the cell has a stable node.
 Clauses: I8, I25, I26, I27.
 """
 
@@ -107,9 +107,12 @@ class MobileSender:
     # All nodes of a cell
 
     def send_to_cell(self, world: int, cell: CellId, message: Message, now_us: int) -> None:
-        """Has a message delivered to all nodes of a cell (I26)."""
+        """Has a message delivered to all nodes of a cell (I26). An empty cell has a proxy, which
+        any node of the world can reach."""
         stable = self._addresses.stable_node(world, cell, now_us)
         known = self._addresses.nodes_in(world, cell, now_us)
+        if stable is None and not known:
+            known = self._addresses.nodes_of(world, now_us)
         nodes = list(dict.fromkeys(([stable] if stable is not None else []) + known))
         self._try_cell((world, cell), _ToCell(message, nodes[:_NODES_TRIED_MAX]), now_us)
 

@@ -27,10 +27,12 @@ from thyme.protocol.node import Action, Input, Received, Started, Timer, TimerFi
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender, ResendTimer
 from thyme.protocol.retry import RetryPolicy
+from thyme.routing.cells import LogicalCells
+from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.infra.requests import StationRequests, StationRequestTimer
 from thyme.substrates.infra.station.addresses import LogicalAddress, MobileAddresses
 from thyme.substrates.infra.station.content import StationContent
-from thyme.substrates.infra.station.context import StationContext
+from thyme.substrates.infra.station.context import OnDownload, StationContext
 from thyme.substrates.infra.station.mobile_sender import MobileSender
 from thyme.substrates.infra.station.operations import StationOperations, UnpublishTimer
 from thyme.substrates.infra.station.popular_items import (
@@ -39,10 +41,12 @@ from thyme.substrates.infra.station.popular_items import (
     PopularItems,
 )
 from thyme.substrates.infra.station.popularity import PopularityTable
+from thyme.substrates.infra.station.records import StationRecords
 from thyme.substrates.infra.station.settings import StationSettings
 from thyme.substrates.infra.station.sharing import NeedsTimer, SlotTimer, StationSharing
 from thyme.substrates.infra.station.subscription_needs import NeedsTable
 from thyme.substrates.infra.station.worlds import WorldTable
+from thyme.substrates.infra.verification import MakeAuthenticator, StationVerifier
 from thyme.substrates.infra.world_numbers import world_number
 
 _SOURCES_MAX = 1_000_000
@@ -68,8 +72,13 @@ class StationNode:
         content: StationContent,
         rng: Random,
         settings: StationSettings,
+        *,
+        store: Store | None = None,
+        make_authenticator: MakeAuthenticator | None = None,
+        on_download: OnDownload = lambda world, key, cache: None,
     ) -> None:
-        """`stations` are the other stations; more can be added while the station runs."""
+        """`stations` are the other stations; more can be added while the station runs. With a
+        store, the station continues after a restart; with authenticators, it verifies records."""
         self._node_id = node_id
         self._outbox = outbox = Outbox()
         self.incarnation = rng.getrandbits(32)
@@ -79,22 +88,26 @@ class StationNode:
         self._to_mobiles = StationRequests(outbox, _policy(settings, to_mobiles=True), rng)
         wired = _policy(settings, to_mobiles=False)
         self.mobiles = MobileSender(node_id, self.addresses, self._to_mobiles)
+        worlds = WorldTable(settings.nodes_per_cell, settings.cells_min, settings.cells_max)
         self.context = context = StationContext(
             node_id=node_id,
             stations=dict.fromkeys(each for each in stations if each != node_id),
             settings=settings,
             content=content,
-            worlds=WorldTable(settings.nodes_per_cell, settings.cells_min, settings.cells_max),
+            worlds=worlds,
             popularity=PopularityTable(
                 settings.popularity.locations_max, settings.popularity.decay
             ),
             outbox=outbox,
             mobiles=self.mobiles,
             wired=StationRequests(outbox, wired, rng),
-            reliable=ReliableSender(outbox, wired, rng),
+            reliable=ReliableSender(outbox, wired, rng, self._on_given_up),
             rng=rng,
             sources=BoundedDict(_SOURCES_MAX),
             tombstones=BoundedDict(_TOMBSTONES_MAX),
+            verifier=StationVerifier(worlds.name_of, make_authenticator),
+            records=StationRecords(MemoryStore() if store is None else store),
+            on_download=on_download,
         )
         self.needs = NeedsTable()
         self.popular_items = PopularItems(context, self.needs)
@@ -103,6 +116,8 @@ class StationNode:
         self._present: dict[NodeId, int] = {}
         self._world_of: BoundedDict[NodeId, int] = BoundedDict(_PRESENT_MAX)
         self._received: BoundedDict[tuple[NodeId, int], None] = BoundedDict(10_000)
+        self._behind: dict[NodeId, None] = {}
+        """The stations that a message did not reach: they may lack worlds and deletes."""
 
     @property
     def node_id(self) -> NodeId:
@@ -136,18 +151,34 @@ class StationNode:
         self.sharing.on_stations_changed(now_us)
 
     def _on_started(self, now_us: int) -> None:
+        for entry in self.context.records.load_worlds():
+            self.context.worlds.restore(entry)
+        self.operations.restore()
+        self.popular_items.restore(now_us)
         self.sharing.start(now_us)
         self._outbox.set_timer(AdaptCellsTimer(), now_us + _ADAPT_US)
         for station in self.context.stations:
             self._outbox.send(station, station_wire.WorldProbe(0))
+            if self.context.worlds.entries():
+                self._greet(station, now_us)
+
+    def _on_given_up(self, station: NodeId) -> None:
+        """Notes that a station was out of reach; it is greeted when it sends again (B8)."""
+        self._behind[station] = None
 
     def _greet(self, station: NodeId, now_us: int) -> None:
-        """Sends the worlds and the deletes to a station that has started."""
+        """Sends the worlds and the deletes to a station that has started, or is back."""
         self.context.reliable.send(station, lambda _: self._world_list(0), now_us)
         self.operations.on_station_returned(station, now_us)
 
     def _world_list(self, request_id: int) -> station_wire.WorldList:
-        return station_wire.WorldList(request_id, self.context.worlds.entries(), self.incarnation)
+        return self._list(request_id, self.context.worlds.entries())
+
+    def _list(
+        self, request_id: int, worlds: tuple[station_wire.WorldEntry, ...]
+    ) -> station_wire.WorldList:
+        period_us = self.context.settings.cell_data_period_us
+        return station_wire.WorldList(request_id, worlds, self.incarnation, period_us)
 
     def _on_timer(self, timer: Timer, now_us: int) -> None:
         match timer:
@@ -182,6 +213,12 @@ class StationNode:
     def _on_mobile(self, sender: NodeId, envelope: wire.ToStation, now_us: int) -> None:
         """Handles a message of a mobile node, whose address it brings (I25)."""
         world, cell, message = envelope.world, envelope.cell, envelope.message
+        if not isinstance(message, station_wire.WorldProbe | station_wire.CreateWorld):
+            verified = self.context.verifier.verify(world, sender, message)
+            if verified is None:
+                self.dropped["not genuine, or of an unknown world"] += 1
+                return
+            message = verified
         self.addresses.refresh(sender, LogicalAddress(world, cell), now_us)
         self._present.pop(sender, None)
         self._present[sender] = now_us
@@ -200,7 +237,7 @@ class StationNode:
                 self._outbox.send(sender, self.operations.download(world, number, key, now_us))
             case station_wire.ForceFetch():
                 self.operations.force_download(sender, world, message, now_us)
-            case wire.Unpublish():
+            case wire.Unpublish() if message.world == world:
                 self._outbox.send(sender, wire.Done(message.request_id))
                 self.operations.unpublish(message, now_us, from_station=False)
             case wire.Done() | wire.Refused() | station_wire.StoredObject():
@@ -211,6 +248,9 @@ class StationNode:
 
     def _on_station(self, sender: NodeId, message: Message, now_us: int) -> None:
         """Handles a message of another station."""
+        if sender in self._behind:
+            del self._behind[sender]
+            self._greet(sender, now_us)
         if isinstance(message, wire.ReliableMessage):
             inner = self.context.reliable.on_message(sender, message)
             name = (sender, message.number)
@@ -235,13 +275,22 @@ class StationNode:
             case station_wire.FetchStored():
                 self.operations.fetch_for_station(sender, message, now_us)
             case wire.Unpublish():
-                self._outbox.send(sender, wire.Done(message.request_id))
-                self.operations.unpublish(message, now_us, from_station=True)
+                self._on_station_unpublish(sender, message, now_us)
             case wire.Done() | wire.Refused() | station_wire.StoredObject():
                 if not self.context.wired.on_reply(sender, message.request_id, message, now_us):
                     self.dropped["late reply"] += 1
             case _:
                 self.dropped["not spoken here"] += 1
+
+    def _on_station_unpublish(self, sender: NodeId, message: wire.Unpublish, now_us: int) -> None:
+        """Handles a delete that another station passes on. One of an unknown world is not confirmed
+        and arrives again: the signature can be verified once the world is known."""
+        verified = self.context.verifier.verify(message.world, sender, message)
+        if verified is None:
+            self.dropped["not genuine, or of an unknown world"] += 1
+            return
+        self._outbox.send(sender, wire.Done(message.request_id))
+        self.operations.unpublish(verified, now_us, from_station=True)
 
     # Worlds (I3)
 
@@ -254,16 +303,17 @@ class StationNode:
             self._outbox.send(sender, refused)
             return
         if is_new:
+            self.context.records.save_world(entry)
             self.operations.on_world_added(entry.world, now_us)
-        created = station_wire.WorldList(message.request_id, (entry,), self.incarnation)
-        self._outbox.send(sender, created)
-        announcement = station_wire.WorldList(0, (entry,), self.incarnation)
+        self._outbox.send(sender, self._list(message.request_id, (entry,)))
+        announcement = self._list(0, (entry,))
         for station in self.context.stations:
             self.context.reliable.send(station, lambda _: announcement, now_us)
 
     def _add_world(self, entry: station_wire.WorldEntry, now_us: int) -> None:
         try:
             if self.context.worlds.add(entry):
+                self.context.records.save_world(self.context.worlds[entry.world])
                 self.operations.on_world_added(entry.world, now_us)
         except OperationError as error:
             self.dropped[error.code] += 1
@@ -273,11 +323,16 @@ class StationNode:
         Expired objects are removed at the same time."""
         self.context.content.remove_expired(now_us)
         self._outbox.set_timer(AdaptCellsTimer(), now_us + _ADAPT_US)
+        population = self.population(now_us)
+        worlds = self.context.worlds
+        for entry in worlds.entries():
+            if population[entry.world] and worlds.adapt_cells(entry.world, population[entry.world]):
+                self.context.records.save_world(worlds[entry.world])
+
+    def population(self, now_us: int) -> Counter[int]:
+        """The number of mobile nodes that are present, by world."""
         drop_before(self._present, now_us - _PRESENCE_US)
-        population = Counter(self._world_of.get(node, -1) for node in self._present)
-        for entry in self.context.worlds.entries():
-            if population[entry.world]:
-                self.context.worlds.adapt_cells(entry.world, population[entry.world])
+        return Counter(self._world_of.get(node, -1) for node in self._present)
 
     # Cells
 
@@ -293,8 +348,12 @@ class StationNode:
         if message.cell >= worlds[world].cells:
             self.dropped["cell data of an unknown cell"] += 1
             return
+        if LogicalCells(message.cells).cell_of_node(sender) != message.cell:
+            self.dropped["cell data of another cell"] += 1
+            return
         self.addresses.set_stable(world, message.cell, sender, now_us)
-        self.popular_items.on_cell_data(world, message, now_us)
+        population = self.population(now_us)[world]
+        self.popular_items.on_cell_data(world, message, population, now_us)
         self.mobiles.on_stable_node(world, message.cell, now_us)
 
     def _announce_changes(self, now_us: int) -> None:

@@ -72,7 +72,9 @@ class StationOperations:
         return wire.ObjectData(request_id, key, data)
 
     def _read(self, world: int, key: Key, now_us: int) -> bytes | None:
+        cache = self._context.content.cache_of(world, key)
         found = self._context.content.read(world, key)
+        self._context.on_download(world, key, None if found is None else cache)
         if found is None:
             return None
         data, is_consumed = found
@@ -111,6 +113,7 @@ class StationOperations:
         """Caches an object that was fetched from afar, before it goes to the client (I22)."""
         metadata = reply.metadata
         valid = metadata.key == key and metadata.matches_content(reply.data)
+        valid = valid and self._context.verifier.is_genuine(world, metadata)
         if not valid or self._context.is_unpublished(world, key):
             return False
         self._context.sources[world, key] = source
@@ -161,13 +164,17 @@ class StationOperations:
         have lost it."""
         context, item = self._context, (message.world, unpublished_key(message))
         is_new = item not in context.tombstones
-        context.tombstones[item] = message
+        evicted = context.tombstones.put(item, message)
+        if evicted is not None:
+            context.records.remove_delete(evicted)
         context.content.purge(*item)
         context.popularity.forget(item)
+        context.records.remove_item(item)
         context.sources.pop(item, None)
         if not is_new:
             return
         context.counts["unpublished"] += 1
+        context.records.save_delete(message)
         self._tell_cells(message, now_us)
         if not from_station:
             for station in context.stations:
@@ -177,10 +184,14 @@ class StationOperations:
         for cell in self._context.cells_of(message.world, message.tags):
             self._context.mobiles.send_to_cell(message.world, cell, message, now_us)
 
+    def restore(self) -> None:
+        """Continues with the deletes from before a restart (B8)."""
+        for message in self._context.records.load_deletes():
+            self._context.tombstones[message.world, unpublished_key(message)] = message
+
     def on_world_added(self, world: int, now_us: int) -> None:
         """Tells the cells of a world about deletes that arrived before the world was known."""
         for message in self._context.tombstones.values():
-            assert isinstance(message, Unpublish)
             if message.world == world:
                 self._tell_cells(message, now_us)
 
@@ -188,7 +199,6 @@ class StationOperations:
         """Repeats all deletes for a station that has started: its caches and tombstones are gone
         (B8)."""
         for message in self._context.tombstones.values():
-            assert isinstance(message, Unpublish)
             self._pass_on(station, message, now_us)
 
     def _pass_on(self, station: NodeId, message: Unpublish, now_us: int) -> None:

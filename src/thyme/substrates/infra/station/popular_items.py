@@ -9,15 +9,18 @@ Clauses: I7, I9, I10.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.model.bounded import BoundedDict
-from thyme.protocol.messages.cell_records import CellId, Replica
+from thyme.model.tags import Tag
+from thyme.protocol.messages.cell_records import Replica
 from thyme.protocol.messages.common import Message
 from thyme.protocol.messages.stations import CellData, FetchStored, StoredObject
 from thyme.protocol.results import Ok, Result
 from thyme.substrates.infra.station.content import Item
 from thyme.substrates.infra.station.context import StationContext
 from thyme.substrates.infra.station.popularity import ItemId, choose_popular
+from thyme.substrates.infra.station.records import CellOfCount
 from thyme.substrates.infra.station.subscription_needs import NeedsTable
 
 _SLACK_SHARE = 10
@@ -25,9 +28,11 @@ _SLACK_SHARE = 10
 _CYCLES_PER_CELL_MAX = 1_000
 """How many processed cycles are remembered for each cell (I7)."""
 _CELLS_MAX = 100_000
-
-_CellOfCount = tuple[int, int, CellId]
-"""A cell: its world, the number of cells of the world, and its own number."""
+_ENTRIES_MAX = 1_000
+"""How many objects, and how many tags, are counted in one cycle of a cell: what honest nodes send
+at most."""
+_SUBSCRIPTIONS_PER_NODE = 10
+"""How many subscriptions to one tag are counted for each node of the venue."""
 
 
 class DecisionTimer(msgspec.Struct, frozen=True):
@@ -48,7 +53,7 @@ class PopularItems:
         self._context = context
         self._settings = context.settings.popularity
         self._needs = needs
-        self._processed: BoundedDict[_CellOfCount, BoundedDict[int, None]] = BoundedDict(_CELLS_MAX)
+        self._processed: BoundedDict[CellOfCount, BoundedDict[int, None]] = BoundedDict(_CELLS_MAX)
         self._is_started = False
         self.cycle = 0
         """The number of the decision cycle: how often the decision timer fired."""
@@ -58,28 +63,81 @@ class PopularItems:
 
     # Cell data
 
-    def on_cell_data(self, world: int, message: CellData, now_us: int) -> None:
-        """Adds the cell data of cycles that were not processed before (I7)."""
-        name = (world, message.cells, message.cell)
-        processed = self._processed.get(name)
+    def restore(self, now_us: int) -> None:
+        """Continues with the downloads and subscriptions from before a restart (B8)."""
+        records = self._context.records
+        for cycles in records.load_cycles():
+            processed = self._processed_of(cycles.cell)
+            for cycle in cycles.cycles:
+                processed[cycle] = None
+        for need in records.load_needs():
+            self._needs.record(need.world, need.need)
+        for item, saved in records.load_popularity():
+            self._context.popularity.restore(item, saved.downloads, saved.replicas)
+        if len(self._context.popularity):
+            self._start(now_us)
+
+    def _start(self, now_us: int) -> None:
+        if not self._is_started:
+            self._is_started = True
+            self._set_decision_timer(now_us)
+
+    def _processed_of(self, cell: CellOfCount) -> BoundedDict[int, None]:
+        processed = self._processed.get(cell)
         if processed is None:
-            processed = self._processed[name] = BoundedDict(_CYCLES_PER_CELL_MAX)
+            processed = self._processed[cell] = BoundedDict(_CYCLES_PER_CELL_MAX)
+        return processed
+
+    def on_cell_data(self, world: int, message: CellData, population: int, now_us: int) -> None:
+        """Adds the cell data of cycles that were not processed before (I7). A node that lies about
+        downloads or subscriptions counts no more than all nodes of the venue could."""
+        cell = (world, message.cells, message.cell)
+        processed = self._processed_of(cell)
+        items: dict[ItemId, None] = {}
+        tags: dict[Tag, None] = {}
         for cycle in message.cycles:
             if cycle.cycle in processed:
                 self._context.counts["cell data again"] += 1
                 continue
             processed[cycle.cycle] = None
             self._context.counts["cell data"] += 1
-            for need in cycle.needs:
-                self._needs.record(world, need)
-            for entry in cycle.downloads:
-                if not self._context.is_unpublished(world, entry.key):
-                    item = (world, entry.key)
-                    replicas = entry.replicas
-                    self._context.popularity.record(item, entry.count, replicas, self.cycle)
-        if not self._is_started:
-            self._is_started = True
-            self._set_decision_timer(now_us)
+            too_many = max(0, len(cycle.needs) - _ENTRIES_MAX)
+            too_many += max(0, len(cycle.downloads) - _ENTRIES_MAX)
+            self._context.counts["cell data too long"] += too_many
+            for need in cycle.needs[:_ENTRIES_MAX]:
+                most = _SUBSCRIPTIONS_PER_NODE * population
+                self._needs.record(world, replace(need, count=self._bound(need.count, most)))
+                tags[need.tag] = None
+            for entry in cycle.downloads[:_ENTRIES_MAX]:
+                item = (world, entry.key)
+                if not self._context.is_unpublished(*item):
+                    # Whoever downloaded an object has it, so nobody downloads it twice.
+                    count = self._bound(entry.count, population)
+                    self._context.popularity.record(item, count, entry.replicas, self.cycle)
+                    items[item] = None
+        if items or tags:
+            self._save(cell, processed, items, tags)
+        self._start(now_us)
+
+    def _bound(self, count: int, most: int) -> int:
+        self._context.counts["count reduced"] += count > most
+        return max(1, min(count, most))
+
+    def _save(
+        self,
+        cell: CellOfCount,
+        processed: BoundedDict[int, None],
+        items: dict[ItemId, None],
+        tags: dict[Tag, None],
+    ) -> None:
+        """Saves what a report changed, before it is confirmed."""
+        popularity = self._context.popularity
+        changed = {item: found for item in items if (found := popularity.get(item)) is not None}
+        world = cell[0]
+        needs = {
+            (world, tag): need for tag in tags if (need := self._needs.get(world, tag)) is not None
+        }
+        self._context.records.save_cell_data(cell, processed, changed, needs)
 
     # Decisions (I9)
 
@@ -101,6 +159,7 @@ class PopularItems:
             assert popularity is not None
             self._request(item, list(popularity.replicas), self.cycle, now_us)
         self._context.popularity.end_cycle()
+        self._context.records.keep_only(self._context.popularity.all_items(), self._needs.names())
         self._set_batch_timer(1, now_us)
 
     def _choose(self) -> list[ItemId]:
@@ -134,13 +193,14 @@ class PopularItems:
         reply = result.value if isinstance(result, Ok) else None
         if not isinstance(reply, StoredObject) or reply.metadata.key != item[1]:
             return False
-        if not reply.metadata.matches_content(reply.data):
+        metadata = reply.metadata
+        if not metadata.matches_content(reply.data):
             self._context.counts["corrupt item"] += 1
             return False
         if cycle != self.cycle:
             self._context.counts["popular item too late"] += 1
         else:
-            self._arrived.append(Item(item[0], reply.metadata, reply.data))
+            self._arrived.append(Item(item[0], metadata, reply.data))
         return True
 
     # Batch inserts (I10)

@@ -54,6 +54,10 @@ class PopularityTable:
         merged = tuple(dict.fromkeys((*replicas, *older)))[: self._locations_max]
         self._items.refresh(item, ItemPopularity(downloads, cycle, merged))
 
+    def restore(self, item: ItemId, downloads: float, replicas: tuple[Replica, ...]) -> None:
+        """Adds an object as it was before a restart; it counts as active in the first cycles."""
+        self._items[item] = ItemPopularity(downloads, 0, replicas)
+
     def forget(self, item: ItemId) -> None:
         """Removes an object that was deleted."""
         self._items.pop(item, None)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from thyme.model.errors import InputError
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CELLS_MAX
+from thyme.protocol.messages.stations import CYCLE_US_MAX, CYCLE_US_MIN
 from thyme.substrates.infra.caches.config import PAPER_CACHES, ROBUST_CACHES, CachesConfig
 
 
@@ -73,6 +74,8 @@ class StationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The number of mobile nodes for which a world gets one more cell (I3)."""
     cells_min: int = 4
     cells_max: int = 1_000
+    cell_data_period_us: int | None = None
+    """The length of a cycle of cell data (I7); None for the mobile nodes' own setting."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -105,6 +108,12 @@ def check_settings(settings: StationSettings) -> None:
         ("requests.station_max", settings.station_requests_max, 1, 1_000_000),
         ("worlds.nodes_per_cell", settings.nodes_per_cell, 1, 100_000),
         ("worlds.cells_min", settings.cells_min, 1, CELLS_MAX - 1),
+        (
+            "worlds.cell_data_period",
+            CYCLE_US_MIN if settings.cell_data_period_us is None else settings.cell_data_period_us,
+            CYCLE_US_MIN,
+            CYCLE_US_MAX,
+        ),
         ("worlds.cells_max", settings.cells_max, settings.cells_min, CELLS_MAX - 1),
     ]
     for name, value, lowest, highest in ranges:

@@ -34,6 +34,8 @@ from thyme.substrates.infra.station.time_slots import next_slot_us
 _OMITTED_MAX = 100_000
 _NOTIFY_OBJECTS_MAX = 20
 """How many objects one message to a cell announces."""
+_PAGE_BYTES_MAX = 8 * 2**20
+"""A page with several items has at most this many bytes of data."""
 
 
 class NeedsTimer(msgspec.Struct, frozen=True):
@@ -119,8 +121,7 @@ class StationSharing:
         ]
         self.items_per_answer.append(len(items))
         self._context.counts["items to stations"] += len(items)
-        size = self._settings.page_items_max
-        pages = [tuple(items[start : start + size]) for start in range(0, len(items), size)]
+        pages = _paginate(items, self._settings.page_items_max)
         for number, page in enumerate(pages):
             self._send(station, ProvideItems(number, len(pages), page), now_us)
 
@@ -145,6 +146,8 @@ class StationSharing:
                 continue
             if not metadata.matches_content(item.data) or metadata.has_expired(now_us):
                 context.counts["corrupt item"] += 1
+                continue
+            if not context.verifier.is_genuine(world, metadata):
                 continue
             context.sources[world, key] = sender
             context.counts["items from stations"] += 1
@@ -173,3 +176,16 @@ class StationSharing:
             for item in message.items:
                 name = (sender, item.world, item.key)
                 self._omitted[name] = self._settings.consumed_ignore_cycles
+
+
+def _paginate(items: list[ProvidedItem], items_max: int) -> list[tuple[ProvidedItem, ...]]:
+    """Divides items into pages: limited in number, and in bytes unless an item alone has more."""
+    pages: list[list[ProvidedItem]] = []
+    size = 0
+    for item in items:
+        if not pages or len(pages[-1]) == items_max or size + len(item.data) > _PAGE_BYTES_MAX:
+            pages.append([])
+            size = 0
+        pages[-1].append(item)
+        size += len(item.data)
+    return [tuple(page) for page in pages]

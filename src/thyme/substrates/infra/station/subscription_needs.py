@@ -33,6 +33,14 @@ class NeedsTable:
         known = self._needs.get((world, need.tag))
         self._needs.refresh((world, need.tag), need if known is None else known.joined_with(need))
 
+    def get(self, world: int, tag: Tag) -> TagNeed | None:
+        """The subscriptions to a tag."""
+        return self._needs.get((world, tag))
+
+    def names(self) -> Iterable[tuple[int, Tag]]:
+        """The worlds and tags with subscriptions."""
+        return self._needs.keys()
+
     def end_frames(self, now_us: int) -> None:
         """Forgets tags whose subscriptions have all ended."""
         ended = [

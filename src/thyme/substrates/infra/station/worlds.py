@@ -32,6 +32,11 @@ class WorldTable:
     def __getitem__(self, world: int) -> WorldEntry:
         return self._entries[world]
 
+    def name_of(self, world: int) -> str | None:
+        """The name of the world with a number; None if it is unknown."""
+        entry = self._entries.get(world)
+        return None if entry is None else entry.name
+
     def entries(self) -> tuple[WorldEntry, ...]:
         """All worlds, in the order of their creation here."""
         return tuple(self._entries.values())
@@ -52,6 +57,12 @@ class WorldTable:
             raise RejectedError(f"this station has {WORLDS_MAX} worlds already")
         self._entries[entry.world] = replace(entry, cells=self._cells_min)
         return True
+
+    def restore(self, entry: WorldEntry) -> None:
+        """Adds a world as it was before a restart, with its number of cells."""
+        if self.add(entry):
+            cells = max(self._cells_min, min(self._cells_max, entry.cells))
+            self._entries[entry.world] = replace(entry, cells=cells)
 
     def adapt_cells(self, world: int, population: int) -> bool:
         """Adapts the number of cells to the number of nodes; returns whether it changed.

@@ -1,0 +1,106 @@
+"""Station events: writes the events of a live station as segments for the analytics.
+
+Entry point: `StationEventExport`. Looks into the caches, mobile nodes that come and go, and the
+load are exported as those of nodes are (`event_export`): in a thread, and without delay.
+Clauses: I29, P9.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from thyme.events.background import BackgroundWriter
+from thyme.events.recorder import EventRecorder
+from thyme.events.segments import EventStats, SegmentWriter
+from thyme.live.station.open_station import LiveStation
+from thyme.model.ids import Key, NodeId
+from thyme.model.worlds import INFRA, named_world_id
+
+LOAD_EVERY_US = 10_000_000
+STATION_WORLD = "stations"
+"""The world of events that belong to a station and to no world."""
+CACHES = ("local_popularity", "global", "prefetch")
+"""The caches in the order in which a download looks into them."""
+_NODE_DIGITS = 16
+
+
+class StationEventExport:
+    """The events of one live station."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._live: LiveStation | None = None
+        self._mobiles: list[NodeId] = []
+        self._load_us = 0
+        self._counted = (0, 0, 0, 0)
+
+    def start(self, live: LiveStation, now_us: int) -> None:
+        """Records the start of the station."""
+        self._live = live
+        self._node_id = live.node.node_id
+        family = self._node_id.hex()[:_NODE_DIGITS]
+        writer = f"{family}-{secrets.token_hex(4)}"
+        self._writer = BackgroundWriter(SegmentWriter(self._folder, writer, family=family))
+        self._recorder = EventRecorder(
+            writer, STATION_WORLD, self._writer.put, lambda node, key: False
+        )
+        self._recorder.on_started(self._node_id, now_us)
+        self._load_us = now_us
+
+    def on_download(self, world: int, key: Key, cache: str | None, now_us: int) -> None:
+        """Records which caches had an object and which had not."""
+        if self._live is None:
+            return
+        worlds = self._live.node.context.worlds
+        world_id = named_world_id(INFRA, worlds[world].name) if world in worlds else STATION_WORLD
+        for name in CACHES:
+            self._recorder.on_cache(self._node_id, world_id, name, key, now_us, hit=name == cache)
+            if name == cache:
+                break
+
+    def sample(self, now_us: int) -> None:
+        """Records mobile nodes that came or left, and every ten seconds the load."""
+        assert self._live is not None
+        mobiles = self._live.links.mobiles.neighbours
+        for peer in mobiles:
+            if peer not in self._mobiles:
+                self._recorder.on_neighbour(self._node_id, peer, came=True, now_us=now_us)
+        for peer in self._mobiles:
+            if peer not in mobiles:
+                self._recorder.on_neighbour(self._node_id, peer, came=False, now_us=now_us)
+        self._mobiles = mobiles
+        if now_us - self._load_us >= LOAD_EVERY_US:
+            self._record_load(now_us)
+
+    def stop(self, now_us: int) -> None:
+        """Records the end of the station and writes everything that is queued."""
+        self._record_load(now_us)
+        self._recorder.on_stopped(self._node_id, now_us)
+        self._writer.close()
+
+    def read_stats(self) -> EventStats:
+        """The numbers of written and dropped events."""
+        return self._writer.read_stats()
+
+    def _record_load(self, now_us: int) -> None:
+        assert self._live is not None
+        self._load_us = now_us
+        sockets = self._live.sockets
+        counted = (
+            sockets.datagrams["out"],
+            sockets.datagrams["in"],
+            sockets.bytes["out"],
+            sockets.bytes["in"],
+        )
+        new = [count - before for count, before in zip(counted, self._counted, strict=True)]
+        self._counted = counted
+        self._recorder.on_load(
+            self._node_id,
+            now_us,
+            neighbours=len(self._mobiles),
+            sent=new[0],
+            received=new[1],
+            sent_bytes=new[2],
+            received_bytes=new[3],
+        )
