@@ -21,6 +21,7 @@ from thyme.model.time_frames import SECOND_US
 from thyme.sim.deployment import Deployment
 from thyme.sim.encounters.contact_files import ContactTrace
 from thyme.sim.encounters.contacts import Contact, MovementContacts
+from thyme.sim.encounters.mobuser_trace import MobUserPopulation, mobuser_trace
 from thyme.sim.encounters.run import run_encounters
 from thyme.sim.encounters.scenario import EncounterKind, EncounterProtocol, EncounterScenario
 from thyme.sim.encounters.segments import PathSegments
@@ -29,7 +30,6 @@ from thyme.sim.radio.phy import Phy
 from thyme.sim.run import run
 from thyme.sim.scenario import Profile, Scenario, Series, Substrate, Timeline
 from thyme.substrates.encounters.config import ExchangeMode
-from thyme.traces.mobuser_trace import MobUserPopulation, mobuser_trace
 from thyme.traces.trace import Trace
 
 NODES = 25

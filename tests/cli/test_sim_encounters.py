@@ -72,6 +72,7 @@ def test_without_json_the_result_is_a_few_lines(thyme: Thyme) -> None:
         (["--exchange", "all"], "there is whole, one-for-one, reconcile"),
         (["--trace", "none.csv"], "none.csv"),
         (["--memory-bytes", "0"], "at least 1 byte"),
+        (["--discovery", "0"], "from 0.1"),
         (["--joules-per-hour", "nan"], "above 0 joules"),
         (["--trace", "t.csv", "--rare", "0.1"], "not with --trace"),
         (["--retrieve", "0.5"], "is for es, ls and dcs"),

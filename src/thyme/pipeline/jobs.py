@@ -22,9 +22,9 @@ from thyme.pipeline.schemas import NOTIFICATIONS, OPERATIONS, POSTS
 from thyme.pipeline.session import partition_by_size
 from thyme.pipeline.traces import operations_from_posts, trace_to_table
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
+from thyme.sim.encounters.mobuser_trace import MobUserPopulation, mobuser_trace
 from thyme.traces.football_match import FootballMatchConfig
 from thyme.traces.lecture_trace import LectureConfig, lecture_trace
-from thyme.traces.mobuser_trace import MobUserPopulation, mobuser_trace
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
 from thyme.traces.trace import KINDS
 

@@ -10,8 +10,8 @@ from thyme.protocol.messages.encounters import EventSummary
 from thyme.protocol.messages.event_ranges import ID_BYTES, EventRange
 from thyme.substrates.encounters.range_reconciliation import (
     LEAF_EVENTS,
-    Comparison,
     Item,
+    RangeComparison,
     compare_ranges,
     open_ranges,
 )
@@ -27,7 +27,7 @@ def reconcile(ana: list[Item], ben: list[Item]) -> tuple[set[Item], set[Item], i
     ana_lacks, ben_lacks = set[bytes](), set[bytes]()
     ranges, sides, rounds, sent = list(open_ranges(ana)), [ben, ana], 0, 0
     while ranges:
-        found: Comparison = compare_ranges(sides[rounds % 2], ranges)
+        found: RangeComparison = compare_ranges(sides[rounds % 2], ranges)
         here, there = {name for _, name in found.only_here}, set(found.only_there)
         ana_lacks |= here if rounds % 2 == 0 else there
         ben_lacks |= there if rounds % 2 == 0 else here

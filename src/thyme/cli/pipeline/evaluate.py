@@ -43,8 +43,8 @@ presets:
           crashes, transient churn and mobility; 15 runs per point. It takes hours: --plan
           estimates how many; --master runs it on a cluster
   mobuser-quick, mobuser
-          the evaluation of the MobUser paper: MobUser, MFPS and RAPID by encounters; 250 nodes in
-          about half an hour, or 1,000 nodes in hours
+          the evaluation of the MobUser paper: MobUser, MFPS and RAPID by encounters; 100 nodes in
+          a few minutes, or 1,000 nodes in hours
 
 Finished runs are kept: after an interruption of any kind, the same command runs only the missing
 ones. Each run is simulated in a process of its own; one that fails, is killed, or exceeds

@@ -183,7 +183,7 @@ def mobuser_command(args: Namespace) -> int:
     require_spark()
     from thyme.pipeline.jobs import build_mobuser_trace
     from thyme.pipeline.warehouse import Warehouse
-    from thyme.traces.mobuser_trace import MobUserPopulation
+    from thyme.sim.encounters.mobuser_trace import MobUserPopulation
 
     config = MobUserPopulation(
         users=args.users, publishers_share=args.publishers, rare_probability=args.rare

@@ -76,6 +76,11 @@ def _check_options(args: Namespace) -> None:
         raise OptionError(
             f"--exchange {safe_repr(args.exchange)} is unknown; there is {', '.join(EXCHANGES)}"
         )
+    if args.discovery is not None:
+        if args.substrate == "mfps":
+            raise OptionError("--discovery is not for mfps: its period follows the neighbours")
+        if not 0.1 <= args.discovery <= 86_400:
+            raise OptionError(f"--discovery is from 0.1 to 86,400 s, not {args.discovery:g}")
     for option in ("exchange", "memory_bytes"):
         if getattr(args, option) is not None and args.substrate != "mobuser":
             name = option.replace("_", "-")
@@ -119,7 +124,7 @@ def _make_scenario(
         EncounterProtocol,
         EncounterScenario,
     )
-    from thyme.substrates.encounters.config import ExchangeMode
+    from thyme.substrates.encounters.config import DISCOVERY_US, ExchangeMode
 
     if recorded is None:
         nodes, hours = DEFAULTS[args.scenario]
@@ -139,6 +144,7 @@ def _make_scenario(
         exchange=ExchangeMode(args.exchange or ExchangeMode.WHOLE),
         memory_bytes=args.memory_bytes,
         joules_per_hour=args.joules_per_hour,
+        discovery_us=DISCOVERY_US if args.discovery is None else round(args.discovery * 1e6),
         seed=args.seed,
     )
 

@@ -34,7 +34,8 @@ OPTIONS_OF_SUBSTRATES: dict[tuple[str, ...], tuple[str, ...]] = {
     RADIO_SUBSTRATES: ("out", "topology", "events"),
     (venues.SUBSTRATE,): ("stations", "station_config"),
     encounters.SUBSTRATES: (
-        *("hours", "side", "rare", "contacts", "exchange", "memory_bytes", "joules_per_hour"),
+        *("hours", "side", "rare", "contacts", "exchange", "discovery"),
+        *("memory_bytes", "joules_per_hour"),
     ),
 }
 """Options that some substrates have and the others refuse."""
@@ -123,6 +124,10 @@ def add_to(group: Subparsers) -> None:
     parser.add_argument(
         "--exchange", metavar="MODE",
         help="how devices of mobuser exchange events: whole, one-for-one or reconcile",
+    )  # fmt: skip
+    parser.add_argument(
+        "--discovery", metavar="S", type=float,
+        help="seconds between two discoveries of mobuser and rapid (default: 300)",
     )  # fmt: skip
     parser.add_argument(
         "--memory-bytes", metavar="N", type=int,

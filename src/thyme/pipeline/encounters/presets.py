@@ -65,15 +65,15 @@ PAPER = EncounterPreset(
 QUICK = replace(
     PAPER,
     name="mobuser-quick",
-    nodes=250,
-    side_m=225.0,
-    time_hours=3.0,
-    hours=1.5,
-    sides_m=(225.0, 450.0, 900.0, 1_800.0),
-    probabilities=(0.1, 0.3, 0.5),
+    nodes=100,
+    side_m=142.0,
+    time_hours=1.5,
+    hours=0.75,
+    sides_m=(142.0, 284.0, 568.0),
+    probabilities=(0.15, 0.3, 0.45),
     recent_shares=(0.1, 0.3, 0.5, 0.7, 0.8, 0.9),
-    # As many events as in the paper: five times what a memory holds.
-    publishers_share=0.4,
+    # More events than a memory holds: 50, in the paper 100.
+    publishers_share=0.5,
 )
 PRESETS = {preset.name: preset for preset in (PAPER, QUICK)}
 

@@ -20,7 +20,7 @@ FIRST_HOUR_S = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClaimFinding:
     """Our numbers as text, and whether each statement of the claim agrees."""
 
     ours: str
@@ -36,7 +36,7 @@ class Finding:
         return Verdict.PARTLY if any(self.statements) else Verdict.DIFFERS
 
 
-NOT_MEASURED = Finding("not measured in this sweep")
+NOT_MEASURED = ClaimFinding("not measured in this sweep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class EncounterClaim:
     source: str
     title: str
     documents: str
-    check: Callable[[EncounterPoints], Finding]
+    check: Callable[[EncounterPoints], ClaimFinding]
 
 
 def judge_claims(points: EncounterPoints) -> list[ScorecardLine]:
@@ -55,7 +55,7 @@ def judge_claims(points: EncounterPoints) -> list[ScorecardLine]:
     return [_judge(claim, claim.check(points)) for claim in CLAIMS]
 
 
-def _judge(claim: EncounterClaim, found: Finding) -> ScorecardLine:
+def _judge(claim: EncounterClaim, found: ClaimFinding) -> ScorecardLine:
     return ScorecardLine(
         claim=claim.id,
         source=f"U {claim.source}",
@@ -87,7 +87,7 @@ def _at(
     }
 
 
-def check_c38_lists(points: EncounterPoints) -> Finding:
+def check_c38_lists(points: EncounterPoints) -> ClaimFinding:
     """Fig 1: rises up to 70 %, falls above. A plateau that includes 70 % is as good as the best."""
     line = points.line("lists", "mobuser", "reliability")
     if not line:
@@ -98,7 +98,7 @@ def check_c38_lists(points: EncounterPoints) -> Finding:
     rises = at_70.low > line[0].high
     falls = line[-1].high < at_70.low
     span = f"{as_good[0].parameter:.0%} to {as_good[-1].parameter:.0%}"
-    return Finding(
+    return ClaimFinding(
         f"best at {best.parameter:.0%}: {_format(best)}; at 70 %: {_format(at_70)}; at "
         f"{line[0].parameter:.0%}: {_format(line[0])}; at {line[-1].parameter:.0%}: "
         f"{_format(line[-1])}; the intervals of {span} overlap with the best",
@@ -106,7 +106,7 @@ def check_c38_lists(points: EncounterPoints) -> Finding:
     )
 
 
-def check_c39_time(points: EncounterPoints) -> Finding:
+def check_c39_time(points: EncounterPoints) -> ClaimFinding:
     """Fig 2: MobUser well above MFPS ≈ RAPID, most of it in the first hour."""
     if not points.has("time"):
         return NOT_MEASURED
@@ -124,14 +124,14 @@ def check_c39_time(points: EncounterPoints) -> Finding:
         if (line := points.line("time", f"{name}-replace", "reliability"))
     ]
     more = f" (with memories that replace the oldest event: {', '.join(replaced)})"
-    return Finding(
+    return ClaimFinding(
         f"{_by_protocol(found)} after {hours:g} h; MobUser had {share:.0%} of it after 1 h"
         + (more if replaced else ""),
         (above, similar, share > 0.5),
     )
 
 
-def check_c40_density(points: EncounterPoints) -> Finding:
+def check_c40_density(points: EncounterPoints) -> ClaimFinding:
     """Fig 3 and 4: MobUser most reliable at every density, and faster."""
     if not points.has("density"):
         return NOT_MEASURED
@@ -149,7 +149,7 @@ def check_c40_density(points: EncounterPoints) -> Finding:
         if side_m in (sides[0], sides[-1]):
             notes.append(f"{side_m:g} m: {_by_protocol(found)}")
     undecided = len(sides) - above - below
-    return Finding(
+    return ClaimFinding(
         f"MobUser highest at {above} of {len(sides)} densities, intervals overlap at {undecided}; "
         f"its mean over time is highest at {faster}; " + "; ".join(notes),
         (above > 0 and below == 0, faster == len(sides)),
@@ -161,20 +161,20 @@ def _mean_over_time(line: list[Point]) -> float:
     return sum(point.mean for point in line) / len(line) if line else 0.0
 
 
-def check_c41_rare(points: EncounterPoints) -> Finding:
+def check_c41_rare(points: EncounterPoints) -> ClaimFinding:
     """Fig 5: at 30 % MobUser more reliable than RAPID with about 6 × fewer bytes."""
     if not points.has("rare"):
         return NOT_MEASURED
     at = min(points.parameters("rare"), key=lambda value: abs(value - 0.3))
     found, sent = _at(points, "rare", at), _at(points, "rare", at, "bytes")
     ratio = sent["rapid"].mean / sent["mobuser"].mean if sent["mobuser"].mean else 0.0
-    return Finding(
+    return ClaimFinding(
         f"at {at:.0%}: {_by_protocol(found)}; RAPID sends {ratio:.1f}× the bytes of MobUser",
         (found["mobuser"].low > found["rapid"].high, ratio >= 2),
     )
 
 
-def check_c42_rare_delays(points: EncounterPoints) -> Finding:
+def check_c42_rare_delays(points: EncounterPoints) -> ClaimFinding:
     """Fig 6: RAPID earlier at a low subscription probability, MobUser faster at higher ones."""
     if not points.has("rare"):
         return NOT_MEASURED
@@ -185,7 +185,7 @@ def check_c42_rare_delays(points: EncounterPoints) -> Finding:
     at_high = {
         name: _mean_over_time(points.timeline("rare", name, high)) for name in ("mobuser", "rapid")
     }
-    return Finding(
+    return ClaimFinding(
         f"at {low:.0%}, 95 % of the deliveries made after {late['rapid'].mean:.0f} s (RAPID) and "
         f"{late['mobuser'].mean:.0f} s (MobUser); at {high:.0%}, mean reliability over time "
         f"{at_high['rapid']:.1%} (RAPID) and {at_high['mobuser']:.1%} (MobUser)",
@@ -193,21 +193,21 @@ def check_c42_rare_delays(points: EncounterPoints) -> Finding:
     )
 
 
-def check_c43_areas(points: EncounterPoints) -> Finding:
+def check_c43_areas(points: EncounterPoints) -> ClaimFinding:
     """Section VIII: MobUser and RAPID above MFPS; and complete."""
     if not points.has("areas"):
         return NOT_MEASURED
     found = _at(points, "areas", points.parameters("areas")[-1])
     above = [found[name].low > found["mfps"].high for name in ("mobuser", "rapid")]
     complete = [found[name].mean > 0.98 for name in ("mobuser", "rapid")]
-    return Finding(
+    return ClaimFinding(
         f"{_by_protocol(found)} (the paper gives neither the size of the areas nor the time spent "
         "in them)",
         (*above, *complete),
     )
 
 
-def check_c44_exchange(points: EncounterPoints) -> Finding:
+def check_c44_exchange(points: EncounterPoints) -> ClaimFinding:
     """Section IX: an exchange takes 0.5 to 2 s."""
     lines = [
         points.line("time", "mobuser", f"exchange_s_{name}") for name in ("min", "mean", "max")
@@ -215,7 +215,7 @@ def check_c44_exchange(points: EncounterPoints) -> Finding:
     if not all(lines):
         return NOT_MEASURED
     low, mean, high = (line[-1].mean for line in lines)
-    return Finding(
+    return ClaimFinding(
         f"simulated {low:.2f} to {high:.2f} s, mean {mean:.2f} s (the time of a message is a "
         "setting; docs/mobuser.md has the times of live nodes)",
         (low >= 0.5, high <= 2.0),

@@ -27,6 +27,14 @@ from thyme.sim.encounters.contacts import (
     ListedContacts,
     MovementContacts,
 )
+from thyme.sim.encounters.mobuser_trace import (
+    EVENT_BYTES,
+    PUBLISH_US,
+    MobUserPopulation,
+    encounter_event,
+    encounter_subscription,
+    mobuser_trace,
+)
 from thyme.sim.encounters.segments import PathSegments, StreetSegments
 from thyme.sim.mobility.manhattan import ManhattanGrid
 from thyme.sim.mobility.models import AreasOfInterest, MobilityModel, RandomWaypoint, Rect
@@ -40,14 +48,6 @@ from thyme.substrates.encounters.config import (
 )
 from thyme.substrates.encounters.location_topics import cell_at_metres, location_topic
 from thyme.substrates.encounters.memory_config import MEMORY_EVENTS, ListSizes, WhenFull
-from thyme.traces.mobuser_trace import (
-    EVENT_BYTES,
-    PUBLISH_US,
-    MobUserPopulation,
-    encounter_event,
-    encounter_subscription,
-    mobuser_trace,
-)
 from thyme.traces.operations import Operation, SubscribeOperation
 from thyme.traces.trace import Trace, merge_users
 

@@ -27,7 +27,7 @@ Item = tuple[int, bytes]
 """An event: its publication time, and its short identifier."""
 
 
-class Comparison:
+class RangeComparison:
     """What a device learns from the ranges of another."""
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ def open_ranges(items: Sequence[Item]) -> tuple[EventRange, ...]:
     return tuple(_describe(items, None))
 
 
-def compare_ranges(items: Sequence[Item], ranges: Sequence[EventRange]) -> Comparison:
+def compare_ranges(items: Sequence[Item], ranges: Sequence[EventRange]) -> RangeComparison:
     """Compares a sorted set of events with the ranges that another device sent.
 
     Ranges follow each other: each begins where the one before ended. The last one has no end. Those
     of an answer may leave out parts of the order: a range without events and fingerprint skips.
     """
-    found = Comparison()
+    found = RangeComparison()
     start = 0
     for each in ranges:
         end = len(items) if each.until is None else bisect_left(items, each.until, start)
@@ -98,7 +98,7 @@ def _describe(items: Sequence[Item], until: Item | None) -> list[EventRange]:
     ]
 
 
-def _compare_ids(found: Comparison, here: Sequence[Item], there: Sequence[bytes]) -> None:
+def _compare_ids(found: RangeComparison, here: Sequence[Item], there: Sequence[bytes]) -> None:
     theirs = set(there)
     for item in here:
         (found.common if item[1] in theirs else found.only_here).append(item)

@@ -28,8 +28,8 @@ from thyme.substrates.encounters.dissemination import NodeServices
 from thyme.substrates.encounters.event_memory import EventMemory
 from thyme.substrates.encounters.events import CarriedEvent
 from thyme.substrates.encounters.range_reconciliation import (
-    Comparison,
     Item,
+    RangeComparison,
     compare_ranges,
     open_ranges,
     short_id,
@@ -90,7 +90,7 @@ class ReconciledExchange:
         """Exchanges in which a neighbour's summary or events arrived."""
 
     def has_settled(self, neighbour: NodeId, within_us: int, now_us: int) -> bool:
-        """Whether a neighbour was told of all events of this device within some time."""
+        """Whether a neighbour has compared all events of this device within some time."""
         at_us, version = self._settled.get(neighbour, (-within_us, -1))
         return version == self._memory.version and now_us - at_us < within_us
 
@@ -141,7 +141,11 @@ class ReconciledExchange:
         self._count_common(session, found, message, now_us)
 
     def _answer(
-        self, sender: NodeId, message: EventSummary, session: ReconcileSession, found: Comparison
+        self,
+        sender: NodeId,
+        message: EventSummary,
+        session: ReconcileSession,
+        found: RangeComparison,
     ) -> None:
         """Sends what is left to compare; also the end of a comparison, for its count of events."""
         if not (message.is_reply or found.answer or found.only_there):
@@ -151,7 +155,7 @@ class ReconciledExchange:
         self._services.outbox.send(sender, answer)
 
     def _count_common(
-        self, session: ReconcileSession, found: Comparison, message: EventSummary, now_us: int
+        self, session: ReconcileSession, found: RangeComparison, message: EventSummary, now_us: int
     ) -> None:
         """Events that the neighbour has, too, count as received again (U6)."""
         names = {name for _, name in found.common}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from thyme.model.errors import InputError
-from thyme.traces.mobuser_trace import (
+from thyme.sim.encounters.mobuser_trace import (
     EVENT_BYTES,
     NEWS,
     PUBLISH_US,
