@@ -12,8 +12,9 @@ from thyme.model.time_frames import SECOND_US
 from thyme.sim.results.summary import RunSummary
 from thyme.sim.scenario import Profile, ScenarioError, Timeline, lecture_of
 from thyme.sim.venues.deployment import VenueDeployment
-from thyme.sim.venues.run import VenueSummary, simulate_venues
+from thyme.sim.venues.run import simulate_venues
 from thyme.sim.venues.scenario import VENUE_GAP_M, VenueScenario, VenueSeries
+from thyme.sim.venues.summary import VenueSummary
 from thyme.substrates.infra.station.settings import (
     GlobalSettings,
     PopularitySettings,

@@ -8,20 +8,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.pipeline import evaluate_encounters
+from thyme.cli.pipeline import evaluate_encounters, evaluate_infra
 from thyme.cli.pipeline.options import (
     add_session_options,
     check_stage,
     require_evaluation,
     session_settings,
 )
+from thyme.cli.pipeline.sweeps import format_duration, progress_bar, run_limits
 from thyme.cli.pipeline.window_options import (
     WINDOW_HELP,
     add_rule_options,
@@ -39,14 +37,11 @@ if TYPE_CHECKING:
     from thyme.pipeline.evaluation_traces import PostsInput, TraceSource
     from thyme.pipeline.sweep.plan import EvaluationPlan
     from thyme.pipeline.sweep.presets import Preset
-    from thyme.pipeline.sweep.progress import SweepProgress
-    from thyme.pipeline.sweep.runner import SweepLimits
     from thyme.pipeline.warehouse import Stage, Warehouse
     from thyme.report.report import Report
 
-PRESETS = ("quick", "paper", *evaluate_encounters.PRESETS)
+PRESETS = ("quick", "paper", *evaluate_encounters.PRESETS, *evaluate_infra.PRESETS)
 PROFILES = ("paper", "robust", "both")
-PROGRESS_EVERY_S = 15.0
 
 HELP = f"""\
 presets:
@@ -57,6 +52,9 @@ presets:
   mobuser-quick, mobuser
           the evaluation of the MobUser paper: MobUser, MFPS and RAPID by encounters; 250 nodes in
           about half an hour, or 1,000 nodes in hours
+  infra-quick, infra
+          the evaluation of the thesis on Thyme-Infrastructure: 30 mobile nodes per station in some
+          minutes, or 100 in hours; --only names experiments: {", ".join(evaluate_infra.SERIES)}
 
 Finished runs are kept: after an interruption of any kind, the same command runs only the missing
 ones. Each run is simulated in a process of its own; one that fails, is killed, or exceeds
@@ -89,8 +87,9 @@ def add_to(commands: Subparsers) -> None:
     )
     parser.add_argument("--preset", metavar="NAME", required=True, help=" or ".join(PRESETS))
     parser.add_argument(
-        "--only", metavar="SERIES", help="comma-separated series: static,crash,transient,mobile"
-    )
+        "--only", metavar="SERIES",
+        help="comma-separated series: static,crash,transient,mobile, or experiments of infra",
+    )  # fmt: skip
     parser.add_argument("--profile", metavar="NAME", default="paper", help="paper, robust or both")
     parser.add_argument(
         "--posts", metavar="W", help="warehouse with imported posts (default: synthetic)"
@@ -128,6 +127,8 @@ def evaluate_command(args: Namespace) -> int:
     check_options(args)
     if args.preset in evaluate_encounters.PRESETS:
         return evaluate_encounters.evaluate_command(args)
+    if args.preset in evaluate_infra.PRESETS:
+        return evaluate_infra.evaluate_command(args)
     require_evaluation()
     run_limits(args.run_memory, args.run_timeout)  # refuses bad limits before Spark starts
     found, report = run_evaluation(args)
@@ -194,29 +195,6 @@ def _selection(args: Namespace) -> tuple[Preset, Warehouse, dict[str, Any]]:
     return KNOWN[args.preset], Warehouse(args.out), choice
 
 
-def run_limits(memory: str, timeout: str | None) -> SweepLimits:
-    """Parses the limits of each run."""
-    from thyme.pipeline.sweep.runner import SweepLimits
-
-    memory_bytes = _parse_unit(memory, "--run-memory", "a size such as 800m or 2g", _SIZES)
-    if timeout is None:
-        return SweepLimits(memory_max_bytes=memory_bytes)
-    seconds = _parse_unit(timeout, "--run-timeout", "a time such as 90s, 30m or 2h", _TIMES)
-    return SweepLimits(memory_max_bytes=memory_bytes, seconds_max=seconds)
-
-
-_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def _parse_unit(text: str, option: str, form: str, units: dict[str, int]) -> int:
-    """Parses a positive whole number with a unit."""
-    found = re.fullmatch(r"(\d{1,9})([a-z])", text.strip().lower(), re.ASCII)
-    if found is None or found[2] not in units or not int(found[1]):
-        raise OptionError(f"{option} is {form}, not {safe_repr(text)}")
-    return int(found[1]) * units[found[2]]
-
-
 def _trace_source(args: Namespace) -> TraceSource:
     from thyme.pipeline.evaluation_traces import TraceSource
     from thyme.pipeline.warehouse import Warehouse
@@ -251,6 +229,8 @@ def plan_command(args: Namespace) -> int:
     check_options(args)
     if args.preset in evaluate_encounters.PRESETS:
         return evaluate_encounters.plan_command(args)
+    if args.preset in evaluate_infra.PRESETS:
+        return evaluate_infra.plan_command(args)
     require_evaluation()
     from thyme.pipeline.sweep.plan import plan_evaluation
 
@@ -298,85 +278,6 @@ def local_cores(master: str | None) -> int:
     if found and found[1] == "*":
         return os.cpu_count() or 1
     return int(found[1]) if found and found[1] else 1
-
-
-# Progress
-
-
-@contextmanager
-def progress_bar(quiet: bool) -> Iterator[Callable[[SweepProgress], None] | None]:
-    """Shows a progress bar on a terminal, or a line every 15 s elsewhere."""
-    if quiet or sys.stderr is None:
-        yield None
-    elif sys.stderr.isatty():
-        with _ProgressBar() as bar:
-            yield bar.show
-    else:
-        yield _ProgressLines().show
-
-
-class _ProgressBar:
-    """A progress bar with finished runs, rate and remaining time."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bars
-
-        self._progress = Bars(
-            TextColumn("simulating"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=Console(stderr=True),
-        )
-        self._task: Any = None
-
-    def __enter__(self) -> _ProgressBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, now: SweepProgress) -> None:
-        fields: Any = {"rate": _format_rate(now), "left": _format_remaining(now)}
-        if self._task is None:
-            self._progress.start()
-            self._task = self._progress.add_task("", total=now.total, **fields)
-        self._progress.update(self._task, completed=now.done, **fields)
-
-
-class _ProgressLines:
-    def __init__(self) -> None:
-        self._printed_s = time.monotonic()
-        self._done = -1
-
-    def show(self, now: SweepProgress) -> None:
-        is_last = now.done == now.total and self._done != now.total
-        if is_last or time.monotonic() > self._printed_s + PROGRESS_EVERY_S:
-            self._printed_s, self._done = time.monotonic(), now.done
-            line = f"{now.done}/{now.total} runs, {_format_rate(now)}, {_format_remaining(now)}"
-            print(f"thyme: {line}", file=sys.stderr, flush=True)
-
-
-def _format_rate(now: SweepProgress) -> str:
-    failed = f", {now.failed} failed" if now.failed else ""
-    return f"{60 * now.runs_per_s:.1f} per minute{failed}"
-
-
-def _format_remaining(now: SweepProgress) -> str:
-    return f"{format_duration(now.remaining_s)} left"
-
-
-def format_duration(seconds: float) -> str:
-    """Formats an estimated duration, rounded."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 5_400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3_600:.1f} h"
 
 
 # Result

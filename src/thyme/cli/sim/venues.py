@@ -15,8 +15,8 @@ from thyme.model.errors import OptionError, safe_repr
 if TYPE_CHECKING:
     from thyme.sim.progress import RunProgress
     from thyme.sim.users import Users
-    from thyme.sim.venues.run import StationSummary, VenueSummary
     from thyme.sim.venues.scenario import VenueScenario
+    from thyme.sim.venues.summary import StationSummary, VenueSummary
     from thyme.traces.trace import Trace
 
 SUBSTRATE = "infra"

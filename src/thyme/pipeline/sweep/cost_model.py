@@ -18,10 +18,16 @@ from thyme.model.time_frames import SECOND_US
 from thyme.sim.scenario import Scenario, Series, Substrate
 
 REFERENCE_NODES, REFERENCE_S = 100, 720
-COST_LAWS = {Substrate.ES: (95.0, 2.2), Substrate.LS: (145.0, 2.4), Substrate.DCS: (81.0, 1.7)}
+INFRA = "infra"
+COST_LAWS: dict[str, tuple[float, float]] = {
+    Substrate.ES: (95.0, 2.2),
+    Substrate.LS: (145.0, 2.4),
+    Substrate.DCS: (81.0, 1.7),
+    INFRA: (60.0, 1.7),
+}
 """Seconds for a static run of 100 nodes and 720 s, and the exponent of the number of nodes; fitted
 to single runs of 16 to 100 nodes (docs/pipeline.md)."""
-KIND_FACTORS = {
+KIND_FACTORS: dict[tuple[str, str], float] = {
     (Series.CRASH, Substrate.ES): 0.65,
     (Series.CRASH, Substrate.LS): 0.55,
     (Series.CRASH, Substrate.DCS): 0.6,
@@ -33,15 +39,15 @@ KIND_FACTORS = {
 class RunSize(msgspec.Struct, frozen=True):
     """The properties of a run that determine its cost."""
 
-    kind: Series
-    substrate: Substrate
+    kind: str
+    substrate: str
     nodes: int
     lasts_us: int
 
     @property
     def seconds(self) -> float:
         """Seconds on one core of the machine on which the laws were measured."""
-        at_nodes_s, power = COST_LAWS[self.substrate]
+        at_nodes_s, power = COST_LAWS.get(self.substrate, COST_LAWS[INFRA])
         size = math.pow(self.nodes / REFERENCE_NODES, power)
         lasts = self.lasts_us / (REFERENCE_S * SECOND_US)
         return at_nodes_s * size * lasts * KIND_FACTORS.get((self.kind, self.substrate), 1.0)
@@ -58,7 +64,7 @@ class MachineSpeed:
 
     def __init__(self) -> None:
         self.runs = 0
-        self._durations: dict[Substrate, tuple[float, float]] = {}
+        self._durations: dict[str, tuple[float, float]] = {}
 
     def calibrate(self, size: RunSize, took_s: float) -> None:
         """Adds the duration of a finished run."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from thyme.pipeline.sweep.cost_model import RunSize, run_size
 from thyme.sim.scenario import Scenario, Series
 
 ResultRow = dict[str, Any]
@@ -21,7 +22,7 @@ ENDED, FAILED = "ended", "failed"
 """States of a run in the column `state`."""
 
 
-class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, tag="crowd"):
     """One run of a sweep (P5)."""
 
     scenario: Scenario
@@ -44,16 +45,25 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def size(self) -> RunSize:
+        """The properties that determine the cost of the run."""
+        return run_size(self.scenario)
+
+    @property
     def parameter(self) -> float:
         """The value that varies in the series: nodes, failing share, or speed."""
         return series_parameter(self.scenario)
 
     @property
     def shipped_trace(self) -> str:
-        """Name of the trace file on workers: by its contents, with the ending that tells its
-        format."""
-        name = PurePosixPath(self.trace_file).name
-        return f"thyme-trace-{self.trace_digest}{name[name.find('.') :]}"
+        """Name of the trace file on workers."""
+        return shipped_name(self.trace_file, self.trace_digest)
+
+
+def shipped_name(trace_file: str, digest: str) -> str:
+    """Name of a trace file on workers: by its contents, with the ending that tells its format."""
+    name = PurePosixPath(trace_file).name
+    return f"thyme-trace-{digest}{name[name.find('.') :]}"
 
 
 def series_parameter(scenario: Scenario) -> float:

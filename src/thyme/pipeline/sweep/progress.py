@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s, run_size
-from thyme.pipeline.sweep.planned_run import PlannedRun
+from thyme.pipeline.sweep.any_run import AnyRun
+from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s
 from thyme.pipeline.sweep.results import JobNews, RunDuration
 
 
@@ -45,14 +45,14 @@ class ProgressMonitor:
     def __init__(
         self,
         total: int,
-        missing: Sequence[PlannedRun],
+        missing: Sequence[AnyRun],
         poll_job: Callable[[Collection[str]], JobNews],
         cores: int,
         durations: Mapping[str, RunDuration],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total
-        self._missing = {run.run_id: run_size(run.scenario) for run in missing}
+        self._missing = {run.run_id: run.size for run in missing}
         self._poll_job = poll_job
         self._cores = cores
         self._speed = calibrated_speed(durations)

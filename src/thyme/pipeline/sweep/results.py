@@ -25,7 +25,6 @@ from thyme.pipeline.sweep.cost_model import RunSize
 from thyme.pipeline.sweep.planned_run import ENDED, FAILED, RESULT_FORMAT
 from thyme.pipeline.sweep.run_schemas import RUN_FACTS, RUN_PART, RUN_TABLES
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
-from thyme.sim.scenario import Series, Substrate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -210,7 +209,7 @@ def _stage_config() -> dict[str, Any]:
 
 
 def _duration(row: dict[str, Any]) -> RunDuration:
-    size = RunSize(Series(row["series"]), Substrate(row["substrate"]), row["nodes"], row["end_us"])
+    size = RunSize(row["series"], row["substrate"], row["nodes"], row["end_us"])
     return RunDuration(
         size=size, wall_s=row["wall_s"], cpu_s=row["cpu_s"], compiled=row["compiled"]
     )

@@ -21,8 +21,7 @@ import pyarrow as pa
 from thyme.model.errors import ThymeError
 from thyme.pipeline.executors import ship_file, spark_context
 from thyme.pipeline.storage import read_file
-from thyme.pipeline.sweep.cost_model import run_size
-from thyme.pipeline.sweep.planned_run import PlannedRun
+from thyme.pipeline.sweep.any_run import AnyRun
 from thyme.pipeline.sweep.progress import ProgressMonitor, SweepProgress
 from thyme.pipeline.sweep.results import RunFailure, RunResults
 from thyme.pipeline.sweep.run_schemas import RUN_PART
@@ -51,11 +50,11 @@ class SweepLimits(msgspec.Struct, frozen=True, kw_only=True):
     seconds_max: float | None = None
     """None: ten minutes and twenty times the estimate, so that only a run that hangs ends."""
 
-    def for_run(self, run: PlannedRun) -> RunLimits:
+    def for_run(self, run: AnyRun) -> RunLimits:
         """The limits of one run."""
         seconds = self.seconds_max
         if seconds is None:
-            seconds = 600 + 20 * run_size(run.scenario).seconds
+            seconds = 600 + 20 * run.size.seconds
         return RunLimits(memory_max_bytes=self.memory_max_bytes, seconds_max=seconds)
 
 
@@ -91,7 +90,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def sweep(
     spark: SparkSession,
-    runs: Sequence[PlannedRun],
+    runs: Sequence[AnyRun],
     results: RunResults,
     on_progress: Callable[[SweepProgress], None] | None = None,
     limits: SweepLimits = SweepLimits(),  # noqa: B008 (immutable)
@@ -124,18 +123,18 @@ def sweep(
     )
 
 
-def longest_first(runs: Iterable[PlannedRun], *, calibrated: bool) -> list[PlannedRun]:
+def longest_first(runs: Iterable[AnyRun], *, calibrated: bool) -> list[AnyRun]:
     """Sorts runs by cost, longest first, so that cores finish at about the same time. If the speed
     of this machine is not known yet, the shortest run of each substrate comes before them."""
-    ordered = sorted(runs, key=lambda run: -run_size(run.scenario).seconds)
-    shortest = {} if calibrated else {run.scenario.substrate: run for run in ordered}
+    ordered = sorted(runs, key=lambda run: -run.size.seconds)
+    shortest = {} if calibrated else {run.size.substrate: run for run in ordered}
     first = list(shortest.values())
     return first + [run for run in ordered if run not in first]
 
 
 def _run_job(
     spark: SparkSession,
-    missing: Sequence[PlannedRun],
+    missing: Sequence[AnyRun],
     results: RunResults,
     job: str,
     limits: SweepLimits,
@@ -171,11 +170,10 @@ def _run_job(
         raise SweepError(_error_summary(errors[0], results.uri)) from errors[0]
 
 
-def plan_frame(
-    spark: SparkSession, missing: Sequence[PlannedRun], limits: SweepLimits
-) -> DataFrame:
+def plan_frame(spark: SparkSession, missing: Sequence[AnyRun], limits: SweepLimits) -> DataFrame:
     """A frame of RUN_PART with one partition per run; Spark starts partitions in their order."""
-    for run in {run.shipped_trace: run for run in missing}.values():
+    with_trace = (run for run in missing if run.shipped_trace)
+    for run in {run.shipped_trace: run for run in with_trace}.values():
         ship_file(spark, run.shipped_trace, read_file(run.trace_file))
     packed = [
         PackedRun(run.run_id, msgspec.json.encode(run), run.shipped_trace, limits.for_run(run))

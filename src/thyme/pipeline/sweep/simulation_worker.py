@@ -21,10 +21,11 @@ from typing import BinaryIO
 import msgspec
 import pyarrow as pa
 
+from thyme.pipeline.sweep.any_run import AnyRun
 from thyme.pipeline.sweep.frames import Answer, Request, read_frame, write_frame
-from thyme.pipeline.sweep.planned_run import PlannedRun, failed_run
+from thyme.pipeline.sweep.planned_run import failed_run
 from thyme.pipeline.sweep.run_schemas import RUN_PART
-from thyme.pipeline.sweep.task import simulate
+from thyme.pipeline.sweep.task import simulate_any
 
 RESERVED_BYTES = 1 << 30
 """Memory that libraries reserve and do not use; it counts for the limit of the system."""
@@ -51,10 +52,10 @@ def _read_requests(source: BinaryIO, requests: queue.Queue[Request]) -> None:
 def answer(request: Request) -> Answer:
     """Simulates a run; a failure of the simulation is a result too."""
     limit_memory(request.memory_max_bytes)
-    run = msgspec.json.decode(request.planned, type=PlannedRun)
+    run = msgspec.json.decode(request.planned, type=AnyRun)
     compiled = runs_compiled()
     try:
-        row = simulate(run, request.trace_file) | {"compiled": compiled}
+        row = simulate_any(run, request.trace_file) | {"compiled": compiled}
         return Answer(compiled=compiled, batch=encode_row(row))
     except MemoryError:
         error = f"out of memory: it needs more than {request.memory_max_bytes >> 20} MiB"

@@ -24,7 +24,7 @@ class PackedRun(msgspec.Struct, frozen=True):
     planned: bytes
     """The planned run, as JSON."""
     trace: str
-    """Name of the trace among the files that Spark has fetched."""
+    """Name of the trace among the files that Spark has fetched; empty if there is none."""
     limits: RunLimits
 
 
@@ -39,7 +39,7 @@ def simulate_runs(
     for batch in batches:
         for number in batch.column(0).to_pylist():
             run = packed[number]
-            trace_file = SparkFiles.get(run.trace)
+            trace_file = SparkFiles.get(run.trace) if run.trace else ""
             row = slot.run(run.planned, run.run_id, trace_file, run.limits)
             yield from row.append_column("run", row.column("run_id")).to_batches()
 

@@ -69,6 +69,10 @@ class LogicalRouting(CellDeliveries):
         super().__init__(node_id, outbox, rng, user, config or CellRoutingConfig())
         self.cells = cells
         self._neighbours: dict[NodeId, _Neighbour] = {}
+        self._strangers: dict[NodeId, None] = {}
+        """Nodes of other venues in earshot, as their latest beacons told."""
+        self.accepts_beacon: Callable[[bytes], bool] | None = None
+        """Whether the payload of a beacon is of a node of this venue; None: all are (I1)."""
         self._nodes_by_cell: dict[CellId, list[NodeId]] | None = None
         """The serving neighbours by cell; None after a change."""
         self._listening_since_us: int | None = None
@@ -191,6 +195,8 @@ class LogicalRouting(CellDeliveries):
                 self.traffic.dropped["another world"] += 1
             case CellBeacon():
                 self._on_beacon(sender, message, now_us)
+            case CellPacket() | CellBroadcast() if sender in self._strangers:
+                self.traffic.dropped["another venue"] += 1
             case CellPacket():
                 self._on_packet(message, now_us)
             case CellBroadcast():
@@ -221,6 +227,13 @@ class LogicalRouting(CellDeliveries):
         return bool(self._populated().get(target.cell))
 
     def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
+        if self.accepts_beacon is not None and not self.accepts_beacon(beacon.payload):
+            self._remove(sender)
+            if len(self._strangers) < self._config.neighbours_max:
+                self._strangers[sender] = None
+            self.traffic.dropped["another venue"] += 1
+            return
+        self._strangers.pop(sender, None)
         neighbour = self._neighbours.get(sender)
         full = neighbour is None and len(self._neighbours) >= self._config.neighbours_max
         if sender == self._node_id or full or beacon.cell not in self.cells:

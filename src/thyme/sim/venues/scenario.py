@@ -28,6 +28,7 @@ from thyme.substrates.infra.station.settings import PAPER, ROBUST, StationSettin
 from thyme.traces.retrieve_behaviour import LECTURE_RETRIEVES, RetrieveBehaviour
 
 STATIONS_MAX = 100
+WORLDS_MAX = 100
 VENUE_M = (60.0, 40.0)
 """The default width and height of a venue."""
 VENUE_DIAGONAL_M_MAX = 100.0
@@ -38,11 +39,12 @@ VENUE_GAP_M = 300.0
 
 class VenueSeries(StrEnum):
     """What happens during a run: nothing, users that walk to another venue, stations that fail and
-    return."""
+    return, stable nodes of cells that fail just before they report (C31)."""
 
     STATIC = "static"
     MOBILE = "mobile"
     OUTAGE = "outage"
+    FAILOVER = "failover"
 
 
 class VenueScenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class VenueScenario(msgspec.Struct, frozen=True, kw_only=True):
     stations: int = 1
     nodes: int = 100
     """The number of mobile nodes in all venues together."""
+    worlds: int = 1
+    """The number of worlds; the users of a venue are spread over them in turn."""
     kind: VenueSeries = VenueSeries.STATIC
     profile: Profile = Profile.PAPER
     venue_m: tuple[float, float] = VENUE_M
@@ -63,6 +67,10 @@ class VenueScenario(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     timeline: Timeline = Timeline()
     wires: WireConfig = WireConfig()
+    rate_mbps: float = 6.0
+    """The rate of the radio, one of 802.11g."""
+    slow_answers: bool = False
+    """Whether mobile nodes take up to 30 s to answer a request of the station (thesis, 5.3.5)."""
     settings: StationSettings | None = None
     """The settings of all stations; None for those of the profile."""
 
@@ -71,6 +79,8 @@ class VenueScenario(msgspec.Struct, frozen=True, kw_only=True):
             raise ScenarioError(f"nodes: from 1 to {NODES_MAX:,}, not {self.nodes}")
         if not 0 <= self.stations <= STATIONS_MAX:
             raise ScenarioError(f"stations: from 0 to {STATIONS_MAX}, not {self.stations}")
+        if not 1 <= self.worlds <= WORLDS_MAX:
+            raise ScenarioError(f"worlds: from 1 to {WORLDS_MAX}, not {self.worlds}")
         width_m, height_m = self.venue_m
         if not (width_m > 0 and height_m > 0 and hypot(width_m, height_m) <= VENUE_DIAGONAL_M_MAX):
             raise ScenarioError(
@@ -84,6 +94,8 @@ class VenueScenario(msgspec.Struct, frozen=True, kw_only=True):
             raise ScenarioError("stations: with one venue nobody can walk to another one")
         if self.kind is VenueSeries.OUTAGE and not self.stations:
             raise ScenarioError("stations: without a station none can fail")
+        if self.kind is VenueSeries.FAILOVER and self.stations != 1:
+            raise ScenarioError("stations: the failures of stable nodes are for one station")
 
     @property
     def venues(self) -> int:
@@ -100,6 +112,10 @@ class VenueScenario(msgspec.Struct, frozen=True, kw_only=True):
     def venue_of(self, user: int) -> int:
         """The venue in which a user starts."""
         return user % self.venues
+
+    def world_of(self, user: int) -> int:
+        """The world of a user."""
+        return user // self.venues % self.worlds
 
     def without_stations(self) -> Scenario:
         """The same users on one substrate without stations: for traces and summaries."""

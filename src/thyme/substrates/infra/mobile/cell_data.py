@@ -91,6 +91,8 @@ class CellDataReporter:
         self._outbox = outbox
         self._config = config
         self._send_report = send_report
+        self.venue = 0
+        """The number of the venue, for beacons."""
         self.battery = 1.0
         """The battery level of the device, 0 to 1."""
         self._started_us = 0
@@ -115,23 +117,25 @@ class CellDataReporter:
 
     # Counting (I5)
 
-    def count_download(self, key: Key) -> None:
-        """Counts a download of an object, in the cell of its first tag only: an object with several
-        tags is indexed by several cells. Objects of other venues do not count."""
+    def count_download(self, key: Key, cell: CellId) -> None:
+        """Counts a download that a cell was told of: the own cell, or an empty one that it looks
+        after. An object with several tags is indexed by several cells and counts in the cell of its
+        first tag only. Objects of other venues do not count."""
         metadata = self._index.get_object(key)
-        if metadata is None or self._routing.cell_of_key(metadata.tags[0]) != self._routing.cell:
+        if metadata is None or self._routing.cell_of_key(metadata.tags[0]) != cell:
             return
         if source_station(self._index, key) is None:
             downloads = self._counts.downloads
             if key in downloads or len(downloads) < _ENTRIES_MAX:
                 downloads[key] = min(downloads.get(key, 0) + 1, COUNT_MAX)
 
-    def count_subscription(self, subscription: SubscriptionRecord) -> None:
-        """Counts a subscription for each of its tags that this cell looks after."""
+    def count_subscription(self, subscription: SubscriptionRecord, cell: CellId) -> None:
+        """Counts a subscription for each of its tags in a cell: the own one, or an empty one that
+        it looks after."""
         frame, needs = subscription.frame, self._counts.needs
         tags = {tag for conjunction in subscription.conjunctions for tag in conjunction.positive}
         for tag in sorted(tags):
-            if self._routing.cell_of_key(tag) == self._routing.cell:
+            if self._routing.cell_of_key(tag) == cell:
                 need = TagNeed(tag, 1, frame.start_us, frame.end_us)
                 if tag in needs:
                     needs[tag] = needs[tag].joined_with(need)
@@ -148,7 +152,7 @@ class CellDataReporter:
         uptime_us = now_us - self._started_us
         index = stability_index(uptime_us, self.battery)
         ready = uptime_us >= self._config.wait_us and self._routing.serving
-        return StabilityPart(index, ready, tuple(self._confirmed))
+        return StabilityPart(index, ready, tuple(self._confirmed), self.venue)
 
     def on_beacon(self, beacon: BeaconReceived, part: bytes, now_us: int) -> None:
         """Notes the stability of a cell peer, and drops cycles that the station confirmed to it."""
@@ -223,6 +227,11 @@ class CellDataReporter:
         # Those that downloaded the object first: requests spread over them, not over the stable
         # nodes of cells.
         return (*indexed.passive, *indexed.active)[: self._config.locations_max]
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether something was counted in the current cycle."""
+        return bool(self._counts)
 
     @property
     def unconfirmed_cycles(self) -> tuple[int, ...]:

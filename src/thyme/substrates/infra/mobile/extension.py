@@ -40,6 +40,7 @@ from thyme.substrates.infra.mobile.cell_data import (
     CellDataConfig,
     CellDataReporter,
 )
+from thyme.substrates.infra.mobile.stability import StabilityPart, venue_number
 from thyme.substrates.infra.mobile.station_client import StationBrokers, StationObjectClient
 from thyme.substrates.infra.mobile.station_contents import StationContents
 from thyme.substrates.infra.mobile.station_link import (
@@ -132,7 +133,8 @@ class MobileExtension:
             self._requests,
             lambda: self.link.station,
         )
-        return self.objects, StationBrokers(brokers, self._requests, self.link)
+        self.brokers = StationBrokers(brokers, self._requests, self.link)
+        return self.objects, self.brokers
 
     def add_handlers(self, table: HandlerTable, service: CellService) -> None:
         self._service = service
@@ -144,6 +146,15 @@ class MobileExtension:
     def attach(self, node: DcsNode) -> None:
         """Connects the extension with its node."""
         self._node = node
+        self._logical_routing.accepts_beacon = self._is_of_venue
+
+    def _is_of_venue(self, payload: bytes) -> bool:
+        """Whether a beacon is of a node of the own venue: of one that had the same station last, or
+        none so far. Where a station fails, its visitors stay together."""
+        size = payload[0] if payload else 0
+        part = StabilityPart.decode(payload[1 : 1 + size])
+        own = self.cell_data.venue
+        return part is None or not own or part.venue in (0, own)
 
     # Inputs
 
@@ -246,7 +257,7 @@ class MobileExtension:
     ) -> cell_wire.CellPage | None:
         """Activates and counts a subscription; leaves out what the station returns (I5, I21)."""
         if self._context.index.get_subscription(request.subscription.key) is None:
-            self.cell_data.count_subscription(request.subscription)
+            self.cell_data.count_subscription(request.subscription, delivery.cell)
         page = self._service.start_subscription(delivery, request, now_us)
         if page is None or not self.contents:
             return page
@@ -256,7 +267,7 @@ class MobileExtension:
         self, delivery: Delivery, message: cell_wire.AnnounceReplica, now_us: int
     ) -> None:
         """Adds a replica, which is a download that has succeeded (I5)."""
-        self.cell_data.count_download(message.key)
+        self.cell_data.count_download(message.key, delivery.cell)
         self._service.on_announce_replica(delivery, message, now_us)
 
     def _on_unpublish(self, delivery: Delivery, message: wire.Unpublish, now_us: int) -> None:
@@ -291,6 +302,12 @@ class MobileExtension:
         return True
 
     @property
+    def cell_name(self) -> tuple[int, int, CellId]:
+        """The own cell: the world, its number of cells, and the number of the cell."""
+        routing = self._logical_routing
+        return self._config.world, len(routing.cells), routing.cell
+
+    @property
     def _logical_routing(self) -> LogicalRouting:
         routing = self._context.routing
         assert isinstance(routing, LogicalRouting)
@@ -310,10 +327,11 @@ class MobileExtension:
         if station is None:
             return
         self.objects.repeat_deletes(now_us)
-        if self._last_station not in (None, station):
-            self.objects.previous_station = self._last_station
+        previous, self._last_station = self._last_station, station
+        self.cell_data.venue = venue_number(station)
+        if previous not in (None, station):
+            self.objects.previous_station = previous
             self._enter_venue(now_us)
-        self._last_station = station
 
     def _enter_venue(self, now_us: int) -> None:
         """Joins the cells of another venue, which know nothing of this node. Its own objects are on

@@ -223,6 +223,9 @@ class StationBrokers:
         self._brokers = brokers
         self._requests = requests
         self._link = link
+        self.items_from_cells = 0
+        """Past objects that cells returned to new subscriptions (C36)."""
+        self.items_from_station = 0
 
     def _station(self) -> NodeId | None:
         return self._link.station
@@ -250,6 +253,8 @@ class StationBrokers:
             if len(results) < 2:
                 return
             cells, cached = results["cells"], results["station"]
+            self.items_from_cells += _count_items(cells)
+            self.items_from_station += _count_items(cached)
             if isinstance(cells, Ok) and isinstance(cached, Ok):
                 finish(Ok({**cells.value, **cached.value}), now_us)
             elif isinstance(cells, Ok):
@@ -343,6 +348,10 @@ class StationBrokers:
             self._ask_station(station, query, now_us, on_reply)
         else:
             self._brokers.search(query, now_us, on_pages)
+
+
+def _count_items(result: Result[Pages]) -> int:
+    return sum(len(page.items) for page in result.value.values()) if isinstance(result, Ok) else 0
 
 
 def _as_one_page(pages: Pages, count: int) -> Page:

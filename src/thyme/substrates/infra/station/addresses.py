@@ -94,6 +94,15 @@ class MobileAddresses:
         node_id, since_us = self._stable.get((world, cell), (None, 0))
         return node_id if now_us - since_us <= self._ttl_us else None
 
+    def stable_nodes(self, world: int, now_us: int) -> list[NodeId]:
+        """The nodes that speak for any cell of a world, the latest one first."""
+        found = sorted(
+            (-since_us, node_id)
+            for (its_world, _), (node_id, since_us) in self._stable.items()
+            if its_world == world and now_us - since_us <= self._ttl_us
+        )
+        return list(dict.fromkeys(node_id for _, node_id in found))
+
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
         assert len(self._addresses) == len(self._seen_us) <= self._size_max

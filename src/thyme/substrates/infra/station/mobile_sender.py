@@ -2,8 +2,9 @@
 
 Entry points: `MobileSender.request_from`, `request_from_cell` and `send_to_cell`. A node whose
 address is not known is reached through the stable node of its cell. A message to a cell goes to its
-stable node, else to the known nodes of the cell in turn, else it is parked until the cell has a
-stable node.
+stable node, else to the known nodes of the cell in turn. If the station knows none, the cell may be
+empty: then a stable node of another cell passes the message on to the cell that looks after it.
+Without any, the message is parked until the cell has a stable node.
 Clauses: I8, I25, I26, I27.
 """
 
@@ -111,6 +112,7 @@ class MobileSender:
         stable = self._addresses.stable_node(world, cell, now_us)
         known = self._addresses.nodes_in(world, cell, now_us)
         nodes = list(dict.fromkeys(([stable] if stable is not None else []) + known))
+        nodes = nodes or self._addresses.stable_nodes(world, now_us)
         self._try_cell((world, cell), _ToCell(message, nodes[:_NODES_TRIED_MAX]), now_us)
 
     def _try_cell(self, name: CellName, to_cell: _ToCell, now_us: int) -> None:

@@ -26,7 +26,7 @@ _CYCLES_PER_CELL_MAX = 1_000
 """How many processed cycles are remembered for each cell (I7)."""
 _CELLS_MAX = 100_000
 
-_CellOfCount = tuple[int, int, CellId]
+CellOfCount = tuple[int, int, CellId]
 """A cell: its world, the number of cells of the world, and its own number."""
 
 
@@ -48,7 +48,7 @@ class PopularItems:
         self._context = context
         self._settings = context.settings.popularity
         self._needs = needs
-        self._processed: BoundedDict[_CellOfCount, BoundedDict[int, None]] = BoundedDict(_CELLS_MAX)
+        self._processed: BoundedDict[CellOfCount, BoundedDict[int, None]] = BoundedDict(_CELLS_MAX)
         self._is_started = False
         self.cycle = 0
         """The number of the decision cycle: how often the decision timer fired."""
@@ -80,6 +80,10 @@ class PopularItems:
         if not self._is_started:
             self._is_started = True
             self._set_decision_timer(now_us)
+
+    def processed_cycles(self) -> set[tuple[CellOfCount, int]]:
+        """The cycles of cell data that were processed, as far as they are remembered (I7)."""
+        return {(cell, cycle) for cell, cycles in self._processed.items() for cycle in cycles}
 
     # Decisions (I9)
 
