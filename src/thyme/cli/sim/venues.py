@@ -76,6 +76,7 @@ def make_scenario(
         "nodes": args.nodes,
         "stations": args.stations,
         "settings": _read_settings(args.station_config),
+        "wires": _wire_config(args),
     }
     return VenueScenario(
         kind=VenueSeries(args.scenario),
@@ -84,6 +85,31 @@ def make_scenario(
         seed=args.seed,
         **{name: value for name, value in given.items() if value is not None},
     )
+
+
+def _wire_config(args: Namespace) -> object:
+    """The wires between stations that the options ask for; None for the default ones."""
+    given = {
+        name: value
+        for name, value in (
+            ("latency_us", _scaled(args.wire_latency, 1e3, "--wire-latency")),
+            ("bits_per_s", _scaled(args.wire_rate, 1e6, "--wire-rate")),
+            ("loss", args.wire_loss),
+        )
+        if value is not None
+    }
+    from thyme.sim.networks.wired_links import WireConfig
+
+    return WireConfig(**given) if given else None
+
+
+def _scaled(value: float | None, factor: float, option: str) -> int | None:
+    if value is None:
+        return None
+    try:
+        return round(factor * value)
+    except (ValueError, OverflowError):
+        raise OptionError(f"{option} is a number, not {value}") from None
 
 
 def _read_settings(path: Path | None) -> object:
