@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -20,7 +21,7 @@ from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.protocol.messages.cells import CellBeacon, CellBroadcastAck
-from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, FetchObject, Message
 from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.cell_broadcast import CellBroadcastTimer
@@ -124,6 +125,8 @@ class LogicalRouting(CellDeliveries):
             for node_id, neighbour in self._neighbours.items():
                 if neighbour.serving and neighbour.cell in self.cells:
                     self._nodes_by_cell.setdefault(neighbour.cell, []).append(node_id)
+            for nodes in self._nodes_by_cell.values():
+                nodes.sort(key=self._preference)
         return self._nodes_by_cell
 
     # Sending
@@ -178,8 +181,20 @@ class LogicalRouting(CellDeliveries):
         else:
             candidates = self._populated()[cell]
             shared = [node_id for node_id in candidates if node_id in copies]
-            chosen = shared[0] if shared else self._rng.choice(candidates)
+            chosen = shared[0] if shared else self._choose(candidates, packet.message)
             copies.setdefault(chosen, []).append(target)
+
+    def _choose(self, candidates: list[NodeId], message: Message) -> NodeId:
+        """The node to which a message for a cell goes first. It is the same one each time, another
+        for each sender: the others get the message by broadcast a little later, and a node finds
+        what it has stored just now. An object is fetched from any: one may have missed it."""
+        if isinstance(message, FetchObject):
+            return self._rng.choice(candidates)
+        return candidates[0]
+
+    def _preference(self, node_id: NodeId) -> int:
+        """The order in which this node prefers the nodes of a cell (rendezvous hashing)."""
+        return crc32(node_id, crc32(self._node_id))
 
     def _is_new(self, now_us: int) -> bool:
         """Whether this node started so recently that it may not know all others yet."""

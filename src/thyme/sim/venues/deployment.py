@@ -49,8 +49,8 @@ class VenueDeployment:
         self.station_ids = self.node_ids[self.users :]
         self.mobiles: dict[int, tuple[DcsNode, MobileExtension]] = {}
         """The latest node of each user, with its extension."""
-        self.contents: list[TimedContent] = []
-        """The caches of all stations that were started, the latest last."""
+        self.contents: dict[NodeId, list[TimedContent]] = {}
+        """The caches of each station, one for each time that it was started."""
         self.positions = self._draw_positions()
         self.joins_us = [self._draw_join_us(number) for number in range(self.users)]
         self.fault_schedule = self._make_fault_schedule()
@@ -83,7 +83,7 @@ class VenueDeployment:
         settings = self._scenario.station_settings
         rng = derive_rng(self._scenario.seed, "station", node_id, incarnation)
         content = TimedContent(settings.caches)
-        self.contents.append(content)
+        self.contents.setdefault(node_id, []).append(content)
         return StationNode(node_id, self.station_ids, content, rng, settings)
 
     def corner_of(self, venue: int) -> Position:

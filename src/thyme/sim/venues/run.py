@@ -186,7 +186,11 @@ class _Simulation:
             deletes=len(deletes),
             deletes_left=sum(self._is_left(each) for each in deletes),
             cell_data=self._audit and self._audit.result(run.scenario.timeline.end_us),
-            division_cpu_s=sum(content.division_cpu_s for content in deployment.contents),
+            division_cpu_s=sum(
+                content.division_cpu_s
+                for contents in deployment.contents.values()
+                for content in contents
+            ),
             past_items=tuple(self._past_items),
         )
 
@@ -201,6 +205,7 @@ class _Simulation:
         the devices of users who downloaded it do not count: nobody is told of them."""
         key = Key(ObjectId(delete.name), self._deployment.node_ids[delete.user])
         world = world_number(world_name(self._scenario.world_of(delete.user)))
-        if any(content.read_item(world, key) is not None for content in self._deployment.contents):
+        latest = [contents[-1] for contents in self._deployment.contents.values()]
+        if any(content.caches.metadata(str(world), key) is not None for content in latest):
             return True
         return any(node.index.get_object(key) is not None for node, _ in self._mobile_nodes())

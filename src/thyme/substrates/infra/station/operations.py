@@ -140,8 +140,9 @@ class StationOperations:
             context.outbox.send(sender, reply)
             return
         popularity = context.popularity.get((world, key))
-        replicas = [] if popularity is None else list(popularity.replicas)
-        self._fetch_from_mobiles(sender, request, replicas, now_us)
+        known = () if popularity is None else popularity.replicas
+        replicas = dict.fromkeys((*known, *context.owner_replicas(world, key)))
+        self._fetch_from_mobiles(sender, request, list(replicas), now_us)
 
     def _fetch_from_mobiles(
         self, sender: NodeId, request: FetchStored, replicas: list[Replica], now_us: int
