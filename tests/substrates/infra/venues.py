@@ -75,6 +75,8 @@ class Venues:
     ) -> None:
         """`mobiles` are the names of mobile nodes and of the stations whose venue they are in."""
         self.venue = {**{name: name for name in stations}, **mobiles}
+        self.overlap = False
+        """Whether mobile nodes of different venues hear each other."""
         self.all_stations = stations
         self.settings = settings
         self.mobile = mobile
@@ -106,6 +108,8 @@ class Venues:
     def _in_range(self, sender: NodeId, receiver: NodeId) -> bool:
         one, other = sender.decode(), receiver.decode()
         wired = one in self.all_stations and other in self.all_stations
+        if self.overlap and not {one, other} & set(self.all_stations):
+            return True
         return wired or self.venue[one] == self.venue[other]
 
     # Lives
