@@ -44,13 +44,15 @@ next beacon."""
 
 
 class _Neighbour:
-    __slots__ = ("cell", "failures", "last_seen_us", "serving")
+    __slots__ = ("cell", "failures", "last_seen_us", "payload", "serving")
 
-    def __init__(self, cell: CellId, serving: bool, last_seen_us: int) -> None:
+    def __init__(self, cell: CellId, serving: bool, last_seen_us: int, payload: bytes) -> None:
         self.cell = cell
         self.serving = serving
         self.last_seen_us = last_seen_us
         self.failures = 0
+        self.payload = payload
+        """That of the latest beacon."""
 
 
 class LogicalRouting(CellDeliveries):
@@ -72,8 +74,7 @@ class LogicalRouting(CellDeliveries):
         self._neighbours: dict[NodeId, _Neighbour] = {}
         self._strangers: dict[NodeId, None] = {}
         """Nodes of other venues in earshot, as their latest beacons told."""
-        self.accepts_beacon: Callable[[bytes], bool] | None = None
-        """Whether the payload of a beacon is of a node of this venue; None: all are (I1)."""
+        self._accepts: Callable[[bytes], bool] | None = None
         self._nodes_by_cell: dict[CellId, list[NodeId]] | None = None
         """The serving neighbours by cell; None after a change."""
         self._listening_since_us: int | None = None
@@ -242,31 +243,45 @@ class LogicalRouting(CellDeliveries):
         return bool(self._populated().get(target.cell))
 
     def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
-        if self.accepts_beacon is not None and not self.accepts_beacon(beacon.payload):
-            self._remove(sender)
-            if len(self._strangers) < self._config.neighbours_max:
-                self._strangers[sender] = None
-            self.traffic.dropped["another venue"] += 1
-            return
-        self._strangers.pop(sender, None)
         neighbour = self._neighbours.get(sender)
-        full = neighbour is None and len(self._neighbours) >= self._config.neighbours_max
-        if sender == self._node_id or full or beacon.cell not in self.cells:
-            self.traffic.dropped["strange beacon"] += 1
-            return
-        changed = neighbour is None or (neighbour.cell, neighbour.serving) != (
-            beacon.cell,
-            beacon.serving,
-        )
-        self._neighbours[sender] = _Neighbour(beacon.cell, beacon.serving, now_us)
-        if changed:
+        payload = beacon.payload
+        if neighbour is None or neighbour.payload != payload:
+            if self._accepts is not None and not self._accepts(payload):
+                self._on_stranger(sender)
+                return
+            self._strangers.pop(sender, None)
+        # Of all that a node receives, most are beacons that tell nothing new.
+        known = neighbour is not None and neighbour.cell == beacon.cell
+        if neighbour is not None and known and neighbour.serving == beacon.serving:
+            neighbour.last_seen_us = now_us
+            neighbour.failures = 0
+            neighbour.payload = payload
+            if beacon.cell != self._cell and not self._user.is_new_payload(payload):
+                return
+        else:
+            full = neighbour is None and len(self._neighbours) >= self._config.neighbours_max
+            if sender == self._node_id or full or beacon.cell not in self.cells:
+                self.traffic.dropped["strange beacon"] += 1
+                return
+            self._neighbours[sender] = _Neighbour(beacon.cell, beacon.serving, now_us, payload)
             self._nodes_by_cell = None
-        elif beacon.cell != self._cell and not self._user.is_new_payload(beacon.payload):
-            return
         received = BeaconReceived(
-            node=sender, cell=beacon.cell, serving=beacon.serving, payload=beacon.payload
+            node=sender, cell=beacon.cell, serving=beacon.serving, payload=payload
         )
         self._user.on_beacon(received, now_us)
+
+    def _on_stranger(self, sender: NodeId) -> None:
+        self._remove(sender)
+        if len(self._strangers) < self._config.neighbours_max:
+            self._strangers[sender] = None
+        self.traffic.dropped["another venue"] += 1
+
+    def accept_beacons(self, accepts: Callable[[bytes], bool]) -> None:
+        """Ignores nodes whose beacons have a payload that is not accepted: those of other venues
+        (I1). To be called again when another venue becomes the own one."""
+        self._accepts = accepts
+        for neighbour in self._neighbours.values():
+            neighbour.payload = b""
 
     def on_timer(self, timer: Timer, now_us: int) -> bool:
         """Handles a timer; returns False if it is not a timer of routing."""

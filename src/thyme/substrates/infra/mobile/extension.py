@@ -40,7 +40,7 @@ from thyme.substrates.infra.mobile.cell_data import (
     CellDataConfig,
     CellDataReporter,
 )
-from thyme.substrates.infra.mobile.stability import StabilityPart, venue_number
+from thyme.substrates.infra.mobile.stability import NO_VENUE, venue_in, venue_number
 from thyme.substrates.infra.mobile.station_client import StationBrokers, StationObjectClient
 from thyme.substrates.infra.mobile.station_contents import StationContents
 from thyme.substrates.infra.mobile.station_link import (
@@ -92,6 +92,7 @@ class MobileExtension:
         self._authenticator = authenticator
         self.contents = StationContents()
         self._last_station: NodeId | None = None
+        self._venue = NO_VENUE
         self._replies_dropped = 0
 
     # Composition: `DcsNode` calls these two in its constructor, `attach` follows.
@@ -146,15 +147,13 @@ class MobileExtension:
     def attach(self, node: DcsNode) -> None:
         """Connects the extension with its node."""
         self._node = node
-        self._logical_routing.accepts_beacon = self._is_of_venue
+        self._logical_routing.accept_beacons(self._is_of_venue)
 
     def _is_of_venue(self, payload: bytes) -> bool:
         """Whether a beacon is of a node of the own venue: of one that had the same station last, or
         none so far. Where a station fails, its visitors stay together."""
-        size = payload[0] if payload else 0
-        part = StabilityPart.decode(payload[1 : 1 + size])
-        own = self.cell_data.venue
-        return part is None or not own or part.venue in (0, own)
+        venue = venue_in(payload, 1)
+        return venue == self._venue or venue == NO_VENUE or self._venue == NO_VENUE
 
     # Inputs
 
@@ -329,6 +328,8 @@ class MobileExtension:
         self.objects.repeat_deletes(now_us)
         previous, self._last_station = self._last_station, station
         self.cell_data.venue = venue_number(station)
+        self._venue = self.cell_data.venue.to_bytes(4)
+        self._logical_routing.accept_beacons(self._is_of_venue)
         if previous not in (None, station):
             self.objects.previous_station = previous
             self._enter_venue(now_us)

@@ -28,6 +28,9 @@ CYCLES_MAX = 12
 """How many confirmed cycles a beacon names."""
 _HEADER = struct.Struct(">HBI")
 _CYCLE = struct.Struct(">I")
+_VENUE = slice(3, 7)
+"""Where the venue is in the part of a beacon."""
+NO_VENUE = bytes(4)
 
 
 def stability_index(uptime_us: int, battery: float) -> int:
@@ -62,6 +65,12 @@ class StabilityPart(msgspec.Struct, frozen=True):
         index, is_candidate, venue = _HEADER.unpack_from(part)
         confirmed = tuple(n for (n,) in _CYCLE.iter_unpack(body))
         return cls(index, bool(is_candidate), confirmed, venue)
+
+
+def venue_in(part: bytes, start: int = 0) -> bytes:
+    """The venue of a part that starts at an index, as bytes: for each beacon that is heard, so
+    nothing else is decoded."""
+    return part[start + _VENUE.start : start + _VENUE.stop]
 
 
 def venue_number(station: NodeId | None) -> int:
