@@ -15,7 +15,7 @@ from thyme.cli.pipeline import evaluate_infra as cli
 from thyme.model.errors import OptionError
 from thyme.pipeline.infra.evaluate import evaluate_infra, parse_infra_series
 from thyme.pipeline.infra.presets import INFRA, PRESETS, QUICK, SERIES, InfraPreset, plan_infra
-from thyme.pipeline.sweep.any_run import AnyRun
+from thyme.pipeline.sweep.infra_run import AnyRun
 from thyme.pipeline.warehouse import Warehouse
 from thyme.report.infra.points import read_points
 from thyme.report.infra.report import make_infra_report
@@ -25,7 +25,7 @@ TINY = replace(
     name="tiny",
     nodes=6,
     operations_s=60,
-    ranking_s=60,
+    ranking_nodes=6,
     seeds=2,
     address_shares=(0.0, 0.5, 1.0),
     nodes_per_cell=(2,),

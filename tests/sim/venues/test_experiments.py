@@ -8,6 +8,7 @@ import pytest
 
 from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
+from thyme.pipeline.infra.workloads import StationWorkload, WorkloadKind
 from thyme.protocol.messages.common import RouteToNode
 from thyme.protocol.messages.stations import FetchStored
 from thyme.protocol.node import Action, Input, Received, SetTimer, Started, TimerFired
@@ -20,7 +21,6 @@ from thyme.sim.venues.run import VenueRun, run_venues
 from thyme.sim.venues.scenario import VenueScenario, VenueSeries
 from thyme.sim.venues.slow_answers import SlowAnswers
 from thyme.sim.venues.summary import summarise_venues
-from thyme.traces.station_workloads import StationWorkload, WorkloadKind
 
 SHORT = Timeline(
     starts_us=5 * SECOND_US,

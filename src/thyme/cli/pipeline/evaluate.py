@@ -53,7 +53,7 @@ presets:
           the evaluation of the MobUser paper: MobUser, MFPS and RAPID by encounters; 250 nodes in
           about half an hour, or 1,000 nodes in hours
   infra-quick, infra
-          the evaluation of the thesis on Thyme-Infrastructure: 30 mobile nodes per station in some
+          the evaluation of the thesis on Thyme-Infrastructure: 16 mobile nodes per station in some
           minutes, or 100 in hours; --only names experiments: {", ".join(evaluate_infra.SERIES)}
 
 Finished runs are kept: after an interruption of any kind, the same command runs only the missing

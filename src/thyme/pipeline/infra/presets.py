@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from thyme.distribution import VERSION
 from thyme.model.time_frames import SECOND_US
+from thyme.pipeline.infra.workloads import GOAL_TAG, StationWorkload, WorkloadKind
 from thyme.pipeline.sweep.infra_run import Experiment, InfraRun
 from thyme.sim.scenario import Scenario, Substrate, Timeline
 from thyme.sim.venues.download_times import DownloadScenario, DownloadSource
@@ -33,7 +34,6 @@ from thyme.substrates.infra.station.settings import (
     StationSettings,
 )
 from thyme.traces.retrieve_behaviour import RetrieveBehaviour
-from thyme.traces.station_workloads import StationWorkload, WorkloadKind
 
 SERIES = (
     "addresses",
@@ -65,8 +65,10 @@ class InfraPreset(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     """Mobile nodes of a venue."""
     operations_s: int
-    ranking_s: int
-    """How long the experiment without compression lasts: 30 decisions in the thesis."""
+    ranking_nodes: int
+    ranking_s: int | None
+    """How long the ranking is observed, at the lecture's original pace: 30 decisions in the thesis.
+    None: a compressed lecture with more decisions."""
     seeds: int
     address_shares: tuple[float, ...]
     """Sizes of the address store, as shares of the nodes."""
@@ -87,6 +89,7 @@ INFRA = InfraPreset(
     name="infra",
     nodes=100,
     operations_s=600,
+    ranking_nodes=100,
     ranking_s=960,
     seeds=5,
     address_shares=(0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0),
@@ -102,17 +105,18 @@ INFRA = InfraPreset(
 QUICK = replace(
     INFRA,
     name="infra-quick",
-    nodes=30,
+    nodes=16,
     operations_s=300,
-    ranking_s=480,
+    ranking_nodes=30,
+    ranking_s=None,
     seeds=3,
     address_shares=(0.0, 0.25, 0.5, 1.0),
     batches=(1, 2, 6),
-    cache_size=60,
-    traffic_nodes=30,
+    cache_size=40,
+    traffic_nodes=16,
     nodes_per_cell=(2, 5),
     sizes=(5_000, 1_000_000, 5_000_000),
-    goal_nodes=20,
+    goal_nodes=16,
 )
 PRESETS = {preset.name: preset for preset in (INFRA, QUICK)}
 
@@ -197,10 +201,17 @@ class _Experiments:
 
     def _ranking(self) -> Iterator[PlannedExperiment]:
         preset = self._preset
-        lasts_us = preset.ranking_s * SECOND_US
-        workload = self._lecture(kind=WorkloadKind.LECTURE_UNCOMPRESSED, lasts_us=lasts_us)
+        workload = self._lecture(users=preset.ranking_nodes)
+        period_us = PAPER.popularity.decision_period_us // 3
+        if preset.ranking_s is not None:
+            lasts_us = preset.ranking_s * SECOND_US
+            kind = WorkloadKind.LECTURE_UNCOMPRESSED
+            workload = replace(workload, kind=kind, lasts_us=lasts_us)
+            period_us = PAPER.popularity.decision_period_us
         for ranking in (True, False):
-            popularity = PopularitySettings(ranking=ranking, items_max=70)
+            popularity = PopularitySettings(
+                ranking=ranking, items_max=70, decision_period_us=period_us
+            )
             venues = self._venues(workload, self._with_cache(popularity))
             variant = "ranking" if ranking else "no-ranking"
             yield self._run("ranking", variant, 0.0, Experiment(venues=venues), workload)
@@ -287,9 +298,11 @@ class _Experiments:
         )
         settings = replace(PAPER, popularity=popularity, cells_min=NINE_CELLS, cells_max=NINE_CELLS)
         venues = self._venues(workload, settings, reaction=reaction)
-        yield self._run("goal", "infra", 0.0, Experiment(venues=venues), workload)
+        with_station = Experiment(venues=venues, hot_tag=GOAL_TAG)
+        yield self._run("goal", "infra", 0.0, with_station, workload)
         geographic = self._geographic(workload, reaction=reaction)
-        yield self._run("goal", "dcs", 0.0, Experiment(without_stations=geographic), workload)
+        experiment = Experiment(without_stations=geographic, hot_tag=GOAL_TAG)
+        yield self._run("goal", "dcs", 0.0, experiment, workload)
 
     # Measurements of single operations
 

@@ -1,7 +1,8 @@
 """Infra run: one simulation of the evaluation of Thyme-Infrastructure.
 
-Entry point: `InfraRun`. Its experiment is a scenario with stations, the same users without stations
-(for comparisons), or a measurement of single operations, which has no trace.
+Entry points: `InfraRun`, and `AnyRun` for all kinds of runs of a sweep. The experiment of an infra
+run is a scenario with stations, the same users without stations (for comparisons), or a measurement
+of single operations, which has no trace.
 Clauses: P5, S16.
 """
 
@@ -13,7 +14,7 @@ import msgspec
 
 from thyme.model.time_frames import SECOND_US
 from thyme.pipeline.sweep.cost_model import INFRA, RunSize
-from thyme.pipeline.sweep.planned_run import RESULT_FORMAT, shipped_name
+from thyme.pipeline.sweep.planned_run import RESULT_FORMAT, PlannedRun, shipped_name
 from thyme.sim.scenario import Scenario
 from thyme.sim.venues.download_times import DownloadScenario
 from thyme.sim.venues.move_costs import MoveScenario
@@ -32,6 +33,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     downloads: DownloadScenario | None = None
     operations: OperationScenario | None = None
     move: MoveScenario | None = None
+    hot_tag: str = ""
+    """A tag whose cell is busier than all others, to measure what its nodes spend."""
 
     @property
     def nodes(self) -> int:
@@ -81,3 +84,7 @@ class InfraRun(msgspec.Struct, frozen=True, kw_only=True, tag="infra"):
     def shipped_trace(self) -> str:
         """Name of the trace file on workers; empty if there is none."""
         return shipped_name(self.trace_file, self.trace_digest) if self.trace_file else ""
+
+
+AnyRun = PlannedRun | InfraRun
+"""A run of the papers' substrates, or one of Thyme-Infrastructure."""

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from thyme.pipeline.sweep.infra_run import InfraRun
 from thyme.pipeline.sweep.planned_run import ENDED, ResultRow
-from thyme.pipeline.sweep.run_rows import NO_TRAFFIC, device_rows, log_tables, traffic_facts
-from thyme.routing.cells import LogicalCells
-from thyme.sim.deployment import node_id_for
+from thyme.pipeline.sweep.task import NO_TRAFFIC, device_rows, log_tables, traffic_facts
 from thyme.sim.results.measures import Measure, first_cells, measures_of
 from thyme.sim.results.summary import TrafficSummary, summarise_run
 from thyme.sim.run import Run, run
@@ -22,6 +20,7 @@ from thyme.sim.venues.download_times import measure_download
 from thyme.sim.venues.measures import (
     hot_cell_measures,
     mobile_measures,
+    nodes_of_tag,
     past_item_measures,
     venue_measures,
 )
@@ -31,11 +30,7 @@ from thyme.sim.venues.run import run_venues
 from thyme.sim.venues.scenario import VenueScenario
 from thyme.sim.venues.summary import summarise_venues
 from thyme.traces.files import FilePath
-from thyme.traces.station_workloads import GOAL_TAG
 from thyme.traces.trace_files import read_trace
-
-GOAL = "goal"
-"""The series in which one cell is busier than all others."""
 
 
 def simulate_infra(planned: InfraRun, trace_file: FilePath | None = None) -> ResultRow:
@@ -71,12 +66,8 @@ def _with_stations(planned: InfraRun, scenario: VenueScenario, file: FilePath) -
     summary = summarise_venues(scenario, found.run, found.stations)
     cells = [0] * len(found.run.measurements.nodes)
     measures = venue_measures(found, summary)
-    if planned.series == GOAL:
-        logical = LogicalCells(scenario.station_settings.cells_min)
-        hot = logical.cell_of_key(GOAL_TAG)
-        members = [
-            user for user in range(scenario.nodes) if logical.cell_of_node(node_id_for(user)) == hot
-        ]
+    if hot_tag := planned.experiment.hot_tag:
+        members = nodes_of_tag(scenario, hot_tag)
         measures |= _values(hot_cell_measures(found.run, members))
         measures |= _values(past_item_measures(found))
     return _row_of_run(found.run, summary.traffic, cells, measures)
@@ -87,8 +78,8 @@ def _without_stations(planned: InfraRun, scenario: Scenario, file: FilePath) -> 
     summary = summarise_run(found)
     cells = first_cells(found)
     measures = measures_of(found, summary) | _values(mobile_measures(found))
-    if planned.series == GOAL:
-        hot = grid_over(scenario.area).cell_of_key(GOAL_TAG)
+    if hot_tag := planned.experiment.hot_tag:
+        hot = grid_over(scenario.area).cell_of_key(hot_tag)
         members = [number for number, cell in enumerate(cells) if cell == hot]
         measures |= _values(hot_cell_measures(found, members))
     return _row_of_run(found, summary.traffic, cells, measures)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from thyme.pipeline.sweep.any_run import AnyRun
 from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s
+from thyme.pipeline.sweep.infra_run import AnyRun
 from thyme.pipeline.sweep.results import JobNews, RunDuration
 
 

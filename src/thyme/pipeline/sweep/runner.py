@@ -21,7 +21,7 @@ import pyarrow as pa
 from thyme.model.errors import ThymeError
 from thyme.pipeline.executors import ship_file, spark_context
 from thyme.pipeline.storage import read_file
-from thyme.pipeline.sweep.any_run import AnyRun
+from thyme.pipeline.sweep.infra_run import AnyRun
 from thyme.pipeline.sweep.progress import ProgressMonitor, SweepProgress
 from thyme.pipeline.sweep.results import RunFailure, RunResults
 from thyme.pipeline.sweep.run_schemas import RUN_PART

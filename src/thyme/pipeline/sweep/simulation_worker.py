@@ -21,11 +21,12 @@ from typing import BinaryIO
 import msgspec
 import pyarrow as pa
 
-from thyme.pipeline.sweep.any_run import AnyRun
 from thyme.pipeline.sweep.frames import Answer, Request, read_frame, write_frame
+from thyme.pipeline.sweep.infra_run import AnyRun, InfraRun
+from thyme.pipeline.sweep.infra_task import simulate_infra
 from thyme.pipeline.sweep.planned_run import failed_run
 from thyme.pipeline.sweep.run_schemas import RUN_PART
-from thyme.pipeline.sweep.task import simulate_any
+from thyme.pipeline.sweep.task import simulate
 
 RESERVED_BYTES = 1 << 30
 """Memory that libraries reserve and do not use; it counts for the limit of the system."""
@@ -55,7 +56,11 @@ def answer(request: Request) -> Answer:
     run = msgspec.json.decode(request.planned, type=AnyRun)
     compiled = runs_compiled()
     try:
-        row = simulate_any(run, request.trace_file) | {"compiled": compiled}
+        if isinstance(run, InfraRun):
+            row = simulate_infra(run, request.trace_file)
+        else:
+            row = simulate(run, request.trace_file)
+        row["compiled"] = compiled
         return Answer(compiled=compiled, batch=encode_row(row))
     except MemoryError:
         error = f"out of memory: it needs more than {request.memory_max_bytes >> 20} MiB"

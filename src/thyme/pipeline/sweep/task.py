@@ -1,33 +1,40 @@
 """The task of a sweep: simulates one planned run and returns its result.
 
-Entry point: `simulate_any`, called in a process of its own (`sweep.simulation_worker`). A result is
-one row of RUN_PART, with the logs as lists.
+Entry point: `simulate`, called in a process of its own (`sweep.simulation_worker`). A result is one
+row of RUN_PART, with the logs as lists. `sweep.infra_task` has the same for infra runs.
 Clauses: P5, S14–S16, S18.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from thyme.pipeline.sweep.any_run import AnyRun
-from thyme.pipeline.sweep.infra_run import InfraRun
-from thyme.pipeline.sweep.infra_task import simulate_infra
 from thyme.pipeline.sweep.planned_run import ENDED, PlannedRun, ResultRow
-from thyme.pipeline.sweep.run_rows import device_rows, log_tables, traffic_facts
 from thyme.sim.results.measures import first_cells, measures_of, model_parts
-from thyme.sim.results.summary import RunSummary, summarise_run
+from thyme.sim.results.summary import (
+    NotificationChecker,
+    RunSummary,
+    TrafficSummary,
+    summarise_run,
+)
 from thyme.sim.run import Run, run
 from thyme.traces.files import FilePath
+from thyme.traces.operations import InsertOperation
 from thyme.traces.trace_files import read_trace
 
-
-def simulate_any(planned: AnyRun, trace_file: FilePath | None = None) -> ResultRow:
-    """Simulates one run of any kind; the trace may be in another file here."""
-    if isinstance(planned, InfraRun):
-        return simulate_infra(planned, trace_file)
-    return simulate(planned, trace_file)
+NO_TRAFFIC = TrafficSummary(
+    phy_bytes=0,
+    phy_frames=0,
+    mac_retransmissions=0,
+    mac_exceeded=0,
+    forwarded_bytes=0,
+    control_bytes=0,
+    dropped={},
+    by_type={},
+)
 
 
 def simulate(planned: PlannedRun, trace_file: FilePath | None = None) -> ResultRow:
@@ -67,3 +74,67 @@ def _run_facts(planned: PlannedRun, found: Run, summary: RunSummary) -> ResultRo
         **log_tables(found),
         "devices": list(device_rows(found, first_cells(found))),
     }
+
+
+def traffic_facts(traffic: TrafficSummary) -> ResultRow:
+    """The traffic of a run, and what was dropped."""
+    return {
+        "phy_frames": traffic.phy_frames,
+        "phy_bytes": traffic.phy_bytes,
+        "mac_retransmissions": traffic.mac_retransmissions,
+        "forwarded_bytes": traffic.forwarded_bytes,
+        "control_bytes": traffic.control_bytes,
+        "drops": [{"cause": cause, "messages": count} for cause, count in traffic.dropped.items()],
+    }
+
+
+def log_tables(found: Run) -> ResultRow:
+    """Operations, notifications, down times and the traffic of each node."""
+    checker = NotificationChecker(found)
+    ttls_us = {
+        op.oid: op.life_us for op in found.trace.operations if isinstance(op, InsertOperation)
+    }
+    return {
+        "operations": [
+            msgspec.to_builtins(attempt) | {"life_us": ttls_us.get(attempt.name)}
+            for attempt in found.attempts
+        ],
+        "notifications": [
+            msgspec.to_builtins(received) | {"right": checker.is_valid(received)}
+            for received in found.notifications
+        ],
+        "expected": [
+            {"at_us": due.at_us, "user": due.user, "sid": due.sid, "oid": due.oid}
+            for due in found.expected
+        ],
+        "downtimes": [
+            {"user": user, "since_us": since_us, "until_us": until_us}
+            for user, spans in found.downtimes.items()
+            for since_us, until_us in spans
+        ],
+        "loads": [
+            {"node": number, "type": kind} | msgspec.to_builtins(load)
+            for number, node in enumerate(found.measurements.nodes)
+            for kind, load in node.loads.items()
+        ],
+    }
+
+
+def device_rows(found: Run, cells: Sequence[int]) -> Iterator[ResultRow]:
+    """Traffic, energy and final storage of each device, and the cell in which it started."""
+    rows = zip(cells, found.measurements.nodes, found.samples.stored, strict=True)
+    for number, (cell, node, stored) in enumerate(rows):
+        yield {
+            "node": number,
+            "server": number >= found.scenario.nodes,
+            "cell": cell,
+            "frames": node.frames,
+            "frame_bytes": node.frame_bytes,
+            "retransmissions": node.retransmissions,
+            "joules": node.energy.joules,
+            "battery_share": node.energy.battery_share,
+            "objects": stored.objects,
+            "object_bytes": stored.bytes,
+            "metadata": stored.metadata,
+            "subscriptions": stored.subscriptions,
+        }

@@ -143,9 +143,9 @@ def _c26(points: InfraPoints) -> Finding:
 
 
 def _c27(points: InfraPoints) -> Finding:
-    told = points.timeline("consumption", "notices", "answer_items_at.")
-    untold = points.timeline("consumption", "no-notices", "answer_items_at.")
-    later = list(zip(told, untold, strict=False))[1:]
+    noticed = points.timeline("consumption", "notices", "answer_items_at.")
+    unnoticed = points.timeline("consumption", "no-notices", "answer_items_at.")
+    later = list(zip(noticed, unnoticed, strict=False))[1:]
     if not later:
         return NOT_MEASURED
     sums = [sum(point.mean for point in line) for line in zip(*later, strict=True)]

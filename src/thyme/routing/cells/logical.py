@@ -73,7 +73,7 @@ class LogicalRouting(CellDeliveries):
         self.cells = cells
         self._neighbours: dict[NodeId, _Neighbour] = {}
         self._strangers: dict[NodeId, None] = {}
-        """Nodes of other venues in earshot, as their latest beacons told."""
+        """Nodes of other venues in earshot, by their latest beacons."""
         self._accepts: Callable[[bytes], bool] | None = None
         self._nodes_by_cell: dict[CellId, list[NodeId]] | None = None
         """The serving neighbours by cell; None after a change."""

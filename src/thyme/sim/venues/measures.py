@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from thyme.model.time_frames import SECOND_US
+from thyme.routing.cells import LogicalCells
+from thyme.sim.deployment import node_id_for
 from thyme.sim.measurement.energy import RadioPower
 from thyme.sim.measurement.measurements import NodeMeasurements
 from thyme.sim.results.measures import (
@@ -23,6 +25,7 @@ from thyme.sim.results.measures import (
 from thyme.sim.results.summary import summarise_all_operations
 from thyme.sim.run import Run
 from thyme.sim.venues.run import VenueRun
+from thyme.sim.venues.scenario import VenueScenario
 from thyme.sim.venues.summary import StationSummary, VenueSummary
 
 
@@ -51,6 +54,13 @@ def mobile_measures(run: Run) -> Iterator[Measure]:
     yield "mobile.messages_heard", _sum(mobiles, "heard")
     yield "energy_j_mean", sum(node.energy.joules for node in mobiles) / len(mobiles)
     yield "energy_j_max", max(node.energy.joules for node in mobiles)
+
+
+def nodes_of_tag(scenario: VenueScenario, tag: str) -> list[int]:
+    """The users whose nodes are in the cell of a tag, if the number of cells does not change."""
+    cells = LogicalCells(scenario.station_settings.cells_min)
+    hot = cells.cell_of_key(tag)
+    return [user for user in range(scenario.nodes) if cells.cell_of_node(node_id_for(user)) == hot]
 
 
 def hot_cell_measures(run: Run, members: Sequence[int]) -> Iterator[Measure]:

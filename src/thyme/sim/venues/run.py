@@ -202,7 +202,7 @@ class _Simulation:
 
     def _is_left(self, delete: Attempt) -> bool:
         """Whether a station still has a deleted object, or a node its metadata (I23). Replicas on
-        the devices of users who downloaded it do not count: nobody is told of them."""
+        the devices of users who downloaded it do not count: nobody finds them."""
         key = Key(ObjectId(delete.name), self._deployment.node_ids[delete.user])
         world = world_number(world_name(self._scenario.world_of(delete.user)))
         latest = [contents[-1] for contents in self._deployment.contents.values()]

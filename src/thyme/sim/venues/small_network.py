@@ -24,7 +24,6 @@ from thyme.protocol.app_interface import (
     SubscriptionStarted,
 )
 from thyme.protocol.node import Node
-from thyme.query.query import Query
 from thyme.sim.mobility.paths import Leg
 from thyme.sim.networks.wired_links import WiredLinks
 from thyme.sim.networks.wireless_network import WirelessNetwork
@@ -32,6 +31,7 @@ from thyme.sim.radio.modes import get_mode
 from thyme.sim.radio.phy import Phy
 from thyme.sim.radio.radio import RadioConfig
 from thyme.storage.store import MemoryStore, Store
+from thyme.traces.operations import conjunctions_of
 
 STEP_US = 10_000
 """How often the network looks whether an answer has come; it does not change what is measured."""
@@ -120,7 +120,7 @@ class SmallNetwork:
         started, took_ms = self.ask(
             node_id,
             lambda number: requests.Subscribe(
-                request_id=number, conjunctions=Query(tag).conjunctions, frame=ALWAYS, batch=50
+                request_id=number, conjunctions=conjunctions_of(tag), frame=ALWAYS, batch=50
             ),
         )
         assert isinstance(started, SubscriptionStarted)

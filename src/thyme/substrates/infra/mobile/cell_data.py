@@ -118,9 +118,9 @@ class CellDataReporter:
     # Counting (I5)
 
     def count_download(self, key: Key, cell: CellId) -> None:
-        """Counts a download that a cell was told of: the own cell, or an empty one that it looks
-        after. An object with several tags is indexed by several cells and counts in the cell of its
-        first tag only. Objects of other venues do not count."""
+        """Counts a download that was announced to a cell: the own one, or an empty one that it
+        looks after. An object with several tags is indexed by several cells, and counts in the cell
+        of its first tag only. Objects of other venues do not count."""
         metadata = self._index.get_object(key)
         if metadata is None or self._routing.cell_of_key(metadata.tags[0]) != cell:
             return

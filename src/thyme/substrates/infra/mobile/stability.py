@@ -68,8 +68,8 @@ class StabilityPart(msgspec.Struct, frozen=True):
 
 
 def venue_in(part: bytes, start: int = 0) -> bytes:
-    """The venue of a part that starts at an index, as bytes: for each beacon that is heard, so
-    nothing else is decoded."""
+    """The venue of a part that starts at an index, as bytes: for each beacon that is received,
+    so nothing else is decoded."""
     return part[start + _VENUE.start : start + _VENUE.stop]
 
 
