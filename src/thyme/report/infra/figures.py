@@ -118,7 +118,7 @@ def _comparison_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
         (title, points.line("goal", variant, "hot.energy_j"))
         for title, variant in (("geographic", "dcs"), ("with a station", "infra"))
     ]
-    yield _bars("fig5-21", "Energy of the nodes of the hot cell", "V Fig. 5.21", "J", hot)
+    yield _bars("fig5-21", "Energy of the radio of a hot node, above idle", "V Fig. 5.21", "J", hot)
     ways = [
         (title, _seconds(points.line("downloads", way, "download_ms")))
         for way, title in WAYS.items()

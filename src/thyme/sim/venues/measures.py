@@ -64,8 +64,8 @@ def nodes_of_tag(scenario: VenueScenario, tag: str) -> list[int]:
 
 
 def hot_cell_measures(run: Run, members: Sequence[int]) -> Iterator[Measure]:
-    """What the nodes of the busiest cell spend: bytes, and the energy above that of an idle radio
-    (C36)."""
+    """What the nodes of the busiest cell spend on average: bytes sent, and the energy of their
+    radio above that of an idle one (C36)."""
     nodes = [run.measurements.nodes[number] for number in members]
     if nodes:
         yield "hot.nodes", len(nodes)
@@ -76,7 +76,7 @@ def hot_cell_measures(run: Run, members: Sequence[int]) -> Iterator[Measure]:
 def _active_j(node: NodeMeasurements) -> float:
     spent = node.energy
     idle_j = RadioPower().joules(tx_us=0, rx_us=0, total_us=spent.on_us)
-    return spent.radio_j - idle_j + spent.operations_j
+    return spent.radio_j - idle_j
 
 
 def past_item_measures(found: VenueRun) -> Iterator[Measure]:
