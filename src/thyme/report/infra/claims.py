@@ -380,7 +380,7 @@ CLAIMS = (
         id="C36", source="V Fig. 5.20, 5.21", check=_c36,
         documents="items returned by mobile nodes fall as the station caches 5 per 10 s; 44 % less "
         "energy of hot nodes",
-        reason="the thesis measured whole phones, which process summaries of 100 kB; here summaries "
+        reason="the thesis measured whole phones, which process summaries of 100 kB; here they "
         "are of 1 kB, which the radio can carry, and a radio in a venue also receives what others "
         "send",
     ),

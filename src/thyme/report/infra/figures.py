@@ -57,6 +57,11 @@ def _station_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
         ("routed", points.line("addresses", "infra", "station.routed")),
     )  # fmt: skip
     yield _lines(
+        "fig5-4", "Memory of the address store", "V Fig. 5.4",
+        "size of the address store, share of the nodes", "bytes",
+        ("full store", points.line("addresses", "infra", "address_store_bytes")),
+    )  # fmt: skip
+    yield _lines(
         "fig5-5", "Items requested from mobile nodes", "V Fig. 5.5", "decision cycle", "requests",
         ("with ranking", points.timeline("ranking", "ranking", "requested_at.")),
         ("without", points.timeline("ranking", "no-ranking", "requested_at.")),

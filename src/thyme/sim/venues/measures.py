@@ -7,10 +7,13 @@ Clauses: P6, S14, C23–C32, C36.
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages.cell_records import CellId
 from thyme.routing.cells import LogicalCells
 from thyme.sim.deployment import node_id_for
 from thyme.sim.measurement.energy import RadioPower
@@ -27,6 +30,7 @@ from thyme.sim.run import Run
 from thyme.sim.venues.run import VenueRun
 from thyme.sim.venues.scenario import VenueScenario
 from thyme.sim.venues.summary import StationSummary, VenueSummary
+from thyme.substrates.infra.station.addresses import LogicalAddress, MobileAddresses
 
 
 def venue_measures(found: VenueRun, summary: VenueSummary) -> dict[str, float]:
@@ -41,7 +45,13 @@ def venue_measures(found: VenueRun, summary: VenueSummary) -> dict[str, float]:
         mobile_measures(run),
         _station_measures(summary.stations),
         _end_state_measures(found),
-        [("recall.own_venue", summary.notifications_in_venue.recall)],
+        [
+            ("recall.own_venue", summary.notifications_in_venue.recall),
+            (
+                "address_store_bytes",
+                address_store_bytes(found.scenario.station_settings.mobile_addresses),
+            ),
+        ],
     )
     return {name: float(value) for group in groups for name, value in group if value is not None}
 
@@ -95,6 +105,20 @@ def past_item_measures(found: VenueRun) -> Iterator[Measure]:
 
 def _sum(nodes: list[NodeMeasurements], field: str) -> int:
     return sum(getattr(load, field) for node in nodes for load in node.loads.values())
+
+
+def address_store_bytes(entries: int) -> int:
+    """The memory of an address store that is full (thesis, figure 5.4)."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        store = MobileAddresses(entries, ttl_us=SECOND_US)
+        for number in range(entries):
+            address = LogicalAddress(1, CellId(number % 16))
+            store.refresh(NodeId(number.to_bytes(16)), address, 0)
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
 
 
 def _station_measures(stations: tuple[StationSummary, ...]) -> Iterator[Measure]:
