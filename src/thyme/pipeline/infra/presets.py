@@ -1,8 +1,8 @@
 """Presets of Thyme-Infrastructure: the runs behind each figure of the thesis, chapter 5.
 
 `infra` has the thesis's sizes; `infra-quick` has fewer nodes, points and seconds. A series is an
-experiment: `addresses` (figures 5.3, 5.4), `ranking` (5.5, 5.6), `worlds` (5.7), `consumption` (5.8),
-`batches` (5.10, 5.11), `failover` (section 5.3.7), `traffic` (5.12, 5.13), `move` (5.14),
+experiment: `addresses` (figures 5.3, 5.4), `ranking` (5.5, 5.6), `worlds` (5.7), `consumption`
+(5.8), `batches` (5.10, 5.11), `failover` (section 5.3.7), `traffic` (5.12, 5.13), `move` (5.14),
 `operations` (5.15), `downloads` (5.16, 5.23, 5.24), `goal` (5.20, 5.21). Unpublishes (5.3.6) are
 judged in all of them. Figures 5.17 to 5.19 are measurements of phones, which the simulator takes as
 inputs. Entry point: `plan_infra`.
