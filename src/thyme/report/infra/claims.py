@@ -302,10 +302,11 @@ def _c37(points: InfraPoints) -> Finding:
     large = {way: [point for point in line if 1e6 <= point.x <= 1e7] for way, line in lines.items()}
     if not all(large.values()):
         return NOT_MEASURED
+    cloud = {point.x: point for point in large["cloud"]}
     beats = [
-        _is_below(point, cloud)
+        point.x in cloud and _is_below(point, cloud[point.x])
         for way in ways
-        for point, cloud in zip(large[way], large["cloud"], strict=True)
+        for point in large[way]
     ]
     words = "; ".join(
         f"{way.replace('-', ' ')} {_ms(line[0])} to {_ms(line[-1])}" for way, line in large.items()
