@@ -151,9 +151,10 @@ def _c27(points: InfraPoints) -> Finding:
     sums = [sum(point.mean for point in line) for line in zip(*later, strict=True)]
     saved = 1 - sums[0] / sums[1] if sums[1] else 0.0
     always = all(with_notices.mean <= without.mean for with_notices, without in later)
+    fewer = sum(with_notices.mean < without.mean for with_notices, without in later)
     ours = (
-        f"{100 * saved:.0f} % fewer items after the first answer, in each of {len(later)} answers "
-        f"fewer or as many: {always}".replace("True", "yes").replace("False", "no")
+        f"{100 * saved:.0f} % fewer items after the first answer; fewer in {fewer} of "
+        f"{len(later)} answers"
     )
     return Finding(ours, always and saved >= 0.2)
 

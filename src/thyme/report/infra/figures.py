@@ -91,15 +91,15 @@ def _station_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
 
 
 def _comparison_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
-    for name, measure, label, source in (
-        ("fig5-12", "mobile.messages", "messages of mobile nodes", "V Fig. 5.12"),
-        ("fig5-13", "mobile.bytes", "bytes of mobile nodes", "V Fig. 5.13"),
+    for name, measure, title, y, scale in (
+        ("fig5-12", "mobile.messages", "Messages of mobile nodes", "thousand messages", 1e-3),
+        ("fig5-13", "mobile.bytes", "Bytes of mobile nodes", "MB", 1e-6),
     ):
         lines = [
-            (title, points.line("traffic", variant, measure))
-            for title, variant in (("geographic", "dcs"), ("with a station", "infra"))
+            (label, _scaled(points.line("traffic", variant, measure), scale))
+            for label, variant in (("geographic", "dcs"), ("with a station", "infra"))
         ]
-        yield _bars(name, label.capitalize(), source, label, lines)
+        yield _bars(name, title, f"V Fig. {name[3:].replace('-', '.')}", y, lines)
     yield _lines(
         "fig5-14", "Messages caused by one move", "V Fig. 5.14", "nodes per cell", "messages",
         ("geographic, received", points.line("move", "dcs", "move.received")),
@@ -150,6 +150,10 @@ def _comparison_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
     yield _lines(
         "fig5-24", "How much faster than the cloud", "V Fig. 5.24", "MB", "seconds", *saved
     )
+
+
+def _scaled(line: Sequence[InfraPoint], scale: float) -> list[InfraPoint]:
+    return [InfraPoint(p.x, scale * p.mean, scale * p.ci95, p.runs) for p in line]
 
 
 def _seconds(line: Sequence[InfraPoint]) -> list[InfraPoint]:
@@ -222,7 +226,9 @@ def _grouped(
         )
     canvas.axes.set_xticks(range(len(groups)), groups)
     canvas.axes.set_ylabel(y)
-    canvas.axes.legend()
+    top = max(point.mean + point.ci95 for _, line in bars for point in line)
+    canvas.axes.set_ylim(0, 1.25 * top or 1.0)  # space for the legend
+    canvas.axes.legend(ncols=len(bars), loc="upper left")
     return InfraFigure(name, title, source, canvas.render_svg())
 
 
