@@ -23,7 +23,7 @@ COST_LAWS: dict[str, tuple[float, float]] = {
     Substrate.ES: (95.0, 2.2),
     Substrate.LS: (145.0, 2.4),
     Substrate.DCS: (81.0, 1.7),
-    INFRA: (60.0, 1.7),
+    INFRA: (250.0, 2.0),
 }
 """Seconds for a static run of 100 nodes and 720 s, and the exponent of the number of nodes; fitted
 to single runs of 16 to 100 nodes (docs/pipeline.md)."""
