@@ -10,7 +10,7 @@ from thyme.model.ids import NodeId
 from thyme.model.tags import as_tag
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.messages.stations import StorageUpdate, StoredObject
+from thyme.protocol.messages.stations import CellData, StorageUpdate, StoredObject
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import STATION_CELL, LogicalCells
 from thyme.substrates.infra.mobile.cell_data import source_station
@@ -174,3 +174,24 @@ def test_b8_a_retrieve_that_fails_asks_a_station_that_was_found_meanwhile() -> N
     net.run(5)
 
     assert results == [Ok(b"pixels")]
+
+
+def test_i6_a_node_that_claims_to_be_stable_and_never_reports_is_not_waited_for() -> None:
+    net = Venues(ONE_VENUE)
+    liars = [  # of each cell, the node with the lowest id among equals
+        min(
+            (name for name in ONE_VENUE if net.nodes[name].routing.cell == cell),
+            key=str.encode,
+        )
+        for cell in {net.nodes[name].routing.cell for name in ONE_VENUE}
+    ]
+    for name in liars:
+        net.extensions[name].cell_data.report = lambda now_us: None  # type: ignore[method-assign]
+    popular_photo(net)
+    net.run(60)
+    station = net.stations["north"]
+    senders = {name for name, _ in net.messages(CellData)}
+
+    assert senders
+    assert not senders & set(liars)
+    assert station.context.content.statistics()["local_popularity"]["entries"] == 1
