@@ -17,7 +17,7 @@ SUBSTRATES = (*RADIO_SUBSTRATES, venues.SUBSTRATE, *encounters.SUBSTRATES)
 OPTIONS_OF_SUBSTRATES: dict[tuple[str, ...], tuple[str, ...]] = {
     RADIO_SUBSTRATES: ("out", "topology", "events"),
     (venues.SUBSTRATE,): (
-        *("stations", "station_config", "wire_latency", "wire_rate", "wire_loss"),
+        *("stations", "station_config", "gap", "wire_latency", "wire_rate", "wire_loss"),
     ),
     encounters.SUBSTRATES: ("hours", "side", "rare", "contacts"),
 }
@@ -53,7 +53,7 @@ nodes hear each other; users are spread over the venues:
   mobile      30 % of the users walk to another venue, at --speed m/s
   outage      a share of the stations (--failing, default: all) fails after a third of the
               operations and returns, with empty caches, after two thirds
-Stations are joined by wires (--wire-latency, --wire-rate, --wire-loss).
+Stations are joined by wires (--wire-latency, --wire-rate, --wire-loss); venues may overlap (--gap).
 
 Without --trace, the operations are those of the synthetic football match of the seed; with
 --trace lecture, those of the lecture of the thesis: two classes, good and regular students. A trace
@@ -143,6 +143,10 @@ def _add_station_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--station-config", metavar="FILE", type=Path,
         help="settings of the stations of infra, a TOML file (docs/infra.md)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gap", metavar="M", type=float,
+        help="metres between two venues, negative if they overlap (default: 300)",
     )  # fmt: skip
     parser.add_argument(
         "--wire-latency", metavar="MS", type=float,

@@ -75,6 +75,7 @@ def make_scenario(
         "venue_m": area_m,
         "nodes": args.nodes,
         "stations": args.stations,
+        "gap_m": args.gap,
         "settings": _read_settings(args.station_config),
         "wires": _wire_config(args),
     }

@@ -20,7 +20,7 @@ from thyme.sim.faults.schedule import Crash, FaultSchedule, Restart, make_schedu
 from thyme.sim.mobility.models import random_positions
 from thyme.sim.mobility.paths import Leg, pause_leg, straight_leg
 from thyme.sim.scenario import Profile
-from thyme.sim.venues.scenario import VENUE_GAP_M, VenueScenario, VenueSeries
+from thyme.sim.venues.scenario import VenueScenario, VenueSeries
 from thyme.sim.venues.slow_answers import SlowAnswers
 from thyme.sim.venues.timed_content import TimedContent
 from thyme.storage.store import Store
@@ -88,7 +88,7 @@ class VenueDeployment:
 
     def corner_of(self, venue: int) -> Position:
         """The corner of a venue with the lowest coordinates."""
-        return venue * (self._scenario.venue_m[0] + VENUE_GAP_M), 0.0
+        return venue * (self._scenario.venue_m[0] + self._scenario.gap_m), 0.0
 
     def _draw_positions(self) -> list[Position]:
         scenario = self._scenario

@@ -1,8 +1,9 @@
 """Venue scenarios: the parameters of a simulation of Thyme-Infrastructure.
 
 Entry point: `VenueScenario`. Each station has a venue, a rectangle in which all nodes hear each
-other and the station; venues are too far apart to hear each other. The users of the trace are
-spread over the venues in turn. `thyme.sim.venues.deployment` makes the nodes.
+other and the station. Venues are in a row, by default too far apart to hear each other; they may
+also overlap. The users of the trace are spread over the venues in turn.
+`thyme.sim.venues.deployment` makes the nodes.
 Clauses: I1, I28, S11, S13.
 """
 
@@ -34,7 +35,10 @@ VENUE_M = (60.0, 40.0)
 VENUE_DIAGONAL_M_MAX = 100.0
 """The longest diagonal of a venue: all of its nodes hear each other."""
 VENUE_GAP_M = 300.0
-"""The distance between two venues: more than twice the range of the radio."""
+"""The default distance between two venues: more than twice the range of the radio."""
+
+
+GAP_M_MAX = 10_000.0
 
 
 class VenueSeries(StrEnum):
@@ -58,6 +62,8 @@ class VenueScenario(msgspec.Struct, frozen=True, kw_only=True):
     kind: VenueSeries = VenueSeries.STATIC
     profile: Profile = Profile.PAPER
     venue_m: tuple[float, float] = VENUE_M
+    gap_m: float = VENUE_GAP_M
+    """The distance between two venues; negative if they overlap."""
     failing: float = 1.0
     """The share of the stations that fail during an outage."""
     walking: float = 0.3
@@ -86,6 +92,11 @@ class VenueScenario(msgspec.Struct, frozen=True, kw_only=True):
             raise ScenarioError(
                 "area: in a venue all nodes hear each other; its diagonal is at most "
                 f"{VENUE_DIAGONAL_M_MAX:g} m, that of {width_m:g} × {height_m:g} m is longer"
+            )
+        if not -width_m <= self.gap_m <= GAP_M_MAX:
+            raise ScenarioError(
+                f"gap: from {-width_m:g}, for venues at the same place, to {GAP_M_MAX:,g} m, not "
+                f"{self.gap_m:g}"
             )
         check_share(self.failing, "failing: the share of stations that fail")
         check_share(self.walking, "walking: the share of nodes that walk")
