@@ -21,6 +21,10 @@ from tests.substrates.infra.test_config_file import MINIMAL
         (["--scenario", "mobile"], "nobody can walk to another one"),
         (["--area", "500x500"], "its diagonal is at most 100 m"),
         (["--station-config", "nowhere.toml"], "nowhere.toml"),
+        (["--gap", "-100"], "gap: from -60"),
+        (["--wire-rate", "0"], "a bandwidth above 0"),
+        (["--wire-latency", "nan"], "--wire-latency is a number, not nan"),
+        (["--wire-loss", "1"], "a loss from 0 to 1"),
     ],
 )
 def test_s11_options_that_do_not_fit_are_refused(
@@ -54,13 +58,19 @@ def test_the_json_has_stations_and_uses_the_configuration(thyme: Thyme, tmp_path
     path = tmp_path / "north.toml"
     path.write_text(MINIMAL + "[caches]\nlocal_popularity_size = 7\n")
     options = ["--nodes", "4", "--stations", "2", "--trace", "lecture", "--json"]
-    result = thyme("sim", "run", "--substrate", "infra", *options, "--station-config", str(path))
+    wires = ["--wire-latency", "40", "--wire-rate", "10", "--wire-loss", "0.01", "--gap", "200"]
+    options += [*wires, "--station-config", str(path)]
+    result = thyme("sim", "run", "--substrate", "infra", *options)
 
     assert result.status == 0, result.err
     found = json.loads(result.out)
     assert [station["is_up"] for station in found["stations"]] == [True, True]
     assert found["stations"][0]["caches"]["local_popularity"]["capacity"] == 7
     assert found["notifications"]["spurious"] == 0
+    assert found["scenario"]["wires"] == {
+        "latency_us": 40_000, "bits_per_s": 10_000_000, "loss": 0.01,
+    }  # fmt: skip
+    assert found["scenario"]["gap_m"] == 200.0
 
 
 def test_the_summary_shows_each_station(thyme: Thyme) -> None:

@@ -40,6 +40,8 @@ class ScorecardLine:
     ours: str
     verdict: Verdict
     profile: str
+    reason: str = ""
+    """Why our numbers differ, if that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

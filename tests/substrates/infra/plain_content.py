@@ -100,5 +100,8 @@ class PlainContent:
         changes, self._changes = self._changes, []
         return changes
 
+    def parts(self) -> dict[str, int]:
+        return {}
+
     def statistics(self) -> dict[str, dict[str, float]]:
         return {}

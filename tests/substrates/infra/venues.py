@@ -82,6 +82,8 @@ class Venues:
         self._durable = durable
         self._signed = signed
         self.venue = {**{name: name for name in stations}, **mobiles}
+        self.overlap = False
+        """Whether mobile nodes of different venues hear each other."""
         self.all_stations = stations
         self.settings = settings
         self.mobile = mobile
@@ -113,6 +115,8 @@ class Venues:
     def _in_range(self, sender: NodeId, receiver: NodeId) -> bool:
         one, other = sender.decode(), receiver.decode()
         wired = one in self.all_stations and other in self.all_stations
+        if self.overlap and not {one, other} & set(self.all_stations):
+            return True
         return wired or self.venue[one] == self.venue[other]
 
     # Lives

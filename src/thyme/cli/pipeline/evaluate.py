@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thyme.cli.pipeline.encounter_presets import EncounterPresets
+from thyme.cli.pipeline.infra_presets import INFRA_SERIES, InfraPresets
 from thyme.cli.pipeline.options import add_session_options, require_evaluation, session_settings
 from thyme.cli.pipeline.preset_family import PresetFamily, SweepOptions
 from thyme.cli.pipeline.radio_presets import RadioPresets
+from thyme.cli.pipeline.sweeps import format_duration, progress_bar, run_limits
 from thyme.cli.pipeline.window_options import WINDOW_HELP, add_rule_options, add_window_options
 from thyme.model.errors import OptionError, safe_repr
 
@@ -27,14 +26,11 @@ if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.pipeline.evaluate import Evaluation
     from thyme.pipeline.sweep.plan import EvaluationPlan
-    from thyme.pipeline.sweep.progress import SweepProgress
-    from thyme.pipeline.sweep.runner import SweepLimits
     from thyme.pipeline.warehouse import Stage
     from thyme.report.report import Report
 
-FAMILIES: tuple[PresetFamily, ...] = (RadioPresets(), EncounterPresets())
+FAMILIES: tuple[PresetFamily, ...] = (RadioPresets(), EncounterPresets(), InfraPresets())
 PRESETS = tuple(name for family in FAMILIES for name in family.presets)
-PROGRESS_EVERY_S = 15.0
 
 HELP = f"""\
 presets:
@@ -45,6 +41,9 @@ presets:
   mobuser-quick, mobuser
           the evaluation of the MobUser paper: MobUser, MFPS and RAPID by encounters; 100 nodes in
           a few minutes, or 1,000 nodes in hours
+  infra-quick, infra
+          the evaluation of the thesis on Thyme-Infrastructure: 16 mobile nodes per station in some
+          minutes, or 100 in hours; --only names experiments: {", ".join(INFRA_SERIES)}
 
 Finished runs are kept: after an interruption of any kind, the same command runs only the missing
 ones. Each run is simulated in a process of its own; one that fails, is killed, or exceeds
@@ -80,7 +79,7 @@ def add_to(commands: Subparsers) -> None:
         "--only",
         metavar="SERIES",
         help="comma-separated series: static,crash,transient,mobile; of encounters: "
-        "lists,time,density,rare,areas",
+        "lists,time,density,rare,areas; or experiments of infra",
     )
     parser.add_argument("--profile", metavar="NAME", default="paper", help="paper, robust or both")
     parser.add_argument(
@@ -164,29 +163,6 @@ def run_evaluation(args: Namespace, family: PresetFamily) -> tuple[Evaluation, R
     return found, family.make_report(folder)
 
 
-def run_limits(memory: str, timeout: str | None) -> SweepLimits:
-    """Parses the limits of each run."""
-    from thyme.pipeline.sweep.runner import SweepLimits
-
-    memory_bytes = _parse_unit(memory, "--run-memory", "a size such as 800m or 2g", _SIZES)
-    if timeout is None:
-        return SweepLimits(memory_max_bytes=memory_bytes)
-    seconds = _parse_unit(timeout, "--run-timeout", "a time such as 90s, 30m or 2h", _TIMES)
-    return SweepLimits(memory_max_bytes=memory_bytes, seconds_max=seconds)
-
-
-_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def _parse_unit(text: str, option: str, form: str, units: dict[str, int]) -> int:
-    """Parses a positive whole number with a unit."""
-    found = re.fullmatch(r"(\d{1,9})([a-z])", text.strip().lower(), re.ASCII)
-    if found is None or found[2] not in units or not int(found[1]):
-        raise OptionError(f"{option} is {form}, not {safe_repr(text)}")
-    return int(found[1]) * units[found[2]]
-
-
 def _print_step(text: str, quiet: bool) -> None:
     if not quiet and sys.stderr is not None:
         print(f"thyme: {text} …", file=sys.stderr, flush=True)
@@ -244,85 +220,6 @@ def local_cores(master: str | None) -> int:
     if found and found[1] == "*":
         return os.cpu_count() or 1
     return int(found[1]) if found and found[1] else 1
-
-
-# Progress
-
-
-@contextmanager
-def progress_bar(quiet: bool) -> Iterator[Callable[[SweepProgress], None] | None]:
-    """Shows a progress bar on a terminal, or a line every 15 s elsewhere."""
-    if quiet or sys.stderr is None:
-        yield None
-    elif sys.stderr.isatty():
-        with _ProgressBar() as bar:
-            yield bar.show
-    else:
-        yield _ProgressLines().show
-
-
-class _ProgressBar:
-    """A progress bar with finished runs, rate and remaining time."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bars
-
-        self._progress = Bars(
-            TextColumn("simulating"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=Console(stderr=True),
-        )
-        self._task: Any = None
-
-    def __enter__(self) -> _ProgressBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, now: SweepProgress) -> None:
-        fields: Any = {"rate": _format_rate(now), "left": _format_remaining(now)}
-        if self._task is None:
-            self._progress.start()
-            self._task = self._progress.add_task("", total=now.total, **fields)
-        self._progress.update(self._task, completed=now.done, **fields)
-
-
-class _ProgressLines:
-    def __init__(self) -> None:
-        self._printed_s = time.monotonic()
-        self._done = -1
-
-    def show(self, now: SweepProgress) -> None:
-        is_last = now.done == now.total and self._done != now.total
-        if is_last or time.monotonic() > self._printed_s + PROGRESS_EVERY_S:
-            self._printed_s, self._done = time.monotonic(), now.done
-            line = f"{now.done}/{now.total} runs, {_format_rate(now)}, {_format_remaining(now)}"
-            print(f"thyme: {line}", file=sys.stderr, flush=True)
-
-
-def _format_rate(now: SweepProgress) -> str:
-    failed = f", {now.failed} failed" if now.failed else ""
-    return f"{60 * now.runs_per_s:.1f} per minute{failed}"
-
-
-def _format_remaining(now: SweepProgress) -> str:
-    return f"{format_duration(now.remaining_s)} left"
-
-
-def format_duration(seconds: float) -> str:
-    """Formats an estimated duration, rounded."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 5_400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3_600:.1f} h"
 
 
 # Result

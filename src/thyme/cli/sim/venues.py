@@ -15,8 +15,8 @@ from thyme.model.errors import OptionError, safe_repr
 if TYPE_CHECKING:
     from thyme.sim.progress import RunProgress
     from thyme.sim.users import Users
-    from thyme.sim.venues.run import StationSummary, VenueSummary
     from thyme.sim.venues.scenario import VenueScenario
+    from thyme.sim.venues.summary import StationSummary, VenueSummary
     from thyme.traces.trace import Trace
 
 SUBSTRATE = "infra"
@@ -75,7 +75,9 @@ def make_scenario(
         "venue_m": area_m,
         "nodes": args.nodes,
         "stations": args.stations,
+        "gap_m": args.gap,
         "settings": _read_settings(args.station_config),
+        "wires": _wire_config(args),
     }
     return VenueScenario(
         kind=VenueSeries(args.scenario),
@@ -84,6 +86,31 @@ def make_scenario(
         seed=args.seed,
         **{name: value for name, value in given.items() if value is not None},
     )
+
+
+def _wire_config(args: Namespace) -> object:
+    """The wires between stations that the options ask for; None for the default ones."""
+    given = {
+        name: value
+        for name, value in (
+            ("latency_us", _scaled(args.wire_latency, 1e3, "--wire-latency")),
+            ("bits_per_s", _scaled(args.wire_rate, 1e6, "--wire-rate")),
+            ("loss", args.wire_loss),
+        )
+        if value is not None
+    }
+    from thyme.sim.networks.wired_links import WireConfig
+
+    return WireConfig(**given) if given else None
+
+
+def _scaled(value: float | None, factor: float, option: str) -> int | None:
+    if value is None:
+        return None
+    try:
+        return round(factor * value)
+    except (ValueError, OverflowError):
+        raise OptionError(f"{option} is a number, not {value}") from None
 
 
 def _read_settings(path: Path | None) -> object:

@@ -19,10 +19,16 @@ from thyme.model.time_frames import SECOND_US
 from thyme.sim.scenario import Scenario, Series, Substrate
 
 REFERENCE_NODES, REFERENCE_S = 100, 720
-COST_LAWS = {Substrate.ES: (95.0, 2.2), Substrate.LS: (145.0, 2.4), Substrate.DCS: (81.0, 1.7)}
+INFRA = "infra"
+COST_LAWS: dict[str, tuple[float, float]] = {
+    Substrate.ES: (95.0, 2.2),
+    Substrate.LS: (145.0, 2.4),
+    Substrate.DCS: (81.0, 1.7),
+    INFRA: (250.0, 2.0),
+}
 """Seconds for a static run of 100 nodes and 720 s, and the exponent of the number of nodes; fitted
 to single runs of 16 to 100 nodes (docs/pipeline.md)."""
-KIND_FACTORS = {
+KIND_FACTORS: dict[tuple[str, str], float] = {
     (Series.CRASH, Substrate.ES): 0.65,
     (Series.CRASH, Substrate.LS): 0.55,
     (Series.CRASH, Substrate.DCS): 0.6,
@@ -42,11 +48,16 @@ class RunCost(msgspec.Struct, frozen=True):
 
 def estimate_cost(scenario: Scenario) -> RunCost:
     """The cost of a run on the radio."""
-    at_nodes_s, power = COST_LAWS[scenario.substrate]
-    size = math.pow(scenario.nodes / REFERENCE_NODES, power)
-    lasts = scenario.timeline.end_us / (REFERENCE_S * SECOND_US)
+    seconds = law_seconds(scenario.substrate, scenario.nodes, scenario.timeline.end_us)
     factor = KIND_FACTORS.get((scenario.kind, scenario.substrate), 1.0)
-    return RunCost(scenario.substrate.value, at_nodes_s * size * lasts * factor)
+    return RunCost(scenario.substrate.value, seconds * factor)
+
+
+def law_seconds(substrate: str, nodes: int, lasts_us: int) -> float:
+    """The seconds of a static run by the law of its substrate."""
+    at_nodes_s, power = COST_LAWS[substrate]
+    size = math.pow(nodes / REFERENCE_NODES, power)
+    return at_nodes_s * size * lasts_us / (REFERENCE_S * SECOND_US)
 
 
 class MachineSpeed:

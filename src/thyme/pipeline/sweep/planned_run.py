@@ -83,10 +83,14 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, tag="radio"):
 
     @property
     def shipped_trace(self) -> str:
-        """Name of the trace file on workers: by its contents, with the ending that tells its
-        format."""
-        name = PurePosixPath(self.trace_file).name
-        return f"thyme-trace-{self.trace_digest}{name[name.find('.') :]}"
+        """Name of the trace file on workers."""
+        return shipped_name(self.trace_file, self.trace_digest)
+
+
+def shipped_name(trace_file: str, digest: str) -> str:
+    """Name of a trace file on workers: by its contents, with the ending that tells its format."""
+    name = PurePosixPath(trace_file).name
+    return f"thyme-trace-{digest}{name[name.find('.') :]}"
 
 
 def series_parameter(scenario: Scenario) -> float:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from thyme.pipeline.sweep import encounter_run, task
+from thyme.pipeline.sweep import encounter_run, infra_task, task
 from thyme.pipeline.sweep.encounter_run import EncounterRun
+from thyme.pipeline.sweep.infra_run import InfraRun
 from thyme.pipeline.sweep.planned_run import PlannedRun, ResultRow
 from thyme.traces.files import FilePath
 
-AnyRun = PlannedRun | EncounterRun
+AnyRun = PlannedRun | EncounterRun | InfraRun
 
 
 def simulate(run: AnyRun, trace_file: FilePath | None = None) -> ResultRow:
@@ -26,5 +27,7 @@ def simulate(run: AnyRun, trace_file: FilePath | None = None) -> ResultRow:
             return task.simulate(run, trace_file)
         case EncounterRun():
             return encounter_run.simulate(run)
+        case InfraRun():
+            return infra_task.simulate(run, trace_file)
         case _:
             assert_never(run)

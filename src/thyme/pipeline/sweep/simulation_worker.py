@@ -54,7 +54,8 @@ def answer(request: Request) -> Answer:
     run = msgspec.json.decode(request.planned, type=AnyRun)
     compiled = runs_compiled()
     try:
-        row = simulate(run, request.trace_file) | {"compiled": compiled}
+        row = simulate(run, request.trace_file)
+        row["compiled"] = compiled
         return Answer(compiled=compiled, batch=encode_row(row))
     except MemoryError:
         error = f"out of memory: it needs more than {request.memory_max_bytes >> 20} MiB"

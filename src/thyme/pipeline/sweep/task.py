@@ -1,24 +1,40 @@
 """The task of a run on the radio: simulates it and returns its result.
 
 Entry point: `simulate`, called in a process of its own (`sweep.simulation_worker`). A result is one
-row of RUN_PART, with the logs as lists.
+row of RUN_PART, with the logs as lists. `sweep.infra_task` has the same for infra runs.
 Clauses: P5, S14–S16, S18.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from thyme.pipeline.sweep.planned_run import ENDED, PlannedRun, ResultRow
 from thyme.sim.results.measures import first_cells, measures_of, model_parts
-from thyme.sim.results.summary import NotificationChecker, RunSummary, summarise_run
+from thyme.sim.results.summary import (
+    NotificationChecker,
+    RunSummary,
+    TrafficSummary,
+    summarise_run,
+)
 from thyme.sim.run import Run, run
 from thyme.traces.files import FilePath
 from thyme.traces.operations import InsertOperation
 from thyme.traces.trace_files import read_trace
+
+NO_TRAFFIC = TrafficSummary(
+    phy_bytes=0,
+    phy_frames=0,
+    mac_retransmissions=0,
+    mac_exceeded=0,
+    forwarded_bytes=0,
+    control_bytes=0,
+    dropped={},
+    by_type={},
+)
 
 
 def simulate(planned: PlannedRun, trace_file: FilePath | None = None) -> ResultRow:
@@ -40,7 +56,7 @@ def simulate(planned: PlannedRun, trace_file: FilePath | None = None) -> ResultR
 
 def _run_facts(planned: PlannedRun, found: Run, summary: RunSummary) -> ResultRow:
     """Makes the row of a run, without its measures and CPU time."""
-    scenario, traffic = planned.scenario, summary.traffic
+    scenario = planned.scenario
     return {
         "series": scenario.kind.value,
         "substrate": scenario.substrate.value,
@@ -54,18 +70,27 @@ def _run_facts(planned: PlannedRun, found: Run, summary: RunSummary) -> ResultRo
         "events": found.events,
         "estimated_s": planned.cost.seconds,
         "wall_s": found.wall_s,
+        **traffic_facts(summary.traffic),
+        "model": msgspec.to_builtins(model_parts(summary)),
+        **log_tables(found),
+        "devices": list(device_rows(found, first_cells(found))),
+    }
+
+
+def traffic_facts(traffic: TrafficSummary) -> ResultRow:
+    """The traffic of a run, and what was dropped."""
+    return {
         "phy_frames": traffic.phy_frames,
         "phy_bytes": traffic.phy_bytes,
         "mac_retransmissions": traffic.mac_retransmissions,
         "forwarded_bytes": traffic.forwarded_bytes,
         "control_bytes": traffic.control_bytes,
         "drops": [{"cause": cause, "messages": count} for cause, count in traffic.dropped.items()],
-        "model": msgspec.to_builtins(model_parts(summary)),
-        **_log_tables(found),
     }
 
 
-def _log_tables(found: Run) -> ResultRow:
+def log_tables(found: Run) -> ResultRow:
+    """Operations, notifications, down times and the traffic of each node."""
     checker = NotificationChecker(found)
     ttls_us = {
         op.oid: op.life_us for op in found.trace.operations if isinstance(op, InsertOperation)
@@ -93,13 +118,12 @@ def _log_tables(found: Run) -> ResultRow:
             for number, node in enumerate(found.measurements.nodes)
             for kind, load in node.loads.items()
         ],
-        "devices": list(_device_rows(found)),
     }
 
 
-def _device_rows(found: Run) -> Iterator[ResultRow]:
+def device_rows(found: Run, cells: Sequence[int]) -> Iterator[ResultRow]:
     """Traffic, energy and final storage of each device, and the cell in which it started."""
-    rows = zip(first_cells(found), found.measurements.nodes, found.samples.stored, strict=True)
+    rows = zip(cells, found.measurements.nodes, found.samples.stored, strict=True)
     for number, (cell, node, stored) in enumerate(rows):
         yield {
             "node": number,

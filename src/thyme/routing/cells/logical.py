@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -20,7 +21,7 @@ from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.protocol.messages.cells import CellBeacon, CellBroadcastAck
-from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, FetchObject, Message
 from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.cell_broadcast import CellBroadcastTimer
@@ -43,13 +44,15 @@ next beacon."""
 
 
 class _Neighbour:
-    __slots__ = ("cell", "failures", "last_seen_us", "serving")
+    __slots__ = ("cell", "failures", "last_seen_us", "payload", "serving")
 
-    def __init__(self, cell: CellId, serving: bool, last_seen_us: int) -> None:
+    def __init__(self, cell: CellId, serving: bool, last_seen_us: int, payload: bytes) -> None:
         self.cell = cell
         self.serving = serving
         self.last_seen_us = last_seen_us
         self.failures = 0
+        self.payload = payload
+        """That of the latest beacon."""
 
 
 class LogicalRouting(CellDeliveries):
@@ -69,6 +72,9 @@ class LogicalRouting(CellDeliveries):
         super().__init__(node_id, outbox, rng, user, config or CellRoutingConfig())
         self.cells = cells
         self._neighbours: dict[NodeId, _Neighbour] = {}
+        self._strangers: dict[NodeId, None] = {}
+        """Nodes of other venues in earshot, by their latest beacons."""
+        self._accepts: Callable[[bytes], bool] | None = None
         self._nodes_by_cell: dict[CellId, list[NodeId]] | None = None
         """The serving neighbours by cell; None after a change."""
         self._listening_since_us: int | None = None
@@ -120,6 +126,8 @@ class LogicalRouting(CellDeliveries):
             for node_id, neighbour in self._neighbours.items():
                 if neighbour.serving and neighbour.cell in self.cells:
                     self._nodes_by_cell.setdefault(neighbour.cell, []).append(node_id)
+            for nodes in self._nodes_by_cell.values():
+                nodes.sort(key=self._preference)
         return self._nodes_by_cell
 
     # Sending
@@ -174,8 +182,20 @@ class LogicalRouting(CellDeliveries):
         else:
             candidates = self._populated()[cell]
             shared = [node_id for node_id in candidates if node_id in copies]
-            chosen = shared[0] if shared else self._rng.choice(candidates)
+            chosen = shared[0] if shared else self._choose(candidates, packet.message)
             copies.setdefault(chosen, []).append(target)
+
+    def _choose(self, candidates: list[NodeId], message: Message) -> NodeId:
+        """The node to which a message for a cell goes first. It is the same one each time, another
+        for each sender: the others get the message by broadcast a little later, and a node finds
+        what it has stored just now. An object is fetched from any: one may have missed it."""
+        if isinstance(message, FetchObject):
+            return self._rng.choice(candidates)
+        return candidates[0]
+
+    def _preference(self, node_id: NodeId) -> int:
+        """The order in which this node prefers the nodes of a cell (rendezvous hashing)."""
+        return crc32(node_id, crc32(self._node_id))
 
     def _is_new(self, now_us: int) -> bool:
         """Whether this node started so recently that it may not know all others yet."""
@@ -191,6 +211,8 @@ class LogicalRouting(CellDeliveries):
                 self.traffic.dropped["another world"] += 1
             case CellBeacon():
                 self._on_beacon(sender, message, now_us)
+            case CellPacket() | CellBroadcast() if sender in self._strangers:
+                self.traffic.dropped["another venue"] += 1
             case CellPacket():
                 self._on_packet(message, now_us)
             case CellBroadcast():
@@ -222,23 +244,44 @@ class LogicalRouting(CellDeliveries):
 
     def _on_beacon(self, sender: NodeId, beacon: CellBeacon, now_us: int) -> None:
         neighbour = self._neighbours.get(sender)
-        full = neighbour is None and len(self._neighbours) >= self._config.neighbours_max
-        if sender == self._node_id or full or beacon.cell not in self.cells:
-            self.traffic.dropped["strange beacon"] += 1
-            return
-        changed = neighbour is None or (neighbour.cell, neighbour.serving) != (
-            beacon.cell,
-            beacon.serving,
-        )
-        self._neighbours[sender] = _Neighbour(beacon.cell, beacon.serving, now_us)
-        if changed:
+        payload = beacon.payload
+        if neighbour is None or neighbour.payload != payload:
+            if self._accepts is not None and not self._accepts(payload):
+                self._on_stranger(sender)
+                return
+            self._strangers.pop(sender, None)
+        # Of all that a node receives, most are beacons that tell nothing new.
+        known = neighbour is not None and neighbour.cell == beacon.cell
+        if neighbour is not None and known and neighbour.serving == beacon.serving:
+            neighbour.last_seen_us = now_us
+            neighbour.failures = 0
+            neighbour.payload = payload
+            if beacon.cell != self._cell and not self._user.is_new_payload(payload):
+                return
+        else:
+            full = neighbour is None and len(self._neighbours) >= self._config.neighbours_max
+            if sender == self._node_id or full or beacon.cell not in self.cells:
+                self.traffic.dropped["strange beacon"] += 1
+                return
+            self._neighbours[sender] = _Neighbour(beacon.cell, beacon.serving, now_us, payload)
             self._nodes_by_cell = None
-        elif beacon.cell != self._cell and not self._user.is_new_payload(beacon.payload):
-            return
         received = BeaconReceived(
-            node=sender, cell=beacon.cell, serving=beacon.serving, payload=beacon.payload
+            node=sender, cell=beacon.cell, serving=beacon.serving, payload=payload
         )
         self._user.on_beacon(received, now_us)
+
+    def _on_stranger(self, sender: NodeId) -> None:
+        self._remove(sender)
+        if len(self._strangers) < self._config.neighbours_max:
+            self._strangers[sender] = None
+        self.traffic.dropped["another venue"] += 1
+
+    def accept_beacons(self, accepts: Callable[[bytes], bool]) -> None:
+        """Ignores nodes whose beacons have a payload that is not accepted: those of other venues
+        (I1). To be called again when another venue becomes the own one."""
+        self._accepts = accepts
+        for neighbour in self._neighbours.values():
+            neighbour.payload = b""
 
     def on_timer(self, timer: Timer, now_us: int) -> bool:
         """Handles a timer; returns False if it is not a timer of routing."""

@@ -14,7 +14,6 @@ import msgspec
 
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.node import Node
-from thyme.routing.routed_node import RoutedNode
 from thyme.sim.faults.devices import Devices
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import EsNode
@@ -88,11 +87,12 @@ class NodeSampler:
         )
 
     def _running_nodes(self) -> Iterable[tuple[int, Node]]:
-        """Yields number and node of the devices that are up, without the routing wrapper."""
+        """Yields number and node of the devices that are up, without wrappers such as
+        `RoutedNode`."""
         for number in range(len(self._devices)):
             node = self._devices.node_of(number)
             if node is not None:
-                yield number, node.inner if isinstance(node, RoutedNode) else node
+                yield number, getattr(node, "inner", node)
 
 
 def count_stored(node: Node) -> StoredCounts:

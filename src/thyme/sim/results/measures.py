@@ -45,18 +45,18 @@ def measures_of(run: Run, summary: RunSummary) -> dict[str, float]:
     """Returns every measure of a run that has a value."""
     operations = {**summary.ops, "operation": summarise_all_operations(run.attempts, run.trace)}
     groups = (
-        _operation_measures(operations),
-        _notification_measures(summary.notifications),
-        _traffic_measures(summary.traffic),
+        operation_measures(operations),
+        notification_measures(summary.notifications),
+        traffic_measures(summary.traffic),
         _model_measures(summary),
         _load_measures(run, summary),
         _energy_measures(run, summary),
-        _storage_measures(summary.storage),
+        storage_measures(summary.storage),
     )
     return {name: float(value) for group in groups for name, value in group if value is not None}
 
 
-def _operation_measures(operations: dict[str, OperationSummary]) -> Iterator[Measure]:
+def operation_measures(operations: dict[str, OperationSummary]) -> Iterator[Measure]:
     """Success and latency by kind of operation, and of all operations as `operation`."""
     for kind, of_kind in operations.items():
         if of_kind.issued:
@@ -71,7 +71,7 @@ def _latency_measures(kind: str, latency_ms: Latency) -> Iterator[Measure]:
         yield f"latency_ms_{name}.{kind}", value
 
 
-def _notification_measures(notifications: NotificationSummary) -> Iterator[Measure]:
+def notification_measures(notifications: NotificationSummary) -> Iterator[Measure]:
     """Recall and latency; nothing for a run in which none was expected and none received."""
     received = notifications.delivered + notifications.spurious + notifications.unexpected
     if not notifications.expected and not received:
@@ -85,7 +85,7 @@ def _notification_measures(notifications: NotificationSummary) -> Iterator[Measu
     yield "duplicates", notifications.duplicates
 
 
-def _traffic_measures(traffic: TrafficSummary) -> Iterator[Measure]:
+def traffic_measures(traffic: TrafficSummary) -> Iterator[Measure]:
     """Frames, bytes and retransmissions of the radio; messages and bytes by message type (S14)."""
     yield "phy_bytes", traffic.phy_bytes
     yield "phy_frames", traffic.phy_frames
@@ -150,7 +150,7 @@ def _energy_measures(run: Run, summary: RunSummary) -> Iterator[Measure]:
     yield "battery_share_max", max(node.energy.battery_share for node in phones)
 
 
-def _storage_measures(storage: StorageSummary) -> Iterator[Measure]:
+def storage_measures(storage: StorageSummary) -> Iterator[Measure]:
     """Records stored by nodes at the end: objects, their bytes, metadata, subscriptions."""
     stored = {
         "objects": storage.objects,

@@ -20,16 +20,23 @@ from thyme.sim.faults.schedule import Crash, FaultSchedule, Restart, make_schedu
 from thyme.sim.mobility.models import random_positions
 from thyme.sim.mobility.paths import Leg, pause_leg, straight_leg
 from thyme.sim.scenario import Profile
-from thyme.sim.venues.scenario import VENUE_GAP_M, VenueScenario, VenueSeries
+from thyme.sim.venues.scenario import VenueScenario, VenueSeries
+from thyme.sim.venues.slow_answers import SlowAnswers
+from thyme.sim.venues.timed_content import TimedContent
 from thyme.storage.store import Store
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
+from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.infra.factory import make_mobile_node
-from thyme.substrates.infra.mobile.extension import MobileConfig
-from thyme.substrates.infra.station.cached_content import CachedContent
+from thyme.substrates.infra.mobile.extension import MobileConfig, MobileExtension
 from thyme.substrates.infra.station.node import StationNode
 
 WORLD_NAME = "simulation"
+
+
+def world_name(world: int) -> str:
+    """The name of a world, by its number in the scenario."""
+    return WORLD_NAME if not world else f"{WORLD_NAME}-{world}"
 
 
 class VenueDeployment:
@@ -40,6 +47,10 @@ class VenueDeployment:
         self.users = scenario.nodes
         self.node_ids = [node_id_for(number) for number in range(self.users + scenario.stations)]
         self.station_ids = self.node_ids[self.users :]
+        self.mobiles: dict[int, tuple[DcsNode, MobileExtension]] = {}
+        """The latest node of each user, with its extension."""
+        self.contents: dict[NodeId, list[TimedContent]] = {}
+        """The caches of each station, one for each time that it was started."""
         self.positions = self._draw_positions()
         self.joins_us = [self._draw_join_us(number) for number in range(self.users)]
         self.fault_schedule = self._make_fault_schedule()
@@ -51,27 +62,33 @@ class VenueDeployment:
             return self._make_station(node_id, incarnation)
         scenario, seed = self._scenario, self._scenario.seed
         settings = scenario.station_settings
-        node, _ = make_mobile_node(
+        node, extension = make_mobile_node(
             node_id,
             store,
             cells_rng=derive_rng(seed, "cells", number, incarnation),
             rng=derive_rng(seed, "dcs", node_id, incarnation),
             station_rng=derive_rng(seed, "station link", number, incarnation),
             config=DCS_ROBUST if scenario.profile is Profile.ROBUST else DCS_PAPER,
-            mobile=MobileConfig(world_name=WORLD_NAME, cells=settings.cells_min),
+            mobile=MobileConfig(
+                world_name=world_name(scenario.world_of(number)), cells=settings.cells_min
+            ),
             join_at_us=self.joins_us[number],
         )
-        return node
+        self.mobiles[number] = node, extension
+        if not scenario.slow_answers:
+            return node
+        return SlowAnswers(node, derive_rng(seed, "slow answers", number, incarnation))
 
     def _make_station(self, node_id: NodeId, incarnation: int) -> StationNode:
         settings = self._scenario.station_settings
         rng = derive_rng(self._scenario.seed, "station", node_id, incarnation)
-        content = CachedContent(settings.caches)
+        content = TimedContent(settings.caches)
+        self.contents.setdefault(node_id, []).append(content)
         return StationNode(node_id, self.station_ids, content, rng, settings)
 
     def corner_of(self, venue: int) -> Position:
         """The corner of a venue with the lowest coordinates."""
-        return venue * (self._scenario.venue_m[0] + VENUE_GAP_M), 0.0
+        return venue * (self._scenario.venue_m[0] + self._scenario.gap_m), 0.0
 
     def _draw_positions(self) -> list[Position]:
         scenario = self._scenario

@@ -1,268 +1,211 @@
-"""Venue runs: simulates a venue scenario and summarises it.
+"""Venue runs: simulates a venue scenario.
 
-Entry point: `simulate_venues`. The users, the radio and the measurements are those of the other
-substrates; the summary has the same keys and, for each station, what it cached, served and sent.
-Clauses: S11, S14, I9, I17–I19.
+Entry points: `run_venues`, and `simulate_venues`, which also summarises. The users, the radio and
+the measurements are those of the other substrates.
+Clauses: S11, S14, C30, C31.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import reduce
-from operator import add
+from collections.abc import Callable, Iterator
 
 import msgspec
 
+from thyme.model.ids import Key, ObjectId
 from thyme.sim.faults.availability import downtimes, feasible_trace
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
-from thyme.sim.measurement.measurements import Measurements
 from thyme.sim.measurement.phones import NEXUS_6
 from thyme.sim.measurement.sampler import NodeSampler
 from thyme.sim.networks.wired_links import WiredLinks
 from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.progress import RunProgress, run_with_progress
-from thyme.sim.radio.phy import OVERHEAD_BYTES, UDP_IP_HEADER_BYTES
-from thyme.sim.results.state_summary import StorageSummary, summarise_storage
-from thyme.sim.results.summary import (
-    EnergySummary,
-    LoadSummary,
-    NotificationSummary,
-    OperationSummary,
-    TrafficSummary,
-    summarise_notifications,
-    summarise_operations,
-)
+from thyme.sim.radio.modes import get_mode
+from thyme.sim.radio.phy import Phy
+from thyme.sim.radio.radio import RadioConfig
 from thyme.sim.run import SAMPLE_US, Run, rare_gc
 from thyme.sim.scenario import check_trace, synthetic_trace
-from thyme.sim.users import Users
-from thyme.sim.venues.deployment import VenueDeployment
-from thyme.sim.venues.scenario import VenueScenario
-from thyme.substrates.infra.station.node import StationNode
-from thyme.traces.operations import InsertOperation, SubscribeOperation
+from thyme.sim.users import Attempt, Users
+from thyme.sim.venues.deployment import VenueDeployment, world_name
+from thyme.sim.venues.scenario import VenueScenario, VenueSeries
+from thyme.sim.venues.stable_node_failures import CellDataAudit, CellDataFound
+from thyme.sim.venues.summary import (
+    StationSummary,
+    VenueSummary,
+    summarise_station,
+    summarise_venues,
+)
+from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.infra.mobile.extension import MobileExtension
+from thyme.substrates.infra.world_numbers import world_number
 from thyme.traces.oracle import expected_notifications
 from thyme.traces.trace import Trace
 
-
-class StationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One station at the end of a run; its counts are those since its last start."""
-
-    station: str
-    is_up: bool
-    mobile_nodes: int = 0
-    """Known mobile nodes."""
-    cells: dict[str, int] = {}
-    """The number of cells by world."""
-    caches: dict[str, dict[str, float]] = {}
-    """Entries, capacity, hits, misses and hit ratio, by cache."""
-    items_served: int = 0
-    """Downloads served from the caches."""
-    downloads_missed: int = 0
-    forced_downloads: int = 0
-    lookups: int = 0
-    cell_data: int = 0
-    """Cycles of cell data received, each counted once."""
-    cell_data_repeated: int = 0
-    items_requested: dict[int, int] = {}
-    """Items requested from mobile nodes, by decision cycle (C24)."""
-    items_sent: int = 0
-    """Items sent to other stations."""
-    items_per_answer: tuple[int, ...] = ()
-    """The number of items in each answer to another station (C27)."""
-    items_received: int = 0
-    unpublished: int = 0
-    wired_bytes: int = 0
-    """Bytes sent to other stations."""
-    wired_messages: int = 0
-    to_mobiles: dict[str, int] = {}
-    """Messages to mobile nodes and cells: direct, routed, to cells, parked, dropped (C23)."""
-    dropped: dict[str, int] = {}
+ShowProgress = Callable[[RunProgress, Users], None]
 
 
-class VenueSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """All metrics of one run; the keys are those of `RunSummary`, and `stations`."""
+class PastItems(msgspec.Struct, frozen=True):
+    """The past objects that new subscriptions received until an instant."""
 
-    scenario: dict[str, object]
-    ops: dict[str, OperationSummary]
-    notifications: NotificationSummary
-    """Compared with a perfect execution in one venue."""
-    notifications_in_venue: NotificationSummary
-    """Those whose publisher and subscriber start in the same venue."""
-    traffic: TrafficSummary
-    load: LoadSummary
-    storage: StorageSummary
-    cells: None = None
-    """Cells are logical: there is no grid to summarise."""
-    energy_j: EnergySummary
-    analytical: None = None
-    """The papers have no model of the messages with stations."""
+    at_us: int
+    from_cells: int
+    from_stations: int
+
+
+class VenueRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The logs and measurements of a venue run, and what was looked up in the nodes at its end."""
+
+    scenario: VenueScenario
+    run: Run
     stations: tuple[StationSummary, ...]
-    wall_s: float
-    events: int
+    deletes: int
+    """Deletes that succeeded."""
+    deletes_left: int
+    """Those whose objects a station still has, or whose metadata a node (C30)."""
+    cell_data: CellDataFound | None
+    """None unless there is one station (C31)."""
+    division_cpu_s: float
+    """CPU time of the batch inserts into local popularity caches (C29)."""
+    past_items: tuple[PastItems, ...]
+    """Past objects that subscribers have received, over time (C36)."""
 
 
 def simulate_venues(
     scenario: VenueScenario,
     trace: Trace | None = None,
     *,
-    on_progress: Callable[[RunProgress, Users], None] | None = None,
+    on_progress: ShowProgress | None = None,
 ) -> VenueSummary:
+    """Simulates a scenario and summarises it; without a trace, with the synthetic one."""
+    found = run_venues(scenario, trace, on_progress=on_progress)
+    return summarise_venues(scenario, found.run, found.stations)
+
+
+def run_venues(
+    scenario: VenueScenario,
+    trace: Trace | None = None,
+    *,
+    on_progress: ShowProgress | None = None,
+) -> VenueRun:
     """Simulates a scenario; without a trace, with the synthetic trace of the scenario."""
     base = scenario.without_stations()
     if trace is None:
         trace = synthetic_trace(base)
     check_trace(base, trace)
     with rare_gc():
-        return _simulate(scenario, trace, on_progress)
+        return _Simulation(scenario, trace).run(on_progress)
 
 
-def _simulate(
-    scenario: VenueScenario,
-    trace: Trace,
-    on_progress: Callable[[RunProgress, Users], None] | None,
-) -> VenueSummary:
-    deployment = VenueDeployment(scenario)
-    timeline = scenario.timeline
-    trace = feasible_trace(trace, deployment.fault_schedule, timeline.origin_us)
-    started_s = time.perf_counter()
-    wires = WiredLinks(deployment.station_ids, scenario.wires, scenario.seed)
-    network = WirelessNetwork(
-        dict(zip(deployment.node_ids, deployment.positions, strict=True)),
-        seed=scenario.seed,
-        paths=deployment.make_paths(),
-        wires=wires,
-    )
-    users = Users(
-        network,
-        deployment.node_ids,
-        trace,
-        origin_us=timeline.origin_us,
-        reaction=scenario.reaction,
-        seed=scenario.seed,
-    )
-    devices = Devices(
-        network,
-        deployment.node_ids,
-        deployment.make_node,
-        on_event=users.on_event,
-        on_power=users.on_power,
-    )
-    FaultInjector(network, devices, deployment.fault_schedule)
-    users.schedule_operations()
-    for number in range(len(deployment.node_ids)):
-        devices.start(number)
-    sampler = NodeSampler(devices)
-    for progress in run_with_progress(network.kernel, timeline.end_us, every_us=SAMPLE_US):
-        sampler.sample()
-        if on_progress is not None:
-            on_progress(progress, users)
-    run = Run(
-        scenario=scenario.without_stations(),
-        trace=trace,
-        downtimes=downtimes(deployment.fault_schedule),
-        positions=deployment.positions,
-        attempts=users.attempts,
-        notifications=users.notifications(),
-        expected=expected_notifications(trace),
-        measurements=network.collect_measurements(NEXUS_6),
-        samples=sampler.build_samples(),
-        events=network.kernel.events_processed,
-        wall_s=time.perf_counter() - started_s,
-    )
-    stations = tuple(
-        summarise_station(node_id.hex(), devices.node_of(deployment.users + number), wires)
-        for number, node_id in enumerate(deployment.station_ids)
-    )
-    return _summarise(scenario, run, stations)
+class _Simulation:
+    """The network, the devices and the users of one run."""
 
+    def __init__(self, scenario: VenueScenario, trace: Trace) -> None:
+        self._scenario = scenario
+        self._deployment = deployment = VenueDeployment(scenario)
+        timeline = scenario.timeline
+        self._trace = feasible_trace(trace, deployment.fault_schedule, timeline.origin_us)
+        self._started_s = time.perf_counter()
+        self._wires = WiredLinks(deployment.station_ids, scenario.wires, scenario.seed)
+        self._network = network = WirelessNetwork(
+            dict(zip(deployment.node_ids, deployment.positions, strict=True)),
+            seed=scenario.seed,
+            config=RadioConfig(phy=Phy(mode=get_mode("802.11g", scenario.rate_mbps))),
+            paths=deployment.make_paths(),
+            wires=self._wires,
+        )
+        self._users = Users(
+            network,
+            deployment.node_ids,
+            self._trace,
+            origin_us=timeline.origin_us,
+            reaction=scenario.reaction,
+            seed=scenario.seed,
+        )
+        self._devices = Devices(
+            network,
+            deployment.node_ids,
+            deployment.make_node,
+            on_event=self._users.on_event,
+            on_power=self._users.on_power,
+        )
+        FaultInjector(network, self._devices, deployment.fault_schedule)
+        self._past_items: list[PastItems] = []
+        self._audit: CellDataAudit | None = None
+        if scenario.stations == 1:
+            failures = scenario.kind is VenueSeries.FAILOVER
+            self._audit = CellDataAudit(
+                network, self._devices, deployment.mobiles, failures=failures
+            )
+            self._audit.start(timeline.origin_us, timeline.end_us - timeline.quiet_us)
 
-def summarise_station(name: str, node: object, wires: WiredLinks) -> StationSummary:
-    """Summarises one station; one that is down has no counts."""
-    if not isinstance(node, StationNode):
-        return StationSummary(station=name, is_up=False)
-    counts, context = node.context.counts, node.context
-    return StationSummary(
-        station=name,
-        is_up=True,
-        mobile_nodes=len(node.addresses),
-        cells={entry.name: entry.cells for entry in context.worlds.entries()},
-        caches=context.content.statistics(),
-        items_served=counts["downloads served"],
-        downloads_missed=counts["downloads missed"],
-        forced_downloads=counts["forced downloads"],
-        lookups=counts["lookups"],
-        cell_data=counts["cell data"],
-        cell_data_repeated=counts["cell data again"],
-        items_requested=dict(node.popular_items.requested_per_cycle),
-        items_sent=counts["items to stations"],
-        items_per_answer=tuple(node.sharing.items_per_answer),
-        items_received=counts["items from stations"],
-        unpublished=counts["unpublished"],
-        wired_bytes=wires.bytes_sent[node.node_id],
-        wired_messages=wires.messages_sent[node.node_id],
-        to_mobiles=dict(sorted(node.mobiles.counts.items())),
-        dropped=dict(sorted(node.dropped.items())),
-    )
+    def run(self, on_progress: ShowProgress | None) -> VenueRun:
+        timeline, deployment = self._scenario.timeline, self._deployment
+        self._users.schedule_operations()
+        for number in range(len(deployment.node_ids)):
+            self._devices.start(number)
+        sampler = NodeSampler(self._devices)
+        kernel = self._network.kernel
+        for progress in run_with_progress(kernel, timeline.end_us, every_us=SAMPLE_US):
+            sampler.sample()
+            self._sample_past_items()
+            if on_progress is not None:
+                on_progress(progress, self._users)
+        run = Run(
+            scenario=self._scenario.without_stations(),
+            trace=self._trace,
+            downtimes=downtimes(deployment.fault_schedule),
+            positions=deployment.positions,
+            attempts=self._users.attempts,
+            notifications=self._users.notifications(),
+            expected=expected_notifications(self._trace),
+            measurements=self._network.collect_measurements(NEXUS_6),
+            samples=sampler.build_samples(),
+            events=kernel.events_processed,
+            wall_s=time.perf_counter() - self._started_s,
+        )
+        return self._with_end_state(run)
 
+    def _sample_past_items(self) -> None:
+        brokers = [extension.brokers for _, extension in self._mobile_nodes()]
+        from_cells = sum(each.items_from_cells for each in brokers)
+        from_stations = sum(each.items_from_station for each in brokers)
+        sample = PastItems(self._network.now_us, from_cells, from_stations)
+        self._past_items.append(sample)
 
-def _summarise(
-    scenario: VenueScenario, run: Run, stations: tuple[StationSummary, ...]
-) -> VenueSummary:
-    parameters = msgspec.to_builtins(scenario) | {
-        "substrate": "infra",
-        "settings": msgspec.to_builtins(scenario.station_settings),
-        "operations": run.trace.counts(),
-    }
-    return VenueSummary(
-        scenario=parameters,
-        ops=summarise_operations(run.attempts, run.trace),
-        notifications=summarise_notifications(run),
-        notifications_in_venue=summarise_notifications(_within_venues(scenario, run)),
-        traffic=_summarise_traffic(run.measurements),
-        load=LoadSummary(run.measurements.hot_spot.max, run.measurements.hot_spot.gini),
-        storage=summarise_storage(run.samples),
-        energy_j=_summarise_energy(run),
-        stations=stations,
-        wall_s=run.wall_s,
-        events=run.events,
-    )
+    def _with_end_state(self, run: Run) -> VenueRun:
+        deployment, users = self._deployment, self._deployment.users
+        deletes = [each for each in run.attempts if each.kind == "delete" and each.code == "ok"]
+        return VenueRun(
+            scenario=self._scenario,
+            run=run,
+            stations=tuple(
+                summarise_station(node_id.hex(), self._devices.node_of(users + number), self._wires)
+                for number, node_id in enumerate(deployment.station_ids)
+            ),
+            deletes=len(deletes),
+            deletes_left=sum(self._is_left(each) for each in deletes),
+            cell_data=self._audit and self._audit.result(run.scenario.timeline.end_us),
+            division_cpu_s=sum(
+                content.division_cpu_s
+                for contents in deployment.contents.values()
+                for content in contents
+            ),
+            past_items=tuple(self._past_items),
+        )
 
+    def _mobile_nodes(self) -> Iterator[tuple[DcsNode, MobileExtension]]:
+        """The mobile nodes that are up, and their extensions."""
+        for number, mobile in self._deployment.mobiles.items():
+            if self._devices.node_of(number) is not None:
+                yield mobile
 
-def _within_venues(scenario: VenueScenario, run: Run) -> Run:
-    """The run with the notifications whose publisher and subscriber start in the same venue."""
-    operations = run.trace.operations
-    publishers = {op.oid: op.user for op in operations if isinstance(op, InsertOperation)}
-    subscribers = {op.sid: op.user for op in operations if isinstance(op, SubscribeOperation)}
-
-    def is_within(sid: str, oid: str) -> bool:
-        publisher, subscriber = publishers.get(oid), subscribers.get(sid)
-        if publisher is None or subscriber is None:
+    def _is_left(self, delete: Attempt) -> bool:
+        """Whether a station still has a deleted object, or a node its metadata (I23). Replicas on
+        the devices of users who downloaded it do not count: nobody finds them."""
+        key = Key(ObjectId(delete.name), self._deployment.node_ids[delete.user])
+        world = world_number(world_name(self._scenario.world_of(delete.user)))
+        latest = [contents[-1] for contents in self._deployment.contents.values()]
+        if any(content.caches.metadata(str(world), key) is not None for content in latest):
             return True
-        return scenario.venue_of(publisher) == scenario.venue_of(subscriber)
-
-    return msgspec.structs.replace(
-        run,
-        expected=[each for each in run.expected if is_within(each.sid, each.oid)],
-        notifications=[each for each in run.notifications if is_within(each.sid, each.oid)],
-    )
-
-
-def _summarise_traffic(measurements: Measurements) -> TrafficSummary:
-    total, control = measurements.total, measurements.control
-    return TrafficSummary(
-        phy_bytes=measurements.frame_bytes,
-        phy_frames=measurements.frames,
-        mac_retransmissions=measurements.retransmissions,
-        mac_exceeded=measurements.dropped.get("exceeded", 0),
-        forwarded_bytes=total.forwarded_bytes + UDP_IP_HEADER_BYTES * total.forwarded,
-        control_bytes=control.sent_bytes + OVERHEAD_BYTES * control.sent,
-        dropped=measurements.dropped,
-        by_type=measurements.loads,
-    )
-
-
-def _summarise_energy(run: Run) -> EnergySummary:
-    """Summarises the energy of mobile nodes only; stations are mains-powered."""
-    spent = [node.energy.joules for node in run.measurements.nodes[: run.scenario.nodes]]
-    return EnergySummary(reduce(add, spent) / len(spent), max(spent))
+        return any(node.index.get_object(key) is not None for node, _ in self._mobile_nodes())

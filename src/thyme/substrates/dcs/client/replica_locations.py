@@ -27,6 +27,10 @@ class ReplicaLocations:
         """Caches an object's metadata and replication list."""
         self._entries.refresh(indexed.metadata.key, indexed)
 
+    def forget(self, key: Key) -> None:
+        """Drops the cached entry of an object: its replicas are elsewhere."""
+        self._entries.pop(key, None)
+
     def get(self, key: Key) -> IndexedMetadata | None:
         """The latest cached entry of an object."""
         return self._entries.get(key)

@@ -37,6 +37,8 @@ _CYCLES_SENT_MAX = 20
 """How many cycles one report contains."""
 _SPREAD_US = SECOND_US // 2
 """Reports are sent this long after the end of a cycle: the messages of the cycle have arrived."""
+_PATIENCE_CYCLES = 3
+"""How many cycles stay unconfirmed until one more node of the cell reports them."""
 _PEER_TIMEOUT_US = 4 * SECOND_US
 """A cell peer without a beacon for this time no longer counts as stable."""
 
@@ -94,6 +96,8 @@ class CellDataReporter:
         self._outbox = outbox
         self._config = config
         self._send_report = send_report
+        self.venue = 0
+        """The number of the venue, for beacons."""
         self.battery = 1.0
         """The battery level of the device, 0 to 1."""
         self._started_us = 0
@@ -173,7 +177,7 @@ class CellDataReporter:
         uptime_us = now_us - self._started_us
         index = stability_index(uptime_us, self.battery)
         ready = uptime_us >= self._config.wait_us and self._routing.serving
-        return StabilityPart(index, ready, tuple(self._confirmed))
+        return StabilityPart(index, ready, tuple(self._confirmed), self.venue)
 
     def on_beacon(self, beacon: BeaconReceived, part: bytes, now_us: int) -> None:
         """Notes the stability of a cell peer, and drops cycles that the station confirmed to it."""
@@ -188,21 +192,25 @@ class CellDataReporter:
 
     def is_stable_node(self, now_us: int) -> bool:
         """Whether this node speaks for its cell: the highest index, then the lowest id (I6)."""
+        return self._rank(now_us) == 0
+
+    def _rank(self, now_us: int) -> int | None:
+        """How many nodes of the cell are more stable; None if this node may not speak for it."""
         own = self._own_part(now_us)
         if not own.is_candidate:
-            return False
-        limit_us = now_us - _PEER_TIMEOUT_US
-        rivals = [
-            (-peer.part.index, node_id)
+            return None
+        limit_us, mine = now_us - _PEER_TIMEOUT_US, (-own.index, self._node_id)
+        return sum(
+            (-peer.part.index, node_id) < mine
             for node_id, peer in self._peers.items()
             if peer.part.is_candidate and peer.seen_us >= limit_us
-        ]
-        return all((-own.index, self._node_id) < rival for rival in rivals)
+        )
 
     # Reports (I7)
 
     def on_timer(self, now_us: int) -> None:
-        """Ends a cycle; the stable node reports all unconfirmed ones."""
+        """Ends a cycle; the stable node reports all unconfirmed ones. If it does not, whatever its
+        beacons say about its stability, the next one stands in after some cycles, and so on."""
         cycle = now_us // self._config.period_us - 1
         if self._routing.cell != self._cell:  # the data of another cell
             self._cell = self._routing.cell
@@ -214,7 +222,8 @@ class CellDataReporter:
         limit_us = now_us - _PEER_TIMEOUT_US
         for node_id in [node for node, peer in self._peers.items() if peer.seen_us < limit_us]:
             del self._peers[node_id]
-        if self.is_stable_node(now_us):
+        rank, oldest = self._rank(now_us), min(self._unconfirmed, default=cycle)
+        if rank is not None and rank <= (cycle - oldest) // _PATIENCE_CYCLES:
             self.report(now_us)
         self._set_timer(now_us)
 
@@ -248,6 +257,11 @@ class CellDataReporter:
         # Those that downloaded the object first: requests spread over them, not over the stable
         # nodes of cells.
         return (*indexed.passive, *indexed.active)[: self._config.locations_max]
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether something was counted in the current cycle."""
+        return bool(self._counts)
 
     @property
     def unconfirmed_cycles(self) -> tuple[int, ...]:

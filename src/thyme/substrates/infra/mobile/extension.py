@@ -40,6 +40,7 @@ from thyme.substrates.infra.mobile.cell_data import (
     CellDataConfig,
     CellDataReporter,
 )
+from thyme.substrates.infra.mobile.stability import NO_VENUE, venue_in, venue_number
 from thyme.substrates.infra.mobile.station_client import StationBrokers, StationObjectClient
 from thyme.substrates.infra.mobile.station_contents import StationContents
 from thyme.substrates.infra.mobile.station_link import (
@@ -91,6 +92,7 @@ class MobileExtension:
         self._authenticator = authenticator
         self.contents = StationContents()
         self._last_station: NodeId | None = None
+        self._venue = NO_VENUE
         self._replies_dropped = 0
 
     # Composition: `DcsNode` calls these two in its constructor, `attach` follows.
@@ -132,7 +134,8 @@ class MobileExtension:
             self._requests,
             lambda: self.link.station,
         )
-        return self.objects, StationBrokers(brokers, self._requests, self.link)
+        self.brokers = StationBrokers(brokers, self._requests, self.link)
+        return self.objects, self.brokers
 
     def add_handlers(self, table: HandlerTable, service: CellService) -> None:
         self._service = service
@@ -144,6 +147,13 @@ class MobileExtension:
     def attach(self, node: DcsNode) -> None:
         """Connects the extension with its node."""
         self._node = node
+        self._logical_routing.accept_beacons(self._is_of_venue)
+
+    def _is_of_venue(self, payload: bytes) -> bool:
+        """Whether a beacon is of a node of the own venue: of one that had the same station last, or
+        none so far. Where a station fails, its visitors stay together."""
+        venue = venue_in(payload, 1)
+        return venue == self._venue or venue == NO_VENUE or self._venue == NO_VENUE
 
     # Inputs
 
@@ -290,6 +300,12 @@ class MobileExtension:
         return True
 
     @property
+    def cell_name(self) -> tuple[int, int, CellId]:
+        """The own cell: the world, its number of cells, and the number of the cell."""
+        routing = self._logical_routing
+        return self._config.world, len(routing.cells), routing.cell
+
+    @property
     def _logical_routing(self) -> LogicalRouting:
         routing = self._context.routing
         assert isinstance(routing, LogicalRouting)
@@ -313,10 +329,13 @@ class MobileExtension:
         if station is None:
             return
         self.objects.repeat_deletes(now_us)
-        if self._last_station not in (None, station):
-            self.objects.previous_station = self._last_station
+        previous, self._last_station = self._last_station, station
+        self.cell_data.venue = venue_number(station)
+        self._venue = self.cell_data.venue.to_bytes(4)
+        self._logical_routing.accept_beacons(self._is_of_venue)
+        if previous not in (None, station):
+            self.objects.previous_station = previous
             self._enter_venue(now_us)
-        self._last_station = station
 
     def _enter_venue(self, now_us: int) -> None:
         """Joins the cells of another venue, which know nothing of this node. Its own objects are on

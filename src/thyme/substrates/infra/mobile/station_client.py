@@ -133,8 +133,11 @@ class StationObjectClient:
         station = self._station()
         replicas = self._context.replicas
         replicas.expire(now_us)
-        if station is None or replicas.get(metadata.key) is not None:
+        if replicas.get(metadata.key) is not None:
             self._objects.retrieve(metadata, now_us, on_result)
+            return
+        if station is None:
+            self._retrieve_without_station(metadata, now_us, on_result)
             return
         request_id = self._requests.next_id()
 
@@ -148,6 +151,20 @@ class StationObjectClient:
         self._requests.send(
             station, request_id, request, now_us, on_reply, data_bytes=metadata.size, tries_max=2
         )
+
+    def _retrieve_without_station(
+        self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]
+    ) -> None:
+        """Retrieves from other nodes; if that fails and there is a station by now, from it: a node
+        on its way to another venue has nobody to ask until it arrives (B8)."""
+
+        def on_replies(result: Result[bytes], now_us: int) -> None:
+            if isinstance(result, Ok) or self._station() is None:
+                on_result(result, now_us)
+            else:
+                self.retrieve(metadata, now_us, on_result)
+
+        self._objects.retrieve(metadata, now_us, on_replies)
 
     def _accept(
         self, metadata: Metadata, result: Result[Message], now_us: int, on_result: OnResult[bytes]
@@ -189,11 +206,19 @@ class StationObjectClient:
         only_afar = indexed is not None and all(
             replica.cell == STATION_CELL for replica in (*indexed.active, *indexed.passive)
         )
-        if only_afar:
-            missing = Failure(NotFoundError.code, f"{metadata.key} has no replica in this venue")
-            on_nearby(missing, now_us)
-        else:
+        if not only_afar:
             self._objects.retrieve(metadata, now_us, on_nearby)
+            return
+
+        def on_afar(result: Result[bytes], now_us: int) -> None:
+            if isinstance(result, Ok):
+                on_result(result, now_us)
+            else:  # somebody of this venue may have downloaded it since: the cells know
+                self._replica_locations.forget(metadata.key)
+                self._objects.retrieve(metadata, now_us, on_result)
+
+        missing = Failure(NotFoundError.code, f"{metadata.key} has no replica in this venue")
+        self._retrieve_afar(metadata, source, missing, now_us, on_afar)
 
     def _source_of(self, key: Key) -> NodeId | None:
         indexed = self._replica_locations.get(key)
@@ -234,6 +259,9 @@ class StationBrokers:
         self._brokers = brokers
         self._requests = requests
         self._link = link
+        self.items_from_cells = 0
+        """Past objects that cells returned to new subscriptions (C36)."""
+        self.items_from_station = 0
 
     def _station(self) -> NodeId | None:
         return self._link.station
@@ -261,6 +289,8 @@ class StationBrokers:
             if len(results) < 2:
                 return
             cells, cached = results["cells"], results["station"]
+            self.items_from_cells += _count_items(cells)
+            self.items_from_station += _count_items(cached)
             if isinstance(cells, Ok) and isinstance(cached, Ok):
                 finish(Ok({**cells.value, **cached.value}), now_us)
             elif isinstance(cells, Ok):
@@ -354,6 +384,10 @@ class StationBrokers:
             self._ask_station(station, query, now_us, on_reply)
         else:
             self._brokers.search(query, now_us, on_pages)
+
+
+def _count_items(result: Result[Pages]) -> int:
+    return sum(len(page.items) for page in result.value.values()) if isinstance(result, Ok) else 0
 
 
 def _as_one_page(pages: Pages, count: int) -> Page:

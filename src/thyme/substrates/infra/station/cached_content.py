@@ -124,6 +124,9 @@ class CachedContent:
         self._touched.clear()
         return changes
 
+    def parts(self) -> dict[str, int]:
+        return self.caches.local_popularity.objects.sizes()
+
     def statistics(self) -> dict[str, dict[str, float]]:
         local, prefetch = self.caches.local_popularity.objects, self.caches.prefetch
         globally = self.caches.global_cache

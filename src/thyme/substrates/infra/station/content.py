@@ -94,6 +94,10 @@ class StationContent(Protocol):
         """Removes and returns the changes since the last call, in order."""
         ...
 
+    def parts(self) -> dict[str, int]:
+        """The size of each world's part of the local popularity cache (I15)."""
+        ...
+
     def statistics(self) -> dict[str, dict[str, float]]:
         """Entries, hits and misses by cache."""
         ...

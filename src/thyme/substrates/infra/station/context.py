@@ -13,7 +13,7 @@ from random import Random
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key, NodeId
 from thyme.model.tags import Tag
-from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.protocol.messages.common import Unpublish
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender
@@ -69,3 +69,11 @@ class StationContext:
             return []
         cells = LogicalCells(self.worlds[world].cells)
         return list(dict.fromkeys(map(cells.cell_of_key, tags)))
+
+    def owner_replicas(self, world: int, key: Key) -> tuple[Replica, ...]:
+        """Where an object is if its owner is in the own venue: on the owner, and in its cell, whose
+        number follows from the owner's id (I1)."""
+        if world not in self.worlds:
+            return ()
+        cell = LogicalCells(self.worlds[world].cells).cell_of_node(key.owner)
+        return Replica(cell, key.owner), Replica(cell)

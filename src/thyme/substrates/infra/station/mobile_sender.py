@@ -1,9 +1,10 @@
 """Mobile sender: how a station reaches a mobile node, or all nodes of a cell.
 
-Entry points: `MobileSender.request_from` and `send_to_cell`. A node whose address is not known is
-reached through the stable node of its cell. A message to a cell goes to its stable node, else to
-the known nodes of the cell in turn, else to nodes of other cells, which know the proxy of the cell;
-without any, it is parked until the cell has a stable node.
+Entry points: `MobileSender.request_from`, `request_from_cell` and `send_to_cell`. A node whose
+address is not known is reached through the stable node of its cell. A message to a cell goes to its
+stable node, else to the known nodes of the cell in turn. If the station knows none, the cell may be
+empty: then a node of another cell passes the message on to the proxy of the cell.
+Without any, the message is parked until the cell has a stable node.
 Clauses: I8, I25, I26, I27.
 """
 

@@ -84,29 +84,42 @@ class StationOperations:
         return data
 
     def force_download(self, client: NodeId, world: int, request: ForceFetch, now_us: int) -> None:
-        """Serves an object from the caches, or fetches it from its source station."""
-        context, key, number = self._context, request.key, request.request_id
+        """Serves an object from the caches, or fetches it from its source station. A client that
+        came from another venue may not know the source: then all stations are asked (B8)."""
+        context, key = self._context, request.key
         data = self._read(world, key, now_us)
-        source = context.sources.get((world, key), request.source)
         if data is not None:
-            context.outbox.send(client, wire.ObjectData(number, key, data))
+            context.outbox.send(client, wire.ObjectData(request.request_id, key, data))
             return
-        if source not in context.stations or context.is_unpublished(world, key):
-            detail = f"the source of {key} is not known"
+        source = context.sources.get((world, key), request.source)
+        sources = [source] if source in context.stations else list(context.stations)
+        context.counts["forced downloads"] += bool(sources)
+        self._fetch_from_stations(client, world, request, sources, now_us)
+
+    def _fetch_from_stations(
+        self,
+        client: NodeId,
+        world: int,
+        request: ForceFetch,
+        sources: list[NodeId],
+        now_us: int,
+    ) -> None:
+        """Fetches an object from the first of some stations that has it."""
+        context, key, number = self._context, request.key, request.request_id
+        if not sources or context.is_unpublished(world, key):
+            detail = f"no other station has {key}"
             context.outbox.send(client, wire.Refused(number, NotFoundError.code, detail))
             return
-        assert source is not None
+        source, *others = sources
 
         def on_reply(result: Result[Message], now_us: int) -> None:
             reply = result.value if isinstance(result, Ok) else None
             if isinstance(reply, StoredObject) and self._keep(world, key, source, reply, now_us):
                 context.outbox.send(client, wire.ObjectData(number, key, reply.data))
             else:
-                detail = f"the source station has no {key}"
-                context.outbox.send(client, wire.Refused(number, NotFoundError.code, detail))
+                self._fetch_from_stations(client, world, request, others, now_us)
 
         fetch_id = context.wired.next_id()
-        context.counts["forced downloads"] += 1
         context.wired.send(source, fetch_id, FetchStored(fetch_id, world, key), now_us, on_reply)
 
     def _keep(self, world: int, key: Key, source: NodeId, reply: StoredObject, now_us: int) -> bool:
@@ -130,8 +143,9 @@ class StationOperations:
             context.outbox.send(sender, reply)
             return
         popularity = context.popularity.get((world, key))
-        replicas = [] if popularity is None else list(popularity.replicas)
-        self._fetch_from_mobiles(sender, request, replicas, now_us)
+        known = () if popularity is None else popularity.replicas
+        replicas = dict.fromkeys((*known, *context.owner_replicas(world, key)))
+        self._fetch_from_mobiles(sender, request, list(replicas), now_us)
 
     def _fetch_from_mobiles(
         self, sender: NodeId, request: FetchStored, replicas: list[Replica], now_us: int

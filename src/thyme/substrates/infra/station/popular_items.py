@@ -139,6 +139,10 @@ class PopularItems:
         }
         self._context.records.save_cell_data(cell, processed, changed, needs)
 
+    def processed_cycles(self) -> set[tuple[CellOfCount, int]]:
+        """The cycles of cell data that were processed, as far as they are remembered (I7)."""
+        return {(cell, cycle) for cell, cycles in self._processed.items() for cycle in cycles}
+
     # Decisions (I9)
 
     def _set_decision_timer(self, now_us: int) -> None:

@@ -11,9 +11,11 @@ from zlib import crc32
 from thyme.model.errors import InputError
 from thyme.model.ids import Key
 
-_FIRST_MULTIPLIER = 0x9E37_79B9_7F4A_7C15  # odd, and without a pattern
-_SECOND_MULTIPLIER = 0xD1B5_4A32_D192_ED03
+# Odd, without a pattern, and of 29 bits: a product with 32 bits needs no integer of two words.
+_FIRST_MULTIPLIER = 0x1E37_79B1
+_SECOND_MULTIPLIER = 0x11B5_4A35
 _WIDE = 0xFFFF_FFFF_FFFF_FFFF
+_HALF = 0xFFFF_FFFF
 _LOW = 0x3FFF_FFFF  # 30 bits: Python computes with such integers fastest
 
 
@@ -23,12 +25,11 @@ def hash_pair(key: object) -> tuple[int, int]:
     A cache key is an integer, text, bytes, an object's key, or a tuple of these.
     """
     number = key if type(key) is int else _fingerprint(key)
-    if number >> 32:
-        number ^= number >> 32
-    return (
-        number * _FIRST_MULTIPLIER >> 34 & _LOW,
-        number * _SECOND_MULTIPLIER >> 34 & _LOW,
-    )
+    if not 0 <= number <= _HALF:
+        number = (number ^ number >> 32) & _HALF
+    # The second hash is of other bits than the first: `>>` mixes high bits into low ones.
+    second = (number ^ number >> 15) * _SECOND_MULTIPLIER
+    return number * _FIRST_MULTIPLIER >> 16 & _LOW, second >> 18 & _LOW
 
 
 def _fingerprint(key: object) -> int:

@@ -287,12 +287,24 @@ class WTinyLfuCache(Generic[K, V]):
         A candidate that is as heavy as several entries must have been used more often than all of
         them together.
         """
-        table, mask = self._sketch.table, self._sketch.mask
-        count, other = table[candidate.first & mask], table[candidate.second & mask]
+        sketch = self._sketch
+        table = sketch.table
+        mask = sketch.mask
+        count = table[candidate.first & mask]
+        other = table[candidate.second & mask]
         uses = count if count < other else other
         if not uses:
             return False
         space = min(candidate.weight, self.weight - self._capacity)
+        if self._probation:
+            first = next(iter(self._probation.values()))
+            count = table[first.first & mask]
+            other = table[first.second & mask]
+            if uses <= (count if count < other else other):
+                return False
+            if first.weight >= space:  # always so if all entries have the same weight
+                self._evict(first, cause)
+                return True
         victims = []
         for segment in (self._probation, self._protected):
             for victim in segment.values():

@@ -12,8 +12,9 @@ from thyme.model.time_frames import SECOND_US
 from thyme.sim.results.summary import RunSummary
 from thyme.sim.scenario import Profile, ScenarioError, Timeline, lecture_of
 from thyme.sim.venues.deployment import VenueDeployment
-from thyme.sim.venues.run import VenueSummary, simulate_venues
+from thyme.sim.venues.run import simulate_venues
 from thyme.sim.venues.scenario import VENUE_GAP_M, VenueScenario, VenueSeries
+from thyme.sim.venues.summary import VenueSummary
 from thyme.substrates.infra.station.settings import (
     GlobalSettings,
     PopularitySettings,
@@ -126,6 +127,9 @@ def test_users_walk_to_the_next_venue_and_venues_do_not_hear_each_other() -> Non
         ({"stations": -1}, "stations: from 0"),
         ({"stations": 101}, "stations: from 0 to 100"),
         ({"nodes": 0}, "nodes: from 1"),
+        ({"gap_m": -61.0}, "gap: from -60, for venues at the same place, to 10,000 m, not -61"),
+        ({"gap_m": math.nan}, "gap: from -60"),
+        ({"worlds": 0}, "worlds: from 1 to 100"),
         ({"venue_m": (200.0, 10.0)}, "its diagonal is at most 100 m"),
         ({"kind": VenueSeries.MOBILE, "stations": 1}, "nobody can walk"),
         ({"kind": VenueSeries.OUTAGE, "stations": 0}, "none can fail"),
@@ -134,3 +138,13 @@ def test_users_walk_to_the_next_venue_and_venues_do_not_hear_each_other() -> Non
 def test_s11_an_impossible_scenario_is_refused(fields: dict[str, object], words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
         VenueScenario(**fields)  # type: ignore[arg-type]
+
+
+def test_i1_in_venues_that_overlap_each_node_belongs_to_one_station() -> None:
+    of = msgspec.structs.replace(scenario(), gap_m=-40.0)
+    summary = simulate_venues(of, lecture_of(of.without_stations()))
+
+    assert all(ops.ok == ops.issued for ops in summary.ops.values())
+    notes = summary.notifications
+    assert (notes.spurious, notes.duplicates) == (0, 0)
+    assert all(station.cell_data > 0 for station in summary.stations)

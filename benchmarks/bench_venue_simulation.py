@@ -1,0 +1,90 @@
+"""Speed of simulated venues with base stations.
+
+usage: python benchmarks/bench_venue_simulation.py [--stations N] [--mobiles N] [--seconds S]
+                                                   [--whole] [--json-only]
+
+Simulates the lecture of the thesis, at its original pace, in several venues at once, and compares
+the CPU time with that of one venue, measured in the same run: the cost per venue should be flat.
+The bar is an hour with 10 stations and 100 mobile nodes each in 30 minutes on one core. Without
+--whole, a part of the hour is simulated and the rest extrapolated. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from platform import machine, python_version
+from time import process_time
+
+from thyme.model.time_frames import SECOND_US
+from thyme.pipeline.infra.workloads import StationWorkload, WorkloadKind
+from thyme.sim.scenario import Timeline
+from thyme.sim.venues.run import run_venues
+from thyme.sim.venues.scenario import VenueScenario
+
+HOUR_S, BAR_S = 3_600, 1_800
+JOIN_S = 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stations", type=int, default=10)
+    parser.add_argument("--mobiles", type=int, default=100, help="mobile nodes of each venue")
+    parser.add_argument("--seconds", type=int, default=60, help="simulated seconds of operations")
+    parser.add_argument("--whole", action="store_true", help="simulate the whole hour")
+    parser.add_argument("--json-only", action="store_true", help="print the JSON line only")
+    options = parser.parse_args()
+    seconds = HOUR_S if options.whole else options.seconds
+    one_s, _ = measure(1, options.mobiles, min(seconds, options.seconds))
+    all_s, operations = measure(options.stations, options.mobiles, seconds)
+    hour_s = all_s if options.whole else all_s * (HOUR_S + JOIN_S) / (seconds + JOIN_S)
+    per_venue = all_s / (seconds + JOIN_S) / options.stations
+    flat = per_venue / (one_s / (min(seconds, options.seconds) + JOIN_S))
+    figures = {
+        "python": python_version(),
+        "machine": machine(),
+        "stations": options.stations,
+        "mobiles": options.mobiles,
+        "simulated_s": seconds + JOIN_S,
+        "cpu_s": round(all_s, 1),
+        "operations": operations,
+        "hour_cpu_s": round(hour_s),
+        "extrapolated": not options.whole,
+        "cost_per_venue": round(flat, 2),
+        "targets": {"an hour in 30 minutes on one core": hour_s <= BAR_S},
+    }
+    if not options.json_only:
+        how = "measured" if options.whole else f"extrapolated from {seconds} s"
+        print(
+            f"{options.stations} stations × {options.mobiles} mobile nodes: an hour takes "
+            f"{hour_s / 60:.1f} minutes of CPU time ({how}); a venue costs {flat:.2f} times what "
+            "it costs alone"
+        )
+    print(json.dumps(figures))
+    return 0 if all(figures["targets"].values()) else 1
+
+
+def measure(stations: int, mobiles: int, seconds: int) -> tuple[float, int]:
+    """The CPU time of a run, and its number of operations."""
+    users = stations * mobiles
+    timeline = Timeline(
+        starts_us=0,
+        joins_us=JOIN_S * SECOND_US,
+        operations_us=seconds * SECOND_US,
+        quiet_us=0,
+    )
+    scenario = VenueScenario(stations=stations, nodes=users, timeline=timeline)
+    workload = StationWorkload(
+        kind=WorkloadKind.LECTURE_UNCOMPRESSED,
+        seed=1,
+        users=users,
+        lasts_us=timeline.operations_us,
+    )
+    trace = workload.make()
+    begin_s = process_time()
+    found = run_venues(scenario, trace)
+    return process_time() - begin_s, len(found.run.attempts)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""The evaluation of Thyme-Infrastructure: the experiments of the thesis, chapter 5."""

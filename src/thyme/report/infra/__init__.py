@@ -1,0 +1,1 @@
+"""The report of Thyme-Infrastructure: figures and claims of the thesis, chapter 5."""
