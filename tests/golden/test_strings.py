@@ -28,8 +28,8 @@ from thyme.daemon import openapi
 from thyme.model.errors import ThymeError
 from thyme.model.time_frames import SECOND_US
 from thyme.pipeline import schemas
-from thyme.pipeline.sweep.planned_run import PlannedRun
 from thyme.pipeline.sweep.run_schemas import RUN_TABLES
+from thyme.pipeline.sweep.runs.planned_run import PlannedRun
 from thyme.sim.measurement.measurements import PARTS, innermost, kind_of
 from thyme.sim.playback.page_data import is_routing_control
 from thyme.sim.results import tables

@@ -20,9 +20,9 @@ from tests.pipeline.buckets import SCHEME, bucket_options
 from tests.pipeline.sweeping import many, measured, started
 from thyme.pipeline.jobs import build_trace, compute_oracle, import_posts
 from thyme.pipeline.posts.formats import PostReader
-from thyme.pipeline.sweep.planned_run import PlannedRun
 from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import sweep
+from thyme.pipeline.sweep.runs.planned_run import PlannedRun
 from thyme.pipeline.warehouse import Warehouse
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
 from thyme.traces.posts_to_trace import TraceRules

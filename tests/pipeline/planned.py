@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.sim.runs import AT_ONCE, delete, insert, scenario, subscribe, trace, unsubscribe
-from thyme.pipeline.sweep.planned_run import PlannedRun, ResultRow, content_digest
 from thyme.pipeline.sweep.run_schemas import RUN_FACTS, RUN_LOGS
-from thyme.pipeline.sweep.task import simulate
+from thyme.pipeline.sweep.runs.planned_run import PlannedRun, ResultRow, content_digest
+from thyme.pipeline.sweep.runs.task import simulate
 from thyme.sim.scenario import Series, Substrate
 from thyme.traces.retrieve_behaviour import RetrieveBehaviour
 from thyme.traces.trace import Trace

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from tests.pipeline.planned import planned
 from thyme.pipeline import metrics
 from thyme.pipeline.session import spark_session
-from thyme.pipeline.sweep.planned_run import PlannedRun
 from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import sweep
+from thyme.pipeline.sweep.runs.planned_run import PlannedRun
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Substrate
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tests.pipeline.planned import planned
 from tests.sim.runs import insert, trace
-from thyme.pipeline.sweep.cost_model import MachineSpeed, RunCost, estimate_cost, makespan_s
 from thyme.pipeline.sweep.plan import plan_evaluation
-from thyme.pipeline.sweep.planned_run import PlannedRun
 from thyme.pipeline.sweep.presets import PAPER, QUICK
 from thyme.pipeline.sweep.progress import ProgressMonitor
 from thyme.pipeline.sweep.results import JobNews, RunDuration
 from thyme.pipeline.sweep.runner import SweepLimits, longest_first
+from thyme.pipeline.sweep.runs.cost_model import MachineSpeed, RunCost, estimate_cost, makespan_s
+from thyme.pipeline.sweep.runs.planned_run import PlannedRun
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Scenario, Substrate
 

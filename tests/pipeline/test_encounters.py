@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from thyme.cli import main
 from thyme.pipeline.encounters.evaluate import evaluate_encounters, plan_encounter_evaluation
 from thyme.pipeline.encounters.presets import PAPER, PRESETS, QUICK, plan_encounters
-from thyme.pipeline.sweep.encounter_run import EncounterRun, simulate
-from thyme.pipeline.sweep.run_kinds import AnyRun
+from thyme.pipeline.sweep.runs.encounter_run import EncounterRun, simulate
+from thyme.pipeline.sweep.runs.run_kinds import AnyRun
 from thyme.pipeline.sweep.simulation_process import RunLimits, SimulationSlot
 from thyme.pipeline.warehouse import Warehouse
 from thyme.report.encounters.claims import judge_claims

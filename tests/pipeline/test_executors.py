@@ -28,14 +28,14 @@ def shipped(folder: Path, *endings: str) -> Path:
 
 def test_executors_get_the_whole_package(tmp_path: Path) -> None:
     archive = zip_package(tmp_path / "thyme.zip", PACKAGE.rglob("*.py"))
-    script = "import thyme.pipeline.sweep.task as it; print(it.__file__)"
+    script = "import thyme.pipeline.sweep.runs.task as it; print(it.__file__)"
     said = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); {script}"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert said.stdout.strip() == f"{archive}/thyme/pipeline/sweep/task.py"
+    assert said.stdout.strip() == f"{archive}/thyme/pipeline/sweep/runs/task.py"
 
 
 def test_machine_code_for_another_python_is_not_tried(tmp_path: Path) -> None:

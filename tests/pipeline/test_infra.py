@@ -15,7 +15,7 @@ from thyme.cli.pipeline import evaluate_infra as cli
 from thyme.model.errors import OptionError
 from thyme.pipeline.infra.evaluate import evaluate_infra, parse_infra_series
 from thyme.pipeline.infra.presets import INFRA, PRESETS, QUICK, SERIES, InfraPreset, plan_infra
-from thyme.pipeline.sweep.infra_run import AnyRun
+from thyme.pipeline.sweep.runs.infra_run import AnyRun
 from thyme.pipeline.warehouse import Warehouse
 from thyme.report.infra.points import read_points
 from thyme.report.infra.report import make_infra_report

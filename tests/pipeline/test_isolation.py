@@ -21,10 +21,10 @@ import pytest
 from tests.pipeline.planned import planned, result
 from tests.pipeline.test_sweep import kept
 from tests.sim.runs import SHORT, insert, trace
-from thyme.pipeline.sweep.planned_run import ENDED, PlannedRun
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import SweepLimits, sweep
+from thyme.pipeline.sweep.runs.planned_run import ENDED, PlannedRun
 from thyme.pipeline.sweep.simulation_process import (
     RunLimits,
     SimulationSlot,
@@ -42,7 +42,7 @@ PATIENCE_S = 120
 MIB = 1 << 20
 PARENT = """
 import sys, threading
-from thyme.pipeline.sweep.planned_run import PlannedRun
+from thyme.pipeline.sweep.runs.planned_run import PlannedRun
 from thyme.pipeline.sweep.simulation_process import RunLimits, SimulationSlot
 import msgspec
 

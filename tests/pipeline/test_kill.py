@@ -14,9 +14,9 @@ from tests.hashing import ROOT
 from tests.pipeline.planned import result
 from tests.pipeline.sweeping import many
 from tests.pipeline.test_sweep import kept
-from thyme.pipeline.sweep.planned_run import ENDED
 from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import sweep
+from thyme.pipeline.sweep.runs.planned_run import ENDED
 from thyme.pipeline.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import pytest
 from tests.pipeline.planned import planned
 from thyme.pipeline import metrics
 from thyme.pipeline.schemas import MEASURES, RUNS
-from thyme.pipeline.sweep.planned_run import ResultRow
 from thyme.pipeline.sweep.results import flat_table, table_schema
 from thyme.pipeline.sweep.run_schemas import RUN_PART, RUN_TABLES
-from thyme.pipeline.sweep.task import simulate
+from thyme.pipeline.sweep.runs.planned_run import ResultRow
+from thyme.pipeline.sweep.runs.task import simulate
 from thyme.pipeline.warehouse import Draft, Warehouse
 from thyme.sim.scenario import Substrate
 

@@ -13,7 +13,6 @@ from tests.pipeline.planned import STORY, TIMES, a_few, in_order, planned, resul
 from tests.pipeline.test_evaluate import TINY
 from tests.sim.runs import insert, trace
 from thyme.pipeline.evaluate import evaluate
-from thyme.pipeline.sweep.planned_run import ENDED, FAILED, PlannedRun, ResultRow
 from thyme.pipeline.sweep.presets import (
     PAPER,
     QUICK,
@@ -25,6 +24,7 @@ from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.run_schemas import RUN_TABLES
 from thyme.pipeline.sweep.runner import SweepError, sweep
+from thyme.pipeline.sweep.runs.planned_run import ENDED, FAILED, PlannedRun, ResultRow
 from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.pipeline.warehouse_copy import local_copy
 from thyme.report.tables import STAGES, read_tables

@@ -25,11 +25,11 @@ from thyme.pipeline.evaluation_traces import (
     trace_spec,
 )
 from thyme.pipeline.storage import read_file
-from thyme.pipeline.sweep.planned_run import PlannedRun, SweepRun, content_digest
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.results import RunResults, digest_of_runs
 from thyme.pipeline.sweep.runner import SweepLimits, SweepResult, sweep, warm_up
+from thyme.pipeline.sweep.runs.planned_run import PlannedRun, SweepRun, content_digest
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse
 from thyme.sim.scenario import Profile, Scenario, Series
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from thyme.distribution import VERSION
 from thyme.model.errors import OptionError, safe_repr
-from thyme.pipeline.sweep.encounter_run import EncounterRun
+from thyme.pipeline.sweep.runs.encounter_run import EncounterRun
 from thyme.sim.encounters.scenario import (
     AREAS_NODES,
     AREAS_SIDE_M,

@@ -16,12 +16,12 @@ from thyme.model.errors import OptionError, safe_repr
 from thyme.pipeline.evaluate import Evaluation, SweptRuns, sweep_notes, sweep_runs
 from thyme.pipeline.infra.presets import SERIES, InfraPreset, PlannedExperiment, plan_infra
 from thyme.pipeline.storage import read_file
-from thyme.pipeline.sweep.infra_run import InfraRun
 from thyme.pipeline.sweep.plan import EvaluationPlan, PlannedCost, make_plan
-from thyme.pipeline.sweep.planned_run import content_digest
 from thyme.pipeline.sweep.progress import SweepProgress
 from thyme.pipeline.sweep.results import RunResults, digest_of_runs
 from thyme.pipeline.sweep.runner import SweepLimits, warm_up
+from thyme.pipeline.sweep.runs.infra_run import InfraRun
+from thyme.pipeline.sweep.runs.planned_run import content_digest
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse
 from thyme.traces.trace_files import trace_to_bytes
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from thyme.distribution import VERSION
 from thyme.model.time_frames import SECOND_US
 from thyme.pipeline.infra.workloads import GOAL_TAG, StationWorkload, WorkloadKind
-from thyme.pipeline.sweep.infra_run import Experiment, InfraRun
+from thyme.pipeline.sweep.runs.infra_run import Experiment, InfraRun
 from thyme.sim.scenario import Scenario, Substrate, Timeline
 from thyme.sim.venues.download_times import DownloadScenario, DownloadSource
 from thyme.sim.venues.move_costs import MoveScenario

@@ -22,10 +22,10 @@ from thyme.pipeline.evaluation_traces import (
     fitting_scenarios,
     prepare_posts,
 )
-from thyme.pipeline.sweep.cost_model import MachineSpeed, RunCost, estimate_cost, makespan_s
 from thyme.pipeline.sweep.presets import Preset, make_scenarios
 from thyme.pipeline.sweep.progress import calibrated_speed
 from thyme.pipeline.sweep.results import RunDuration, RunResults
+from thyme.pipeline.sweep.runs.cost_model import MachineSpeed, RunCost, estimate_cost, makespan_s
 from thyme.pipeline.warehouse import Warehouse
 from thyme.sim.scenario import Profile, Scenario, Series
 

@@ -1,7 +1,7 @@
 """Progress: finished runs of a sweep and its estimated remaining time.
 
 Entry point: `ProgressMonitor.poll`, which lists the results. Estimates come from the cost
-model (`sweep.cost_model`), calibrated by the runs that have finished.
+model (`sweep.runs.cost_model`), calibrated by the runs that have finished.
 Clause: P5.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from thyme.pipeline.sweep.cost_model import MachineSpeed, makespan_s
-from thyme.pipeline.sweep.planned_run import SweepRun
 from thyme.pipeline.sweep.results import JobNews, RunDuration
+from thyme.pipeline.sweep.runs.cost_model import MachineSpeed, makespan_s
+from thyme.pipeline.sweep.runs.planned_run import SweepRun
 
 
 class SweepProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 
 from thyme.distribution import VERSION
 from thyme.pipeline.storage import Storage, storage_at
-from thyme.pipeline.sweep.cost_model import RunCost
-from thyme.pipeline.sweep.planned_run import ENDED, FAILED, RESULT_FORMAT
 from thyme.pipeline.sweep.run_schemas import RUN_FACTS, RUN_PART, RUN_TABLES
+from thyme.pipeline.sweep.runs.cost_model import RunCost
+from thyme.pipeline.sweep.runs.planned_run import ENDED, FAILED, RESULT_FORMAT
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ import pyarrow as pa
 from thyme.model.errors import ThymeError
 from thyme.pipeline.executors import ship_file, spark_context
 from thyme.pipeline.storage import read_file
-from thyme.pipeline.sweep.planned_run import SweepRun
 from thyme.pipeline.sweep.progress import ProgressMonitor, SweepProgress
 from thyme.pipeline.sweep.results import RunFailure, RunResults
 from thyme.pipeline.sweep.run_schemas import RUN_PART
+from thyme.pipeline.sweep.runs.planned_run import SweepRun
 from thyme.pipeline.sweep.simulation_process import RunLimits
 from thyme.pipeline.sweep.spark_task import PackedRun, simulate_runs, warm_worker
 

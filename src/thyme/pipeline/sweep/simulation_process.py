@@ -27,8 +27,8 @@ import pyarrow as pa
 from thyme.model.errors import ThymeError
 from thyme.pipeline.executors import package_copies
 from thyme.pipeline.sweep.frames import Answer, Request, read_frame, write_frame
-from thyme.pipeline.sweep.planned_run import failed_run
 from thyme.pipeline.sweep.run_schemas import RUN_PART
+from thyme.pipeline.sweep.runs.planned_run import failed_run
 
 WATCH_S = 0.2
 START_S_MAX = 300.0

@@ -22,9 +22,9 @@ import msgspec
 import pyarrow as pa
 
 from thyme.pipeline.sweep.frames import Answer, Request, read_frame, write_frame
-from thyme.pipeline.sweep.planned_run import failed_run
-from thyme.pipeline.sweep.run_kinds import AnyRun, simulate
 from thyme.pipeline.sweep.run_schemas import RUN_PART
+from thyme.pipeline.sweep.runs.planned_run import failed_run
+from thyme.pipeline.sweep.runs.run_kinds import AnyRun, simulate
 
 RESERVED_BYTES = 1 << 30
 """Memory that libraries reserve and do not use; it counts for the limit of the system."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from thyme.pipeline.sweep import encounter_run, infra_task, task
-from thyme.pipeline.sweep.encounter_run import EncounterRun
-from thyme.pipeline.sweep.infra_run import InfraRun
-from thyme.pipeline.sweep.planned_run import PlannedRun, ResultRow
+from thyme.pipeline.sweep.runs import encounter_run, infra_task, task
+from thyme.pipeline.sweep.runs.encounter_run import EncounterRun
+from thyme.pipeline.sweep.runs.infra_run import InfraRun
+from thyme.pipeline.sweep.runs.planned_run import PlannedRun, ResultRow
 from thyme.traces.files import FilePath
 
 AnyRun = PlannedRun | EncounterRun | InfraRun

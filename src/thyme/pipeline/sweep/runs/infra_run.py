@@ -12,8 +12,8 @@ from hashlib import blake2b
 import msgspec
 
 from thyme.model.time_frames import SECOND_US
-from thyme.pipeline.sweep.cost_model import INFRA, RunCost, law_seconds
-from thyme.pipeline.sweep.planned_run import RESULT_FORMAT, shipped_name
+from thyme.pipeline.sweep.runs.cost_model import INFRA, RunCost, law_seconds
+from thyme.pipeline.sweep.runs.planned_run import RESULT_FORMAT, shipped_name
 from thyme.sim.scenario import Scenario
 from thyme.sim.venues.download_times import DownloadScenario
 from thyme.sim.venues.move_costs import MoveScenario

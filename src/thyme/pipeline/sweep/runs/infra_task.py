@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from thyme.pipeline.sweep.infra_run import InfraRun
-from thyme.pipeline.sweep.planned_run import ENDED, ResultRow
-from thyme.pipeline.sweep.task import NO_TRAFFIC, device_rows, log_tables, traffic_facts
+from thyme.pipeline.sweep.runs.infra_run import InfraRun
+from thyme.pipeline.sweep.runs.planned_run import ENDED, ResultRow
+from thyme.pipeline.sweep.runs.task import NO_TRAFFIC, device_rows, log_tables, traffic_facts
 from thyme.sim.results.measures import Measure, first_cells, measures_of
 from thyme.sim.results.summary import TrafficSummary, summarise_run
 from thyme.sim.run import Run, run

@@ -2,7 +2,7 @@
 
 `SweepRun` is all that the sweep needs to know of a run; `PlannedRun` is one on the radio, a
 scenario and a trace. A further kind of run is a record with these properties and a function that
-simulates it, both listed in `sweep.run_kinds`.
+simulates it, both listed in `sweep.runs.run_kinds`.
 Clauses: P5, S16.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from thyme.pipeline.sweep.cost_model import RunCost, estimate_cost
+from thyme.pipeline.sweep.runs.cost_model import RunCost, estimate_cost
 from thyme.sim.scenario import Scenario, Series
 
 ResultRow = dict[str, Any]

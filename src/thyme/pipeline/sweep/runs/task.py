@@ -1,7 +1,7 @@
 """The task of a run on the radio: simulates it and returns its result.
 
 Entry point: `simulate`, called in a process of its own (`sweep.simulation_worker`). A result is one
-row of RUN_PART, with the logs as lists. `sweep.infra_task` has the same for infra runs.
+row of RUN_PART, with the logs as lists. `sweep.runs.infra_task` has the same for infra runs.
 Clauses: P5, S14–S16, S18.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from thyme.pipeline.sweep.planned_run import ENDED, PlannedRun, ResultRow
+from thyme.pipeline.sweep.runs.planned_run import ENDED, PlannedRun, ResultRow
 from thyme.sim.results.measures import first_cells, measures_of, model_parts
 from thyme.sim.results.summary import (
     NotificationChecker,

@@ -14,9 +14,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from thyme.pipeline.sweep.cost_model import RunCost
-from thyme.pipeline.sweep.planned_run import ENDED, RESULT_FORMAT, ResultRow
 from thyme.pipeline.sweep.run_schemas import RUN_LOGS
+from thyme.pipeline.sweep.runs.cost_model import RunCost
+from thyme.pipeline.sweep.runs.planned_run import ENDED, RESULT_FORMAT, ResultRow
 from thyme.sim.encounters.run import EncounterSummary, run_encounters
 from thyme.sim.encounters.scenario import HOUR_US, EncounterProtocol, EncounterScenario
 from thyme.sim.scenario import Profile

@@ -1,0 +1,1 @@
+"""Runs: the kinds of runs of a sweep, what each costs, and how each is simulated."""
