@@ -1,6 +1,6 @@
 """Two live venues, one station killed with -9 and back: what the users notice (B8).
 
-usage: python benchmarks/bench_venues.py [--mobiles 12] [--outage 15] [--calm 20] [--seed 1]
+usage: python benchmarks/bench_venues.py [--mobiles 12] [--outage 15] [--calm 30] [--seed 1]
 
 Real processes on loopback: two stations, and as many mobile nodes in each venue as asked for. All
 subscribe to everything. Users insert objects, and some download what others in their venue
@@ -274,7 +274,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--mobiles", type=int, default=12, help="mobile nodes of each venue")
     parser.add_argument("--outage", type=float, default=15.0, help="seconds without the station")
-    parser.add_argument("--calm", type=float, default=20.0, help="seconds to settle")
+    parser.add_argument("--calm", type=float, default=30.0, help="seconds to settle")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
