@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from thyme.model.ids import Key, NodeId
+from thyme.model.ids import Key, NodeId, as_object_id
 from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.node import Node
@@ -101,7 +101,8 @@ def measure_download(scenario: DownloadScenario) -> float:
         wires=wires,
     )
     near, far = _content(small, NEAR), _content(small, FAR)
-    key, client, world = Key(OID, PUBLISHER), CLIENT, MobileConfig(world_name=WORLD).world
+    world = MobileConfig(world_name=WORLD).world
+    key, client = Key(as_object_id(OID), PUBLISHER), CLIENT
     small.run_s(30)
     small.subscribe(CLIENT, TAG)
     small.subscribe(READER, TAG)

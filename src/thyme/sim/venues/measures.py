@@ -103,7 +103,7 @@ def past_item_measures(found: VenueRun) -> Iterator[Measure]:
             yield f"past_from_stations_at.{at_s}", stations / count
 
 
-def _sum(nodes: list[NodeMeasurements], field: str) -> int:
+def _sum(nodes: Sequence[NodeMeasurements], field: str) -> int:
     return sum(getattr(load, field) for node in nodes for load in node.loads.values())
 
 

@@ -175,6 +175,7 @@ class _Simulation:
 
     def _with_end_state(self, run: Run) -> VenueRun:
         deployment, users = self._deployment, self._deployment.users
+        end_us = self._scenario.timeline.end_us
         deletes = [each for each in run.attempts if each.kind == "delete" and each.code == "ok"]
         return VenueRun(
             scenario=self._scenario,
@@ -185,7 +186,7 @@ class _Simulation:
             ),
             deletes=len(deletes),
             deletes_left=sum(self._is_left(each) for each in deletes),
-            cell_data=self._audit and self._audit.result(run.scenario.timeline.end_us),
+            cell_data=None if self._audit is None else self._audit.result(end_us),
             division_cpu_s=sum(
                 content.division_cpu_s
                 for contents in deployment.contents.values()
