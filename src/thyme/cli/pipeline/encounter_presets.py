@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class EncounterPresets:
     """MobUser, MFPS and RAPID by encounters; a `PresetFamily`."""
 
-    presets = ("mobuser", "mobuser-quick")
+    presets: tuple[str, ...] = ("mobuser", "mobuser-quick")
 
     def check_options(self, args: Namespace) -> None:
         """Refuses options of the radio's presets, and unknown series."""

@@ -37,7 +37,7 @@ PROFILES = ("paper", "robust", "both")
 class RadioPresets:
     """ES, LS and DCS on the radio; a `PresetFamily`."""
 
-    presets = ("quick", "paper")
+    presets: tuple[str, ...] = ("quick", "paper")
 
     def check_options(self, args: Namespace) -> None:
         """Refuses unknown profiles and series."""

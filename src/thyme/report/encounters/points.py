@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from thyme.report.tables import read_stages
 
-STAGES = {"encounter_metrics": ("runs", "measures", "points")}
+STAGES: dict[str, tuple[str, ...]] = {"encounter_metrics": ("runs", "measures", "points")}
 PROTOCOLS = ("mobuser", "mfps", "rapid")
 NAMES = {"mobuser": "MobUser", "mfps": "MFPS", "rapid": "RAPID"}
 
