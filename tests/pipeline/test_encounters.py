@@ -63,7 +63,7 @@ def test_s16_every_point_has_five_seeds_or_more_and_every_run_its_own_id(preset:
 
 
 def test_p5_an_evaluation_continues_and_gives_the_same_points(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warehouse = Warehouse(tmp_path / "w")
     only = ("time", "areas")
@@ -90,6 +90,11 @@ def test_p5_an_evaluation_continues_and_gives_the_same_points(
     assert page.count("<img") == len(report.figures)
     assert "C44" in page
     assert report.tables["points"] > 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "w"), "--json"]) == 0
+    again_drawn = json.loads(capsys.readouterr().out)
+    assert again_drawn["page"] == str(report.page)
+    assert [line["claim"] for line in again_drawn["scorecard"]] == [line.claim for line in lines]
 
 
 def test_p5_a_run_in_a_process_of_its_own_gives_the_same_row_and_a_bad_one_fails_alone() -> None:

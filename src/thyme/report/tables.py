@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-STAGES = {
+STAGES: dict[str, tuple[str, ...]] = {
     "metrics": ("runs", "measures", "points", "cell_work"),
     "match": ("trace_counts", "timeline"),
 }
