@@ -25,6 +25,7 @@ from thyme.protocol.app_interface import (
     Finished,
     MarkConsumed,
     NotificationEvent,
+    NotificationsLost,
     Pause,
     ReplyValue,
     RequestWithReply,
@@ -62,6 +63,10 @@ class SubscriptionListener(Protocol):
 
     def on_caught_up(self, event: CaughtUp) -> None:
         """Called once the first batch of past matches was delivered."""
+        ...
+
+    def on_lost(self, count: int) -> None:
+        """Called when objects were removed before the application could be notified of them."""
         ...
 
     def on_ended(self, reason: str) -> None:
@@ -185,6 +190,9 @@ class NodeSession:
             case CaughtUp():
                 if (listener := self._find_listener(event.sid)) is not None:
                     listener.on_caught_up(event)
+            case NotificationsLost():
+                if (listener := self._find_listener(event.sid)) is not None:
+                    listener.on_lost(event.count)
             case SubscriptionEnded():
                 if (listener := self._listeners.pop(event.sid, None)) is not None:
                     self._ended_listeners[event.sid] = listener

@@ -9,7 +9,7 @@ overflow policy applies; other subscriptions are not affected (M33):
   the buffer is free; none is lost while its object is stored, but it may be late.
 
 Entry point: `Subscription`, from `World.subscribe` or `World.resume`.
-Clauses: M15–M18, M27, M33.
+Clauses: M15–M18, M27, M33, M34.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ class Subscription:
         several brokers it is complete once `caught_up` returns."""
         self.dropped = 0
         """Number of notifications dropped because the buffer was full."""
+        self.lost = 0
+        """Number of matches that were removed by retention before they could be notified (M34)."""
         self.end_reason: str | None = None
         """Why the subscription has ended; None while it is active."""
 
@@ -189,6 +191,9 @@ class Subscription:
         if event.code:
             self._history_error = error_for_code(event.code, "some past matches could not be read")
         self._caught_up.set()
+
+    def on_lost(self, count: int) -> None:
+        self.lost += count
 
     def on_ended(self, reason: str) -> None:
         if self.end_reason is None:

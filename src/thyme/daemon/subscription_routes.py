@@ -82,6 +82,10 @@ class SseFeed:
         self._events.append(("caught_up", {"total": event.total, "code": event.code}))
         self._changed.set()
 
+    def on_lost(self, count: int) -> None:
+        self._events.append(("lost", {"count": count}))
+        self._changed.set()
+
     def on_ended(self, reason: str) -> None:
         self.end_reason = reason
         self._changed.set()

@@ -28,6 +28,7 @@ from thyme.protocol.app_interface import (
     Finished,
     MarkConsumed,
     NotificationEvent,
+    NotificationsLost,
     Pause,
     RequestWithReply,
     Resume,
@@ -213,6 +214,8 @@ class SharedNode:
             case CaughtUp():
                 if (owner := self._owners.get(event.sid)) is not None:
                     owner.total = event.total
+                self._deliver(event.sid, event)
+            case NotificationsLost():
                 self._deliver(event.sid, event)
             case SubscriptionEnded():
                 self._deliver(event.sid, event)

@@ -95,7 +95,7 @@ class KeyCellBrokers:
         def on_counts(result: Result[Pages], now_us: int) -> None:
             counts = result.value if isinstance(result, Ok) else {}
             twice = {cell: page.total for cell, page in counts.items()}
-            in_order = {cell: pages[cell] for cell in cells}
+            in_order: Pages = {cell: pages[cell] for cell in cells}
             on_result(Ok(subtract_unseen(in_order, twice)), now_us)
 
         self._fetch_pages(shared, PageQuery((), frame, 0), now_us, on_counts)
