@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from thyme.api.arguments import as_key
+from thyme.api.insert_gate import InsertGate
 from thyme.model.bounded import BoundedDict
 from thyme.model.errors import ClosedError, NotFoundError, ThymeError, error_for_code
 from thyme.model.ids import Key, NodeId, SubscriptionId
@@ -87,6 +88,7 @@ class NodeSession:
         """Listeners of ended subscriptions, whose history can still be read."""
         self._notified: BoundedDict[Key, Metadata] = BoundedDict(NOTIFIED_MAX)
         self._end_error: ThymeError | None = None
+        self.insert_gate = InsertGate()
         self._port: NodePort = make_port(self)
 
     @property

@@ -71,13 +71,15 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
 class Resume(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Continue a stored subscription (M27). Finished with `SubscriptionStarted`.
 
-    Objects published since the last consumed notification come first.
+    Objects published since the last consumed notification come first. With `after`, notifications
+    that were consumed after that one are emitted again: they did not reach their reader (M34).
     """
 
     label: ClassVar[str] = "Resume"
 
     request_id: int
     sid: SubscriptionId
+    after: Key | None = None
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,8 @@ from thyme.storage.sqlite.history_tables import Database, HistoryTables
 from thyme.storage.store import RecordTable
 
 CHUNK_SIZE = 4_096
+RECENT_SUMMARY_BYTES_MAX = 16 * 2**20
+"""Maximum size of the summaries in memory; chunks with large summaries have fewer objects."""
 
 ChunkMatches = list[tuple[ChunkSummary, int]]
 
@@ -86,7 +88,7 @@ class ArchivedHistory:
             return False
         if self._oldest is not None and order_key(metadata) < order_key(self._oldest):
             self._oldest = None
-        if len(self._recent) >= 2 * self._chunk_size:
+        if self._is_recent_full():
             self._archive_first_half()
         return True
 
@@ -310,8 +312,14 @@ class ArchivedHistory:
             last = numbered[-1][0]
             for _, metadata in numbered:
                 self._recent.add(metadata)
-            if len(self._recent) >= 2 * self._chunk_size:
+            while self._is_recent_full():
                 self._archive_first_half()
+
+    def _is_recent_full(self) -> bool:
+        count = len(self._recent)
+        return count >= 2 * self._chunk_size or (
+            count > 1 and self._recent.summary_bytes > RECENT_SUMMARY_BYTES_MAX
+        )
 
     def _chunk_objects(self, chunk: ChunkSummary) -> Iterator[Metadata]:
         return (metadata for _, metadata in self._tables.chunk_objects(chunk))
@@ -320,7 +328,8 @@ class ArchivedHistory:
 
     def _archive_first_half(self) -> None:
         """Moves the first half of the objects in memory to a new chunk."""
-        numbers = self._tables.record_numbers_after(self._last_record, self._chunk_size)
+        count = min(self._chunk_size, len(self._recent) // 2)
+        numbers = self._tables.record_numbers_after(self._last_record, count)
         objects = list(self._recent)
         chunk = [(numbers[one.key], one) for one in objects if one.key in numbers]
         self._recent = MemoryHistory(one for one in objects if one.key not in numbers)

@@ -252,6 +252,8 @@ class Client:
         if own.attached:
             raise RejectedError(f"subscription {request.sid} is already attached to an application")
         own.attached = True
+        if request.after is not None:
+            self._subscriber.rewind(own, request.after)
 
         def on_failure(failure: Failure) -> None:
             own.attached = False

@@ -97,6 +97,8 @@ class OwnSubscription:
     after_first_pages: list[Callable[[int], None]] = field(default_factory=list)
     """Functions to call once the first pages were read."""
     newest_consumed_us: int | None = None
+    rewound_us: int | None = None
+    """Publication time of the oldest notification that was consumed and must be emitted again."""
     paused: bool = False
     missed_us: int | None = None
     """Publication time of the oldest stored match not emitted because of a pause."""
@@ -249,7 +251,31 @@ class Subscriber:
         one may have arrived later (M12).
         """
         newest_us = own.newest_consumed_us
+        if own.rewound_us is not None:
+            newest_us = own.rewound_us if newest_us is None else min(newest_us, own.rewound_us)
         return None if newest_us is None else newest_us - self._config.skew_us
+
+    def rewind(self, own: OwnSubscription, last: Key) -> None:
+        """Takes back that notifications were consumed after another one, so that a resumed
+        subscription emits them again."""
+        consumed = [record for _, record in self._store.load(CONSUMED) if record.sid == own.sid]
+        keys = [record.key for record in consumed]
+        if last not in keys:
+            return
+        for record in consumed[keys.index(last) + 1 :]:
+            self._unmark_consumed(own, record.key)
+            own.rewound_us = min(record.published_us, own.rewound_us or record.published_us)
+
+    def _unmark_consumed(self, own: OwnSubscription, key: Key) -> SeenObject | None:
+        self._store.remove(CONSUMED, _consumed_key(own.sid, key))
+        return own.seen.pop(key, None)
+
+    def carry_over(self, earlier: Subscriber) -> None:
+        """Takes over which objects an earlier incarnation in the same process emitted: they are
+        still in the buffers of the applications."""
+        for sid, own in self._active.items():
+            if (before := earlier.get(sid)) is not None:
+                own.seen = before.seen
 
     def pause(self, sid: SubscriptionId) -> None:
         """Stops emitting notifications, because the application's buffer is full."""
@@ -260,7 +286,7 @@ class Subscriber:
         """Continues after a pause; returns how far back to read stored matches, None if none was
         dropped. Dropped notifications are in `drain_dropped`."""
         for key in refused:
-            if (seen := own.seen.pop(key, None)) is not None:
+            if (seen := self._unmark_consumed(own, key)) is not None:
                 _note_dropped(own, seen.source, seen.published_us, key)
         missed_us, own.missed_us, own.paused = own.missed_us, None, False
         return missed_us
