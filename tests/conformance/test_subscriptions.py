@@ -69,6 +69,16 @@ def test_m17_the_past_comes_in_batches_newest_first(env: Environment) -> None:
     assert bob.more(news, 10) == 0
 
 
+def test_m17_an_object_that_several_tags_match_counts_once(env: Environment) -> None:
+    alice, bob = env.person("alice"), env.person("bob")
+    for number in range(12):
+        alice.insert("goal", "eder", *(["replay"] if number % 3 == 0 else []), oid=f"{number:02}")
+        env.elapse(0.1)
+    assert bob.subscribe("goal | eder", batch=5).total == 12
+    assert bob.subscribe("goal & !replay | eder | replay", batch=2).total == 12
+    assert bob.subscribe("replay | goal & !eder", batch=1).total == 4
+
+
 def test_m17_new_objects_come_as_usual_between_batches(env: Environment) -> None:
     alice, bob = env.person("alice"), env.person("bob")
     for number in range(6):

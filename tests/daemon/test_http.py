@@ -126,6 +126,51 @@ def test_news_come_as_events_and_a_reader_who_is_cut_off_misses_nothing() -> Non
     asyncio.run(story())
 
 
+def test_m34_a_reader_that_reconnects_gets_what_was_written_to_its_broken_connection() -> None:
+    async def story() -> None:
+        async with a_node() as node:
+            _, standing = await node.ask("POST", "/v1/subscriptions", json={"query": "a"})
+            path = f"/v1/subscriptions/{standing['sid']}/events"
+            oids = [f"photo-{number}" for number in range(10)]
+            keys = [
+                (await node.ask("POST", f"/v1/objects?tags=a&oid={oid}", data=b"x"))[1]["key"]
+                for oid in oids
+            ]
+            async with node.session.get(node.url + path) as response:
+                await read_events(response, 11)
+            await asyncio.sleep(0.1)
+            headers = {"Last-Event-ID": keys[3]}
+            async with node.session.get(node.url + path, headers=headers) as response:
+                events = await read_events(response, 6)
+                assert [body["object"]["key"] for _, body in events] == keys[4:]
+            await asyncio.sleep(0.1)
+            headers = {"Last-Event-ID": "nonsense"}
+            assert (await node.ask("GET", path, headers=headers))[0] == 409
+
+    asyncio.run(story())
+
+
+def test_m34_a_reader_that_stalls_gets_every_event_once_and_in_order() -> None:
+    """M33: while it stalls, the node keeps a bounded number of notifications for it."""
+
+    async def story() -> None:
+        async with a_node() as node:
+            _, standing = await node.ask("POST", "/v1/subscriptions", json={"query": "a"})
+            path = f"/v1/subscriptions/{standing['sid']}/events"
+            oids = [f"photo-{number:04}" for number in range(1_500)]
+            async with node.session.get(node.url + path) as response:
+                for oid in oids:
+                    form = FormData()
+                    form.add_field("summary", BytesIO(bytes(10_000)))
+                    form.add_field("data", BytesIO(b"x"))
+                    await node.ask("POST", f"/v1/objects?tags=a&oid={oid}", data=form)
+                events = await read_events(response, len(oids) + 1)
+            notes = [body["object"]["key"] for name, body in events if name == "note"]
+            assert [key.split("@")[0] for key in notes] == oids
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("method", "path", "options", "status", "code"),
     [

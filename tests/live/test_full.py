@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -18,11 +19,14 @@ from thyme.model.time_frames import ALWAYS
 from thyme.protocol.messages import common as wire
 from thyme.protocol.node import Send
 from thyme.protocol.outbox import Outbox
+from thyme.protocol.reliable_send import ReliableSender
+from thyme.protocol.retry import RetryPolicy
 from thyme.storage.sqlite.disk_reserve import DiskReserve
 from thyme.storage.store import MemoryStore
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerService
 from thyme.substrates.common.catalogue import Retention
+from thyme.substrates.common.notification_sender import NotificationSender
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
 
 MIB = 2**20
@@ -45,7 +49,9 @@ def replies(desk: BrokerService, outbox: Outbox, *requests: wire.BrokerRequest) 
 
 def test_m25_a_broker_with_a_full_disk_refuses_objects_and_goes_on() -> None:
     store, outbox = SmallStore(), Outbox()
-    desk = BrokerService(Broker(store, BrokerConfig(), 0), outbox, lambda *_: None)
+    broker = Broker(store, BrokerConfig(), 0)
+    letters = ReliableSender(outbox, RetryPolicy(), Random(1))
+    desk = BrokerService(broker, outbox, NotificationSender(BOB, broker, store, outbox, letters))
     small, large = photo(1, data=b"0123456789"), photo(2, data=b"0123456789a")
 
     told = replies(

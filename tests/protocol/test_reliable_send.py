@@ -59,11 +59,11 @@ def test_a_letter_is_sent_again_more_patiently_and_then_given_up() -> None:
 def test_a_receipt_from_the_receiver_ends_it() -> None:
     office = SenderHarness()
     letter = letter_in(office.post())
-    office.letters.on_ack(ALICE, ReliableAck(letter.number))
+    office.letters.on_ack(ALICE, ReliableAck(letter.number), 50)
     assert len(office.letters) == 1
-    office.letters.on_ack(BOB, ReliableAck(letter.number))
+    office.letters.on_ack(BOB, ReliableAck(letter.number), 50)
     assert office.outbox.drain_actions() == [CancelTimer(ResendTimer(letter.number))]
-    office.letters.on_ack(BOB, ReliableAck(letter.number))
+    office.letters.on_ack(BOB, ReliableAck(letter.number), 50)
     assert office.fire(letter, 100) == []
 
 

@@ -437,6 +437,10 @@ class HistoryAndTwin(RuleBasedStateMachine):
             wanted, within, count, before
         )
 
+        assert self.index.earliest_matches(
+            wanted, within, count, before
+        ) == self.twin.earliest_matches(wanted, within, count, before), "M34"
+
     @invariant()
     def both_hold_the_same(self) -> None:
         if hasattr(self, "index"):

@@ -57,6 +57,17 @@ class HistoryTwin:
         left = [m for m in newest_first if before is None or cursor_at(m) < before]
         return left[: max(0, count)]
 
+    def earliest_matches(
+        self,
+        conjunctions: Sequence[Conjunction],
+        frame: TimeFrame,
+        count: int,
+        after: Cursor | None = None,
+    ) -> list[Metadata]:
+        oldest_first = self._matching(conjunctions, frame)
+        left = [m for m in oldest_first if after is None or cursor_at(m) > after]
+        return left[: max(0, count)]
+
     def _matching(self, conjunctions: Sequence[Conjunction], frame: TimeFrame) -> list[Metadata]:
         return [
             metadata

@@ -360,6 +360,13 @@ class TwoLives(RuleBasedStateMachine):
                 if not page:
                     break
                 before = cursor_at(page[-1])
+            after: Cursor | None = None
+            while True:  # M34
+                page = history.earliest_matches(*question, size, after)
+                assert page == twin.earliest_matches(*question, size, after)
+                if not page:
+                    break
+                after = cursor_at(page[-1])
 
     @invariant()
     def alike(self) -> None:

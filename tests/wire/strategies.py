@@ -57,6 +57,7 @@ from thyme.protocol.messages.common import (
     CellPacket,
     DeleteObject,
     Done,
+    FetchMissed,
     FetchObject,
     FetchPage,
     FetchStatus,
@@ -66,6 +67,8 @@ from thyme.protocol.messages.common import (
     JoinRequest,
     LocatedSubscription,
     Message,
+    Missed,
+    MissedPage,
     Notify,
     ObjectData,
     ObjectStatus,
@@ -210,12 +213,31 @@ messages: dict[type[Message], st.SearchStrategy[Message]] = {
         counts,
         st.none() | st.builds(Cursor, instants, keys),
     ),
+    FetchMissed: st.builds(
+        FetchMissed,
+        numbers,
+        subscriptions.map(lambda sub: sub.key),
+        numbers,
+        numbers,
+        st.none() | st.builds(Cursor, instants, keys),
+        counts,
+        numbers,
+    ),
     FetchObject: st.builds(FetchObject, numbers, keys),
     FetchStatus: st.builds(FetchStatus, numbers, keys),
     Done: st.builds(Done, numbers),
     Refused: st.builds(Refused, numbers, st.text(), st.text()),
     Page: st.builds(
         Page, numbers, numbers, st.lists(metadata, max_size=4).map(tuple), st.booleans()
+    ),
+    MissedPage: st.builds(
+        MissedPage,
+        numbers,
+        numbers,
+        numbers,
+        st.lists(metadata, max_size=4).map(tuple),
+        st.booleans(),
+        numbers,
     ),
     ObjectData: st.builds(ObjectData, numbers, keys, data),
     ObjectStatus: st.builds(ObjectStatus, numbers, st.text(), st.none() | metadata),
@@ -228,6 +250,7 @@ messages: dict[type[Message], st.SearchStrategy[Message]] = {
         JoinReply, numbers, counts, counts, st.lists(subscriptions, max_size=3).map(tuple)
     ),
     ReliableAck: st.builds(ReliableAck, numbers),
+    Missed: st.builds(Missed, sids, st.integers(1, 2**48)),
 }
 messages[ReliableMessage] = st.builds(ReliableMessage, numbers, st.one_of(*messages.values()))
 messages[Flooded] = st.builds(Flooded, node_ids, numbers, counts, st.one_of(*messages.values()))

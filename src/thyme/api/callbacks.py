@@ -42,6 +42,7 @@ from thyme.query.query import Formula, as_query
 T = TypeVar("T")
 OnNotification = Callable[[Notification], None]
 OnCaughtUp = Callable[[int], None]
+OnLost = Callable[[int], None]
 OnEnded = Callable[[str], None]
 _log = logging.getLogger("thyme")
 
@@ -86,6 +87,7 @@ class CallbackWorld:
         *,
         batch: int = 20,
         on_caught_up: OnCaughtUp | None = None,
+        on_lost: OnLost | None = None,
         on_ended: OnEnded | None = None,
     ) -> None:
         """Subscribes (M15); `on_done` gets `SubscriptionStarted`, `on_caught_up` the total."""
@@ -100,7 +102,8 @@ class CallbackWorld:
                 batch=count,
             ),
             self._start_listening(
-                _CallbackListener(self._session, on_notification, on_caught_up, on_ended), on_done
+                _CallbackListener(self._session, on_notification, on_caught_up, on_lost, on_ended),
+                on_done,
             ),
         )
 
@@ -111,13 +114,15 @@ class CallbackWorld:
         on_done: OnDone | None = None,
         *,
         on_caught_up: OnCaughtUp | None = None,
+        on_lost: OnLost | None = None,
         on_ended: OnEnded | None = None,
     ) -> None:
         """Resumes a subscription from an earlier incarnation of this node (M27)."""
         self._send_request(
             Resume(request_id=self._session.next_id(), sid=sid),
             self._start_listening(
-                _CallbackListener(self._session, on_notification, on_caught_up, on_ended), on_done
+                _CallbackListener(self._session, on_notification, on_caught_up, on_lost, on_ended),
+                on_done,
             ),
         )
 
@@ -190,11 +195,13 @@ class _CallbackListener:
         session: NodeSession,
         on_notification: OnNotification,
         on_caught_up: OnCaughtUp | None,
+        on_lost: OnLost | None,
         on_ended: OnEnded | None,
     ) -> None:
         self._session = session
         self._on_notification = on_notification
         self._on_caught_up = on_caught_up
+        self._on_lost = on_lost
         self._on_ended = on_ended
 
     def on_notification(self, notification: Notification) -> None:
@@ -203,6 +210,9 @@ class _CallbackListener:
 
     def on_caught_up(self, event: CaughtUp) -> None:
         call_user_handler(self._on_caught_up, event.total)
+
+    def on_lost(self, count: int) -> None:
+        call_user_handler(self._on_lost, count)
 
     def on_ended(self, reason: str) -> None:
         call_user_handler(self._on_ended, reason)

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from thyme.api.arguments import as_key
+from thyme.api.insert_gate import InsertGate
 from thyme.model.bounded import BoundedDict
 from thyme.model.errors import ClosedError, NotFoundError, ThymeError, error_for_code
 from thyme.model.ids import Key, NodeId, SubscriptionId
@@ -25,6 +26,7 @@ from thyme.protocol.app_interface import (
     Finished,
     MarkConsumed,
     NotificationEvent,
+    NotificationsLost,
     Pause,
     ReplyValue,
     RequestWithReply,
@@ -64,6 +66,10 @@ class SubscriptionListener(Protocol):
         """Called once the first batch of past matches was delivered."""
         ...
 
+    def on_lost(self, count: int) -> None:
+        """Called when objects were removed before the application could be notified of them."""
+        ...
+
     def on_ended(self, reason: str) -> None:
         """Called when the subscription has ended."""
         ...
@@ -82,6 +88,7 @@ class NodeSession:
         """Listeners of ended subscriptions, whose history can still be read."""
         self._notified: BoundedDict[Key, Metadata] = BoundedDict(NOTIFIED_MAX)
         self._end_error: ThymeError | None = None
+        self.insert_gate = InsertGate()
         self._port: NodePort = make_port(self)
 
     @property
@@ -185,6 +192,9 @@ class NodeSession:
             case CaughtUp():
                 if (listener := self._find_listener(event.sid)) is not None:
                     listener.on_caught_up(event)
+            case NotificationsLost():
+                if (listener := self._find_listener(event.sid)) is not None:
+                    listener.on_lost(event.count)
             case SubscriptionEnded():
                 if (listener := self._listeners.pop(event.sid, None)) is not None:
                     self._ended_listeners[event.sid] = listener

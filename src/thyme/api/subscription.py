@@ -3,13 +3,13 @@
 A bounded buffer lies between the node and the application. If a slow reader lets it fill up, the
 overflow policy applies; other subscriptions are not affected (M33):
 
-- `drop_oldest` (default): the oldest notification in the buffer is dropped.
+- `block` (default): the subscription pauses and reads the missed notifications from the brokers
+  once half the buffer is free; none is lost while its object is stored, but it may be late (M34).
+- `drop_oldest`: the oldest notification in the buffer is dropped.
 - `drop_newest`: the new notification is dropped.
-- `block`: the subscription pauses and reads the missed notifications from the brokers once half
-  the buffer is free; none is lost while its object is stored, but it may be late.
 
 Entry point: `Subscription`, from `World.subscribe` or `World.resume`.
-Clauses: M15–M18, M27, M33.
+Clauses: M15–M18, M27, M33, M34.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ class Subscription:
         several brokers it is complete once `caught_up` returns."""
         self.dropped = 0
         """Number of notifications dropped because the buffer was full."""
+        self.lost = 0
+        """Number of matches that were removed by retention before they could be notified (M34)."""
         self.end_reason: str | None = None
         """Why the subscription has ended; None while it is active."""
 
@@ -179,9 +181,11 @@ class Subscription:
                 self._session.send_unanswered(Pause(sid=self.sid))
         else:
             self.dropped += 1
+            dropped = notification
             if self._overflow is Overflow.DROP_OLDEST:
-                self._buffer.popleft()
+                dropped = self._buffer.popleft()
                 self._buffer.append(notification)
+            self._session.send_unanswered(MarkConsumed(sid=self.sid, key=dropped.key))
         self._changed.set()
 
     def on_caught_up(self, event: CaughtUp) -> None:
@@ -189,6 +193,9 @@ class Subscription:
         if event.code:
             self._history_error = error_for_code(event.code, "some past matches could not be read")
         self._caught_up.set()
+
+    def on_lost(self, count: int) -> None:
+        self.lost += count
 
     def on_ended(self, reason: str) -> None:
         if self.end_reason is None:

@@ -123,9 +123,10 @@ class World:
         expires (M29); `copies` and `durable` are guarantees: the insert fails if the substrate
         cannot give them (M30).
         """
-        key = await self._session.await_reply(
-            make_insert(self._session.next_id(), data, tags, summary, oid, ttl, copies, durable)
-        )
+        session = self._session
+        insert = make_insert(session.next_id(), data, tags, summary, oid, ttl, copies, durable)
+        async with session.insert_gate.enter(len(insert.data) + len(insert.summary)):
+            key = await session.await_reply(insert)
         assert isinstance(key, Key)
         return key
 
@@ -142,7 +143,7 @@ class World:
         batch: int = 20,
         *,
         buffer: int = BUFFER_MAX,
-        overflow: str | Overflow = Overflow.DROP_OLDEST,
+        overflow: str | Overflow = Overflow.BLOCK,
     ) -> Subscription:
         """Subscribes to objects that match a formula and are published from `start` to `end`.
 
@@ -178,7 +179,7 @@ class World:
         sid: str,
         *,
         buffer: int = BUFFER_MAX,
-        overflow: str | Overflow = Overflow.DROP_OLDEST,
+        overflow: str | Overflow = Overflow.BLOCK,
     ) -> Subscription:
         """Resumes a subscription from an earlier incarnation of this node (M27): notifications not
         consumed then are delivered now, and none twice."""

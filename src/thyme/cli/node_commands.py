@@ -249,6 +249,11 @@ async def _show_status(args: Namespace) -> None:
                     view.update(any_status_table(await fetch_any_status(session, base)))
 
 
+def _clock_text(ahead_us: int | None) -> str:
+    """The difference between the clock of a neighbour and that of the node (M36)."""
+    return "" if ahead_us is None else f", clock {ahead_us / 1e6:+.1f} s"
+
+
 def status_table(status: NodeStatus) -> Any:
     """Formats the status of a node as a table."""
     from rich.table import Table
@@ -270,7 +275,8 @@ def status_table(status: NodeStatus) -> Any:
     table.add_row("neighbours", str(len(status.neighbours)))
     for neighbour in status.neighbours[:20]:
         silent_s = neighbour.silent_us / 1e6
-        table.add_row("", f"{neighbour.node} at {neighbour.address}, {silent_s:.1f} s ago")
+        clock = _clock_text(neighbour.clock_ahead_us)
+        table.add_row("", f"{neighbour.node} at {neighbour.address}, {silent_s:.1f} s ago{clock}")
     if status.routes is not None:
         table.add_row("reachable", str(status.routes))
     kept = status.storage

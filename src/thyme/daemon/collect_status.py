@@ -6,10 +6,12 @@ Entry point: `collect_status`. The records are in `thyme.live.status`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import thyme
 from thyme.events.segments import EventStats
+from thyme.live.node_factory import CLOCK_SKEW_US
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
 from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
@@ -47,6 +49,7 @@ def collect_status(
 ) -> NodeStatus:
     """Collects the current status of a node."""
     now_us = shared_node.node.now_us()
+    neighbours = live_node.link.describe_neighbours()
     inner = unwrap_node(live_node.node)
     host, port = live_node.sockets.address
     routing = live_node.node.routing if isinstance(live_node.node, RoutedNode) else None
@@ -63,8 +66,9 @@ def collect_status(
                 node=node_id.hex(),
                 address=f"{address[0]}:{address[1]}",
                 silent_us=now_us - last_seen_us,
+                clock_ahead_us=clock_ahead_us,
             )
-            for node_id, address, last_seen_us in live_node.link.describe_neighbours()
+            for node_id, address, last_seen_us, clock_ahead_us in neighbours
         ),
         routes=len(routing.routes) if isinstance(routing, Dsdv) else None,
         cell=None if cells is None else cells.cell,
@@ -74,7 +78,7 @@ def collect_status(
         subscriptions_standing=_count_subscriptions(inner),
         applications=shared_node.session_count,
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
-        hint=live_node.link.decryption_warning,
+        hint=live_node.link.decryption_warning or clock_warning(ahead for *_, ahead in neighbours),
         events=None
         if events is None
         else EventsStatus(written=events.written, dropped=events.dropped, removed=events.removed),
@@ -88,6 +92,20 @@ def current_station(node: Node) -> NodeId | None:
     """The base station that a node uses, if any (I2)."""
     extension = node.extension if isinstance(node, DcsNode) else None
     return extension.link.station if isinstance(extension, MobileExtension) else None
+
+
+def clock_warning(clocks_ahead_us: Iterable[int | None]) -> str | None:
+    """Advice for the user if the clocks of most neighbours differ from this one by more than the
+    maximum skew (M12, M36)."""
+    known = sorted(ahead_us for ahead_us in clocks_ahead_us if ahead_us is not None)
+    median_us = known[len(known) // 2] if known else 0
+    if abs(median_us) <= CLOCK_SKEW_US:
+        return None
+    direction = "behind" if median_us > 0 else "ahead of"
+    return (
+        f"the clock of this device is {abs(median_us) / 1e6:.0f} s {direction} those of its "
+        f"neighbours; at most {CLOCK_SKEW_US / 1e6:.0f} s are tolerated: set the clock"
+    )
 
 
 SubstrateNode = EsNode | LsNode | DcsNode | EncounterNode

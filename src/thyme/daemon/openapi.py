@@ -159,7 +159,9 @@ def _paths() -> JsonObject:
             "parameters": [sid],
             "get": _operation(
                 "News as server-sent events: `note` with a Note, `caught_up` when the first batch "
-                "has come, `over` when nothing more will",
+                "has come, `lost` with the number of objects that retention removed before they "
+                "could be notified, `over` when nothing more will come. A reader that reconnects "
+                "with the header `Last-Event-ID` gets everything after that event",
                 _raw_response("text/event-stream"),
                 failures=[400, 404, 409, 410],
             ),

@@ -1,10 +1,11 @@
 """Subscription routes: HTTP handlers of subscriptions, with notifications as server-sent events.
 
-A notification waits in a feed until it was written to the reader, and only then counts as consumed,
-so that a reader that reconnects misses nothing. A full feed pauses its subscription and catches up
-later; other subscriptions are not affected.
+A notification waits in a feed until it was written to the reader, and only then counts as consumed.
+A reader that reconnects with `Last-Event-ID` gets everything after that event, including the events
+written to its broken connection. A full feed pauses its subscription and catches up later; other
+subscriptions are not affected.
 Entry point: `SubscriptionRoutes`. The paths are in `server`.
-Clauses: M15–M18, M27, M33.
+Clauses: M15–M18, M27, M33, M34.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from thyme.daemon.json_schemas import (
     parse_json,
 )
 from thyme.daemon.responses import json_response
-from thyme.model.errors import ClosedError, NotFoundError, RejectedError
+from thyme.model.errors import ClosedError, NotFoundError, RejectedError, ThymeError
 from thyme.model.ids import Key, SubscriptionId, as_subscription_id
 from thyme.model.subscriptions import Notification
 from thyme.model.time_frames import as_frame
@@ -48,6 +49,8 @@ from thyme.protocol.app_interface import (
 from thyme.query.query import as_query, query_from_conjunctions
 
 FEED_MAX = 1_000
+WRITTEN_MAX = 20_000
+"""Number of written notifications that a reader can get again with `Last-Event-ID`."""
 KEEP_ALIVE_S = 15.0
 BODY_BYTES_MAX = 2**20
 
@@ -63,6 +66,7 @@ class SseFeed:
         self._notifications: deque[Notification] = deque()
         self._events: deque[SseEvent] = deque()
         self._refused: list[Key] = []
+        self._written: deque[Key] = deque(maxlen=WRITTEN_MAX)
         self._paused = False
         self._changed = asyncio.Event()
         self.end_reason: str | None = None
@@ -82,6 +86,10 @@ class SseFeed:
         self._events.append(("caught_up", {"total": event.total, "code": event.code}))
         self._changed.set()
 
+    def on_lost(self, count: int) -> None:
+        self._events.append(("lost", {"count": count}))
+        self._changed.set()
+
     def on_ended(self, reason: str) -> None:
         self.end_reason = reason
         self._changed.set()
@@ -98,6 +106,7 @@ class SseFeed:
                     str(notification.key),
                 )
                 self._notifications.popleft()
+                self._written.append(notification.key)
                 self._session.send_unanswered(MarkConsumed(sid=self._sid, key=notification.key))
                 self._catch_up()
             while self._events:
@@ -111,10 +120,23 @@ class SseFeed:
             except TimeoutError:
                 await response.write(b": still here\n\n")
 
+    def rewind(self, last: Key) -> None:
+        """Requests the notifications again that were written after a notification."""
+        if last not in self._written:
+            return
+        unread: list[Key] = []
+        while self._written[-1] != last:
+            unread.append(self._written.pop())
+        self._refused += reversed(unread)
+        if unread and not self._paused:
+            self._request_refused()
+
     def _catch_up(self) -> None:
         """Ends the pause once half the buffer is free, and requests the missed notifications."""
-        if not self._paused or len(self._notifications) > FEED_MAX // 2:
-            return
+        if self._paused and len(self._notifications) <= FEED_MAX // 2:
+            self._request_refused()
+
+    def _request_refused(self) -> None:
         self._paused = False
         refused, self._refused = tuple(self._refused), []
 
@@ -183,10 +205,13 @@ class SubscriptionRoutes:
         return json_response(MoreDeliveredBody(told=delivered))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        feed = await self._get_feed(_subscription_id(request))
+        last = _last_event_id(request)
+        feed = await self._get_feed(_subscription_id(request), last)
         if feed.reader is not None:
             raise RejectedError("another client is reading this subscription")
         feed.reader = asyncio.current_task()
+        if last is not None:
+            feed.rewind(last)
         try:
             response = web.StreamResponse(headers={"Cache-Control": "no-store"})
             response.content_type = "text/event-stream"
@@ -221,8 +246,9 @@ class SubscriptionRoutes:
         self._session.send_request(subscribe, on_done)
         return await started
 
-    async def _get_feed(self, sid: SubscriptionId) -> SseFeed:
-        """The feed of a subscription; one from an earlier incarnation of the node is resumed."""
+    async def _get_feed(self, sid: SubscriptionId, last: Key | None) -> SseFeed:
+        """The feed of a subscription; one from an earlier incarnation of the node is resumed after
+        the last notification that its reader has."""
         if sid not in self._feeds:
             active = await self._session.await_reply(
                 ListSubscriptions(request_id=self._session.next_id())
@@ -230,8 +256,17 @@ class SubscriptionRoutes:
             assert isinstance(active, tuple)
             if sid not in [subscription.sid for subscription in active]:
                 raise NotFoundError(f"this node has no subscription {sid}")
-            await self._start(Resume(request_id=self._session.next_id(), sid=sid))
+            await self._start(Resume(request_id=self._session.next_id(), sid=sid, after=last))
         return self._feeds[sid]
+
+
+def _last_event_id(request: web.Request) -> Key | None:
+    """The last event that a reader has, if it reconnects."""
+    text = request.headers.get("Last-Event-ID", "")
+    try:
+        return Key.parse(text) if text else None
+    except ThymeError as error:
+        raise RejectedError(f"Last-Event-ID is not the id of an event: {error}") from error
 
 
 def _subscription_id(request: web.Request) -> SubscriptionId:

@@ -1,9 +1,10 @@
 """WebSocket: the session of an application in another process with the node.
 
 Frames (`thyme.wire.app_rpc`) carry requests to the node, and replies and events to the application.
-An invalid frame closes this session and affects no other.
+An invalid frame closes this session and affects no other. There is no heartbeat: the connection is
+local, so the end of the other process closes it, and a process that sleeps keeps its session.
 Entry point: `serve_websocket`. The client side is `thyme.api.remote`.
-Clauses: M25, M33.
+Clauses: M25, M33–M35.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from thyme.protocol.app_interface import AppEvent
 from thyme.wire.app_rpc import FRAME_BYTES_MAX, decode_request, encode_event
 
 UNSENT_MAX = 100_000
-"""Maximum number of frames queued for a slow application; beyond it, its session is closed."""
-HEARTBEAT_S = 20.0
+"""Maximum number of frames queued for a slow application; beyond it, its session is closed. The
+number of notifications among them is limited by `SharedNode`."""
 
 
 class _EventQueue:
@@ -40,9 +41,7 @@ class _EventQueue:
 
 async def serve_websocket(request: web.Request, shared_node: SharedNode) -> web.WebSocketResponse:
     """Serves one application until it disconnects or the node stops."""
-    socket = web.WebSocketResponse(
-        max_msg_size=FRAME_BYTES_MAX, heartbeat=HEARTBEAT_S, compress=False
-    )
+    socket = web.WebSocketResponse(max_msg_size=FRAME_BYTES_MAX, compress=False)
     await socket.prepare(request)
     events = _EventQueue()
     session = shared_node.open_session(events)
@@ -51,6 +50,7 @@ async def serve_websocket(request: web.Request, shared_node: SharedNode) -> web.
         async for frame in socket:
             if frame.type is WSMsgType.BINARY:
                 session.send_request(decode_request(frame.data))
+                await shared_node.wait_until_ready()
     except (DecodeError, ThymeError) as error:
         reason = str(error).encode()[:120]
         await socket.close(code=WSCloseCode.UNSUPPORTED_DATA, message=reason)

@@ -2,11 +2,13 @@
 
 The host handles waiting inputs as a batch with one commit of the store and executes their actions
 after the commit: a node acknowledges only committed data. The wall clock is read once, at start;
-after that the monotonic clock advances the time, so that a corrected wall clock never moves the
-node's time backwards. With a link and sockets, the node is on the network; without, it is the only
-node of a local world, which needs none of the packages of the `live` extra.
+after that the monotonic clock advances the time, so that the node's time never runs backwards. If
+the wall clock was corrected, or the device slept, the host replaces node and link by new ones with
+the same store, as after a restart of the process; applications keep their subscriptions (M36). With
+a link and sockets, the node is on the network; without, it is the only node of a local world, which
+needs none of the packages of the `live` extra.
 Entry point: `Host`. Retransmission and neighbours are up to `thyme.transport.link`.
-Clauses: M24, M28.
+Clauses: M24, M28, M36.
 """
 
 from __future__ import annotations
@@ -15,14 +17,27 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import assert_never
 
 from thyme.live.sockets import Sockets
-from thyme.model.errors import ClosedError, StoreError
-from thyme.model.ids import NodeId
+from thyme.model.errors import ClosedError, NotFoundError, OperationTimeoutError, StoreError
+from thyme.model.ids import NodeId, SubscriptionId
 from thyme.model.signed_records import BATCH_RECORDS_MAX
-from thyme.protocol.app_interface import AppRequest, Insert, InsertBatch
+from thyme.protocol.app_interface import (
+    AppEvent,
+    AppRequest,
+    Failed,
+    Finished,
+    Insert,
+    InsertBatch,
+    MarkConsumed,
+    Pause,
+    Resume,
+    SubscriptionEnded,
+    SubscriptionStarted,
+)
 from thyme.protocol.node import (
     Action,
     AppRequested,
@@ -53,6 +68,10 @@ DRAIN_POLL_S = 0.05
 DRAIN_IDLE_POLLS_MIN = 3
 """A leaving node stays until this many polls in a row find no unacknowledged message."""
 _SLEEP_US_MAX = 3_600_000_000
+CLOCK_STEP_US_MAX = 2_500_000
+"""Maximum difference between the node's time and the wall clock: half of the tolerated skew."""
+_CLOCK_CHECK_US = 1_000_000
+_RESUME_AGAIN_S = 2.0
 
 
 class Clock:
@@ -65,6 +84,14 @@ class Clock:
         """The current time in microseconds since 1970."""
         return self._origin_us + time.monotonic_ns() // 1_000
 
+    def behind_us(self) -> int:
+        """How far this clock is behind the wall clock; negative if it is ahead."""
+        return time.time_ns() // 1_000 - self.now_us()
+
+
+RestartNode = Callable[["tuple[float, float] | None"], "tuple[Node, HostLink]"]
+"""Makes a new incarnation of a node and its link, at the last position of the device."""
+
 
 class Host:
     """Runs one node in real time and gives its application access to it (a `NodePort`)."""
@@ -76,8 +103,10 @@ class Host:
         listener: NodeListener,
         link: HostLink | None = None,
         sockets: Sockets | None = None,
+        restart_node: RestartNode | None = None,
     ) -> None:
-        """Starts the node; if it cannot start, `listener.on_node_failed` has been called."""
+        """Starts the node; if it cannot start, `listener.on_node_failed` has been called. Without
+        `restart_node` the host does not follow corrections of the wall clock."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
         self._node = node
@@ -94,6 +123,16 @@ class Host:
         self._alarm_us = 0
         self._batch_handle: asyncio.Handle | None = None
         self._closed_error: ClosedError | None = None
+        self._restart_node = restart_node
+        self._position: tuple[float, float] | None = None
+        self._next_clock_check_us = 0
+        self._unanswered: dict[int, None] = {}
+        """Requests that the node has handled and not answered."""
+        self._attached: dict[SubscriptionId, None] = {}
+        """Subscriptions whose events go to the application."""
+        self._resume_serial = 0
+        self._resuming: dict[int, SubscriptionId] = {}
+        """The host's own requests, by their negative id."""
         if sockets is not None:
             sockets.on_datagram = self._on_datagram
         self._inbox.append(Started())
@@ -129,6 +168,7 @@ class Host:
 
     def move_to(self, position: tuple[float, float]) -> None:
         """Tells the node its new position, in metres."""
+        self._position = position
         self._enqueue(PositionChanged(position))
 
     async def leave(self) -> None:
@@ -179,6 +219,11 @@ class Host:
     def _on_alarm(self) -> None:
         self._alarm = None
         now_us = self.now_us()
+        if self._restart_node is not None and now_us >= self._next_clock_check_us:
+            self._next_clock_check_us = now_us + _CLOCK_CHECK_US
+            if abs(self._clock.behind_us()) > CLOCK_STEP_US_MAX:
+                self._follow_clock(self._restart_node)
+                now_us = self.now_us()
         while self._timer_heap and self._timer_heap[0][0] <= now_us:
             at_us, _, timer = heappop(self._timer_heap)
             if self._timers.get(timer) == at_us:
@@ -208,7 +253,10 @@ class Host:
             for _ in range(INPUTS_PER_COMMIT_MAX):
                 if not self._inbox:
                     break
-                actions += self._node.handle(self._next_input(), self.now_us())
+                event = self._next_input()
+                if self._restart_node is not None and isinstance(event, AppRequested):
+                    self._count_request(event.request)
+                actions += self._node.handle(event, self.now_us())
             self._store.commit()
         except StoreError as error:
             self._fail(error)
@@ -259,9 +307,64 @@ class Host:
             case CancelTimer():
                 self._timers.pop(action.timer, None)
             case Emit():
-                self._listener.on_event(action.event)
+                if self._restart_node is None or self._count_event(action.event):
+                    self._listener.on_event(action.event)
             case _:
                 assert_never(action)
+
+    # Corrections of the clock
+
+    def _count_request(self, request: AppRequest | InsertBatch) -> None:
+        """Remembers a request until it is answered."""
+        if isinstance(request, InsertBatch):
+            for insert in request.inserts:
+                self._unanswered[insert.request_id] = None
+        elif not isinstance(request, MarkConsumed | Pause):
+            self._unanswered[request.request_id] = None
+
+    def _count_event(self, event: AppEvent) -> bool:
+        """Records an event; returns False if it answers a request of the host itself."""
+        if isinstance(event, Finished | Failed):
+            self._unanswered.pop(event.request_id, None)
+            if (sid := self._resuming.pop(event.request_id, None)) is not None:
+                if isinstance(event, Failed) and event.code != NotFoundError.code:
+                    self._loop.call_later(_RESUME_AGAIN_S, self._resume, sid)
+                return False
+            if isinstance(event, Finished) and isinstance(event.value, SubscriptionStarted):
+                self._attached[event.value.sid] = None
+        elif isinstance(event, SubscriptionEnded):
+            self._attached.pop(event.sid, None)
+        return True
+
+    def _follow_clock(self, restart_node: RestartNode) -> None:
+        """Continues with a new incarnation of the node, since the wall clock was corrected. Its
+        requests without an answer fail, since nobody knows how they ended."""
+        _log.warning("clock_corrected", extra={"by_s": self._clock.behind_us() / 1e6})
+        self._clock = Clock()
+        self._next_clock_check_us = 0
+        waiting = [event for event in self._inbox if isinstance(event, AppRequested)]
+        unanswered, self._unanswered = self._unanswered, {}
+        self._resuming.clear()
+        self._timers.clear()
+        self._timer_heap.clear()
+        self._node, self._link = restart_node(self._position)
+        self._inbox.clear()
+        self._inbox.append(Started())
+        for sid in list(self._attached):
+            self._resume(sid)
+        self._inbox.extend(waiting)
+        self._schedule_batch()
+        for request_id in unanswered:
+            if request_id >= 0:
+                detail = "the clock of this device was corrected meanwhile"
+                self._listener.on_event(Failed(request_id, OperationTimeoutError.code, detail))
+
+    def _resume(self, sid: SubscriptionId) -> None:
+        """Resumes a subscription of the application at the new incarnation of the node."""
+        if sid in self._attached and self._closed_error is None:
+            self._resume_serial -= 1
+            self._resuming[self._resume_serial] = sid
+            self._enqueue(AppRequested(Resume(request_id=self._resume_serial, sid=sid)))
 
     def _handle_link_events(self) -> None:
         if self._link is None:

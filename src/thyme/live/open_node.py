@@ -48,10 +48,14 @@ from thyme.model.worlds import (
 )
 from thyme.protocol.node import Node
 from thyme.protocol.port import NodeListener
+from thyme.routing.routed_node import RoutedNode
 from thyme.storage.node_profile import NodeProfile, load_profile, save_profile, world_file
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
 from thyme.substrates.common.quotas import Quota
+from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.es import EsNode
+from thyme.substrates.ls.node import LsNode
 from thyme.transport.datagrams import INCARNATION_BYTES, digest_world
 from thyme.transport.encryption import DatagramCipher, check_secret, derive_world_key
 from thyme.transport.link import Link
@@ -107,8 +111,10 @@ class LiveNode:
         sockets: Sockets,
         store_file: Path | None,
         make_link: Callable[[], LinkWithId] | None = None,
+        make_again: Callable[[Position | None], tuple[Node, LinkWithId]] | None = None,
     ) -> None:
-        """`make_link` makes a link under another random id, in worlds of encounters (U2)."""
+        """`make_link` makes a link under another random id, in worlds of encounters (U2);
+        `make_again` makes a new incarnation of the node, after its clock was corrected (M36)."""
         self.profile = profile
         self.node = node
         self.store = store
@@ -117,6 +123,7 @@ class LiveNode:
         self.link, self._link_id = link
         self.sockets = sockets
         self._make_link = make_link
+        self._make_again = make_again
         self._renewal: asyncio.Task[None] | None = None
 
     @property
@@ -126,11 +133,21 @@ class LiveNode:
 
     def start(self, listener: NodeListener) -> Host:
         """Runs the node on the running asyncio loop; its events go to `listener`."""
-        host = Host(self.node, self.store, listener, self.link, self.sockets)
+        restart = None if self._make_again is None else self._restart
+        host = Host(self.node, self.store, listener, self.link, self.sockets, restart)
         if self._make_link is not None:
             first = self.link, self._link_id
             self._renewal = asyncio.create_task(renew_links(host, first, self._renew_link))
         return host
+
+    def _restart(self, position: Position | None) -> tuple[Node, Link]:
+        """Replaces the node and its link by a new incarnation."""
+        assert self._make_again is not None
+        earlier, dropped = _inner_node(self.node), self.link.dropped
+        self.node, (self.link, self._link_id) = self._make_again(position)
+        self.link.dropped.update(dropped)
+        _inner_node(self.node).subscriber.carry_over(earlier.subscriber)
+        return self.node, self.link
 
     def _renew_link(self) -> LinkWithId:
         assert self._make_link is not None
@@ -141,6 +158,12 @@ class LiveNode:
         """Closes the sockets and the store of a node that was not started."""
         self.sockets.close()
         self.store.close()
+
+
+def _inner_node(node: Node) -> EsNode | LsNode | DcsNode:
+    inner = node.inner if isinstance(node, RoutedNode) else node
+    assert isinstance(inner, EsNode | LsNode | DcsNode)
+    return inner
 
 
 async def open_node(
@@ -169,24 +192,32 @@ async def open_node(
             if options.gps_fix is None
             else to_local_position(profile.world, options.gps_fix)
         )
-        node = make_node(
-            profile.world,
-            profile.node_id,
-            store,
-            rng,
-            position,
-            signer=signer,
-            quota=options.quota,
-            stations=options.stations,
-        )
+
+        def make(position: Position | None) -> Node:
+            return make_node(
+                profile.world,
+                profile.node_id,
+                store,
+                rng,
+                position,
+                signer=signer,
+                quota=options.quota,
+                stations=options.stations,
+            )
+
+        node = make(position)
         save_profile(store, profile)
     except BaseException:
         sockets.close()
         store.close()
         raise
     if profile.world.substrate != ENCOUNTERS:
+
+        def make_again(moved_to: Position | None) -> tuple[Node, LinkWithId]:
+            return make(moved_to or position), _make_link(options, profile, identity)
+
         link = _make_link(options, profile, identity)
-        return LiveNode(profile, node, store, link, sockets, store_file)
+        return LiveNode(profile, node, store, link, sockets, store_file, make_again=make_again)
 
     def make_link() -> LinkWithId:
         return _make_link(options, profile, Identity(secrets.token_bytes(SEED_BYTES)))

@@ -3,13 +3,15 @@
 Each application has a session, which is a `NodePort`. Requests get a new request id on their way to
 the node, so that each reply goes to the session that made the request; the events of a subscription
 go to the session that started or resumed it. When a session is closed, its subscriptions stay
-active but paused; a session that resumes one gets the notifications not consumed before (M27).
+active but paused; a session that resumes one gets the notifications not consumed before (M27). A
+session that does not consume its notifications pauses them, too: the rest waits in history.
 Entry point: `SharedNode.open_session`.
-Clauses: M13–M20, M27.
+Clauses: M13–M20, M27, M33–M35.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import suppress
 from typing import Protocol
@@ -26,8 +28,10 @@ from thyme.protocol.app_interface import (
     CaughtUp,
     Failed,
     Finished,
+    Insert,
     MarkConsumed,
     NotificationEvent,
+    NotificationsLost,
     Pause,
     RequestWithReply,
     Resume,
@@ -36,6 +40,13 @@ from thyme.protocol.app_interface import (
 )
 from thyme.protocol.port import NodeListener, NodePort, PortFactory
 
+UNCONSUMED_MAX = 2_000
+UNCONSUMED_BYTES_MAX = 4 * 2**20
+"""Maximum number of notifications of one subscription that were delivered to a session and not
+consumed, and of bytes of their summaries; beyond it, the subscription pauses (M35)."""
+INSERTS_MAX = 1_000
+INSERT_BYTES_MAX = 16 * 2**20
+"""Number and bytes of unfinished inserts beyond which sessions should not send more (M35)."""
 ENDED_SUBSCRIPTIONS_MAX = 1_000
 """Number of ended subscriptions whose session is remembered."""
 
@@ -60,20 +71,49 @@ class _ForwardedRequest(msgspec.Struct, frozen=True):
     kind: str
     sent_us: int
     sid: SubscriptionId | None = None
+    announced: bool = False
+    """Whether the session is told when its subscription has caught up."""
+    insert_bytes: int | None = None
+    """The size of an insert; None for other requests."""
 
 
 class _SubscriptionOwner:
     """A subscription and the session that receives its events."""
 
-    __slots__ = ("ended", "session", "total", "unconsumed")
+    __slots__ = ("bytes", "catching_up", "ended", "paused", "session", "total", "unconsumed")
 
     def __init__(self) -> None:
         self.session: AppSession | None = None
         """None while no session owns the subscription."""
         self.total = 0
-        self.unconsumed: dict[Key, None] = {}
-        """Keys of notifications delivered and not consumed."""
+        self.unconsumed: dict[Key, int] = {}
+        """Notifications delivered and not consumed: their keys, and the sizes of the summaries."""
+        self.bytes = 0
+        self.paused = False
+        """Whether the subscription pauses because too many notifications are not consumed."""
+        self.catching_up = False
         self.ended = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the session should get no more notifications for now."""
+        return len(self.unconsumed) >= UNCONSUMED_MAX or self.bytes >= UNCONSUMED_BYTES_MAX
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether the session has consumed at least half of what it may have."""
+        count, size = len(self.unconsumed), self.bytes
+        return count <= UNCONSUMED_MAX // 2 and size <= UNCONSUMED_BYTES_MAX // 2
+
+    def add(self, key: Key, size: int) -> None:
+        """Adds a notification that was delivered."""
+        self.discard(key)
+        self.unconsumed[key] = size
+        self.bytes += size
+
+    def discard(self, key: Key) -> None:
+        """Removes a notification that was consumed or refused."""
+        self.bytes -= self.unconsumed.pop(key, 0)
 
 
 class RequestStats:
@@ -100,6 +140,10 @@ class SharedNode:
         self._ended: BoundedDict[SubscriptionId, None] = BoundedDict(ENDED_SUBSCRIPTIONS_MAX)
         self._sessions: dict[AppSession, None] = {}
         self._failure: ThymeError | None = None
+        self._inserts = 0
+        self._insert_bytes = 0
+        self._ready = asyncio.Event()
+        self._ready.set()
         self.stats = RequestStats()
         self.node: NodePort = make_port(self)
         self._observer = observer
@@ -128,11 +172,18 @@ class SharedNode:
         """Passes a request of a session to the node."""
         match request:
             case MarkConsumed():
-                if (owner := self._owners.get(request.sid)) is not None:
-                    owner.unconsumed.pop(request.key, None)
                 self.node.send_request(request)
+                if (owner := self._owners.get(request.sid)) is not None:
+                    owner.discard(request.key)
+                    self._catch_up_if_free(request.sid, owner)
             case Pause():
                 self.node.send_request(request)
+            case CatchUp():
+                if (owner := self._owners.get(request.sid)) is not None:
+                    owner.paused = False
+                    for key in request.refused:
+                        owner.discard(key)
+                self._forward_request(session, request)
             case Resume() if self._is_unowned(request.sid):
                 self._adopt(session, request)
             case _:
@@ -155,12 +206,25 @@ class SharedNode:
         session: AppSession | None,
         request: RequestWithReply,
         sid: SubscriptionId | None = None,
+        *,
+        announced: bool = False,
     ) -> None:
         self._next_request_id += 1
         request_id = self._next_request_id
         kind = request.label
+        if isinstance(request, Insert):
+            self._inserts += 1
+            self._insert_bytes += len(request.data) + len(request.summary)
+            if self._inserts >= INSERTS_MAX or self._insert_bytes >= INSERT_BYTES_MAX:
+                self._ready.clear()
         self._pending[request_id] = _ForwardedRequest(
-            session, request.request_id, kind, self.node.now_us(), sid
+            session,
+            request.request_id,
+            kind,
+            self.node.now_us(),
+            sid,
+            announced,
+            len(request.data) + len(request.summary) if isinstance(request, Insert) else None,
         )
         request = msgspec.structs.replace(request, request_id=request_id)
         if self._observer is not None:
@@ -168,8 +232,20 @@ class SharedNode:
         try:
             self.node.send_request(request)
         except BaseException:
-            del self._pending[request_id]
+            self._count_finished_insert(self._pending.pop(request_id))
             raise
+
+    async def wait_until_ready(self) -> None:
+        """Waits while too many inserts are unfinished: sessions that send many are slowed down
+        (M35)."""
+        await self._ready.wait()
+
+    def _count_finished_insert(self, request: _ForwardedRequest) -> None:
+        if request.insert_bytes is not None:
+            self._inserts -= 1
+            self._insert_bytes -= request.insert_bytes
+            if self._inserts < INSERTS_MAX and self._insert_bytes < INSERT_BYTES_MAX:
+                self._ready.set()
 
     def _is_unowned(self, sid: SubscriptionId) -> bool:
         """Whether a subscription of this incarnation is active without a session."""
@@ -192,9 +268,13 @@ class SharedNode:
         session.listener.on_event(
             Finished(request.request_id, SubscriptionStarted(request.sid, owner.total))
         )
-        refused, owner.unconsumed = tuple(owner.unconsumed), {}
+        refused, owner.unconsumed, owner.bytes = tuple(owner.unconsumed), {}, 0
+        owner.paused, owner.catching_up = False, False
         self._forward_request(
-            None, CatchUp(request_id=0, sid=request.sid, refused=refused), request.sid
+            None,
+            CatchUp(request_id=0, sid=request.sid, refused=refused),
+            request.sid,
+            announced=True,
         )
 
     # Events of the node
@@ -207,16 +287,36 @@ class SharedNode:
                 self._on_reply(event)
             case NotificationEvent():
                 self.stats.notifications += 1
-                if (owner := self._owners.get(event.notification.sid)) is not None:
-                    owner.unconsumed[event.notification.key] = None
-                self._deliver(event.notification.sid, event)
+                self._on_notification(event)
             case CaughtUp():
                 if (owner := self._owners.get(event.sid)) is not None:
                     owner.total = event.total
                 self._deliver(event.sid, event)
+            case NotificationsLost():
+                self._deliver(event.sid, event)
             case SubscriptionEnded():
                 self._deliver(event.sid, event)
                 self._on_ended(event.sid)
+
+    def _on_notification(self, event: NotificationEvent) -> None:
+        """Delivers a notification; pauses the subscription if too many are not consumed."""
+        notification = event.notification
+        owner = self._owners.get(notification.sid)
+        if owner is None:
+            return
+        owner.add(notification.key, len(notification.summary))
+        if owner.session is not None:
+            owner.session.listener.on_event(event)
+            if owner.is_behind and not owner.paused:
+                owner.paused = True
+                self.node.send_request(Pause(sid=notification.sid))
+
+    def _catch_up_if_free(self, sid: SubscriptionId, owner: _SubscriptionOwner) -> None:
+        """Ends the pause once the session has consumed enough."""
+        if not owner.paused or owner.catching_up or not owner.has_caught_up:
+            return
+        owner.paused, owner.catching_up = False, True
+        self._forward_request(None, CatchUp(request_id=0, sid=sid, refused=()), sid)
 
     def on_node_failed(self, error: ThymeError) -> None:
         self._failure = error
@@ -224,11 +324,10 @@ class SharedNode:
 
     def _on_reply(self, event: Finished | Failed) -> None:
         pending = self._pending.pop(event.request_id)
+        self._count_finished_insert(pending)
         self._record_stats(pending, event)
         if pending.sid is not None:
-            total = self._owners[pending.sid].total if pending.sid in self._owners else 0
-            code = event.code if isinstance(event, Failed) else ""
-            self._deliver(pending.sid, CaughtUp(pending.sid, total, code))
+            self._on_own_reply(pending.sid, event, announced=pending.announced)
             return
         assert pending.session is not None
         if isinstance(event, Finished) and isinstance(event.value, SubscriptionStarted):
@@ -237,6 +336,20 @@ class SharedNode:
             pending.session.listener.on_event(
                 msgspec.structs.replace(event, request_id=pending.request_id)
             )
+
+    def _on_own_reply(
+        self, sid: SubscriptionId, event: Finished | Failed, *, announced: bool
+    ) -> None:
+        """Handles the end of a `CatchUp` that this node requested for a session."""
+        owner = self._owners.get(sid)
+        if not announced:
+            if owner is not None:
+                owner.catching_up = False
+                self._catch_up_if_free(sid, owner)
+            return
+        total = 0 if owner is None else owner.total
+        code = event.code if isinstance(event, Failed) else ""
+        self._deliver(sid, CaughtUp(sid, total, code))
 
     def _on_started(self, session: AppSession, started: SubscriptionStarted) -> None:
         owner = self._owners[started.sid] = _SubscriptionOwner()

@@ -31,6 +31,8 @@ class NeighbourStatus(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     silent_us: int
     """Time since the last datagram from the node."""
+    clock_ahead_us: int | None = None
+    """How far the clock of the node is ahead of this node's; None if it is not known yet."""
 
 
 class StorageStatus(msgspec.Struct, frozen=True, kw_only=True):

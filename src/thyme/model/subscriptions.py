@@ -49,6 +49,15 @@ class Conjunction(msgspec.Struct, frozen=True, array_like=True, order=True):
         return " & ".join([*self.positive, *(f"!{tag}" for tag in self.negative)])
 
 
+def conjoin(one: Conjunction, other: Conjunction) -> Conjunction | None:
+    """The conjunction of two conjunctions; None if nothing satisfies both."""
+    positive = {*one.positive, *other.positive}
+    negative = {*one.negative, *other.negative}
+    if positive & negative or len(positive) + len(negative) > LITERALS_MAX:
+        return None
+    return Conjunction(tuple(sorted(positive)), tuple(sorted(negative)))
+
+
 def check_conjunctions(conjunctions: tuple[Conjunction, ...]) -> None:
     """Raises `QueryError` for a query with no or with too many conjunctions."""
     if not 1 <= len(conjunctions) <= CONJUNCTIONS_ACCEPTED_MAX:

@@ -4,7 +4,7 @@ The application chooses the `request_id` of a request; exactly one `Finished` or
 it. Events of subscriptions come unsolicited. `thyme.wire.app_rpc` carries both between processes
 under the names in `_RPC_NAMES`; `label` is the name of each class there, in recordings and in
 metrics.
-Clauses: M13–M20, M27, M29, M30, M32, B5.
+Clauses: M13–M20, M27, M29, M30, M32, M34, B5.
 """
 
 from __future__ import annotations
@@ -71,13 +71,15 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
 class Resume(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Continue a stored subscription (M27). Finished with `SubscriptionStarted`.
 
-    Objects published since the last consumed notification come first.
+    Objects published since the last consumed notification come first. With `after`, notifications
+    that were consumed after that one are emitted again: they did not reach their reader (M34).
     """
 
     label: ClassVar[str] = "Resume"
 
     request_id: int
     sid: SubscriptionId
+    after: Key | None = None
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,6 +288,16 @@ class CaughtUp(msgspec.Struct, frozen=True):
     code: str = ""
 
 
+class NotificationsLost(msgspec.Struct, frozen=True):
+    """Some objects matched a subscription, but were removed by retention before the application
+    could be notified of them (M34)."""
+
+    label: ClassVar[str] = "NotificationsLost"
+
+    sid: SubscriptionId
+    count: int
+
+
 class SubscriptionEnded(msgspec.Struct, frozen=True):
     """The subscription has ended: its time frame ended or it was cancelled (M18)."""
 
@@ -295,4 +307,4 @@ class SubscriptionEnded(msgspec.Struct, frozen=True):
     reason: str
 
 
-AppEvent = Finished | Failed | NotificationEvent | CaughtUp | SubscriptionEnded
+AppEvent = Finished | Failed | NotificationEvent | CaughtUp | NotificationsLost | SubscriptionEnded

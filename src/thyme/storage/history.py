@@ -3,7 +3,7 @@
 Entry points: the interface `History` and its in-memory implementation `MemoryHistory`; the one of
 the SQLite store is `sqlite.history_archive`. `Store.open_history` returns the store's. A history
 indexes the records of one table; the catalogue puts and removes the records, in the same commit.
-Clauses: M11, M14, M17, M29.
+Clauses: M11, M14, M17, M29, M34.
 """
 
 from __future__ import annotations
@@ -69,6 +69,16 @@ class History(Protocol):
         before: Cursor | None = None,
     ) -> list[Metadata]:
         """Returns the `count` most recent matches before the cursor, newest first (M17)."""
+        ...
+
+    def earliest_matches(
+        self,
+        conjunctions: Sequence[Conjunction],
+        frame: TimeFrame,
+        count: int,
+        after: Cursor | None = None,
+    ) -> list[Metadata]:
+        """Returns the `count` earliest matches after the cursor, oldest first (M34)."""
         ...
 
     def next_expiry_us(self) -> int | None:

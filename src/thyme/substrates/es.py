@@ -3,7 +3,7 @@
 Entry point: `EsNode.handle`. All nodes know the server. The server is a client of itself, too; its
 messages to itself do not leave the node. A local world (`solo`) is an ES node that is its own
 server.
-Clauses: E1, E2, E4, M21, M24, B5.
+Clauses: E1, E2, E4, M21, M24, M34, B5.
 """
 
 from __future__ import annotations
@@ -37,10 +37,17 @@ from thyme.protocol.request_tracker import RequestTracker, RetryTimer
 from thyme.protocol.retry import RetryPolicy
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import Broker, BrokerConfig
-from thyme.substrates.common.broker_service import BrokerExpiryTimer, BrokerService, notify_reliably
+from thyme.substrates.common.broker_service import BrokerExpiryTimer, BrokerService
 from thyme.substrates.common.client import Client, Guarantees
 from thyme.substrates.common.client_interfaces import SingleBroker, SingleHolder
+from thyme.substrates.common.gap_reader import (
+    GapReader,
+    GapRetryTimer,
+    missed_pages_from_nodes,
+)
 from thyme.substrates.common.loopback import deliver_to_self
+from thyme.substrates.common.notification_gaps import GapTimer, GapUpkeepTimer
+from thyme.substrates.common.notification_sender import NotificationSender
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber, SubscriberConfig
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
 
@@ -91,6 +98,12 @@ class EsNode:
         self._request_tracker = RequestTracker(self._outbox, config.retries, rng)
         self._world_lifetime = WorldLifetime(self._outbox, config.world_ends_us)
         self.subscriber = Subscriber(node_id, self._outbox, store, config.subscriber, signer)
+        self._gap_reader = GapReader(
+            self.subscriber,
+            self._outbox,
+            self._request_tracker.next_id,
+            missed_pages_from_nodes(self._request_tracker),
+        )
         self._client = Client(
             node_id,
             SingleHolder(lambda _: server_id, self._request_tracker),
@@ -100,10 +113,12 @@ class EsNode:
             rng,
             config.limits,
             config.guarantees,
+            self._gap_reader,
             signer,
         )
         self._reliable_sender = ReliableSender(self._outbox, config.notify_retries, rng)
         self._broker_service: BrokerService | None = None
+        self._notification_sender: NotificationSender | None = None
         self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
 
     @property
@@ -136,8 +151,10 @@ class EsNode:
         """Asserts the invariants that hold between inputs."""
         self.subscriber.check()
         self._reliable_sender.check()
-        if self.broker is not None:
+        self._gap_reader.check()
+        if self.broker is not None and self._notification_sender is not None:
             self.broker.check()
+            self._notification_sender.check()
 
     def _dispatch(self, event: Input, now_us: int) -> None:
         match event:
@@ -164,20 +181,22 @@ class EsNode:
     def _start(self, now_us: int) -> None:
         if self._node_id == self._server_id:
             broker = Broker(self._store, self._config.broker, now_us, self._node_id)
-            self._broker_service = BrokerService(broker, self._outbox, self._notify)
+            self._notification_sender = NotificationSender(
+                self._node_id, broker, self._store, self._outbox, self._reliable_sender
+            )
+            self._broker_service = BrokerService(broker, self._outbox, self._notification_sender)
+            self._notification_sender.start(now_us)
         self.subscriber.set_frame_end_timers()
         self._world_lifetime.set_timer()
-
-    def _notify(self, subscriber: NodeId, notify: wire.Notify, now_us: int) -> None:
-        if subscriber == self._node_id:
-            self._outbox.send(subscriber, notify)
-        elif self.broker is not None:
-            notify_reliably(self.broker, self._reliable_sender, subscriber, notify, now_us)
 
     def _on_timer(self, event: TimerFired, now_us: int) -> None:
         match event.timer:
             case ResendTimer():
                 self._reliable_sender.on_timer(event.timer, now_us)
+            case GapTimer() | GapUpkeepTimer() if self._notification_sender is not None:
+                self._notification_sender.on_timer(event.timer, now_us)
+            case GapRetryTimer():
+                self._gap_reader.on_retry_timer(event.timer, now_us)
             case RetryTimer():
                 self._request_tracker.on_timer(event.timer, now_us)
             case FrameEndTimer():
@@ -193,12 +212,19 @@ class EsNode:
                 self._client.on_notify(sender, message, now_us)
             case wire.ReliableMessage(message=wire.Notify()) if sender == self._server_id:
                 self._on_message(sender, self._reliable_sender.on_message(sender, message), now_us)
-            case wire.Notify() | wire.ReliableMessage(message=wire.Notify()):
+            case wire.Missed() if sender == self._server_id:
+                self._client.on_missed(sender, sender, message, now_us)
+            case wire.Notify() | wire.Missed() | wire.ReliableMessage(message=wire.Notify()):
                 self.dropped["notify from a stranger"] += 1
             case wire.ReliableAck():
-                self._reliable_sender.on_ack(sender, message)
+                self._reliable_sender.on_ack(sender, message, now_us)
             case (
-                wire.Done() | wire.Refused() | wire.Page() | wire.ObjectData() | wire.ObjectStatus()
+                wire.Done()
+                | wire.Refused()
+                | wire.Page()
+                | wire.MissedPage()
+                | wire.ObjectData()
+                | wire.ObjectStatus()
             ):
                 self._request_tracker.on_reply(sender, message, now_us)
             case (
@@ -207,6 +233,7 @@ class EsNode:
                 | wire.StartSubscription()
                 | wire.StopSubscription()
                 | wire.FetchPage()
+                | wire.FetchMissed()
                 | wire.FetchObject()
                 | wire.FetchStatus()
             ):

@@ -58,6 +58,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     closed: bool = False
     """Whether the world has a secret; such a hello carries only the world's name and id."""
     identity_proof: IdentityProof | None = None
+    now_us: int | None = None
+    """The sender's clock, by which neighbours measure the difference of theirs (M36)."""
 
 
 class BroadcastBody(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -4,7 +4,7 @@ Unicast messages are retransmitted until they are acknowledged or fail, as in a 
 broadcast messages are sent once. A neighbour is a node from which datagrams arrive. Pure: the host
 passes in datagrams and the time, and drains the link's events and datagrams.
 Entry point: `Link`. Fragments are up to `send_window` and `reassembly`, encryption to `encryption`.
-Clauses: M21, M25, D4, D10.
+Clauses: M21, M25, M36, D4, D10.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class NeighbourState:
         self.incarnation = incarnation
         self.started_us = 0
         self.last_seen_us = 0
+        self.clock_ahead_us: int | None = None
+        """How far the neighbour's clock is ahead of this node's; None until a hello told it."""
         self.send_window = SendWindow()
         self.reassembler = Reassembler(config.reassembly)
 
@@ -119,10 +121,12 @@ class Link:
         """Advice for the user if no datagram of this world can be decrypted (B5)."""
         return None if self._cipher is None else self._cipher.decryption_warning
 
-    def describe_neighbours(self) -> list[tuple[NodeId, Address, int]]:
-        """Node id, address and last receive time of each neighbour."""
-        known = self._neighbours.items()
-        return [(name, neighbour.address, neighbour.last_seen_us) for name, neighbour in known]
+    def describe_neighbours(self) -> list[tuple[NodeId, Address, int, int | None]]:
+        """Node id, address, last receive time of each neighbour, and how far its clock is ahead."""
+        return [
+            (name, neighbour.address, neighbour.last_seen_us, neighbour.clock_ahead_us)
+            for name, neighbour in self._neighbours.items()
+        ]
 
     @property
     def has_pending(self) -> bool:
@@ -181,7 +185,7 @@ class Link:
         """Sends the periodic hello, retransmits, and removes silent neighbours."""
         if now_us >= self._next_hello_us:
             self._next_hello_us = now_us + self._config.hello_every_us
-            self._send_hello(None)
+            self._send_hello(None, now_us)
             self._expire(now_us)
         for node_id, neighbour in list(self._neighbours.items()):
             self._transmit_due(node_id, neighbour, now_us)
@@ -248,6 +252,8 @@ class Link:
         match content:
             case Hello():
                 self._record_world(content)
+                if content.now_us is not None:
+                    neighbour.clock_ahead_us = content.now_us - now_us
             case BroadcastBody():
                 self._deliver_message(sender, content.body)
             case Fragment():
@@ -291,7 +297,7 @@ class Link:
         datagram = encode(self._world_digest, self._incarnation, self._node_id, content)
         return datagram if self._cipher is None else self._cipher.encrypt(datagram)
 
-    def _send_hello(self, to: Address | None) -> None:
+    def _send_hello(self, to: Address | None, now_us: int) -> None:
         """Queues a hello. A broadcast hello of a closed world is preceded by an unencrypted one
         with the world's name, so that a node with the secret can decrypt the second."""
         if self._cipher is not None and to is None:
@@ -299,7 +305,7 @@ class Link:
             datagram = encode(self._world_digest, bytes(INCARNATION_BYTES), ANONYMOUS, notice)
             self._ready_datagrams.append(SendDatagram(None, datagram))
         proof = None if self._authenticator is None else self._authenticator.own_proof
-        self._queue_content(to, Hello(self._world, identity_proof=proof))
+        self._queue_content(to, Hello(self._world, identity_proof=proof, now_us=now_us))
 
     def _add_neighbour(
         self, envelope: Envelope, known: NeighbourState | None, address: Address, now_us: int
@@ -316,7 +322,7 @@ class Link:
             address, envelope.incarnation, self._config
         )
         neighbour.started_us = started_us
-        self._send_hello(address)
+        self._send_hello(address, now_us)
         return neighbour
 
     def _authenticate(

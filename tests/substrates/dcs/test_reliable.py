@@ -110,7 +110,12 @@ def test_b3_tries_and_what_is_remembered_of_them_are_bounded(lose: Lose) -> None
     )
     net = DcsNetwork(STREET, config=only(notification_delivery=returned))
     net.subscribe("dan", tag_in(2))
-    lose(net, lambda _sender, _to, message: carries(message, cell_wire.CellNotifyBatch))
+    lose(
+        net,
+        lambda _sender, _to, message: (
+            carries(message, cell_wire.CellNotifyBatch) or carries(message, wire.Missed)
+        ),
+    )
 
     for number in range(6):
         net.insert("ann", f"photo-{number}", tag_in(2), seconds=0.1)
@@ -123,6 +128,18 @@ def test_b3_tries_and_what_is_remembered_of_them_are_bounded(lose: Lose) -> None
     assert len(sent) - asks <= 6 * (3 + 1)
     assert asks <= 2 * PROBES_MAX, "at the end each asks whether it is there"
     assert net.standing() == {}, "a subscriber that never answers is taken for failed (D22)"
+
+
+def test_m34_notifications_that_never_arrive_are_read_by_the_subscriber(lose: Lose) -> None:
+    net = DcsNetwork(STREET, config=ACKNOWLEDGED)
+    net.subscribe("dan", tag_in(2))
+    lose(net, lambda _sender, _to, message: carries(message, cell_wire.CellNotifyBatch))
+    for number in range(6):
+        net.insert("ann", f"photo-{number}", tag_in(2), seconds=0.1)
+
+    net.run(60)
+
+    assert net.heard("dan") == [f"photo-{number}" for number in range(6)]
 
 
 def test_d22_who_is_taken_for_failed_is_forgotten_by_all_for_good() -> None:

@@ -5,7 +5,7 @@ of declaration (docs/wire.md). New fields are added at the end, with a default; 
 reused. The messages of DCS only are in `messages.cells`, those of stations in `messages.stations`,
 those of the encounter substrates in `messages.encounters`, except those that contain any other
 message: these need the union of all messages, `Message`, and are declared here.
-Clauses: M13–M20, M25, E2, R1, D5–D9, D11, D16, I23–I26, B5.
+Clauses: M13–M20, M25, M34, E2, R1, D5–D9, D11, D16, I23–I26, B5.
 """
 
 from __future__ import annotations
@@ -191,6 +191,27 @@ class FetchStatus(BaseMessage, frozen=True, array_like=True, tag=7):
     key: Key
 
 
+class FetchMissed(BaseMessage, frozen=True, array_like=True, tag=11):
+    """Return the matches of a subscription that its subscriber missed, after a cursor (M34).
+    Answered by `MissedPage` or `Refused`."""
+
+    label = "FetchMissed"
+    operation = "notification"
+    reads_only = True
+
+    request_id: RequestId
+    key: SubscriptionKey
+    gap: int
+    """The gap from `Missed`; 0 if the subscriber itself dropped notifications."""
+    round: int
+    """The round from the latest `MissedPage` of the gap; 0 at first."""
+    after: Cursor | None
+    """Everything up to here arrived in this round; None at the beginning of a gap."""
+    count: int
+    lost: int
+    """The number of lost objects that the subscriber knows of."""
+
+
 class Done(BaseMessage, frozen=True, array_like=True, tag=16):
     """The request succeeded."""
 
@@ -244,6 +265,24 @@ class ObjectStatus(BaseMessage, frozen=True, array_like=True, tag=20):
     request_id: RequestId
     state: str
     metadata: Metadata | None
+
+
+class MissedPage(BaseMessage, frozen=True, array_like=True, tag=21):
+    """Matches that the subscriber missed, oldest first (M34)."""
+
+    label = "MissedPage"
+    operation = "notification"
+    records = (("items", RecordKind.METADATA),)
+
+    request_id: RequestId
+    gap: int
+    round: int
+    """Increases when objects with earlier timestamps arrived meanwhile and are read next."""
+    items: tuple[Metadata, ...]
+    ended: bool
+    """Whether the subscriber has everything; from now on it is notified again."""
+    lost: int
+    """The number of missed objects that are no longer stored, in the whole gap."""
 
 
 class Notify(BaseMessage, frozen=True, array_like=True, tag=32):
@@ -363,6 +402,22 @@ class ReliableAck(BaseMessage, frozen=True, array_like=True, tag=37):
     operation = "acknowledgement"
 
     number: int
+
+
+class Missed(BaseMessage, frozen=True, array_like=True, tag=38):
+    """The receiver missed notifications of its subscription (M34). Repeated until the receiver
+    reads them with `FetchMissed`."""
+
+    label = "Missed"
+    operation = "notification"
+
+    sid: SubscriptionId
+    gap: int
+
+    def __post_init__(self) -> None:
+        as_subscription_id(self.sid)
+        if self.gap <= 0:
+            raise ValueError("the number of a gap must be greater than 0")
 
 
 class Flooded(BaseMessage, frozen=True, array_like=True, tag=50):
@@ -540,11 +595,17 @@ def _check_carrier(origin: NodeId, cell: CellId, hops: int, message: Message) ->
 
 
 CommonRequest = (
-    DeleteObject | StartSubscription | StopSubscription | FetchPage | FetchObject | FetchStatus
+    DeleteObject
+    | StartSubscription
+    | StopSubscription
+    | FetchPage
+    | FetchMissed
+    | FetchObject
+    | FetchStatus
 )
 """Requests that both brokers and cells answer."""
 BrokerRequest = InsertObject | CommonRequest
-Reply = Done | Refused | Page | ObjectData | ObjectStatus
+Reply = Done | Refused | Page | MissedPage | ObjectData | ObjectStatus
 RoutingMessage = Flooded | Packet | RouteUpdate
 NotificationMessage = Notify | PastMatches
 JoinMessage = JoinRequest | JoinReply
@@ -553,7 +614,7 @@ CellRoutingMessage = CellBeacon | CellPacket | CellBroadcast | Undelivered | Cel
 CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance
 CellRequest = IndexObject | CommonRequest
 """Requests to cells and to nodes in cells (D11–D18)."""
-CellReply = Done | Refused | ObjectData | CellOnlyReply
+CellReply = Done | Refused | MissedPage | ObjectData | CellOnlyReply
 StationCarrier = ToStation | RouteToNode | RouteToCell | Unpublish
 """Messages to and from stations that contain another message."""
 SignedMessage = SignedDelete | SignedStop | LocatedSubscription | SignedLocationUpdate
@@ -562,6 +623,7 @@ Message = (
     BrokerRequest
     | Reply
     | NotificationMessage
+    | Missed
     | JoinMessage
     | ReliableDelivery
     | RoutingMessage

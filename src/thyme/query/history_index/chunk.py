@@ -139,6 +139,15 @@ class Chunk:
         slots.sort(key=self._order_key_at, reverse=True)
         return [self.objects[slot] for slot in slots[:count]]  # type: ignore[misc]
 
+    def oldest_objects(self, bits: int, count: int) -> list[Metadata]:
+        """Returns the `count` earliest objects in these slots, oldest first."""
+        late = bits & self._late_bits
+        slots = _lowest_slots(bits ^ late, count)
+        if late:
+            slots += self._late_slots(late)
+            slots.sort(key=self._order_key_at)
+        return [self.objects[slot] for slot in slots[:count]]  # type: ignore[misc]
+
     def _late_slots(self, bits: int) -> list[int]:
         slots = _highest_slots(bits)
         self._charge_reorder(len(slots))
@@ -186,6 +195,24 @@ def _highest_slots(bits: int, count: int = SLOTS_MAX) -> list[int]:
         top = bits.bit_length() - 1
         slots.append(base + top)
         bits ^= 1 << top
+    return slots
+
+
+def _lowest_slots(bits: int, count: int) -> list[int]:
+    """Returns the numbers of the `count` lowest set bits, lowest first."""
+    base = 0
+    if bits:
+        base = (bits & -bits).bit_length() - 1
+        bits >>= base
+    # Each step copies the integer: if bits are dense, use its lowest part only.
+    piece = bits & (1 << _PIECE_BITS) - 1
+    if piece.bit_count() >= count:
+        bits = piece
+    slots: list[int] = []
+    while bits and len(slots) < count:
+        lowest = bits & -bits
+        slots.append(base + lowest.bit_length() - 1)
+        bits ^= lowest
     return slots
 
 

@@ -1,10 +1,11 @@
 """History index: finds the stored metadata that match a query and a time frame.
 
-Entry point: `HistoryIndex`. It returns the number of matches and the most recent ones before a
-cursor without visiting all objects. History is ordered by publication time, then key, and divided
-into chunks of consecutive objects (`chunk`); `postings` indexes the tags. A cursor is a position in
-that order, so pages neither repeat nor skip an object while others are added or removed.
-Clauses: M11, M14, M17.
+Entry point: `HistoryIndex`. It returns the number of matches, the most recent ones before a cursor
+and the earliest ones after it without visiting all objects. History is ordered by publication time,
+then key, and divided into chunks of consecutive objects (`chunk`); `postings` indexes the tags. A
+cursor is a position in that order, so pages neither repeat nor skip an object while others are
+added or removed.
+Clauses: M11, M14, M17, M34.
 """
 
 from __future__ import annotations
@@ -103,16 +104,42 @@ class HistoryIndex:
                     break
         return page
 
+    def earliest_matches(
+        self,
+        conjunctions: Sequence[Conjunction],
+        frame: TimeFrame,
+        count: int,
+        after: Cursor | None = None,
+    ) -> list[Metadata]:
+        """Returns the `count` earliest matches after the cursor, oldest first (M34)."""
+        low, high = _bounds(frame)
+        if after is not None:
+            low = max(low, (after.published_us, after.key, 0))  # sorts after the object itself
+        page: list[Metadata] = []
+        if count > 0 and low < high:
+            for chunk, bits in self._matching_chunks(conjunctions, low, high, oldest_first=True):
+                page += chunk.oldest_objects(bits, count - len(page))
+                if len(page) == count:
+                    break
+        return page
+
     def _matching_chunks(
-        self, conjunctions: Sequence[Conjunction], low: Bound, high: Bound
+        self,
+        conjunctions: Sequence[Conjunction],
+        low: Bound,
+        high: Bound,
+        *,
+        oldest_first: bool = False,
     ) -> Iterator[tuple[Chunk, int]]:
-        """Yields the chunks with matches from `low` to `high`, newest first, with the slots."""
+        """Yields the chunks with matches from `low` to `high`, newest first unless `oldest_first`,
+        with the slots."""
         lookups = self._postings.plan_lookups(conjunctions)
         if not lookups:
             return
         first = self._chunk_index(low)
         last = bisect_left(self._starts, high) - 1
-        for at in range(last, first - 1, -1):
+        chunks = range(first, last + 1) if oldest_first else range(last, first - 1, -1)
+        for at in chunks:
             chunk = self._chunks[at]
             if chunk.needs_reorder:
                 chunk = self._compacted(at)

@@ -38,6 +38,9 @@ class DsdvConfig(msgspec.Struct, frozen=True, kw_only=True):
     restart_sequence_step_us: int = SECOND_US
     """A node starts with sequence number 2 · (time since 1970 / this step). After a restart within
     one step, other nodes ignore its updates until its sequence number exceeds the old one."""
+    recover_sequence: bool = False
+    """Whether neighbours tell a node the sequence number that they know, if its own is lower, and
+    the node continues from there: its clock may have been corrected (M36)."""
 
 
 class DumpTimer(msgspec.Struct, frozen=True):

@@ -31,6 +31,8 @@ from thyme.routing.dsdv.routing_table import Route, RoutingTable
 from thyme.routing.interface import RoutingTraffic
 
 _DUMP_JITTER_US: Final = 25_000
+_SEQUENCE_MAX: Final = 2**61
+"""Sequence numbers above this one cannot be of a node that counts them."""
 _FIRST_DUMP_US_MAX: Final = 1_000
 """Maximum delay of the first dump after a start."""
 _DUMPS_MISSED_MAX: Final = 3
@@ -111,6 +113,8 @@ class Dsdv:
         assert isinstance(message, RouteUpdate)
         get_route = self._get_route
         changed = False
+        if self._config.recover_sequence:
+            self._check_sequence(sender, message)
         for destination, sequence, hops in message.entries:
             route = get_route(destination)
             if route is None or sequence > route.min_useful_sequence:
@@ -127,6 +131,20 @@ class Dsdv:
             self._set_timers(now_us)
             return True
         return False
+
+    def _check_sequence(self, sender: NodeId, update: RouteUpdate) -> None:
+        """Tells a neighbour that its sequence number is lower than one known here."""
+        for destination, sequence, _ in update.entries[:1]:
+            route = self._get_route(sender)
+            known = route.sequence if route else self._table.lost_sequences.get(sender, 0)
+            if destination == sender and sequence + 1 < known:
+                self._outbox.send(sender, RouteUpdate(((sender, known, 1),)))
+
+    def _recover_sequence(self, sequence: int, now_us: int) -> None:
+        """Continues after a sequence number of this node that a neighbour knows (M36)."""
+        if self._config.recover_sequence and self._sequence < sequence < _SEQUENCE_MAX:
+            self._sequence = sequence + sequence % 2
+            self._outbox.set_timer(DumpTimer(), now_us + 1)
 
     def _process_entry(
         self, sender: NodeId, destination: NodeId, sequence: int, hops: int, now_us: int
@@ -167,7 +185,10 @@ class Dsdv:
     ) -> None:
         """Adds a route to a destination to which there was none."""
         table = self._table
-        if destination == self._node_id or sequence % 2:
+        if destination == self._node_id:
+            self._recover_sequence(sequence, now_us)
+            return
+        if sequence % 2:
             return
         if sequence < table.lost_sequences.get(destination, 0):
             return

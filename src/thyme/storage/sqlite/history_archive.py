@@ -8,7 +8,7 @@ input that causes them, so after kill -9 the archive agrees with the records. It
 records if their number differs, i.e. if another program changed the table. Chunks are in order of
 time as far as objects arrive in order; the results of overlapping chunks are merged.
 `history_chunk` encodes the chunks, `history_tables` reads and writes them.
-Clauses: M11, M14, M17, M24, M25, M29.
+Clauses: M11, M14, M17, M24, M25, M29, M34.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from thyme.storage.sqlite.history_chunk import (
     NumberedObject,
     TagBits,
     highest_bits,
+    lowest_bits,
     matching_slots,
     summarise_chunk,
 )
@@ -36,6 +37,8 @@ from thyme.storage.sqlite.history_tables import Database, HistoryTables
 from thyme.storage.store import RecordTable
 
 CHUNK_SIZE = 4_096
+RECENT_SUMMARY_BYTES_MAX = 16 * 2**20
+"""Maximum size of the summaries in memory; chunks with large summaries have fewer objects."""
 
 ChunkMatches = list[tuple[ChunkSummary, int]]
 
@@ -85,7 +88,7 @@ class ArchivedHistory:
             return False
         if self._oldest is not None and order_key(metadata) < order_key(self._oldest):
             self._oldest = None
-        if len(self._recent) >= 2 * self._chunk_size:
+        if self._is_recent_full():
             self._archive_first_half()
         return True
 
@@ -177,6 +180,38 @@ class ArchivedHistory:
             page = sorted(page, key=order_key, reverse=True)[:count]
         return page
 
+    def earliest_matches(
+        self,
+        conjunctions: Sequence[Conjunction],
+        frame: TimeFrame,
+        count: int,
+        after: Cursor | None = None,
+    ) -> list[Metadata]:
+        if count <= 0:
+            return []
+        page = self._recent.earliest_matches(conjunctions, frame, count, after)
+        times = [metadata.published_us for metadata in page]
+        candidates: list[tuple[int, int]] = []  # when published, and the record's number
+        for chunk, bits in sorted(
+            self._matching_chunks(conjunctions, frame), key=lambda found: found[0].low_us
+        ):
+            times = sorted(times)[:count]
+            if len(times) == count and chunk.low_us > times[-1]:
+                break
+            if after is not None:
+                bits = self._filter_after(chunk, bits, after)
+            slots = self._tables.load_slots(chunk) if bits else None
+            for slot in lowest_bits(bits, count):
+                assert slots is not None
+                times.append(slots.times[slot])
+                candidates.append((slots.times[slot], slots.records[slot]))
+        if candidates:
+            last_us = sorted(times)[:count][-1]
+            records = [record for at_us, record in candidates if at_us <= last_us]
+            page += (metadata for _, metadata in self._tables.load_objects(records))
+            page = sorted(page, key=order_key)[:count]
+        return page
+
     def next_expiry_us(self) -> int | None:
         expiries = [
             at_us
@@ -244,6 +279,21 @@ class ArchivedHistory:
                     inside |= 1 << slot
         return inside
 
+    def _filter_after(self, chunk: ChunkSummary, bits: int, after: Cursor) -> int:
+        """Returns the slots, of those in `bits`, that are after a cursor."""
+        if chunk.high_us < after.published_us:
+            return 0
+        if chunk.low_us > after.published_us:
+            return bits
+        slots = self._tables.load_slots(chunk)
+        outside = slots.slots_before(after.published_us)
+        for slot in slots.slots_at(after.published_us):
+            if bits >> slot & 1:
+                [(_, metadata)] = self._tables.load_objects([slots.records[slot]])
+                if metadata.key <= after.key:
+                    outside |= 1 << slot
+        return bits & ~outside
+
     # Reading
 
     def _load(self) -> None:
@@ -262,8 +312,14 @@ class ArchivedHistory:
             last = numbered[-1][0]
             for _, metadata in numbered:
                 self._recent.add(metadata)
-            if len(self._recent) >= 2 * self._chunk_size:
+            while self._is_recent_full():
                 self._archive_first_half()
+
+    def _is_recent_full(self) -> bool:
+        count = len(self._recent)
+        return count >= 2 * self._chunk_size or (
+            count > 1 and self._recent.summary_bytes > RECENT_SUMMARY_BYTES_MAX
+        )
 
     def _chunk_objects(self, chunk: ChunkSummary) -> Iterator[Metadata]:
         return (metadata for _, metadata in self._tables.chunk_objects(chunk))
@@ -272,7 +328,8 @@ class ArchivedHistory:
 
     def _archive_first_half(self) -> None:
         """Moves the first half of the objects in memory to a new chunk."""
-        numbers = self._tables.record_numbers_after(self._last_record, self._chunk_size)
+        count = min(self._chunk_size, len(self._recent) // 2)
+        numbers = self._tables.record_numbers_after(self._last_record, count)
         objects = list(self._recent)
         chunk = [(numbers[one.key], one) for one in objects if one.key in numbers]
         self._recent = MemoryHistory(one for one in objects if one.key not in numbers)

@@ -163,3 +163,12 @@ def highest_bits(bits: int, count: int) -> Iterator[int]:
         yield top
         bits ^= 1 << top
         count -= 1
+
+
+def lowest_bits(bits: int, count: int) -> Iterator[int]:
+    """Yields the numbers of the `count` lowest set bits, lowest first."""
+    while bits and count > 0:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+        count -= 1

@@ -2,12 +2,11 @@
 
 Entry point: `BrokerService.handle_request`. Storing and matching are done by `broker`; the
 substrate decides which requests a node accepts.
-Clauses: E2, M15, M18, M29.
+Clauses: E2, M15, M18, M29, M34.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import assert_never
 
 import msgspec
@@ -18,11 +17,8 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.reliable_send import ReliableSender
 from thyme.substrates.common.broker import Broker, HistoryPage
-
-SendNotification = Callable[[NodeId, wire.Notify, int], None]
-"""Sends a notification to a subscriber."""
+from thyme.substrates.common.notification_sender import NotificationSender
 
 
 class BrokerExpiryTimer(msgspec.Struct, frozen=True):
@@ -32,16 +28,17 @@ class BrokerExpiryTimer(msgspec.Struct, frozen=True):
 class BrokerService:
     """Handles the requests to one broker, and its expiry timer."""
 
-    def __init__(self, broker: Broker, outbox: Outbox, notify: SendNotification) -> None:
+    def __init__(self, broker: Broker, outbox: Outbox, sender: NotificationSender) -> None:
         self.broker = broker
         self._outbox = outbox
-        self._notify = notify
+        self._sender = sender
         self._timer_us: int | None = None
 
     def handle_request(self, sender: NodeId, request: wire.BrokerRequest, now_us: int) -> None:
         """Carries out a request and sends the reply."""
         try:
             reply = self._carry_out(sender, request, now_us)
+            self._sender.on_heard(sender, now_us)
         except OperationError as error:
             reply = wire.Refused(request.request_id, error.code, str(error))
         self._outbox.send(sender, reply)
@@ -76,6 +73,8 @@ class BrokerService:
                 return wire.Done(number)
             case wire.FetchPage():
                 return page_reply(number, read_requested_page(broker, request, now_us))
+            case wire.FetchMissed():
+                return self._sender.on_fetch_missed(sender, request, now_us)
             case wire.FetchObject():
                 broker.expire(now_us)
                 return wire.ObjectData(number, request.key, broker.catalogue.data(request.key))
@@ -93,7 +92,7 @@ class BrokerService:
         for subscription in matched:
             by_subscriber.setdefault(subscription.key.subscriber, []).append(subscription.key.sid)
         for subscriber, sids in by_subscriber.items():
-            self._notify(subscriber, wire.Notify(metadata, tuple(sorted(sids))), now_us)
+            self._sender.notify(subscriber, wire.Notify(metadata, tuple(sorted(sids))), now_us)
 
 
 def read_requested_page(broker: Broker, request: wire.FetchPage, now_us: int) -> HistoryPage:
@@ -106,15 +105,3 @@ def read_requested_page(broker: Broker, request: wire.FetchPage, now_us: int) ->
 def page_reply(number: RequestId, page: HistoryPage) -> wire.Page:
     """The reply message for a page."""
     return wire.Page(number, page.total, page.items, page.more)
-
-
-def notify_reliably(
-    broker: Broker,
-    reliable_sender: ReliableSender,
-    subscriber: NodeId,
-    notify: wire.Notify,
-    now_us: int,
-) -> None:
-    """Sends a notification until it is acknowledged, as long as its object is stored."""
-    history, key = broker.catalogue.history, notify.metadata.key
-    reliable_sender.send(subscriber, lambda _: notify if key in history else None, now_us)

@@ -10,7 +10,7 @@ Clauses: M3, M14, M25, M29, D15.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -66,6 +66,8 @@ class Catalogue:
         self._tombstones = TombstoneStore(store, OBJECT_TOMBSTONES, tombstone_age_us_max)
         self.history = store.open_history(OBJECTS)
         self.removed: Counter[str] = Counter()
+        self.on_removed: Callable[[Metadata, str], None] = lambda metadata, reason: None
+        """Called with each object that was removed with a tombstone, and the reason."""
 
     def __len__(self) -> int:
         return len(self.history)
@@ -196,17 +198,19 @@ class Catalogue:
         self._remove(oldest.key, reason, now_us)
 
     def _remove(self, key: Key, reason: str, now_us: int, proof: bytes = b"") -> None:
-        self._remove_record(key)
+        metadata = self._remove_record(key)
         self.removed[reason] += 1
         self._tombstones.add(str(key), reason, now_us, proof)
+        self.on_removed(metadata, reason)
 
-    def _remove_record(self, key: Key) -> None:
+    def _remove_record(self, key: Key) -> Metadata:
         metadata = self.history.remove(key)
         assert metadata is not None, f"{key} is not in the history"
         self._usage.remove(metadata.owner, self._size(metadata))
         self._store.remove(OBJECTS, str(key))
         if not self._metadata_only:
             self._store.remove_data(str(key))
+        return metadata
 
     def _size(self, metadata: Metadata) -> int:
         return len(metadata.summary) + (0 if self._metadata_only else metadata.size)

@@ -4,7 +4,7 @@ Entry point: `Client.on_request`. Each application request becomes requests to b
 replies become the reply to the application. Access to objects and brokers is behind
 `client_interfaces`, the state of own subscriptions is kept by `subscriber`, and stored matches are
 read by `history_reader`.
-Clauses: M13–M20, M27, M30, B5.
+Clauses: M13–M20, M27, M30, M34, B5.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ from thyme.query.cursor import cursor_at
 from thyme.substrates.common.client_interfaces import (
     BrokerClient,
     BrokerId,
+    MissedSource,
     ObjectClient,
     PageQuery,
     Pages,
 )
+from thyme.substrates.common.gap_reader import GapReader
 from thyme.substrates.common.history_reader import (
     HistoryRead,
     HistoryReader,
@@ -69,9 +71,11 @@ class Client:
         rng: Random,
         limits: Limits,
         guarantees: Guarantees,
+        gap_reader: GapReader,
         signer: RecordSigner | None = None,
     ) -> None:
         self._node_id = node_id
+        self._gap_reader = gap_reader
         self._objects = objects
         self._brokers = brokers
         self._outbox = outbox
@@ -129,8 +133,15 @@ class Client:
     def on_notify(self, sender: BrokerId, message: wire.Notify, now_us: int) -> None:
         """Handles a notification; unknown subscriptions in it are cancelled at the sender."""
         for sid in message.sids:
-            if not self._subscriber.on_notify(sid, message.metadata, now_us):
+            if not self._subscriber.on_notify(sid, message.metadata, now_us, sender):
                 self._drop_subscription(sid, sender, now_us)
+
+    def on_missed(
+        self, sender: BrokerId, source: MissedSource, message: wire.Missed, now_us: int
+    ) -> None:
+        """Starts to read what a broker could not deliver; an unknown subscription is cancelled."""
+        if not self._gap_reader.on_missed(source, message, now_us):
+            self._drop_subscription(message.sid, sender, now_us)
 
     def drop_if_unknown(self, sid: SubscriptionId, broker_id: BrokerId, now_us: int) -> None:
         """Cancels a subscription of this node at a broker if this node no longer has it."""
@@ -241,6 +252,8 @@ class Client:
         if own.attached:
             raise RejectedError(f"subscription {request.sid} is already attached to an application")
         own.attached = True
+        if request.after is not None:
+            self._subscriber.rewind(own, request.after)
 
         def on_failure(failure: Failure) -> None:
             own.attached = False
@@ -271,9 +284,16 @@ class Client:
                 return
             pages = result.value
             total = total_matches(pages)
+
+            def on_read(result: Result[object], now_us: int) -> None:
+                def emit_caught_up(now_us: int) -> None:
+                    self._subscriber.emit_caught_up(own, total, result, now_us)
+
+                self._gap_reader.call_when_idle(own, emit_caught_up, now_us)
+
             reading = HistoryRead(
                 own,
-                lambda result, now_us: self._subscriber.emit_caught_up(own, total, result, now_us),
+                on_read,
                 remaining=own.batch,
                 since_us=since_us,
             )
@@ -308,12 +328,19 @@ class Client:
     def _catch_up(self, request: app.CatchUp, now_us: int) -> None:
         own = self._get_own(request.sid)
         missed_us = self._subscriber.unpause(own, request.refused)
+
+        def read_dropped(result: Result[object], now_us: int) -> None:
+            def reply(_now_us: int) -> None:
+                self._reply(request.request_id, result.map(lambda _: None))
+
+            self._gap_reader.continue_reading(own, now_us)
+            self._gap_reader.call_when_idle(own, reply, now_us)
+
         if missed_us is None:
-            self._reply(request.request_id, Ok(None))
-            return
-        on_result = self._on_result(request.request_id)
-        read = HistoryRead(own, on_result, remaining=0, since_us=missed_us)
-        self._history_reader.read_newest(read, now_us)
+            read_dropped(Ok(None), now_us)
+        else:
+            read = HistoryRead(own, read_dropped, remaining=0, since_us=missed_us)
+            self._history_reader.read_newest(read, now_us)
 
     def _unsubscribe(self, request: app.Unsubscribe, now_us: int) -> None:
         own = self._get_own(request.sid)

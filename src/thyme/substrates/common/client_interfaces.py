@@ -38,6 +38,8 @@ from thyme.query.cursor import Cursor
 
 BrokerId = NodeId | CellId
 """A broker: a node, or a cell with all of its nodes."""
+MissedSource = NodeId | CellId | tuple[CellId, NodeId]
+"""A broker from which missed objects are read: as `BrokerId`, or one node of a cell."""
 Pages = dict[BrokerId, Page]
 """The pages received, by broker."""
 

@@ -41,7 +41,7 @@ def merge_pages(pages: Mapping[BrokerId, Page], count: int) -> list[Metadata]:
 def total_matches(pages: Mapping[BrokerId, Page]) -> int:
     """The number of matches of several brokers; items that appear in two pages count once.
 
-    Exact if all pages are complete. Duplicates in the unread parts of two brokers count twice.
+    Exact if the pages show all items; duplicates in the unread parts of two brokers count twice.
     """
     shown = [item.key for page in pages.values() for item in page.items]
     return sum(page.total for page in pages.values()) - len(shown) + len(set(shown))

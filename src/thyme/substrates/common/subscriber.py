@@ -4,7 +4,7 @@ Entry point: `Subscriber`. Drops duplicate notifications (M16), buffers notifica
 application knows the subscription, stores which notifications the application consumed so that it
 can resume after a restart (M27), and ends each subscription when its time frame ends (M18).
 Requests to brokers are sent by `client` and `history_reader`.
-Clauses: M12, M16, M18, M27.
+Clauses: M12, M16, M18, M27, M34.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Result
 from thyme.query.cursor import Cursor
 from thyme.storage.store import RecordTable, Store
-from thyme.substrates.common.client_interfaces import BrokerId
+from thyme.substrates.common.client_interfaces import BrokerId, MissedSource
 
 _SUBSCRIPTIONS_MAX = 10_000
 _ENDED_MAX = 1_000
@@ -72,6 +72,14 @@ class ReadPosition(msgspec.Struct, frozen=True):
     more: bool
 
 
+class SeenObject(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An object that was emitted: when it was published, and which broker sent it; None if it is
+    from the pages of several brokers."""
+
+    published_us: int
+    source: MissedSource | None = None
+
+
 @dataclass(slots=True)
 class OwnSubscription:
     """State of one subscription of this node."""
@@ -80,8 +88,8 @@ class OwnSubscription:
     batch: int
     attached: bool
     """Whether the application receives its events; False after a restart until resumed."""
-    seen: BoundedDict[Key, int]
-    """Publication times of the emitted objects, by key."""
+    seen: BoundedDict[Key, SeenObject]
+    """The emitted objects, by key."""
     started: bool = False
     reads_active: int = 0
     positions: dict[BrokerId, ReadPosition] | None = None
@@ -89,9 +97,15 @@ class OwnSubscription:
     after_first_pages: list[Callable[[int], None]] = field(default_factory=list)
     """Functions to call once the first pages were read."""
     newest_consumed_us: int | None = None
+    rewound_us: int | None = None
+    """Publication time of the oldest notification that was consumed and must be emitted again."""
     paused: bool = False
     missed_us: int | None = None
-    """Publication time of the oldest object not emitted because of a pause."""
+    """Publication time of the oldest stored match not emitted because of a pause."""
+    dropped: dict[MissedSource, Cursor] = field(default_factory=dict)
+    """For each broker with notifications not emitted because of a pause, a position before them."""
+    after_gaps: list[Callable[[int], None]] = field(default_factory=list)
+    """Functions to call once no read of missed objects can continue (`gap_reader`)."""
     before_start: list[Metadata] = field(default_factory=list)
 
     @property
@@ -156,7 +170,7 @@ class Subscriber:
         self.set_frame_end_timer(own)
         before_start, own.before_start = own.before_start, []
         for metadata in before_start:
-            self._emit(own, metadata, now_us, from_history=False)
+            self._emit(own, metadata, now_us, None, from_history=False)
 
     def set_frame_end_timer(self, own: OwnSubscription) -> None:
         """Sets the timer at the end of a subscription's time frame."""
@@ -169,14 +183,20 @@ class Subscriber:
         for own in self._active.values():
             self.set_frame_end_timer(own)
 
-    def on_notify(self, sid: SubscriptionId, metadata: Metadata, now_us: int) -> bool:
+    def on_notify(
+        self,
+        sid: SubscriptionId,
+        metadata: Metadata,
+        now_us: int,
+        source: MissedSource | None = None,
+    ) -> bool:
         """Handles a notification from a broker; returns False if the subscription is unknown."""
         own = self._active.get(sid)
         if own is None:
             return sid in self._ended
         if own.attached:
             if own.started:
-                self._emit(own, metadata, now_us, from_history=False)
+                self._emit(own, metadata, now_us, source, from_history=False)
             elif len(own.before_start) < _SEEN_MAX:
                 own.before_start.append(metadata)
         return True
@@ -195,7 +215,13 @@ class Subscriber:
 
     def emit_past(self, own: OwnSubscription, items: Sequence[Metadata], now_us: int) -> int:
         """Emits stored matches; returns how many of them were new."""
-        return sum(self._emit(own, metadata, now_us, from_history=True) for metadata in items)
+        return sum(self._emit(own, metadata, now_us, None, from_history=True) for metadata in items)
+
+    def emit_missed(
+        self, own: OwnSubscription, metadata: Metadata, source: MissedSource, now_us: int
+    ) -> None:
+        """Emits an object that the subscriber missed when it was published."""
+        self._emit(own, metadata, now_us, source, from_history=False)
 
     def save_positions(
         self, own: OwnSubscription, positions: Mapping[BrokerId, ReadPosition]
@@ -214,7 +240,7 @@ class Subscriber:
         own = self._active.get(sid)
         if own is None or key not in own.seen:
             return
-        published_us = own.seen[key]
+        published_us = own.seen[key].published_us
         self._store.put(
             CONSUMED, _consumed_key(sid, key), ConsumedNotification(sid, key, published_us)
         )
@@ -227,7 +253,31 @@ class Subscriber:
         one may have arrived later (M12).
         """
         newest_us = own.newest_consumed_us
+        if own.rewound_us is not None:
+            newest_us = own.rewound_us if newest_us is None else min(newest_us, own.rewound_us)
         return None if newest_us is None else newest_us - self._config.skew_us
+
+    def rewind(self, own: OwnSubscription, last: Key) -> None:
+        """Takes back that notifications were consumed after another one, so that a resumed
+        subscription emits them again."""
+        consumed = [record for _, record in self._store.load(CONSUMED) if record.sid == own.sid]
+        keys = [record.key for record in consumed]
+        if last not in keys:
+            return
+        for record in consumed[keys.index(last) + 1 :]:
+            self._unmark_consumed(own, record.key)
+            own.rewound_us = min(record.published_us, own.rewound_us or record.published_us)
+
+    def _unmark_consumed(self, own: OwnSubscription, key: Key) -> SeenObject | None:
+        self._store.remove(CONSUMED, _consumed_key(own.sid, key))
+        return own.seen.pop(key, None)
+
+    def carry_over(self, earlier: Subscriber) -> None:
+        """Takes over which objects an earlier incarnation in the same process emitted: they are
+        still in the buffers of the applications."""
+        for sid, own in self._active.items():
+            if (before := earlier.get(sid)) is not None:
+                own.seen = before.seen
 
     def pause(self, sid: SubscriptionId) -> None:
         """Stops emitting notifications, because the application's buffer is full."""
@@ -235,12 +285,18 @@ class Subscriber:
             own.paused = True
 
     def unpause(self, own: OwnSubscription, refused: tuple[Key, ...]) -> int | None:
-        """Continues after a pause; returns how far back to read, None if nothing was missed."""
+        """Continues after a pause; returns how far back to read stored matches, None if none was
+        dropped. Dropped notifications are in `drain_dropped`."""
         for key in refused:
-            if (published_us := own.seen.pop(key, None)) is not None:
-                own.missed_us = min(published_us, own.missed_us or published_us)
+            if (seen := self._unmark_consumed(own, key)) is not None:
+                _note_dropped(own, seen.source, seen.published_us, key)
         missed_us, own.missed_us, own.paused = own.missed_us, None, False
         return missed_us
+
+    def drain_dropped(self, own: OwnSubscription) -> dict[MissedSource, Cursor]:
+        """Returns and clears the brokers with dropped notifications, and positions before them."""
+        dropped, own.dropped = own.dropped, {}
+        return dropped
 
     def emit_caught_up(
         self, own: OwnSubscription, total: int, result: Result[object], now_us: int
@@ -281,7 +337,13 @@ class Subscriber:
             self.cancel(own, reason)
 
     def _emit(
-        self, own: OwnSubscription, metadata: Metadata, now_us: int, *, from_history: bool
+        self,
+        own: OwnSubscription,
+        metadata: Metadata,
+        now_us: int,
+        source: MissedSource | None,
+        *,
+        from_history: bool,
     ) -> bool:
         if metadata.key in own.seen:
             self.duplicates += 1
@@ -290,14 +352,14 @@ class Subscriber:
             self.spurious += 1
             return False
         if own.paused:
-            own.missed_us = min(metadata.published_us, own.missed_us or metadata.published_us)
+            _note_dropped(own, source, metadata.published_us, metadata.key)
             return False
-        self._mark_seen(own, metadata.key, metadata.published_us)
+        self._mark_seen(own, metadata.key, SeenObject(metadata.published_us, source))
         self._outbox.emit(NotificationEvent(Notification(own.sid, metadata, now_us, from_history)))
         return True
 
-    def _mark_seen(self, own: OwnSubscription, key: Key, published_us: int) -> None:
-        evicted = own.seen.put(key, published_us)
+    def _mark_seen(self, own: OwnSubscription, key: Key, seen: SeenObject) -> None:
+        evicted = own.seen.put(key, seen)
         if evicted is not None:
             self._store.remove(CONSUMED, _consumed_key(own.sid, evicted))
 
@@ -313,7 +375,7 @@ class Subscriber:
             if own is None:
                 self._store.remove(CONSUMED, text)
                 continue
-            self._mark_seen(own, consumed.key, consumed.published_us)
+            self._mark_seen(own, consumed.key, SeenObject(consumed.published_us))
             own.newest_consumed_us = max(
                 consumed.published_us, own.newest_consumed_us or consumed.published_us
             )
@@ -321,7 +383,7 @@ class Subscriber:
     def _make_own(
         self, subscription: SubscriptionRecord, batch: int, *, attached: bool
     ) -> OwnSubscription:
-        seen: BoundedDict[Key, int] = BoundedDict(_SEEN_MAX)
+        seen: BoundedDict[Key, SeenObject] = BoundedDict(_SEEN_MAX)
         return OwnSubscription(subscription, batch, attached, seen)
 
     def _remove_stored(self, own: OwnSubscription) -> None:
@@ -334,6 +396,17 @@ class Subscriber:
         assert len(self._active) <= _SUBSCRIPTIONS_MAX
         assert len(self._ended) <= _ENDED_MAX
         assert all(len(own.seen) <= _SEEN_MAX for own in self._active.values())
+
+
+def _note_dropped(
+    own: OwnSubscription, source: MissedSource | None, published_us: int, key: Key
+) -> None:
+    """Notes that an object was not emitted, or refused by the application, because of a pause."""
+    if source is None:
+        own.missed_us = min(published_us, own.missed_us or published_us)
+    else:
+        before = Cursor(published_us - 1, key)
+        own.dropped[source] = min(before, own.dropped.get(source, before))
 
 
 def _subscription_info(own: OwnSubscription) -> SubscriptionInfo:

@@ -95,7 +95,8 @@ class NotificationDeliveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How notifications are sent, acknowledged and sent again (D22, B3)."""
 
     wait_us_max: int = 60 * SECOND_US
-    """How long an undelivered notification waits for the subscriber's location update."""
+    """How long an undelivered notification waits for the subscriber's location update; if
+    notifications are acknowledged, how long a subscriber may be absent before it is suspected."""
     retry_us: int | None = None
     """How long to wait before an undelivered notification is sent again without a location update,
     longer after each attempt; None for never."""
@@ -152,7 +153,10 @@ ROBUST = replace(
     reannounce=True,
     backup=BackupConfig(aggregation_us=3 * SECOND_US),
     notification_delivery=NotificationDeliveryConfig(
-        retry_us=SECOND_US, ack_timeout_us=SECOND_US // 2, tries_max=8
+        wait_us_max=3600 * SECOND_US,
+        retry_us=SECOND_US,
+        ack_timeout_us=SECOND_US // 2,
+        tries_max=8,
     ),
     replication=ReplicationConfig(
         active_max=3,

@@ -4,7 +4,7 @@ Entry point: `DcsNode.handle`. Cell routing, below, delivers messages to this no
 sends its own messages. The node issues requests through its client (`client.objects`,
 `client.key_cell_brokers`), serves requests for its cell (`service.cell_service`), and joins the
 cell before it serves it (`membership.cell_joining`).
-Clauses: D11–D19, D23, M21, M24.
+Clauses: D11–D19, D23, M21, M24, M34.
 """
 
 from __future__ import annotations
@@ -40,11 +40,17 @@ from thyme.substrates.common.broker import SUBSCRIPTIONS
 from thyme.substrates.common.catalogue import OBJECTS
 from thyme.substrates.common.client import Client, Guarantees
 from thyme.substrates.common.client_interfaces import BrokerClient, ObjectClient
+from thyme.substrates.common.gap_reader import GapReader, GapRetryTimer
+from thyme.substrates.common.notification_gaps import GAPS, GapTimer, GapUpkeepTimer
 from thyme.substrates.common.quotas import PEER_USAGE
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
 from thyme.substrates.dcs.cell_map import CellMap
-from thyme.substrates.dcs.client.cell_requests import CellRequests, CellRequestTimer
+from thyme.substrates.dcs.client.cell_requests import (
+    CellRequests,
+    CellRequestTimer,
+    missed_pages_from_cells,
+)
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.client.key_cell_brokers import KeyCellBrokers
 from thyme.substrates.dcs.client.key_choice import KeyChooser
@@ -79,6 +85,7 @@ _CELL_TABLES: tuple[RecordTable[Any], ...] = (
     REPLICATION_LISTS,
     SUBSCRIBER_CELLS,
     PROXIED_CELLS,
+    GAPS,
 )
 
 
@@ -134,6 +141,7 @@ class DcsNode:
             outbox,
             self.index,
             self.replicas,
+            store,
             config,
             self._on_subscriber_failed,
             self._on_subscriber_absent,
@@ -179,6 +187,12 @@ class DcsNode:
             objects, brokers = self.extension.extend_client(
                 context, objects, brokers, self._replica_locations
             )
+        self._gap_reader = GapReader(
+            self.subscriber,
+            context.outbox,
+            self.requests.next_id,
+            missed_pages_from_cells(self.requests),
+        )
         self._client = Client(
             node_id,
             objects,
@@ -188,6 +202,7 @@ class DcsNode:
             rng,
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
+            self._gap_reader,
             signer,
         )
         self._notifications = NotificationReceiver(
@@ -249,6 +264,7 @@ class DcsNode:
             self.replicas,
             self.requests,
             self.service.notification_delivery,
+            self._gap_reader,
         )
         for part in (*parts, self.routing, self.membership):
             part.check()
@@ -265,6 +281,7 @@ class DcsNode:
             case Started():
                 self.index.broker.expire(now_us)
                 self.replicas.expire(now_us)
+                self.service.notification_delivery.gaps.start(now_us)
                 self.subscriber.set_frame_end_timers()
                 self._world_lifetime.set_timer()
                 self.replica_upkeep.schedule_round(now_us)
@@ -308,6 +325,12 @@ class DcsNode:
                 self.service.on_expiry_timer(now_us)
             case NotificationRetryTimer():
                 self.service.notification_delivery.on_timer(event.timer, now_us)
+            case GapTimer():
+                self.service.notification_delivery.gaps.on_timer(event.timer, now_us)
+            case GapUpkeepTimer():
+                self.service.notification_delivery.gaps.on_upkeep_timer(now_us)
+            case GapRetryTimer():
+                self._gap_reader.on_retry_timer(event.timer, now_us)
             case AggregationTimer():
                 self.service.notification_delivery.flush(now_us)
             case ReplicaUpkeepTimer():
@@ -358,6 +381,7 @@ class DcsNode:
             own, payload = _split_payload(beacon.payload)
             self.extension.on_beacon(beacon, own, now_us)
             beacon = replace(beacon, payload=payload)
+        self.service.notification_delivery.gaps.on_heard(beacon.node, now_us, answered=False)
         if self.joining.phase is CellJoinPhase.LISTENING:
             self.joining.on_beacon(beacon, now_us)
         self.membership.on_beacon(beacon, now_us)
@@ -456,15 +480,19 @@ class DcsNode:
         table.add(wire.StartSubscription, to_cell=answering(service.start_subscription))
         table.add(wire.StopSubscription, to_cell=answering(service.stop_subscription))
         table.add(wire.FetchPage, to_cell=answering(service.read_page))
+        read_missed = answering(service.read_missed)
+        table.add(wire.FetchMissed, to_cell=read_missed, to_node=read_missed)
         table.add(wire.FetchStatus, to_cell=answering(service.read_status))
         table.add(wire.FetchObject, to_cell=read_object, to_node=read_object)
         # Replies
         table.add(wire.ReplyFromCell, to_node=self._on_cell_reply)
         table.add(wire.ObjectData, to_node=self.requests.on_node_reply)
         table.add(wire.Refused, to_node=self.requests.on_node_reply)
+        table.add(wire.MissedPage, to_node=self.requests.on_node_reply)
         # Notifications (D17, B3)
         table.add(cell_wire.CellNotify, to_node=self._notifications.on_notify)
         table.add(cell_wire.CellNotifyBatch, to_node=self._notifications.on_notify_batch)
+        table.add(wire.Missed, to_node=self._notifications.on_missed)
         table.add(cell_wire.NotifyAck, to_node=service.notification_delivery.on_ack)
         # Replicas (D11–D14, B6)
         table.add(

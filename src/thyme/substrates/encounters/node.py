@@ -40,6 +40,7 @@ from thyme.protocol.node import (
 from thyme.protocol.outbox import Outbox
 from thyme.storage.store import Store
 from thyme.substrates.common.client import Client, Guarantees
+from thyme.substrates.common.gap_reader import GapReader, refuse_missed_pages
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
 from thyme.substrates.encounters.battery import Battery, estimate_bytes
@@ -114,6 +115,7 @@ class EncounterNode:
             rng,
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
+            GapReader(self.subscriber, outbox, lambda: 0, refuse_missed_pages),
             signer,
         )
         budget = config.joules_per_hour

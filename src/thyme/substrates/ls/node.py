@@ -4,7 +4,7 @@ Entry point: `LsNode.handle`. Inserts and deletes are local (L1). Subscriptions 
 (`thyme.routing.flooding`) or by joining (`subscription_fetch`); each is matched against the node's
 objects when it arrives (L3), and every new object against all subscriptions. Unicast messages are
 sent as if every node were a neighbour; `RoutedNode` forwards them over several hops (L4).
-Clauses: L1–L7, M21, M24, B5.
+Clauses: L1–L7, M21, M24, M34, B5.
 """
 
 from __future__ import annotations
@@ -44,13 +44,19 @@ from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import (
     BrokerExpiryTimer,
     BrokerService,
-    notify_reliably,
     page_reply,
     read_requested_page,
 )
 from thyme.substrates.common.client import Client, Guarantees
 from thyme.substrates.common.client_interfaces import SingleHolder
+from thyme.substrates.common.gap_reader import (
+    GapReader,
+    GapRetryTimer,
+    missed_pages_from_nodes,
+)
 from thyme.substrates.common.loopback import deliver_to_self
+from thyme.substrates.common.notification_gaps import GapTimer, GapUpkeepTimer
+from thyme.substrates.common.notification_sender import NotificationSender
 from thyme.substrates.common.subscriber import FrameEndTimer, Subscriber, SubscriberConfig
 from thyme.substrates.common.world_lifetime import WorldEndTimer, WorldLifetime
 from thyme.substrates.ls.flooded_queries import CollectionConfig, CollectionTimer, FloodedBrokers
@@ -116,7 +122,10 @@ class LsNode:
         self.flooding = Flooding(node_id, outbox, rng, config.flooding, self._on_flood)
         # Expired records of an earlier incarnation are removed at `Started`, which has the time.
         self.broker = Broker(store, config.broker, now_us=0, own_id=node_id)
-        self._broker_service = BrokerService(self.broker, outbox, self._notify)
+        self._notification_sender = NotificationSender(
+            node_id, self.broker, store, outbox, self._reliable_sender
+        )
+        self._broker_service = BrokerService(self.broker, outbox, self._notification_sender)
         self.joining = LsJoining(
             outbox, rng, config.joining, self.broker.active_subscriptions, self._add_subscription
         )
@@ -130,6 +139,12 @@ class LsNode:
             rng,
             config.collecting,
         )
+        self._gap_reader = GapReader(
+            self.subscriber,
+            outbox,
+            self._request_tracker.next_id,
+            missed_pages_from_nodes(self._request_tracker),
+        )
         self._client = Client(
             node_id,
             SingleHolder(lambda key: key.owner, self._request_tracker),
@@ -139,6 +154,7 @@ class LsNode:
             rng,
             config.limits,
             Guarantees(copies_max=1, durable=store.durable),
+            self._gap_reader,
             signer,
         )
         self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
@@ -171,6 +187,8 @@ class LsNode:
             self.flooding,
             self.joining,
             self._reliable_sender,
+            self._notification_sender,
+            self._gap_reader,
         ):
             part.check()
 
@@ -178,6 +196,7 @@ class LsNode:
         match event:
             case Started():
                 self.broker.expire(now_us)
+                self._notification_sender.start(now_us)
                 self.subscriber.set_frame_end_timers()
                 self._world_lifetime.set_timer()
                 self.joining.start(now_us)
@@ -201,6 +220,10 @@ class LsNode:
 
     def _on_timer(self, event: TimerFired, now_us: int) -> None:
         match event.timer:
+            case GapTimer() | GapUpkeepTimer():
+                self._notification_sender.on_timer(event.timer, now_us)
+            case GapRetryTimer():
+                self._gap_reader.on_retry_timer(event.timer, now_us)
             case RetryTimer():
                 self._request_tracker.on_timer(event.timer, now_us)
             case ResendTimer():
@@ -235,19 +258,30 @@ class LsNode:
             case wire.ReliableMessage(message=wire.Notify() | wire.PastMatches() | wire.Page()):
                 self._on_message(sender, self._reliable_sender.on_message(sender, message), now_us)
             case wire.ReliableAck():
-                self._reliable_sender.on_ack(sender, message)
+                self._reliable_sender.on_ack(sender, message, now_us)
+            case wire.Missed():
+                self._client.on_missed(sender, sender, message, now_us)
             case wire.Notify() | wire.PastMatches():
                 self._on_matches(sender, message, now_us)
             case wire.Page() if self._flooded_brokers.on_page(sender, message):
                 pass
             case (
-                wire.Done() | wire.Refused() | wire.Page() | wire.ObjectData() | wire.ObjectStatus()
+                wire.Done()
+                | wire.Refused()
+                | wire.Page()
+                | wire.MissedPage()
+                | wire.ObjectData()
+                | wire.ObjectStatus()
             ):
                 self._request_tracker.on_reply(sender, message, now_us)
             case wire.InsertObject() | wire.DeleteObject() if sender == self._node_id:
                 self._broker_service.handle_request(sender, message, now_us)
             case (
-                wire.StopSubscription() | wire.FetchPage() | wire.FetchObject() | wire.FetchStatus()
+                wire.StopSubscription()
+                | wire.FetchPage()
+                | wire.FetchMissed()
+                | wire.FetchObject()
+                | wire.FetchStatus()
             ):
                 self._broker_service.handle_request(sender, message, now_us)
             case _:
@@ -317,9 +351,3 @@ class LsNode:
     def _search_page(self, request: wire.FetchPage, now_us: int) -> wire.Page | None:
         page = read_requested_page(self.broker, request, now_us)
         return page_reply(request.request_id, page) if page.total else None
-
-    def _notify(self, subscriber: NodeId, notify: wire.Notify, now_us: int) -> None:
-        if subscriber == self._node_id:
-            self._outbox.send(subscriber, notify)
-        else:
-            notify_reliably(self.broker, self._reliable_sender, subscriber, notify, now_us)

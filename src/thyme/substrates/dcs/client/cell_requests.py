@@ -18,13 +18,21 @@ import msgspec
 from thyme.model.errors import NotFoundError, OperationTimeoutError, RejectedError
 from thyme.model.ids import NodeId, RequestId
 from thyme.protocol.message_auth import MessageAuthenticator
-from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.cell_records import CellId, as_cell_id
 from thyme.protocol.messages.cells import CellMaintenanceRequest
-from thyme.protocol.messages.common import CellReply, CellRequest, Refused
+from thyme.protocol.messages.common import (
+    CellReply,
+    CellRequest,
+    FetchMissed,
+    MissedPage,
+    Refused,
+)
 from thyme.protocol.outbox import Outbox
-from thyme.protocol.results import Failure, Ok, OnResult
+from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy, RetryState
 from thyme.routing.cells import CellRouting, Delivery, DeliveryFailure, Destination
+from thyme.substrates.common.client_interfaces import MissedSource
+from thyme.substrates.common.gap_reader import FetchMissedPage
 
 Requests = Mapping[Destination, CellRequest | CellMaintenanceRequest]
 """The messages of an operation by destination, all with the same request id. Destinations with the
@@ -196,3 +204,27 @@ class CellRequests:
         """Asserts the invariants that hold between any two inputs."""
         assert len(self._pending) <= self._policy.pending_max
         assert all(request_id in self._pending for request_id in self._request_by_packet.values())
+
+
+def missed_pages_from_cells(requests: CellRequests) -> FetchMissedPage:
+    """Reads missed objects from cells, or from single nodes of them (M34)."""
+
+    def fetch(
+        source: MissedSource, request: FetchMissed, now_us: int, on_result: OnResult[MissedPage]
+    ) -> None:
+        def on_replies(result: Result[Replies], now_us: int) -> None:
+            if isinstance(result, Failure):
+                on_result(result, now_us)
+                return
+            [reply] = result.value.values()
+            unexpected = Failure("failed", f"unexpected reply type: {reply.label}")
+            on_result(Ok(reply) if isinstance(reply, MissedPage) else unexpected, now_us)
+
+        if isinstance(source, tuple):
+            target = Destination(*source)
+        else:
+            assert isinstance(source, int), "in Thyme-DCS a broker is a cell"
+            target = Destination(as_cell_id(source))
+        requests.send_requests({target: request}, now_us, on_replies)
+
+    return fetch

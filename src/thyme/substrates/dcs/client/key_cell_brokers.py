@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
+from thyme.model.ids import Key
+from thyme.model.subscriptions import (
+    CONJUNCTIONS_ACCEPTED_MAX,
+    Conjunction,
+    SubscriptionKey,
+    SubscriptionRecord,
+    conjoin,
+)
+from thyme.model.time_frames import TimeFrame
 from thyme.protocol.messages.cell_records import CellId, as_cell_id
 from thyme.protocol.messages.cells import CellPage
 from thyme.protocol.messages.common import FetchPage, Page, StartSubscription, StopSubscription
@@ -47,11 +55,14 @@ class KeyCellBrokers:
         on_started: Callable[[int, int], None],
         on_result: OnResult[Pages],
     ) -> None:
+        def on_pages(result: Result[Pages], now_us: int) -> None:
+            if isinstance(result, Ok):
+                on_started(total_matches(result.value), now_us)
+            on_result(result, now_us)
+
         def on_replies(result: Result[Replies], now_us: int) -> None:
             pages = result.map(self._collect_pages)
-            if isinstance(pages, Ok):
-                on_started(total_matches(pages.value), now_us)
-            on_result(pages, now_us)
+            self._correct_totals(cells, subscription.frame, pages, now_us, on_pages)
 
         subscriber = self._subscriber
         self._key_chooser.prune_ended(lambda sid: subscriber.get(sid) is not None, len(subscriber))
@@ -64,6 +75,30 @@ class KeyCellBrokers:
             for cell, conjunctions in cells.items()
         }
         self._requests.send_requests(requests, now_us, on_replies)
+
+    def _correct_totals(
+        self,
+        cells: Mapping[CellId, tuple[Conjunction, ...]],
+        frame: TimeFrame,
+        found: Result[Pages],
+        now_us: int,
+        on_result: OnResult[Pages],
+    ) -> None:
+        """Corrects the totals of first pages, so that an object counts once. If the pages do not
+        show all objects, each cell is asked how many of its matches the cells before it count."""
+        pages = found.value if isinstance(found, Ok) else {}
+        shared = overlaps(cells) if any(page.has_more for page in pages.values()) else {}
+        if not shared:
+            on_result(found, now_us)
+            return
+
+        def on_counts(result: Result[Pages], now_us: int) -> None:
+            counts = result.value if isinstance(result, Ok) else {}
+            twice = {cell: page.total for cell, page in counts.items()}
+            in_order: Pages = {cell: pages[cell] for cell in cells}
+            on_result(Ok(subtract_unseen(in_order, twice)), now_us)
+
+        self._fetch_pages(shared, PageQuery((), frame, 0), now_us, on_counts)
 
     def unsubscribe(self, key: SubscriptionKey, now_us: int, on_result: OnResult[object]) -> None:
         cells = self._key_chooser.cells_of(key.sid)
@@ -88,7 +123,11 @@ class KeyCellBrokers:
 
     def search(self, query: PageQuery, now_us: int, on_result: OnResult[Pages]) -> None:
         cells = self._key_chooser.group_by_cell(query.conjunctions)
-        self._fetch_pages(cells, query, now_us, on_result)
+
+        def on_pages(result: Result[Pages], now_us: int) -> None:
+            self._correct_totals(cells, query.frame, result, now_us, on_result)
+
+        self._fetch_pages(cells, query, now_us, on_pages)
 
     def fetch_next_page(
         self, broker: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]
@@ -137,6 +176,35 @@ class KeyCellBrokers:
             else:
                 pages[to.cell] = Page(reply.request_id, 0, (), False)  # unexpected reply: no items
         return pages
+
+
+def overlaps(
+    cells: Mapping[CellId, tuple[Conjunction, ...]],
+) -> dict[CellId, tuple[Conjunction, ...]]:
+    """For each cell the conjunctions of the objects that match its own conjunctions and those of a
+    cell before it; none for a cell without such objects, or with too many such conjunctions."""
+    found: dict[CellId, tuple[Conjunction, ...]] = {}
+    earlier: tuple[Conjunction, ...] = ()
+    for cell, own in cells.items():
+        both = {conjoin(one, other) for one in own for other in earlier}
+        conjunctions = tuple(sorted(each for each in both if each is not None))
+        if 0 < len(conjunctions) <= CONJUNCTIONS_ACCEPTED_MAX:
+            found[cell] = conjunctions
+        earlier += own
+    return found
+
+
+def subtract_unseen(pages: Pages, twice: Mapping[BrokerId, int]) -> Pages:
+    """Subtracts from the total of each page the matches that a page before it counts, too, but for
+    those that both pages show: `total_matches` subtracts these."""
+    corrected: Pages = {}
+    shown: set[Key] = set()
+    for broker, page in pages.items():
+        keys = {item.key for item in page.items}
+        unseen = max(0, twice.get(broker, 0) - len(keys & shown))
+        corrected[broker] = Page(page.request_id, page.total - unseen, page.items, page.has_more)
+        shown |= keys
+    return corrected
 
 
 def _as_cell(source: BrokerId) -> CellId:

@@ -1,8 +1,8 @@
 """Notification receiver: handles the notifications that cells send to a subscriber.
 
-Entry points: `NotificationReceiver.on_notify` and `on_notify_batch`. The notifications are sent by
-`service.notification_delivery`; the client hands them to the application.
-Clauses: D17, B3.
+Entry points: `NotificationReceiver.on_notify`, `on_notify_batch` and `on_missed`. The notifications
+are sent by `service.notification_delivery`; the client hands them to the application.
+Clauses: D17, B3, M34.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 
 from thyme.protocol.messages.cell_records import MatchedObject
 from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
-from thyme.protocol.messages.common import Notify
+from thyme.protocol.messages.common import Missed, Notify
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.substrates.common.client import Client
 from thyme.substrates.common.subscriber import Subscriber
@@ -47,6 +47,11 @@ class NotificationReceiver:
         self._routing.send([Destination(delivery.origin_cell, delivery.origin)], ack, now_us)
         for matched in message.items:
             self._on_match(delivery, matched, now_us)
+
+    def on_missed(self, delivery: Delivery, message: Missed, now_us: int) -> None:
+        """Handles the message of a node that could not notify this one (M34)."""
+        source = (delivery.origin_cell, delivery.origin)
+        self._client.on_missed(delivery.origin_cell, source, message, now_us)
 
     def _on_match(self, delivery: Delivery, matched: MatchedObject, now_us: int) -> None:
         """Handles a notification for some subscriptions. If none of them is this node's and they

@@ -4,7 +4,7 @@ Entry point: `CellService.answering`, which turns an operation, such as `index_o
 handler of a request. The first node of a cell to receive a message replies, matches and notifies;
 the other nodes apply the same change to their copies (`Delivery.is_first`). All operations are
 idempotent. Notifications are sent by `notification_delivery`.
-Clauses: D7, D9, D11–D18, M26.
+Clauses: D7, D9, D11–D18, M26, M34.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, CellSubscription, Replica
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, Delivery, Destination
+from thyme.storage.store import Store
 from thyme.substrates.common.broker_service import read_requested_page
 from thyme.substrates.common.catalogue import DELETED
 from thyme.substrates.dcs.config import DcsConfig
@@ -56,6 +57,7 @@ class CellService:
         outbox: Outbox,
         index: CellIndex,
         replicas: ReplicaStore,
+        store: Store,
         config: DcsConfig,
         on_subscriber_failed: Callable[[NodeId, int], None],
         on_subscriber_absent: Callable[[NodeId, CellId], None],
@@ -72,6 +74,7 @@ class CellService:
             routing,
             outbox,
             index,
+            store,
             config.notification_delivery,
             on_subscriber_failed,
             on_subscriber_absent,
@@ -186,6 +189,12 @@ class CellService:
         page = read_requested_page(self.index.broker, request, now_us)
         items = tuple(map(self.index.with_replication_list, page.items))
         return cell_wire.CellPage(request.request_id, page.total, items, page.more)
+
+    def read_missed(
+        self, delivery: Delivery, request: wire.FetchMissed, now_us: int
+    ) -> wire.MissedPage:
+        """Reads objects that a subscriber missed (M34)."""
+        return self.notification_delivery.gaps.read(delivery.origin, request, now_us)
 
     def read_object(
         self, delivery: Delivery, request: wire.FetchObject, now_us: int

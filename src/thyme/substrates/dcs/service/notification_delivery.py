@@ -5,10 +5,12 @@ Entry points: `NotificationDelivery.send_notification`, `on_ack`, `on_delivery_f
 waits for the subscriber's location update and is sent to its new cell; if so configured, it is also
 retried after a while, since the radio may have failed. Where notifications are acknowledged, a
 missing acknowledgement counts as undelivered, and notifications to one subscriber are sent again in
-one message. After a maximum wait and a last attempt the notification is dropped and its subscriber
-suspected. Before a subscriber counts as failed, each node of the cell probes it and relies on its
-own result.
-Clauses: D8, D9, D22, B3, B5.
+one message; a subscriber has a limited number of unacknowledged notifications, and the others, as
+well as those given up after some tries, wait in the index until the subscriber reads them
+(`substrates.common.notification_gaps`). Where notifications are not acknowledged, they are dropped
+after a maximum wait and a last attempt. A subscriber that is absent for the maximum wait is
+suspected; before it counts as failed, each node of the cell probes it and relies on its own result.
+Clauses: D8, D9, D22, B3, B5, M34.
 """
 
 from __future__ import annotations
@@ -23,12 +25,18 @@ from thyme.model.subscriptions import SubscriptionKey
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, MatchedObject
 from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
+from thyme.protocol.messages.common import Missed
 from thyme.protocol.outbox import Outbox
+from thyme.query.cursor import Cursor
 from thyme.routing.cells import CellRouting, Delivery, DeliveryFailure, Destination
+from thyme.storage.store import Store
+from thyme.substrates.common.notification_gaps import NotificationGaps, position_before
 from thyme.substrates.dcs.config import NotificationDeliveryConfig
 from thyme.substrates.dcs.state.cell_index import CellIndex
 
 PROBE_WAIT_US = SECOND_US
+WINDOW_MAX = 256
+"""Maximum number of unacknowledged notifications to one subscriber."""
 PROBES_MAX = 3
 """How often a subscriber is probed before it counts as failed."""
 
@@ -73,6 +81,7 @@ class NotificationDelivery:
         routing: CellRouting,
         outbox: Outbox,
         index: CellIndex,
+        store: Store,
         config: NotificationDeliveryConfig,
         on_subscriber_failed: Callable[[NodeId, int], None],
         on_subscriber_absent: Callable[[NodeId, CellId], None],
@@ -92,6 +101,15 @@ class NotificationDelivery:
         self._aggregated: dict[tuple[Destination, ...], dict[Key, tuple[SubscriptionId, ...]]] = {}
         self._on_subscriber_failed = on_subscriber_failed
         self._on_subscriber_absent = on_subscriber_absent
+        self.gaps = NotificationGaps(
+            index.broker,
+            store,
+            outbox,
+            self._send_missed,
+            self._lowest_pending,
+            absent_us_max=config.wait_us_max,
+            on_absent=on_subscriber_failed,
+        )
         self.undelivered = 0
         self.resent = 0
         self.given_up = 0
@@ -103,6 +121,8 @@ class NotificationDelivery:
 
     def send_notification(self, key: Key, recipients: Recipients, now_us: int) -> None:
         """Sends one message to all subscribers; it is split where their routes part (D9)."""
+        if self._config.ack_timeout_us is not None:
+            recipients = self._without_gaps(key, recipients, now_us)
         ordered = sorted(recipients.items())
         for start in range(0, len(ordered), self._config.destinations_max):
             group = ordered[start : start + self._config.destinations_max]
@@ -117,6 +137,22 @@ class NotificationDelivery:
                 self._outbox.set_timer(AggregationTimer(), now_us + self._config.aggregation_us)
             aggregated = self._aggregated.setdefault(targets, {})
             aggregated[key] = tuple(dict.fromkeys((*aggregated.get(key, ()), *sids)))
+
+    def _without_gaps(self, key: Key, recipients: Recipients, now_us: int) -> Recipients:
+        """The subscribers that can be notified now; the others will read the object later."""
+        metadata = self._index.get_object(key)
+        ready: dict[tuple[CellId, NodeId], list[SubscriptionId]] = {}
+        for (cell, subscriber), sids in recipients.items():
+            is_full = len(self._pending.get(subscriber, ())) >= WINDOW_MAX
+            for sid in sids if metadata is not None else ():
+                sub_key = SubscriptionKey(sid, subscriber)
+                assert metadata is not None
+                if is_full or self.gaps.is_open(sub_key):
+                    self.gaps.miss(sub_key, metadata, now_us)
+                else:
+                    self.gaps.protect(sub_key, metadata, now_us)
+                    ready.setdefault((cell, subscriber), []).append(sid)
+        return ready
 
     def flush(self, now_us: int) -> None:
         """Sends all delayed notifications."""
@@ -161,20 +197,60 @@ class NotificationDelivery:
         wait_us = self._config.ack_timeout_us * min(notification.tries for notification in sent)
         for to in targets:
             assert to.node is not None
-            self._await_acks(to.node, sent, now_us + wait_us)
+            self._await_acks(to.node, sent, now_us + wait_us, now_us)
 
     def _await_acks(
-        self, subscriber: NodeId, notifications: Iterable[PendingNotification], due_us: int
+        self,
+        subscriber: NodeId,
+        notifications: Iterable[PendingNotification],
+        due_us: int,
+        now_us: int,
     ) -> None:
         for notification in notifications:
             if len(self) < self._config.pending_max:
                 pending = msgspec.structs.replace(notification, due_us=due_us, is_undelivered=False)
                 self._pending.setdefault(subscriber, {})[notification.key] = pending
+            else:
+                self._miss(subscriber, notification, now_us)
         self._set_timer(subscriber)
+
+    def _miss(self, subscriber: NodeId, notification: PendingNotification, now_us: int) -> None:
+        """Lets the subscriber read an object later of which it could not be notified."""
+        if self._config.ack_timeout_us is None or notification.key is None:
+            return
+        metadata = self._index.get_object(notification.key)
+        if metadata is not None:
+            for key in self._active_keys(subscriber, notification):
+                self.gaps.miss(key, metadata, now_us)
+
+    def _give_up_all(self, subscriber: NodeId, now_us: int) -> None:
+        """Gives up all notifications of a subscriber, which reads them in order later."""
+        pending = self._pending.get(subscriber, {})
+        for notification in [each for each in pending.values() if each.key is not None]:
+            del pending[notification.key]
+            self.given_up += 1
+            self._miss(subscriber, notification, now_us)
+        self._set_timer(subscriber)
+
+    def _send_missed(self, key: SubscriptionKey, missed: Missed, now_us: int) -> None:
+        if self._index.get_subscription(key) is not None:
+            target = Destination(self._index.subscriber_cell(key), key.subscriber)
+            self._routing.send((target,), missed, now_us)
+
+    def _lowest_pending(self, key: SubscriptionKey) -> Cursor | None:
+        pending = self._pending.get(key.subscriber, {}).values()
+        objects = (
+            self._index.get_object(notification.key)
+            for notification in pending
+            if notification.key is not None and key.sid in notification.sids
+        )
+        found = (position_before(metadata) for metadata in objects if metadata is not None)
+        return min(found, default=None)
 
     def on_ack(self, delivery: Delivery, ack: NotifyAck, now_us: int) -> None:
         """Removes the pending notifications that a subscriber acknowledged."""
         subscriber = delivery.origin
+        self.gaps.on_heard(subscriber, now_us)
         pending = self._pending.get(subscriber)
         if pending is None:
             return
@@ -196,7 +272,7 @@ class NotificationDelivery:
         probe = PendingNotification(None, (), now_us, now_us, tries, probed_cell=cell)
         number = self._routing.send((Destination(cell, subscriber),), CellNotifyBatch(()), now_us)
         self._sent[number] = (probe,)
-        self._await_acks(subscriber, (probe,), now_us + PROBE_WAIT_US)
+        self._await_acks(subscriber, (probe,), now_us + PROBE_WAIT_US, now_us)
 
     def _on_probe_timeout(
         self, subscriber: NodeId, probe: PendingNotification, now_us: int
@@ -219,7 +295,10 @@ class NotificationDelivery:
             if notification.key is not None:  # a probe waits on: the subscriber may be moving
                 self._keep_undelivered(subscriber, notification, now_us)
         self._set_timer(subscriber)
-        if any(notification.is_last_try for notification in notifications):
+        if self._config.ack_timeout_us is not None:
+            if any(notification.tries >= self._config.tries_max for notification in notifications):
+                self._give_up_all(subscriber, now_us)
+        elif any(notification.is_last_try for notification in notifications):
             self._on_subscriber_failed(subscriber, now_us)
         return True
 
@@ -230,6 +309,7 @@ class NotificationDelivery:
         if notification.is_last_try or len(self) >= self._config.pending_max:
             self._pending.get(subscriber, {}).pop(notification.key, None)
             self.given_up += 1
+            self._miss(subscriber, notification, now_us)
             return
         retry_us = self._config.retry_us
         due_us = notification.first_sent_us + self._config.wait_us_max
@@ -243,7 +323,7 @@ class NotificationDelivery:
         wait on."""
         pending = self._pending.get(timer.subscriber, {})
         retries: list[PendingNotification] = []
-        failed = False
+        failed = given_up = False
         # Notifications that will be due soon are sent along with the due ones.
         until_us = now_us + (self._config.ack_timeout_us or 0) // 2
         for notification in [
@@ -264,17 +344,22 @@ class NotificationDelivery:
             elif notification.tries < self._config.tries_max:
                 del pending[notification.key]
                 retries.append(notification)
+            elif self._config.ack_timeout_us is not None:
+                given_up = True
             else:
                 pending[notification.key] = msgspec.structs.replace(
                     notification, due_us=end_us, is_undelivered=True
                 )
         self._resend(timer.subscriber, retries, now_us)
         self._set_timer(timer.subscriber)
+        if given_up:
+            self._give_up_all(timer.subscriber, now_us)
         if failed:
             self._on_subscriber_failed(timer.subscriber, now_us)
 
     def on_subscriber_seen(self, subscriber: NodeId, now_us: int) -> None:
         """Sends the undelivered notifications of a subscriber that has reported its location."""
+        self.gaps.on_heard(subscriber, now_us)
         pending = self._pending.get(subscriber)
         if pending is None:
             return
@@ -328,3 +413,4 @@ class NotificationDelivery:
         assert len(self._sent) <= self._config.pending_max
         assert len(self) <= self._config.pending_max
         assert all(self._pending.values())
+        self.gaps.check()

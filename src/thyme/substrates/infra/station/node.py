@@ -260,7 +260,7 @@ class StationNode:
             return
         match message:
             case wire.ReliableAck():
-                self.context.reliable.on_ack(sender, message)
+                self.context.reliable.on_ack(sender, message, now_us)
             case station_wire.WorldProbe():
                 self._greet(sender, now_us)
             case station_wire.WorldList():
