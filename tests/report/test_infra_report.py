@@ -77,7 +77,7 @@ def test_p7_the_page_has_all_figures_and_can_be_written_again(tmp_path: Path) ->
 
     assert again.page.read_text(encoding="utf-8") == page
     numbers = (3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 20, 21, 23, 24)
-    assert first.figures == [f"fig5-{number}" for number in numbers]
+    assert first.figures == [f"fig5-{number}.svg" for number in numbers]
     for number in numbers:
         assert f"V Fig. 5.{number}" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
