@@ -24,6 +24,7 @@ TINY = replace(
     QUICK,
     name="tiny",
     nodes=6,
+    consumption_nodes=6,
     operations_s=60,
     ranking_nodes=6,
     seeds=2,

@@ -64,6 +64,8 @@ class InfraPreset(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     nodes: int
     """Mobile nodes of a venue."""
+    consumption_nodes: int
+    """Mobile nodes of both venues in the experiment with two stations."""
     operations_s: int
     ranking_nodes: int
     ranking_s: int | None
@@ -88,6 +90,7 @@ class InfraPreset(msgspec.Struct, frozen=True, kw_only=True):
 INFRA = InfraPreset(
     name="infra",
     nodes=100,
+    consumption_nodes=200,
     operations_s=600,
     ranking_nodes=100,
     ranking_s=960,
@@ -106,6 +109,7 @@ QUICK = replace(
     INFRA,
     name="infra-quick",
     nodes=16,
+    consumption_nodes=20,
     operations_s=300,
     ranking_nodes=20,
     ranking_s=None,
@@ -233,7 +237,7 @@ class _Experiments:
                 yield self._run("worlds", variant, rates[0], Experiment(venues=venues), workload)
 
     def _consumption(self) -> Iterator[PlannedExperiment]:
-        workload = self._lecture(users=2 * self._preset.nodes)
+        workload = self._lecture(users=self._preset.consumption_nodes)
         for notices in (True, False):
             sharing = GlobalSettings(
                 needs_period_us=30 * SECOND_US,
