@@ -69,7 +69,7 @@ class NeighbourState:
         self.started_us = 0
         self.last_seen_us = 0
         self.clock_ahead_us: int | None = None
-        """How far the neighbour's clock is ahead of this node's; None until a hello told it."""
+        """How far its clock is ahead of this node's; None before a hello with its time."""
         self.send_window = SendWindow()
         self.reassembler = Reassembler(config.reassembly)
 
