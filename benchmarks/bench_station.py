@@ -3,8 +3,8 @@
 usage: python benchmarks/bench_station.py [--objects 100000] [--subscriptions 10000] [--json-only]
 
 One station, with its caches full: half of the objects are popular in its own venue, the others came
-from other venues. Tags follow Zipf's law, and so do queries: one to three tags, some excluded. Each
-subscriber looks its query up once, as mobile nodes do; the time is that of the station alone, from
+from other venues. Tags follow Zipf's law, and so do queries: one to three tags, some excluded. Some
+subscribers look their queries up, as mobile nodes do; the time is that of the station alone, from
 the message to the answer. The baseline matches every cached object against the query, in the same
 run. Bars: a median of 5 ms, 500 MB. The exit status says whether they were met; the last line of
 output is JSON.
@@ -45,7 +45,9 @@ NOW_US = 1_800_000_000_000_000
 OBJECT_BYTES = 1_000
 TAGS = 5_000
 LOOKUP_MS_MAX, MEMORY_MB_MAX = 5.0, 500.0
-BASELINE_QUERIES = 20
+LOOKUPS = 1_500
+"""How many of the subscribers look their query up."""
+BASELINE_QUERIES = 10
 PAGE = 20
 
 
@@ -143,7 +145,7 @@ def measure(objects: int, subscriptions: int) -> dict[str, float]:
         for tag in query[0].positive:
             station.needs.record(WORLD, TagNeed(Tag(tag), 1))
     memory = memory_mb()
-    took_s = [look_up(station, query)[0] for query in queries]
+    took_s = [look_up(station, query)[0] for query in queries[:LOOKUPS]]
     base_s = []
     for query in queries[:BASELINE_QUERIES]:
         seconds, total = scan(cached, query)

@@ -67,7 +67,7 @@ def collect_station_status(
         parked=node.mobiles.parked,
         deletes=len(context.tombstones),
         deletes_unconfirmed=node.operations.unconfirmed,
-        counts=dict(sorted(context.counts.items())),
+        counts={what: count for what, count in sorted(context.counts.items()) if count},
         dropped=dict(sorted(dropped.items())),
         durable=live.store.durable,
         full=not live.store.has_space(0),
