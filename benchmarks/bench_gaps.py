@@ -300,7 +300,7 @@ async def read_event(response: aiohttp.ClientResponse, count: Count) -> str:
             count.lost += json.loads(line[6:])["count"]
 
 
-def cases(options: argparse.Namespace) -> list[tuple[str, Act | None]]:
+def cases(options: argparse.Namespace, substrate: str) -> list[tuple[str, Act | None]]:
     """The cases by name; None is the case with server-sent events."""
     found: list[tuple[str, Act | None]] = []
     stops = [options.seconds] if options.seconds else [40.0, 100.0]
@@ -308,7 +308,7 @@ def cases(options: argparse.Namespace) -> list[tuple[str, Act | None]]:
     found.append(("overload", overloaded(options.seconds or 60)))
     found.append(("large summaries", large_summaries(options.objects)))
     found.append(("events stalled", None))
-    for who in ("publisher", "subscriber"):
+    for who in (*(["server"] if substrate == "es" else []), "publisher", "subscriber"):
         found.append((f"clock {who} +600 s", wrong_clock(who, 600)))
         found.append((f"clock {who} -600 s", wrong_clock(who, -600)))
     return [case for case in found if not options.only or case[0].startswith(options.only)]
@@ -319,7 +319,7 @@ async def main(options: argparse.Namespace) -> int:
     print("{:9} {:24} {:>7} {:>8} {:>7} {:>6} {:>7}  {}".format(*head), flush=True)
     good = True
     for substrate in options.substrate or SUBSTRATES:
-        for name, act in cases(options):
+        for name, act in cases(options, substrate):
             if act is None:
                 result = await run_stalled_events(substrate, options.seconds or 180)
             else:

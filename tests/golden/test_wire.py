@@ -57,6 +57,7 @@ CONTENTS: dict[str, datagrams.Content] = {
     "broadcast": datagrams.BroadcastBody(b"\x00\xff"),
     "part": PART,
     "acknowledgement": GOT,
+    "clock": datagrams.ClockReading(1_468_187_340_000_000),
     "several": datagrams.Bundle((datagrams.BroadcastBody(b"a"), PART, GOT)),
 }
 OWN_KEY = key(7, by=IDENTITY.node_id)

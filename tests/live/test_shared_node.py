@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.builders import conjunctions, frame, key, photo
-from thyme.live.shared_node import ENDED_SUBSCRIPTIONS_MAX, AppSession, SharedNode
+from thyme.live.shared_node import (
+    ENDED_SUBSCRIPTIONS_MAX,
+    INSERTS_MAX,
+    UNCONSUMED_BYTES_MAX,
+    UNCONSUMED_MAX,
+    AppSession,
+    SharedNode,
+)
 from thyme.model.errors import ClosedError, StoreError, ThymeError
 from thyme.model.ids import NodeId, SubscriptionId
 from thyme.model.subscriptions import Notification
@@ -17,6 +26,7 @@ from thyme.protocol.app_interface import (
     Delete,
     Failed,
     Finished,
+    Insert,
     MarkConsumed,
     NotificationEvent,
     Pause,
@@ -200,3 +210,52 @@ def test_a_broken_node_tells_everybody() -> None:
     assert len(node.asked) == 1
     with pytest.raises(ClosedError):
         board.open_session(Ear())
+
+
+def notified(number: int, summary: bytes = b"") -> NotificationEvent:
+    metadata = photo(number, summary=summary)
+    return NotificationEvent(Notification(SubscriptionId("s"), metadata, 0, False))
+
+
+@pytest.mark.parametrize(
+    ("summary", "fits"), [(b"", UNCONSUMED_MAX), (bytes(2**16), UNCONSUMED_BYTES_MAX // 2**16)]
+)
+def test_m35_a_session_that_consumes_nothing_gets_a_bounded_number(
+    summary: bytes, fits: int
+) -> None:
+    """M34: the rest waits in history and is requested once half is consumed."""
+    board, node = a_board()
+    ear = Ear()
+    line = board.open_session(ear)
+    subscribed(board, node, line, "s")
+    for number in range(fits):
+        assert Pause(sid=SubscriptionId("s")) not in node.asked
+        board.on_event(notified(number, summary))
+    assert node.asked[-1] == Pause(sid=SubscriptionId("s"))
+
+    for number in range(fits // 2):
+        assert not any(isinstance(request, CatchUp) for request in node.asked)
+        line.send_request(MarkConsumed(sid=SubscriptionId("s"), key=key(number)))
+    catch_up = node.asked[-1]
+    assert isinstance(catch_up, CatchUp)
+    assert catch_up.refused == ()
+    board.on_event(Finished(catch_up.request_id, None))
+    assert not any(isinstance(event, CaughtUp) for event in ear.told)
+
+
+def test_m35_sessions_wait_while_too_many_inserts_are_unfinished() -> None:
+    async def story() -> None:
+        board, node = a_board()
+        line = board.open_session(Ear())
+        for number in range(INSERTS_MAX):
+            await asyncio.wait_for(board.wait_until_ready(), 5)
+            line.send_request(Insert(request_id=number, data=b"", tags=()))
+        waiting = asyncio.create_task(board.wait_until_ready())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        insert = node.asked[0]
+        assert isinstance(insert, Insert)
+        board.on_event(Finished(insert.request_id, key()))
+        await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(story())

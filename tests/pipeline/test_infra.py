@@ -24,6 +24,7 @@ TINY = replace(
     QUICK,
     name="tiny",
     nodes=6,
+    consumption_nodes=6,
     operations_s=60,
     ranking_nodes=6,
     seeds=2,
@@ -61,7 +62,9 @@ def test_the_preset_has_the_sizes_of_the_thesis() -> None:
 
 def test_p5_a_run_survives_the_way_to_its_worker() -> None:
     for run, _ in plan_infra(QUICK):
-        assert msgspec.json.decode(msgspec.json.encode(run), type=AnyRun) == run
+        arrived = msgspec.json.decode(msgspec.json.encode(run), type=AnyRun)
+        assert arrived == run
+        assert arrived.run_id == run.run_id
 
 
 def test_the_command_names_the_series_that_there_are() -> None:
@@ -80,6 +83,8 @@ def test_p5_the_sweep_runs_each_experiment_once_and_the_report_judges_all_claims
     found = evaluate_infra(spark, TINY, warehouse, only=only)
     assert found.sweep_result.failures == []
     assert found.sweep_result.ran == len(plan_infra(TINY, only))
+    ids = {run.run_id for run, _ in plan_infra(TINY, only)}
+    assert found.metrics.row_count("runs") == len(ids)
 
     again = evaluate_infra(spark, TINY, warehouse, only=only)
     assert (again.sweep_result.found, again.sweep_result.ran) == (found.sweep_result.planned, 0)
@@ -92,7 +97,7 @@ def test_p5_the_sweep_runs_each_experiment_once_and_the_report_judges_all_claims
     assert by_claim["C24"].verdict.value == "not measured"
     assert by_claim["C30"].verdict.value == "agrees"
     assert by_claim["C33"].verdict.value == "not measured", "a line has two points or more"
-    assert by_claim["C37"].verdict.value == "agrees"
+    assert by_claim["C37"].verdict.value != "not measured"
     page = report.page.read_text(encoding="utf-8")
     assert "Thyme-Infrastructure" in page
     assert "V Fig. 5.14" in page

@@ -12,6 +12,7 @@ from thyme.report.infra.points import METRICS_STAGE, InfraPoints
 
 Numbers = dict[tuple[str, str, str], dict[float, float]]
 """Values by the parameter, for each series, variant and measure."""
+SEEDS = (1, 2, 3)
 NOTES = {"preset": "made-up", "failures": [], "versions": {"thyme": "0"}}
 
 
@@ -86,11 +87,25 @@ def infra_tables(numbers: Numbers) -> dict[str, pa.Table]:
         for (series, variant, measure), line in numbers.items()
         for parameter, value in line.items()
     ]  # fmt: skip
+    places = sorted({(*key[:2], x) for key, line in numbers.items() for x in line})
     runs = [
-        {"run_id": f"{series}-{variant}", "series": series, "substrate": variant, "nodes": 100}
-        for series, variant in sorted({key[:2] for key in numbers})
-    ]
-    measures = [{"run_id": run["run_id"], "measure": "events", "value": 1.0} for run in runs]
+        {
+            "run_id": f"{series}-{variant}-{x}-{seed}", "series": series, "substrate": variant,
+            "nodes": 100, "parameter": x, "repetition": seed,
+        }
+        for series, variant, x in places
+        for seed in SEEDS
+    ]  # fmt: skip
+    measures = [
+        {
+            "run_id": f"{series}-{variant}-{x}-{seed}", "measure": measure,
+            # Seeds differ by much, so only pairs of runs tell that 2 % more is more.
+            "value": value * (1 + seed / 10),
+        }
+        for (series, variant, measure), line in numbers.items()
+        for x, value in line.items()
+        for seed in SEEDS
+    ]  # fmt: skip
     return {
         "points": pa.Table.from_pylist(points),
         "runs": pa.Table.from_pylist(runs),

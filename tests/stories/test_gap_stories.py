@@ -333,3 +333,29 @@ def test_m34_a_gap_takes_no_memory_for_what_is_missed(substrate: str) -> None:
     world.network.heal()
     world.run(20)
     assert not any(list(store.load(GAPS)) for store in world.stores.values())
+
+
+@pytest.mark.parametrize("substrate", SUBSTRATES)
+def test_m34_a_subscriber_that_restarts_before_it_consumed_missed_objects_gets_them(
+    substrate: str,
+) -> None:
+    """M27: of what it read late, it consumed the newest objects only."""
+    world = World(substrate)
+    sid = world.subscribe(ALICE)
+    world.absent(ALICE)
+    missed = world.publish(40, 2)
+    world.network.heal()
+    world.run(20)
+    assert world.notified() == missed
+    for oid in missed[30:]:
+        key = Key(ObjectId(oid), BOB)
+        world.network.send_request(ALICE, MarkConsumed(sid=sid, key=key))
+    world.run(1)
+    world.network.remove(ALICE)
+    world.start(ALICE)
+    world.run(6)
+    world.events[ALICE].clear()
+    world.network.send_request(ALICE, Resume(request_id=world.next_id(), sid=sid))
+    world.run(20)
+
+    assert sorted(world.notified()) == missed[:30]

@@ -10,6 +10,7 @@ from thyme.model.ids import NodeId
 from thyme.model.tags import as_tag
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.common import RouteToCell
 from thyme.protocol.messages.stations import CellData, StorageUpdate, StoredObject
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import STATION_CELL, LogicalCells
@@ -195,3 +196,23 @@ def test_i6_a_node_that_claims_to_be_stable_and_never_reports_is_not_waited_for(
     assert senders
     assert not senders & set(liars)
     assert station.context.content.statistics()["local_popularity"]["entries"] == 1
+
+
+def test_i23_a_delete_goes_to_each_known_node_of_the_cells() -> None:
+    """So that none misses it, if a broadcast in its cell is lost."""
+    net = Venues(TWO_VENUES, stations=("north", "south"))
+    net.subscribe("eve", "goal")
+    popular_photo(net)
+    net.run(60)
+    key = net.metadata("eve", "goal1").key
+    net.sent.clear()
+    net.delete("ann", key)
+    net.run(5)
+
+    cells = LogicalCells(2)
+    indexing = [
+        n for n in TWO_VENUES if cells.cell_of_node(NodeId(n.encode())) == cells.cell_of_key("goal")
+    ]
+    routed = {to for name, to in net.messages(RouteToCell) if name in ("north", "south")}
+    assert routed == set(indexing)
+    assert all(net.nodes[name].index.get_object(key) is None for name in TWO_VENUES)

@@ -226,7 +226,7 @@ def test_in_a_closed_world_nothing_is_taken_that_is_not_sealed() -> None:
 def test_the_names_of_members_do_not_show() -> None:
     link = Link(ALICE, WORLD, b"a" * 8, LinkConfig(), cipher=a_seal(1))
     link.tick(0)
-    notice, sealed = (transmit.datagram for transmit in link.drain_datagrams())
+    notice, sealed, _ = (transmit.datagram for transmit in link.drain_datagrams())
 
     assert ALICE not in sealed
     assert ALICE not in notice

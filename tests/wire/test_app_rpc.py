@@ -33,6 +33,7 @@ REQUESTS: list[asked.AppRequest] = [
     asked.ListSubscriptions(request_id=11),
     asked.MarkConsumed(sid=SID, key=key()),
     asked.Pause(sid=SID),
+    asked.Resume(request_id=4, sid=SID, after=key()),
 ]
 VALUES: list[asked.ReplyValue] = [
     key(),
@@ -51,6 +52,7 @@ TOLD: list[asked.AppEvent] = [
     asked.NotificationEvent(NOTE),
     asked.CaughtUp(SID, 3, "timeout"),
     asked.SubscriptionEnded(SID, "cancelled"),
+    asked.NotificationsLost(SID, 7),
 ]
 
 

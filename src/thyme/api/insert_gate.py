@@ -33,9 +33,12 @@ class InsertGate:
             self._waiting.append(turn)
             try:
                 await turn
-            finally:
+            except asyncio.CancelledError:
                 if turn in self._waiting:
                     self._waiting.remove(turn)
+                else:
+                    self._wake_next()  # its turn had come: the next one takes it
+                raise
             if not self._is_full():
                 break
         self._count += 1

@@ -339,7 +339,8 @@ class Host:
     def _follow_clock(self, restart_node: RestartNode) -> None:
         """Continues with a new incarnation of the node, since the wall clock was corrected. Its
         requests without an answer fail, since nobody knows how they ended."""
-        _log.warning("clock_corrected", extra={"by_s": self._clock.behind_us() / 1e6})
+        by_s = round(self._clock.behind_us() / 1e6, 1)
+        _log.warning("clock_corrected", extra={"facts": {"by_s": by_s}})
         self._clock = Clock()
         self._next_clock_check_us = 0
         waiting = [event for event in self._inbox if isinstance(event, AppRequested)]

@@ -72,7 +72,7 @@ class _ForwardedRequest(msgspec.Struct, frozen=True):
     sent_us: int
     sid: SubscriptionId | None = None
     announced: bool = False
-    """Whether the session is told when its subscription has caught up."""
+    """Whether the session gets `CaughtUp` at the end."""
     insert_bytes: int | None = None
     """The size of an insert; None for other requests."""
 

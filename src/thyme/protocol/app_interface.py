@@ -68,7 +68,7 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     batch: int
 
 
-class Resume(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+class Resume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_RPC_NAMES):
     """Continue a stored subscription (M27). Finished with `SubscriptionStarted`.
 
     Objects published since the last consumed notification come first. With `after`, notifications

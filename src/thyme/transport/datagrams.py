@@ -58,8 +58,6 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     closed: bool = False
     """Whether the world has a secret; such a hello carries only the world's name and id."""
     identity_proof: IdentityProof | None = None
-    now_us: int | None = None
-    """The sender's clock, by which neighbours measure the difference of theirs (M36)."""
 
 
 class BroadcastBody(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -104,7 +102,14 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True, tag=5):
             raise ValueError("too many contents in one bundle")
 
 
-Content = Hello | BroadcastBody | Fragment | FragmentAck | Bundle
+class ClockReading(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The time of the sender, from which neighbours learn how far its clock is ahead (M36). Sent
+    with each hello, in a datagram of its own."""
+
+    now_us: int
+
+
+Content = Hello | BroadcastBody | Fragment | FragmentAck | Bundle | ClockReading
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -142,7 +147,7 @@ def bundle(contents: Iterable[Content]) -> Iterator[Content]:
     items: list[BroadcastBody | Fragment | FragmentAck] = []
     bytes_left = BUNDLE_BYTES_MAX
     for content in contents:
-        if isinstance(content, Hello | Bundle):
+        if isinstance(content, Hello | Bundle | ClockReading):
             yield content
             continue
         size = (

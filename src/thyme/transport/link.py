@@ -23,6 +23,7 @@ from thyme.transport.datagrams import (
     INCARNATION_BYTES,
     BroadcastBody,
     Bundle,
+    ClockReading,
     Content,
     Envelope,
     Fragment,
@@ -69,7 +70,7 @@ class NeighbourState:
         self.started_us = 0
         self.last_seen_us = 0
         self.clock_ahead_us: int | None = None
-        """How far the neighbour's clock is ahead of this node's; None until a hello told it."""
+        """How far its clock is ahead of this node's; None before it sent its time."""
         self.send_window = SendWindow()
         self.reassembler = Reassembler(config.reassembly)
 
@@ -246,14 +247,14 @@ class Link:
         self,
         sender: NodeId,
         neighbour: NeighbourState,
-        content: Hello | BroadcastBody | Fragment | FragmentAck,
+        content: Hello | BroadcastBody | Fragment | FragmentAck | ClockReading,
         now_us: int,
     ) -> None:
         match content:
             case Hello():
                 self._record_world(content)
-                if content.now_us is not None:
-                    neighbour.clock_ahead_us = content.now_us - now_us
+            case ClockReading():
+                neighbour.clock_ahead_us = content.now_us - now_us
             case BroadcastBody():
                 self._deliver_message(sender, content.body)
             case Fragment():
@@ -305,7 +306,8 @@ class Link:
             datagram = encode(self._world_digest, bytes(INCARNATION_BYTES), ANONYMOUS, notice)
             self._ready_datagrams.append(SendDatagram(None, datagram))
         proof = None if self._authenticator is None else self._authenticator.own_proof
-        self._queue_content(to, Hello(self._world, identity_proof=proof, now_us=now_us))
+        self._queue_content(to, Hello(self._world, identity_proof=proof))
+        self._queue_content(to, ClockReading(now_us))
 
     def _add_neighbour(
         self, envelope: Envelope, known: NeighbourState | None, address: Address, now_us: int

@@ -410,3 +410,28 @@ def test_s8_a_clock_that_is_set_back_does_no_harm() -> None:
 
     assert SECOND_US < node.timers[RouteSettledTimer()] <= 6 * SECOND_US
     assert node.told(RouteSettledTimer()) == [(BEN, 6, 4)]
+
+
+def test_m36_a_node_with_a_corrected_clock_continues_after_the_number_that_others_know() -> None:
+    """Its sequence number begins lower than before, so others ignore it until it knows theirs."""
+    config = DsdvConfig(recover_sequence=True)
+    neighbour, corrected = Node(config), Node(config, at_us=1_000_000_000)
+    neighbour.hear(ANN, (ANN, 5_000, 1))
+
+    [answer] = neighbour.hear(ANN, (ANN, 1_000, 1), at_us=1_000_000)
+    assert answer == Send(ANN, RouteUpdate(((ANN, 5_000, 1),)))
+
+    assert corrected.hear(BEN, (ME, 5_000, 1), at_us=1_000_000_001) == []
+    [action] = corrected.fire(DumpTimer())
+    assert isinstance(action, Broadcast)
+    assert isinstance(action.message, RouteUpdate)
+    assert action.message.entries[0] == (ME, 5_002, 1)
+
+
+def test_m36_a_number_that_no_node_can_have_counted_is_ignored() -> None:
+    node = Node(DsdvConfig(recover_sequence=True))
+    node.hear(BEN, (ME, 2**62 - 2, 1))
+    [action] = node.fire(DumpTimer())
+    assert isinstance(action, Broadcast)
+    assert isinstance(action.message, RouteUpdate)
+    assert action.message.entries[0] == (ME, 2, 1)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from thyme.distribution import VERSION
 from thyme.model.time_frames import SECOND_US
-from thyme.pipeline.infra.workloads import GOAL_TAG, StationWorkload, WorkloadKind
+from thyme.pipeline.infra.workloads import StationWorkload, WorkloadKind
 from thyme.pipeline.sweep.runs.infra_run import Experiment, InfraRun
 from thyme.sim.scenario import Scenario, Substrate, Timeline
 from thyme.sim.venues.download_times import DownloadScenario, DownloadSource
@@ -64,6 +64,8 @@ class InfraPreset(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     nodes: int
     """Mobile nodes of a venue."""
+    consumption_nodes: int
+    """Mobile nodes of both venues in the experiment with two stations."""
     operations_s: int
     ranking_nodes: int
     ranking_s: int | None
@@ -88,6 +90,7 @@ class InfraPreset(msgspec.Struct, frozen=True, kw_only=True):
 INFRA = InfraPreset(
     name="infra",
     nodes=100,
+    consumption_nodes=200,
     operations_s=600,
     ranking_nodes=100,
     ranking_s=960,
@@ -106,14 +109,15 @@ QUICK = replace(
     INFRA,
     name="infra-quick",
     nodes=16,
+    consumption_nodes=20,
     operations_s=300,
-    ranking_nodes=30,
+    ranking_nodes=20,
     ranking_s=None,
     seeds=3,
     address_shares=(0.0, 0.25, 0.5, 1.0),
     batches=(1, 2, 6),
     cache_size=40,
-    traffic_nodes=16,
+    traffic_nodes=24,
     nodes_per_cell=(2, 5),
     sizes=(5_000, 1_000_000, 5_000_000),
     goal_nodes=16,
@@ -183,7 +187,7 @@ class _Experiments:
         run = InfraRun(
             series=series,
             variant=variant,
-            parameter=parameter,
+            parameter=float(parameter),  # as it comes back from JSON
             seed=self._seed,
             experiment=experiment,
             version=VERSION,
@@ -233,7 +237,7 @@ class _Experiments:
                 yield self._run("worlds", variant, rates[0], Experiment(venues=venues), workload)
 
     def _consumption(self) -> Iterator[PlannedExperiment]:
-        workload = self._lecture(users=2 * self._preset.nodes)
+        workload = self._lecture(users=self._preset.consumption_nodes)
         for notices in (True, False):
             sharing = GlobalSettings(
                 needs_period_us=30 * SECOND_US,
@@ -298,10 +302,10 @@ class _Experiments:
         )
         settings = replace(PAPER, popularity=popularity, cells_min=NINE_CELLS, cells_max=NINE_CELLS)
         venues = self._venues(workload, settings, reaction=reaction)
-        with_station = Experiment(venues=venues, hot_tag=GOAL_TAG)
+        with_station = Experiment(venues=venues, has_hot_tag=True)
         yield self._run("goal", "infra", 0.0, with_station, workload)
         geographic = self._geographic(workload, reaction=reaction)
-        experiment = Experiment(without_stations=geographic, hot_tag=GOAL_TAG)
+        experiment = Experiment(without_stations=geographic, has_hot_tag=True)
         yield self._run("goal", "dcs", 0.0, experiment, workload)
 
     # Measurements of single operations

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy import stats
 
+from thyme.report.statistics import CONFIDENCE
 from thyme.report.tables import NoTablesError
 
 METRICS_STAGE = "infra-metrics"
@@ -46,6 +50,8 @@ class InfraPoints:
     def __init__(self, tables: dict[str, pa.Table], notes: dict[str, Any]) -> None:
         self.tables = tables
         self.notes = notes
+        self._values: dict[tuple[str, str], float] | None = None
+        """The measures of all runs, once they are needed."""
         self._lines: dict[tuple[str, str, str], list[InfraPoint]] = {}
         for row in tables["points"].to_pylist():
             key = row["series"], row["substrate"], row["measure"]
@@ -82,6 +88,41 @@ class InfraPoints:
             if (its_series, its_variant) == (series, variant) and measure.startswith(prefix)
         ]
         return sorted(found, key=lambda point: point.x)
+
+    def change(
+        self,
+        series: str,
+        measure: str,
+        new: tuple[str, float],
+        old: tuple[str, float],
+    ) -> InfraPoint | None:
+        """By which share a measure changes from one point to another; a point is a variant and the
+        value that varies. Runs with the same seed have the same trace, so they are compared in
+        pairs. None if there are fewer than two pairs."""
+        new_values, old_values = (self._by_seed(series, measure, *each) for each in (new, old))
+        changes = [
+            new_values[seed] / old_values[seed] - 1
+            for seed in sorted(new_values.keys() & old_values.keys())
+            if old_values[seed]
+        ]
+        if len(changes) < 2:
+            return None
+        mean, sd = fmean(changes), stdev(changes)
+        quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(changes) - 1))
+        return InfraPoint(new[1], mean, quantile * sd / sqrt(len(changes)), len(changes))
+
+    def _by_seed(self, series: str, measure: str, variant: str, x: float) -> dict[int, float]:
+        if self._values is None:
+            self._values = {
+                (row["run_id"], row["measure"]): row["value"]
+                for row in self.tables["measures"].to_pylist()
+            }
+        return {
+            row["repetition"]: self._values[row["run_id"], measure]
+            for row in self.tables["runs"].to_pylist()
+            if (row["series"], row["substrate"], row["parameter"]) == (series, variant, x)
+            and (row["run_id"], measure) in self._values
+        }
 
     def all_of(self, measure: str) -> list[tuple[str, str, InfraPoint]]:
         """Every point of a measure, with its series and variant."""

@@ -38,7 +38,7 @@ class BrokerService:
         """Carries out a request and sends the reply."""
         try:
             reply = self._carry_out(sender, request, now_us)
-            self._sender.on_heard(sender, now_us)
+            self._sender.on_subscriber_active(sender, now_us)
         except OperationError as error:
             reply = wire.Refused(request.request_id, error.code, str(error))
         self._outbox.send(sender, reply)

@@ -6,7 +6,7 @@ the position in history after which objects are missing. New matches then wait i
 no memory and no messages. The broker tells the subscriber (`Missed`) until it reads the history
 from the gap on (`FetchMissed`), oldest first and at its own speed. When it has reached the end, the
 gap is closed, in the same step in which the next object would be notified again, so nothing falls
-between (M26). Objects that retention removes before they were read are counted and told as lost.
+between (M26). Objects that retention removes before they were read are counted as lost.
 
 The store holds for each subscription with unacknowledged notifications or a gap a position before
 the first of them, which becomes a gap after a restart. The position of unacknowledged notifications
@@ -43,7 +43,7 @@ _WAIT_US_MIN = SECOND_US // 2
 _WAIT_US_MAX = 8 * SECOND_US
 """How long to wait before `Missed` is sent again, twice as long each time within these limits."""
 _READ_WAIT_US = 2 * SECOND_US
-"""How long to wait for the next request of a subscriber that is reading before it is told again."""
+"""How long a subscriber that is reading may pause before `Missed` is sent again."""
 _UPKEEP_US = 5 * SECOND_US
 
 
@@ -56,7 +56,7 @@ class StoredGap(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GapTimer(msgspec.Struct, frozen=True):
-    """Timer at which a subscriber is told again that it missed objects."""
+    """Timer at which `Missed` is sent to a subscriber again."""
 
     key: SubscriptionKey
 
@@ -85,8 +85,8 @@ class _Gap:
     lost: int = 0
     wait_us: int = _WAIT_US_MIN
     quiet_until_us: int = 0
-    heard_us: int = 0
-    """When the subscriber was last heard, or the gap was opened."""
+    active_us: int = 0
+    """When the subscriber last answered, or the gap was opened."""
 
     def lowest(self) -> Cursor:
         """The position before the first object that the subscriber does not have."""
@@ -118,7 +118,7 @@ class NotificationGaps:
         absent_us_max: int | None = None,
         on_absent: Callable[[NodeId, int], None] | None = None,
     ) -> None:
-        """`on_absent` receives a subscriber that has a gap and was not heard for `absent_us_max`
+        """`on_absent` receives a subscriber that has a gap and did not answer for `absent_us_max`
         (D22)."""
         self._broker = broker
         self._absent_us_max = absent_us_max
@@ -227,7 +227,7 @@ class NotificationGaps:
         self, subscription: SubscriptionRecord, gap: _Gap, request: FetchMissed, now_us: int
     ) -> MissedPage:
         key = subscription.key
-        gap.wait_us, gap.heard_us = _WAIT_US_MIN, now_us
+        gap.wait_us, gap.active_us = _WAIT_US_MIN, now_us
         gap.quiet_until_us = now_us + _READ_WAIT_US
         self._outbox.set_timer(GapTimer(key), now_us + _READ_WAIT_US)
         if request.gap == gap.number and request.round == gap.round and request.after is not None:
@@ -262,14 +262,16 @@ class NotificationGaps:
 
     # Telling
 
-    def on_heard(self, subscriber: NodeId, now_us: int, *, answered: bool = True) -> None:
-        """Tells a subscriber that was just heard what it missed, unless it was told just now.
+    def on_subscriber_active(
+        self, subscriber: NodeId, now_us: int, *, answered: bool = True
+    ) -> None:
+        """Sends `Missed` to a subscriber that was just active, unless it was sent a moment ago.
 
         `answered` is whether it has answered this broker, which shows that it receives.
         """
         for key in sorted(self._by_subscriber.get(subscriber, ())):
             gap = self._gaps[key]
-            gap.heard_us = now_us if answered else gap.heard_us
+            gap.active_us = now_us if answered else gap.active_us
             if now_us >= gap.quiet_until_us:
                 gap.wait_us = _WAIT_US_MIN
                 self._tell(key, now_us)
@@ -283,8 +285,8 @@ class NotificationGaps:
             return
         self._tell(timer.key, now_us)
         gap, absent_us_max = self._gaps[timer.key], self._absent_us_max
-        if absent_us_max is not None and now_us >= gap.heard_us + absent_us_max:
-            gap.heard_us = now_us
+        if absent_us_max is not None and now_us >= gap.active_us + absent_us_max:
+            gap.active_us = now_us
             if self._on_absent is not None:
                 self._on_absent(timer.key.subscriber, now_us)
 
@@ -292,7 +294,7 @@ class NotificationGaps:
         gap = self._gaps[key]
         next_us = now_us + gap.wait_us
         if self._absent_us_max is not None:
-            next_us = min(next_us, max(now_us + 1, gap.heard_us + self._absent_us_max))
+            next_us = min(next_us, max(now_us + 1, gap.active_us + self._absent_us_max))
         self._outbox.set_timer(GapTimer(key), next_us)
         gap.quiet_until_us = now_us + _WAIT_US_MIN
         gap.wait_us = min(2 * gap.wait_us, _WAIT_US_MAX)
@@ -301,7 +303,7 @@ class NotificationGaps:
     def _open(self, key: SubscriptionKey, since: Cursor, now_us: int) -> _Gap:
         # The time of a restarted broker is later, so that the numbers of its gaps are new.
         self._last_number = max(self._last_number + 1, now_us)
-        gap = self._gaps[key] = _Gap(self._last_number, since, heard_us=now_us)
+        gap = self._gaps[key] = _Gap(self._last_number, since, active_us=now_us)
         self._by_subscriber.setdefault(key.subscriber, set()).add(key)
         self._tell(key, now_us)
         return gap

@@ -129,9 +129,9 @@ class NotificationSender:
         """Serves a page of missed objects."""
         return self.gaps.read(sender, request, now_us)
 
-    def on_heard(self, subscriber: NodeId, now_us: int) -> None:
-        """Tells a node that was just heard what it missed."""
-        self.gaps.on_heard(subscriber, now_us)
+    def on_subscriber_active(self, subscriber: NodeId, now_us: int) -> None:
+        """Sends `Missed` to a subscriber that was just active."""
+        self.gaps.on_subscriber_active(subscriber, now_us)
 
     def on_timer(self, timer: GapTimer | GapUpkeepTimer, now_us: int) -> None:
         """Handles the timers of the gaps."""

@@ -30,6 +30,7 @@ from thyme.protocol.results import Failure, Result
 from thyme.query.cursor import Cursor
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.client_interfaces import BrokerId, MissedSource
+from thyme.substrates.common.resume_points import ResumePoints
 
 _SUBSCRIPTIONS_MAX = 10_000
 _ENDED_MAX = 1_000
@@ -135,6 +136,7 @@ class Subscriber:
         self._config = config
         self._active: dict[SubscriptionId, OwnSubscription] = {}
         self._ended: BoundedDict[SubscriptionId, OwnSubscription] = BoundedDict(_ENDED_MAX)
+        self._resume_points = ResumePoints(store)
         self.duplicates = 0
         self.spurious = 0
         self._load()
@@ -215,13 +217,21 @@ class Subscriber:
 
     def emit_past(self, own: OwnSubscription, items: Sequence[Metadata], now_us: int) -> int:
         """Emits stored matches; returns how many of them were new."""
-        return sum(self._emit(own, metadata, now_us, None, from_history=True) for metadata in items)
+        point_us = self._resume_points.since_us(own.sid)
+        count = 0
+        for metadata in items:
+            if self._emit(own, metadata, now_us, None, from_history=True):
+                count += 1
+                if point_us is not None and metadata.published_us >= point_us:
+                    self._resume_points.add(own.sid, metadata.key, metadata.published_us)
+        return count
 
     def emit_missed(
         self, own: OwnSubscription, metadata: Metadata, source: MissedSource, now_us: int
     ) -> None:
         """Emits an object that the subscriber missed when it was published."""
-        self._emit(own, metadata, now_us, source, from_history=False)
+        if self._emit(own, metadata, now_us, source, from_history=False):
+            self._resume_points.add(own.sid, metadata.key, metadata.published_us)
 
     def save_positions(
         self, own: OwnSubscription, positions: Mapping[BrokerId, ReadPosition]
@@ -245,6 +255,7 @@ class Subscriber:
             CONSUMED, _consumed_key(sid, key), ConsumedNotification(sid, key, published_us)
         )
         own.newest_consumed_us = max(published_us, own.newest_consumed_us or published_us)
+        self._resume_points.discard(sid, key)
 
     def resume_since_us(self, own: OwnSubscription) -> int | None:
         """The time back to which a resumed subscription reads.
@@ -252,10 +263,9 @@ class Subscriber:
         Includes the clock skew: an object with a slightly earlier timestamp than the last consumed
         one may have arrived later (M12).
         """
-        newest_us = own.newest_consumed_us
-        if own.rewound_us is not None:
-            newest_us = own.rewound_us if newest_us is None else min(newest_us, own.rewound_us)
-        return None if newest_us is None else newest_us - self._config.skew_us
+        points = (own.newest_consumed_us, own.rewound_us, self._resume_points.since_us(own.sid))
+        since_us = min((at_us for at_us in points if at_us is not None), default=None)
+        return None if since_us is None else since_us - self._config.skew_us
 
     def rewind(self, own: OwnSubscription, last: Key) -> None:
         """Takes back that notifications were consumed after another one, so that a resumed
@@ -270,6 +280,7 @@ class Subscriber:
 
     def _unmark_consumed(self, own: OwnSubscription, key: Key) -> SeenObject | None:
         self._store.remove(CONSUMED, _consumed_key(own.sid, key))
+        self._resume_points.discard(own.sid, key)
         return own.seen.pop(key, None)
 
     def carry_over(self, earlier: Subscriber) -> None:
@@ -303,6 +314,8 @@ class Subscriber:
     ) -> None:
         """Emits `CaughtUp`: the requested stored matches were emitted, as far as available."""
         code = result.code if isinstance(result, Failure) else ""
+        if not code:
+            self._resume_points.remove_if_consumed(own.sid)
         self._outbox.emit(CaughtUp(own.sid, total, code))
         own.positions = {} if own.positions is None else own.positions
         callbacks, own.after_first_pages = own.after_first_pages, []
@@ -388,6 +401,7 @@ class Subscriber:
 
     def _remove_stored(self, own: OwnSubscription) -> None:
         self._store.remove(OWN_SUBSCRIPTIONS, own.sid)
+        self._resume_points.remove(own.sid)
         for key in own.seen:
             self._store.remove(CONSUMED, _consumed_key(own.sid, key))
 

@@ -381,7 +381,9 @@ class DcsNode:
             own, payload = _split_payload(beacon.payload)
             self.extension.on_beacon(beacon, own, now_us)
             beacon = replace(beacon, payload=payload)
-        self.service.notification_delivery.gaps.on_heard(beacon.node, now_us, answered=False)
+        self.service.notification_delivery.gaps.on_subscriber_active(
+            beacon.node, now_us, answered=False
+        )
         if self.joining.phase is CellJoinPhase.LISTENING:
             self.joining.on_beacon(beacon, now_us)
         self.membership.on_beacon(beacon, now_us)

@@ -21,6 +21,7 @@ from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import Delivery, Destination
+from thyme.storage.store import MemoryStore
 from thyme.substrates.dcs.config import PAPER
 from thyme.substrates.dcs.service.cell_service import CellService
 
@@ -55,6 +56,7 @@ class ServiceHarness:
             Outbox(),
             self.index,
             a_replica_store(),
+            MemoryStore(),
             PAPER,
             lambda subscriber, _now_us: self.lost.append(subscriber),
             lambda subscriber, _cell: self.lost.append(subscriber),

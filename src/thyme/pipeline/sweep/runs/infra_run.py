@@ -32,8 +32,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     downloads: DownloadScenario | None = None
     operations: OperationScenario | None = None
     move: MoveScenario | None = None
-    hot_tag: str = ""
-    """A tag whose cell is busier than all others, to measure what its nodes spend."""
+    has_hot_tag: bool = False
+    """Whether a cell is much busier than all others, and the busiest nodes are measured apart."""
 
     @property
     def nodes(self) -> int:

@@ -15,12 +15,11 @@ from thyme.pipeline.sweep.runs.task import NO_TRAFFIC, device_rows, log_tables, 
 from thyme.sim.results.measures import Measure, first_cells, measures_of
 from thyme.sim.results.summary import TrafficSummary, summarise_run
 from thyme.sim.run import Run, run
-from thyme.sim.scenario import Scenario, grid_over
+from thyme.sim.scenario import Scenario
 from thyme.sim.venues.download_times import measure_download
 from thyme.sim.venues.measures import (
-    hot_cell_measures,
+    hot_node_measures,
     mobile_measures,
-    nodes_of_tag,
     past_item_measures,
     venue_measures,
 )
@@ -67,10 +66,8 @@ def _with_stations(planned: InfraRun, scenario: VenueScenario, file: FilePath) -
     summary = summarise_venues(scenario, found.run, found.stations)
     cells = [0] * len(found.run.measurements.nodes)
     measures = venue_measures(found, summary)
-    if hot_tag := planned.experiment.hot_tag:
-        members = nodes_of_tag(scenario, hot_tag)
-        measures |= _values(hot_cell_measures(found.run, members))
-        measures |= _values(past_item_measures(found))
+    if planned.experiment.has_hot_tag:
+        measures |= _values(hot_node_measures(found.run)) | _values(past_item_measures(found))
     return _row_of_run(found.run, summary.traffic, cells, measures)
 
 
@@ -79,10 +76,8 @@ def _without_stations(planned: InfraRun, scenario: Scenario, file: FilePath) -> 
     summary = summarise_run(found)
     cells = first_cells(found)
     measures = measures_of(found, summary) | _values(mobile_measures(found))
-    if hot_tag := planned.experiment.hot_tag:
-        hot = grid_over(scenario.area).cell_of_key(hot_tag)
-        members = [number for number, cell in enumerate(cells) if cell == hot]
-        measures |= _values(hot_cell_measures(found, members))
+    if planned.experiment.has_hot_tag:
+        measures |= _values(hot_node_measures(found))
     return _row_of_run(found, summary.traffic, cells, measures)
 
 

@@ -250,7 +250,7 @@ class NotificationDelivery:
     def on_ack(self, delivery: Delivery, ack: NotifyAck, now_us: int) -> None:
         """Removes the pending notifications that a subscriber acknowledged."""
         subscriber = delivery.origin
-        self.gaps.on_heard(subscriber, now_us)
+        self.gaps.on_subscriber_active(subscriber, now_us)
         pending = self._pending.get(subscriber)
         if pending is None:
             return
@@ -359,7 +359,7 @@ class NotificationDelivery:
 
     def on_subscriber_seen(self, subscriber: NodeId, now_us: int) -> None:
         """Sends the undelivered notifications of a subscriber that has reported its location."""
-        self.gaps.on_heard(subscriber, now_us)
+        self.gaps.on_subscriber_active(subscriber, now_us)
         pending = self._pending.get(subscriber)
         if pending is None:
             return

@@ -1,6 +1,6 @@
 """Mobile sender: how a station reaches a mobile node, or all nodes of a cell.
 
-Entry points: `MobileSender.request_from`, `request_from_cell` and `send_to_cell`. A node whose
+Entry points: `MobileSender.request_from`, `send_to_cell` and `send_to_each_in_cell`. A node whose
 address is not known is reached through the stable node of its cell. A message to a cell goes to its
 stable node, else to the known nodes of the cell in turn. If the station knows none, the cell may be
 empty: then a node of another cell passes the message on to the proxy of the cell.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError, OperationTimeoutError
@@ -110,28 +111,63 @@ class MobileSender:
     def send_to_cell(self, world: int, cell: CellId, message: Message, now_us: int) -> None:
         """Has a message delivered to all nodes of a cell (I26). An empty cell has a proxy, which
         any node of the world can reach."""
+        nodes = self._nodes_of(world, cell, now_us)
+        nodes = nodes or self._addresses.nodes_of(world, now_us)
+        self._try_cell((world, cell), _ToCell(message, nodes[:_NODES_TRIED_MAX]), now_us)
+
+    def send_to_each_in_cell(self, world: int, cell: CellId, message: Message, now_us: int) -> None:
+        """Has each known node of a cell deliver a message, which also tells the others: for what no
+        node may miss. The broadcast in a cell is not acknowledged in the profile `paper`."""
+        nodes = self._nodes_of(world, cell, now_us)
+        if len(nodes) <= 1:
+            self.send_to_cell(world, cell, message, now_us)
+            return
+        waiting = dict.fromkeys(nodes)
+        reached = False
+
+        def on_reply(node: NodeId, result: Result[Message], now_us: int) -> None:
+            nonlocal reached
+            del waiting[node]
+            reached = reached or isinstance(result, Ok)
+            if not isinstance(result, Ok):
+                self._addresses.forget(node)
+            if not waiting and not reached:
+                self.send_to_cell(world, cell, message, now_us)
+
+        for node in nodes:
+            self._route_by(node, cell, message, now_us, partial(on_reply, node))
+
+    def _nodes_of(self, world: int, cell: CellId, now_us: int) -> list[NodeId]:
+        """The known nodes of a cell, the stable node first."""
         stable = self._addresses.stable_node(world, cell, now_us)
         known = self._addresses.nodes_in(world, cell, now_us)
-        if stable is None and not known:
-            known = self._addresses.nodes_of(world, now_us)
-        nodes = list(dict.fromkeys(([stable] if stable is not None else []) + known))
-        self._try_cell((world, cell), _ToCell(message, nodes[:_NODES_TRIED_MAX]), now_us)
+        return list(dict.fromkeys(([stable] if stable is not None else []) + known))
+
+    def _route_by(
+        self,
+        node: NodeId,
+        cell: CellId,
+        message: Message,
+        now_us: int,
+        on_result: OnResult[Message],
+    ) -> None:
+        request_id = self._requests.next_id()
+        self.counts["to_cell"] += 1
+        request = RouteToCell(request_id, cell, message)
+        self._requests.send(node, request_id, request, now_us, on_result)
 
     def _try_cell(self, name: CellName, to_cell: _ToCell, now_us: int) -> None:
         if not to_cell.nodes:
             self._park(name, to_cell.message)
             return
         node = to_cell.nodes.pop(0)
-        request_id = self._requests.next_id()
-        self.counts["to_cell"] += 1
 
         def on_reply(result: Result[Message], now_us: int) -> None:
             if not isinstance(result, Ok):
                 self._addresses.forget(node)
                 self._try_cell(name, to_cell, now_us)
 
-        request = RouteToCell(request_id, name[1], to_cell.message)
-        self._requests.send(node, request_id, request, now_us, on_reply)
+        self._route_by(node, name[1], to_cell.message, now_us, on_reply)
 
     def _park(self, name: CellName, message: Message) -> None:
         parked = self._parked.setdefault(name, BoundedDict(_PARKED_PER_CELL_MAX))

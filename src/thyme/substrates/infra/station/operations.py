@@ -196,7 +196,7 @@ class StationOperations:
 
     def _tell_cells(self, message: Unpublish, now_us: int) -> None:
         for cell in self._context.cells_of(message.world, message.tags):
-            self._context.mobiles.send_to_cell(message.world, cell, message, now_us)
+            self._context.mobiles.send_to_each_in_cell(message.world, cell, message, now_us)
 
     def restore(self) -> None:
         """Continues with the deletes from before a restart (B8)."""
