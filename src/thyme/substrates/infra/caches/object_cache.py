@@ -83,11 +83,12 @@ class ObjectCache(ABC):
     ) -> list[Metadata]:
         """The cached metadata that match a conjunction and were published in a time frame."""
         rarest = min(conjunction.positive, key=lambda tag: self._index.count(world, tag))
-        return [
-            metadata
-            for metadata in self.find(world, rarest)
-            if conjunction.matches(metadata.tags) and frame.contains(metadata.published_us)
-        ]
+        found = self.find(world, rarest)
+        if len(conjunction.positive) + len(conjunction.negative) > 1:  # else the index has matched
+            found = [metadata for metadata in found if conjunction.matches(metadata.tags)]
+        if frame.start_us is None and frame.end_us is None:
+            return found
+        return [metadata for metadata in found if frame.contains(metadata.published_us)]
 
     def remove_expired(self, now_us: int) -> list[tuple[str, Metadata]]:
         """Removes the objects that have expired; returns their worlds and metadata."""
