@@ -107,9 +107,9 @@ async def publish(
     """Inserts objects, one after the other or many at once, until a condition holds."""
     pending: set[asyncio.Task[None]] = set()
 
-    async def insert(number: int) -> None:
+    async def insert() -> None:
         try:
-            key = await world.insert(b"x", tags=["goal"], oid=f"o-{number}", summary=summary)
+            key = await world.insert(b"x", tags=["goal"], summary=summary)
         except ThymeError as error:
             count.refused[error.code] += 1
         else:
@@ -117,7 +117,7 @@ async def publish(
 
     number = 0
     while not until(number):
-        task = asyncio.create_task(insert(number))
+        task = asyncio.create_task(insert())
         number += 1
         pending.add(task)
         task.add_done_callback(pending.discard)

@@ -89,7 +89,7 @@ class Clock:
         return time.time_ns() // 1_000 - self.now_us()
 
 
-RestartNode = Callable[["tuple[float, float] | None"], "tuple[Node, HostLink]"]
+RestartNode = Callable[[tuple[float, float] | None], tuple[Node, HostLink]]
 """Makes a new incarnation of a node and its link, at the last position of the device."""
 
 
