@@ -17,6 +17,8 @@ from thyme.report.scorecard import ScorecardLine, Verdict
 SIMILAR = 0.05
 """Two reliabilities that differ by less are similar."""
 FIRST_HOUR_S = 3_600.0
+BYTES_RATIO_MIN = 4.0
+"""How many times more bytes count as about six times more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ def check_c41_rare(points: EncounterPoints) -> ClaimFinding:
     ratio = sent["rapid"].mean / sent["mobuser"].mean if sent["mobuser"].mean else 0.0
     return ClaimFinding(
         f"at {at:.0%}: {_by_protocol(found)}; RAPID sends {ratio:.1f}× the bytes of MobUser",
-        (found["mobuser"].low > found["rapid"].high, ratio >= 2),
+        (found["mobuser"].low > found["rapid"].high, ratio >= BYTES_RATIO_MIN),
     )
 
 
