@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from thyme.cli import main
-from thyme.cli.pipeline import evaluate_infra as cli
+from thyme.cli.pipeline.infra_presets import INFRA_SERIES, InfraPresets
 from thyme.model.errors import OptionError
 from thyme.pipeline.infra.evaluate import evaluate_infra, parse_infra_series
 from thyme.pipeline.infra.presets import INFRA, PRESETS, QUICK, SERIES, InfraPreset, plan_infra
-from thyme.pipeline.sweep.runs.infra_run import AnyRun
+from thyme.pipeline.sweep.runs.run_kinds import AnyRun
 from thyme.pipeline.warehouse import Warehouse
 from thyme.report.infra.points import read_points
 from thyme.report.infra.report import make_infra_report
@@ -68,8 +68,8 @@ def test_p5_a_run_survives_the_way_to_its_worker() -> None:
 
 
 def test_the_command_names_the_series_that_there_are() -> None:
-    assert cli.SERIES == SERIES
-    assert set(cli.PRESETS) == set(PRESETS)
+    assert INFRA_SERIES == SERIES
+    assert set(InfraPresets.presets) == set(PRESETS)
     assert parse_infra_series(None) == SERIES
     with pytest.raises(OptionError, match="'static' is unknown; there is addresses"):
         parse_infra_series("static")
@@ -92,8 +92,8 @@ def test_p5_the_sweep_runs_each_experiment_once_and_the_report_judges_all_claims
     points = read_points(tmp_path)
     assert [point.x for point in points.line("addresses", "infra", "station.routed")] == [0, 0.5, 1]
     report = make_infra_report(tmp_path)
-    assert [line.claim for line in report.verdicts] == [f"C{number}" for number in range(23, 38)]
-    by_claim = {line.claim: line for line in report.verdicts}
+    assert [line.claim for line in report.lines] == [f"C{number}" for number in range(23, 38)]
+    by_claim = {line.claim: line for line in report.lines}
     assert by_claim["C24"].verdict.value == "not measured"
     assert by_claim["C30"].verdict.value == "agrees"
     assert by_claim["C33"].verdict.value == "not measured", "a line has two points or more"
@@ -101,7 +101,8 @@ def test_p5_the_sweep_runs_each_experiment_once_and_the_report_judges_all_claims
     page = report.page.read_text(encoding="utf-8")
     assert "Thyme-Infrastructure" in page
     assert "V Fig. 5.14" in page
-    assert {"fig5-3", "fig5-14", "fig5-15", "fig5-20", "fig5-23"} <= set(report.figures)
+    wanted = {f"fig5-{number}.svg" for number in (3, 14, 15, 20, 23)}
+    assert wanted <= set(report.figures)
 
 
 def test_the_plan_counts_runs_without_spark(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,4 +116,4 @@ def test_the_plan_counts_runs_without_spark(capsys: pytest.CaptureFixture[str]) 
 
 def test_options_of_other_presets_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--preset", "infra", "--profile", "robust", "--out", "w"]) == 2
-    assert "--posts and --profile are not for the preset infra" in capsys.readouterr().err
+    assert "--profile is not for the preset infra" in capsys.readouterr().err

@@ -99,7 +99,7 @@ def test_b5_only_open_worlds_with_the_right_id_get_a_link() -> None:
 
     assert station.worlds == []
     assert station.dropped["another world"] == 4  # a greeting and a clock reading of each
-    assert sum(station.dropped.values()) == 4
+    assert sum(station.dropped.values()) == 6
 
 
 def test_b5_worlds_are_bounded_and_one_without_nodes_makes_room() -> None:
