@@ -185,6 +185,6 @@ def test_a_queue_is_bounded_and_old_messages_leave_it() -> None:
         for number in range(MESSAGES_MAX + 1):
             north.send(SOUTH.node_id, WorldProbe(number))
         assert north.drain_events() == [MessageUndelivered(SOUTH.node_id, WorldProbe(MESSAGES_MAX))]
-        assert north.dropped["no room on the wire"] == 1
+        assert north.dropped["queue full"] == 1
 
     run(story)

@@ -93,10 +93,10 @@ def _with_names(part: Any, names: dict[str, str]) -> Any:
 
 
 def _paths() -> JsonObject:
-    key = _path_parameter(
-        "key", "an object's key: oid@owner, the owner in hexadecimal", KEY_PATTERN
-    )
-    sid = _path_parameter("sid", "a subscription's identifier", NAME_PATTERN)
+    return _node_paths() | _object_paths() | _subscription_paths()
+
+
+def _node_paths() -> JsonObject:
     return {
         "/v1/status": {"get": _operation("How the node is", _json_response("Status"))},
         "/v1/worlds": {
@@ -109,6 +109,14 @@ def _paths() -> JsonObject:
         },
         "/metrics": {"get": _operation("Metrics for Prometheus", _raw_response("text/plain"))},
         "/openapi.json": {"get": _operation("This description", _raw_response("application/json"))},
+    }
+
+
+def _object_paths() -> JsonObject:
+    key = _path_parameter(
+        "key", "an object's key: oid@owner, the owner in hexadecimal", KEY_PATTERN
+    )
+    return {
         "/v1/objects": {"get": _search_operation(), "post": _insert_operation()},
         "/v1/objects/{key}": {
             "parameters": [key],
@@ -129,6 +137,12 @@ def _paths() -> JsonObject:
                 "What is known of a key (M32)", _json_response("Known"), failures=_REQUEST_FAILURES
             ),
         },
+    }
+
+
+def _subscription_paths() -> JsonObject:
+    sid = _path_parameter("sid", "a subscription's identifier", NAME_PATTERN)
+    return {
         "/v1/subscriptions": {
             "get": _operation(
                 "The subscriptions of this node", _list_response("HeldSubscription"), failures=[410]

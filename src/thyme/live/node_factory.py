@@ -105,6 +105,7 @@ def make_node(
             config = encounter_config(world)
             return EncounterNode(node_id, store, rng, config, authenticator, position)
         case "infra":
+            dcs = _cell_config(world, broker)
             mobile = MobileConfig(world_name=world.name, link=StationLinkConfig(accepted=stations))
             node, _ = make_mobile_node(
                 node_id,
@@ -112,7 +113,7 @@ def make_node(
                 cells_rng=rng,
                 rng=rng,
                 station_rng=rng,
-                config=replace(dcs_config(world), broker=replace(broker, metadata_only=True)),
+                config=dcs,
                 mobile=mobile,
                 authenticator=authenticator,
             )
@@ -124,9 +125,14 @@ def make_node(
         store,
         cells_rng=rng,
         rng=rng,
-        config=replace(dcs_config(world), broker=replace(broker, metadata_only=True)),
+        config=_cell_config(world, broker),
         authenticator=authenticator,
     )
+
+
+def _cell_config(world: WorldInfo, broker: BrokerConfig) -> DcsConfig:
+    """The settings of a node of cells: it indexes metadata; objects are kept as replicas."""
+    return replace(dcs_config(world), broker=replace(broker, metadata_only=True))
 
 
 def check_world(world: WorldInfo) -> None:

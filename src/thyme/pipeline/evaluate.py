@@ -173,6 +173,22 @@ def _build_metrics(
     return warehouse.get_or_build(METRICS_STAGE, config, inputs, build)
 
 
+def build_points(
+    spark: SparkSession, warehouse: Warehouse, stage: str, preset: str, swept: SweptRuns
+) -> Stage:
+    """Builds a stage with the runs of a sweep, their measures, and the points of the report."""
+    from thyme.pipeline import metrics
+
+    def build(draft: Draft) -> None:
+        tables = metrics.RunTables(spark, swept.stage, swept.ended)
+        metrics.write_points(spark, draft, tables)
+        draft.add_notes(**sweep_notes(preset, swept.result))
+
+    config = {"preset": preset, "failed": [each.run_id for each in swept.result.failures]}
+    inputs = {"runs": digest_of_runs(swept.ended)}
+    return warehouse.get_or_build(stage, config, inputs, build)
+
+
 def sweep_notes(preset: str, sweep_result: SweepResult) -> dict[str, Any]:
     """What the manifest of a stage of metrics says about its sweep."""
     failures = [{"run_id": each.run_id, "error": each.error} for each in sweep_result.failures]

@@ -127,16 +127,16 @@ def read_tables(warehouse: Path) -> EvaluationTables:
 
 
 def read_stages(
-    warehouse: Path, stages: Mapping[str, Sequence[str]]
+    warehouse: Path, stages: Mapping[str, Sequence[str]], command: str = "thyme evaluate"
 ) -> tuple[dict[str, pa.Table], dict[str, Any]]:
-    """Reads tables of a warehouse by stage, and the notes of the stages."""
+    """Reads tables of a warehouse by stage, and the notes of the stages. `command` makes them."""
     tables: dict[str, pa.Table] = {}
     notes: dict[str, Any] = {}
     for stage, names in stages.items():
         manifests = sorted((warehouse / stage / "manifests").glob("[0-9]*.json"))
         if not manifests:
             raise NoTablesError(
-                f"{warehouse} has no finished evaluation: run thyme evaluate --out {warehouse}"
+                f"{warehouse} has no finished evaluation: run {command} --out {warehouse}"
             )
         manifest = json.loads(manifests[-1].read_bytes())
         present = (name for name in OPTIONAL_TABLES.get(stage, ()) if name in manifest["tables"])

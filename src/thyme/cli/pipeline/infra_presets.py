@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thyme.model.errors import OptionError
+from thyme.cli.pipeline.preset_family import refuse_radio_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,14 +34,9 @@ class InfraPresets:
 
     def check_options(self, args: Namespace) -> None:
         """Refuses options of the radio's presets, and unknown series."""
-        from thyme.cli.pipeline.window_options import parse_window
         from thyme.pipeline.infra.evaluate import parse_infra_series
-        from thyme.traces.timetable import TimetableChoice
 
-        if args.profile != "paper":
-            raise OptionError(f"--profile is not for the preset {args.preset}")
-        if args.posts is not None or parse_window(args) != TimetableChoice():
-            raise OptionError(f"--posts and its window are not for the preset {args.preset}")
+        refuse_radio_options(args)
         parse_infra_series(args.only)
 
     def plan(self, args: Namespace, warehouse: Warehouse, cores: int) -> EvaluationPlan:

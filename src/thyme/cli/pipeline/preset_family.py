@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from thyme.cli.pipeline.window_options import parse_window
+from thyme.model.errors import OptionError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -29,6 +32,16 @@ class SweepOptions(NamedTuple):
     limits: SweepLimits
     on_progress: Callable[[SweepProgress], None] | None
     on_stage: Callable[[str], None]
+
+
+def refuse_radio_options(args: Namespace) -> None:
+    """Raises `OptionError` for options that only the presets of the radio have."""
+    from thyme.traces.timetable import TimetableChoice
+
+    if args.profile != "paper":
+        raise OptionError(f"--profile is not for the preset {args.preset}")
+    if args.posts is not None or parse_window(args) != TimetableChoice():
+        raise OptionError(f"--posts and its window are not for the preset {args.preset}")
 
 
 class PresetFamily(Protocol):

@@ -172,7 +172,7 @@ class StationWires:
         """Queues a message for a station of the list."""
         payload = encode_message(message)
         if len(payload) > FRAME_BYTES_MAX or not self._wires[to].queue.put(payload, self._now_us()):
-            self.dropped["no room on the wire"] += 1
+            self.dropped["queue full"] += 1
             self._events.append(MessageUndelivered(to, message))
 
     def drain_events(self) -> list[LinkEvent]:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from thyme.pipeline.encounters.presets import SERIES, EncounterPreset, plan_encounters
-from thyme.pipeline.evaluate import Evaluation, SweptRuns, sweep_notes, sweep_runs
+from thyme.pipeline.evaluate import Evaluation, build_points, sweep_runs
 from thyme.pipeline.sweep.plan import EvaluationPlan, PlannedCost, make_plan
 from thyme.pipeline.sweep.progress import SweepProgress
-from thyme.pipeline.sweep.results import RunResults, digest_of_runs
+from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import SweepLimits, warm_up
-from thyme.pipeline.warehouse import Draft, Stage, Warehouse
+from thyme.pipeline.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def evaluate_encounters(
         traces=None,
         runs=swept.stage,
         sweep_result=swept.result,
-        metrics=_build_metrics(spark, warehouse, swept, preset),
+        metrics=build_points(spark, warehouse, ENCOUNTER_METRICS_STAGE, preset.name, swept),
     )
 
 
@@ -59,18 +59,3 @@ def plan_encounter_evaluation(
         for run in plan_encounters(preset, only)
     ]
     return make_plan(runs, only, durations, cores)
-
-
-def _build_metrics(
-    spark: SparkSession, warehouse: Warehouse, swept: SweptRuns, preset: EncounterPreset
-) -> Stage:
-    from thyme.pipeline import metrics
-
-    def build(draft: Draft) -> None:
-        tables = metrics.RunTables(spark, swept.stage, swept.ended)
-        metrics.write_points(spark, draft, tables)
-        draft.add_notes(**sweep_notes(preset.name, swept.result))
-
-    config = {"preset": preset.name, "failed": [each.run_id for each in swept.result.failures]}
-    inputs = {"runs": digest_of_runs(swept.ended)}
-    return warehouse.get_or_build(ENCOUNTER_METRICS_STAGE, config, inputs, build)

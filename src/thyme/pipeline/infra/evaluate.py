@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from thyme.model.errors import OptionError, safe_repr
-from thyme.pipeline.evaluate import Evaluation, SweptRuns, sweep_notes, sweep_runs
+from thyme.pipeline.evaluate import Evaluation, build_points, sweep_runs
 from thyme.pipeline.infra.presets import SERIES, InfraPreset, PlannedExperiment, plan_infra
 from thyme.pipeline.storage import read_file
 from thyme.pipeline.sweep.plan import EvaluationPlan, PlannedCost, make_plan
 from thyme.pipeline.sweep.progress import SweepProgress
-from thyme.pipeline.sweep.results import RunResults, digest_of_runs
+from thyme.pipeline.sweep.results import RunResults
 from thyme.pipeline.sweep.runner import SweepLimits, warm_up
 from thyme.pipeline.sweep.runs.infra_run import InfraRun
 from thyme.pipeline.sweep.runs.planned_run import content_digest
@@ -63,7 +63,7 @@ def evaluate_infra(
         traces=workloads,
         runs=swept.stage,
         sweep_result=swept.result,
-        metrics=_build_metrics(spark, warehouse, swept, preset),
+        metrics=build_points(spark, warehouse, METRICS_STAGE, preset.name, swept),
     )
 
 
@@ -111,19 +111,3 @@ def with_traces(planned: list[PlannedExperiment], workloads: Stage | None) -> li
             digests[file] = content_digest(read_file(file))
         runs.append(replace(run, trace_file=file, trace_digest=digests[file]))
     return runs
-
-
-def _build_metrics(
-    spark: SparkSession, warehouse: Warehouse, swept: SweptRuns, preset: InfraPreset
-) -> Stage:
-    """Builds the tables of the report."""
-    from thyme.pipeline import metrics
-
-    def build(draft: Draft) -> None:
-        tables = metrics.RunTables(spark, swept.stage, swept.ended)
-        metrics.write_points(spark, draft, tables)
-        draft.add_notes(**sweep_notes(preset.name, swept.result))
-
-    config = {"preset": preset.name, "failed": [each.run_id for each in swept.result.failures]}
-    inputs = {"runs": digest_of_runs(swept.ended)}
-    return warehouse.get_or_build(METRICS_STAGE, config, inputs, build)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from thyme.report.encounters.points import NAMES, PROTOCOLS, EncounterPoints, Point
+from thyme.report.encounters.points import NAMES, PROTOCOLS, EncounterPoints
+from thyme.report.mean_point import MeanPoint
 from thyme.report.scorecard import ScorecardLine, Verdict
 
 SIMILAR = 0.05
@@ -69,23 +70,23 @@ def _judge(claim: EncounterClaim, found: ClaimFinding) -> ScorecardLine:
     )
 
 
-def _format(point: Point) -> str:
+def _format(point: MeanPoint) -> str:
     return f"{point.mean:.1%} ± {point.ci95:.1%}"
 
 
-def _by_protocol(found: dict[str, Point]) -> str:
+def _by_protocol(found: dict[str, MeanPoint]) -> str:
     return ", ".join(f"{NAMES[name]} {_format(point)}" for name, point in found.items())
 
 
 def _at(
     points: EncounterPoints, series: str, parameter: float, measure: str = "reliability"
-) -> dict[str, Point]:
+) -> dict[str, MeanPoint]:
     """The point of each protocol at one value of a series."""
     return {
         name: point
         for name in PROTOCOLS
         for point in points.line(series, name, measure)
-        if point.parameter == parameter
+        if point.x == parameter
     }
 
 
@@ -95,14 +96,14 @@ def check_c38_lists(points: EncounterPoints) -> ClaimFinding:
     if not line:
         return NOT_MEASURED
     best = max(line, key=lambda point: point.mean)
-    at_70 = min(line, key=lambda point: abs(point.parameter - 0.7))
+    at_70 = min(line, key=lambda point: abs(point.x - 0.7))
     as_good = [point for point in line if point.high >= best.low]
     rises = at_70.low > line[0].high
     falls = line[-1].high < at_70.low
-    span = f"{as_good[0].parameter:.0%} to {as_good[-1].parameter:.0%}"
+    span = f"{as_good[0].x:.0%} to {as_good[-1].x:.0%}"
     return ClaimFinding(
-        f"best at {best.parameter:.0%}: {_format(best)}; at 70 %: {_format(at_70)}; at "
-        f"{line[0].parameter:.0%}: {_format(line[0])}; at {line[-1].parameter:.0%}: "
+        f"best at {best.x:.0%}: {_format(best)}; at 70 %: {_format(at_70)}; at "
+        f"{line[0].x:.0%}: {_format(line[0])}; at {line[-1].x:.0%}: "
         f"{_format(line[-1])}; the intervals of {span} overlap with the best",
         (at_70 in as_good and rises, falls),
     )
@@ -118,7 +119,7 @@ def check_c39_time(points: EncounterPoints) -> ClaimFinding:
     above = found["mobuser"].low > 1.5 * rivals
     similar = abs(found["mfps"].mean - found["rapid"].mean) < SIMILAR
     line = points.timeline("time", "mobuser", hours)
-    early = [point.mean for point in line if point.parameter <= FIRST_HOUR_S]
+    early = [point.mean for point in line if point.x <= FIRST_HOUR_S]
     share = early[-1] / found["mobuser"].mean if early and found["mobuser"].mean else 0.0
     replaced = [
         f"{NAMES[name]} {_format(line[-1])}"
@@ -158,7 +159,7 @@ def check_c40_density(points: EncounterPoints) -> ClaimFinding:
     )
 
 
-def _mean_over_time(line: list[Point]) -> float:
+def _mean_over_time(line: list[MeanPoint]) -> float:
     """The mean reliability over the run: higher if events arrive earlier."""
     return sum(point.mean for point in line) / len(line) if line else 0.0
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from thyme.report.encounters.points import PROTOCOLS, EncounterPoints, Point
+from thyme.report.encounters.points import PROTOCOLS, EncounterPoints
+from thyme.report.mean_point import MeanPoint
 from thyme.report.style import Canvas, apply_style
 
 STYLES: dict[str, dict[str, Any]] = {
@@ -86,18 +87,18 @@ def _ends(values: list[float]) -> list[float]:
     return sorted({values[0], values[-1]})
 
 
-def _times(name: str, lines: dict[str, list[Point]], caption: str) -> EncounterFigure:
+def _times(name: str, lines: dict[str, list[MeanPoint]], caption: str) -> EncounterFigure:
     canvas = Canvas()
     for protocol, line in lines.items():
         style = {**STYLES[protocol], "marker": ""}
-        xs = [0.0, *(point.parameter / 60 for point in line)]
+        xs = [0.0, *(point.x / 60 for point in line)]
         canvas.axes.plot(xs, [0.0, *(point.mean for point in line)], **style)
     return _finish(canvas, name, "minutes", "reliability", caption)
 
 
-def _plot(canvas: Canvas, protocol: str, line: list[Point]) -> None:
+def _plot(canvas: Canvas, protocol: str, line: list[MeanPoint]) -> None:
     canvas.axes.errorbar(
-        [point.parameter for point in line],
+        [point.x for point in line],
         [point.mean for point in line],
         yerr=[point.ci95 for point in line],
         capsize=2.5,

@@ -6,37 +6,17 @@ Clause: P7.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from thyme.report.mean_point import MeanPoint
 from thyme.report.tables import read_stages
 
 STAGES: dict[str, tuple[str, ...]] = {"encounter_metrics": ("runs", "measures", "points")}
 PROTOCOLS = ("mobuser", "mfps", "rapid")
 NAMES = {"mobuser": "MobUser", "mfps": "MFPS", "rapid": "RAPID"}
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A mean over seeds, with the half width of its 95 % confidence interval."""
-
-    parameter: float
-    mean: float
-    ci95: float
-    runs: int
-
-    @property
-    def low(self) -> float:
-        """Lower end of the confidence interval."""
-        return self.mean - self.ci95
-
-    @property
-    def high(self) -> float:
-        """Upper end of the confidence interval."""
-        return self.mean + self.ci95
 
 
 class EncounterPoints:
@@ -52,29 +32,29 @@ class EncounterPoints:
         """The smallest number of runs of a point."""
         return min((int(row["runs"]) for row in self._rows), default=0)
 
-    def line(self, series: str, protocol: str, measure: str) -> list[Point]:
+    def line(self, series: str, protocol: str, measure: str) -> list[MeanPoint]:
         """The points of one line, by parameter."""
         return sorted(
             (
-                Point(row["parameter"], row["mean"], row["ci95"] or 0.0, row["runs"])
+                MeanPoint(row["parameter"], row["mean"], row["ci95"] or 0.0, row["runs"])
                 for row in self._rows
                 if (row["series"], row["substrate"], row["measure"]) == (series, protocol, measure)
             ),
-            key=lambda point: point.parameter,
+            key=lambda point: point.x,
         )
 
-    def timeline(self, series: str, protocol: str, parameter: float) -> list[Point]:
+    def timeline(self, series: str, protocol: str, parameter: float) -> list[MeanPoint]:
         """Reliability over time at one point of a series; the parameter is the time in seconds."""
         prefix = "reliability_at."
         return sorted(
             (
-                Point(float(row["measure"][len(prefix) :]), row["mean"], row["ci95"] or 0.0, 0)
+                MeanPoint(float(row["measure"][len(prefix) :]), row["mean"], row["ci95"] or 0.0, 0)
                 for row in self._rows
                 if row["measure"].startswith(prefix)
                 and (row["series"], row["substrate"], row["parameter"])
                 == (series, protocol, parameter)
             ),
-            key=lambda point: point.parameter,
+            key=lambda point: point.x,
         )
 
     def parameters(self, series: str) -> list[float]:

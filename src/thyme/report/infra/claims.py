@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from thyme.report.claims.finding import NOT_MEASURED, Finding
-from thyme.report.infra.points import InfraPoint, InfraPoints
+from thyme.report.infra.points import InfraPoints
+from thyme.report.mean_point import MeanPoint
 from thyme.report.scorecard import ScorecardLine, Verdict, verdict_for
 
 GAIN_POINTS_MIN = 5.0
@@ -60,29 +61,29 @@ def judge_claims(points: InfraPoints) -> list[ScorecardLine]:
 # Formatting
 
 
-def _count(point: InfraPoint) -> str:
+def _count(point: MeanPoint) -> str:
     return f"{point.mean:,.0f} ± {point.ci95:,.0f}"
 
 
-def _share(point: InfraPoint) -> str:
+def _share(point: MeanPoint) -> str:
     return f"{100 * point.mean:.1f} ± {100 * point.ci95:.1f} %"
 
 
-def _percent(change: InfraPoint) -> str:
+def _percent(change: MeanPoint) -> str:
     return f"{100 * change.mean:+.0f} ± {100 * change.ci95:.0f} %"
 
 
-def _ms(point: InfraPoint) -> str:
+def _ms(point: MeanPoint) -> str:
     if point.mean >= 1_000:
         return f"{point.mean / 1_000:.2f} ± {point.ci95 / 1_000:.2f} s"
     return f"{point.mean:.2f} ± {point.ci95:.2f} ms"
 
 
-def _change(new: InfraPoint, old: InfraPoint) -> float:
+def _change(new: MeanPoint, old: MeanPoint) -> float:
     return new.mean / old.mean - 1 if old.mean else float("inf")
 
 
-def _is_below(one: InfraPoint, other: InfraPoint) -> bool:
+def _is_below(one: MeanPoint, other: MeanPoint) -> bool:
     return one.high < other.low
 
 
@@ -264,7 +265,7 @@ def _c34(points: InfraPoints) -> Finding:
     return Finding(ours, 1.2 <= more <= 2.2 and less >= 0.2)
 
 
-def _at_least_x(line: list[InfraPoint]) -> InfraPoint | None:
+def _at_least_x(line: list[MeanPoint]) -> MeanPoint | None:
     return line[0] if line else None
 
 

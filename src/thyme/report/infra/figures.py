@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thyme.report.infra.points import InfraPoint, InfraPoints
+from thyme.report.infra.points import InfraPoints
+from thyme.report.mean_point import MeanPoint
 from thyme.report.style import Canvas, apply_style
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#5b6a78"
@@ -30,7 +31,7 @@ WAYS = {
     "cloud": "cloud",
 }
 OPERATIONS = ("insert", "delete", "subscribe", "unsubscribe", "retrieve")
-Line = tuple[str, Sequence[InfraPoint]]
+Line = tuple[str, Sequence[MeanPoint]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _comparison_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
         (
             title,
             [
-                InfraPoint(
+                MeanPoint(
                     point.x / 1e6,
                     (cloud[point.x].mean - point.mean) / 1e3,
                     (cloud[point.x].ci95 + point.ci95) / 1e3,
@@ -152,13 +153,13 @@ def _comparison_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
     )
 
 
-def _scaled(line: Sequence[InfraPoint], scale: float) -> list[InfraPoint]:
-    return [InfraPoint(p.x, scale * p.mean, scale * p.ci95, p.runs) for p in line]
+def _scaled(line: Sequence[MeanPoint], scale: float) -> list[MeanPoint]:
+    return [MeanPoint(p.x, scale * p.mean, scale * p.ci95, p.runs) for p in line]
 
 
-def _seconds(line: Sequence[InfraPoint]) -> list[InfraPoint]:
+def _seconds(line: Sequence[MeanPoint]) -> list[MeanPoint]:
     """Milliseconds by bytes as seconds by megabytes."""
-    return [InfraPoint(p.x / 1e6, p.mean / 1e3, p.ci95 / 1e3, p.runs) for p in line]
+    return [MeanPoint(p.x / 1e6, p.mean / 1e3, p.ci95 / 1e3, p.runs) for p in line]
 
 
 # Forms
@@ -209,7 +210,7 @@ def _grouped(
     source: str,
     y: str,
     groups: Sequence[str],
-    bars: Sequence[tuple[str, Sequence[InfraPoint]]],
+    bars: Sequence[tuple[str, Sequence[MeanPoint]]],
 ) -> InfraFigure:
     """Bars in groups; each of `bars` has one point per group."""
     canvas = Canvas()

@@ -6,42 +6,20 @@ Clause: P7.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from scipy import stats
 
+from thyme.report.mean_point import MeanPoint
 from thyme.report.statistics import CONFIDENCE
-from thyme.report.tables import NoTablesError
+from thyme.report.tables import read_stages
 
 METRICS_STAGE = "infra-metrics"
 TABLES = ("runs", "measures", "points")
-
-
-@dataclass(frozen=True, slots=True)
-class InfraPoint:
-    """A mean over seeds, with the half width of its 95 % confidence interval."""
-
-    x: float
-    mean: float
-    ci95: float
-    runs: int
-
-    @property
-    def low(self) -> float:
-        """Lower end of the confidence interval."""
-        return self.mean - self.ci95
-
-    @property
-    def high(self) -> float:
-        """Upper end of the confidence interval."""
-        return self.mean + self.ci95
 
 
 class InfraPoints:
@@ -52,10 +30,10 @@ class InfraPoints:
         self.notes = notes
         self._values: dict[tuple[str, str], float] | None = None
         """The measures of all runs, once they are needed."""
-        self._lines: dict[tuple[str, str, str], list[InfraPoint]] = {}
+        self._lines: dict[tuple[str, str, str], list[MeanPoint]] = {}
         for row in tables["points"].to_pylist():
             key = row["series"], row["substrate"], row["measure"]
-            point = InfraPoint(row["parameter"], row["mean"], row["ci95"] or 0.0, row["runs"])
+            point = MeanPoint(row["parameter"], row["mean"], row["ci95"] or 0.0, row["runs"])
             self._lines.setdefault(key, []).append(point)
         for line in self._lines.values():
             line.sort(key=lambda point: point.x)
@@ -71,19 +49,19 @@ class InfraPoints:
         rows = self.tables["runs"].to_pylist()
         return {row["series"]: row["nodes"] for row in rows}
 
-    def line(self, series: str, variant: str, measure: str) -> list[InfraPoint]:
+    def line(self, series: str, variant: str, measure: str) -> list[MeanPoint]:
         """The points of one line, by the value that varies; empty if there are none."""
         return self._lines.get((series, variant, measure), [])
 
-    def one(self, series: str, variant: str, measure: str) -> InfraPoint | None:
+    def one(self, series: str, variant: str, measure: str) -> MeanPoint | None:
         """The only point of a line, or its first one; None if there is none."""
         line = self.line(series, variant, measure)
         return line[0] if line else None
 
-    def timeline(self, series: str, variant: str, prefix: str) -> list[InfraPoint]:
+    def timeline(self, series: str, variant: str, prefix: str) -> list[MeanPoint]:
         """The points of measures such as `requested_at.3`, by the number after the dot."""
         found = [
-            InfraPoint(float(measure[len(prefix) :]), line[0].mean, line[0].ci95, line[0].runs)
+            MeanPoint(float(measure[len(prefix) :]), line[0].mean, line[0].ci95, line[0].runs)
             for (its_series, its_variant, measure), line in self._lines.items()
             if (its_series, its_variant) == (series, variant) and measure.startswith(prefix)
         ]
@@ -95,7 +73,7 @@ class InfraPoints:
         measure: str,
         new: tuple[str, float],
         old: tuple[str, float],
-    ) -> InfraPoint | None:
+    ) -> MeanPoint | None:
         """By which share a measure changes from one point to another; a point is a variant and the
         value that varies. Runs with the same seed have the same trace, so they are compared in
         pairs. None if there are fewer than two pairs."""
@@ -109,7 +87,7 @@ class InfraPoints:
             return None
         mean, sd = fmean(changes), stdev(changes)
         quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(changes) - 1))
-        return InfraPoint(new[1], mean, quantile * sd / sqrt(len(changes)), len(changes))
+        return MeanPoint(new[1], mean, quantile * sd / sqrt(len(changes)), len(changes))
 
     def _by_seed(self, series: str, measure: str, variant: str, x: float) -> dict[int, float]:
         if self._values is None:
@@ -124,7 +102,7 @@ class InfraPoints:
             and (row["run_id"], measure) in self._values
         }
 
-    def all_of(self, measure: str) -> list[tuple[str, str, InfraPoint]]:
+    def all_of(self, measure: str) -> list[tuple[str, str, MeanPoint]]:
         """Every point of a measure, with its series and variant."""
         return [
             (series, variant, point)
@@ -136,18 +114,5 @@ class InfraPoints:
 
 def read_points(warehouse: Path) -> InfraPoints:
     """Reads the points that the evaluation wrote."""
-    manifests = sorted((warehouse / METRICS_STAGE / "manifests").glob("[0-9]*.json"))
-    if not manifests:
-        raise NoTablesError(
-            f"{warehouse} has no finished evaluation: run thyme evaluate --preset infra-quick "
-            f"--out {warehouse}"
-        )
-    manifest = json.loads(manifests[-1].read_bytes())
-    tables = {
-        name: pa.concat_tables(
-            pq.read_table(warehouse / METRICS_STAGE / file["path"])
-            for file in manifest["tables"][name]["files"]
-        )
-        for name in TABLES
-    }
-    return InfraPoints(tables, manifest["notes"] | {"versions": manifest["versions"]})
+    command = "thyme evaluate --preset infra-quick"
+    return InfraPoints(*read_stages(warehouse, {METRICS_STAGE: TABLES}, command))
