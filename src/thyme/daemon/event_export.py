@@ -57,15 +57,10 @@ class EventExport:
 
     def sample(self, now_us: int) -> None:
         """Records changes of the neighbours, and every ten seconds the load."""
-        neighbours = self._live_node.link.neighbours
-        before, now = set(self._neighbours), set(neighbours)
-        for peer in neighbours:
-            if peer not in before:
-                self._recorder.on_neighbour(self._node_id, peer, came=True, now_us=now_us)
-        for peer in self._neighbours:
-            if peer not in now:
-                self._recorder.on_neighbour(self._node_id, peer, came=False, now_us=now_us)
-        self._neighbours = list(neighbours)
+        current = self._live_node.link.neighbours
+        self._neighbours = self._recorder.on_neighbours(
+            self._node_id, self._neighbours, current, now_us
+        )
         if now_us - self._load_us >= LOAD_EVERY_US:
             self._record_load(now_us)
 

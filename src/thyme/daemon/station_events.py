@@ -62,14 +62,8 @@ class StationEventExport:
     def sample(self, now_us: int) -> None:
         """Records mobile nodes that came or left, and every ten seconds the load."""
         assert self._live is not None
-        mobiles = self._live.links.mobiles.neighbours
-        for peer in mobiles:
-            if peer not in self._mobiles:
-                self._recorder.on_neighbour(self._node_id, peer, came=True, now_us=now_us)
-        for peer in self._mobiles:
-            if peer not in mobiles:
-                self._recorder.on_neighbour(self._node_id, peer, came=False, now_us=now_us)
-        self._mobiles = mobiles
+        current = self._live.links.mobiles.neighbours
+        self._mobiles = self._recorder.on_neighbours(self._node_id, self._mobiles, current, now_us)
         if now_us - self._load_us >= LOAD_EVERY_US:
             self._record_load(now_us)
 

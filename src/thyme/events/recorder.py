@@ -8,7 +8,7 @@ Clauses: P9, S14.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from thyme.events.event import (
@@ -120,6 +120,19 @@ class EventRecorder:
     def on_neighbour(self, node: NodeId, peer: NodeId, *, came: bool, now_us: int) -> None:
         """Records that a neighbour came into range or left it."""
         self._record(node, now_us, NEIGHBOUR, peer=peer.hex(), code="came" if came else "gone")
+
+    def on_neighbours(
+        self, node: NodeId, before: Sequence[NodeId], now: Sequence[NodeId], now_us: int
+    ) -> list[NodeId]:
+        """Records which neighbours came and left since an earlier sample; returns the new one."""
+        known, current = set(before), set(now)
+        for peer in now:
+            if peer not in known:
+                self.on_neighbour(node, peer, came=True, now_us=now_us)
+        for peer in before:
+            if peer not in current:
+                self.on_neighbour(node, peer, came=False, now_us=now_us)
+        return list(now)
 
     def on_cache(
         self, node: NodeId, world: str, cache: str, key: Key, now_us: int, *, hit: bool
