@@ -2,6 +2,7 @@
 `--rewrite` records the transcripts in tests/transcripts and the values in tests/golden anew.
 """
 
+import logging
 import os
 
 import pytest
@@ -32,3 +33,14 @@ def frozen(request: pytest.FixtureRequest) -> Frozen:
 def pytest_configure(config: pytest.Config) -> None:
     if mypyc_build.build_state() is mypyc_build.BuildState.STALE:
         pytest.exit("machine code of other sources would run: thyme compile [--remove]", 2)
+
+
+def pytest_runtest_teardown() -> None:
+    """A command that ran in this process may have configured the logs for itself."""
+    for name in ("thyme", "aiohttp", "asyncio"):
+        log = logging.getLogger(name)
+        if not log.propagate:
+            log.handlers.clear()
+            log.propagate = True
+            log.setLevel(logging.NOTSET)
+    logging.getLogger("aiohttp.server").filters.clear()
