@@ -30,6 +30,12 @@ def frozen(request: pytest.FixtureRequest) -> Frozen:
     return Frozen(rewrite=bool(request.config.getoption("--rewrite")))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """More workers than cores: many tests wait for other processes (Java, nodes)."""
+    return (os.cpu_count() or 1) + 2
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if mypyc_build.build_state() is mypyc_build.BuildState.STALE:
         pytest.exit("machine code of other sources would run: thyme compile [--remove]", 2)

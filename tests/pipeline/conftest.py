@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline, and one worker of xdist for them."""
+"""Spark sessions for the tests of the pipeline: two, in two workers of xdist."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+STREAMS_AND_CLUSTERS = ("test_analytics", "test_cluster", "test_connect", "test_infra", "test_kill")
+"""Files of the second worker: about a half of the time."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A second worker would start a second Java (see --dist in pyproject.toml)."""
+    """Each further worker would start another Java (see --dist in pyproject.toml)."""
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            second = item.path.stem.startswith(STREAMS_AND_CLUSTERS)
+            item.add_marker(pytest.mark.xdist_group("spark-2" if second else "spark-1"))
 
 
 @pytest.fixture(scope="session")
