@@ -206,11 +206,12 @@ class LogicalRouting(CellDeliveries):
 
     def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
         """Handles a received message; returns False if it is not a routing message."""
+        if isinstance(message, CellBeacon) and message.world == self._world:
+            self._on_beacon(sender, message, now_us)  # the most frequent message
+            return True
         match message:
             case CellBeacon() | CellPacket() | CellBroadcast() if message.world != self._world:
                 self.traffic.dropped["another world"] += 1
-            case CellBeacon():
-                self._on_beacon(sender, message, now_us)
             case CellPacket() | CellBroadcast() if sender in self._strangers:
                 self.traffic.dropped["another venue"] += 1
             case CellPacket():
@@ -251,8 +252,11 @@ class LogicalRouting(CellDeliveries):
                 return
             self._strangers.pop(sender, None)
         # Of all that a node receives, most are beacons that tell nothing new.
-        known = neighbour is not None and neighbour.cell == beacon.cell
-        if neighbour is not None and known and neighbour.serving == beacon.serving:
+        if (
+            neighbour is not None
+            and neighbour.cell == beacon.cell
+            and neighbour.serving == beacon.serving
+        ):
             neighbour.last_seen_us = now_us
             neighbour.failures = 0
             neighbour.payload = payload

@@ -269,7 +269,10 @@ class NotificationGaps:
 
         `answered` is whether it has answered this broker, which shows that it receives.
         """
-        for key in sorted(self._by_subscriber.get(subscriber, ())):
+        keys = self._by_subscriber.get(subscriber)
+        if not keys:
+            return
+        for key in sorted(keys):
             gap = self._gaps[key]
             gap.active_us = now_us if answered else gap.active_us
             if now_us >= gap.quiet_until_us:

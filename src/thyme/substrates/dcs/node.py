@@ -234,10 +234,12 @@ class DcsNode:
         if isinstance(event, Received):
             if not self.routing.on_received(event.sender, event.message, now_us):
                 self._on_other_message(event.sender, event.message, now_us)
+            changed = False
         else:
             self._dispatch(event, now_us)
-        # Most inputs are messages to forward, which do not change this node's state.
-        if self._inbox or not isinstance(event, Received | SendFailed):
+            changed = not isinstance(event, SendFailed)
+        # Most inputs are beacons and messages to forward, which do not change this node's state.
+        if changed or self._inbox:
             self._process_inbox(now_us)
             self.service.set_expiry_timer()
         return self._outbox.drain_actions()
@@ -411,11 +413,10 @@ class DcsNode:
 
     def is_new_payload(self, payload: bytes) -> bool:
         """Whether a beacon's payload reports a topology change that is new to this node."""
-        if self.extension is not None:
-            payload = _split_payload(payload)[1]
-        return (
-            len(payload) > DIGEST_BYTES and payload[DIGEST_BYTES:] != self.membership.change_stamp
-        )
+        start = DIGEST_BYTES
+        if self.extension is not None and payload:
+            start += 1 + payload[0]
+        return len(payload) > start and payload[start:] != self.membership.change_stamp
 
     def _key_cost(self, tag: Tag) -> tuple[float, ...]:
         """The cost of a literal as the key of a conjunction: lower is preferred (B10)."""

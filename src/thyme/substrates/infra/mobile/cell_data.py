@@ -69,6 +69,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class _Peer:
+    encoded: bytes
     part: StabilityPart
     seen_us: int
 
@@ -184,10 +185,16 @@ class CellDataReporter:
         if beacon.cell != self._routing.cell:
             self._peers.pop(beacon.node, None)
             return
-        decoded = StabilityPart.decode(part)
-        if decoded is not None:
-            self._peers[beacon.node] = _Peer(decoded, now_us)
-            for cycle in decoded.confirmed:
+        peer = self._peers.get(beacon.node)
+        if peer is not None and peer.encoded == part:  # most beacons repeat the last one
+            peer.seen_us = now_us
+        else:
+            decoded = StabilityPart.decode(part)
+            if decoded is None:
+                return
+            peer = self._peers[beacon.node] = _Peer(part, decoded, now_us)
+        if self._unconfirmed:
+            for cycle in peer.part.confirmed:
                 self._unconfirmed.pop(cycle, None)
 
     def is_stable_node(self, now_us: int) -> bool:
