@@ -8,6 +8,7 @@ Clauses: M13, M14, M19, M20, M25, M32.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 
 from aiohttp import BodyPartReader, web
@@ -26,8 +27,10 @@ from thyme.daemon.responses import json_response, problem_response
 from thyme.model.errors import InputError, NotFoundError, OptionError, ThymeError, safe_repr
 from thyme.model.ids import Key
 from thyme.model.metadata import Limits, Metadata
+from thyme.model.subscriptions import matches_object
 from thyme.protocol.app_interface import (
     Delete,
+    ListSubscriptions,
     Lookup,
     LookupResult,
     Retrieve,
@@ -50,8 +53,10 @@ class TooLargeError(InputError):
 class ObjectRoutes:
     """HTTP handlers of objects."""
 
-    def __init__(self, session: NodeSession) -> None:
+    def __init__(self, session: NodeSession, was_notified: Callable[[Key], bool]) -> None:
+        """`was_notified` tells whether an application of this node was notified of an object."""
         self._session = session
+        self._was_notified = was_notified
 
     async def insert(self, request: web.Request) -> web.StreamResponse:
         options = _query_options(request, "tags", "summary", "oid", "life_s", "copies", "durable")
@@ -128,14 +133,27 @@ class ObjectRoutes:
         return response
 
     async def _find_metadata(self, key: Key) -> Metadata:
-        """Metadata from an earlier notification (M19), or from the brokers of the key."""
+        """Metadata of a notified object (M19): from the notification, or from the brokers of the
+        key. After a restart of the node, objects that match its subscriptions count as notified."""
         try:
             return self._session.resolve_metadata(key)
         except NotFoundError:
             result = await self._look_up(key)
         if result.metadata is None:
             raise NotFoundError(f"{key} cannot be retrieved: its state is {result.state}")
+        if not (self._was_notified(key) or await self._is_wanted(result.metadata)):
+            raise NotFoundError(
+                f"{key} was not notified here: only notified objects can be retrieved; "
+                "subscribe to it, or search for it, first"
+            )
         return result.metadata
+
+    async def _is_wanted(self, metadata: Metadata) -> bool:
+        """Whether an object matches a subscription of this node."""
+        request = ListSubscriptions(request_id=self._session.next_id())
+        active = await self._session.await_reply(request)
+        assert isinstance(active, tuple)
+        return any(matches_object(info.conjunctions, info.frame, metadata) for info in active)
 
     async def _look_up(self, key: Key) -> LookupResult:
         result = await self._session.await_reply(

@@ -121,7 +121,7 @@ def _object_paths() -> JsonObject:
         "/v1/objects/{key}": {
             "parameters": [key],
             "get": _operation(
-                "An object's bytes, verified (M19)",
+                "The bytes of a notified object, verified (M19)",
                 _raw_response("application/octet-stream"),
                 failures=[400, 404, 409, 410, 502, 504],
             ),
