@@ -129,6 +129,7 @@ def _world_info(status: NodeStatus) -> WorldInfo:
         world.wid,
         area=None if world.area_m is None else Area(*world.area_m),
         cell_m=world.cell_m,
+        cells=world.cells,
         ends_us=world.ends_us,
         substrate=world.substrate,
         server=None if world.server is None else NodeId(bytes.fromhex(world.server)),

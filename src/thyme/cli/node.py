@@ -8,20 +8,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.cli.times import parse_instant
 from thyme.distribution import install_hint
 from thyme.model.errors import OptionError, safe_repr
+from thyme.model.time_frames import as_instant_us, format_instant
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.live.open_node import NodeOptions
     from thyme.live.sockets import NetworkConfig
     from thyme.model.ids import NodeId
-    from thyme.model.worlds import Area, GeoPoint
+    from thyme.model.worlds import Area, GeoPoint, WorldInfo
     from thyme.substrates.common.quotas import Quota
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "thyme"
@@ -71,6 +74,9 @@ def add_to(commands: Subparsers) -> None:
     node.add_argument("--create", action="store_true", help="create the world; fails if it exists")
     node.add_argument("--area", metavar="WxH", help="area of a new dcs world, in metres")
     node.add_argument("--cell", metavar="M", type=float, help="cell width in metres (default: 40)")
+    node.add_argument("--cells", metavar="N", type=int,
+        help="infra: number of cells while there is no station, the same on all devices "
+        "(default: 4)")  # fmt: skip
     node.add_argument("--position", metavar="X,Y", help="position of the device (default: centre)")
     node.add_argument("--gps", metavar="A:PORT", nargs="?", const=GPSD_ADDRESS,
         help=f"take the position from gpsd at this address (default: {GPSD_ADDRESS})")  # fmt: skip
@@ -83,8 +89,8 @@ def add_to(commands: Subparsers) -> None:
         commands, "server", "run the server of an es world", "Run an ES server.", SERVER_HELP
     )
     server.set_defaults(
-        run=node_command, substrate="es", create=True, area=None, cell=None, position=None,
-        gps=None, origin=None, station=[],
+        run=node_command, substrate="es", create=True, area=None, cell=None, cells=None,
+        position=None, gps=None, origin=None, station=[],
     )  # fmt: skip
     worlds = commands.add_parser(
         "worlds",
@@ -111,6 +117,9 @@ def _add_parser(
     )
     parser.add_argument("--world", metavar="NAME", required=True, help="name of the world")
     parser.add_argument("--wid", metavar="ID", help="identifier of a new world")
+    parser.add_argument("--ends", metavar="TIME",
+        help="end of a new world: a span from now (2h, 3d) or an instant (2026-07-10T21:00Z)"
+    )  # fmt: skip
     parser.add_argument("--secret-file", metavar="FILE", type=Path,
         help="file with the secret of a closed world; or set THYME_SECRET")  # fmt: skip
     parser.add_argument(
@@ -175,28 +184,31 @@ def worlds_command(args: Namespace) -> int:
     import msgspec
 
     from thyme.daemon.collect_status import describe_world
-    from thyme.live.discovery import discover_worlds
-    from thyme.live.sockets import Sockets
+    from thyme.live.discovery import list_worlds
 
-    async def listen() -> Any:
-        sockets = Sockets(network_config(args))
-        await sockets.open()
-        try:
-            discovered = await discover_worlds(sockets, args.seconds)
-            return [*discovered.worlds.values(), *discovered.closed_worlds.values()]
-        finally:
-            sockets.close()
-
-    found = [describe_world(world) for world in coroutine_runner()(listen())]
-    found.sort(key=lambda world: (world.name, world.wid))
+    found = coroutine_runner()(list_worlds(network_config(args), args.seconds))
     if args.json:
-        print(json.dumps(msgspec.to_builtins(found)))
+        print(json.dumps(msgspec.to_builtins([describe_world(world) for world in found])))
         return 0
     for world in found:
-        print(f"{world.name}  {world.substrate or 'closed'}  {world.wid}")
+        details = "".join(f"  {detail}" for detail in world_details(world))
+        print(f"{world.name}  {world.substrate or 'closed'}  {world.world_id}{details}")
     if not found:
         print("no world found")
     return 0
+
+
+def world_details(world: WorldInfo) -> list[str]:
+    """The settings of a world in words, as far as it has them."""
+    details = []
+    if world.area is not None:
+        cell = f"cells of {world.cell_m:g} m"
+        details.append(f"{world.area.width_m:g}x{world.area.height_m:g} m, {cell}")
+    if world.cells is not None:
+        details.append(f"{world.cells} cells")
+    if world.ends_us is not None:
+        details.append(f"ends {format_instant(world.ends_us)}")
+    return details
 
 
 def node_options(args: Namespace) -> NodeOptions:
@@ -211,6 +223,8 @@ def node_options(args: Namespace) -> NodeOptions:
         create=args.create,
         area=area,
         cell_m=args.cell if args.cell is not None or area is None else 40.0,
+        cells=args.cells,
+        ends_us=None if args.ends is None else _parse_end(args.ends),
         world_id=args.wid,
         position=None
         if args.position is None
@@ -303,6 +317,15 @@ def _parse_quota(text: str, default: Quota) -> Quota:
             )
         limits[name] = None if found is None else int(found[1]) * _UNITS[found[2]]
     return replace(default, **limits)
+
+
+def _parse_end(text: str) -> int:
+    """The end of a world, in microseconds since 1970; it must be in the future."""
+    now_us = time.time_ns() // 1_000
+    ends_us = as_instant_us(parse_instant(text, past=False), now_us)
+    if ends_us <= now_us:
+        raise OptionError(f"a world ends in the future, not at {safe_repr(text)}")
+    return ends_us
 
 
 def _parse_area(text: str) -> Area:

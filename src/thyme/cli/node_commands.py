@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from thyme.cli.node import coroutine_runner, require_live
-from thyme.model.errors import InputError, OptionError, safe_repr
+from thyme.cli.times import parse_instant, parse_span
+from thyme.model.errors import OptionError
 from thyme.model.subscriptions import Notification
 from thyme.model.time_frames import format_instant
 from thyme.model.worlds import INFRA
@@ -40,8 +40,6 @@ times:
   2h, 30m, 90s, 1d        a time span: before now for --since, from now for --until
   2026-07-10T21:00Z       an instant; local time if it has no zone
 """
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def add_to(commands: Subparsers) -> None:
@@ -109,7 +107,7 @@ def publish_command(args: Namespace) -> int:
     data = _read_input(args.file)
     tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
     summary = _read_summary(args.summary)
-    life = None if args.life is None else _parse_span(args.life)
+    life = None if args.life is None else parse_span(args.life)
 
     async def publish(world: World) -> None:
         key = await world.insert(data, tags=tags, summary=summary, oid=args.oid, ttl=life)
@@ -124,7 +122,8 @@ def subscribe_command(args: Namespace) -> int:
         raise OptionError(
             "give a QUERY, or --resume SID for a subscription kept by --keep; not both"
         )
-    start, end = _parse_instant(args.since, past=True), _parse_instant(args.until, past=False)
+    start = None if args.since is None else parse_instant(args.since, past=True)
+    end = None if args.until is None else parse_instant(args.until, past=False)
 
     async def subscribe(world: World) -> None:
         if args.resume is None:
@@ -264,6 +263,8 @@ def status_table(status: NodeStatus) -> Any:
     world = status.world
     where = "" if world.area_m is None else f", {world.area_m[0]:g}x{world.area_m[1]:g} m"
     table.add_row("world", f"{world.name} ({world.substrate}{where}), {world.wid}")
+    if world.ends_us is not None:
+        table.add_row("ends", format_instant(world.ends_us))
     table.add_row("node", f"{status.node} at {status.address}")
     if world.server is not None:
         table.add_row("server", "this node" if world.server == status.node else world.server)
@@ -382,30 +383,3 @@ def _read_summary(given: str) -> bytes:
         return file.read_bytes() if given and file.is_file() else given.encode()
     except (OSError, ValueError):  # not a valid file name
         return given.encode()
-
-
-def _parse_span(text: str) -> timedelta:
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        raise OptionError(f"a time span is like 90s, 30m, 2h or 1d, not {safe_repr(text)}")
-    try:
-        return timedelta(**{_UNITS[found[2]]: float(found[1])})
-    except OverflowError:
-        raise OptionError(f"{safe_repr(text)} is too long") from None
-
-
-def _parse_instant(text: str | None, *, past: bool) -> datetime | None:
-    if text is None:
-        return None
-    if _SPAN.fullmatch(text):
-        try:
-            return datetime.now(UTC) + (-_parse_span(text) if past else _parse_span(text))
-        except OverflowError:
-            raise OptionError(f"{safe_repr(text)} is too long") from None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(
-            f"a time is a span like 2h or an instant like 2026-07-10T21:00Z, not {safe_repr(text)}"
-        ) from None
-    return found if found.tzinfo is not None else found.astimezone()

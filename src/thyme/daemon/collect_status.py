@@ -35,6 +35,7 @@ def describe_world(info: WorldInfo) -> WorldStatus:
         substrate=info.substrate,
         area_m=None if info.area is None else (info.area.width_m, info.area.height_m),
         cell_m=info.cell_m,
+        cells=info.cells,
         ends_us=info.ends_us,
         server=None if info.server is None else info.server.hex(),
         closed=info.closed or not info.substrate,
@@ -78,7 +79,9 @@ def collect_status(
         subscriptions_standing=_count_subscriptions(inner),
         applications=shared_node.session_count,
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
-        hint=live_node.link.decryption_warning or clock_warning(ahead for *_, ahead in neighbours),
+        hint=live_node.link.decryption_warning
+        or world_warning(live_node.world, live_node.link.worlds.get(live_node.world.world_id))
+        or clock_warning(ahead for *_, ahead in neighbours),
         events=None
         if events is None
         else EventsStatus(written=events.written, dropped=events.dropped, removed=events.removed),
@@ -92,6 +95,21 @@ def current_station(node: Node) -> NodeId | None:
     """The base station that a node uses, if any (I2)."""
     extension = node.extension if isinstance(node, DcsNode) else None
     return extension.link.station if isinstance(extension, MobileExtension) else None
+
+
+def world_warning(own: WorldInfo, heard: WorldInfo | None) -> str | None:
+    """Advice for the user if a neighbour describes the same world differently, as is possible where
+    the name alone makes the world (M21)."""
+    for option, mine, other in (
+        ("--cells", own.cells, None if heard is None else heard.cells),
+        ("--ends", own.ends_us, None if heard is None else heard.ends_us),
+    ):
+        if other is not None and mine != other:
+            return (
+                f"another device started this world with another {option}: start all devices with "
+                "the same"
+            )
+    return None
 
 
 def clock_warning(clocks_ahead_us: Iterable[int | None]) -> str | None:

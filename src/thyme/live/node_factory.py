@@ -20,6 +20,7 @@ from thyme.model.signed_records import RecordSigner
 from thyme.model.time_frames import SECOND_US
 from thyme.model.worlds import INFRA, LIVE_SUBSTRATES, WorldInfo, named_world_id
 from thyme.protocol.message_auth import MessageAuthenticator
+from thyme.protocol.messages.cell_records import CELLS_MAX
 from thyme.protocol.node import Node
 from thyme.routing.cells import Grid
 from thyme.routing.dsdv.config import DsdvConfig
@@ -106,7 +107,7 @@ def make_node(
             return EncounterNode(node_id, store, rng, config, authenticator, position)
         case "infra":
             dcs = _cell_config(world, broker)
-            mobile = MobileConfig(world_name=world.name, link=StationLinkConfig(accepted=stations))
+            mobile = mobile_config(world, stations)
             node, _ = make_mobile_node(
                 node_id,
                 store,
@@ -144,6 +145,8 @@ def check_world(world: WorldInfo) -> None:
         raise WorldError("an ES world needs a server")
     if world.substrate == INFRA and world.world_id != named_world_id(INFRA, world.name):
         raise WorldError("the identifier of an infra world is that of its name")
+    if world.cells is not None and not 1 <= world.cells < CELLS_MAX:
+        raise WorldError(f"a world has 1 to {CELLS_MAX - 1} cells, not {world.cells}")
     if world.substrate == "dcs":
         make_grid(world)
 
@@ -199,6 +202,12 @@ def encounter_config(world: WorldInfo) -> EncounterConfig:
         first_discovery_us=SECOND_US // 10,
         world_ends_us=world.ends_us,
     )
+
+
+def mobile_config(world: WorldInfo, stations: tuple[NodeId, ...] = ()) -> MobileConfig:
+    """Settings of a node that uses base stations; `stations` are those that it accepts."""
+    config = MobileConfig(world_name=world.name, link=StationLinkConfig(accepted=stations))
+    return config if world.cells is None else replace(config, cells=world.cells)
 
 
 def dcs_config(world: WorldInfo) -> DcsConfig:

@@ -76,7 +76,10 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to create the world instead of joining it."""
     area: Area | None = None
     cell_m: float | None = None
+    cells: int | None = None
+    """Number of cells of an infra world before a station sets it; the same on all devices."""
     ends_us: int | None = None
+    """End of a new world; in a world that its name makes, the same on all devices."""
     world_id: str | None = None
     """Id of a new world; None for a random id."""
     position: Position | None = None
@@ -265,13 +268,11 @@ def _check_options(options: NodeOptions) -> None:
         check_secret(options.secret)
     if options.stations and options.substrate not in (None, INFRA):
         raise OptionError(f"only nodes of {INFRA} worlds use stations: use --substrate {INFRA}")
-    new_world_options = (
-        options.area,
-        options.cell_m,
-        options.world_id,
-        options.ends_us,
-        options.origin,
-    )
+    if options.cells is not None and options.substrate != INFRA:
+        raise OptionError(f"only {INFRA} worlds have a number of cells: use --substrate {INFRA}")
+    new_world_options = [options.area, options.cell_m, options.world_id, options.origin]
+    if options.substrate not in NAMED_SUBSTRATES:
+        new_world_options.append(options.ends_us)
     if not options.create and any(option is not None for option in new_world_options):
         raise OptionError(
             "area, cell, origin, id and end can only be set for a new world: use --create"
@@ -333,6 +334,7 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
         world_id,
         area=options.area,
         cell_m=options.cell_m,
+        cells=options.cells,
         ends_us=options.ends_us,
         substrate=substrate,
         server=node_id if substrate == "es" else None,
@@ -351,6 +353,16 @@ def _check_consistent(options: NodeOptions, profile: NodeProfile, identity: Iden
         raise WorldError(
             f"the world {safe_repr(world.name)} uses {world.substrate}, not {options.substrate}"
         )
+    for name, wanted, stored in (
+        ("area", options.area, world.area),
+        ("cell size", options.cell_m, world.cell_m),
+        ("number of cells", options.cells, world.cells),
+    ):
+        if wanted not in (None, stored):
+            raise WorldError(
+                f"the world {safe_repr(world.name)} exists already, with another {name}: leave it "
+                "out, or use another --data"
+            )
     if world.closed != (options.secret is not None):
         reason = "closed: it needs its secret" if world.closed else "open: it has no secret"
         raise WorldError(f"the world {safe_repr(world.name)} is {reason}")

@@ -17,6 +17,8 @@ class WorldStatus(msgspec.Struct, frozen=True, kw_only=True):
     substrate: str
     area_m: tuple[float, float] | None = None
     cell_m: float | None = None
+    cells: int | None = None
+    """Number of cells of an infra world before a station sets it; None for the default."""
     ends_us: int | None = None
     server: str | None = None
     """Node id of the server of an ES world."""

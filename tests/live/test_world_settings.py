@@ -1,0 +1,118 @@
+"""Settings of live worlds, from the command line and from programs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import thyme
+from tests.daemon.pages import BRISK, a_node, a_place
+from tests.live.nodes import free_group
+from thyme.cli import _parser, main
+from thyme.cli.node import node_options
+from thyme.daemon.collect_status import unwrap_node, world_warning
+from thyme.live.open_node import LiveNode, NodeOptions, open_node
+from thyme.model.errors import ClosedError, OptionError, WorldError
+from thyme.model.worlds import Area, WorldInfo, named_world_id
+from thyme.substrates.dcs.node import DcsNode
+
+
+def given(*words: str, group: str | None = None) -> NodeOptions:
+    """The options of a node with these words on the command line."""
+    args = _parser().parse_args([*words, "--world", "lisbon", "--memory"])
+    return replace(node_options(args), network=a_place(group), link=BRISK)
+
+
+async def opened(*words: str) -> LiveNode:
+    """A node with these words on the command line, which is not started."""
+    live = await open_node(given(*words))
+    live.close()
+    return live
+
+
+def test_m21_a_world_has_the_life_span_of_the_command_line() -> None:
+    """M21: the end is part of the world; whoever joins learns it."""
+    now_us = time.time_ns() // 1_000
+
+    async def story() -> None:
+        live = await opened("node", "--create", "--wid", "w", "--ends", "2h")
+        assert live.world.ends_us is not None
+        assert abs(live.world.ends_us - now_us - 2 * 3600 * 10**6) < 600 * 10**6
+        server = await opened("server", "--wid", "w", "--ends", "2100-01-01T00:00Z")
+        assert server.world.ends_us == 4_102_444_800_000_000
+
+    asyncio.run(story())
+    with pytest.raises(OptionError, match="in the future"):
+        given("node", "--create", "--ends", "2016-07-10T21:00Z")
+    with pytest.raises(OptionError, match="use --create"):
+        asyncio.run(opened("node", "--ends", "2h"))
+
+
+def test_m21_operations_fail_and_subscriptions_end_with_the_world() -> None:
+    async def story() -> None:
+        ends_us = time.time_ns() // 1_000 + 1_500_000
+        async with a_node(ends_us=ends_us) as node, thyme.connect(node.url) as world:
+            assert world.info.ends_us == ends_us
+            feed = await world.subscribe("goal")
+            assert [note async for note in feed] == []
+            with pytest.raises(ClosedError, match="life span"):
+                await world.insert(b"late", tags=["goal"])
+
+    asyncio.run(story())
+
+
+def test_m21_an_infra_world_has_the_number_of_cells_of_the_command_line() -> None:
+    async def story() -> None:
+        live = await opened("node", "--substrate", "infra", "--cells", "7")
+        node = unwrap_node(live.node)
+        assert isinstance(node, DcsNode)
+        assert live.world.cells == 7
+        assert {node.routing.cell_of_key(str(number)) for number in range(200)} == set(range(7))
+        with pytest.raises(OptionError, match="only infra worlds"):
+            await opened("node", "--create", "--wid", "w", "--cells", "7")
+        with pytest.raises(WorldError, match="1 to 65535 cells, not 70000"):
+            await opened("node", "--substrate", "infra", "--cells", "70000")
+
+    asyncio.run(story())
+
+
+def test_m21_a_device_that_was_started_differently_is_noticed() -> None:
+    """Where the name makes the world, nobody can tell the others its settings."""
+    own = WorldInfo("hall", named_world_id("infra", "hall"), cells=4, substrate="infra")
+
+    assert world_warning(own, None) is None
+    assert world_warning(own, replace(own, cells=None)) is None  # a station
+    assert "--cells" in (world_warning(own, replace(own, cells=6)) or "")
+    assert "--ends" in (world_warning(own, replace(own, ends_us=9)) or "")
+
+
+def test_m21_programs_and_terminals_list_live_worlds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = free_group()
+    place = a_place(group)
+    monkeypatch.setattr("thyme.live.sockets.NetworkConfig", lambda interface: place)
+    settings: dict[str, Any] = {"network": place, "area": Area(80, 40)}
+
+    async def story() -> list[thyme.WorldInfo]:
+        async with (
+            a_node(**settings, cell_m=40.0, ends_us=4_102_444_800_000_000) as one,
+            a_node(network=place, world="porto", world_id="p", secret="correct horse"),
+        ):
+            found = await thyme.live_worlds(1.0, interface="lo")
+            assert found[0] == one.live.world
+            around = ["--interface", "127.0.0.1", "--group", group, "--seconds", "1"]
+            monkeypatch.undo()
+            assert await asyncio.to_thread(main, ["worlds", *around]) == 0
+            return found
+
+    found = asyncio.run(story())
+
+    assert [(world.name, world.closed) for world in found] == [("lisbon", False), ("porto", True)]
+    assert capsys.readouterr().out == (
+        "lisbon  dcs  w  80x40 m, cells of 40 m  ends 2100-01-01T00:00:00Z\nporto  closed  p\n"
+    )
