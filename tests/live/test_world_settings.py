@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 import thyme
-from tests.daemon.pages import BRISK, a_node, a_place
+from tests.daemon.pages import BRISK, Pages, a_node, a_place
 from tests.live.nodes import free_group
 from thyme.cli import _parser, main
+from thyme.cli.limits import parse_retention
 from thyme.cli.node import node_options
 from thyme.daemon.collect_status import unwrap_node, world_warning
 from thyme.live.open_node import LiveNode, NodeOptions, open_node
-from thyme.model.errors import ClosedError, OptionError, WorldError
+from thyme.model.errors import (
+    ClosedError,
+    NotFoundError,
+    OptionError,
+    RejectedError,
+    WorldError,
+)
 from thyme.model.worlds import Area, WorldInfo, named_world_id
+from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.dcs.node import DcsNode
 
 
@@ -32,6 +41,12 @@ async def opened(*words: str) -> LiveNode:
     live = await open_node(given(*words))
     live.close()
     return live
+
+
+async def status_of(node: Pages) -> dict[str, Any]:
+    """The status of a node."""
+    _, status = await node.ask("GET", "/v1/status")
+    return dict(status)
 
 
 def test_m21_a_world_has_the_life_span_of_the_command_line() -> None:
@@ -116,3 +131,81 @@ def test_m21_programs_and_terminals_list_live_worlds(
     assert capsys.readouterr().out == (
         "lisbon  dcs  w  80x40 m, cells of 40 m  ends 2100-01-01T00:00:00Z\nporto  closed  p\n"
     )
+
+
+def cells_of(substrate: str) -> dict[str, Any]:
+    """The options of a new world with a substrate."""
+    cells = {"area": Area(40, 40), "cell_m": 40.0} if substrate == "dcs" else {}
+    return {"substrate": substrate, **cells}
+
+
+@pytest.mark.parametrize("substrate", ["es", "ls", "dcs"])
+def test_m29_a_live_node_keeps_within_its_limit_of_bytes(substrate: str) -> None:
+    """M29: the oldest objects make room, and evictions are counted."""
+    options = cells_of(substrate) | {"retention": parse_retention("bytes=1K")}
+
+    async def story() -> None:
+        async with a_node(**options) as node, thyme.connect(node.url) as world:
+            for size in (400, 500):
+                await world.insert(bytes(size), tags=["goal"])
+            with pytest.raises(RejectedError, match="never fits"):
+                await world.insert(bytes(1_025), tags=["goal"])
+            if substrate == "dcs":  # the own objects stay; those of others would make room
+                with pytest.raises(RejectedError, match="no space"):
+                    await world.insert(bytes(600), tags=["goal"])
+                return
+            await world.insert(bytes(600), tags=["goal"])
+            stored = (await status_of(node))["storage"]
+            assert (stored["objects"], stored["removed"]) == (1, {"evicted": 2})
+            _, metrics = await node.ask("GET", "/metrics")
+            assert b'thyme_removed_total{cause="evicted"} 2' in metrics
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("substrate", ["ls", "dcs"])
+def test_m29_a_live_node_removes_objects_of_its_age_limit_by_a_timer(substrate: str) -> None:
+    options = cells_of(substrate) | {"retention": parse_retention("age=0.5s")}
+
+    async def story() -> None:
+        async with a_node(**options) as node, thyme.connect(node.url) as world:
+            feed = await world.subscribe("goal")
+            await world.insert(b"photo", tags=["goal"])
+            first = await anext(feed)
+            stored = (await status_of(node))["storage"]
+            while stored["objects"]:
+                await asyncio.sleep(0.05)
+                stored = (await status_of(node))["storage"]
+            assert stored["removed"] == {"expired": 1}
+            with pytest.raises(NotFoundError):
+                await world.retrieve(first)
+
+    asyncio.run(story())
+
+
+def test_m29_the_limits_are_read_from_the_command_line() -> None:
+    options = given("node", "--create", "--retention", "age=7d,bytes=10G,objects=5")
+
+    assert options.retention == Retention(
+        age_us_max=7 * 24 * 3600 * 10**6, bytes_max=10 * 2**30, objects_max=5
+    )
+    for wrong in ("age=7", "bytes=0", "7d", "age=", "size=3"):
+        with pytest.raises(OptionError, match="--retention takes age"):
+            given("node", "--create", "--retention", wrong)
+    with pytest.raises(OptionError, match="no --retention"):
+        asyncio.run(opened("node", "--substrate", "mobuser", "--retention", "age=7d"))
+
+
+def test_m29_a_node_that_restarts_with_lower_limits_evicts(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_node(data=tmp_path) as node, thyme.connect(node.url) as world:
+            for number in range(5):
+                await world.insert(b"x", tags=["goal"], oid=f"photo-{number}")
+        lower = Retention(objects_max=2)
+        async with a_node(data=tmp_path, retention=lower) as node:
+            assert (await status_of(node))["storage"] | {"file_bytes": 0} == {
+                "objects": 2, "metadata": 2, "durable": True, "file_bytes": 0, "full": False,
+                "removed": {"evicted": 3},
+            }  # fmt: skip
+
+    asyncio.run(story())

@@ -68,6 +68,7 @@ def join_network(
     interface: str | None = None,
     data: str | Path | None = None,
     ends: Instant | None = None,
+    retention: Retention | None = None,
 ) -> World:
     """Joins a world of the network with a node in this process.
 
@@ -78,8 +79,8 @@ def join_network(
     that of all devices that use its name, and nobody creates it; `ends`, and for infra `cells`, the
     number of cells without a station, are then the same on all devices. `position` is
     the place of the device in the area and `secret` the secret of a closed world. `data` is the
-    directory of the node's key and store; without, both are in memory. Needs the packages
-    of the extra `live`.
+    directory of the node's key and store; without, both are in memory. `retention` bounds the
+    objects that the node stores (M29). Needs the packages of the extra `live`.
     """
     check_world_name(name)
     if substrate not in (None, *LIVE_SUBSTRATES):
@@ -108,6 +109,7 @@ def join_network(
             position=position,
             secret=secret,
             data=None if data is None else Path(data),
+            retention=retention or Retention(),
             network=NetworkConfig(interface=resolve_address(interface)),
         )
         live = await open_node(options)

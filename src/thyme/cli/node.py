@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from thyme.live.sockets import NetworkConfig
     from thyme.model.ids import NodeId
     from thyme.model.worlds import Area, GeoPoint, WorldInfo
-    from thyme.substrates.common.quotas import Quota
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "thyme"
 HTTP_ADDRESS = "127.0.0.1:8473"
 GPSD_ADDRESS = "127.0.0.1:2947"
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 NODE_HELP = """\
 Nodes find each other by multicast on one network interface and store their state in DIR. A node
@@ -143,6 +141,9 @@ def _add_parser(
     parser.add_argument("--quota", metavar="Q",
         help="storage limit per peer (default: bytes=4G,objects=100000,"
         "subscriptions=1000)")  # fmt: skip
+    parser.add_argument("--retention", metavar="R",
+        help="storage limit of this node, beyond which it removes the oldest objects: "
+        "age=7d,bytes=10G,objects=100000, or some of these (default: unlimited)")  # fmt: skip
     parser.add_argument("--events", metavar="DIR", type=Path,
         help="export events to DIR, for thyme analytics follow")  # fmt: skip
     parser.add_argument("--log-json", action="store_true", help="log as JSON, one line per event")
@@ -213,8 +214,10 @@ def world_details(world: WorldInfo) -> list[str]:
 
 def node_options(args: Namespace) -> NodeOptions:
     """Builds the node options from the command line of `thyme node`."""
+    from thyme.cli.limits import parse_quota, parse_retention
     from thyme.live.node_factory import QUOTA
     from thyme.live.open_node import NodeOptions
+    from thyme.substrates.common.catalogue import Retention
 
     area = None if args.area is None else _parse_area(args.area)
     return NodeOptions(
@@ -234,7 +237,8 @@ def node_options(args: Namespace) -> NodeOptions:
         data=None if args.memory else args.data,
         network=network_config(args),
         discovery_timeout_s=args.patience,
-        quota=QUOTA if args.quota is None else _parse_quota(args.quota, QUOTA),
+        quota=QUOTA if args.quota is None else parse_quota(args.quota, QUOTA),
+        retention=Retention() if args.retention is None else parse_retention(args.retention),
         stations=tuple(map(_parse_station, args.station)),
     )
 
@@ -300,23 +304,6 @@ def _read_secret(file: Path | None) -> str | None:
         return file.read_text("utf-8").strip()
     except UnicodeDecodeError:
         raise OptionError(f"{file} is not text") from None
-
-
-def _parse_quota(text: str, default: Quota) -> Quota:
-    """Parses bytes=100M,objects=1000,subscriptions=none; limits not named keep their default."""
-    from msgspec.structs import asdict, replace
-
-    limits: dict[str, int | None] = {}
-    for part in text.split(","):
-        name, _, number = part.partition("=")
-        found = re.fullmatch(r"(\d{1,15})([KMG]?)", number, re.ASCII)
-        if name not in asdict(default) or (found is None and number != "none"):
-            raise OptionError(
-                "--quota takes bytes, objects and subscriptions, each a number (1000, 100M, 4G) "
-                f"or none: bytes=4G,objects=1000; not {safe_repr(part)}"
-            )
-        limits[name] = None if found is None else int(found[1]) * _UNITS[found[2]]
-    return replace(default, **limits)
 
 
 def _parse_end(text: str) -> int:

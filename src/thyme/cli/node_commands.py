@@ -284,6 +284,8 @@ def status_table(status: NodeStatus) -> Any:
     where = f"{kept.file_bytes:,} bytes on the disk" if kept.durable else "in memory"
     where += ", which is full" if kept.full else ""
     table.add_row("storage", f"{kept.objects} objects, {kept.metadata} known, {where}")
+    for cause, count in kept.removed.items():
+        table.add_row("removed", f"{count} {cause}")
     own, standing = status.subscriptions_own, status.subscriptions_standing
     table.add_row("subscriptions", f"{own} own, {standing} matched here")
     table.add_row("applications", str(status.applications))

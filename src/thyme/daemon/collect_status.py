@@ -149,7 +149,17 @@ def _storage_status(live_node: LiveNode, inner: SubstrateNode) -> StorageStatus:
         durable=live_node.store.durable,
         file_bytes=0 if live_node.store_file is None else _file_bytes(live_node.store_file),
         full=not live_node.store.has_space(0),
+        removed=dict(sorted(_removed_counts(inner).items())),
     )
+
+
+def _removed_counts(inner: SubstrateNode) -> Counter[str]:
+    """Objects that this node removed, by reason (M29)."""
+    if isinstance(inner, EncounterNode):
+        return Counter()
+    if isinstance(inner, DcsNode):
+        return inner.replicas.removed
+    return Counter() if inner.broker is None else inner.broker.catalogue.removed
 
 
 def _count_metadata(inner: SubstrateNode) -> int:

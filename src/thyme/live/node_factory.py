@@ -3,7 +3,7 @@
 Links retransmit, clocks differ slightly, and messages cost less than in a large simulated network:
 so every substrate runs with its robust profile.
 Entry point: `make_node`. Finding the world and opening the sockets is up to `open_node`.
-Clauses: M12, M21, E5, D1, B5.
+Clauses: M12, M21, M29, E5, D1, B5.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from thyme.model.errors import WorldError, safe_repr
+from thyme.model.errors import OptionError, WorldError, safe_repr
 from thyme.model.ids import NodeId
 from thyme.model.positions import Position
 from thyme.model.signed_records import RecordSigner
@@ -26,6 +26,7 @@ from thyme.routing.cells import Grid
 from thyme.routing.dsdv.config import DsdvConfig
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.client import Guarantees
 from thyme.substrates.common.quotas import Quota
 from thyme.substrates.common.subscriber import SubscriberConfig
@@ -47,6 +48,7 @@ CLOCK_SKEW_US = 5 * SECOND_US
 """Maximum difference between the clocks of two devices."""
 QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
 """Default storage quota for each other node (B5)."""
+_NO_LIMITS = Retention()
 _CELL_SUBSTRATES = ("dcs", INFRA)
 _BROKER_CONFIG = BrokerConfig(skew_us=CLOCK_SKEW_US, quota=QUOTA)
 _SUBSCRIBER_CONFIG = SubscriberConfig(skew_us=CLOCK_SKEW_US)
@@ -75,6 +77,7 @@ def make_node(
     *,
     signer: RecordSigner | None = None,
     quota: Quota = QUOTA,
+    retention: Retention = _NO_LIMITS,
     stations: tuple[NodeId, ...] = (),
 ) -> Node:
     """Makes the node for a world; raises `WorldError` if the world is not usable. Without a signer,
@@ -87,7 +90,7 @@ def make_node(
             node_id, signer, check_locations=world.substrate in _CELL_SUBSTRATES
         )
     )
-    broker = replace(_BROKER_CONFIG, quota=quota)
+    broker = replace(_BROKER_CONFIG, quota=quota, retention=retention)
     match world.substrate:
         case "es":
             assert world.server is not None
@@ -103,6 +106,8 @@ def make_node(
                 LsNode(node_id, store, rng, ls, authenticator), rng, config=DSDV_CONFIG
             )
         case "mobuser":
+            if retention != _NO_LIMITS:
+                raise OptionError("devices of a mobuser world store a fixed amount: no --retention")
             config = encounter_config(world)
             return EncounterNode(node_id, store, rng, config, authenticator, position)
         case "infra":
@@ -132,8 +137,10 @@ def make_node(
 
 
 def _cell_config(world: WorldInfo, broker: BrokerConfig) -> DcsConfig:
-    """The settings of a node of cells: it indexes metadata; objects are kept as replicas."""
-    return replace(dcs_config(world), broker=replace(broker, metadata_only=True))
+    """The settings of a node of cells. The limits of a node apply to the objects that it stores:
+    the index of metadata belongs to the cell, whose nodes keep equal copies."""
+    index = replace(broker, metadata_only=True, retention=_NO_LIMITS)
+    return replace(dcs_config(world), broker=index, retention=broker.retention)
 
 
 def check_world(world: WorldInfo) -> None:

@@ -52,6 +52,7 @@ from thyme.routing.routed_node import RoutedNode
 from thyme.storage.node_profile import NodeProfile, load_profile, save_profile, world_file
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
+from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.quotas import Quota
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import EsNode
@@ -98,6 +99,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     link: LinkConfig = LinkConfig()
     quota: Quota = QUOTA
     """Storage quota for each other node (B5)."""
+    retention: Retention = Retention()
+    """Limits of age, bytes and objects that the node stores (M29)."""
     stations: tuple[NodeId, ...] = ()
     """The base stations that a node of an infra world accepts; none named: the first to answer."""
 
@@ -205,6 +208,7 @@ async def open_node(
                 position,
                 signer=signer,
                 quota=options.quota,
+                retention=options.retention,
                 stations=options.stations,
             )
 

@@ -48,6 +48,8 @@ class StorageStatus(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int
     full: bool = False
     """Whether the node refuses new objects because the disk is full."""
+    removed: dict[str, int] = {}
+    """Objects removed since the start, by reason: deleted, expired, or evicted to make room."""
 
 
 class EventsStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -441,7 +441,9 @@ class DcsNode:
         """Handles records that a cell peer had and this node lacked (B2)."""
         self.service.on_merged(result, now_us)
         for metadata in state.replicated:
-            if self.replicas.get(metadata.key) is None:
+            # A replica that was removed here, for its age or for space, is not fetched again.
+            known = self.replicas.get(metadata.key) or self.replicas.removal_reason(metadata.key)
+            if known is None:
                 self.joining.fetch_object(Destination(self.routing.cell, sender), metadata, now_us)
 
     def _process_failure(self, failure: DeliveryFailure, now_us: int) -> None:

@@ -112,6 +112,8 @@ class ReplicaStore:
             )
         if metadata.has_expired(now_us):
             raise RejectedError(f"the life span of {metadata.key} is over")
+        if self._retention.is_too_old(metadata, now_us):
+            raise RejectedError(f"{metadata.key} is older than the age limit of this node")
         if not metadata.matches_content(data):
             raise RejectedError(f"the bytes of {metadata.key} do not match its metadata")
         if stored.role is ReplicaRole.ACTIVE:
@@ -156,7 +158,9 @@ class ReplicaStore:
             self._update_digest(changed)
 
     def expire(self, now_us: int) -> None:
-        """Removes expired objects and tombstones."""
+        """Removes expired objects and tombstones, and evicts if the limits were lowered."""
+        while self._is_over_limit() and self._evict_weakest(now_us):
+            pass
         while self._expiries and self._expiries[0][0] <= now_us:
             _, key = heapq.heappop(self._expiries)
             stored = self._replicas.get(key)
@@ -177,16 +181,29 @@ class ReplicaStore:
         return min(expiries, default=None)
 
     def _evict_until_fits(self, size: int, now_us: int) -> None:
+        """Evicts replicas until a new object fits; raises if it does not fit beside the own
+        objects."""
         bytes_max = self._retention.bytes_max
-        while len(self._replicas) >= self._retention.objects_max or (
-            bytes_max is not None and self.stored_bytes + size > bytes_max
-        ):
-            weakest = next(self.with_role(ReplicaRole.PASSIVE), None) or next(
-                self.with_role(ReplicaRole.ACTIVE), None
-            )
-            if weakest is None:
+        if bytes_max is not None and size > bytes_max:
+            raise RejectedError(f"an object of {size} bytes never fits: {bytes_max} bytes in all")
+        while self._is_over_limit(1, size):
+            if not self._evict_weakest(now_us):
                 raise RejectedError(f"no space for an object of {size} bytes")
+
+    def _is_over_limit(self, objects_more: int = 0, bytes_more: int = 0) -> bool:
+        bytes_max = self._retention.bytes_max
+        return len(self._replicas) + objects_more > self._retention.objects_max or (
+            bytes_max is not None and self.stored_bytes + bytes_more > bytes_max
+        )
+
+    def _evict_weakest(self, now_us: int) -> bool:
+        """Evicts the oldest passive replica, else the oldest active one; False if there is none."""
+        weakest = next(self.with_role(ReplicaRole.PASSIVE), None) or next(
+            self.with_role(ReplicaRole.ACTIVE), None
+        )
+        if weakest is not None:
             self._remove(weakest.metadata.key, EVICTED, now_us)
+        return weakest is not None
 
     def partially_replicated(self) -> Iterator[StoredReplica]:
         """The objects whose holders are listed by node, since not all nodes of the cell store them
@@ -256,8 +273,8 @@ class ReplicaStore:
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
         self._tombstones.check()
-        assert len(self._replicas) <= self._retention.objects_max
-        assert self._retention.bytes_max is None or self.stored_bytes <= self._retention.bytes_max
+        only_own = all(stored.role is ReplicaRole.OWN for stored in self._replicas.values())
+        assert only_own or not self._is_over_limit()
         assert len(self._expiries) <= 2 * len(self._replicas) + 64 + 1
 
 
