@@ -58,6 +58,14 @@ def add_to(commands: Subparsers) -> None:
     publish.add_argument(
         "--life", metavar="SPAN", help="time to live, e.g. 2h (default: unlimited)"
     )
+    publish.add_argument("--copies", metavar="N", type=int, default=1,
+        help="fail unless N nodes store the object (default: 1)")  # fmt: skip
+    publish.add_argument(
+        "--durable", action="store_true", help="fail unless these nodes store it on disk"
+    )
+    publish.add_argument("--replicas", metavar="all|N",
+        help="how many nodes of this node's cell should store the object, 1 for this node alone "
+        "(default: as the world does)")  # fmt: skip
 
     subscribe = _add_parser(
         commands, "subscribe", "print objects that match a query", subscribe_command
@@ -108,9 +116,19 @@ def publish_command(args: Namespace) -> int:
     tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
     summary = _read_summary(args.summary)
     life = None if args.life is None else parse_span(args.life)
+    replicas = int(args.replicas) if (args.replicas or "").isdecimal() else args.replicas
 
     async def publish(world: World) -> None:
-        key = await world.insert(data, tags=tags, summary=summary, oid=args.oid, ttl=life)
+        key = await world.insert(
+            data,
+            tags=tags,
+            summary=summary,
+            oid=args.oid,
+            ttl=life,
+            copies=args.copies,
+            durable=args.durable,
+            replicas=replicas,
+        )
         print(json.dumps({"key": str(key)}) if args.json else key)
 
     return _run_in_world(args, publish)

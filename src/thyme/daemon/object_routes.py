@@ -41,6 +41,7 @@ from thyme.query.query import as_query
 
 CHUNK_BYTES = 256 * 2**10
 _LIMITS = Limits()
+_INSERT_OPTIONS = ("tags", "summary", "oid", "life_s", "copies", "durable", "replicas")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -59,7 +60,7 @@ class ObjectRoutes:
         self._was_notified = was_notified
 
     async def insert(self, request: web.Request) -> web.StreamResponse:
-        options = _query_options(request, "tags", "summary", "oid", "life_s", "copies", "durable")
+        options = _query_options(request, *_INSERT_OPTIONS)
         summary: bytes | str = options.get("summary", "")
         try:
             if request.content_type == "multipart/form-data":
@@ -75,8 +76,9 @@ class ObjectRoutes:
             summary,
             options.get("oid"),
             _parse_ttl(options.get("life_s")),
-            as_count(_parse_integer(options.get("copies", "1"), "copies"), "copies", least=1),
+            _parse_integer(options.get("copies", "1"), "copies"),
             _parse_boolean(options.get("durable", "false"), "durable"),
+            _parse_replicas(options.get("replicas")),
         )
         key = await self._session.await_reply(insert)
         assert isinstance(key, Key)
@@ -224,6 +226,10 @@ def _parse_integer(text: str, name: str) -> int:
     if not _INTEGER.fullmatch(text):
         raise OptionError(f"{name} must be a whole number, not {safe_repr(text)}")
     return int(text)
+
+
+def _parse_replicas(text: str | None) -> int | str | None:
+    return text if text in (None, "all") else _parse_integer(text, "replicas")
 
 
 def _parse_boolean(text: str, name: str) -> bool:

@@ -218,6 +218,12 @@ def _insert_operation() -> JsonObject:
             ),
             _query_parameter("copies", "a guarantee (M30)", {"type": "integer", "minimum": 1}),
             _query_parameter("durable", "a guarantee (M30)", {"type": "boolean"}),
+            _query_parameter(
+                "replicas",
+                "how many nodes of the cell should store it, or all (D14); default: as the world "
+                "does",
+                {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 1}]},
+            ),
         ],
         content={
             "application/octet-stream": {"schema": {}},

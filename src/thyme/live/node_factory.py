@@ -183,7 +183,7 @@ def es_config(world: WorldInfo) -> EsConfig:
         ES_ROBUST,
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
-        guarantees=Guarantees(copies_max=1, durable=world.durable),
+        guarantees=Guarantees(durable=world.durable),
         world_ends_us=world.ends_us,
     )
 

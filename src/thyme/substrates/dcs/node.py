@@ -38,7 +38,7 @@ from thyme.routing.cells import BeaconReceived, Delivery, DeliveryFailure, Desti
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.broker import SUBSCRIPTIONS
 from thyme.substrates.common.catalogue import OBJECTS
-from thyme.substrates.common.client import Client, Guarantees
+from thyme.substrates.common.client import Client
 from thyme.substrates.common.client_interfaces import BrokerClient, ObjectClient
 from thyme.substrates.common.gap_reader import GapReader, GapRetryTimer
 from thyme.substrates.common.notification_gaps import GAPS, GapTimer, GapUpkeepTimer
@@ -51,6 +51,7 @@ from thyme.substrates.dcs.client.cell_requests import (
     CellRequestTimer,
     missed_pages_from_cells,
 )
+from thyme.substrates.dcs.client.copy_confirmation import ReplicaConfirmer
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.client.key_cell_brokers import KeyCellBrokers
 from thyme.substrates.dcs.client.key_choice import KeyChooser
@@ -160,6 +161,7 @@ class DcsNode:
         )
         self.anti_entropy = AntiEntropy(context, self._on_merged) if config.anti_entropy else None
         self.replica_upkeep = ReplicaUpkeep(context)
+        self._replica_confirmer = ReplicaConfirmer(context)
         self._handlers = self._make_handlers()
         if extension is not None:
             extension.add_handlers(self._handlers, self.service)
@@ -179,7 +181,8 @@ class DcsNode:
             self.routing.cell_of_key,
             self._key_cost,
         )
-        objects: ObjectClient = DcsObjectClient(context, self._key_chooser, self._replica_locations)
+        dcs_objects = DcsObjectClient(context, self._key_chooser, self._replica_locations)
+        objects: ObjectClient = dcs_objects
         brokers: BrokerClient = KeyCellBrokers(
             self.requests, self._key_chooser, self._replica_locations, self.subscriber
         )
@@ -201,7 +204,7 @@ class DcsNode:
             self.subscriber,
             rng,
             config.limits,
-            Guarantees(copies_max=1, durable=store.durable),
+            dcs_objects.guarantees,
             self._gap_reader,
             signer,
         )
@@ -502,6 +505,9 @@ class DcsNode:
         table.add(
             cell_wire.StoreReplica, to_cell=self._on_store_replica, to_node=self._on_store_replica
         )
+        confirm_replica = service.answering(self._replica_confirmer.confirm_replica)
+        table.add(cell_wire.ConfirmReplica, to_node=confirm_replica)
+        table.add(wire.Done, to_node=self.requests.on_node_reply)
         table.add(cell_wire.AnnounceReplica, to_cell=service.on_announce_replica)
         # Cells whose nodes move, fail or return (D21–D24, B1, B2)
         table.add(cell_wire.LocationUpdate, to_cell=membership.on_location_update)
@@ -534,6 +540,7 @@ class DcsNode:
             self.replica_upkeep.on_store_replica(delivery, message, now_us)
         else:
             self.service.on_store_replica(delivery, message, now_us)
+        self._replica_confirmer.on_stored(message.metadata.key, now_us)
 
     def _on_cell_state(self, delivery: Delivery, message: cell_wire.CellState, now_us: int) -> None:
         if self.anti_entropy is not None and self.routing.serving:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.model.errors import DiskFullError, NotFoundError, RejectedError
 from thyme.model.ids import Key
@@ -36,11 +37,13 @@ class ReplicaRole(Enum):
 
 class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
     """An object stored on this node. `active` lists its active replicas; it is empty for an active
-    replica that all nodes of the cell store."""
+    replica that all nodes of the cell store. `wanted` is the number of active replicas that the
+    insert asked for; None if it left this to the world (D14)."""
 
     metadata: Metadata
     role: ReplicaRole
     active: tuple[Replica, ...] = ()
+    wanted: int | None = None
 
     def is_cell_wide_in(self, cell: CellId | None) -> bool:
         """Whether all nodes of the cell should store the object, if this node is in that cell."""
@@ -217,9 +220,7 @@ class ReplicaStore:
 
     def set_holders(self, key: Key, active: tuple[Replica, ...]) -> None:
         """Sets the holders of an object, this node included."""
-        stored = self._replicas[key] = StoredReplica(
-            self._replicas[key].metadata, self._replicas[key].role, active
-        )
+        stored = self._replicas[key] = replace(self._replicas[key], active=active)
         self._store.put(REPLICAS, str(key), stored)
         self._update_digest(stored)
 
