@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from math import dist
 from pathlib import Path
 
 import msgspec
@@ -30,8 +29,6 @@ from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 
 POLL_S = 1.0
-MOVE_M_MIN = 1.0
-"""Smaller position changes are ignored, since GPS fixes fluctuate."""
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,18 +151,16 @@ def _log_station_change(before: NodeId | None, now: NodeId | None) -> NodeId | N
 
 
 async def _follow_gps(world: WorldInfo, host: Host, gps: tuple[str, int]) -> None:
-    """Updates the node's position from the fixes of a gpsd."""
-    position: tuple[float, float] | None = None
+    """Updates the node's position from the fixes of a gpsd. They fluctuate: whether the device has
+    moved, the node decides (D20)."""
     lost = False
     while True:
         try:
             async for fix in watch_fixes(*gps):
                 if lost:
                     log_event("gps_is_back")
-                lost, new_position = False, to_local_position(world, fix)
-                if position is None or dist(position, new_position) >= MOVE_M_MIN:
-                    position = new_position
-                    host.move_to(position)
+                lost = False
+                host.move_to(to_local_position(world, fix))
         except OptionError as error:
             if not lost:
                 log_warning("gps_lost", why=str(error))

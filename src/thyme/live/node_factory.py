@@ -46,6 +46,11 @@ from thyme.substrates.ls.node import LsConfig, LsNode
 
 CLOCK_SKEW_US = 5 * SECOND_US
 """Maximum difference between the clocks of two devices."""
+POSITION_NOISE_M = 5.0
+"""Standard error of the positions of a device, as with GPS under an open sky (D20)."""
+POSITION_SETTLE_US = 15 * SECOND_US
+"""How long a device must be stationary before it serves a cell: in this time even a slow walker
+moves further than the noise of its positions."""
 QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
 """Default storage quota for each other node (B5)."""
 _NO_LIMITS = Retention()
@@ -219,8 +224,10 @@ def mobile_config(world: WorldInfo, stations: tuple[NodeId, ...] = ()) -> Mobile
 
 def dcs_config(world: WorldInfo) -> DcsConfig:
     """Settings of a DCS node."""
+    movement = replace(DCS_ROBUST.movement, noise_m=POSITION_NOISE_M, settle_us=POSITION_SETTLE_US)
     return replace(
         DCS_ROBUST,
+        movement=movement,
         broker=replace(_BROKER_CONFIG, metadata_only=True),
         subscriber=_SUBSCRIBER_CONFIG,
         world_ends_us=world.ends_us,

@@ -83,6 +83,15 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         row = min(max(row, 0), self.rows - 1)
         return CellId(row * self.columns + column)
 
+    def is_within(self, cell: CellId, position: Position, margin_m: float) -> bool:
+        """Whether a position is in a cell, or outside by at most a margin. The margin is at most a
+        quarter of a cell, so that nodes of adjacent cells stay in range (D2). Beyond the edge of
+        the grid, positions belong to the nearest cell."""
+        margin_m = min(margin_m, self.cell_m / 4)
+        x_m, y_m = position
+        shifts = (-margin_m, 0.0, margin_m)
+        return any(self.cell_at((x_m + dx, y_m + dy)) == cell for dx in shifts for dy in shifts)
+
     def centre_of(self, cell: CellId) -> Position:
         """The centre of a cell."""
         row, column = divmod(cell, self.columns)

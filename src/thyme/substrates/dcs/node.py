@@ -65,6 +65,7 @@ from thyme.substrates.dcs.dispatch import HandlerTable
 from thyme.substrates.dcs.extension import NodeExtension
 from thyme.substrates.dcs.membership.cell_joining import CellJoining, CellJoinPhase, CellJoinTimer
 from thyme.substrates.dcs.membership.membership import CellMembership
+from thyme.substrates.dcs.membership.position_filter import LeaveCellTimer, PositionFilter
 from thyme.substrates.dcs.robust.anti_entropy import AntiEntropy, AntiEntropyTimer
 from thyme.substrates.dcs.robust.replica_upkeep import ReplicaUpkeep, ReplicaUpkeepTimer
 from thyme.substrates.dcs.service.cell_service import CellService, ExpiryTimer
@@ -118,6 +119,7 @@ class DcsNode:
         self._settle_us = config.movement.settle_us
         self._started_us = 0
         self._outbox = outbox = Outbox()
+        self._positions = PositionFilter(cell_map, outbox, config.movement.noise_m)
         self._inbox: deque[Delivery | DeliveryFailure] = deque()
         self.routing = routing = cell_map.make_routing(outbox, self)
         self.requests = requests = CellRequests(routing, outbox, config.retries, rng, authenticator)
@@ -312,7 +314,8 @@ class DcsNode:
                 if not taken and self.extension is not None:
                     self.extension.on_send_failed(event.to, event.message, now_us)
             case PositionChanged():
-                self.membership.on_moved(self._cell_map.cell_at(event.position), now_us)
+                filtered = self._positions.on_position(event.position, self.routing.cell, now_us)
+                self.membership.on_moved(filtered.cell, now_us, displaced=filtered.displaced)
             case Leaving():
                 self.membership.on_leaving(now_us)
             case _:
@@ -343,6 +346,8 @@ class DcsNode:
             case DelayedJoinTimer():
                 if not self.membership.movement.is_moving:
                     self.joining.start(now_us, now_us - self._started_us)
+            case LeaveCellTimer():
+                self.membership.on_moved(self._positions.leave_cell().cell, now_us)
             case CellJoinTimer():
                 self.joining.on_timer(now_us)
             case WorldEndTimer():
