@@ -6,6 +6,7 @@ Clauses: M21, M24, E5, B5.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
@@ -72,6 +73,9 @@ def add_to(commands: Subparsers) -> None:
     node.add_argument("--create", action="store_true", help="create the world; fails if it exists")
     node.add_argument("--area", metavar="WxH", help="area of a new dcs world, in metres")
     node.add_argument("--cell", metavar="M", type=float, help="cell width in metres (default: 40)")
+    node.add_argument("--range", metavar="M", type=float,
+        help="range of the radio in metres, instead of --cell: makes the largest cells whose "
+        "neighbours hear each other")  # fmt: skip
     node.add_argument("--cells", metavar="N", type=int,
         help="infra: number of cells while there is no station, the same on all devices "
         "(default: 4)")  # fmt: skip
@@ -87,7 +91,7 @@ def add_to(commands: Subparsers) -> None:
         commands, "server", "run the server of an es world", "Run an ES server.", SERVER_HELP
     )
     server.set_defaults(
-        run=node_command, substrate="es", create=True, area=None, cell=None, cells=None,
+        run=node_command, substrate="es", create=True, area=None, cell=None, range=None, cells=None,
         position=None, gps=None, origin=None, station=[],
     )  # fmt: skip
     worlds = commands.add_parser(
@@ -225,7 +229,7 @@ def node_options(args: Namespace) -> NodeOptions:
         substrate=args.substrate,
         create=args.create,
         area=area,
-        cell_m=args.cell if args.cell is not None or area is None else 40.0,
+        cell_m=_cell_m(args),
         cells=args.cells,
         ends_us=None if args.ends is None else _parse_end(args.ends),
         world_id=args.wid,
@@ -241,6 +245,19 @@ def node_options(args: Namespace) -> NodeOptions:
         retention=Retention() if args.retention is None else parse_retention(args.retention),
         stations=tuple(map(_parse_station, args.station)),
     )
+
+
+def _cell_m(args: Namespace) -> float | None:
+    """The width of the cells: given, or that for the range of the radio (D2)."""
+    if args.range is None:
+        return args.cell if args.cell is not None or args.area is None else 40.0
+    if args.cell is not None:
+        raise OptionError("use --cell or --range, not both")
+    if not 0 < args.range < math.inf:
+        raise OptionError(f"the range of a radio is longer than 0 m, not {args.range}")
+    from thyme.routing.cells import Grid
+
+    return Grid.cell_m_for(args.range)
 
 
 def network_config(args: Namespace) -> NetworkConfig:

@@ -290,6 +290,8 @@ def status_table(status: NodeStatus) -> Any:
         table.add_row("cell", f"{status.cell}{'' if status.serving else ' (joining)'}")
     if world.substrate == INFRA:
         table.add_row("station", status.base_station or "none in range")
+    if status.heard_m is not None:
+        table.add_row("reach", f"cells up to {status.heard_m:.0f} m away are heard")
     table.add_row("up", str(timedelta(seconds=status.up_us // 1_000_000)))
     table.add_row("neighbours", str(len(status.neighbours)))
     for neighbour in status.neighbours[:20]:

@@ -18,6 +18,7 @@ from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, Storage
 from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.node import Node
+from thyme.routing.cells import GeographicRouting, Grid
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.substrates.dcs.node import DcsNode
@@ -55,6 +56,7 @@ def collect_status(
     host, port = live_node.sockets.address
     routing = live_node.node.routing if isinstance(live_node.node, RoutedNode) else None
     cells = inner.routing if isinstance(inner, DcsNode) else None
+    places = cells if isinstance(cells, GeographicRouting) else None
     return NodeStatus(
         version=thyme.__version__,
         node=live_node.profile.node_id.hex(),
@@ -81,6 +83,7 @@ def collect_status(
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
         hint=live_node.link.decryption_warning
         or world_warning(live_node.world, live_node.link.worlds.get(live_node.world.world_id))
+        or reach_warning(inner, now_us)
         or clock_warning(ahead for *_, ahead in neighbours),
         events=None
         if events is None
@@ -88,6 +91,8 @@ def collect_status(
         base_station=None
         if (station := current_station(live_node.node)) is None
         else station.hex(),
+        heard_m=None if places is None else places.reach.heard_m(places.cell),
+        unheard_cells=() if places is None else tuple(places.reach.unheard_cells(now_us)),
     )
 
 
@@ -110,6 +115,24 @@ def world_warning(own: WorldInfo, heard: WorldInfo | None) -> str | None:
                 "the same"
             )
     return None
+
+
+def reach_warning(inner: SubstrateNode, now_us: int) -> str | None:
+    """Advice for the user if the cells of the world are too large for the radio (D2)."""
+    routing = inner.routing if isinstance(inner, DcsNode) else None
+    if not isinstance(routing, GeographicRouting):
+        return None
+    unheard = routing.reach.unheard_cells(now_us)
+    if not unheard:
+        return None
+    grid = routing.grid
+    nearest_m = min(grid.distance_m(routing.cell, cell) for cell in unheard)
+    numbers = ", ".join(map(str, unheard))
+    return (
+        f"cells of {grid.cell_m:g} m are too large for this radio: nodes of the adjacent cell "
+        f"{numbers} are not heard; create the world with cells of at most "
+        f"{Grid.cell_m_for(nearest_m):.0f} m"
+    )
 
 
 def clock_warning(clocks_ahead_us: Iterable[int | None]) -> str | None:

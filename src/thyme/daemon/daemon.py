@@ -15,7 +15,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from thyme.daemon.collect_status import current_station, describe_world
+from thyme.daemon.collect_status import (
+    current_station,
+    describe_world,
+    reach_warning,
+    unwrap_node,
+)
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.logs import log_event, log_warning
 from thyme.daemon.server import HTTP_PORT, make_app, start_server
@@ -110,6 +115,7 @@ async def _wait_until_stopped(
         loop.add_signal_handler(number, stopped.set)
     neighbours: list[NodeId] = []
     hint: str | None = None
+    too_large: str | None = None
     full = warned = False
     dropping = 0
     worlds_logged: set[str] = {live.world.world_id}
@@ -131,6 +137,9 @@ async def _wait_until_stopped(
             and (hint := live.link.decryption_warning) is not None
         ):
             log_warning("not_understood", why=hint)
+        now_us = shared_node.node.now_us()
+        if too_large != (too_large := reach_warning(unwrap_node(live.node), now_us)) and too_large:
+            log_warning("cells_too_large", why=too_large)
         if full != (full := not live.store.has_space(0)):
             log_warning("disk_full") if full else log_event("disk_has_room")
         try:

@@ -39,6 +39,7 @@ from thyme.routing.cells.next_hop import (
     without_perimeter_state,
 )
 from thyme.routing.cells.proxies import has_no_closer_cell
+from thyme.routing.cells.reach import RadioReach
 
 
 class GeographicRouting(Beaconing):
@@ -59,6 +60,7 @@ class GeographicRouting(Beaconing):
         super().__init__(node_id, grid, outbox, rng, user, config)
         self._selector = NextHopSelector(grid, always_perimeter=config.always_perimeter)
         self._forwarded = DuplicateFilter(config)
+        self.reach = RadioReach(grid, self.neighbours)
 
     def is_certain_proxy_of(self, cell: CellId) -> bool:
         """Whether the own cell is the proxy of a cell, and no unknown cell can be closer."""
@@ -122,6 +124,7 @@ class GeographicRouting(Beaconing):
         self.neighbours.expire(now_us)
         self._delivered.expire(now_us)
         self._forwarded.expire(now_us)
+        self.reach.update(self._cell, now_us)
         self._send_beacon(now_us)
         return True
 

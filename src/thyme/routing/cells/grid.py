@@ -67,7 +67,12 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def for_range(cls, width_m: float, height_m: float, range_m: float) -> Grid:
         """The grid with the largest cells that a radio range allows (D2)."""
-        return cls.covering(width_m, height_m, range_m / math.sqrt(8), range_m)
+        return cls.covering(width_m, height_m, cls.cell_m_for(range_m), range_m)
+
+    @staticmethod
+    def cell_m_for(range_m: float) -> float:
+        """The width of the largest cells that a radio range allows (D2)."""
+        return range_m / math.sqrt(8)
 
     def __len__(self) -> int:
         return self.columns * self.rows
