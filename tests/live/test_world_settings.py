@@ -17,6 +17,7 @@ from thyme.cli import _parser, main
 from thyme.cli.limits import parse_retention
 from thyme.cli.node import node_options
 from thyme.daemon.collect_status import unwrap_node, world_warning
+from thyme.live.node_factory import dcs_config, es_config
 from thyme.live.open_node import LiveNode, NodeOptions, open_node
 from thyme.model.errors import (
     ClosedError,
@@ -27,6 +28,7 @@ from thyme.model.errors import (
 )
 from thyme.model.worlds import Area, WorldInfo, named_world_id
 from thyme.substrates.common.catalogue import Retention
+from thyme.substrates.dcs.config import ROBUST, DcsConfig, KeyChoice
 from thyme.substrates.dcs.node import DcsNode
 
 
@@ -209,3 +211,58 @@ def test_m29_a_node_that_restarts_with_lower_limits_evicts(tmp_path: Path) -> No
             }  # fmt: skip
 
     asyncio.run(story())
+
+
+def test_m21_d14_d16_a_live_world_chooses_its_profile_keys_and_replication() -> None:
+    """Who joins learns them from the hellos, and runs the same protocol."""
+
+    def config_of(live: LiveNode) -> DcsConfig:
+        return dcs_config(live.world)
+
+    async def story() -> None:
+        area = ("--create", "--wid", "w", "--area", "80x40")
+        usual = await opened("node", *area)
+        assert usual.world.settings is None
+        assert config_of(usual).key_choice is KeyChoice.RAREST
+        made = await opened(
+            "node", *area, "--profile", "paper", "--keys", "nearest", "--replicas", "2"
+        )
+        config = config_of(made)
+        assert (config.reannounce, config.key_choice) == (False, KeyChoice.NEAREST)
+        assert (config.replication.active_max, config.replication.crowded_nodes_min) == (2, 1)
+        assert config_of(await opened("node", *area, "--replicas", "all")).replication == replace(
+            ROBUST.replication, active_max=None, crowded_nodes_min=1
+        )
+        assert es_config((await opened("server", "--wid", "w", "--profile", "paper")).world) != (
+            es_config((await opened("server", "--wid", "w")).world)
+        )
+        place = a_place()
+        async with a_node(network=place, settings=made.world.settings, **cells_of("dcs")) as node:
+            joined = await open_node(NodeOptions(world="lisbon", network=place, link=BRISK))
+            joined.close()
+            assert joined.world == node.live.world
+            async with thyme.connect(node.url) as world:
+                assert world.info.settings == made.world.settings
+            assert (await status_of(node))["world"]["profile"] == "paper"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--create", "--profile", "best"), "robust or paper"),
+        (("--create", "--keys", "rarest"), "only a DCS world"),
+        (("--create", "--area", "80x40", "--keys", "best"), "random, rarest, nearest, first"),
+        (("--create", "--area", "80x40", "--replicas", "0"), "replicas must be"),
+        (("--create", "--area", "80x40", "--replicas", "many"), "replicas must be"),
+        (("--replicas", "3"), "use --create"),
+        (("--create", "--substrate", "infra", "--profile", "paper"), "has no profile"),
+    ],
+)
+def test_m25_settings_that_a_world_cannot_have_are_refused(
+    words: tuple[str, ...], reason: str
+) -> None:
+    wid = () if "infra" in words or "--create" not in words else ("--wid", "w")
+    with pytest.raises((OptionError, WorldError), match=reason):
+        asyncio.run(opened("node", *words, *wid))

@@ -16,6 +16,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Notification
 from thyme.model.tags import as_tags
 from thyme.model.time_frames import TimeFrame, as_frame
+from thyme.model.worlds import WorldSettings
 from thyme.protocol.app_interface import ALL_NODES, Insert
 
 Instant = int | datetime | timedelta
@@ -78,6 +79,19 @@ def as_key(object_ref: Key | Metadata | Notification | str) -> Key:
             raise InputError(
                 f"an object is given by its key, metadata or notification, not {object_ref!r}"
             )
+
+
+def make_settings(
+    profile: str | None, key_choice: str | None, replicas: int | str | None
+) -> WorldSettings | None:
+    """The settings of a new world; None if all are the usual ones."""
+    usual = WorldSettings()
+    made = WorldSettings(
+        profile=usual.profile if profile is None else profile,
+        key_choice=key_choice,
+        replicas=_as_replicas(replicas),
+    )
+    return None if made == usual else made
 
 
 def _as_replicas(value: object) -> int | None:

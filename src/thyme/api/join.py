@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from thyme.api.arguments import Instant
+from thyme.api.arguments import Instant, make_settings
 from thyme.api.world import OpenedWorld, World
 from thyme.distribution import install_hint
 from thyme.live.host import Host
@@ -69,6 +69,9 @@ def join_network(
     data: str | Path | None = None,
     ends: Instant | None = None,
     retention: Retention | None = None,
+    profile: str | None = None,
+    key_choice: str | None = None,
+    replicas: int | str | None = None,
 ) -> World:
     """Joins a world of the network with a node in this process.
 
@@ -80,7 +83,9 @@ def join_network(
     number of cells without a station, are then the same on all devices. `position` is
     the place of the device in the area and `secret` the secret of a closed world. `data` is the
     directory of the node's key and store; without, both are in memory. `retention` bounds the
-    objects that the node stores (M29). Needs the packages of the extra `live`.
+    objects that the node stores (M29). A new world may have the `profile` "paper" instead of
+    "robust", and a DCS world another `key_choice` (D16) and number of `replicas`, or "all" (D14).
+    Needs the packages of the extra `live`.
     """
     check_world_name(name)
     if substrate not in (None, *LIVE_SUBSTRATES):
@@ -96,6 +101,7 @@ def join_network(
     except ImportError as error:
         raise _missing_packages_error() from error
     ends_us = None if ends is None else as_instant_us(ends, time.time_ns() // 1_000)
+    settings = make_settings(profile, key_choice, replicas)
 
     async def open_world() -> OpenedWorld:
         options = NodeOptions(
@@ -110,6 +116,7 @@ def join_network(
             secret=secret,
             data=None if data is None else Path(data),
             retention=retention or Retention(),
+            settings=settings,
             network=NetworkConfig(interface=resolve_address(interface)),
         )
         live = await open_node(options)

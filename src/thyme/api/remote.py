@@ -30,7 +30,7 @@ from thyme.model.errors import (
     safe_repr,
 )
 from thyme.model.ids import NodeId
-from thyme.model.worlds import Area, WorldInfo
+from thyme.model.worlds import Area, WorldInfo, WorldSettings
 from thyme.protocol.app_interface import AppRequest
 from thyme.protocol.port import NodeListener
 from thyme.wire.app_rpc import FRAME_BYTES_MAX, decode_event, encode_request
@@ -124,6 +124,11 @@ def _unreachable_error(node_url: str, error: Exception) -> NodeUnreachableError:
 
 def _world_info(status: NodeStatus) -> WorldInfo:
     world = status.world
+    settings = WorldSettings(
+        profile=world.profile or WorldSettings().profile,
+        key_choice=world.key_choice,
+        replicas=world.replicas,
+    )
     return WorldInfo(
         world.name,
         world.wid,
@@ -134,6 +139,7 @@ def _world_info(status: NodeStatus) -> WorldInfo:
         substrate=world.substrate,
         server=None if world.server is None else NodeId(bytes.fromhex(world.server)),
         closed=world.closed,
+        settings=None if settings == WorldSettings() else settings,
     )
 
 

@@ -1,6 +1,6 @@
 """Limits on the command line: what a node stores for each peer, and in all.
 
-Entry points: `parse_quota`, `parse_retention`.
+Entry points: `parse_quota`, `parse_retention`, `parse_replicas`.
 Clauses: M29, B5.
 """
 
@@ -47,6 +47,11 @@ def parse_retention(text: str) -> Retention:
             )
         limits[_RETENTION_FIELDS[name]] = amount
     return replace(Retention(), **limits)
+
+
+def parse_replicas(text: str | None) -> int | str | None:
+    """A number of replicas as a number; "all" and anything else are checked where they are used."""
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 _RETENTION_FIELDS = {"age": "age_us_max", "bytes": "bytes_max", "objects": "objects_max"}

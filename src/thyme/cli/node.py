@@ -76,6 +76,12 @@ def add_to(commands: Subparsers) -> None:
     node.add_argument("--range", metavar="M", type=float,
         help="range of the radio in metres, instead of --cell: makes the largest cells whose "
         "neighbours hear each other")  # fmt: skip
+    node.add_argument("--keys", metavar="K",
+        help="new dcs world: choose the key of a conjunction by random, rarest, nearest or first "
+        "(default: as the profile does)")  # fmt: skip
+    node.add_argument("--replicas", metavar="all|N",
+        help="new dcs world: how many nodes of a cell store an object (default: as the profile "
+        "does)")  # fmt: skip
     node.add_argument("--cells", metavar="N", type=int,
         help="infra: number of cells while there is no station, the same on all devices "
         "(default: 4)")  # fmt: skip
@@ -92,7 +98,7 @@ def add_to(commands: Subparsers) -> None:
     )
     server.set_defaults(
         run=node_command, substrate="es", create=True, area=None, cell=None, range=None, cells=None,
-        position=None, gps=None, origin=None, station=[],
+        keys=None, replicas=None, position=None, gps=None, origin=None, station=[],
     )  # fmt: skip
     worlds = commands.add_parser(
         "worlds",
@@ -119,6 +125,9 @@ def _add_parser(
     )
     parser.add_argument("--world", metavar="NAME", required=True, help="name of the world")
     parser.add_argument("--wid", metavar="ID", help="identifier of a new world")
+    parser.add_argument("--profile", metavar="P",
+        help="robust, or paper for the protocol of the papers, in a new world (default: robust)"
+    )  # fmt: skip
     parser.add_argument("--ends", metavar="TIME",
         help="end of a new world: a span from now (2h, 3d) or an instant (2026-07-10T21:00Z)"
     )  # fmt: skip
@@ -211,6 +220,11 @@ def world_details(world: WorldInfo) -> list[str]:
         details.append(f"{world.area.width_m:g}x{world.area.height_m:g} m, {cell}")
     if world.cells is not None:
         details.append(f"{world.cells} cells")
+    if (settings := world.settings) is not None:
+        details.append(f"profile {settings.profile}")
+        details += [] if settings.key_choice is None else [f"{settings.key_choice} keys"]
+        if settings.replicas is not None:
+            details.append(f"{settings.replicas or 'all'} replicas")
     if world.ends_us is not None:
         details.append(f"ends {format_instant(world.ends_us)}")
     return details
@@ -218,7 +232,8 @@ def world_details(world: WorldInfo) -> list[str]:
 
 def node_options(args: Namespace) -> NodeOptions:
     """Builds the node options from the command line of `thyme node`."""
-    from thyme.cli.limits import parse_quota, parse_retention
+    from thyme.api.arguments import make_settings
+    from thyme.cli.limits import parse_quota, parse_replicas, parse_retention
     from thyme.live.node_factory import QUOTA
     from thyme.live.open_node import NodeOptions
     from thyme.substrates.common.catalogue import Retention
@@ -243,6 +258,7 @@ def node_options(args: Namespace) -> NodeOptions:
         discovery_timeout_s=args.patience,
         quota=QUOTA if args.quota is None else parse_quota(args.quota, QUOTA),
         retention=Retention() if args.retention is None else parse_retention(args.retention),
+        settings=make_settings(args.profile, args.keys, parse_replicas(args.replicas)),
         stations=tuple(map(_parse_station, args.station)),
     )
 

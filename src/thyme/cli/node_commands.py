@@ -112,11 +112,13 @@ def _add_parser(
 
 def publish_command(args: Namespace) -> int:
     """thyme publish FILE --tags A,B"""
+    from thyme.cli.limits import parse_replicas
+
     data = _read_input(args.file)
     tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
     summary = _read_summary(args.summary)
     life = None if args.life is None else parse_span(args.life)
-    replicas = int(args.replicas) if (args.replicas or "").isdecimal() else args.replicas
+    replicas = parse_replicas(args.replicas)
 
     async def publish(world: World) -> None:
         key = await world.insert(
@@ -280,7 +282,8 @@ def status_table(status: NodeStatus) -> Any:
     table.add_column()
     world = status.world
     where = "" if world.area_m is None else f", {world.area_m[0]:g}x{world.area_m[1]:g} m"
-    table.add_row("world", f"{world.name} ({world.substrate}{where}), {world.wid}")
+    paper = ", profile paper" if world.profile == "paper" else ""
+    table.add_row("world", f"{world.name} ({world.substrate}{where}{paper}), {world.wid}")
     if world.ends_us is not None:
         table.add_row("ends", format_instant(world.ends_us))
     table.add_row("node", f"{status.node} at {status.address}")

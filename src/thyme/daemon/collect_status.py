@@ -16,7 +16,7 @@ from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
 from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
 from thyme.model.ids import NodeId
-from thyme.model.worlds import WorldInfo
+from thyme.model.worlds import LIVE_SUBSTRATES, NAMED_SUBSTRATES, WorldInfo, WorldSettings
 from thyme.protocol.node import Node
 from thyme.routing.cells import GeographicRouting, Grid
 from thyme.routing.dsdv.protocol import Dsdv
@@ -30,6 +30,8 @@ from thyme.substrates.ls.node import LsNode
 
 def describe_world(info: WorldInfo) -> WorldStatus:
     """Makes the JSON record of a world."""
+    settings = info.settings or WorldSettings()
+    has_profile = info.substrate in LIVE_SUBSTRATES and info.substrate not in NAMED_SUBSTRATES
     return WorldStatus(
         name=info.name,
         wid=info.world_id,
@@ -40,6 +42,9 @@ def describe_world(info: WorldInfo) -> WorldStatus:
         ends_us=info.ends_us,
         server=None if info.server is None else info.server.hex(),
         closed=info.closed or not info.substrate,
+        profile=settings.profile if has_profile else None,
+        key_choice=settings.key_choice,
+        replicas=settings.replicas,
     )
 
 

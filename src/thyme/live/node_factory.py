@@ -1,7 +1,7 @@
 """Node factory: makes the protocol node for a world, with settings for real networks.
 
 Links retransmit, clocks differ slightly, and messages cost less than in a large simulated network:
-so every substrate runs with its robust profile.
+so every substrate runs with its robust profile, unless the world was created with another.
 Entry point: `make_node`. Finding the world and opening the sockets is up to `open_node`.
 Clauses: M12, M21, M29, E5, D1, B5.
 """
@@ -18,7 +18,13 @@ from thyme.model.ids import NodeId
 from thyme.model.positions import Position
 from thyme.model.signed_records import RecordSigner
 from thyme.model.time_frames import SECOND_US
-from thyme.model.worlds import INFRA, LIVE_SUBSTRATES, WorldInfo, named_world_id
+from thyme.model.worlds import (
+    INFRA,
+    LIVE_SUBSTRATES,
+    NAMED_SUBSTRATES,
+    WorldInfo,
+    named_world_id,
+)
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages.cell_records import CELLS_MAX
 from thyme.protocol.node import Node
@@ -30,10 +36,12 @@ from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.client import Guarantees
 from thyme.substrates.common.quotas import Quota
 from thyme.substrates.common.subscriber import SubscriberConfig
+from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
-from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.config import DcsConfig, KeyChoice, ReplicationConfig
 from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
 from thyme.substrates.encounters.node import EncounterNode
+from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.factory import make_dcs_node, with_dsdv
@@ -41,6 +49,7 @@ from thyme.substrates.infra.factory import make_mobile_node
 from thyme.substrates.infra.mobile.extension import MobileConfig
 from thyme.substrates.infra.mobile.station_link import StationLinkConfig
 from thyme.substrates.ls.flooded_queries import CollectionConfig
+from thyme.substrates.ls.node import PAPER as LS_PAPER
 from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsConfig, LsNode
 
@@ -53,6 +62,8 @@ POSITION_SETTLE_US = 15 * SECOND_US
 moves further than the noise of its positions."""
 QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
 """Default storage quota for each other node (B5)."""
+PROFILES = ("robust", "paper")
+KEY_CHOICES = tuple(choice.value for choice in KeyChoice)
 _NO_LIMITS = Retention()
 _CELL_SUBSTRATES = ("dcs", INFRA)
 _BROKER_CONFIG = BrokerConfig(skew_us=CLOCK_SKEW_US, quota=QUOTA)
@@ -159,8 +170,32 @@ def check_world(world: WorldInfo) -> None:
         raise WorldError("the identifier of an infra world is that of its name")
     if world.cells is not None and not 1 <= world.cells < CELLS_MAX:
         raise WorldError(f"a world has 1 to {CELLS_MAX - 1} cells, not {world.cells}")
+    _check_settings(world)
     if world.substrate == "dcs":
         make_grid(world)
+
+
+def _check_settings(world: WorldInfo) -> None:
+    settings = world.settings
+    if settings is None:
+        return
+    if world.substrate in NAMED_SUBSTRATES:
+        raise WorldError(f"a world of {world.substrate} has no profile, keys or replicas to choose")
+    if settings.profile not in PROFILES:
+        known = " or ".join(PROFILES)
+        raise WorldError(f"the profile of a world is {known}, not {safe_repr(settings.profile)}")
+    if world.substrate != "dcs" and (settings.key_choice, settings.replicas) != (None, None):
+        raise WorldError("only a DCS world has keys and replicas to choose: use --substrate dcs")
+    if settings.key_choice not in (None, *KEY_CHOICES):
+        known = ", ".join(KEY_CHOICES)
+        raise WorldError(f"keys are chosen by {known}, not {safe_repr(settings.key_choice)}")
+    if settings.replicas is not None and settings.replicas < 0:
+        raise WorldError(f"an object has at least one replica, not {settings.replicas}")
+
+
+def is_paper(world: WorldInfo) -> bool:
+    """Whether the nodes of a world run the protocol as the papers describe it."""
+    return world.settings is not None and world.settings.profile == "paper"
 
 
 def make_grid(world: WorldInfo) -> Grid:
@@ -185,7 +220,7 @@ def area_centre(world: WorldInfo) -> Position:
 def es_config(world: WorldInfo) -> EsConfig:
     """Settings of an ES node."""
     return replace(
-        ES_ROBUST,
+        ES_PAPER if is_paper(world) else ES_ROBUST,
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
         guarantees=Guarantees(durable=world.durable),
@@ -196,7 +231,7 @@ def es_config(world: WorldInfo) -> EsConfig:
 def ls_config(world: WorldInfo) -> LsConfig:
     """Settings of an LS node."""
     return replace(
-        LS_ROBUST,
+        LS_PAPER if is_paper(world) else LS_ROBUST,
         collecting=CollectionConfig(subscribe_wait_us=SECOND_US // 2, search_wait_us=SECOND_US),
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
@@ -222,12 +257,24 @@ def mobile_config(world: WorldInfo, stations: tuple[NodeId, ...] = ()) -> Mobile
     return config if world.cells is None else replace(config, cells=world.cells)
 
 
+def _replication(world: WorldInfo, usual: ReplicationConfig) -> ReplicationConfig:
+    """The replication of a world: that of its profile, or the number of replicas chosen for it."""
+    replicas = None if world.settings is None else world.settings.replicas
+    if replicas is None:
+        return usual
+    return replace(usual, active_max=replicas or None, crowded_nodes_min=1)
+
+
 def dcs_config(world: WorldInfo) -> DcsConfig:
     """Settings of a DCS node."""
-    movement = replace(DCS_ROBUST.movement, noise_m=POSITION_NOISE_M, settle_us=POSITION_SETTLE_US)
+    profile = DCS_PAPER if is_paper(world) else DCS_ROBUST
+    movement = replace(profile.movement, noise_m=POSITION_NOISE_M, settle_us=POSITION_SETTLE_US)
+    key_choice = None if world.settings is None else world.settings.key_choice
     return replace(
-        DCS_ROBUST,
+        profile,
         movement=movement,
+        key_choice=profile.key_choice if key_choice is None else KeyChoice(key_choice),
+        replication=_replication(world, profile.replication),
         broker=replace(_BROKER_CONFIG, metadata_only=True),
         subscriber=_SUBSCRIBER_CONFIG,
         world_ends_us=world.ends_us,

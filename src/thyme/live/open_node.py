@@ -43,6 +43,7 @@ from thyme.model.worlds import (
     Area,
     GeoPoint,
     WorldInfo,
+    WorldSettings,
     check_world_name,
     named_world_id,
 )
@@ -101,6 +102,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Storage quota for each other node (B5)."""
     retention: Retention = Retention()
     """Limits of age, bytes and objects that the node stores (M29)."""
+    settings: WorldSettings | None = None
+    """Profile, choice of keys and number of replicas of a new world; None for the usual ones."""
     stations: tuple[NodeId, ...] = ()
     """The base stations that a node of an infra world accepts; none named: the first to answer."""
 
@@ -274,12 +277,19 @@ def _check_options(options: NodeOptions) -> None:
         raise OptionError(f"only nodes of {INFRA} worlds use stations: use --substrate {INFRA}")
     if options.cells is not None and options.substrate != INFRA:
         raise OptionError(f"only {INFRA} worlds have a number of cells: use --substrate {INFRA}")
-    new_world_options = [options.area, options.cell_m, options.world_id, options.origin]
+    new_world_options = [
+        options.area,
+        options.cell_m,
+        options.world_id,
+        options.origin,
+        options.settings,
+    ]
     if options.substrate not in NAMED_SUBSTRATES:
         new_world_options.append(options.ends_us)
     if not options.create and any(option is not None for option in new_world_options):
         raise OptionError(
-            "area, cell, origin, id and end can only be set for a new world: use --create"
+            "area, cell, origin, id, end, profile, keys and replicas can only be set for a new "
+            "world: use --create"
         )
 
 
@@ -345,6 +355,7 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
         closed=options.secret is not None,
         origin=options.origin,
         durable=substrate == "es" and options.data is not None,
+        settings=options.settings,
     )
     check_world(world)
     return world
@@ -361,6 +372,7 @@ def _check_consistent(options: NodeOptions, profile: NodeProfile, identity: Iden
         ("area", options.area, world.area),
         ("cell size", options.cell_m, world.cell_m),
         ("number of cells", options.cells, world.cells),
+        ("profile, choice of keys or number of replicas", options.settings, world.settings),
     ):
         if wanted not in (None, stored):
             raise WorldError(

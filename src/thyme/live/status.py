@@ -24,6 +24,12 @@ class WorldStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Node id of the server of an ES world."""
     closed: bool = False
     """Whether the world has a secret; of other closed worlds only name and id are known."""
+    profile: str | None = None
+    """The profile of its nodes, `robust` or `paper`; None where there is no choice."""
+    key_choice: str | None = None
+    """How keys are chosen, if it was chosen for this world; else as the profile does."""
+    replicas: int | None = None
+    """Number of nodes of a cell that store an object, 0 for all; None: as the profile does."""
 
 
 class NeighbourStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,18 @@ class GeoPoint(msgspec.Struct, frozen=True, array_like=True):
             )
 
 
+class WorldSettings(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """How the nodes of a world run its substrate, where it is not as usual."""
+
+    profile: str = "robust"
+    """`robust`, or `paper` for the protocol as the papers describe it."""
+    key_choice: str | None = None
+    """How the key of a conjunction is chosen (D16); None for the choice of the profile."""
+    replicas: int | None = None
+    """The number of nodes of a cell that store an object, 0 for all of them (D14); None for the
+    choice of the profile."""
+
+
 class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     """The description of a world: its name for users, its identifier for nodes, its settings.
 
@@ -75,6 +87,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     """The position of the south-west corner of the area, if known."""
     durable: bool = False
     """Whether the server writes data to disk before it acknowledges them (M30)."""
+    settings: WorldSettings | None = None
+    """The profile and its choices, if they were chosen when the world was created."""
 
     def __post_init__(self) -> None:
         check_world_name(self.name)
