@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from msgspec import UNSET
+
 from thyme.model.errors import InputError, MetadataError, OptionError, safe_repr
 from thyme.model.ids import Key, as_object_id
 from thyme.model.metadata import Metadata
@@ -48,7 +50,7 @@ def make_insert(
         ttl_us=_ttl_us(ttl),
         copies=copies,
         durable=durable,
-        replicas=active,
+        replicas=UNSET if active is None else active,
     )
 
 

@@ -139,7 +139,7 @@ def _world_info(status: NodeStatus) -> WorldInfo:
         substrate=world.substrate,
         server=None if world.server is None else NodeId(bytes.fromhex(world.server)),
         closed=world.closed,
-        settings=None if settings == WorldSettings() else settings,
+        durable_or_settings=False if settings == WorldSettings() else settings,
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.live.discovery import (
     LISTEN_S,
@@ -343,6 +344,8 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
     if substrate in NAMED_SUBSTRATES and options.world_id is None:
         # Nobody has to be near when a device starts: the name alone makes the world.
         world_id = named_world_id(substrate, options.world)
+    durable = substrate == "es" and options.data is not None
+    settings = None if options.settings is None else replace(options.settings, durable=durable)
     world = WorldInfo(
         options.world,
         world_id,
@@ -354,8 +357,7 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
         server=node_id if substrate == "es" else None,
         closed=options.secret is not None,
         origin=options.origin,
-        durable=substrate == "es" and options.data is not None,
-        settings=options.settings,
+        durable_or_settings=durable if settings is None else settings,
     )
     check_world(world)
     return world
@@ -368,11 +370,12 @@ def _check_consistent(options: NodeOptions, profile: NodeProfile, identity: Iden
         raise WorldError(
             f"the world {safe_repr(world.name)} uses {world.substrate}, not {options.substrate}"
         )
+    stored_settings = world.settings and replace(world.settings, durable=False)
     for name, wanted, stored in (
         ("area", options.area, world.area),
         ("cell size", options.cell_m, world.cell_m),
         ("number of cells", options.cells, world.cells),
-        ("profile, choice of keys or number of replicas", options.settings, world.settings),
+        ("profile, choice of keys or number of replicas", options.settings, stored_settings),
     ):
         if wanted not in (None, stored):
             raise WorldError(

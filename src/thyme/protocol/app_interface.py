@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from thyme.model.ids import Key, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata
@@ -38,7 +39,7 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
 
     `copies` and `durable` are guarantees: a substrate that does not offer them fails the request
     with `unsupported` (M30). `replicas` is the number of nodes of the owner's cell that store the
-    object, the owner included, `ALL_NODES` for all of them; None for the choice of the world (D14).
+    object, the owner included, `ALL_NODES` for all of them; left out, the world chooses (D14).
     """
 
     label: ClassVar[str] = "Insert"
@@ -51,7 +52,7 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     ttl_us: int | None = None
     copies: int = 1
     durable: bool = False
-    replicas: int | None = None
+    replicas: int | UnsetType = UNSET
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):

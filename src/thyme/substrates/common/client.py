@@ -14,6 +14,7 @@ from random import Random
 from typing import assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from thyme.model.errors import (
     CorruptError,
@@ -181,7 +182,8 @@ class Client:
         signed = sign_metadata(drafts, self._signer)
         for request, metadata in zip(valid, signed, strict=True):
             on_result = self._on_result(request.request_id, metadata.key)
-            options = StorageOptions(request.copies, request.durable, request.replicas)
+            replicas = None if request.replicas is UNSET else request.replicas
+            options = StorageOptions(request.copies, request.durable, replicas)
             self._objects.insert(metadata, request.data, now_us, on_result, options)
 
     def _make_metadata(self, request: app.Insert, now_us: int) -> Metadata:
@@ -199,7 +201,7 @@ class Client:
 
     def _check_guarantees(self, request: app.Insert) -> None:
         given = self._guarantees()
-        if request.replicas not in (None, 1) and not given.replicates:
+        if request.replicas not in (UNSET, 1) and not given.replicates:
             raise UnsupportedError(
                 "replicas were requested; only the nodes of a world with cells replicate"
             )

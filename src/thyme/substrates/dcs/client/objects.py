@@ -94,10 +94,11 @@ class DcsObjectClient:
         (D11). Guaranteed copies are confirmed before, so that no reader finds an object without
         them (M30)."""
         active = self._choose_active_replicas(options)
-        wanted = None if options.replicas == ALL_NODES else options.replicas
-        stored = StoredReplica(metadata, ReplicaRole.OWN, active, wanted)
+        stored = StoredReplica(metadata, ReplicaRole.OWN, active)
         try:
             self._replicas.add_replica(stored, data, now_us)
+            if options.replicas not in (None, ALL_NODES):
+                self._replicas.want_replicas(metadata.key, options.replicas)
         except OperationError as error:
             on_result(Failure.from_error(error), now_us)
             return

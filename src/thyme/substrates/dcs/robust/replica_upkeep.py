@@ -85,7 +85,9 @@ class ReplicaUpkeep:
         if not present or present[0] != self._node_id:
             return 0
         nodes = 1 + len(self._routing.nodes_in(self._routing.cell))
-        wanted = stored.wanted or self._config.active_max or nodes
+        wanted = (
+            self._replicas.replicas_wanted(stored.metadata.key) or self._config.active_max or nodes
+        )
         return min(wanted, nodes) - len(present)
 
     def _present_holders(self, stored: StoredReplica) -> list[NodeId]:

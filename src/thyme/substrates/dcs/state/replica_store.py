@@ -37,13 +37,11 @@ class ReplicaRole(Enum):
 
 class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
     """An object stored on this node. `active` lists its active replicas; it is empty for an active
-    replica that all nodes of the cell store. `wanted` is the number of active replicas that the
-    insert asked for; None if it left this to the world (D14)."""
+    replica that all nodes of the cell store."""
 
     metadata: Metadata
     role: ReplicaRole
     active: tuple[Replica, ...] = ()
-    wanted: int | None = None
 
     def is_cell_wide_in(self, cell: CellId | None) -> bool:
         """Whether all nodes of the cell should store the object, if this node is in that cell."""
@@ -53,6 +51,8 @@ class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
 
 
 REPLICAS = RecordTable("replica", StoredReplica)
+REPLICAS_WANTED = RecordTable("wanted replicas", int)
+"""The number of active replicas of an own object, if its insert chose it (D14)."""
 REPLICA_TOMBSTONES = RecordTable("buried replica", Tombstone)
 
 
@@ -78,6 +78,7 @@ class ReplicaStore:
         """The digest of the objects that all nodes of the cell should store (B2)."""
         self.stored_bytes = 0
         self.removed: Counter[str] = Counter()
+        self._wanted = {Key.parse(name): count for name, count in store.load(REPLICAS_WANTED)}
         for _, stored in store.load(REPLICAS):
             self._register(stored)
 
@@ -218,6 +219,15 @@ class ReplicaStore:
             if all(replica.node is not None for replica in stored.active)
         )
 
+    def want_replicas(self, key: Key, count: int) -> None:
+        """Sets the number of active replicas of an own object."""
+        self._wanted[key] = count
+        self._store.put(REPLICAS_WANTED, str(key), count)
+
+    def replicas_wanted(self, key: Key) -> int | None:
+        """The number of active replicas that an insert chose; None if it left this to the world."""
+        return self._wanted.get(key)
+
     def set_holders(self, key: Key, active: tuple[Replica, ...]) -> None:
         """Sets the holders of an object, this node included."""
         stored = self._replicas[key] = replace(self._replicas[key], active=active)
@@ -265,6 +275,8 @@ class ReplicaStore:
         self.stored_bytes -= stored.metadata.size
         self._usage.remove(stored.metadata.owner, stored.metadata.size)
         self._store.remove(REPLICAS, str(key))
+        if self._wanted.pop(key, None) is not None:
+            self._store.remove(REPLICAS_WANTED, str(key))
         self._store.remove_data(str(key))
         # Removed objects leave an entry in this heap; stale entries must not outnumber the others.
         if len(self._expiries) > 2 * len(self._replicas) + 64:
