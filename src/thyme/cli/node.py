@@ -6,7 +6,6 @@ Clauses: M21, M24, E5, B5.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import time
@@ -15,7 +14,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thyme.cli.times import parse_instant
+from thyme.cli.option_values import parse_instant
 from thyme.distribution import install_hint
 from thyme.model.errors import OptionError, safe_repr
 from thyme.model.time_frames import as_instant_us, format_instant
@@ -233,7 +232,7 @@ def world_details(world: WorldInfo) -> list[str]:
 def node_options(args: Namespace) -> NodeOptions:
     """Builds the node options from the command line of `thyme node`."""
     from thyme.api.arguments import make_settings
-    from thyme.cli.limits import parse_quota, parse_replicas, parse_retention
+    from thyme.cli.option_values import parse_quota, parse_replicas, parse_retention
     from thyme.live.node_factory import QUOTA
     from thyme.live.open_node import NodeOptions
     from thyme.substrates.common.catalogue import Retention
@@ -269,11 +268,9 @@ def _cell_m(args: Namespace) -> float | None:
         return args.cell if args.cell is not None or args.area is None else 40.0
     if args.cell is not None:
         raise OptionError("use --cell or --range, not both")
-    if not 0 < args.range < math.inf:
-        raise OptionError(f"the range of a radio is longer than 0 m, not {args.range}")
-    from thyme.routing.cells import Grid
+    from thyme.live.node_factory import cell_m_for_range
 
-    return Grid.cell_m_for(args.range)
+    return cell_m_for_range(args.range)
 
 
 def network_config(args: Namespace) -> NetworkConfig:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from thyme.cli.node import coroutine_runner, require_live
-from thyme.cli.times import parse_instant, parse_span
+from thyme.cli.option_values import parse_instant, parse_span
 from thyme.model.errors import OptionError
 from thyme.model.subscriptions import Notification
 from thyme.model.time_frames import format_instant
@@ -112,7 +112,7 @@ def _add_parser(
 
 def publish_command(args: Namespace) -> int:
     """thyme publish FILE --tags A,B"""
-    from thyme.cli.limits import parse_replicas
+    from thyme.cli.option_values import parse_replicas
 
     data = _read_input(args.file)
     tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
@@ -293,8 +293,8 @@ def status_table(status: NodeStatus) -> Any:
         table.add_row("cell", f"{status.cell}{'' if status.serving else ' (joining)'}")
     if world.substrate == INFRA:
         table.add_row("station", status.base_station or "none in range")
-    if status.heard_m is not None:
-        table.add_row("reach", f"cells up to {status.heard_m:.0f} m away are heard")
+    if status.reach_m is not None:
+        table.add_row("reach", f"cells up to {status.reach_m:.0f} m away are heard")
     table.add_row("up", str(timedelta(seconds=status.up_us // 1_000_000)))
     table.add_row("neighbours", str(len(status.neighbours)))
     for neighbour in status.neighbours[:20]:

@@ -96,8 +96,8 @@ def collect_status(
         base_station=None
         if (station := current_station(live_node.node)) is None
         else station.hex(),
-        heard_m=None if places is None else places.reach.heard_m(places.cell),
-        unheard_cells=() if places is None else tuple(places.reach.unheard_cells(now_us)),
+        reach_m=None if places is None else places.reach.reach_m(places.cell),
+        unreachable_cells=() if places is None else tuple(places.reach.unreachable_cells(now_us)),
     )
 
 
@@ -107,12 +107,12 @@ def current_station(node: Node) -> NodeId | None:
     return extension.link.station if isinstance(extension, MobileExtension) else None
 
 
-def world_warning(own: WorldInfo, heard: WorldInfo | None) -> str | None:
+def world_warning(own: WorldInfo, received: WorldInfo | None) -> str | None:
     """Advice for the user if a neighbour describes the same world differently, as is possible where
     the name alone makes the world (M21)."""
     for option, mine, other in (
-        ("--cells", own.cells, None if heard is None else heard.cells),
-        ("--ends", own.ends_us, None if heard is None else heard.ends_us),
+        ("--cells", own.cells, None if received is None else received.cells),
+        ("--ends", own.ends_us, None if received is None else received.ends_us),
     ):
         if other is not None and mine != other:
             return (
@@ -127,15 +127,15 @@ def reach_warning(inner: SubstrateNode, now_us: int) -> str | None:
     routing = inner.routing if isinstance(inner, DcsNode) else None
     if not isinstance(routing, GeographicRouting):
         return None
-    unheard = routing.reach.unheard_cells(now_us)
-    if not unheard:
+    unreachable = routing.reach.unreachable_cells(now_us)
+    if not unreachable:
         return None
     grid = routing.grid
-    nearest_m = min(grid.distance_m(routing.cell, cell) for cell in unheard)
-    numbers = ", ".join(map(str, unheard))
+    nearest_m = min(grid.distance_m(routing.cell, cell) for cell in unreachable)
+    numbers = ", ".join(map(str, unreachable))
     return (
         f"cells of {grid.cell_m:g} m are too large for this radio: nodes of the adjacent cell "
-        f"{numbers} are not heard; create the world with cells of at most "
+        f"{numbers} are out of range; create the world with cells of at most "
         f"{Grid.cell_m_for(nearest_m):.0f} m"
     )
 

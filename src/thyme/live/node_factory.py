@@ -211,6 +211,13 @@ def make_grid(world: WorldInfo) -> Grid:
         ) from error
 
 
+def cell_m_for_range(range_m: float) -> float:
+    """The width of the largest cells whose neighbours hear each other (D2)."""
+    if not 0 < range_m < math.inf:
+        raise OptionError(f"the range of a radio is longer than 0 m, not {range_m}")
+    return Grid.cell_m_for(range_m)
+
+
 def area_centre(world: WorldInfo) -> Position:
     """Centre of the area: the position of a node that was given none."""
     assert world.area is not None

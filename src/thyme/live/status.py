@@ -55,7 +55,7 @@ class StorageStatus(msgspec.Struct, frozen=True, kw_only=True):
     full: bool = False
     """Whether the node refuses new objects because the disk is full."""
     removed: dict[str, int] = {}
-    """Objects removed since the start, by reason: deleted, expired, or evicted to make room."""
+    """Objects removed since the start, by reason: deleted, expired, or evicted for space."""
 
 
 class EventsStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +96,11 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """None if the node exports no events."""
     base_station: str | None = None
     """Node id of the base station that a node of an infra world uses; None without one."""
-    heard_m: float | None = None
-    """Distance to the farthest cell that is heard, centre to centre; None in worlds without places,
-    and while no node is heard."""
-    unheard_cells: tuple[int, ...] = ()
-    """Adjacent cells that have nodes, none of which is heard: the cells are too large."""
+    reach_m: float | None = None
+    """Distance to the farthest cell in range, centre to centre; None in worlds without places, and
+    while no node is in range."""
+    unreachable_cells: tuple[int, ...] = ()
+    """Adjacent cells that have nodes, none of which is in range: the cells are too large."""
 
 
 class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ GRID = Grid(columns=3, rows=1)
 def reach_of(net: DcsNetwork, name: str) -> tuple[list[int], float | None]:
     routing = net.nodes[name].routing
     assert isinstance(routing, GeographicRouting)
-    unheard = [int(cell) for cell in routing.reach.unheard_cells(net.links.kernel.now_us)]
-    return unheard, routing.reach.heard_m(routing.cell)
+    unreachable = [int(cell) for cell in routing.reach.unreachable_cells(net.links.kernel.now_us)]
+    return unreachable, routing.reach.reach_m(routing.cell)
 
 
 def with_reach(range_m: float) -> DcsNetwork:

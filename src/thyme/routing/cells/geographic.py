@@ -29,7 +29,7 @@ from thyme.routing.cells.interface import (
     CellRoutingUser,
     Destination,
 )
-from thyme.routing.cells.neighbours import Neighbour
+from thyme.routing.cells.neighbours import Neighbour, RadioReach
 from thyme.routing.cells.next_hop import (
     Deliver,
     Forward,
@@ -39,7 +39,6 @@ from thyme.routing.cells.next_hop import (
     without_perimeter_state,
 )
 from thyme.routing.cells.proxies import has_no_closer_cell
-from thyme.routing.cells.reach import RadioReach
 
 
 class GeographicRouting(Beaconing):

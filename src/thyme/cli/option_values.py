@@ -1,22 +1,57 @@
-"""Limits on the command line: what a node stores for each peer, and in all.
+"""Values of options on the command line: times, limits of storage, numbers of replicas.
 
-Entry points: `parse_quota`, `parse_retention`, `parse_replicas`.
-Clauses: M29, B5.
+Entry points: `parse_span`, `parse_instant`, `parse_quota`, `parse_retention`, `parse_replicas`.
+Clauses: M29, D14, B5.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
-from thyme.cli.times import parse_span
-from thyme.model.errors import OptionError, safe_repr
-from thyme.substrates.common.catalogue import Retention
-from thyme.substrates.common.quotas import Quota
+from thyme.model.errors import InputError, OptionError, safe_repr
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+if TYPE_CHECKING:
+    from thyme.substrates.common.catalogue import Retention
+    from thyme.substrates.common.quotas import Quota
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def parse_span(text: str) -> timedelta:
+    """Parses a time span such as 90s, 30m, 2h or 1d."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise OptionError(f"a time span is like 90s, 30m, 2h or 1d, not {safe_repr(text)}")
+    try:
+        return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    except OverflowError:
+        raise OptionError(f"{safe_repr(text)} is too long") from None
+
+
+def parse_instant(text: str, *, past: bool) -> datetime:
+    """Parses an instant, or a span before now (`past`) or from now; an instant without a zone is
+    local time."""
+    if _SPAN.fullmatch(text):
+        span = parse_span(text)
+        try:
+            return datetime.now(UTC) + (-span if past else span)
+        except OverflowError:
+            raise OptionError(f"{safe_repr(text)} is too long") from None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"a time is a span like 2h or an instant like 2026-07-10T21:00Z, not {safe_repr(text)}"
+        ) from None
+    return found if found.tzinfo is not None else found.astimezone()
+
+
+_MULTIPLES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def parse_quota(text: str, default: Quota) -> Quota:
@@ -36,6 +71,8 @@ def parse_quota(text: str, default: Quota) -> Quota:
 
 def parse_retention(text: str) -> Retention:
     """Parses age=7d,bytes=10G,objects=100000; what is not named is not limited."""
+    from thyme.substrates.common.catalogue import Retention
+
     limits: dict[str, int] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
@@ -66,4 +103,4 @@ def _parse_age(text: str) -> int | None:
 
 def _parse_amount(text: str) -> int | None:
     found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII)
-    return None if found is None else int(found[1]) * _UNITS[found[2]]
+    return None if found is None else int(found[1]) * _MULTIPLES[found[2]]
