@@ -7,7 +7,7 @@ async with thyme.join("lisbon") as world:
 """
 
 from thyme.api.callbacks import CallbackWorld
-from thyme.api.join import connect, join, join_network, worlds
+from thyme.api.join import connect, join, join_network, live_worlds, worlds
 from thyme.api.session import Outcome
 from thyme.api.subscription import Overflow, Subscription
 from thyme.api.world import World
@@ -58,6 +58,7 @@ __all__ = [
     "errors",
     "join",
     "join_network",
+    "live_worlds",
     "tag",
     "worlds",
 ]

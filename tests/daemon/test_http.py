@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
+import thyme
 from tests.daemon.pages import Pages, a_node
 from thyme.daemon import logs, openapi
 from thyme.daemon.collect_status import unwrap_node
@@ -84,7 +86,36 @@ def test_a_form_brings_a_summary_of_any_bytes() -> None:
             _, known = await node.ask("GET", f"/v1/objects/{made['key']}/metadata")
             assert known["object"]["summary"] == "/9ggc21hbGw="
             assert known["object"]["summary_text"] is None
+            await node.ask("GET", "/v1/objects?query=a")
             assert await node.ask("GET", f"/v1/objects/{made['key']}") == (200, b"large")
+
+    asyncio.run(story())
+
+
+def test_m19_an_object_is_retrieved_by_its_key_only_after_a_notification(tmp_path: Path) -> None:
+    """M19: neither the own object nor a lookup suffices; a notification of any application of the
+    node does, a search too, and a subscription that outlives the node."""
+
+    async def story() -> None:
+        async with a_node(data=tmp_path) as node:
+            keys = [
+                (await node.ask("POST", f"/v1/objects?tags={tag}", data=b"x"))[1]["key"]
+                for tag in ("a", "b", "c")
+            ]
+            assert (await node.ask("GET", f"/v1/objects/{keys[0]}/metadata"))[1]["object"]
+            for key in keys:
+                status, answer = await node.ask("GET", f"/v1/objects/{key}")
+                assert (status, answer["error"]) == (404, "not_found")
+                assert "only notified objects" in answer["message"]
+            async with thyme.connect(node.url) as world:
+                await anext(await world.subscribe("a"))
+            await node.ask("GET", "/v1/objects?query=b")
+            found = [await node.ask("GET", f"/v1/objects/{key}") for key in keys]
+            assert [status for status, _ in found] == [200, 200, 404]
+            await node.ask("POST", "/v1/subscriptions", json={"query": "c"})
+        async with a_node(data=tmp_path) as node:
+            found = [await node.ask("GET", f"/v1/objects/{key}") for key in keys]
+            assert [status for status, _ in found] == [200, 404, 200]
 
     asyncio.run(story())
 

@@ -82,6 +82,7 @@ def whole(by: NodeId) -> list[wire.Message]:
     return [
         wire.InsertObject(1, a_photo(by), b""),
         cell_wire.StoreReplica(a_photo(by), b""),
+        cell_wire.ConfirmReplica(1, a_photo(by), False),
         wire.Notify(a_photo(by), ()),
         cell_wire.IndexObject(1, listed),
         cell_wire.CellNotify(listed, ()),

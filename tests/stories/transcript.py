@@ -39,6 +39,7 @@ _DULL = {
     "arrived_us",
     "copies",
     "durable",
+    "replicas",
 }
 
 

@@ -39,6 +39,7 @@ from thyme.protocol.messages.cells import (
     CellRecordHashes,
     CellState,
     CellStatus,
+    ConfirmReplica,
     FetchCellState,
     IndexObject,
     LocationUpdate,
@@ -290,6 +291,7 @@ messages[LocatedSubscription] = st.builds(
 )
 messages[IndexObject] = st.builds(IndexObject, numbers, indexed)
 messages[AnnounceReplica] = st.builds(AnnounceReplica, keys)
+messages[ConfirmReplica] = st.builds(ConfirmReplica, numbers, metadata, st.booleans())
 messages[StoreReplica] = st.builds(
     StoreReplica, metadata, data, st.lists(node_ids, max_size=2).map(tuple)
 )

@@ -2,7 +2,7 @@
 
 Both APIs and the HTTP routes use these functions, so invalid arguments raise the same errors
 everywhere, before any request reaches the node.
-Clauses: M1, M2, M4, M10, M25.
+Clauses: M1, M2, M4, M10, M25, D14.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from thyme.model.errors import InputError, MetadataError, OptionError
+from msgspec import UNSET
+
+from thyme.model.errors import InputError, MetadataError, OptionError, safe_repr
 from thyme.model.ids import Key, as_object_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Notification
 from thyme.model.tags import as_tags
 from thyme.model.time_frames import TimeFrame, as_frame
-from thyme.protocol.app_interface import Insert
+from thyme.model.worlds import WorldSettings
+from thyme.protocol.app_interface import ALL_NODES, Insert
 
 Instant = int | datetime | timedelta
 BATCH_MAX = 100_000
@@ -31,8 +34,12 @@ def make_insert(
     ttl: timedelta | None,
     copies: int,
     durable: bool,
+    replicas: int | str | None,
 ) -> Insert:
     """Checks the arguments of an insert; returns the request."""
+    copies, active = as_count(copies, "copies", least=1), _as_replicas(replicas)
+    if active not in (None, ALL_NODES) and copies > active:
+        raise OptionError(f"copies={copies} needs at least as many replicas, not {replicas}")
     text = summary.encode() if isinstance(summary, str) else summary
     return Insert(
         request_id=request_id,
@@ -41,8 +48,9 @@ def make_insert(
         summary=_as_bytes(text, "a summary"),
         oid=None if oid is None else as_object_id(oid),
         ttl_us=_ttl_us(ttl),
-        copies=as_count(copies, "copies", least=1),
+        copies=copies,
         durable=durable,
+        replicas=UNSET if active is None else active,
     )
 
 
@@ -73,6 +81,28 @@ def as_key(object_ref: Key | Metadata | Notification | str) -> Key:
             raise InputError(
                 f"an object is given by its key, metadata or notification, not {object_ref!r}"
             )
+
+
+def make_settings(
+    profile: str | None, key_choice: str | None, replicas: int | str | None
+) -> WorldSettings | None:
+    """The settings of a new world; None if all are the usual ones."""
+    usual = WorldSettings()
+    made = WorldSettings(
+        profile=usual.profile if profile is None else profile,
+        key_choice=key_choice,
+        replicas=_as_replicas(replicas),
+    )
+    return None if made == usual else made
+
+
+def _as_replicas(value: object) -> int | None:
+    """Checks a number of active replicas: "all", or at least 1; None for the world's choice."""
+    if value is None or value == "all":
+        return None if value is None else ALL_NODES
+    if isinstance(value, str):
+        raise OptionError(f'replicas must be "all" or a whole number, not {safe_repr(value)}')
+    return as_count(value, "replicas", least=1)
 
 
 def _ttl_us(ttl: object) -> int | None:

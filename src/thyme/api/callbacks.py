@@ -64,14 +64,14 @@ class CallbackWorld:
         ttl: timedelta | None = None,
         copies: int = 1,
         durable: bool = False,
+        replicas: int | str | None = None,
     ) -> None:
         """Stores an object (M13); `on_done` gets its `Key`."""
-        self._send_request(
-            make_insert(
-                self._session.next_id(), data, tags, description, oid, ttl, copies, durable
-            ),
-            on_done,
+        request_id = self._session.next_id()
+        insert = make_insert(
+            request_id, data, tags, description, oid, ttl, copies, durable, replicas
         )
+        self._send_request(insert, on_done)
 
     def delete(self, key: Key, on_done: OnDone | None = None) -> None:
         """Deletes an object of this node (M14)."""

@@ -4,7 +4,7 @@ A local world has one node and no network; it is stored in memory, or in a direc
 one SQLite file per world. A world of the network is reached by a node in this process
 (`thyme.live`) or in another (`remote`); only these two need the packages of the extra `live`, and
 import them when they are called.
-Entry points: `join`, `join_network`, `connect`, `worlds`.
+Entry points: `join`, `join_network`, `connect`, `worlds`, `live_worlds`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from thyme.api.arguments import Instant
+from thyme.api.arguments import Instant, make_settings
 from thyme.api.world import OpenedWorld, World
 from thyme.distribution import install_hint
 from thyme.live.host import Host
@@ -62,11 +62,16 @@ def join_network(
     create: bool = False,
     area: tuple[float, float] | None = None,
     cell_m: float | None = None,
+    cells: int | None = None,
     position: tuple[float, float] | None = None,
     secret: str | None = None,
     interface: str | None = None,
     data: str | Path | None = None,
     ends: Instant | None = None,
+    retention: Retention | None = None,
+    profile: str | None = None,
+    key_choice: str | None = None,
+    replicas: int | str | None = None,
 ) -> World:
     """Joins a world of the network with a node in this process.
 
@@ -74,9 +79,13 @@ def join_network(
     if `create` is true: with `substrate` "es", "ls" or "dcs", an end at `ends`, and for DCS an
     `area` and a `cell_m` in metres. Without `substrate`, an existing world determines it; a new
     world is DCS if it has an area, else LS. With `substrate` "infra" or "mobuser", the world is
-    that of all devices that use its name, and nobody creates it. `position` is the place of the
-    device in the area and `secret` the secret of a closed world. `data` is the directory of the
-    node's key and store; without, both are in memory. Needs the packages of the extra `live`.
+    that of all devices that use its name, and nobody creates it; `ends`, and for infra `cells`, the
+    number of cells without a station, are then the same on all devices. `position` is
+    the place of the device in the area and `secret` the secret of a closed world. `data` is the
+    directory of the node's key and store; without, both are in memory. `retention` bounds the
+    objects that the node stores (M29). A new world may have the `profile` "paper" instead of
+    "robust", and a DCS world another `key_choice` (D16) and number of `replicas`, or "all" (D14).
+    Needs the packages of the extra `live`.
     """
     check_world_name(name)
     if substrate not in (None, *LIVE_SUBSTRATES):
@@ -92,6 +101,7 @@ def join_network(
     except ImportError as error:
         raise _missing_packages_error() from error
     ends_us = None if ends is None else as_instant_us(ends, time.time_ns() // 1_000)
+    settings = make_settings(profile, key_choice, replicas)
 
     async def open_world() -> OpenedWorld:
         options = NodeOptions(
@@ -100,10 +110,13 @@ def join_network(
             create=create,
             area=None if area is None else Area(*area),
             cell_m=cell_m,
+            cells=cells,
             ends_us=ends_us,
             position=position,
             secret=secret,
             data=None if data is None else Path(data),
+            retention=retention or Retention(),
+            settings=settings,
             network=NetworkConfig(interface=resolve_address(interface)),
         )
         live = await open_node(options)
@@ -130,8 +143,20 @@ def connect(url: str, *, world: str | None = None) -> World:
 
 
 def worlds(data: str | Path) -> list[WorldInfo]:
-    """The local worlds stored in a directory, by name."""
+    """The local worlds stored in a directory, by name; `live_worlds` lists those of the network."""
     return list_worlds(Path(data))
+
+
+async def live_worlds(seconds: float = 2.5, *, interface: str | None = None) -> list[WorldInfo]:
+    """The worlds of the nodes in range, by name (M21): listens on `interface` (default: that of the
+    default route) for `seconds`. Needs the packages of the extra `live`."""
+    try:
+        from thyme.live.discovery import list_worlds
+        from thyme.live.interfaces import resolve_address
+        from thyme.live.sockets import NetworkConfig
+    except ImportError as error:
+        raise _missing_packages_error() from error
+    return await list_worlds(NetworkConfig(interface=resolve_address(interface)), seconds)
 
 
 def _missing_packages_error() -> OptionError:

@@ -30,7 +30,7 @@ from thyme.model.errors import (
     safe_repr,
 )
 from thyme.model.ids import NodeId
-from thyme.model.worlds import Area, WorldInfo
+from thyme.model.worlds import Area, WorldInfo, WorldSettings
 from thyme.protocol.app_interface import AppRequest
 from thyme.protocol.port import NodeListener
 from thyme.wire.app_rpc import FRAME_BYTES_MAX, decode_event, encode_request
@@ -124,15 +124,22 @@ def _unreachable_error(node_url: str, error: Exception) -> NodeUnreachableError:
 
 def _world_info(status: NodeStatus) -> WorldInfo:
     world = status.world
+    settings = WorldSettings(
+        profile=world.profile or WorldSettings().profile,
+        key_choice=world.key_choice,
+        replicas=world.replicas,
+    )
     return WorldInfo(
         world.name,
         world.wid,
         area=None if world.area_m is None else Area(*world.area_m),
         cell_m=world.cell_m,
+        cells=world.cells,
         ends_us=world.ends_us,
         substrate=world.substrate,
         server=None if world.server is None else NodeId(bytes.fromhex(world.server)),
         closed=world.closed,
+        durable_or_settings=False if settings == WorldSettings() else settings,
     )
 
 

@@ -7,7 +7,7 @@
 
 Invalid arguments raise an `InputError`; an operation that fails in the node or the network raises
 an `OperationError`. Cancelling an `await` is safe and loses no notification.
-Clauses: M13–M20, M21, M26–M33.
+Clauses: M13–M20, M21, M26–M33, D14.
 """
 
 from __future__ import annotations
@@ -116,15 +116,20 @@ class World:
         ttl: timedelta | None = None,
         copies: int = 1,
         durable: bool = False,
+        replicas: int | str | None = None,
     ) -> Key:
         """Stores an object and notifies the matching subscribers (M13); returns its key.
 
         `oid` is the object id, unique among your objects (default: random); after `ttl` the object
-        expires (M29); `copies` and `durable` are guarantees: the insert fails if the substrate
-        cannot give them (M30).
+        expires (M29). `copies` and `durable` are guarantees: the insert fails unless so many nodes
+        store the object, on disk if `durable` (M30). `replicas` is how many nodes of this node's
+        cell should store it, "all" or a number, 1 for this node alone; None for the choice of the
+        world. Only worlds with cells replicate (D14).
         """
         session = self._session
-        insert = make_insert(session.next_id(), data, tags, summary, oid, ttl, copies, durable)
+        insert = make_insert(
+            session.next_id(), data, tags, summary, oid, ttl, copies, durable, replicas
+        )
         async with session.insert_gate.enter(len(insert.data) + len(insert.summary)):
             key = await session.await_reply(insert)
         assert isinstance(key, Key)

@@ -8,26 +8,27 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thyme.cli.option_values import parse_instant
 from thyme.distribution import install_hint
 from thyme.model.errors import OptionError, safe_repr
+from thyme.model.time_frames import as_instant_us, format_instant
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.live.open_node import NodeOptions
     from thyme.live.sockets import NetworkConfig
     from thyme.model.ids import NodeId
-    from thyme.model.worlds import Area, GeoPoint
-    from thyme.substrates.common.quotas import Quota
+    from thyme.model.worlds import Area, GeoPoint, WorldInfo
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "thyme"
 HTTP_ADDRESS = "127.0.0.1:8473"
 GPSD_ADDRESS = "127.0.0.1:2947"
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 NODE_HELP = """\
 Nodes find each other by multicast on one network interface and store their state in DIR. A node
@@ -71,6 +72,18 @@ def add_to(commands: Subparsers) -> None:
     node.add_argument("--create", action="store_true", help="create the world; fails if it exists")
     node.add_argument("--area", metavar="WxH", help="area of a new dcs world, in metres")
     node.add_argument("--cell", metavar="M", type=float, help="cell width in metres (default: 40)")
+    node.add_argument("--range", metavar="M", type=float,
+        help="range of the radio in metres, instead of --cell: makes the largest cells whose "
+        "neighbours hear each other")  # fmt: skip
+    node.add_argument("--keys", metavar="K",
+        help="new dcs world: choose the key of a conjunction by random, rarest, nearest or first "
+        "(default: as the profile does)")  # fmt: skip
+    node.add_argument("--replicas", metavar="all|N",
+        help="new dcs world: how many nodes of a cell store an object (default: as the profile "
+        "does)")  # fmt: skip
+    node.add_argument("--cells", metavar="N", type=int,
+        help="infra: number of cells while there is no station, the same on all devices "
+        "(default: 4)")  # fmt: skip
     node.add_argument("--position", metavar="X,Y", help="position of the device (default: centre)")
     node.add_argument("--gps", metavar="A:PORT", nargs="?", const=GPSD_ADDRESS,
         help=f"take the position from gpsd at this address (default: {GPSD_ADDRESS})")  # fmt: skip
@@ -83,8 +96,8 @@ def add_to(commands: Subparsers) -> None:
         commands, "server", "run the server of an es world", "Run an ES server.", SERVER_HELP
     )
     server.set_defaults(
-        run=node_command, substrate="es", create=True, area=None, cell=None, position=None,
-        gps=None, origin=None, station=[],
+        run=node_command, substrate="es", create=True, area=None, cell=None, range=None, cells=None,
+        keys=None, replicas=None, position=None, gps=None, origin=None, station=[],
     )  # fmt: skip
     worlds = commands.add_parser(
         "worlds",
@@ -111,6 +124,12 @@ def _add_parser(
     )
     parser.add_argument("--world", metavar="NAME", required=True, help="name of the world")
     parser.add_argument("--wid", metavar="ID", help="identifier of a new world")
+    parser.add_argument("--profile", metavar="P",
+        help="robust, or paper for the protocol of the papers, in a new world (default: robust)"
+    )  # fmt: skip
+    parser.add_argument("--ends", metavar="TIME",
+        help="end of a new world: a span from now (2h, 3d) or an instant (2026-07-10T21:00Z)"
+    )  # fmt: skip
     parser.add_argument("--secret-file", metavar="FILE", type=Path,
         help="file with the secret of a closed world; or set THYME_SECRET")  # fmt: skip
     parser.add_argument(
@@ -134,6 +153,9 @@ def _add_parser(
     parser.add_argument("--quota", metavar="Q",
         help="storage limit per peer (default: bytes=4G,objects=100000,"
         "subscriptions=1000)")  # fmt: skip
+    parser.add_argument("--retention", metavar="R",
+        help="storage limit of this node, beyond which it removes the oldest objects: "
+        "age=7d,bytes=10G,objects=100000, or some of these (default: unlimited)")  # fmt: skip
     parser.add_argument("--events", metavar="DIR", type=Path,
         help="export events to DIR, for thyme analytics follow")  # fmt: skip
     parser.add_argument("--log-json", action="store_true", help="log as JSON, one line per event")
@@ -175,34 +197,45 @@ def worlds_command(args: Namespace) -> int:
     import msgspec
 
     from thyme.daemon.collect_status import describe_world
-    from thyme.live.discovery import discover_worlds
-    from thyme.live.sockets import Sockets
+    from thyme.live.discovery import list_worlds
 
-    async def listen() -> Any:
-        sockets = Sockets(network_config(args))
-        await sockets.open()
-        try:
-            discovered = await discover_worlds(sockets, args.seconds)
-            return [*discovered.worlds.values(), *discovered.closed_worlds.values()]
-        finally:
-            sockets.close()
-
-    found = [describe_world(world) for world in coroutine_runner()(listen())]
-    found.sort(key=lambda world: (world.name, world.wid))
+    found = coroutine_runner()(list_worlds(network_config(args), args.seconds))
     if args.json:
-        print(json.dumps(msgspec.to_builtins(found)))
+        print(json.dumps(msgspec.to_builtins([describe_world(world) for world in found])))
         return 0
     for world in found:
-        print(f"{world.name}  {world.substrate or 'closed'}  {world.wid}")
+        details = "".join(f"  {detail}" for detail in world_details(world))
+        print(f"{world.name}  {world.substrate or 'closed'}  {world.world_id}{details}")
     if not found:
         print("no world found")
     return 0
 
 
+def world_details(world: WorldInfo) -> list[str]:
+    """The settings of a world in words, as far as it has them."""
+    details = []
+    if world.area is not None:
+        cell = f"cells of {world.cell_m:g} m"
+        details.append(f"{world.area.width_m:g}x{world.area.height_m:g} m, {cell}")
+    if world.cells is not None:
+        details.append(f"{world.cells} cells")
+    if (settings := world.settings) is not None:
+        details.append(f"profile {settings.profile}")
+        details += [] if settings.key_choice is None else [f"{settings.key_choice} keys"]
+        if settings.replicas is not None:
+            details.append(f"{settings.replicas or 'all'} replicas")
+    if world.ends_us is not None:
+        details.append(f"ends {format_instant(world.ends_us)}")
+    return details
+
+
 def node_options(args: Namespace) -> NodeOptions:
     """Builds the node options from the command line of `thyme node`."""
+    from thyme.api.arguments import make_settings
+    from thyme.cli.option_values import parse_quota, parse_replicas, parse_retention
     from thyme.live.node_factory import QUOTA
     from thyme.live.open_node import NodeOptions
+    from thyme.substrates.common.catalogue import Retention
 
     area = None if args.area is None else _parse_area(args.area)
     return NodeOptions(
@@ -210,7 +243,9 @@ def node_options(args: Namespace) -> NodeOptions:
         substrate=args.substrate,
         create=args.create,
         area=area,
-        cell_m=args.cell if args.cell is not None or area is None else 40.0,
+        cell_m=_cell_m(args),
+        cells=args.cells,
+        ends_us=None if args.ends is None else _parse_end(args.ends),
         world_id=args.wid,
         position=None
         if args.position is None
@@ -220,9 +255,22 @@ def node_options(args: Namespace) -> NodeOptions:
         data=None if args.memory else args.data,
         network=network_config(args),
         discovery_timeout_s=args.patience,
-        quota=QUOTA if args.quota is None else _parse_quota(args.quota, QUOTA),
+        quota=QUOTA if args.quota is None else parse_quota(args.quota, QUOTA),
+        retention=Retention() if args.retention is None else parse_retention(args.retention),
+        settings=make_settings(args.profile, args.keys, parse_replicas(args.replicas)),
         stations=tuple(map(_parse_station, args.station)),
     )
+
+
+def _cell_m(args: Namespace) -> float | None:
+    """The width of the cells: given, or that for the range of the radio (D2)."""
+    if args.range is None:
+        return args.cell if args.cell is not None or args.area is None else 40.0
+    if args.cell is not None:
+        raise OptionError("use --cell or --range, not both")
+    from thyme.live.node_factory import cell_m_for_range
+
+    return cell_m_for_range(args.range)
 
 
 def network_config(args: Namespace) -> NetworkConfig:
@@ -288,21 +336,13 @@ def _read_secret(file: Path | None) -> str | None:
         raise OptionError(f"{file} is not text") from None
 
 
-def _parse_quota(text: str, default: Quota) -> Quota:
-    """Parses bytes=100M,objects=1000,subscriptions=none; limits not named keep their default."""
-    from msgspec.structs import asdict, replace
-
-    limits: dict[str, int | None] = {}
-    for part in text.split(","):
-        name, _, number = part.partition("=")
-        found = re.fullmatch(r"(\d{1,15})([KMG]?)", number, re.ASCII)
-        if name not in asdict(default) or (found is None and number != "none"):
-            raise OptionError(
-                "--quota takes bytes, objects and subscriptions, each a number (1000, 100M, 4G) "
-                f"or none: bytes=4G,objects=1000; not {safe_repr(part)}"
-            )
-        limits[name] = None if found is None else int(found[1]) * _UNITS[found[2]]
-    return replace(default, **limits)
+def _parse_end(text: str) -> int:
+    """The end of a world, in microseconds since 1970; it must be in the future."""
+    now_us = time.time_ns() // 1_000
+    ends_us = as_instant_us(parse_instant(text, past=False), now_us)
+    if ends_us <= now_us:
+        raise OptionError(f"a world ends in the future, not at {safe_repr(text)}")
+    return ends_us
 
 
 def _parse_area(text: str) -> Area:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from thyme.cli.node import coroutine_runner, require_live
-from thyme.model.errors import InputError, OptionError, safe_repr
+from thyme.cli.option_values import parse_instant, parse_span
+from thyme.model.errors import OptionError
 from thyme.model.subscriptions import Notification
 from thyme.model.time_frames import format_instant
 from thyme.model.worlds import INFRA
@@ -40,8 +40,6 @@ times:
   2h, 30m, 90s, 1d        a time span: before now for --since, from now for --until
   2026-07-10T21:00Z       an instant; local time if it has no zone
 """
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def add_to(commands: Subparsers) -> None:
@@ -60,6 +58,14 @@ def add_to(commands: Subparsers) -> None:
     publish.add_argument(
         "--life", metavar="SPAN", help="time to live, e.g. 2h (default: unlimited)"
     )
+    publish.add_argument("--copies", metavar="N", type=int, default=1,
+        help="fail unless N nodes store the object (default: 1)")  # fmt: skip
+    publish.add_argument(
+        "--durable", action="store_true", help="fail unless these nodes store it on disk"
+    )
+    publish.add_argument("--replicas", metavar="all|N",
+        help="how many nodes of this node's cell should store the object, 1 for this node alone "
+        "(default: as the world does)")  # fmt: skip
 
     subscribe = _add_parser(
         commands, "subscribe", "print objects that match a query", subscribe_command
@@ -106,13 +112,25 @@ def _add_parser(
 
 def publish_command(args: Namespace) -> int:
     """thyme publish FILE --tags A,B"""
+    from thyme.cli.option_values import parse_replicas
+
     data = _read_input(args.file)
     tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
     summary = _read_summary(args.summary)
-    life = None if args.life is None else _parse_span(args.life)
+    life = None if args.life is None else parse_span(args.life)
+    replicas = parse_replicas(args.replicas)
 
     async def publish(world: World) -> None:
-        key = await world.insert(data, tags=tags, summary=summary, oid=args.oid, ttl=life)
+        key = await world.insert(
+            data,
+            tags=tags,
+            summary=summary,
+            oid=args.oid,
+            ttl=life,
+            copies=args.copies,
+            durable=args.durable,
+            replicas=replicas,
+        )
         print(json.dumps({"key": str(key)}) if args.json else key)
 
     return _run_in_world(args, publish)
@@ -124,7 +142,8 @@ def subscribe_command(args: Namespace) -> int:
         raise OptionError(
             "give a QUERY, or --resume SID for a subscription kept by --keep; not both"
         )
-    start, end = _parse_instant(args.since, past=True), _parse_instant(args.until, past=False)
+    start = None if args.since is None else parse_instant(args.since, past=True)
+    end = None if args.until is None else parse_instant(args.until, past=False)
 
     async def subscribe(world: World) -> None:
         if args.resume is None:
@@ -263,7 +282,10 @@ def status_table(status: NodeStatus) -> Any:
     table.add_column()
     world = status.world
     where = "" if world.area_m is None else f", {world.area_m[0]:g}x{world.area_m[1]:g} m"
-    table.add_row("world", f"{world.name} ({world.substrate}{where}), {world.wid}")
+    paper = ", profile paper" if world.profile == "paper" else ""
+    table.add_row("world", f"{world.name} ({world.substrate}{where}{paper}), {world.wid}")
+    if world.ends_us is not None:
+        table.add_row("ends", format_instant(world.ends_us))
     table.add_row("node", f"{status.node} at {status.address}")
     if world.server is not None:
         table.add_row("server", "this node" if world.server == status.node else world.server)
@@ -271,6 +293,8 @@ def status_table(status: NodeStatus) -> Any:
         table.add_row("cell", f"{status.cell}{'' if status.serving else ' (joining)'}")
     if world.substrate == INFRA:
         table.add_row("station", status.base_station or "none in range")
+    if status.reach_m is not None:
+        table.add_row("reach", f"cells up to {status.reach_m:.0f} m away are heard")
     table.add_row("up", str(timedelta(seconds=status.up_us // 1_000_000)))
     table.add_row("neighbours", str(len(status.neighbours)))
     for neighbour in status.neighbours[:20]:
@@ -283,6 +307,8 @@ def status_table(status: NodeStatus) -> Any:
     where = f"{kept.file_bytes:,} bytes on the disk" if kept.durable else "in memory"
     where += ", which is full" if kept.full else ""
     table.add_row("storage", f"{kept.objects} objects, {kept.metadata} known, {where}")
+    for cause, count in kept.removed.items():
+        table.add_row("removed", f"{count} {cause}")
     own, standing = status.subscriptions_own, status.subscriptions_standing
     table.add_row("subscriptions", f"{own} own, {standing} matched here")
     table.add_row("applications", str(status.applications))
@@ -382,30 +408,3 @@ def _read_summary(given: str) -> bytes:
         return file.read_bytes() if given and file.is_file() else given.encode()
     except (OSError, ValueError):  # not a valid file name
         return given.encode()
-
-
-def _parse_span(text: str) -> timedelta:
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        raise OptionError(f"a time span is like 90s, 30m, 2h or 1d, not {safe_repr(text)}")
-    try:
-        return timedelta(**{_UNITS[found[2]]: float(found[1])})
-    except OverflowError:
-        raise OptionError(f"{safe_repr(text)} is too long") from None
-
-
-def _parse_instant(text: str | None, *, past: bool) -> datetime | None:
-    if text is None:
-        return None
-    if _SPAN.fullmatch(text):
-        try:
-            return datetime.now(UTC) + (-_parse_span(text) if past else _parse_span(text))
-        except OverflowError:
-            raise OptionError(f"{safe_repr(text)} is too long") from None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(
-            f"a time is a span like 2h or an instant like 2026-07-10T21:00Z, not {safe_repr(text)}"
-        ) from None
-    return found if found.tzinfo is not None else found.astimezone()

@@ -16,8 +16,9 @@ from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
 from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
 from thyme.model.ids import NodeId
-from thyme.model.worlds import WorldInfo
+from thyme.model.worlds import LIVE_SUBSTRATES, NAMED_SUBSTRATES, WorldInfo, WorldSettings
 from thyme.protocol.node import Node
+from thyme.routing.cells import GeographicRouting, Grid
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.substrates.dcs.node import DcsNode
@@ -29,15 +30,21 @@ from thyme.substrates.ls.node import LsNode
 
 def describe_world(info: WorldInfo) -> WorldStatus:
     """Makes the JSON record of a world."""
+    settings = info.settings or WorldSettings()
+    has_profile = info.substrate in LIVE_SUBSTRATES and info.substrate not in NAMED_SUBSTRATES
     return WorldStatus(
         name=info.name,
         wid=info.world_id,
         substrate=info.substrate,
         area_m=None if info.area is None else (info.area.width_m, info.area.height_m),
         cell_m=info.cell_m,
+        cells=info.cells,
         ends_us=info.ends_us,
         server=None if info.server is None else info.server.hex(),
         closed=info.closed or not info.substrate,
+        profile=settings.profile if has_profile else None,
+        key_choice=settings.key_choice,
+        replicas=settings.replicas,
     )
 
 
@@ -54,6 +61,7 @@ def collect_status(
     host, port = live_node.sockets.address
     routing = live_node.node.routing if isinstance(live_node.node, RoutedNode) else None
     cells = inner.routing if isinstance(inner, DcsNode) else None
+    places = cells if isinstance(cells, GeographicRouting) else None
     return NodeStatus(
         version=thyme.__version__,
         node=live_node.profile.node_id.hex(),
@@ -78,13 +86,18 @@ def collect_status(
         subscriptions_standing=_count_subscriptions(inner),
         applications=shared_node.session_count,
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
-        hint=live_node.link.decryption_warning or clock_warning(ahead for *_, ahead in neighbours),
+        hint=live_node.link.decryption_warning
+        or world_warning(live_node.world, live_node.link.worlds.get(live_node.world.world_id))
+        or reach_warning(inner, now_us)
+        or clock_warning(ahead for *_, ahead in neighbours),
         events=None
         if events is None
         else EventsStatus(written=events.written, dropped=events.dropped, removed=events.removed),
         base_station=None
         if (station := current_station(live_node.node)) is None
         else station.hex(),
+        reach_m=None if places is None else places.reach.reach_m(places.cell),
+        unreachable_cells=() if places is None else tuple(places.reach.unreachable_cells(now_us)),
     )
 
 
@@ -92,6 +105,39 @@ def current_station(node: Node) -> NodeId | None:
     """The base station that a node uses, if any (I2)."""
     extension = node.extension if isinstance(node, DcsNode) else None
     return extension.link.station if isinstance(extension, MobileExtension) else None
+
+
+def world_warning(own: WorldInfo, received: WorldInfo | None) -> str | None:
+    """Advice for the user if a neighbour describes the same world differently, as is possible where
+    the name alone makes the world (M21)."""
+    for option, mine, other in (
+        ("--cells", own.cells, None if received is None else received.cells),
+        ("--ends", own.ends_us, None if received is None else received.ends_us),
+    ):
+        if other is not None and mine != other:
+            return (
+                f"another device started this world with another {option}: start all devices with "
+                "the same"
+            )
+    return None
+
+
+def reach_warning(inner: SubstrateNode, now_us: int) -> str | None:
+    """Advice for the user if the cells of the world are too large for the radio (D2)."""
+    routing = inner.routing if isinstance(inner, DcsNode) else None
+    if not isinstance(routing, GeographicRouting):
+        return None
+    unreachable = routing.reach.unreachable_cells(now_us)
+    if not unreachable:
+        return None
+    grid = routing.grid
+    nearest_m = min(grid.distance_m(routing.cell, cell) for cell in unreachable)
+    numbers = ", ".join(map(str, unreachable))
+    return (
+        f"cells of {grid.cell_m:g} m are too large for this radio: nodes of the adjacent cell "
+        f"{numbers} are out of range; create the world with cells of at most "
+        f"{Grid.cell_m_for(nearest_m):.0f} m"
+    )
 
 
 def clock_warning(clocks_ahead_us: Iterable[int | None]) -> str | None:
@@ -131,7 +177,17 @@ def _storage_status(live_node: LiveNode, inner: SubstrateNode) -> StorageStatus:
         durable=live_node.store.durable,
         file_bytes=0 if live_node.store_file is None else _file_bytes(live_node.store_file),
         full=not live_node.store.has_space(0),
+        removed=dict(sorted(_removed_counts(inner).items())),
     )
+
+
+def _removed_counts(inner: SubstrateNode) -> Counter[str]:
+    """Objects that this node removed, by reason (M29)."""
+    if isinstance(inner, EncounterNode):
+        return Counter()
+    if isinstance(inner, DcsNode):
+        return inner.replicas.removed
+    return Counter() if inner.broker is None else inner.broker.catalogue.removed
 
 
 def _count_metadata(inner: SubstrateNode) -> int:

@@ -10,13 +10,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from math import dist
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
-from thyme.daemon.collect_status import current_station, describe_world
+from thyme.daemon.collect_status import (
+    current_station,
+    describe_world,
+    reach_warning,
+    unwrap_node,
+)
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.logs import log_event, log_warning
 from thyme.daemon.server import HTTP_PORT, make_app, start_server
@@ -30,8 +34,6 @@ from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 
 POLL_S = 1.0
-MOVE_M_MIN = 1.0
-"""Smaller position changes are ignored, since GPS fixes fluctuate."""
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +115,7 @@ async def _wait_until_stopped(
         loop.add_signal_handler(number, stopped.set)
     neighbours: list[NodeId] = []
     hint: str | None = None
+    too_large: str | None = None
     full = warned = False
     dropping = 0
     worlds_logged: set[str] = {live.world.world_id}
@@ -134,6 +137,9 @@ async def _wait_until_stopped(
             and (hint := live.link.decryption_warning) is not None
         ):
             log_warning("not_understood", why=hint)
+        now_us = shared_node.node.now_us()
+        if too_large != (too_large := reach_warning(unwrap_node(live.node), now_us)) and too_large:
+            log_warning("cells_too_large", why=too_large)
         if full != (full := not live.store.has_space(0)):
             log_warning("disk_full") if full else log_event("disk_has_room")
         try:
@@ -154,18 +160,16 @@ def _log_station_change(before: NodeId | None, now: NodeId | None) -> NodeId | N
 
 
 async def _follow_gps(world: WorldInfo, host: Host, gps: tuple[str, int]) -> None:
-    """Updates the node's position from the fixes of a gpsd."""
-    position: tuple[float, float] | None = None
+    """Updates the node's position from the fixes of a gpsd. They fluctuate: whether the device has
+    moved, the node decides (D20)."""
     lost = False
     while True:
         try:
             async for fix in watch_fixes(*gps):
                 if lost:
                     log_event("gps_is_back")
-                lost, new_position = False, to_local_position(world, fix)
-                if position is None or dist(position, new_position) >= MOVE_M_MIN:
-                    position = new_position
-                    host.move_to(position)
+                lost = False
+                host.move_to(to_local_position(world, fix))
         except OptionError as error:
             if not lost:
                 log_warning("gps_lost", why=str(error))

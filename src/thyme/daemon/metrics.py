@@ -55,6 +55,8 @@ def _render_lines(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> 
         )
     dropped = {labels(cause=cause): count for cause, count in status.dropped.items()}
     yield from render_metric("dropped_total", "counter", "dropped datagrams and messages", dropped)
+    removed = {labels(cause=cause): count for cause, count in status.storage.removed.items()}
+    yield from render_metric("removed_total", "counter", "objects removed", removed)
     if (events := status.events) is not None:
         by_end = {"written": events.written, "dropped": events.dropped}
         labelled = {labels(end=end): count for end, count in by_end.items()}

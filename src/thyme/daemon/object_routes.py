@@ -8,6 +8,7 @@ Clauses: M13, M14, M19, M20, M25, M32.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 
 from aiohttp import BodyPartReader, web
@@ -26,8 +27,10 @@ from thyme.daemon.responses import json_response, problem_response
 from thyme.model.errors import InputError, NotFoundError, OptionError, ThymeError, safe_repr
 from thyme.model.ids import Key
 from thyme.model.metadata import Limits, Metadata
+from thyme.model.subscriptions import matches_object
 from thyme.protocol.app_interface import (
     Delete,
+    ListSubscriptions,
     Lookup,
     LookupResult,
     Retrieve,
@@ -38,6 +41,7 @@ from thyme.query.query import as_query
 
 CHUNK_BYTES = 256 * 2**10
 _LIMITS = Limits()
+_INSERT_OPTIONS = ("tags", "summary", "oid", "life_s", "copies", "durable", "replicas")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -50,11 +54,13 @@ class TooLargeError(InputError):
 class ObjectRoutes:
     """HTTP handlers of objects."""
 
-    def __init__(self, session: NodeSession) -> None:
+    def __init__(self, session: NodeSession, was_notified: Callable[[Key], bool]) -> None:
+        """`was_notified` tells whether an application of this node was notified of an object."""
         self._session = session
+        self._was_notified = was_notified
 
     async def insert(self, request: web.Request) -> web.StreamResponse:
-        options = _query_options(request, "tags", "summary", "oid", "life_s", "copies", "durable")
+        options = _query_options(request, *_INSERT_OPTIONS)
         summary: bytes | str = options.get("summary", "")
         try:
             if request.content_type == "multipart/form-data":
@@ -70,8 +76,9 @@ class ObjectRoutes:
             summary,
             options.get("oid"),
             _parse_ttl(options.get("life_s")),
-            as_count(_parse_integer(options.get("copies", "1"), "copies"), "copies", least=1),
+            _parse_integer(options.get("copies", "1"), "copies"),
             _parse_boolean(options.get("durable", "false"), "durable"),
+            _parse_replicas(options.get("replicas")),
         )
         key = await self._session.await_reply(insert)
         assert isinstance(key, Key)
@@ -128,14 +135,27 @@ class ObjectRoutes:
         return response
 
     async def _find_metadata(self, key: Key) -> Metadata:
-        """Metadata from an earlier notification (M19), or from the brokers of the key."""
+        """Metadata of a notified object (M19): from the notification, or from the brokers of the
+        key. After a restart of the node, objects that match its subscriptions count as notified."""
         try:
             return self._session.resolve_metadata(key)
         except NotFoundError:
             result = await self._look_up(key)
         if result.metadata is None:
             raise NotFoundError(f"{key} cannot be retrieved: its state is {result.state}")
+        if not (self._was_notified(key) or await self._is_wanted(result.metadata)):
+            raise NotFoundError(
+                f"{key} was not notified here: only notified objects can be retrieved; "
+                "subscribe to it, or search for it, first"
+            )
         return result.metadata
+
+    async def _is_wanted(self, metadata: Metadata) -> bool:
+        """Whether an object matches a subscription of this node."""
+        request = ListSubscriptions(request_id=self._session.next_id())
+        active = await self._session.await_reply(request)
+        assert isinstance(active, tuple)
+        return any(matches_object(info.conjunctions, info.frame, metadata) for info in active)
 
     async def _look_up(self, key: Key) -> LookupResult:
         result = await self._session.await_reply(
@@ -206,6 +226,10 @@ def _parse_integer(text: str, name: str) -> int:
     if not _INTEGER.fullmatch(text):
         raise OptionError(f"{name} must be a whole number, not {safe_repr(text)}")
     return int(text)
+
+
+def _parse_replicas(text: str | None) -> int | str | None:
+    return text if text in (None, "all") else _parse_integer(text, "replicas")
 
 
 def _parse_boolean(text: str, name: str) -> bool:

@@ -121,7 +121,7 @@ def _object_paths() -> JsonObject:
         "/v1/objects/{key}": {
             "parameters": [key],
             "get": _operation(
-                "An object's bytes, verified (M19)",
+                "The bytes of a notified object, verified (M19)",
                 _raw_response("application/octet-stream"),
                 failures=[400, 404, 409, 410, 502, 504],
             ),
@@ -218,6 +218,12 @@ def _insert_operation() -> JsonObject:
             ),
             _query_parameter("copies", "a guarantee (M30)", {"type": "integer", "minimum": 1}),
             _query_parameter("durable", "a guarantee (M30)", {"type": "boolean"}),
+            _query_parameter(
+                "replicas",
+                "how many nodes of the cell should store it, or all (D14); default: as the world "
+                "does",
+                {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 1}]},
+            ),
         ],
         content={
             "application/octet-stream": {"schema": {}},

@@ -82,7 +82,7 @@ def make_app(
     app = web.Application(middlewares=[error_middleware, loopback_only])
     session = NodeSession(shared_node.open_session)
     status_routes = StatusRoutes(live_node, shared_node, export)
-    object_routes = ObjectRoutes(session)
+    object_routes = ObjectRoutes(session, shared_node.was_notified)
     subscription_routes = SubscriptionRoutes(session)
     for method, path, handler in (
         ("GET", "/v1/status", status_routes.show_status),

@@ -1,7 +1,8 @@
 """Discovery: finds the worlds of the nodes in range from the hellos that they send.
 
 The hello of a closed world shows its name; the rest can be read only with the secret.
-Entry points: `discover_worlds`, `select_world`. Nodes send the hellos in `thyme.transport.link`.
+Entry points: `discover_worlds`, `list_worlds`, `select_world`. Nodes send the hellos in
+`thyme.transport.link`.
 Clauses: M21, B5.
 """
 
@@ -11,7 +12,9 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from thyme.live.sockets import Sockets
+from msgspec.structs import replace
+
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import DecodeError, WorldError, safe_repr
 from thyme.model.worlds import WorldInfo
 from thyme.transport.datagrams import ENCRYPTED_MAGIC, Hello, decode
@@ -110,6 +113,19 @@ async def discover_worlds(
     finally:
         sockets.on_datagram = previous
     return discovered
+
+
+async def list_worlds(network: NetworkConfig, seconds: float = LISTEN_S) -> list[WorldInfo]:
+    """The worlds of the nodes in range, by name; of a closed world only name and id are known."""
+    sockets = Sockets(network)
+    await sockets.open()
+    try:
+        discovered = await discover_worlds(sockets, seconds)
+    finally:
+        sockets.close()
+    closed = [replace(world, closed=True) for world in discovered.closed_worlds.values()]
+    worlds = [*discovered.worlds.values(), *closed]
+    return sorted(worlds, key=lambda world: (world.name, world.world_id))
 
 
 def select_world(worlds: WorldsById, name: str) -> WorldInfo | None:

@@ -1,9 +1,9 @@
 """Node factory: makes the protocol node for a world, with settings for real networks.
 
 Links retransmit, clocks differ slightly, and messages cost less than in a large simulated network:
-so every substrate runs with its robust profile.
+so every substrate runs with its robust profile, unless the world was created with another.
 Entry point: `make_node`. Finding the world and opening the sockets is up to `open_node`.
-Clauses: M12, M21, E5, D1, B5.
+Clauses: M12, M21, M29, E5, D1, B5.
 """
 
 from __future__ import annotations
@@ -13,25 +13,35 @@ from random import Random
 
 from msgspec.structs import replace
 
-from thyme.model.errors import WorldError, safe_repr
+from thyme.model.errors import OptionError, WorldError, safe_repr
 from thyme.model.ids import NodeId
 from thyme.model.positions import Position
 from thyme.model.signed_records import RecordSigner
 from thyme.model.time_frames import SECOND_US
-from thyme.model.worlds import INFRA, LIVE_SUBSTRATES, WorldInfo, named_world_id
+from thyme.model.worlds import (
+    INFRA,
+    LIVE_SUBSTRATES,
+    NAMED_SUBSTRATES,
+    WorldInfo,
+    named_world_id,
+)
 from thyme.protocol.message_auth import MessageAuthenticator
+from thyme.protocol.messages.cell_records import CELLS_MAX
 from thyme.protocol.node import Node
 from thyme.routing.cells import Grid
 from thyme.routing.dsdv.config import DsdvConfig
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import BrokerConfig
+from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.client import Guarantees
 from thyme.substrates.common.quotas import Quota
 from thyme.substrates.common.subscriber import SubscriberConfig
+from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
-from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.config import DcsConfig, KeyChoice, ReplicationConfig
 from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
 from thyme.substrates.encounters.node import EncounterNode
+from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.factory import make_dcs_node, with_dsdv
@@ -39,13 +49,22 @@ from thyme.substrates.infra.factory import make_mobile_node
 from thyme.substrates.infra.mobile.extension import MobileConfig
 from thyme.substrates.infra.mobile.station_link import StationLinkConfig
 from thyme.substrates.ls.flooded_queries import CollectionConfig
+from thyme.substrates.ls.node import PAPER as LS_PAPER
 from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsConfig, LsNode
 
 CLOCK_SKEW_US = 5 * SECOND_US
 """Maximum difference between the clocks of two devices."""
+POSITION_NOISE_M = 5.0
+"""Standard error of the positions of a device, as with GPS under an open sky (D20)."""
+POSITION_SETTLE_US = 15 * SECOND_US
+"""How long a device must be stationary before it serves a cell: in this time even a slow walker
+moves further than the noise of its positions."""
 QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
 """Default storage quota for each other node (B5)."""
+PROFILES = ("robust", "paper")
+KEY_CHOICES = tuple(choice.value for choice in KeyChoice)
+_NO_LIMITS = Retention()
 _CELL_SUBSTRATES = ("dcs", INFRA)
 _BROKER_CONFIG = BrokerConfig(skew_us=CLOCK_SKEW_US, quota=QUOTA)
 _SUBSCRIBER_CONFIG = SubscriberConfig(skew_us=CLOCK_SKEW_US)
@@ -74,6 +93,7 @@ def make_node(
     *,
     signer: RecordSigner | None = None,
     quota: Quota = QUOTA,
+    retention: Retention = _NO_LIMITS,
     stations: tuple[NodeId, ...] = (),
 ) -> Node:
     """Makes the node for a world; raises `WorldError` if the world is not usable. Without a signer,
@@ -86,7 +106,7 @@ def make_node(
             node_id, signer, check_locations=world.substrate in _CELL_SUBSTRATES
         )
     )
-    broker = replace(_BROKER_CONFIG, quota=quota)
+    broker = replace(_BROKER_CONFIG, quota=quota, retention=retention)
     match world.substrate:
         case "es":
             assert world.server is not None
@@ -102,11 +122,13 @@ def make_node(
                 LsNode(node_id, store, rng, ls, authenticator), rng, config=DSDV_CONFIG
             )
         case "mobuser":
+            if retention != _NO_LIMITS:
+                raise OptionError("devices of a mobuser world store a fixed amount: no --retention")
             config = encounter_config(world)
             return EncounterNode(node_id, store, rng, config, authenticator, position)
         case "infra":
             dcs = _cell_config(world, broker)
-            mobile = MobileConfig(world_name=world.name, link=StationLinkConfig(accepted=stations))
+            mobile = mobile_config(world, stations)
             node, _ = make_mobile_node(
                 node_id,
                 store,
@@ -131,8 +153,10 @@ def make_node(
 
 
 def _cell_config(world: WorldInfo, broker: BrokerConfig) -> DcsConfig:
-    """The settings of a node of cells: it indexes metadata; objects are kept as replicas."""
-    return replace(dcs_config(world), broker=replace(broker, metadata_only=True))
+    """The settings of a node of cells. The limits of a node apply to the objects that it stores:
+    the index of metadata belongs to the cell, whose nodes keep equal copies."""
+    index = replace(broker, metadata_only=True, retention=_NO_LIMITS)
+    return replace(dcs_config(world), broker=index, retention=broker.retention)
 
 
 def check_world(world: WorldInfo) -> None:
@@ -144,8 +168,34 @@ def check_world(world: WorldInfo) -> None:
         raise WorldError("an ES world needs a server")
     if world.substrate == INFRA and world.world_id != named_world_id(INFRA, world.name):
         raise WorldError("the identifier of an infra world is that of its name")
+    if world.cells is not None and not 1 <= world.cells < CELLS_MAX:
+        raise WorldError(f"a world has 1 to {CELLS_MAX - 1} cells, not {world.cells}")
+    _check_settings(world)
     if world.substrate == "dcs":
         make_grid(world)
+
+
+def _check_settings(world: WorldInfo) -> None:
+    settings = world.settings
+    if settings is None:
+        return
+    if world.substrate in NAMED_SUBSTRATES:
+        raise WorldError(f"a world of {world.substrate} has no profile, keys or replicas to choose")
+    if settings.profile not in PROFILES:
+        known = " or ".join(PROFILES)
+        raise WorldError(f"the profile of a world is {known}, not {safe_repr(settings.profile)}")
+    if world.substrate != "dcs" and (settings.key_choice, settings.replicas) != (None, None):
+        raise WorldError("only a DCS world has keys and replicas to choose: use --substrate dcs")
+    if settings.key_choice not in (None, *KEY_CHOICES):
+        known = ", ".join(KEY_CHOICES)
+        raise WorldError(f"keys are chosen by {known}, not {safe_repr(settings.key_choice)}")
+    if settings.replicas is not None and settings.replicas < 0:
+        raise WorldError(f"an object has at least one replica, not {settings.replicas}")
+
+
+def is_paper(world: WorldInfo) -> bool:
+    """Whether the nodes of a world run the protocol as the papers describe it."""
+    return world.settings is not None and world.settings.profile == "paper"
 
 
 def make_grid(world: WorldInfo) -> Grid:
@@ -161,6 +211,13 @@ def make_grid(world: WorldInfo) -> Grid:
         ) from error
 
 
+def cell_m_for_range(range_m: float) -> float:
+    """The width of the largest cells whose neighbours hear each other (D2)."""
+    if not 0 < range_m < math.inf:
+        raise OptionError(f"the range of a radio is longer than 0 m, not {range_m}")
+    return Grid.cell_m_for(range_m)
+
+
 def area_centre(world: WorldInfo) -> Position:
     """Centre of the area: the position of a node that was given none."""
     assert world.area is not None
@@ -170,10 +227,10 @@ def area_centre(world: WorldInfo) -> Position:
 def es_config(world: WorldInfo) -> EsConfig:
     """Settings of an ES node."""
     return replace(
-        ES_ROBUST,
+        ES_PAPER if is_paper(world) else ES_ROBUST,
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
-        guarantees=Guarantees(copies_max=1, durable=world.durable),
+        guarantees=Guarantees(durable=world.durable),
         world_ends_us=world.ends_us,
     )
 
@@ -181,7 +238,7 @@ def es_config(world: WorldInfo) -> EsConfig:
 def ls_config(world: WorldInfo) -> LsConfig:
     """Settings of an LS node."""
     return replace(
-        LS_ROBUST,
+        LS_PAPER if is_paper(world) else LS_ROBUST,
         collecting=CollectionConfig(subscribe_wait_us=SECOND_US // 2, search_wait_us=SECOND_US),
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
@@ -201,10 +258,30 @@ def encounter_config(world: WorldInfo) -> EncounterConfig:
     )
 
 
+def mobile_config(world: WorldInfo, stations: tuple[NodeId, ...] = ()) -> MobileConfig:
+    """Settings of a node that uses base stations; `stations` are those that it accepts."""
+    config = MobileConfig(world_name=world.name, link=StationLinkConfig(accepted=stations))
+    return config if world.cells is None else replace(config, cells=world.cells)
+
+
+def _replication(world: WorldInfo, usual: ReplicationConfig) -> ReplicationConfig:
+    """The replication of a world: that of its profile, or the number of replicas chosen for it."""
+    replicas = None if world.settings is None else world.settings.replicas
+    if replicas is None:
+        return usual
+    return replace(usual, active_max=replicas or None, crowded_nodes_min=1)
+
+
 def dcs_config(world: WorldInfo) -> DcsConfig:
     """Settings of a DCS node."""
+    profile = DCS_PAPER if is_paper(world) else DCS_ROBUST
+    movement = replace(profile.movement, noise_m=POSITION_NOISE_M, settle_us=POSITION_SETTLE_US)
+    key_choice = None if world.settings is None else world.settings.key_choice
     return replace(
-        DCS_ROBUST,
+        profile,
+        movement=movement,
+        key_choice=profile.key_choice if key_choice is None else KeyChoice(key_choice),
+        replication=_replication(world, profile.replication),
         broker=replace(_BROKER_CONFIG, metadata_only=True),
         subscriber=_SUBSCRIBER_CONFIG,
         world_ends_us=world.ends_us,

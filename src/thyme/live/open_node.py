@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.live.discovery import (
     LISTEN_S,
@@ -43,6 +44,7 @@ from thyme.model.worlds import (
     Area,
     GeoPoint,
     WorldInfo,
+    WorldSettings,
     check_world_name,
     named_world_id,
 )
@@ -52,6 +54,7 @@ from thyme.routing.routed_node import RoutedNode
 from thyme.storage.node_profile import NodeProfile, load_profile, save_profile, world_file
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
+from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.quotas import Quota
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import EsNode
@@ -76,7 +79,10 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to create the world instead of joining it."""
     area: Area | None = None
     cell_m: float | None = None
+    cells: int | None = None
+    """Number of cells of an infra world before a station sets it; the same on all devices."""
     ends_us: int | None = None
+    """End of a new world; in a world that its name makes, the same on all devices."""
     world_id: str | None = None
     """Id of a new world; None for a random id."""
     position: Position | None = None
@@ -95,6 +101,10 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     link: LinkConfig = LinkConfig()
     quota: Quota = QUOTA
     """Storage quota for each other node (B5)."""
+    retention: Retention = Retention()
+    """Limits of age, bytes and objects that the node stores (M29)."""
+    settings: WorldSettings | None = None
+    """Profile, choice of keys and number of replicas of a new world; None for the usual ones."""
     stations: tuple[NodeId, ...] = ()
     """The base stations that a node of an infra world accepts; none named: the first to answer."""
 
@@ -202,6 +212,7 @@ async def open_node(
                 position,
                 signer=signer,
                 quota=options.quota,
+                retention=options.retention,
                 stations=options.stations,
             )
 
@@ -265,16 +276,21 @@ def _check_options(options: NodeOptions) -> None:
         check_secret(options.secret)
     if options.stations and options.substrate not in (None, INFRA):
         raise OptionError(f"only nodes of {INFRA} worlds use stations: use --substrate {INFRA}")
-    new_world_options = (
+    if options.cells is not None and options.substrate != INFRA:
+        raise OptionError(f"only {INFRA} worlds have a number of cells: use --substrate {INFRA}")
+    new_world_options = [
         options.area,
         options.cell_m,
         options.world_id,
-        options.ends_us,
         options.origin,
-    )
+        options.settings,
+    ]
+    if options.substrate not in NAMED_SUBSTRATES:
+        new_world_options.append(options.ends_us)
     if not options.create and any(option is not None for option in new_world_options):
         raise OptionError(
-            "area, cell, origin, id and end can only be set for a new world: use --create"
+            "area, cell, origin, id, end, profile, keys and replicas can only be set for a new "
+            "world: use --create"
         )
 
 
@@ -328,17 +344,20 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
     if substrate in NAMED_SUBSTRATES and options.world_id is None:
         # Nobody has to be near when a device starts: the name alone makes the world.
         world_id = named_world_id(substrate, options.world)
+    durable = substrate == "es" and options.data is not None
+    settings = None if options.settings is None else replace(options.settings, durable=durable)
     world = WorldInfo(
         options.world,
         world_id,
         area=options.area,
         cell_m=options.cell_m,
+        cells=options.cells,
         ends_us=options.ends_us,
         substrate=substrate,
         server=node_id if substrate == "es" else None,
         closed=options.secret is not None,
         origin=options.origin,
-        durable=substrate == "es" and options.data is not None,
+        durable_or_settings=durable if settings is None else settings,
     )
     check_world(world)
     return world
@@ -351,6 +370,18 @@ def _check_consistent(options: NodeOptions, profile: NodeProfile, identity: Iden
         raise WorldError(
             f"the world {safe_repr(world.name)} uses {world.substrate}, not {options.substrate}"
         )
+    stored_settings = world.settings and replace(world.settings, durable=False)
+    for name, wanted, stored in (
+        ("area", options.area, world.area),
+        ("cell size", options.cell_m, world.cell_m),
+        ("number of cells", options.cells, world.cells),
+        ("profile, choice of keys or number of replicas", options.settings, stored_settings),
+    ):
+        if wanted not in (None, stored):
+            raise WorldError(
+                f"the world {safe_repr(world.name)} exists already, with another {name}: leave it "
+                "out, or use another --data"
+            )
     if world.closed != (options.secret is not None):
         reason = "closed: it needs its secret" if world.closed else "open: it has no secret"
         raise WorldError(f"the world {safe_repr(world.name)} is {reason}")

@@ -4,7 +4,9 @@ Each application has a session, which is a `NodePort`. Requests get a new reques
 the node, so that each reply goes to the session that made the request; the events of a subscription
 go to the session that started or resumed it. When a session is closed, its subscriptions stay
 active but paused; a session that resumes one gets the notifications not consumed before (M27). A
-session that does not consume its notifications pauses them, too: the rest waits in history.
+session that does not consume its notifications pauses them, too: the rest waits in history. The
+node's sessions together form one reader: an object that one of them was notified of can be
+retrieved by all (M19).
 Entry point: `SharedNode.open_session`.
 Clauses: M13–M20, M27, M33–M35.
 """
@@ -35,6 +37,7 @@ from thyme.protocol.app_interface import (
     Pause,
     RequestWithReply,
     Resume,
+    SearchResult,
     SubscriptionEnded,
     SubscriptionStarted,
 )
@@ -49,6 +52,8 @@ INSERT_BYTES_MAX = 16 * 2**20
 """Number and bytes of unfinished inserts beyond which sessions should not send more (M35)."""
 ENDED_SUBSCRIPTIONS_MAX = 1_000
 """Number of ended subscriptions whose session is remembered."""
+NOTIFIED_MAX = 100_000
+"""Number of notified objects that are remembered for retrieves by key."""
 
 
 class RequestObserver(Protocol):
@@ -139,6 +144,7 @@ class SharedNode:
         self._owners: dict[SubscriptionId, _SubscriptionOwner] = {}
         self._ended: BoundedDict[SubscriptionId, None] = BoundedDict(ENDED_SUBSCRIPTIONS_MAX)
         self._sessions: dict[AppSession, None] = {}
+        self._notified: BoundedDict[Key, None] = BoundedDict(NOTIFIED_MAX)
         self._failure: ThymeError | None = None
         self._inserts = 0
         self._insert_bytes = 0
@@ -165,6 +171,10 @@ class SharedNode:
     def failure(self) -> ThymeError | None:
         """The error that stopped the node; None while it runs."""
         return self._failure
+
+    def was_notified(self, key: Key) -> bool:
+        """Whether a session was notified of an object, by a subscription or a search (M19)."""
+        return key in self._notified
 
     # Requests of the sessions
 
@@ -304,6 +314,7 @@ class SharedNode:
         owner = self._owners.get(notification.sid)
         if owner is None:
             return
+        self._notified.refresh(notification.key, None)
         owner.add(notification.key, len(notification.summary))
         if owner.session is not None:
             owner.session.listener.on_event(event)
@@ -332,6 +343,9 @@ class SharedNode:
         assert pending.session is not None
         if isinstance(event, Finished) and isinstance(event.value, SubscriptionStarted):
             self._on_started(pending.session, event.value)
+        elif isinstance(event, Finished) and isinstance(event.value, SearchResult):
+            for notification in event.value:
+                self._notified.refresh(notification.key, None)
         if pending.session in self._sessions:
             pending.session.listener.on_event(
                 msgspec.structs.replace(event, request_id=pending.request_id)

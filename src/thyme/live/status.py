@@ -17,11 +17,19 @@ class WorldStatus(msgspec.Struct, frozen=True, kw_only=True):
     substrate: str
     area_m: tuple[float, float] | None = None
     cell_m: float | None = None
+    cells: int | None = None
+    """Number of cells of an infra world before a station sets it; None for the default."""
     ends_us: int | None = None
     server: str | None = None
     """Node id of the server of an ES world."""
     closed: bool = False
     """Whether the world has a secret; of other closed worlds only name and id are known."""
+    profile: str | None = None
+    """The profile of its nodes, `robust` or `paper`; None where there is no choice."""
+    key_choice: str | None = None
+    """How keys are chosen, if it was chosen for this world; else as the profile does."""
+    replicas: int | None = None
+    """Number of nodes of a cell that store an object, 0 for all; None: as the profile does."""
 
 
 class NeighbourStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +54,8 @@ class StorageStatus(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int
     full: bool = False
     """Whether the node refuses new objects because the disk is full."""
+    removed: dict[str, int] = {}
+    """Objects removed since the start, by reason: deleted, expired, or evicted for space."""
 
 
 class EventsStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +96,11 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """None if the node exports no events."""
     base_station: str | None = None
     """Node id of the base station that a node of an infra world uses; None without one."""
+    reach_m: float | None = None
+    """Distance to the farthest cell in range, centre to centre; None in worlds without places, and
+    while no node is in range."""
+    unreachable_cells: tuple[int, ...] = ()
+    """Adjacent cells that have nodes, none of which is in range: the cells are too large."""
 
 
 class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -123,9 +123,16 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True):
 
     def matches(self, metadata: Metadata) -> bool:
         """Whether tags and publication time of an object match query and time frame (M11)."""
-        return self.frame.contains(metadata.published_us) and any(
-            conjunction.matches(metadata.tags) for conjunction in self.conjunctions
-        )
+        return matches_object(self.conjunctions, self.frame, metadata)
+
+
+def matches_object(
+    conjunctions: tuple[Conjunction, ...], frame: TimeFrame, metadata: Metadata
+) -> bool:
+    """Whether an object satisfies one of the conjunctions and lies inside the frame (M11)."""
+    return frame.contains(metadata.published_us) and any(
+        conjunction.matches(metadata.tags) for conjunction in conjunctions
+    )
 
 
 class Notification(msgspec.Struct, frozen=True, rename={"from_history": "past"}):

@@ -53,6 +53,20 @@ class GeoPoint(msgspec.Struct, frozen=True, array_like=True):
             )
 
 
+class WorldSettings(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """How the nodes of a world run its substrate, where it is not as usual."""
+
+    profile: str = "robust"
+    """`robust`, or `paper` for the protocol as the papers describe it."""
+    key_choice: str | None = None
+    """How the key of a conjunction is chosen (D16); None for the choice of the profile."""
+    replicas: int | None = None
+    """The number of nodes of a cell that store an object, 0 for all of them (D14); None for the
+    choice of the profile."""
+    durable: bool = False
+    """As `WorldInfo.durable`."""
+
+
 class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     """The description of a world: its name for users, its identifier for nodes, its settings.
 
@@ -73,8 +87,8 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
     """Whether only nodes that know the world's secret can take part (B5)."""
     origin: GeoPoint | None = None
     """The position of the south-west corner of the area, if known."""
-    durable: bool = False
-    """Whether the server writes data to disk before it acknowledges them (M30)."""
+    durable_or_settings: bool | WorldSettings = False
+    """The settings of the world; only whether it is durable if the others are the usual ones."""
 
     def __post_init__(self) -> None:
         check_world_name(self.name)
@@ -96,6 +110,18 @@ class WorldInfo(msgspec.Struct, frozen=True, array_like=True):
             as_node_id(self.server)
         if self.origin is not None and self.area is None:
             raise WorldError("an origin needs an area")
+
+    @property
+    def durable(self) -> bool:
+        """Whether the server writes data to disk before it acknowledges them (M30)."""
+        extra = self.durable_or_settings
+        return extra if isinstance(extra, bool) else extra.durable
+
+    @property
+    def settings(self) -> WorldSettings | None:
+        """The profile and its choices, if they were chosen when the world was created."""
+        extra = self.durable_or_settings
+        return None if isinstance(extra, bool) else extra
 
 
 def check_world_name(name: object) -> None:

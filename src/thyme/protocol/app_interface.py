@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from thyme.model.ids import Key, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata
@@ -29,11 +30,16 @@ _RPC_NAMES = {
 """Field names in the frames of `thyme.wire.app_rpc`, where they differ from the names here."""
 
 
+ALL_NODES = 0
+"""The value of `Insert.replicas` for all nodes of the cell."""
+
+
 class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Store an object and notify its subscribers (M13). Finished with its `Key`.
 
     `copies` and `durable` are guarantees: a substrate that does not offer them fails the request
-    with `unsupported` (M30).
+    with `unsupported` (M30). `replicas` is the number of nodes of the owner's cell that store the
+    object, the owner included, `ALL_NODES` for all of them; left out, the world chooses (D14).
     """
 
     label: ClassVar[str] = "Insert"
@@ -46,6 +52,7 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     ttl_us: int | None = None
     copies: int = 1
     durable: bool = False
+    replicas: int | UnsetType = UNSET
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):

@@ -112,7 +112,7 @@ class EsNode:
             self.subscriber,
             rng,
             config.limits,
-            config.guarantees,
+            lambda: config.guarantees,
             self._gap_reader,
             signer,
         )

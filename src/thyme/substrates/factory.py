@@ -21,7 +21,9 @@ from thyme.routing.routed_node import RoutedNode
 from thyme.storage.store import Store
 from thyme.substrates.dcs.cell_map import GridCellMap
 from thyme.substrates.dcs.config import DcsConfig
+from thyme.substrates.dcs.membership.position_filter import margin_m
 from thyme.substrates.dcs.node import DcsNode
+from thyme.substrates.dcs.state.stored_cell import STORED_CELL
 
 
 def with_dsdv(
@@ -45,9 +47,13 @@ def make_dcs_node(
     join_at_us: int = 0,
     authenticator: MessageAuthenticator | None = None,
 ) -> DcsNode:
-    """Makes a node of Thyme-DCS at a position on a grid."""
+    """Makes a node of Thyme-DCS at a position on a grid. A node that restarts stays in the cell of
+    its stored state unless its position, which may be noisy, is clearly outside (D20)."""
     cell_map = GridCellMap(node_id, grid, cells_rng, config.routing)
     cell = grid.cell_at(position)
+    stored, noise_m = dict(store.load(STORED_CELL)).get("here"), config.movement.noise_m
+    if noise_m and stored is not None and grid.is_within(stored.cell, position, margin_m(noise_m)):
+        cell = stored.cell
     return DcsNode(
         node_id,
         cell,

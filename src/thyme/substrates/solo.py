@@ -32,7 +32,7 @@ def make_solo_node(node_id: NodeId, store: Store, rng: Random, config: SoloConfi
     es = EsConfig(
         limits=config.limits,
         broker=BrokerConfig(limits=config.limits, retention=config.retention),
-        guarantees=Guarantees(copies_max=1, durable=store.durable),
+        guarantees=Guarantees(durable=store.durable),
         world_ends_us=config.world_ends_us,
     )
     return EsNode(node_id, node_id, store, rng, es)

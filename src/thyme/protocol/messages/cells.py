@@ -114,6 +114,19 @@ class StoreReplica(BaseMessage, frozen=True, array_like=True, tag=82):
             as_node_id(node_id)
 
 
+class ConfirmReplica(BaseMessage, frozen=True, array_like=True, tag=108):
+    """Confirm that you store this object of the sender, on disk if `durable` (M30). Answered by
+    `Done` once the object is there, or by `Refused`."""
+
+    label = "ConfirmReplica"
+    operation = "insert"
+    records = (("metadata", RecordKind.METADATA),)
+
+    request_id: RequestId
+    metadata: Metadata
+    durable: bool
+
+
 class CellNotify(BaseMessage, frozen=True, array_like=True, tag=83):
     """One object matches subscriptions of the receivers (D9, D17). Not answered."""
 
@@ -395,7 +408,15 @@ CellMaintenanceRequest = LocationUpdate | ReindexObjects | TransferState | Backu
 """Requests of nodes to cells that no application request causes (D21, D24)."""
 CellOnlyReply = CellPage | CellStatus | LocationUpdateReply
 """Replies that only cells send."""
-CellDataMessage = IndexObject | AnnounceReplica | StoreReplica | CellNotify | CellPage | CellStatus
+CellDataMessage = (
+    IndexObject
+    | AnnounceReplica
+    | StoreReplica
+    | ConfirmReplica
+    | CellNotify
+    | CellPage
+    | CellStatus
+)
 """Messages about objects and subscriptions (D9–D18)."""
 CellMaintenance = (
     FetchCellState

@@ -31,6 +31,7 @@ from thyme.protocol.messages.cells import (
     CellDataMessage,
     CellMaintenance,
     CellOnlyReply,
+    ConfirmReplica,
     IndexObject,
     SignedLocationUpdate,
     Undelivered,
@@ -612,7 +613,7 @@ JoinMessage = JoinRequest | JoinReply
 ReliableDelivery = ReliableMessage | ReliableAck
 CellRoutingMessage = CellBeacon | CellPacket | CellBroadcast | Undelivered | CellBroadcastAck
 CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance
-CellRequest = IndexObject | CommonRequest
+CellRequest = IndexObject | ConfirmReplica | CommonRequest
 """Requests to cells and to nodes in cells (D11–D18)."""
 CellReply = Done | Refused | MissedPage | ObjectData | CellOnlyReply
 StationCarrier = ToStation | RouteToNode | RouteToCell | Unpublish

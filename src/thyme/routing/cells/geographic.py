@@ -29,7 +29,7 @@ from thyme.routing.cells.interface import (
     CellRoutingUser,
     Destination,
 )
-from thyme.routing.cells.neighbours import Neighbour
+from thyme.routing.cells.neighbours import Neighbour, RadioReach
 from thyme.routing.cells.next_hop import (
     Deliver,
     Forward,
@@ -59,6 +59,7 @@ class GeographicRouting(Beaconing):
         super().__init__(node_id, grid, outbox, rng, user, config)
         self._selector = NextHopSelector(grid, always_perimeter=config.always_perimeter)
         self._forwarded = DuplicateFilter(config)
+        self.reach = RadioReach(grid, self.neighbours)
 
     def is_certain_proxy_of(self, cell: CellId) -> bool:
         """Whether the own cell is the proxy of a cell, and no unknown cell can be closer."""
@@ -122,6 +123,7 @@ class GeographicRouting(Beaconing):
         self.neighbours.expire(now_us)
         self._delivered.expire(now_us)
         self._forwarded.expire(now_us)
+        self.reach.update(self._cell, now_us)
         self._send_beacon(now_us)
         return True
 

@@ -67,7 +67,12 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def for_range(cls, width_m: float, height_m: float, range_m: float) -> Grid:
         """The grid with the largest cells that a radio range allows (D2)."""
-        return cls.covering(width_m, height_m, range_m / math.sqrt(8), range_m)
+        return cls.covering(width_m, height_m, cls.cell_m_for(range_m), range_m)
+
+    @staticmethod
+    def cell_m_for(range_m: float) -> float:
+        """The width of the largest cells that a radio range allows (D2)."""
+        return range_m / math.sqrt(8)
 
     def __len__(self) -> int:
         return self.columns * self.rows
@@ -82,6 +87,15 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         column = min(max(column, 0), self.columns - 1)
         row = min(max(row, 0), self.rows - 1)
         return CellId(row * self.columns + column)
+
+    def is_within(self, cell: CellId, position: Position, margin_m: float) -> bool:
+        """Whether a position is in a cell, or outside by at most a margin. The margin is at most a
+        quarter of a cell, so that nodes of adjacent cells stay in range (D2). Beyond the edge of
+        the grid, positions belong to the nearest cell."""
+        margin_m = min(margin_m, self.cell_m / 4)
+        x_m, y_m = position
+        shifts = (-margin_m, 0.0, margin_m)
+        return any(self.cell_at((x_m + dx, y_m + dy)) == cell for dx in shifts for dy in shifts)
 
     def centre_of(self, cell: CellId) -> Position:
         """The centre of a cell."""

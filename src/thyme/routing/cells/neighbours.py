@@ -1,11 +1,11 @@
 """Neighbour table: the nodes in range, their cells, and the populated cells around the own cell.
 
-Entry points: `Neighbours` and `CellNeighbourhood`. Each beacon contains the cells in range of its
-sender (`direct`) and the cells in range of the sender's neighbours (`second`). A node thus knows
-the populated cells within two hops of its own cell, and its cell peers know the same ones. Two hops
-suffice for perimeter routing where a cell between two others is in range of only one of them; if
-only one end of an edge knows such a cell, `next_hop` corrects it.
-Clauses: D4, D5.
+Entry points: `Neighbours`, `CellNeighbourhood` and `RadioReach`. Each beacon contains the cells in
+range of its sender (`direct`) and the cells in range of the sender's neighbours (`second`). A node
+thus knows the populated cells within two hops of its own cell, and its cell peers know the same
+ones. Two hops suffice for perimeter routing where a cell between two others is in range of only one
+of them; if only one end of an edge knows such a cell, `next_hop` corrects it.
+Clauses: D2, D4, D5.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _FAILURE_PENALTY_US: Final = 4 * SECOND_US
 """How long a message that a neighbour did not acknowledge counts against it. Longer than the retry
 time of a request: over a link that carries only beacons, the retry must take another path before
 the request fails."""
+_UNREACHABLE_US: Final = 15 * SECOND_US
+"""How long an adjacent cell must be populated and out of range before it counts as such: more than
+three neighbour timeouts, so that nodes that come, leave or collide are not counted."""
 
 
 class Neighbour:
@@ -292,3 +295,38 @@ class Neighbours:
             assert node_id == neighbour.node_id
             assert neighbour.cell in self._grid
             assert neighbour.failures < _FAILURES_MAX
+
+
+class RadioReach:
+    """The reach of one node's radio. Nodes of adjacent cells must be in range of each other (D2);
+    a node finds that they are not if its neighbours receive beacons from an adjacent cell, and it
+    does not."""
+
+    def __init__(self, grid: Grid, neighbours: Neighbours) -> None:
+        self._grid = grid
+        self._neighbours = neighbours
+        self._cell: CellId | None = None
+        self._unreachable_since_us: dict[CellId, int] = {}
+
+    def update(self, cell: CellId, now_us: int) -> None:
+        """Compares the adjacent cells in range of this node with those of its neighbours."""
+        around = self._neighbours.neighbourhood(cell)
+        unreachable = around.second & self._neighbours.layout.always_in_range & ~around.direct
+        if cell != self._cell:
+            self._cell = cell
+            self._unreachable_since_us.clear()
+        if unreachable or self._unreachable_since_us:
+            known = self._unreachable_since_us
+            cells = around.cells_in(unreachable)
+            self._unreachable_since_us = {each: known.get(each, now_us) for each in cells}
+
+    def unreachable_cells(self, now_us: int) -> list[CellId]:
+        """The adjacent cells that have nodes, none of them in range of this node (D2)."""
+        since_us = self._unreachable_since_us.items()
+        return sorted(cell for cell, at_us in since_us if now_us - at_us >= _UNREACHABLE_US)
+
+    def reach_m(self, cell: CellId) -> float | None:
+        """The distance to the farthest cell in range, centre to centre; None if no node is in
+        range."""
+        cells = self._neighbours.neighbourhood(cell).nodes_by_cell
+        return max((self._grid.distance_m(cell, other) for other in cells), default=None)

@@ -37,6 +37,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int | None = None
     objects_max: int = 10_000_000
 
+    def is_too_old(self, metadata: Metadata, now_us: int) -> bool:
+        """Whether an object has reached the age limit."""
+        return self.age_us_max is not None and metadata.published_us + self.age_us_max <= now_us
+
 
 OBJECTS = RecordTable("object", Metadata)
 OBJECT_TOMBSTONES = RecordTable("buried object", Tombstone)
@@ -146,7 +150,8 @@ class Catalogue:
         return THERE if key in self.history else self._tombstones.reason_for(str(key)) or UNKNOWN
 
     def expire(self, now_us: int) -> None:
-        """Removes objects past their time to live or the age limit, and expired tombstones."""
+        """Removes objects past their time to live or the age limit, objects beyond limits that were
+        lowered, and expired tombstones."""
         end_us = self.history.next_expiry_us()
         if end_us is not None and end_us <= now_us:
             for key in self.history.expired_keys(now_us):
@@ -155,6 +160,8 @@ class Catalogue:
             oldest_expires_us := self._oldest_expires_us()
         ) is not None and oldest_expires_us <= now_us:
             self._remove_oldest(EXPIRED, now_us)
+        while self._is_over_limit():
+            self._remove_oldest(EVICTED, now_us)
         self._tombstones.expire(now_us)
 
     def next_expiry_us(self) -> int | None:
@@ -175,6 +182,8 @@ class Catalogue:
             raise RejectedError(f"{name} was here and is {reason}: its key cannot be used again")
         if metadata.has_expired(now_us):
             raise RejectedError(f"the life span of {name} is over")
+        if self._retention.is_too_old(metadata, now_us):
+            raise RejectedError(f"{name} is older than the age limit of this node")
         if not (self._metadata_only or metadata.matches_content(data)):
             raise RejectedError(f"the bytes of {name} are not those its metadata describes")
         if metadata.size > self._limits.data_bytes_max:
@@ -187,10 +196,14 @@ class Catalogue:
         bytes_max = self._retention.bytes_max
         if bytes_max is not None and size > bytes_max:
             raise RejectedError(f"an object of {size} bytes never fits: {bytes_max} bytes in all")
-        while len(self.history) >= self._retention.objects_max or (
-            bytes_max is not None and self.stored_bytes + size > bytes_max
-        ):
+        while self._is_over_limit(1, size):
             self._remove_oldest(EVICTED, now_us)
+
+    def _is_over_limit(self, objects_more: int = 0, bytes_more: int = 0) -> bool:
+        bytes_max = self._retention.bytes_max
+        return len(self.history) + objects_more > self._retention.objects_max or (
+            bytes_max is not None and self.stored_bytes + bytes_more > bytes_max
+        )
 
     def _remove_oldest(self, reason: str, now_us: int) -> None:
         oldest = self.history.oldest()
@@ -218,5 +231,4 @@ class Catalogue:
     def check(self) -> None:
         """Asserts the invariants that hold between inputs."""
         self._tombstones.check()
-        assert len(self.history) <= self._retention.objects_max
-        assert self._retention.bytes_max is None or self.stored_bytes <= self._retention.bytes_max
+        assert not self._is_over_limit()

@@ -4,7 +4,7 @@ Entry point: `Client.on_request`. Each application request becomes requests to b
 replies become the reply to the application. Access to objects and brokers is behind
 `client_interfaces`, the state of own subscriptions is kept by `subscriber`, and stored matches are
 read by `history_reader`.
-Clauses: M13–M20, M27, M30, M34, B5.
+Clauses: M13–M20, M27, M30, M34, D14, B5.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from random import Random
 from typing import assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from thyme.model.errors import (
     CorruptError,
@@ -40,6 +41,7 @@ from thyme.substrates.common.client_interfaces import (
     ObjectClient,
     PageQuery,
     Pages,
+    StorageOptions,
 )
 from thyme.substrates.common.gap_reader import GapReader
 from thyme.substrates.common.history_reader import (
@@ -55,7 +57,13 @@ class Guarantees(msgspec.Struct, frozen=True, kw_only=True):
     """Guarantees that a substrate gives for an insert (M30)."""
 
     copies_max: int = 1
+    copies_reason: str = "this substrate stores 1"
+    """Why there are not more copies."""
     durable: bool = False
+    durable_reason: str = "this world is stored in memory"
+    """Why an insert is not durable."""
+    replicates: bool = False
+    """Whether the number of replicas can be chosen (D14)."""
 
 
 class Client:
@@ -70,7 +78,7 @@ class Client:
         subscriber: Subscriber,
         rng: Random,
         limits: Limits,
-        guarantees: Guarantees,
+        guarantees: Callable[[], Guarantees],
         gap_reader: GapReader,
         signer: RecordSigner | None = None,
     ) -> None:
@@ -174,7 +182,9 @@ class Client:
         signed = sign_metadata(drafts, self._signer)
         for request, metadata in zip(valid, signed, strict=True):
             on_result = self._on_result(request.request_id, metadata.key)
-            self._objects.insert(metadata, request.data, now_us, on_result)
+            replicas = None if request.replicas is UNSET else request.replicas
+            options = StorageOptions(request.copies, request.durable, replicas)
+            self._objects.insert(metadata, request.data, now_us, on_result, options)
 
     def _make_metadata(self, request: app.Insert, now_us: int) -> Metadata:
         self._check_guarantees(request)
@@ -190,13 +200,15 @@ class Client:
         )
 
     def _check_guarantees(self, request: app.Insert) -> None:
-        copies_max = self._guarantees.copies_max
-        if request.copies > copies_max:
+        given = self._guarantees()
+        if request.replicas not in (UNSET, 1) and not given.replicates:
             raise UnsupportedError(
-                f"{request.copies} copies were requested; this substrate stores {copies_max}"
+                "replicas were requested; only the nodes of a world with cells replicate"
             )
-        if request.durable and not self._guarantees.durable:
-            raise UnsupportedError("a durable insert was requested; this world is stored in memory")
+        if request.copies > given.copies_max:
+            raise UnsupportedError(f"{request.copies} copies were requested; {given.copies_reason}")
+        if request.durable and not given.durable:
+            raise UnsupportedError(f"a durable insert was requested; {given.durable_reason}")
 
     def _delete(self, request: app.Delete, now_us: int) -> None:
         if request.key.owner != self._node_id:

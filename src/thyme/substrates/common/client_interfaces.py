@@ -58,13 +58,32 @@ class PageQuery:
         return FetchPage(request_id, self.conjunctions, self.frame, self.count, self.before)
 
 
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """How an object is to be stored: on at least `copies` nodes, on disk if `durable` (M30), and on
+    `replicas` nodes of the owner's cell, if this is not left to the world (D14)."""
+
+    copies: int = 1
+    durable: bool = False
+    replicas: int | None = None
+
+
+AS_USUAL = StorageOptions()
+
+
 class ObjectClient(Protocol):
     """Access of a client to the objects of its substrate."""
 
     def insert(
-        self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
+        self,
+        metadata: Metadata,
+        data: bytes,
+        now_us: int,
+        on_result: OnResult[object],
+        options: StorageOptions = AS_USUAL,
     ) -> None:
-        """Stores an object of this node, and notifies matching subscribers."""
+        """Stores an object of this node, and notifies matching subscribers. The substrate gives the
+        guarantees among the options, or fails."""
         ...
 
     def delete(self, key: Key, now_us: int, on_result: OnResult[object]) -> None:
@@ -177,7 +196,12 @@ class SingleHolder:
         self._request_tracker = request_tracker
 
     def insert(
-        self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
+        self,
+        metadata: Metadata,
+        data: bytes,
+        now_us: int,
+        on_result: OnResult[object],
+        options: StorageOptions = AS_USUAL,
     ) -> None:
         request = InsertObject(self._request_tracker.next_id(), metadata, data)
         self._request_tracker.send_request(

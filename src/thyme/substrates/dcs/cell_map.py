@@ -42,6 +42,10 @@ class CellMap(Protocol):
         """The cell that contains a position."""
         ...
 
+    def is_within(self, cell: CellId, position: Position, margin_m: float) -> bool:
+        """Whether a position is in a cell, or outside by at most a margin."""
+        ...
+
 
 class GridCellMap:
     """A cell map over a grid, for nodes that know their position."""
@@ -62,6 +66,9 @@ class GridCellMap:
 
     def cell_at(self, position: Position) -> CellId:
         return self._grid.cell_at(position)
+
+    def is_within(self, cell: CellId, position: Position, margin_m: float) -> bool:
+        return self._grid.is_within(cell, position, margin_m)
 
 
 class LogicalCellMap:
@@ -88,3 +95,6 @@ class LogicalCellMap:
     def cell_at(self, position: Position) -> CellId:
         """The cell of the node, wherever it is."""
         return self._cells.cell_of_node(self._node_id)
+
+    def is_within(self, cell: CellId, position: Position, margin_m: float) -> bool:
+        return True

@@ -68,6 +68,9 @@ class CellJoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
 class MovementConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a moving node settles in a cell (D20, D21)."""
 
+    noise_m: float = 0.0
+    """The standard error of the positions of a device, 0 if they are exact. With noise, a node
+    changes its cell, and moves, with hysteresis (`membership.position_filter`)."""
     settle_us: int = 5 * SECOND_US
     """How long a device must be stationary before it joins the cell it is in."""
     announce_while_moving: bool = False

@@ -38,7 +38,7 @@ from thyme.routing.cells import BeaconReceived, Delivery, DeliveryFailure, Desti
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.broker import SUBSCRIPTIONS
 from thyme.substrates.common.catalogue import OBJECTS
-from thyme.substrates.common.client import Client, Guarantees
+from thyme.substrates.common.client import Client
 from thyme.substrates.common.client_interfaces import BrokerClient, ObjectClient
 from thyme.substrates.common.gap_reader import GapReader, GapRetryTimer
 from thyme.substrates.common.notification_gaps import GAPS, GapTimer, GapUpkeepTimer
@@ -51,6 +51,7 @@ from thyme.substrates.dcs.client.cell_requests import (
     CellRequestTimer,
     missed_pages_from_cells,
 )
+from thyme.substrates.dcs.client.copy_confirmation import ReplicaConfirmer
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.client.key_cell_brokers import KeyCellBrokers
 from thyme.substrates.dcs.client.key_choice import KeyChooser
@@ -64,6 +65,7 @@ from thyme.substrates.dcs.dispatch import HandlerTable
 from thyme.substrates.dcs.extension import NodeExtension
 from thyme.substrates.dcs.membership.cell_joining import CellJoining, CellJoinPhase, CellJoinTimer
 from thyme.substrates.dcs.membership.membership import CellMembership
+from thyme.substrates.dcs.membership.position_filter import LeaveCellTimer, PositionFilter
 from thyme.substrates.dcs.robust.anti_entropy import AntiEntropy, AntiEntropyTimer
 from thyme.substrates.dcs.robust.replica_upkeep import ReplicaUpkeep, ReplicaUpkeepTimer
 from thyme.substrates.dcs.service.cell_service import CellService, ExpiryTimer
@@ -117,6 +119,7 @@ class DcsNode:
         self._settle_us = config.movement.settle_us
         self._started_us = 0
         self._outbox = outbox = Outbox()
+        self._positions = PositionFilter(cell_map, outbox, config.movement.noise_m)
         self._inbox: deque[Delivery | DeliveryFailure] = deque()
         self.routing = routing = cell_map.make_routing(outbox, self)
         self.requests = requests = CellRequests(routing, outbox, config.retries, rng, authenticator)
@@ -160,6 +163,7 @@ class DcsNode:
         )
         self.anti_entropy = AntiEntropy(context, self._on_merged) if config.anti_entropy else None
         self.replica_upkeep = ReplicaUpkeep(context)
+        self._replica_confirmer = ReplicaConfirmer(context)
         self._handlers = self._make_handlers()
         if extension is not None:
             extension.add_handlers(self._handlers, self.service)
@@ -179,7 +183,8 @@ class DcsNode:
             self.routing.cell_of_key,
             self._key_cost,
         )
-        objects: ObjectClient = DcsObjectClient(context, self._key_chooser, self._replica_locations)
+        dcs_objects = DcsObjectClient(context, self._key_chooser, self._replica_locations)
+        objects: ObjectClient = dcs_objects
         brokers: BrokerClient = KeyCellBrokers(
             self.requests, self._key_chooser, self._replica_locations, self.subscriber
         )
@@ -201,7 +206,7 @@ class DcsNode:
             self.subscriber,
             rng,
             config.limits,
-            Guarantees(copies_max=1, durable=store.durable),
+            dcs_objects.guarantees,
             self._gap_reader,
             signer,
         )
@@ -311,7 +316,8 @@ class DcsNode:
                 if not taken and self.extension is not None:
                     self.extension.on_send_failed(event.to, event.message, now_us)
             case PositionChanged():
-                self.membership.on_moved(self._cell_map.cell_at(event.position), now_us)
+                filtered = self._positions.on_position(event.position, self.routing.cell, now_us)
+                self.membership.on_moved(filtered.cell, now_us, displaced=filtered.displaced)
             case Leaving():
                 self.membership.on_leaving(now_us)
             case _:
@@ -342,6 +348,8 @@ class DcsNode:
             case DelayedJoinTimer():
                 if not self.membership.movement.is_moving:
                     self.joining.start(now_us, now_us - self._started_us)
+            case LeaveCellTimer():
+                self.membership.on_moved(self._positions.leave_cell().cell, now_us)
             case CellJoinTimer():
                 self.joining.on_timer(now_us)
             case WorldEndTimer():
@@ -442,7 +450,9 @@ class DcsNode:
         """Handles records that a cell peer had and this node lacked (B2)."""
         self.service.on_merged(result, now_us)
         for metadata in state.replicated:
-            if self.replicas.get(metadata.key) is None:
+            # A replica that was removed here, for its age or for space, is not fetched again.
+            known = self.replicas.get(metadata.key) or self.replicas.removal_reason(metadata.key)
+            if known is None:
                 self.joining.fetch_object(Destination(self.routing.cell, sender), metadata, now_us)
 
     def _process_failure(self, failure: DeliveryFailure, now_us: int) -> None:
@@ -501,6 +511,9 @@ class DcsNode:
         table.add(
             cell_wire.StoreReplica, to_cell=self._on_store_replica, to_node=self._on_store_replica
         )
+        confirm_replica = service.answering(self._replica_confirmer.confirm_replica)
+        table.add(cell_wire.ConfirmReplica, to_node=confirm_replica)
+        table.add(wire.Done, to_node=self.requests.on_node_reply)
         table.add(cell_wire.AnnounceReplica, to_cell=service.on_announce_replica)
         # Cells whose nodes move, fail or return (D21–D24, B1, B2)
         table.add(cell_wire.LocationUpdate, to_cell=membership.on_location_update)
@@ -533,6 +546,7 @@ class DcsNode:
             self.replica_upkeep.on_store_replica(delivery, message, now_us)
         else:
             self.service.on_store_replica(delivery, message, now_us)
+        self._replica_confirmer.on_stored(message.metadata.key, now_us)
 
     def _on_cell_state(self, delivery: Delivery, message: cell_wire.CellState, now_us: int) -> None:
         if self.anti_entropy is not None and self.routing.serving:

@@ -21,7 +21,13 @@ from thyme.protocol.results import Failure, Ok, OnResult
 from thyme.query.cursor import cursor_at
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.catalogue import THERE, UNKNOWN
-from thyme.substrates.common.client_interfaces import BrokerId, PageQuery, Pages
+from thyme.substrates.common.client_interfaces import (
+    AS_USUAL,
+    BrokerId,
+    PageQuery,
+    Pages,
+    StorageOptions,
+)
 from thyme.substrates.encounters.event_memory import EventMemory
 from thyme.substrates.encounters.events import CarriedEvent
 
@@ -48,7 +54,12 @@ class LocalObjects:
                 memory.add_own(CarriedEvent(metadata, data))
 
     def insert(
-        self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
+        self,
+        metadata: Metadata,
+        data: bytes,
+        now_us: int,
+        on_result: OnResult[object],
+        options: StorageOptions = AS_USUAL,
     ) -> None:
         known = self._memory.own.get(metadata.key)
         if known is not None:

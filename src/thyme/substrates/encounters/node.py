@@ -114,7 +114,7 @@ class EncounterNode:
             self.subscriber,
             rng,
             config.limits,
-            Guarantees(copies_max=1, durable=store.durable),
+            lambda: Guarantees(durable=store.durable),
             GapReader(self.subscriber, outbox, lambda: 0, refuse_missed_pages),
             signer,
         )

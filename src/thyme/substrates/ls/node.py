@@ -153,7 +153,7 @@ class LsNode:
             self.subscriber,
             rng,
             config.limits,
-            Guarantees(copies_max=1, durable=store.durable),
+            lambda: Guarantees(durable=store.durable),
             self._gap_reader,
             signer,
         )

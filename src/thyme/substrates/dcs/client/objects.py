@@ -2,7 +2,7 @@
 
 The metadata of an object is sent to the cell of each of its tags; the object itself stays in the
 owner's cell. Entry point: `DcsObjectClient`.
-Clauses: D11, D12, D14, D15, D18, M14, M32.
+Clauses: D11, D12, D14, D15, D18, M14, M30, M32.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
-from thyme.protocol.app_interface import LookupResult
+from thyme.protocol.app_interface import ALL_NODES, LookupResult
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.protocol.messages.cells import CellStatus, IndexObject, StoreReplica
 from thyme.protocol.messages.common import DeleteObject, FetchStatus
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, UNKNOWN
+from thyme.substrates.common.client import Guarantees
+from thyme.substrates.common.client_interfaces import AS_USUAL, StorageOptions
 from thyme.substrates.dcs.client.cell_requests import Replies
+from thyme.substrates.dcs.client.copy_confirmation import CopyConfirmer
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.client.retrieve import Retriever
@@ -58,23 +61,73 @@ class DcsObjectClient:
             context.config.retries,
             context.config.replication,
         )
+        self._copy_confirmer = CopyConfirmer(context)
+        self._durable_store = context.store.durable
         self._deletion_log = context.deletion_log
         self._pending_deletes: BoundedDict[Key, StoredReplica] = BoundedDict(_PENDING_DELETES_MAX)
 
+    def guarantees(self) -> Guarantees:
+        """The guarantees that this node can give for an insert now: a copy for each node of its
+        cell; durable if it stores objects on disk and indexes them again whatever the tag cells
+        lose (M30)."""
+        nodes = 1 + len(self._routing.nodes_in(self._routing.cell))
+        durable_reason = "this node stores its data in memory"
+        if self._durable_store:
+            durable_reason = "nodes of this world do not index their objects again after a crash"
+        return Guarantees(
+            copies_max=nodes,
+            copies_reason=f"the cell of this node has {nodes} node{'s' * (nodes > 1)} now",
+            durable=self._durable_store and self._deletion_log is not None,
+            durable_reason=durable_reason,
+            replicates=True,
+        )
+
     def insert(
-        self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
+        self,
+        metadata: Metadata,
+        data: bytes,
+        now_us: int,
+        on_result: OnResult[object],
+        options: StorageOptions = AS_USUAL,
     ) -> None:
         """Stores the object on this node and in its cell, and has the cell of each tag index it
-        (D11)."""
-        active = self._choose_active_replicas()
+        (D11). Guaranteed copies are confirmed before, so that no reader finds an object without
+        them (M30)."""
+        active = self._choose_active_replicas(options)
+        stored = StoredReplica(metadata, ReplicaRole.OWN, active)
         try:
-            self._replicas.add_replica(
-                StoredReplica(metadata, ReplicaRole.OWN, active), data, now_us
-            )
+            self._replicas.add_replica(stored, data, now_us)
+            if options.replicas not in (None, ALL_NODES):
+                self._replicas.want_replicas(metadata.key, options.replicas)
         except OperationError as error:
             on_result(Failure.from_error(error), now_us)
             return
         self._replicate_in_cell(metadata, data, active, now_us)
+        if options.copies == 1:
+            self._index_object(metadata, active, now_us, on_result)
+            return
+
+        def on_copies(result: Result[object], now_us: int) -> None:
+            if isinstance(result, Ok):
+                stored = self._replicas.get(metadata.key)
+                self._index_object(metadata, stored.active if stored else active, now_us, on_result)
+                return
+            self._replicas.remove_without_tombstone(metadata.key)
+            forget = DeleteObject(self._requests.next_id(), metadata.key)
+            here = Destination(self._routing.cell)
+            self._requests.send_requests({here: forget}, now_us, lambda *_: None)
+            on_result(result, now_us)
+
+        self._copy_confirmer.start(metadata, data, active, options, now_us, on_copies)
+
+    def _index_object(
+        self,
+        metadata: Metadata,
+        active: tuple[Replica, ...],
+        now_us: int,
+        on_result: OnResult[object],
+    ) -> None:
+        """Has the cell of each tag index a stored object."""
 
         def on_replies(result: Result[Replies], now_us: int) -> None:
             # After a timeout some cell may have the metadata and refer readers to this node.
@@ -86,13 +139,17 @@ class DcsObjectClient:
         requests = dict.fromkeys(map(Destination, self.tag_cells(metadata)), request)
         self._requests.send_requests(requests, now_us, on_replies)
 
-    def _choose_active_replicas(self) -> tuple[Replica, ...]:
+    def _choose_active_replicas(self, options: StorageOptions) -> tuple[Replica, ...]:
         """The active replicas of a new object: one entry for the whole cell, or one for each chosen
         node (D12, D14)."""
         cell, replication = self._routing.cell, self._config.replication
         others = self._routing.nodes_in(cell)
         is_crowded = 1 + len(others) >= replication.crowded_nodes_min
         replicas_max = replication.active_max if is_crowded else None
+        if options.replicas is not None:
+            replicas_max = None if options.replicas == ALL_NODES else options.replicas
+        if replicas_max is not None:
+            replicas_max = max(replicas_max, options.copies)
         if replicas_max is None and (others or self._routing.serving):
             return (Replica(cell),)
         count = len(others) if replicas_max is None else min(replicas_max - 1, len(others))

@@ -106,11 +106,11 @@ class CellMembership:
             self._announced = True
             self.location_updater.announce_location(now_us, settled=True)
 
-    def on_moved(self, cell: CellId, now_us: int) -> None:
+    def on_moved(self, cell: CellId, now_us: int, *, displaced: bool = True) -> None:
         """Handles the cell of a new position; a node that left its cell stops serving (D20)."""
         old_cell, was_serving = self._routing.cell, self._routing.serving
         was_last = was_serving and not self._routing.nodes_in(old_cell)
-        if not self.movement.on_moved(cell, now_us):
+        if not self.movement.on_moved(cell, now_us, displaced=displaced):
             return
         self._joining.stop()
         if was_serving:

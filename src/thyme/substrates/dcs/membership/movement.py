@@ -31,15 +31,16 @@ class MovementTracker:
         self.is_moving = False
         self.crossings = 0
 
-    def on_moved(self, cell: CellId, now_us: int) -> bool:
+    def on_moved(self, cell: CellId, now_us: int, *, displaced: bool) -> bool:
         """Handles the cell of a new position; returns whether the node crossed a boundary. Movement
-        within a cell has no effect."""
+        within a cell has no effect on a stationary node; a moving one is stationary only after a
+        time in which it was not `displaced`."""
         crossed = cell != self._routing.cell
         if crossed:
             self.crossings += 1
             self.is_moving = True
             self._routing.set_cell(cell, now_us, serving=False)
-        if self.is_moving:
+        if crossed or (self.is_moving and displaced):
             self._outbox.set_timer(SettleTimer(), now_us + self._config.settle_us)
         return crossed
 

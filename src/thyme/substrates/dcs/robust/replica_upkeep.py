@@ -85,7 +85,10 @@ class ReplicaUpkeep:
         if not present or present[0] != self._node_id:
             return 0
         nodes = 1 + len(self._routing.nodes_in(self._routing.cell))
-        return min(self._config.active_max or nodes, nodes) - len(present)
+        wanted = (
+            self._replicas.replicas_wanted(stored.metadata.key) or self._config.active_max or nodes
+        )
+        return min(wanted, nodes) - len(present)
 
     def _present_holders(self, stored: StoredReplica) -> list[NodeId]:
         """The holders that are still in the cell, in the order that all of them use."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.model.errors import DiskFullError, NotFoundError, RejectedError
 from thyme.model.ids import Key
@@ -50,6 +51,8 @@ class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
 
 
 REPLICAS = RecordTable("replica", StoredReplica)
+REPLICAS_WANTED = RecordTable("wanted replicas", int)
+"""The number of active replicas of an own object, if its insert chose it (D14)."""
 REPLICA_TOMBSTONES = RecordTable("buried replica", Tombstone)
 
 
@@ -75,6 +78,7 @@ class ReplicaStore:
         """The digest of the objects that all nodes of the cell should store (B2)."""
         self.stored_bytes = 0
         self.removed: Counter[str] = Counter()
+        self._wanted = {Key.parse(name): count for name, count in store.load(REPLICAS_WANTED)}
         for _, stored in store.load(REPLICAS):
             self._register(stored)
 
@@ -112,6 +116,8 @@ class ReplicaStore:
             )
         if metadata.has_expired(now_us):
             raise RejectedError(f"the life span of {metadata.key} is over")
+        if self._retention.is_too_old(metadata, now_us):
+            raise RejectedError(f"{metadata.key} is older than the age limit of this node")
         if not metadata.matches_content(data):
             raise RejectedError(f"the bytes of {metadata.key} do not match its metadata")
         if stored.role is ReplicaRole.ACTIVE:
@@ -156,7 +162,9 @@ class ReplicaStore:
             self._update_digest(changed)
 
     def expire(self, now_us: int) -> None:
-        """Removes expired objects and tombstones."""
+        """Removes expired objects and tombstones, and evicts if the limits were lowered."""
+        while self._is_over_limit() and self._evict_weakest(now_us):
+            pass
         while self._expiries and self._expiries[0][0] <= now_us:
             _, key = heapq.heappop(self._expiries)
             stored = self._replicas.get(key)
@@ -177,16 +185,29 @@ class ReplicaStore:
         return min(expiries, default=None)
 
     def _evict_until_fits(self, size: int, now_us: int) -> None:
+        """Evicts replicas until a new object fits; raises if it does not fit beside the own
+        objects."""
         bytes_max = self._retention.bytes_max
-        while len(self._replicas) >= self._retention.objects_max or (
-            bytes_max is not None and self.stored_bytes + size > bytes_max
-        ):
-            weakest = next(self.with_role(ReplicaRole.PASSIVE), None) or next(
-                self.with_role(ReplicaRole.ACTIVE), None
-            )
-            if weakest is None:
+        if bytes_max is not None and size > bytes_max:
+            raise RejectedError(f"an object of {size} bytes never fits: {bytes_max} bytes in all")
+        while self._is_over_limit(1, size):
+            if not self._evict_weakest(now_us):
                 raise RejectedError(f"no space for an object of {size} bytes")
+
+    def _is_over_limit(self, objects_more: int = 0, bytes_more: int = 0) -> bool:
+        bytes_max = self._retention.bytes_max
+        return len(self._replicas) + objects_more > self._retention.objects_max or (
+            bytes_max is not None and self.stored_bytes + bytes_more > bytes_max
+        )
+
+    def _evict_weakest(self, now_us: int) -> bool:
+        """Evicts the oldest passive replica, else the oldest active one; False if there is none."""
+        weakest = next(self.with_role(ReplicaRole.PASSIVE), None) or next(
+            self.with_role(ReplicaRole.ACTIVE), None
+        )
+        if weakest is not None:
             self._remove(weakest.metadata.key, EVICTED, now_us)
+        return weakest is not None
 
     def partially_replicated(self) -> Iterator[StoredReplica]:
         """The objects whose holders are listed by node, since not all nodes of the cell store them
@@ -198,11 +219,18 @@ class ReplicaStore:
             if all(replica.node is not None for replica in stored.active)
         )
 
+    def want_replicas(self, key: Key, count: int) -> None:
+        """Sets the number of active replicas of an own object."""
+        self._wanted[key] = count
+        self._store.put(REPLICAS_WANTED, str(key), count)
+
+    def replicas_wanted(self, key: Key) -> int | None:
+        """The number of active replicas that an insert chose; None if it left this to the world."""
+        return self._wanted.get(key)
+
     def set_holders(self, key: Key, active: tuple[Replica, ...]) -> None:
         """Sets the holders of an object, this node included."""
-        stored = self._replicas[key] = StoredReplica(
-            self._replicas[key].metadata, self._replicas[key].role, active
-        )
+        stored = self._replicas[key] = replace(self._replicas[key], active=active)
         self._store.put(REPLICAS, str(key), stored)
         self._update_digest(stored)
 
@@ -247,6 +275,8 @@ class ReplicaStore:
         self.stored_bytes -= stored.metadata.size
         self._usage.remove(stored.metadata.owner, stored.metadata.size)
         self._store.remove(REPLICAS, str(key))
+        if self._wanted.pop(key, None) is not None:
+            self._store.remove(REPLICAS_WANTED, str(key))
         self._store.remove_data(str(key))
         # Removed objects leave an entry in this heap; stale entries must not outnumber the others.
         if len(self._expiries) > 2 * len(self._replicas) + 64:
@@ -256,8 +286,8 @@ class ReplicaStore:
     def check(self) -> None:
         """Asserts the invariants that hold between any two inputs."""
         self._tombstones.check()
-        assert len(self._replicas) <= self._retention.objects_max
-        assert self._retention.bytes_max is None or self.stored_bytes <= self._retention.bytes_max
+        only_own = all(stored.role is ReplicaRole.OWN for stored in self._replicas.values())
+        assert only_own or not self._is_over_limit()
         assert len(self._expiries) <= 2 * len(self._replicas) + 64 + 1
 
 

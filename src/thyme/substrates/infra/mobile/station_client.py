@@ -32,11 +32,13 @@ from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import STATION_CELL, Destination
 from thyme.storage.store import RecordTable
 from thyme.substrates.common.client_interfaces import (
+    AS_USUAL,
     BrokerClient,
     BrokerId,
     ObjectClient,
     PageQuery,
     Pages,
+    StorageOptions,
 )
 from thyme.substrates.common.history_reader import merge_pages, total_matches
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
@@ -82,9 +84,14 @@ class StationObjectClient:
         self.forced = 0
 
     def insert(
-        self, metadata: Metadata, data: bytes, now_us: int, on_result: OnResult[object]
+        self,
+        metadata: Metadata,
+        data: bytes,
+        now_us: int,
+        on_result: OnResult[object],
+        options: StorageOptions = AS_USUAL,
     ) -> None:
-        self._objects.insert(metadata, data, now_us, on_result)
+        self._objects.insert(metadata, data, now_us, on_result, options)
 
     def look_up(self, key: Key, now_us: int, on_result: OnResult[LookupResult]) -> None:
         self._objects.look_up(key, now_us, on_result)
