@@ -135,15 +135,17 @@ class ObjectRoutes:
         return response
 
     async def _find_metadata(self, key: Key) -> Metadata:
-        """Metadata of a notified object (M19): from the notification, or from the brokers of the
-        key. After a restart of the node, objects that match its subscriptions count as notified."""
+        """Metadata of a notified object (M19), or of one of this node: from the notification, or
+        from the brokers of the key. After a restart of the node, objects that match its
+        subscriptions count as notified."""
         try:
             return self._session.resolve_metadata(key)
         except NotFoundError:
             result = await self._look_up(key)
         if result.metadata is None:
             raise NotFoundError(f"{key} cannot be retrieved: its state is {result.state}")
-        if not (self._was_notified(key) or await self._is_wanted(result.metadata)):
+        own = key.owner == self._session.node_id
+        if not (own or self._was_notified(key) or await self._is_wanted(result.metadata)):
             raise NotFoundError(
                 f"{key} was not notified here: only notified objects can be retrieved; "
                 "subscribe to it, or search for it, first"
