@@ -198,8 +198,9 @@ class PostImport:
         """The numbers of rows whose id another post has; None if there are none."""
         valid = staged.where("reason IS NULL")
         keys = valid.select(_key())
-        if self._base is not None:
-            earlier = self._base.read(self._spark, "posts", POSTS)
+        base = self._base
+        earlier = base.read(self._spark, "posts", POSTS) if base is not None else None
+        if earlier is not None:
             keys = keys.unionByName(earlier.select(_key()))
         suspects = keys.groupBy("key").count().where("count > 1").select("key")
         if not draft.write_scratch(_SUSPECTS, suspects)["rows"]:
@@ -207,7 +208,7 @@ class PostImport:
         found = draft.read_scratch(self._spark, _SUSPECTS, suspects.schema)
         tie = F.xxhash64("user", "text", "tags", "raw", "source").alias("tie")
         ids = valid.select(_key(), "post_id", "at_us", tie, "row", _age(1))
-        if self._base is not None:
+        if earlier is not None:
             zeros = (F.lit(0).cast("long").alias(name) for name in ("at_us", "tie", "row"))
             ids = ids.unionByName(earlier.select(_key(), "post_id", *zeros, _age(0)))
         order = Window.partitionBy("post_id").orderBy("age", "at_us", "tie", "row")
