@@ -97,7 +97,9 @@ def operations_from_posts(
     tags = store("tags", rank_tags(published))
     candidates = candidate_count(tags.count(), rules.candidate_share)
     asked = subscriber_table.mapInArrow(_subscribe_mapper(seed, candidates, rules), DRAWN)
-    drawn = store("drawn", fill_queries(deletes.unionByName(asked), tags))
+    queries = fill_queries(asked, tags)
+    others = deletes.drop("shape", "ranks")
+    drawn = store("drawn", queries.unionByName(others, allowMissingColumns=True))
     return with_numbers(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
 
 
