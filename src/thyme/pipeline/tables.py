@@ -25,8 +25,13 @@ LISTING_S_MAX = 60.0
 """How long a written file may be missing from the listing of its folder."""
 _LISTING_EVERY_S = 0.5
 _SCRATCH = "_scratch"
-_SCRATCH_OPTIONS = {"compression": "snappy"}
-"""Intermediate results are read once or twice: less work counts for more than fewer bytes."""
+_SCRATCH_OPTIONS = {
+    "compression": "snappy",
+    "parquet.enable.dictionary": "false",
+    "parquet.enable.dictionary#source": "true",
+}
+"""Intermediate results are read once or twice: less work counts for more than fewer bytes. A
+dictionary pays for the names of files only."""
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
