@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import pytest
@@ -29,6 +30,8 @@ from thyme.pipeline.sweep.simulation_process import (
     RunLimits,
     SimulationSlot,
     exit_reason,
+    parse_cpu_time_s,
+    used_cpu_s,
     used_memory_bytes,
 )
 from thyme.pipeline.warehouse import Warehouse
@@ -109,6 +112,36 @@ def test_p11_a_simulation_that_hangs_is_stopped_and_tells_where_it_was(
 
     assert failed["error"] == "took longer than 1 s and was stopped"
     assert "read_trace" in str(failed["trace_back"])
+
+
+def test_p11_a_simulation_is_stopped_by_its_cpu_time_and_not_by_that_of_the_runs_before(
+    slot: SimulationSlot, tmp_path: Path
+) -> None:
+    """A busy machine stretches the wall-clock time of a run, not its CPU time."""
+    before_s = used_cpu_s(slot.start().pid)
+    failed = simulated(slot, endless(tmp_path), RunLimits(cpu_seconds_max=0.3))
+    assert failed["error"] == "used more than 0 s of CPU time and was stopped"
+    assert "simulate" in str(failed["trace_back"])
+    assert before_s > 0.1, "the process has used CPU time to start"
+
+    slot.start()
+    ended = simulated(slot, planned(tmp_path), RunLimits(cpu_seconds_max=60))
+    assert ended["state"] == "ended"
+
+
+def test_p11_by_default_cpu_time_is_limited_and_wall_clock_time_generously() -> None:
+    run = cast("PlannedRun", SimpleNamespace(cost=SimpleNamespace(seconds=30.0)))
+    limits = SweepLimits().for_run(run)
+    assert (limits.cpu_seconds_max, limits.seconds_max) == (1_200.0, 12_000.0)
+    assert SweepLimits(seconds_max=5).for_run(run).seconds_max == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0:01.50", 1.5), ("1:02:03", 3_723), ("2-00:00:01", 172_801), ("", 0)],
+)
+def test_the_cpu_time_that_ps_prints_is_understood(text: str, seconds: float) -> None:
+    assert parse_cpu_time_s(text) == seconds
 
 
 def test_p11_a_simulation_that_eats_memory_is_stopped(slot: SimulationSlot, tmp_path: Path) -> None:

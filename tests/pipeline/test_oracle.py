@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def due(spark: SparkSession, trace: Trace) -> list[Expected]:
-    rows = expected_notifications(trace_to_table(spark, trace)).collect()
+def due(spark: SparkSession, trace: Trace, asking: int | None = None) -> list[Expected]:
+    rows = expected_notifications(trace_to_table(spark, trace), asking).collect()
     return sorted(Expected(*row) for row in rows)
 
 
@@ -74,6 +74,8 @@ def test_the_oracle_equals_its_twins_on_any_traces(spark: SparkSession, many: li
 
     assert found == plain_notifications(trace)
     assert found == pure.expected_notifications(trace)
+    # A small number of subscriptions is sent to all tasks.
+    assert found == due(spark, trace, asking=len(trace.operations))
 
 
 def test_the_oracle_equals_that_of_one_process_on_a_match_cut_into_small_pieces(

@@ -5,13 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from thyme.model.errors import InputError
+from thyme.model.tags import as_tag
 from thyme.pipeline.schemas import POSTS
-from thyme.pipeline.traces import operations_from_posts, table_to_trace, trace_to_table
+from thyme.pipeline.traces import (
+    assign_parts,
+    operations_from_posts,
+    table_to_trace,
+    trace_to_table,
+)
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.operations import InsertOperation
 from thyme.traces.posts import Post
-from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.posts_to_trace import (
+    TraceRules,
+    draw_deletes,
+    trace_from_posts,
+    wants_to_delete,
+)
 from thyme.traces.timetable import FINAL_2016
 
 if TYPE_CHECKING:
@@ -46,6 +60,24 @@ def test_the_trace_is_that_of_the_rules_in_whatever_partitions_posts_come(
     assert table_to_trace(made, 20) == trace_from_posts(
         11, POSTED, 20, BOOLEAN, publishers_share=0.7
     )
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=30), st.integers(1, 30))
+def test_parts_are_consecutive_and_of_about_the_same_size(sizes: list[int], rows: int) -> None:
+    """P8: no part has more rows than asked for, but for one span that it may have too many of."""
+    parts = assign_parts(sizes, rows)
+    assert parts == sorted(parts)
+    assert {*parts} == {*range(parts[-1] + 1)}
+    totals = [sum(size for part, size in zip(parts, sizes, strict=True) if part == n)
+              for n in {*parts}]  # fmt: skip
+    assert max(totals) <= rows + max(sizes)
+
+
+def test_p3_a_user_who_does_not_want_to_delete_deletes_nothing() -> None:
+    many = [InsertOperation(1, 0, f"o{number}", (as_tag("x"),), 1, 0, "") for number in range(9)]
+    wanted = [user for user in range(300) if draw_deletes(1, user, many)]
+    assert wanted == [user for user in range(300) if wants_to_delete(1, user)]
+    assert 50 < len(wanted) < 250
 
 
 def test_a_trace_in_memory_becomes_a_table_and_again_a_trace(spark: SparkSession) -> None:

@@ -161,7 +161,9 @@ def compute_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> S
     def build(draft: Draft) -> None:
         partition_by_size(spark, _UNPACKED * trace.manifest.tables["operations"].bytes)
         operations = trace.read(spark, "operations", OPERATIONS)
-        expected = expected_notifications(operations)
+        counts: dict[str, int] = trace.manifest.notes["operations"]
+        asking = sum(count for kind, count in counts.items() if kind != "insert")
+        expected = expected_notifications(operations, asking)
         draft.write("notifications", expected, order=ORDER, schema=NOTIFICATIONS)
 
     return warehouse.get_or_build("oracle", {}, {"trace": trace.fingerprint}, build)

@@ -3,14 +3,15 @@
 Entry point: `expected_notifications`. The join key is a tag: each conjunction has its rarest tag,
 each object all of its tags. Joined pairs are then checked in full: tags, time frame, and earlier
 deletes, expiries and revocations. An object that satisfies several conjunctions of a query counts
-for the first one, so each notification occurs once. A tag with many pairs is split into pieces for
-several tasks. The result equals that of `traces.oracle`.
+for the first one, so each notification occurs once. Few subscriptions are sent to all tasks; if
+they are many, objects and subscriptions are moved to the task of their tag, and a tag with many
+pairs is split into pieces for several tasks. The result equals that of `traces.oracle`.
 Clauses: P4, P8, S15, M10, M11, M14–M16, M18, M29.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -25,29 +26,23 @@ PIECE_OBJECTS = 50_000
 PIECE_PAIRS = 500_000
 """Maximum number of objects, and of pairs with subscriptions, in a piece of a tag."""
 PIECES_MAX = 10_000
+BROADCAST_MAX = 200_000
+"""Maximum number of operations that are sent to every task: some tens of megabytes."""
 
 
-def expected_notifications(operations: DataFrame) -> DataFrame:
-    """Every expected notification, unsorted, in the columns of NOTIFICATIONS."""
-    objects = _objects(operations)
-    counts = (
-        objects.select(F.explode("tags").alias("tag"))
-        .groupBy("tag")
-        .agg(F.count("*").alias("objects"))
-    )
-    subscriptions = _by_rarest_tag(_subscriptions(operations), counts)
-    split = F.broadcast(_split_tags(subscriptions, counts))
-    subscription_pieces = _with_pieces(subscriptions, split).withColumn(
-        "piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1))
-    )
-    object_pieces = _with_pieces(objects.withColumn("tag", F.explode("tags")), split).withColumn(
-        "piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int")
-    )
-    due = (
-        object_pieces.drop("pieces")
-        .join(subscription_pieces, ["tag", "piece"])
-        .where(_is_in_frame() & _is_still_valid() & _is_match())
-    )
+def _keep(frame: DataFrame) -> DataFrame:
+    return frame
+
+
+def expected_notifications(operations: DataFrame, asking: int | None = None) -> DataFrame:
+    """Every expected notification, unsorted, in the columns of NOTIFICATIONS.
+
+    `asking` is the number of operations other than inserts, if it is known. If they are few, every
+    task gets all of them, and the objects stay where they are.
+    """
+    in_place = asking is not None and asking <= BROADCAST_MAX
+    pairs = _pair_in_place(operations) if in_place else _pair_by_pieces(operations)
+    due = pairs.where(_is_in_frame() & _is_still_valid() & _is_match())
     notified = due.select(
         F.greatest("published_us", "asked_us").alias("at_us"),
         "user",
@@ -59,7 +54,47 @@ def expected_notifications(operations: DataFrame) -> DataFrame:
     return select_schema(notified, NOTIFICATIONS)
 
 
-def _objects(operations: DataFrame) -> DataFrame:
+def _pair_in_place(operations: DataFrame) -> DataFrame:
+    """Pairs of an object and a conjunction whose key is one of its tags; all operations but the
+    inserts are sent to every task."""
+    objects = _objects(operations, F.broadcast)
+    subscriptions = _subscriptions(operations)
+    conjunctions = _conjunctions(subscriptions)
+    # Where a key has no alternative, it need not be the rarest tag.
+    several = conjunctions.where(F.size("positive") > 1)
+    wanted = F.broadcast(several.select(F.explode("positive").alias("tag")).distinct())
+    counts = _count_objects(_with_tag(objects).join(wanted, "tag", "left_semi"))
+    keyed = _by_rarest_tag(subscriptions, conjunctions, counts)
+    return _with_tag(objects).join(F.broadcast(keyed), "tag")
+
+
+def _pair_by_pieces(operations: DataFrame) -> DataFrame:
+    """The same pairs, made in tasks of about the same size, one for each tag or piece of a tag."""
+    objects = _objects(operations)
+    counts = _count_objects(_with_tag(objects))
+    subscriptions = _subscriptions(operations)
+    keyed = _by_rarest_tag(subscriptions, _conjunctions(subscriptions), counts)
+    split = F.broadcast(_split_tags(keyed, counts))
+    subscription_pieces = _with_pieces(keyed, split).withColumn(
+        "piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1))
+    )
+    object_pieces = _with_pieces(_with_tag(objects), split).withColumn(
+        "piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int")
+    )
+    return object_pieces.drop("pieces").join(subscription_pieces, ["tag", "piece"])
+
+
+def _with_tag(objects: DataFrame) -> DataFrame:
+    """One row per object and tag."""
+    return objects.withColumn("tag", F.explode("tags"))
+
+
+def _count_objects(objects: DataFrame) -> DataFrame:
+    """The number of objects of each tag."""
+    return objects.groupBy("tag").agg(F.count("*").alias("objects"))
+
+
+def _objects(operations: DataFrame, send: Callable[[DataFrame], DataFrame] = _keep) -> DataFrame:
     """The objects of a trace, each with the number of its delete, if any."""
     inserts = operations.where("op = 'insert'").select(
         F.col("number").alias("object_number"),
@@ -70,7 +105,7 @@ def _objects(operations: DataFrame) -> DataFrame:
         "life_us",
     )
     deletes = operations.where("op = 'delete'").select("oid", F.col("number").alias("deleted"))
-    return inserts.join(deletes, "oid", "left")
+    return inserts.join(send(deletes), "oid", "left")
 
 
 def _subscriptions(operations: DataFrame) -> DataFrame:
@@ -83,18 +118,20 @@ def _subscriptions(operations: DataFrame) -> DataFrame:
     return subscribes.join(revoked, "sid", "left")
 
 
-def _by_rarest_tag(subscriptions: DataFrame, counts: DataFrame) -> DataFrame:
-    """One row per subscription and conjunction, with its rarest tag.
+def _conjunctions(subscriptions: DataFrame) -> DataFrame:
+    """The conjunctions of all queries, in the columns of CONJUNCTIONS."""
+    return subscriptions.select("query").distinct().mapInArrow(_parse_queries, CONJUNCTIONS)
 
-    A conjunction with a positive tag that no object has is omitted: nothing satisfies it.
-    """
-    conjunctions = subscriptions.select("query").distinct().mapInArrow(_parse_queries, CONJUNCTIONS)
+
+def _by_rarest_tag(
+    subscriptions: DataFrame, conjunctions: DataFrame, counts: DataFrame
+) -> DataFrame:
+    """One row per subscription and conjunction, with its rarest tag, by the counts of objects."""
     rarest = (
         conjunctions.select("query", "place", F.explode("positive").alias("tag"))
         .join(counts, "tag", "left")
         .groupBy("query", "place")
         .agg(F.min(F.struct(F.coalesce("objects", F.lit(0)).alias("objects"), "tag")).alias("key"))
-        .where("key.objects > 0")
         .select("query", "place", "key.tag")
     )
     return subscriptions.join(conjunctions.join(rarest, ["query", "place"]), "query").drop(
@@ -142,10 +179,13 @@ def _is_still_valid() -> Column:
 
 
 def _is_match() -> Column:
-    """Condition: the object satisfies the conjunction and no earlier one of the query."""
+    """Condition: the object satisfies the conjunction and no earlier one of the query. A single
+    tag is the key of the pair, so the object has it."""
+    lone = (F.size("positive") == 1) & (F.size("negative") == 0) & (F.size("earlier") == 0)
     already = F.exists("earlier", lambda each: _satisfies(each["positive"], each["negative"]))
     first = (F.size("earlier") == 0) | ~already
-    return _satisfies(F.col("positive"), F.col("negative")) & first
+    satisfied = _satisfies(F.col("positive"), F.col("negative")) & first
+    return F.when(lone, F.lit(True)).otherwise(satisfied)
 
 
 def _satisfies(positive: Column, negative: Column) -> Column:

@@ -78,9 +78,18 @@ PARSED = (  # one row per source row: a post if `reason` is null
     .add("tags", TAGS)
 )
 
-STAGED = StructType(  # PARSED with a number, and a hash that orders posts of the same id and time
-    [*PARSED.fields, *StructType().add("row", LongType()).add("tie", LongType()).fields]
+READ = StructType(  # PARSED and RAW: posts of the plain rows, the fields of the others
+    [
+        *PARSED.fields,
+        *StructType()
+        .add("fields", StringType())
+        .add("plain", BooleanType())
+        .add("row", LongType())
+        .fields,
+    ]
 )
+
+STAGED = StructType([*PARSED.fields, READ["row"]])  # PARSED with a number for each row
 
 HISTOGRAM = (  # one row per time span with posts; `tagged` counts the posts with a tag
     StructType()

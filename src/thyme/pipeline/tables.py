@@ -9,7 +9,7 @@ Clauses: P10, P11.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,13 @@ LISTING_S_MAX = 60.0
 """How long a written file may be missing from the listing of its folder."""
 _LISTING_EVERY_S = 0.5
 _SCRATCH = "_scratch"
+_SCRATCH_OPTIONS = {
+    "compression": "snappy",
+    "parquet.enable.dictionary": "false",
+    "parquet.enable.dictionary#source": "true",
+}
+"""Intermediate results are read once or twice: less work counts for more than fewer bytes. A
+dictionary pays for the names of files only."""
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,9 +145,13 @@ class Draft:
             )
         self._written[table] = found["rows"]
 
-    def write_scratch(self, name: str, frame: DataFrame) -> dict[str, int]:
-        """Writes an intermediate result of this build; returns its number of rows, as `rows`."""
-        return _write_observed(frame, self._spark_path(f"{_SCRATCH}/{name}"), None, ())
+    def write_scratch(
+        self, name: str, frame: DataFrame, counted: Column | None = None
+    ) -> dict[str, int]:
+        """Writes an intermediate result of this build; returns its number of rows, as `rows`, and
+        of those for which a condition holds, as `counted`."""
+        path = self._spark_path(f"{_SCRATCH}/{name}")
+        return _write_observed(frame, path, None, (), counted, _SCRATCH_OPTIONS)
 
     def read_scratch(self, spark: SparkSession, name: str, schema: StructType) -> DataFrame:
         """An intermediate result of this build as a frame."""
@@ -226,22 +237,30 @@ def _span_us(footer: Any) -> tuple[int, int] | None:
 
 
 def _write_observed(
-    frame: DataFrame, path: str, schema: StructType | None, partition_by: Sequence[str]
+    frame: DataFrame,
+    path: str,
+    schema: StructType | None,
+    partition_by: Sequence[str],
+    counted: Column | None = None,
+    options: Mapping[str, str] = {},
 ) -> dict[str, int]:
-    """Writes a frame; returns its number of rows, and of nulls where there must be none."""
+    """Writes a frame; returns its number of rows, of `counted` ones, and of nulls where there must
+    be none."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
     measures: list[Column] = [F.count(F.lit(1)).alias("rows")]
+    if counted is not None:
+        measures.append(F.count(F.when(counted, 1)).alias("counted"))
     for field in schema or ():
         if not field.nullable:
             is_null = F.col(f"`{field.name}`").isNull()
             measures.append(F.count(F.when(is_null, 1)).alias(f"nulls {field.name}"))
     seen = Observation()
     # Observed last, in the tasks that write: earlier steps may run twice.
-    writer = frame.observe(seen, *measures).write.mode("error")
+    writer = frame.observe(seen, *measures).write.mode("error").options(**options)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     writer.parquet(path)
     found: dict[str, int] = dict(seen.get)
-    return {"rows": 0, **found}
+    return {"rows": 0, "counted": 0, **found}

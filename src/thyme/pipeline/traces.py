@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.model.errors import InputError
@@ -34,6 +34,7 @@ from thyme.traces.posts_to_trace import (
     draw_deletes,
     draw_subscriptions,
     draw_unsubscribes,
+    wants_to_delete,
 )
 from thyme.traces.row_codec import operation_to_row, row_to_operation
 from thyme.traces.trace import KINDS, Trace
@@ -85,7 +86,8 @@ def operations_from_posts(
         F.when(F.col("text") != "", F.col("text")).alias("text"),
     )
     deletes = (
-        inserts.select("user", "at_us", "posted_us", "oid")
+        inserts.join(F.broadcast(_deleter_table(spark, seed, user_roles, rules)), "user")
+        .select("user", "at_us", "posted_us", "oid")
         .repartition("user")
         .sortWithinPartitions("user", "posted_us", "oid")
         .mapInArrow(_delete_mapper(seed, rules), DRAWN)
@@ -95,7 +97,9 @@ def operations_from_posts(
     tags = store("tags", rank_tags(published))
     candidates = candidate_count(tags.count(), rules.candidate_share)
     asked = subscriber_table.mapInArrow(_subscribe_mapper(seed, candidates, rules), DRAWN)
-    drawn = store("drawn", fill_queries(deletes.unionByName(asked), tags))
+    queries = fill_queries(asked, tags)
+    others = deletes.drop("shape", "ranks")
+    drawn = store("drawn", queries.unionByName(others, allowMissingColumns=True))
     return with_numbers(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
 
 
@@ -137,21 +141,43 @@ def fill_queries(drawn: DataFrame, tags: DataFrame) -> DataFrame:
 def with_numbers(operations: DataFrame, lasts_us: int) -> DataFrame:
     """Sorts operations and adds the number of each in the whole trace.
 
-    Operations are split into time spans; the numbers of a span start where the previous span ends.
+    Operations are split into time spans, and consecutive spans are put together into partitions of
+    about the same size; the numbers of a partition start where the previous one ends.
     """
     bucket = F.floor(F.col("at_us") * BUCKETS / lasts_us).cast("int")
     cut = operations.withColumns(
         {"bucket": bucket, "kind": F.array_position(_kind_array(), F.col("op"))}
     )
     counts = {row["bucket"]: row["count"] for row in cut.groupBy("bucket").count().collect()}
-    starts = list(accumulate((counts.get(number, 0) for number in range(BUCKETS)), initial=0))
-    first = F.get(F.split(F.lit(" ".join(map(str, starts))), " ").cast("array<bigint>"), "bucket")
-    # Partitions hold the spans in order, and the window function preserves that.
-    files = -(-starts[-1] // ROWS_PER_FILE) or 1
-    within = Window.partitionBy("bucket").orderBy(*_SORT_ORDER)
-    number = first + F.row_number().over(within) - 1
-    spread = cut.repartitionByRange(files, "bucket").withColumn("number", number)
-    return select_schema(spread.withColumn("life_us", F.lit(None)), OPERATIONS)
+    sizes = [counts.get(number, 0) for number in range(BUCKETS)]
+    parts = assign_parts(sizes, ROWS_PER_FILE)
+    starts = {part: sum(sizes[: parts.index(part)]) for part in sorted({*parts})}
+    placed = cut.withColumn("part", _constant_at(parts, F.col("bucket")).cast("int"))
+    spread = placed.repartitionById(len(starts), "part").sortWithinPartitions(*_SORT_ORDER)
+    # A partition is one part, and this function counts the rows of a partition in its lowest bits.
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+    number = _constant_at([*starts.values()], F.col("part")) + place
+    numbered = spread.withColumns({"number": number, "life_us": F.lit(None)})
+    return select_schema(numbered, OPERATIONS)
+
+
+def assign_parts(sizes: Sequence[int], rows: int) -> list[int]:
+    """For each of a row of spans the number of its part: parts are consecutive spans, begin at 0,
+    and have about the same size, at most about `rows`."""
+    total = sum(sizes)
+    count = -(-total // rows) or 1
+    before = accumulate(sizes, initial=0)
+    wished = [
+        start * count // total if total else 0 for start, _ in zip(before, sizes, strict=False)
+    ]
+    # A large span leaves numbers out.
+    known = {part: place for place, part in enumerate(dict.fromkeys(wished))}
+    return [known[part] for part in wished]
+
+
+def _constant_at(values: Sequence[int], place: Column) -> Column:
+    """The value at a place of a list of constants."""
+    return F.get(F.split(F.lit(" ".join(map(str, values))), " ").cast("array<bigint>"), place)
 
 
 def trace_to_table(spark: SparkSession, trace: Trace) -> DataFrame:
@@ -200,6 +226,18 @@ def _publisher_table(
         if can_publish(role)
     ]
     return spark.createDataFrame(rows, "user string, number long")
+
+
+def _deleter_table(
+    spark: SparkSession, seed: int, user_roles: Sequence[UserRole], rules: TraceRules
+) -> DataFrame:
+    """The users who may delete something; the inserts of the others are not needed for that."""
+    rows = [
+        (user,)
+        for user, role in enumerate(user_roles)
+        if can_publish(role) and wants_to_delete(seed, user, rules)
+    ]
+    return spark.createDataFrame(rows, "user long")
 
 
 def _kind_array() -> Column:

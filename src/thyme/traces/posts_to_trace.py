@@ -247,6 +247,12 @@ def draw_deletes(
     return [DeleteOperation(at_us, user, oid) for at_us, oid in chosen]
 
 
+def wants_to_delete(seed: int, user: int, rules: TraceRules = JOURNAL_RULES) -> bool:
+    """Whether a user deletes an object if it has one in time; `draw_deletes` gives none if not."""
+    rng = derive_rng(seed, "trace", user, "delete")
+    return next(exponential_arrivals(rng, _second_half(rules, rules.deletes)), None) is not None
+
+
 def draw_unsubscribes(
     seed: int,
     user: int,
@@ -269,13 +275,17 @@ def exponential_arrivals(rng: Random, *spans: RateSpan) -> Iterator[int]:
             yield int(at_us)
 
 
+def _second_half(rules: TraceRules, rate: float) -> RateSpan:
+    begin_s, end_s = rules.timetable.second_half_s
+    return begin_s * SECOND_US, end_s * SECOND_US, rate
+
+
 def _draw_revocations(
     rng: Random, made: Sequence[tuple[int, str]], rules: TraceRules, rate: float
 ) -> Iterator[tuple[int, str]]:
     """Draws instants of the second half and, for each, one earlier item that is not revoked."""
-    begin_s, end_s = rules.timetable.second_half_s
     gone: set[str] = set()
-    for at_us in exponential_arrivals(rng, (begin_s * SECOND_US, end_s * SECOND_US, rate)):
+    for at_us in exponential_arrivals(rng, _second_half(rules, rate)):
         now_us = rules.compress_us(at_us)
         there = [name for made_us, name in made if made_us <= now_us and name not in gone]
         if there:

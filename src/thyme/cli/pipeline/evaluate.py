@@ -102,7 +102,7 @@ def add_to(commands: Subparsers) -> None:
     parser.add_argument(
         "--run-timeout", metavar="TIME",
         help="stop a simulation that takes longer, e.g. 90s, 30m or 2h (default: ten minutes and "
-        "twenty times its estimate)",
+        "twenty times its estimate of CPU time)",
     )  # fmt: skip
     add_session_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")

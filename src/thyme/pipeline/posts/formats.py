@@ -31,7 +31,7 @@ from thyme.traces.posts import Post
 FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "parquet")
 COLUMNS = ("id", "user", "time", "text", "tags")
 """Fields of a post that `--columns` can map; `id` and `tags` are optional."""
-_TABLES = ("csv", "jsonl", "parquet")
+TABLES = ("csv", "jsonl", "parquet")
 _TWITTER_TIME = "%a %b %d %H:%M:%S %z %Y"
 _NUMBER = re.compile(r"\d{1,19}(\.\d+)?(e\+?\d{1,2})?", re.IGNORECASE)
 _UTC_WORD = re.compile(r" ?(UTC|GMT)$")
@@ -65,7 +65,7 @@ class PostReader(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.columns:
             if name not in COLUMNS:
                 raise OptionError(f"a post has no {safe_repr(name)}; it has {', '.join(COLUMNS)}")
-        if self.columns and self.form not in _TABLES:
+        if self.columns and self.form not in TABLES:
             raise OptionError(f"columns are for csv, jsonl and parquet: {self.form} has its own")
         parse_zone(self.zone or "UTC")
 
@@ -107,8 +107,8 @@ _PAGE = re.compile(r'\ufeff?\s*(\[|\{.*"(data|statuses|posts)"\s*:\s*\[)', re.DO
 def split_page(line: str, form: str) -> list[str]:
     """The posts of a page of an API or of a JSON list, as lines of JSON with their original text;
     a line that is neither is returned alone."""
-    kind: Any = list[msgspec.Raw] if form in _TABLES else list[msgspec.Raw] | _Page
-    if not (_LIST if form in _TABLES else _PAGE).match(line):
+    kind: Any = list[msgspec.Raw] if form in TABLES else list[msgspec.Raw] | _Page
+    if not (_LIST if form in TABLES else _PAGE).match(line):
         return [line]
     try:
         page = msgspec.json.decode(line.removeprefix("\ufeff"), type=kind)
@@ -150,7 +150,7 @@ def _post_id(found: PostFields, user: str, at_us: int, text: str, reader: PostRe
     """The id of a post in the source; a digest for tables without ids."""
     given = (_as_text(found.get("id")) or "").strip()
     if not given:
-        if reader.form not in _TABLES or "id" in reader.columns:
+        if reader.form not in TABLES or "id" in reader.columns:
             raise InvalidPost("no id")
         digest = blake2b(f"{user}\n{at_us}\n{text}".encode(), digest_size=12)
         return digest.hexdigest()

@@ -1,26 +1,29 @@
 """Import: adds the posts of new files to a table of posts, each file exactly once.
 
 Entry point: `PostImport`, whose `build` fills the draft of the stage `posts`. The rows of new files
-are parsed once into an intermediate table. Duplicates are found by ids alone: first by 64-bit
-hashes, then exactly among the few ids whose hash occurs twice. Of posts with the same id, the one
-of an earlier import is kept, else the earliest; ties are broken by a hash of the whole row, so the
-choice does not depend on partitions. Posts are stored by day, sorted by time.
+are parsed once into an intermediate table: plain rows by Spark's expressions, the others by Python.
+Duplicates are found by ids alone: first by 64-bit hashes, then exactly among the few ids whose hash
+occurs twice. Of posts with the same id, the one of an earlier import is kept, else the earliest;
+ties are broken by a hash of the whole row, so the choice does not depend on partitions. Posts are
+stored by day, sorted by time.
 Clauses: P1, P2, P8, P10, P11.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import msgspec
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.model.errors import InputError
+from thyme.pipeline.posts.plain_rows import PLAIN, can_be_plain, with_plain_posts
 from thyme.pipeline.posts.rows import parse_batches
 from thyme.pipeline.posts.sources import (
     DUPLICATE,
@@ -28,7 +31,7 @@ from thyme.pipeline.posts.sources import (
     load_raw_rows,
     valid_posts,
 )
-from thyme.pipeline.schemas import FILES, POSTS, QUARANTINE, STAGED
+from thyme.pipeline.schemas import FILES, POSTS, QUARANTINE, RAW, READ, STAGED, select_schema
 from thyme.pipeline.storage import lacks_file_system, local_path
 from thyme.traces.files import InputFileError
 
@@ -44,7 +47,7 @@ DAYS_MAX = 400
 """An import that spans more days is stored by month or year instead: files stay few."""
 SMALL_BYTES = 8_000_000
 """Files below this size are merged by a compaction."""
-_PARSED, _SUSPECTS, _LOSERS = "parsed", "suspects", "losers"
+_PARSED, _OTHERS, _SUSPECTS, _LOSERS = "parsed", "others", "suspects", "losers"
 _UNITS = (("day", 1), ("month", 28), ("year", 365))
 
 
@@ -132,10 +135,9 @@ class PostImport:
 
     def build(self, draft: Draft) -> None:
         """Writes the new files' posts and quarantine; keeps those of earlier imports."""
-        rows_in = self._parse(draft)
-        staged = draft.read_scratch(self._spark, _PARSED, STAGED)
+        staged, rows_in = self._parse(draft)
         losers = self._find_losers(draft, staged)
-        totals = self._write_tables(draft, staged, losers)
+        totals = self._write_tables(draft, _mark_losers(staged, losers))
         if rows_in != totals["posts"] + sum(totals["quarantined"].values()):
             raise InputError(f"{rows_in} rows were read, but {totals} written")
         if not rows_in and self._base is None:
@@ -152,42 +154,63 @@ class PostImport:
             now_us=self._reader.now_us,
         )
 
-    def _parse(self, draft: Draft) -> int:
-        """Parses all rows into an intermediate table; returns their number."""
+    def _parse(self, draft: Draft) -> tuple[DataFrame, int]:
+        """Parses all rows into intermediate tables: plain rows by Spark, the others by Python.
+        Returns the rows, in the columns of STAGED, and their number."""
         raw = load_raw_rows(self._spark, [each.file for each in self.files], self._reader)
-        seen = Observation()
-        parsed = parse_batches(raw.observe(seen, F.count(F.lit(1)).alias("rows")), self._reader)
-        numbered = parsed.withColumns(
+        if not can_be_plain(self._reader):
+            return self._parse_in_python(draft, _PARSED, raw, None)
+        found = with_plain_posts(raw, self._reader).withColumns(
             {
+                "reason": F.lit(None).cast("string"),
+                "fields": F.when(~F.col(PLAIN), F.col("fields")),
                 "row": F.monotonically_increasing_id(),
-                "tie": F.xxhash64("user", "text", "tags", "raw", "source"),
             }
         )
-        rows_in: int = draft.write_scratch(_PARSED, numbered)["rows"]
-        lines: int = seen.get.get("rows", 0)
-        if lines > rows_in:  # a page of posts is a line with several rows
-            raise InputError(f"{lines} rows were read, but {rows_in} parsed")
-        return rows_in
+        written = draft.write_scratch(_PARSED, select_schema(found, READ), F.col(PLAIN))
+        table = draft.read_scratch(self._spark, _PARSED, READ)
+        others = written["rows"] - written["counted"]
+        if not others:
+            return select_schema(table, STAGED), written["rows"]
+        left = select_schema(table.where(~F.col(PLAIN)), RAW)
+        parsed, rows = self._parse_in_python(draft, _OTHERS, left, others)
+        plain = select_schema(table.where(PLAIN), STAGED)
+        return plain.unionByName(parsed), written["counted"] + rows
+
+    def _parse_in_python(
+        self, draft: Draft, name: str, raw: DataFrame, lines: int | None
+    ) -> tuple[DataFrame, int]:
+        """Parses rows of RAW; `lines` is their number, which is counted if it is not known."""
+        seen = Observation()
+        if lines is None:
+            raw = raw.observe(seen, F.count(F.lit(1)).alias("rows"))
+        # Below zero: above are the numbers of plain rows.
+        number = -1 - F.monotonically_increasing_id()
+        parsed = parse_batches(raw, self._reader).withColumn("row", number)
+        rows: int = draft.write_scratch(name, parsed)["rows"]
+        if lines is None:
+            lines = seen.get.get("rows", 0)
+        if lines > rows:  # a page of posts is a line with several rows
+            raise InputError(f"{lines} rows were read, but {rows} parsed")
+        return draft.read_scratch(self._spark, name, STAGED), rows
 
     def _find_losers(self, draft: Draft, staged: DataFrame) -> DataFrame | None:
         """The numbers of rows whose id another post has; None if there are none."""
-        ids = staged.where("reason IS NULL").select(
-            F.xxhash64("post_id").alias("key"), "post_id", "at_us", "tie", "row", _age(1)
-        )
-        if self._base is not None:
-            earlier = self._base.read(self._spark, "posts", POSTS).select(
-                F.xxhash64("post_id").alias("key"),
-                "post_id",
-                F.lit(0).cast("long").alias("at_us"),
-                F.lit(0).cast("long").alias("tie"),
-                F.lit(-1).cast("long").alias("row"),
-                _age(0),
-            )
-            ids = ids.unionByName(earlier)
-        suspects = ids.groupBy("key").count().where("count > 1").select("key")
+        valid = staged.where("reason IS NULL")
+        keys = valid.select(_key())
+        base = self._base
+        earlier = base.read(self._spark, "posts", POSTS) if base is not None else None
+        if earlier is not None:
+            keys = keys.unionByName(earlier.select(_key()))
+        suspects = keys.groupBy("key").count().where("count > 1").select("key")
         if not draft.write_scratch(_SUSPECTS, suspects)["rows"]:
             return None
         found = draft.read_scratch(self._spark, _SUSPECTS, suspects.schema)
+        tie = F.xxhash64("user", "text", "tags", "raw", "source").alias("tie")
+        ids = valid.select(_key(), "post_id", "at_us", tie, "row", _age(1))
+        if earlier is not None:
+            zeros = (F.lit(0).cast("long").alias(name) for name in ("at_us", "tie", "row"))
+            ids = ids.unionByName(earlier.select(_key(), "post_id", *zeros, _age(0)))
         order = Window.partitionBy("post_id").orderBy("age", "at_us", "tie", "row")
         ranked = ids.join(found, "key", "left_semi").withColumn("place", F.row_number().over(order))
         losers = ranked.where("place > 1 AND age = 1").select("row")
@@ -195,55 +218,73 @@ class PostImport:
             return None
         return draft.read_scratch(self._spark, _LOSERS, losers.schema)
 
-    def _write_tables(
-        self, draft: Draft, staged: DataFrame, losers: DataFrame | None
-    ) -> dict[str, Any]:
-        kept, rejected = staged, invalid_rows(staged)
-        if losers is not None:
-            kept = staged.join(losers, "row", "left_anti")
-            again = staged.join(losers, "row", "left_semi").withColumn("reason", F.lit(DUPLICATE))
-            rejected = rejected.unionByName(invalid_rows(again))
+    def _write_tables(self, draft: Draft, marked: DataFrame) -> dict[str, Any]:
         if self._base is not None:
             for table, facts in self._base.manifest.tables.items():
                 draft.keep(table, facts)
-        posts = valid_posts(kept)
-        counts = (
-            kept.where("reason IS NULL")
-            .agg(
-                F.count(F.lit(1)).alias("posts"),
-                F.count(F.when(F.col("zone_assumed"), 1)).alias("zone_assumed"),
-                F.count(F.when(F.size("tags") == 0, 1)).alias("untagged"),
-                F.min("at_us").alias("first_us"),
-                F.max("at_us").alias("last_us"),
-            )
-            .collect()[0]
-        )
-        if counts["posts"]:
-            day = _day_column(counts["last_us"] - counts["first_us"]).alias("day")
+        counts = _count_by_source(marked)
+        kept = [row for row in counts if row["reason"] is None]
+        if kept:
+            span_us = max(row["last_us"] for row in kept) - min(row["first_us"] for row in kept)
             draft.write(
                 "posts",
-                posts.select("*", day),
+                valid_posts(marked).withColumn("day", _day_column(span_us)),
                 order=("at_us", "post_id"),
                 schema=POSTS,
                 partition_by=("day",),
             )
-        reasons = rejected.groupBy("reason").count().orderBy("reason").collect()
-        if reasons or self._base is None:
+        quarantined: dict[str, int] = {}
+        for row in counts:
+            if row["reason"] is not None:
+                quarantined[row["reason"]] = quarantined.get(row["reason"], 0) + row["rows"]
+        if quarantined:
             order = ("source", "reason", "raw")
-            draft.write("quarantine", rejected, order=order, schema=QUARANTINE)
-        draft.write("files", self._file_table(staged), files=1, schema=FILES)
-        quarantined = {row["reason"]: row["count"] for row in reasons}
-        return {**counts.asDict(), "quarantined": quarantined}
+            draft.write("quarantine", invalid_rows(marked), order=order, schema=QUARANTINE)
+        elif self._base is None:
+            empty = self._spark.createDataFrame([], QUARANTINE)
+            draft.write("quarantine", empty, files=1, schema=QUARANTINE)
+        draft.write("files", self._file_table(counts), files=1, schema=FILES)
+        return {
+            "posts": sum(row["rows"] for row in kept),
+            "untagged": sum(row["untagged"] for row in kept),
+            "zone_assumed": sum(row["zone_assumed"] for row in kept),
+            "quarantined": dict(sorted(quarantined.items())),
+        }
 
-    def _file_table(self, staged: DataFrame) -> DataFrame:
+    def _file_table(self, counts: Sequence[Row]) -> DataFrame:
         """One row per new file, with the number of its rows."""
-        rows = {row["source"]: row["count"] for row in staged.groupBy("source").count().collect()}
-        counts = {_plain_path(source): count for source, count in rows.items()}
+        rows: Counter[str] = Counter()
+        for row in counts:
+            rows[_plain_path(row["source"])] += row["rows"]
         table = [
-            (each.file, each.bytes, each.modified_us, counts.get(each.file, 0), self.reader_text)
+            (each.file, each.bytes, each.modified_us, rows[each.file], self.reader_text)
             for each in self.files
         ]
         return self._spark.createDataFrame(table, FILES)
+
+
+def _mark_losers(staged: DataFrame, losers: DataFrame | None) -> DataFrame:
+    """The rows, those of `losers` with the reason that their id is known."""
+    if losers is None:
+        return staged
+    lost = losers.withColumn("lost", F.lit(True))
+    reason = F.when(F.col("lost"), F.lit(DUPLICATE)).otherwise(F.col("reason"))
+    return staged.join(lost, "row", "left").withColumn("reason", reason)
+
+
+def _count_by_source(marked: DataFrame) -> list[Row]:
+    """Numbers of rows and the span of time, by file and reason (null: a post)."""
+    return (
+        marked.groupBy("source", "reason")
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.count(F.when(F.col("zone_assumed"), 1)).alias("zone_assumed"),
+            F.count(F.when(F.size("tags") == 0, 1)).alias("untagged"),
+            F.min("at_us").alias("first_us"),
+            F.max("at_us").alias("last_us"),
+        )
+        .collect()
+    )
 
 
 def describe_reader(reader: PostReader) -> str:
@@ -255,6 +296,10 @@ def describe_reader(reader: PostReader) -> str:
 
 def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in sorted({*one, *other})}
+
+
+def _key() -> Column:
+    return F.xxhash64("post_id").alias("key")
 
 
 def _age(value: int) -> Column:

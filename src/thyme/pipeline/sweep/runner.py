@@ -49,14 +49,16 @@ class SweepLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_max_bytes: int = 4 << 30
     seconds_max: float | None = None
-    """None: ten minutes and twenty times the estimate, so that only a run that hangs ends."""
+    """Wall-clock time. None: only a run that hangs ends, on a busy machine too. Its CPU time is
+    limited to ten minutes and twenty times the estimate, its wall-clock time to ten times that."""
 
     def for_run(self, run: SweepRun) -> RunLimits:
         """The limits of one run."""
-        seconds = self.seconds_max
-        if seconds is None:
-            seconds = 600 + 20 * run.cost.seconds
-        return RunLimits(memory_max_bytes=self.memory_max_bytes, seconds_max=seconds)
+        memory = self.memory_max_bytes
+        if self.seconds_max is not None:
+            return RunLimits(memory_max_bytes=memory, seconds_max=self.seconds_max)
+        cpu_s = 600 + 20 * run.cost.seconds
+        return RunLimits(memory_max_bytes=memory, seconds_max=10 * cpu_s, cpu_seconds_max=cpu_s)
 
 
 class SweepError(ThymeError):

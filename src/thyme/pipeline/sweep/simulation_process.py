@@ -2,7 +2,7 @@
 
 Entry point: `SimulationSlot.run`, called by a Spark task. A Spark worker keeps one simulation
 process (`sweep.simulation_worker`) for all of its runs, so that the simulator is imported once. The
-process is watched: one that takes too long or uses too much memory is killed. A run whose process
+process is watched: one that takes too much time, CPU time or memory is killed. A run whose process
 dies, for whatever reason, fails with that reason, and the next run gets a new process.
 Clauses: P5, P11. Decision: docs/decisions/0017-sweep-isolation.md.
 """
@@ -45,6 +45,8 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_max_bytes: int = 4 << 30
     seconds_max: float = 24 * 3600.0
+    cpu_seconds_max: float = 24 * 3600.0
+    """CPU time does not pass while a busy machine works on something else."""
 
 
 class SimulationDiedError(ThymeError):
@@ -112,10 +114,16 @@ class SimulationProcess:
     def _receive(self, limits: RunLimits) -> Answer:
         """Waits for an answer and watches the process meanwhile."""
         until_s = time.monotonic() + limits.seconds_max
+        cpu_until_s = used_cpu_s(self.pid) + limits.cpu_seconds_max
         while not select.select([self._answers], [], [], WATCH_S)[0]:
             if time.monotonic() > until_s:
                 self._abort()
                 raise self._death(f"took longer than {limits.seconds_max:.0f} s and was stopped")
+            if used_cpu_s(self.pid) > cpu_until_s:
+                self._abort()
+                raise self._death(
+                    f"used more than {limits.cpu_seconds_max:.0f} s of CPU time and was stopped"
+                )
             used = used_memory_bytes(self.pid)
             if used > limits.memory_max_bytes:
                 self._process.kill()
@@ -165,6 +173,31 @@ def used_memory_bytes(pid: int) -> int:
     command = ["ps", "-o", "rss=", "-p", str(pid)]
     found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return int(found) * 1024 if found.isdigit() else 0
+
+
+def used_cpu_s(pid: int) -> float:
+    """The CPU time that a process has used; 0 if it has ended."""
+    if _HAS_PROC:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                # The name of the program, in parentheses, may contain anything.
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    command = ["ps", "-o", "time=", "-p", str(pid)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return parse_cpu_time_s(found)
+
+
+def parse_cpu_time_s(text: str) -> float:
+    """Seconds of a CPU time as `ps` prints it: `[[days-]hours:]minutes:seconds`; 0 if there is
+    none."""
+    days, _, clock = text.rpartition("-")
+    seconds = 0.0
+    for part in clock.split(":") if clock else ():
+        seconds = 60 * seconds + float(part)
+    return 86_400 * int(days or 0) + seconds
 
 
 # The process of this worker
