@@ -50,7 +50,9 @@ def test_m37_the_tree_is_that_of_certificate_transparency(leaves: list[bytes]) -
 @given(st.lists(st.binary(min_size=32, max_size=32), min_size=2, max_size=40), st.data())
 def test_m37_any_other_leaf_changes_the_root(leaves: list[bytes], data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(leaves) - 1))
-    other = data.draw(st.binary(min_size=32, max_size=32).filter(lambda leaf: leaf != leaves[index]))
+    other = data.draw(
+        st.binary(min_size=32, max_size=32).filter(lambda leaf: leaf != leaves[index])
+    )
     changed = [*leaves[:index], other, *leaves[index + 1 :]]
     assert tree_digest(changed) != tree_digest(leaves)
 

@@ -2,13 +2,14 @@
 
 Both APIs and the HTTP routes use these functions, so invalid arguments raise the same errors
 everywhere, before any request reaches the node.
-Clauses: M1, M2, M4, M10, M25.
+Clauses: M1, M2, M4, M10, M25, M37.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import partial
 
 from thyme.model.errors import InputError, MetadataError, OptionError
 from thyme.model.ids import Key, as_object_id
@@ -16,7 +17,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Notification
 from thyme.model.tags import as_tags
 from thyme.model.time_frames import TimeFrame, as_frame
-from thyme.protocol.app_interface import Insert
+from thyme.protocol.app_interface import Insert, InsertUploaded
 
 Instant = int | datetime | timedelta
 BATCH_MAX = 100_000
@@ -31,10 +32,14 @@ def make_insert(
     ttl: timedelta | None,
     copies: int,
     durable: bool,
+    *,
+    upload: str | None = None,
 ) -> Insert:
-    """Checks the arguments of an insert; returns the request."""
+    """Checks the arguments of an insert; returns the request. `upload` names the chunks of an
+    object that were uploaded before."""
     text = summary.encode() if isinstance(summary, str) else summary
-    return Insert(
+    make = Insert if upload is None else partial(InsertUploaded, upload=upload)
+    return make(
         request_id=request_id,
         data=_as_bytes(data, "an object"),
         tags=as_tags(tags),

@@ -106,7 +106,7 @@ def _add_parser(
 
 def publish_command(args: Namespace) -> int:
     """thyme publish FILE --tags A,B"""
-    data = _read_input(args.file)
+    data = sys.stdin.buffer if str(args.file) == "-" else args.file
     tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
     summary = _read_summary(args.summary)
     life = None if args.life is None else _parse_span(args.life)
@@ -354,10 +354,6 @@ def _print_notification(note: Notification, as_json: bool) -> None:
 
 
 # Input and output
-
-
-def _read_input(file: Path) -> bytes:
-    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Object routes: HTTP handlers for insert, delete, search, lookup and retrieve.
 
-Object bytes are streamed. An object is addressed by its key in the path.
+An object is addressed by its key in the path; its bytes are streamed by `object_bodies`.
 Entry point: `ObjectRoutes`. The paths are in `server`.
-Clauses: M13, M14, M19, M20, M25, M32.
+Clauses: M13, M14, M19, M20, M25, M32, M37.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from aiohttp import BodyPartReader, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp import web
 
 from thyme.api.arguments import as_count, as_key, make_insert, search_frame
+from thyme.api.content import Uploaded
 from thyme.api.session import NodeSession
 from thyme.daemon.json_schemas import (
     InsertedBody,
@@ -22,29 +22,22 @@ from thyme.daemon.json_schemas import (
     ObjectBody,
     SearchBody,
 )
+from thyme.daemon.object_bodies import TooLargeError, read_insert_body, write_object
 from thyme.daemon.responses import json_response, problem_response
-from thyme.model.errors import InputError, NotFoundError, OptionError, ThymeError, safe_repr
+from thyme.model.errors import NotFoundError, OptionError, safe_repr
 from thyme.model.ids import Key
-from thyme.model.metadata import Limits, Metadata
+from thyme.model.metadata import Metadata
 from thyme.protocol.app_interface import (
     Delete,
+    Insert,
     Lookup,
     LookupResult,
-    Retrieve,
     Search,
     SearchResult,
 )
 from thyme.query.query import as_query
 
-CHUNK_BYTES = 256 * 2**10
-_LIMITS = Limits()
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
-
-
-class TooLargeError(InputError):
-    """A request body with more bytes than the node accepts."""
-
-    code = "too_large"
 
 
 class ObjectRoutes:
@@ -55,24 +48,30 @@ class ObjectRoutes:
 
     async def insert(self, request: web.Request) -> web.StreamResponse:
         options = _query_options(request, "tags", "summary", "oid", "life_s", "copies", "durable")
-        summary: bytes | str = options.get("summary", "")
+
+        def make(data: bytes, summary: bytes | str, upload: str | None = None) -> Insert:
+            return make_insert(
+                self._session.next_id(),
+                data,
+                [tag for tag in options.get("tags", "").split(",") if tag.strip()],
+                summary,
+                options.get("oid"),
+                _parse_ttl(options.get("life_s")),
+                as_count(_parse_integer(options.get("copies", "1"), "copies"), "copies", least=1),
+                _parse_boolean(options.get("durable", "false"), "durable"),
+                upload=upload,
+            )
+
+        given: bytes | str = options.get("summary", "")
+        make(b"", given)  # wrong options are refused before the body is read
         try:
-            if request.content_type == "multipart/form-data":
-                data, summary = await _read_form(request, summary)
-            else:
-                data = await _read_body(request)
+            content, summary = await read_insert_body(self._session, request, given)
         except TooLargeError as error:
             return problem_response(error.code, str(error), 413)
-        insert = make_insert(
-            self._session.next_id(),
-            data,
-            [tag for tag in options.get("tags", "").split(",") if tag.strip()],
-            summary,
-            options.get("oid"),
-            _parse_ttl(options.get("life_s")),
-            as_count(_parse_integer(options.get("copies", "1"), "copies"), "copies", least=1),
-            _parse_boolean(options.get("durable", "false"), "durable"),
-        )
+        if isinstance(content, Uploaded):
+            insert = make(b"", summary, content.upload)
+        else:
+            insert = make(content, summary)
         key = await self._session.await_reply(insert)
         assert isinstance(key, Key)
         return json_response(InsertedBody(key=str(key)), 201)
@@ -112,20 +111,7 @@ class ObjectRoutes:
 
     async def retrieve(self, request: web.Request) -> web.StreamResponse:
         metadata = await self._find_metadata(as_key(request.match_info["key"]))
-        data = await self._session.await_reply(
-            Retrieve(request_id=self._session.next_id(), metadata=metadata)
-        )
-        assert isinstance(data, bytes)
-        response = web.StreamResponse()
-        response.content_type = "application/octet-stream"
-        response.content_length = len(data)
-        response.headers["ETag"] = f'"{metadata.digest.hex()}"'
-        await response.prepare(request)
-        view = memoryview(data)
-        for start in range(0, len(data), CHUNK_BYTES):
-            await response.write(view[start : start + CHUNK_BYTES])
-        await response.write_eof()
-        return response
+        return await write_object(self._session, request, metadata)
 
     async def _find_metadata(self, key: Key) -> Metadata:
         """Metadata from an earlier notification (M19), or from the brokers of the key."""
@@ -145,51 +131,7 @@ class ObjectRoutes:
         return result
 
 
-# Request bodies and options
-
-
-async def _read_body(request: web.Request) -> bytes:
-    if (request.content_length or 0) > _LIMITS.data_bytes_max:
-        raise _too_large_error(_LIMITS.data_bytes_max)
-    data = bytearray()
-    async for chunk in request.content.iter_chunked(CHUNK_BYTES):
-        data += chunk
-        if len(data) > _LIMITS.data_bytes_max:
-            raise _too_large_error(_LIMITS.data_bytes_max)
-    return bytes(data)
-
-
-async def _read_form(request: web.Request, summary: bytes | str) -> tuple[bytes, bytes | str]:
-    """Reads the field `data` and the optional field `summary` of a multipart form."""
-    data: bytes | None = None
-    try:
-        async for field in await request.multipart():
-            if not isinstance(field, BodyPartReader) or field.name not in ("data", "summary"):
-                raise OptionError('a form may only have the fields "data" and "summary"')
-            if field.name == "data":
-                data = await _read_field(field, _LIMITS.data_bytes_max)
-            else:
-                summary = await _read_field(field, _LIMITS.summary_bytes_max)
-    except ThymeError:
-        raise
-    except (ValueError, RuntimeError, AssertionError, HttpProcessingError) as error:
-        raise OptionError(f"the form cannot be read: {safe_repr(str(error))}") from error
-    if data is None:
-        raise OptionError('the form has no field "data"')
-    return data, summary
-
-
-async def _read_field(field: BodyPartReader, bytes_max: int) -> bytes:
-    data = bytearray()
-    while chunk := await field.read_chunk(CHUNK_BYTES):
-        data += chunk
-        if len(data) > bytes_max:
-            raise _too_large_error(bytes_max)
-    return bytes(data)
-
-
-def _too_large_error(bytes_max: int) -> TooLargeError:
-    return TooLargeError(f"too large: at most {bytes_max} bytes are accepted")
+# Options
 
 
 def _query_options(request: web.Request, *names: str) -> dict[str, str]:

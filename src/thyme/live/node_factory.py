@@ -3,7 +3,7 @@
 Links retransmit, clocks differ slightly, and messages cost less than in a large simulated network:
 so every substrate runs with its robust profile.
 Entry point: `make_node`. Finding the world and opening the sockets is up to `open_node`.
-Clauses: M12, M21, E5, D1, B5.
+Clauses: M12, M21, M37, E5, D1, B5.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from thyme.model.errors import WorldError, safe_repr
 from thyme.model.ids import NodeId
+from thyme.model.metadata import Limits
+from thyme.model.object_chunks import LARGE_BYTES_MAX
 from thyme.model.positions import Position
 from thyme.model.signed_records import RecordSigner
 from thyme.model.time_frames import SECOND_US
@@ -47,7 +49,9 @@ CLOCK_SKEW_US = 5 * SECOND_US
 QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
 """Default storage quota for each other node (B5)."""
 _CELL_SUBSTRATES = ("dcs", INFRA)
-_BROKER_CONFIG = BrokerConfig(skew_us=CLOCK_SKEW_US, quota=QUOTA)
+_LIMITS = Limits(data_bytes_max=LARGE_BYTES_MAX)
+"""Limits where large objects are sent in chunks (M37)."""
+_BROKER_CONFIG = BrokerConfig(skew_us=CLOCK_SKEW_US, quota=QUOTA, limits=_LIMITS)
 _SUBSCRIBER_CONFIG = SubscriberConfig(skew_us=CLOCK_SKEW_US)
 DSDV_CONFIG = DsdvConfig(
     dump_interval_us=2 * SECOND_US,
@@ -171,6 +175,8 @@ def es_config(world: WorldInfo) -> EsConfig:
     """Settings of an ES node."""
     return replace(
         ES_ROBUST,
+        limits=_LIMITS,
+        in_chunks=True,
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
         guarantees=Guarantees(copies_max=1, durable=world.durable),
@@ -182,6 +188,8 @@ def ls_config(world: WorldInfo) -> LsConfig:
     """Settings of an LS node."""
     return replace(
         LS_ROBUST,
+        limits=_LIMITS,
+        in_chunks=True,
         collecting=CollectionConfig(subscribe_wait_us=SECOND_US // 2, search_wait_us=SECOND_US),
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,

@@ -60,6 +60,15 @@ class UploadChunk(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     data: bytes
 
 
+class DropUpload(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Remove the chunks of an upload that will not be inserted (M37). Finished with None."""
+
+    label: ClassVar[str] = "DropUpload"
+
+    request_id: int
+    upload: str
+
+
 class InsertUploaded(Insert, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Insert a large object whose chunks were uploaded (M37); `data` is empty. Finished with its
     key."""
@@ -215,6 +224,7 @@ RequestWithReply = (
     Insert
     | InsertUploaded
     | UploadChunk
+    | DropUpload
     | Delete
     | Subscribe
     | Resume

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.errors import DiskFullError, StoreError
@@ -254,6 +255,19 @@ class ChunkFiles:
     @staticmethod
     def _full_error() -> DiskFullError:
         return DiskFullError("the disk is full here: no space for a large object")
+
+
+class TemporaryChunkFiles(ChunkFiles):
+    """A chunk store on disk for a node that keeps nothing: removed when it is closed. Large objects
+    do not fill the memory of such a node, either."""
+
+    def __init__(self) -> None:
+        self._temporary = TemporaryDirectory(prefix="thyme-")
+        super().__init__(Path(self._temporary.name) / "chunks")
+
+    def close(self) -> None:
+        super().close()
+        self._temporary.cleanup()
 
 
 def _write_at(file: int, data: bytes, offset: int) -> None:

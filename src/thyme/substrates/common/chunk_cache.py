@@ -85,14 +85,14 @@ class ChunkCache:
         """Stores the next chunk of an upload; the oldest of too many uploads is dropped."""
         self._uploads[upload] = None
         if len(self._uploads) > UPLOADS_MAX:
-            self._drop_upload(next(iter(self._uploads)))
+            self.drop_upload(next(iter(self._uploads)))
         try:
             self._make_space(len(chunk))
             size = self._chunks.append_upload(upload, chunk)
             if size > bytes_max:
                 raise RejectedError(f"an object has at most {bytes_max} bytes here")
         except (DiskFullError, RejectedError):
-            self._drop_upload(upload)
+            self.drop_upload(upload)
             raise
         return size
 
@@ -113,7 +113,8 @@ class ChunkCache:
             self.append_upload(upload, data[start : start + CHUNK_BYTES], bytes_max)
         return self.finish_upload(upload)
 
-    def _drop_upload(self, upload: str) -> None:
+    def drop_upload(self, upload: str) -> None:
+        """Removes an unfinished upload."""
         self._uploads.pop(upload, None)
         self._chunks.discard_upload(upload)
 

@@ -221,7 +221,8 @@ class ChunkFetcher:
             self._send_request(transfer, holder, index, message_chunk, now_us)
 
     def _choose(self, transfer: _Transfer, now_us: int) -> tuple[wire.ChunkHolder, int] | None:
-        """The next chunk to ask for, and the holder with the most unused window that has it."""
+        """The next chunk to ask for, and the holder that has it: one without timeouts first, then
+        the one with the most unused window."""
         free = [
             (holder, state)
             for holder, state in transfer.holders.items()
@@ -229,7 +230,7 @@ class ChunkFetcher:
             and state.in_flight < int(state.window)
             and now_us >= state.rests_until_us
         ]
-        free.sort(key=lambda entry: entry[1].in_flight / entry[1].window)
+        free.sort(key=lambda entry: (entry[1].timeouts, entry[1].in_flight / entry[1].window))
         if not free:
             return None
         for position, index in enumerate(transfer.waiting):

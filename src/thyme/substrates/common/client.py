@@ -114,6 +114,9 @@ class Client:
                 self._insert_all((request,), now_us)
             case app.UploadChunk():
                 self._reply(request.request_id, Ok(self._in_chunks_or_raise.upload_chunk(request)))
+            case app.DropUpload():
+                self._in_chunks_or_raise.drop_upload(request.upload)
+                self._reply(request.request_id, Ok(None))
             case app.Delete():
                 self._delete(request, now_us)
             case app.Subscribe():

@@ -72,6 +72,10 @@ class LargeObjects:
         """Stores the next chunk of an upload; returns the size so far."""
         return self._cache.append_upload(request.upload, request.data, self._bytes_max)
 
+    def drop_upload(self, upload: str) -> None:
+        """Removes the chunks of an upload that will not be inserted."""
+        self._cache.drop_upload(upload)
+
     def take_content(self, request: app.Insert) -> Content:
         """The content of an insert: uploaded before, or in the request."""
         if isinstance(request, app.InsertUploaded):
