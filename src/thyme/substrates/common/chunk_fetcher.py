@@ -31,8 +31,13 @@ from thyme.substrates.common.chunk_service import unpack_flags
 _TICK_US = SECOND_US // 2
 _WAIT_US = 2 * SECOND_US
 _WAIT_US_PER_CHUNK = SECOND_US
-"""A holder may take this long for a reply: a chunk takes a second at 2 Mbit/s, as do those before
-it."""
+"""A holder may take this long for its first reply: a chunk takes a second at 2 Mbit/s, as do those
+before it."""
+_WAIT_US_MIN = SECOND_US
+_WAIT_REPLY_TIMES = 4
+"""Later it may take so many times the usual time, and at least this long."""
+_OVERTAKEN_MAX = 8
+"""A chunk is lost if chunks arrive that were requested this much later than the window."""
 _WINDOW_INITIAL = 4.0
 _WINDOW_MAX = 12.0
 """Number of chunks on the way from one holder: up to 3 MiB."""
@@ -67,6 +72,8 @@ class _Holder:
     window: float = _WINDOW_INITIAL
     in_flight: int = 0
     timeouts: int = 0
+    reply_us: float | None = None
+    """How long a chunk usually takes."""
     wait_factor: int = 1
     """Doubles with each timeout: the path may be slower than assumed."""
     rests_until_us: int = 0
@@ -102,7 +109,10 @@ class _Request:
 
     holder: wire.ChunkHolder
     index: int | None
+    sent_us: int
     due_us: int
+    order: int
+    """Serial number of the request, over all transfers."""
 
 
 class ChunkFetcher:
@@ -121,10 +131,11 @@ class ChunkFetcher:
         self._outbox = outbox
         self._next_id = next_id
         self._send = send
+        self._order = 0
         self._transfers: dict[bytes, _Transfer] = {}
         self._transfer_of: dict[RequestId, _Transfer] = {}
         self.counts: Counter[str] = Counter()
-        """Chunks received, timeouts, and chunks with wrong bytes."""
+        """Chunks received, requests without a reply in time or overtaken by others, wrong bytes."""
 
     def is_active(self, digest: bytes) -> bool:
         """Whether chunks of an object are being fetched."""
@@ -250,9 +261,13 @@ class ChunkFetcher:
         now_us: int,
     ) -> None:
         state = transfer.holders[holder]
-        wait_us = _WAIT_US + _WAIT_US_PER_CHUNK * state.in_flight
+        if state.reply_us is None:
+            wait_us = _WAIT_US + _WAIT_US_PER_CHUNK * state.in_flight
+        else:
+            wait_us = _WAIT_US_MIN + int(_WAIT_REPLY_TIMES * state.reply_us)
         due_us = now_us + state.wait_factor * wait_us
-        transfer.requests[message.request_id] = _Request(holder, index, due_us)
+        self._order += 1
+        transfer.requests[message.request_id] = _Request(holder, index, now_us, due_us, self._order)
         self._transfer_of[message.request_id] = transfer
         self._send(holder, message, now_us)
 
@@ -300,12 +315,29 @@ class ChunkFetcher:
         if (state := transfer.holders.get(request.holder)) is not None:
             state.timeouts = 0
             state.wait_factor = max(1, state.wait_factor // 2)
+            took_us = now_us - request.sent_us
+            state.reply_us = (
+                took_us if state.reply_us is None else (7 * state.reply_us + took_us) / 8
+            )
+            self._request_overtaken(transfer, request, state)
             state.window = min(state.window + 1 / state.window, _WINDOW_MAX)
         callbacks = transfer.wanted.pop(index)
         if not transfer.wanted:
             self._outbox.cancel_timer(ChunkTransferTimer(transfer.digest))
         for on_result in callbacks:
             on_result(Ok(None), now_us)
+
+    def _request_overtaken(self, transfer: _Transfer, arrived: _Request, state: _Holder) -> None:
+        """Asks again for chunks that were overtaken by many that were requested later."""
+        before = arrived.order - int(state.window) - _OVERTAKEN_MAX
+        for request_id, request in list(transfer.requests.items()):
+            if request.order >= before:
+                return
+            if request.holder == arrived.holder and request.index is not None:
+                self.counts["overtaken"] += 1
+                self._end_request(transfer, request_id)
+                if request.index in transfer.wanted:
+                    transfer.waiting.appendleft(request.index)
 
     def _on_refused(self, transfer: _Transfer, request: _Request, refusal: Failure) -> None:
         """Handles a holder that has no chunks at all, or not the one asked for."""
