@@ -34,6 +34,9 @@ _PACE_BURST_BYTES: Final = 2_000_000
 _PACE_STEP_BYTES: Final = 40_000
 """After a burst, so many bytes are sent at once: every 2 ms."""
 _TRIES_MAX: Final = 8
+_RETRANSMISSIONS_MIN: Final = 8
+"""So many lost fragments are sent even if the window is full. It may be full of fragments that were
+received and cannot be acknowledged, being too far beyond a lost one."""
 _REORDER_THRESHOLD: Final = 3
 """A fragment is lost once a fragment sent more than this many later was acknowledged."""
 MESSAGES_MAX: Final = 1_000
@@ -122,6 +125,7 @@ class SendWindow:
         self._rtt_us_min = _RTO_US_MAX
         self._rtt_variation_us = 0.0
         self._rto_us = _RTO_US_INITIAL
+        self._backoff_until_us = 0
         self._failed: list[object] = []
         self._pace_bytes = float(_PACE_BURST_BYTES)
         """Number of bytes that may be sent at `_pace_us`."""
@@ -150,7 +154,8 @@ class SendWindow:
         fragments: list[Fragment] = []
         if not self._may_send(now_us):
             return fragments
-        while self._lost and len(self._in_flight) < self._window_size and self._pace_bytes > 0:
+        window_for_lost = self._window_size + _RETRANSMISSIONS_MIN
+        while self._lost and len(self._in_flight) < window_for_lost and self._pace_bytes > 0:
             fragment = self._lost.popleft()
             if fragment.message.in_flight.get(fragment.index) is fragment:
                 fragments.append(self._mark_sent(fragment, now_us))
@@ -187,7 +192,9 @@ class SendWindow:
         acked = message.apply_ack(ack)
         latest = -1
         for fragment in acked:
-            if self._in_flight.pop(fragment.send_order, None) is not None:
+            in_flight = self._in_flight.pop(fragment.send_order, None) is not None
+            # The ack may belong to an earlier transmission, which says nothing about those between.
+            if in_flight and fragment.tries == 1:
                 latest = max(latest, fragment.send_order)
             self._on_acked(fragment, now_us)
         if not message.unacked_count:
@@ -234,7 +241,9 @@ class SendWindow:
             timed_out.append(fragment)
         if timed_out:
             self._mark_lost(timed_out, now_us)
-            self._rto_us = min(2 * self._rto_us, _RTO_US_MAX)
+            if now_us >= self._backoff_until_us:  # once for all fragments that were sent together
+                self._rto_us = min(2 * self._rto_us, _RTO_US_MAX)
+                self._backoff_until_us = now_us + self._rto_us
 
     def _detect_gaps(self, send_order: int, now_us: int) -> None:
         """Marks fragments as lost that were sent well before an acknowledged one."""
