@@ -18,8 +18,8 @@ from thyme.model.tags import as_tags
 from thyme.protocol import app_interface as app
 from thyme.protocol.messages import common as wire
 from thyme.storage.store import MemoryStore
+from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.broker import BrokerConfig
-from thyme.substrates.common.chunk_cache import ChunkCache
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
 from thyme.substrates.factory import with_dsdv

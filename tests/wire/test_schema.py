@@ -151,6 +151,7 @@ PLACE_HEX = "92 07 92 05 c405 70726f6f66"
 NEED = TagNeed(Tag("goal"), 2, None, 70_000)
 GOLDEN: list[tuple[Message, str]] = [
     (InsertObject(1, PHOTO, b"pixels"), f"01 94 01 01 {PHOTO_HEX} c406 706978656c73"),
+    (InsertLargeObject(8, PHOTO), f"01 93 0c 08 {PHOTO_HEX}"),
     (DeleteObject(2, key(7)), "01 93 02 02 92 a6 70686f746f37 c403 626f62"),
     (
         StartSubscription(3, subscribe(1, "goal & !replay | save", frame(0, 10**15)), 20),
@@ -174,21 +175,20 @@ GOLDEN: list[tuple[Message, str]] = [
     (Done(2**48 - 1), "01 92 10 cf 0000ffffffffffff"),
     (Refused(9, "not_owner", "no"), "01 94 11 09 a9 6e6f745f6f776e6572 a2 6e6f"),
     (Page(10, 1, (PHOTO,), True), f"01 95 12 0a 01 91 {PHOTO_HEX} c3"),
-    (InsertLargeObject(8, PHOTO), f"01 93 0c 08 {PHOTO_HEX}"),
-    (FetchChunkList(8, b"\1\2", True), "01 94 0d 08 c4020102 c3"),
-    (FetchChunk(8, b"\1\2", 300), "01 94 0e 08 c4020102 cd012c"),
-    (ChunksMissing(8, 300), "01 93 16 08 cd012c"),
-    (
-        StoredChunks(8, b"", b"\3", (ChunkHolder(BOB, CellId(5)),)),
-        "01 95 17 08 c400 c40103 91 92 c403626f62 05",
-    ),
-    (ChunkData(8, b"\1"), "01 93 18 08 c40101"),
     (MissedPage(8, 9, 1, (PHOTO,), False, 2), f"01 97 15 08 09 01 91 {PHOTO_HEX} c2 02"),
     (
         ObjectData(11, key(7, by=BOB), b"pixels"),
         "01 94 13 0b 92 a6 70686f746f37 c403 626f62 c406 706978656c73",
     ),
     (ObjectStatus(12, "deleted", None), "01 94 14 0c a7 64656c65746564 c0"),
+    (ChunksMissing(8, 300), "01 93 16 08 cd012c"),
+    (FetchChunkList(8, b"\1\2", True), "01 94 0d 08 c4020102 c3"),
+    (FetchChunk(8, b"\1\2", 300), "01 94 0e 08 c4020102 cd012c"),
+    (
+        StoredChunks(8, b"", b"\3", (ChunkHolder(BOB, CellId(5)),)),
+        "01 95 17 08 c400 c40103 91 92 c403626f62 05",
+    ),
+    (ChunkData(8, b"\1"), "01 93 18 08 c40101"),
     (
         Notify(PHOTO, (SubscriptionId("sub1"), SubscriptionId("sub2"))),
         f"01 93 20 {PHOTO_HEX} 92 a4 73756231 a4 73756232",

@@ -36,10 +36,11 @@ from thyme.protocol.reliable_send import ReliableSender, ResendTimer
 from thyme.protocol.request_tracker import RequestTracker, RetryTimer
 from thyme.protocol.retry import RetryPolicy
 from thyme.storage.store import Store
+from thyme.substrates.chunks.exchange import ChunkExchange
+from thyme.substrates.chunks.fetcher import ChunkTransferTimer
+from thyme.substrates.chunks.large_objects import LargeInsertTimer
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerExpiryTimer, BrokerService
-from thyme.substrates.common.chunk_exchange import ChunkExchange
-from thyme.substrates.common.chunk_fetcher import ChunkTransferTimer
 from thyme.substrates.common.client import Client, Guarantees
 from thyme.substrates.common.client_interfaces import SingleBroker, SingleHolder
 from thyme.substrates.common.gap_reader import (
@@ -47,7 +48,6 @@ from thyme.substrates.common.gap_reader import (
     GapRetryTimer,
     missed_pages_from_nodes,
 )
-from thyme.substrates.common.large_objects import LargeInsertTimer
 from thyme.substrates.common.loopback import deliver_to_self
 from thyme.substrates.common.notification_gaps import GapTimer, GapUpkeepTimer
 from thyme.substrates.common.notification_sender import NotificationSender

@@ -154,7 +154,9 @@ class SendWindow:
         fragments: list[Fragment] = []
         if not self._may_send(now_us):
             return fragments
-        window_for_lost = self._window_size + _RETRANSMISSIONS_MIN
+        window_for_lost = self._window_size
+        if not self._is_queueing():
+            window_for_lost += _RETRANSMISSIONS_MIN
         while self._lost and len(self._in_flight) < window_for_lost and self._pace_bytes > 0:
             fragment = self._lost.popleft()
             if fragment.message.in_flight.get(fragment.index) is fragment:

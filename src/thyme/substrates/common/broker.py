@@ -22,8 +22,8 @@ from thyme.protocol.app_interface import LookupResult
 from thyme.query.cursor import Cursor
 from thyme.query.subscription_index.index import SubscriptionIndex
 from thyme.storage.store import RecordTable, Store
+from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.catalogue import Catalogue, Retention
-from thyme.substrates.common.chunk_cache import ChunkCache
 from thyme.substrates.common.quotas import Quota, UsageTable
 from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
 

@@ -17,9 +17,9 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
+from thyme.substrates.chunks.cache import ChunkCache
+from thyme.substrates.chunks.fetcher import ChunkFetcher
 from thyme.substrates.common.broker import Broker, HistoryPage
-from thyme.substrates.common.chunk_cache import ChunkCache
-from thyme.substrates.common.chunk_fetcher import ChunkFetcher
 from thyme.substrates.common.notification_sender import NotificationSender
 
 

@@ -20,7 +20,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits, Metadata
 from thyme.model.time_frames import earliest
 from thyme.storage.store import RecordTable, Store
-from thyme.substrates.common.chunk_cache import ChunkCache
+from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.quotas import Quota, UsageTable
 from thyme.substrates.common.tombstones import (
     TOMBSTONE_AGE_US_MAX,

@@ -34,6 +34,7 @@ from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.query.cursor import cursor_at
+from thyme.substrates.chunks.large_objects import LargeObjects
 from thyme.substrates.common.client_interfaces import (
     BrokerClient,
     BrokerId,
@@ -49,7 +50,6 @@ from thyme.substrates.common.history_reader import (
     merge_pages,
     total_matches,
 )
-from thyme.substrates.common.large_objects import LargeObjects
 from thyme.substrates.common.subscriber import OwnSubscription, ReadPosition, Subscriber
 
 

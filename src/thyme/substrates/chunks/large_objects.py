@@ -36,8 +36,8 @@ from thyme.protocol.messages.common import (
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RequestTracker
 from thyme.protocol.results import Failure, Ok, OnResult, Result
-from thyme.substrates.common.chunk_cache import ChunkCache
-from thyme.substrates.common.chunk_fetcher import ChunkFetcher
+from thyme.substrates.chunks.cache import ChunkCache
+from thyme.substrates.chunks.fetcher import ChunkFetcher
 
 IN_MEMORY_BYTES_MAX = 256 * 2**20
 """Maximum size of an object that is inserted or retrieved as a whole, in the memory of the node."""

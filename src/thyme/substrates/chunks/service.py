@@ -14,7 +14,7 @@ from thyme.model.bounded import BoundedDict, drop_before
 from thyme.model.errors import NotFoundError, OperationError
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages import common as wire
-from thyme.substrates.common.chunk_cache import ChunkCache
+from thyme.substrates.chunks.cache import ChunkCache
 
 _OTHERS_MAX = 8
 _RECENT_US = 60 * SECOND_US

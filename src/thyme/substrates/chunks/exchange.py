@@ -16,10 +16,10 @@ from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RequestTracker
 from thyme.storage.store import Store
-from thyme.substrates.common.chunk_cache import ChunkCache
-from thyme.substrates.common.chunk_fetcher import ChunkFetcher, ChunkTransferTimer
-from thyme.substrates.common.chunk_service import ChunkService
-from thyme.substrates.common.large_objects import LargeInserts, LargeInsertTimer, LargeObjects
+from thyme.substrates.chunks.cache import ChunkCache
+from thyme.substrates.chunks.fetcher import ChunkFetcher, ChunkTransferTimer
+from thyme.substrates.chunks.large_objects import LargeInserts, LargeInsertTimer, LargeObjects
+from thyme.substrates.chunks.service import ChunkService
 
 
 class ChunkExchange:

@@ -5,7 +5,7 @@ which other nodes may have some; then each is asked for as many chunks at a time
 allows. A window grows with each chunk that arrives and halves after a timeout. Every chunk is
 verified when it arrives; a holder that sent other bytes is not asked again. A transfer fails if no
 chunk arrives for a minute, or as soon as no holder is left; chunks that arrived stay.
-Entry point: `ChunkFetcher.fetch`. The other side is `chunk_service`.
+Entry point: `ChunkFetcher.fetch`. The other side is `service`.
 Clauses: M19, M37.
 """
 
@@ -25,8 +25,8 @@ from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult
-from thyme.substrates.common.chunk_cache import ChunkCache
-from thyme.substrates.common.chunk_service import unpack_flags
+from thyme.substrates.chunks.cache import ChunkCache
+from thyme.substrates.chunks.service import unpack_flags
 
 _TICK_US = SECOND_US // 2
 _WAIT_US = 2 * SECOND_US
