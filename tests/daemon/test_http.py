@@ -92,6 +92,15 @@ def test_a_form_brings_a_summary_of_any_bytes() -> None:
     asyncio.run(story())
 
 
+async def until_found(node: Pages, key: str) -> None:
+    """Waits until a node reaches the owner of an object."""
+    for _ in range(1_000):
+        if (await node.ask("GET", f"/v1/objects/{key}/metadata"))[0] == 200:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"the owner of {key} is out of reach")
+
+
 def test_m19_an_object_is_retrieved_by_its_key_only_after_a_notification(tmp_path: Path) -> None:
     """M19: a lookup does not suffice; a notification of any application of the node does, a search
     too, and a subscription that outlives the node. The owner needs none of them."""
@@ -107,8 +116,7 @@ def test_m19_an_object_is_retrieved_by_its_key_only_after_a_notification(tmp_pat
                 (200, b"x")
             ]
             async with a_node(network=place, create=False, world_id=None, data=tmp_path) as node:
-                while (await node.ask("GET", f"/v1/objects/{keys[0]}/metadata"))[0] != 200:
-                    await asyncio.sleep(0.05)  # the owner is not in reach yet
+                await until_found(node, keys[0])
                 for key in keys:
                     status, answer = await node.ask("GET", f"/v1/objects/{key}")
                     assert (status, answer["error"]) == (404, "not_found")
@@ -120,8 +128,7 @@ def test_m19_an_object_is_retrieved_by_its_key_only_after_a_notification(tmp_pat
                 assert [status for status, _ in found] == [200, 200, 404]
                 await node.ask("POST", "/v1/subscriptions", json={"query": "c"})
             async with a_node(network=place, create=False, world_id=None, data=tmp_path) as node:
-                while (await node.ask("GET", f"/v1/objects/{keys[0]}/metadata"))[0] != 200:
-                    await asyncio.sleep(0.05)
+                await until_found(node, keys[0])
                 found = [await node.ask("GET", f"/v1/objects/{key}") for key in keys]
                 assert [status for status, _ in found] == [200, 404, 200]
 

@@ -30,7 +30,7 @@ from thyme.protocol.messages.cell_records import (
     SignedLocation,
     TombstoneRecord,
 )
-from thyme.protocol.messages.common import Message, Notify
+from thyme.protocol.messages.common import ChunkHolder, Message, Notify
 from thyme.protocol.messages.event_ranges import EventRange
 from thyme.protocol.messages.stations import (
     CellCycle,
@@ -46,6 +46,7 @@ from thyme.wire import codec
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire.md"
 RECORDS = (
+    ChunkHolder,
     Key,
     Metadata,
     SubscriptionKey,

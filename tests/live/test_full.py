@@ -20,9 +20,11 @@ from thyme.protocol.messages import common as wire
 from thyme.protocol.node import Send
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender
+from thyme.protocol.request_tracker import RequestTracker
 from thyme.protocol.retry import RetryPolicy
 from thyme.storage.sqlite.disk_reserve import DiskReserve
 from thyme.storage.store import MemoryStore
+from thyme.substrates.chunks.exchange import ChunkExchange
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerService
 from thyme.substrates.common.catalogue import Retention
@@ -52,7 +54,16 @@ def test_m25_a_broker_with_a_full_disk_refuses_objects_and_goes_on() -> None:
     store, outbox = SmallStore(), Outbox()
     broker = Broker(store, BrokerConfig(), 0)
     letters = ReliableSender(outbox, RetryPolicy(), Random(1))
-    desk = BrokerService(broker, outbox, NotificationSender(BOB, broker, store, outbox, letters))
+    chunks = ChunkExchange(
+        BOB,
+        store,
+        outbox,
+        RequestTracker(outbox, RetryPolicy(), Random(1)),
+        lambda key: key.owner,
+        BrokerConfig().limits,
+    )
+    sender = NotificationSender(BOB, broker, store, outbox, letters)
+    desk = BrokerService(broker, outbox, sender, chunks.cache, chunks.fetcher)
     small, large = photo(1, data=b"0123456789"), photo(2, data=b"0123456789a")
 
     told = replies(

@@ -114,6 +114,8 @@ def cells_in(value: Any) -> Iterator[CellId]:
     match value:
         case Replica() | SignedLocation():
             yield value.cell
+        case wire.ChunkHolder(cell=int()):
+            yield value.cell
         case CellSubscription():
             yield from (value.cell, *value.key_cells)
         case cell_wire.TransferState() | cell_wire.BackupState():

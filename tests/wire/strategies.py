@@ -56,13 +56,19 @@ from thyme.protocol.messages.cells import (
 from thyme.protocol.messages.common import (
     CellBroadcast,
     CellPacket,
+    ChunkData,
+    ChunkHolder,
+    ChunksMissing,
     DeleteObject,
     Done,
+    FetchChunk,
+    FetchChunkList,
     FetchMissed,
     FetchObject,
     FetchPage,
     FetchStatus,
     Flooded,
+    InsertLargeObject,
     InsertObject,
     JoinReply,
     JoinRequest,
@@ -87,6 +93,7 @@ from thyme.protocol.messages.common import (
     SignedStop,
     StartSubscription,
     StopSubscription,
+    StoredChunks,
     ToStation,
     Unpublish,
 )
@@ -151,6 +158,7 @@ names = st.text("abcXYZ019-_.é日", min_size=1, max_size=12) | st.text(min_size
 words = st.text("abcdeéß日", min_size=1, max_size=6) | st.text(min_size=1, max_size=9)
 tags = words.filter(_is_tag).map(as_tag)
 node_ids = st.binary(min_size=1, max_size=32).map(NodeId)
+cells = st.integers(0, 2**16 - 1).map(CellId)
 keys = st.builds(Key, names.map(ObjectId), node_ids)
 sids = names.map(SubscriptionId)
 data = st.binary(max_size=300)
@@ -226,6 +234,18 @@ messages: dict[type[Message], st.SearchStrategy[Message]] = {
     ),
     FetchObject: st.builds(FetchObject, numbers, keys),
     FetchStatus: st.builds(FetchStatus, numbers, keys),
+    InsertLargeObject: st.builds(InsertLargeObject, numbers, metadata),
+    FetchChunkList: st.builds(FetchChunkList, numbers, st.binary(), st.booleans()),
+    FetchChunk: st.builds(FetchChunk, numbers, st.binary(), numbers),
+    ChunksMissing: st.builds(ChunksMissing, numbers, counts),
+    StoredChunks: st.builds(
+        StoredChunks,
+        numbers,
+        st.binary(),
+        st.binary(),
+        st.lists(st.builds(ChunkHolder, node_ids, st.none() | cells), max_size=3).map(tuple),
+    ),
+    ChunkData: st.builds(ChunkData, numbers, st.binary()),
     Done: st.builds(Done, numbers),
     Refused: st.builds(Refused, numbers, st.text(), st.text()),
     Page: st.builds(
@@ -262,7 +282,6 @@ messages[RouteUpdate] = st.builds(
         st.tuples(node_ids, st.integers(0, 2**62 - 1), st.integers(1, 2**16 - 1)), max_size=5
     ).map(tuple),
 )
-cells = st.integers(0, 2**16 - 1).map(CellId)
 perimeters = st.builds(PerimeterState, cells, cells, cells, cells)
 targets = st.lists(
     st.builds(CellTarget, cells, st.none() | node_ids, st.none() | perimeters),

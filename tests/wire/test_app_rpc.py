@@ -34,6 +34,10 @@ REQUESTS: list[asked.AppRequest] = [
     asked.MarkConsumed(sid=SID, key=key()),
     asked.Pause(sid=SID),
     asked.Resume(request_id=4, sid=SID, after=key()),
+    asked.UploadChunk(request_id=12, upload="u", data=b"\x00"),
+    asked.DropUpload(request_id=13, upload="u"),
+    asked.InsertUploaded(request_id=14, data=b"", tags=photo().tags, upload="u"),
+    asked.RetrieveChunk(request_id=15, metadata=photo(3), index=2),
 ]
 VALUES: list[asked.ReplyValue] = [
     key(),

@@ -2,13 +2,14 @@
 
 Both APIs and the HTTP routes use these functions, so invalid arguments raise the same errors
 everywhere, before any request reaches the node.
-Clauses: M1, M2, M4, M10, M25, D14.
+Clauses: M1, M2, M4, M10, M25, M37, D14.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import partial
 
 from msgspec import UNSET
 
@@ -19,7 +20,7 @@ from thyme.model.subscriptions import Notification
 from thyme.model.tags import as_tags
 from thyme.model.time_frames import TimeFrame, as_frame
 from thyme.model.worlds import WorldSettings
-from thyme.protocol.app_interface import ALL_NODES, Insert
+from thyme.protocol.app_interface import ALL_NODES, Insert, InsertUploaded
 
 Instant = int | datetime | timedelta
 BATCH_MAX = 100_000
@@ -35,13 +36,17 @@ def make_insert(
     copies: int,
     durable: bool,
     replicas: int | str | None,
+    *,
+    upload: str | None = None,
 ) -> Insert:
-    """Checks the arguments of an insert; returns the request."""
+    """Checks the arguments of an insert; returns the request. `upload` names the chunks of an
+    object that were uploaded before."""
     copies, active = as_count(copies, "copies", least=1), _as_replicas(replicas)
     if active not in (None, ALL_NODES) and copies > active:
         raise OptionError(f"copies={copies} needs at least as many replicas, not {replicas}")
     text = summary.encode() if isinstance(summary, str) else summary
-    return Insert(
+    make = Insert if upload is None else partial(InsertUploaded, upload=upload)
+    return make(
         request_id=request_id,
         data=_as_bytes(data, "an object"),
         tags=as_tags(tags),

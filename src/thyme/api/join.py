@@ -21,6 +21,7 @@ from thyme.live.host import Host
 from thyme.model.errors import OptionError, safe_repr
 from thyme.model.ids import NodeId, random_id
 from thyme.model.metadata import Limits
+from thyme.model.object_chunks import LARGE_BYTES_MAX
 from thyme.model.time_frames import as_instant_us
 from thyme.model.worlds import LIVE_SUBSTRATES, Area, WorldInfo, check_world_name
 from thyme.storage.node_profile import (
@@ -142,6 +143,10 @@ def connect(url: str, *, world: str | None = None) -> World:
     return World(lambda: open_remote(node_url, world))
 
 
+_DISK_LIMITS = Limits(data_bytes_max=LARGE_BYTES_MAX)
+"""Limits of a local world that is stored on disk."""
+
+
 def worlds(data: str | Path) -> list[WorldInfo]:
     """The local worlds stored in a directory, by name; `live_worlds` lists those of the network."""
     return list_worlds(Path(data))
@@ -175,7 +180,7 @@ def _open_solo(
     try:
         profile = _load_or_create_profile(store, name, ends, rng)
         config = SoloConfig(
-            limits=limits or Limits(),
+            limits=limits or (Limits() if data is None else _DISK_LIMITS),
             retention=retention or Retention(),
             world_ends_us=profile.world.ends_us,
         )

@@ -21,6 +21,7 @@ from thyme.api.world import OpenedWorld
 from thyme.live.status import NodeStatus, StationStatus
 from thyme.model.errors import (
     ClosedError,
+    CorruptError,
     DecodeError,
     InputError,
     OptionError,
@@ -38,6 +39,9 @@ from thyme.wire.app_rpc import FRAME_BYTES_MAX, decode_event, encode_request
 CONNECT_TIMEOUT_S = 10.0
 LEAVE_S_MAX = 2.0
 CHUNK_BYTES = 256 * 2**10
+CONTINUE_S_MAX = 60.0
+"""How long a download that broke off waits for its node to return."""
+_CONTINUE_AFTER_S = 0.5
 
 
 class NodeUnreachableError(InputError):
@@ -221,23 +225,49 @@ class RemotePort:
 
 
 async def download(url: str, path: str, write: Callable[[bytes], object]) -> int:
-    """Downloads a path of the HTTP API in chunks; returns the number of bytes."""
+    """Downloads a path of the HTTP API; returns the number of bytes. If the connection breaks, or
+    the node restarts, the download goes on where it was (M37)."""
     node_url = normalise_url(url)
-    size = 0
+    download_state = _Download(write)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
-    try:
-        async with (
-            ClientSession(timeout=timeout) as session,
-            session.get(node_url + path) as response,
-        ):
-            if response.status != 200:
+    async with ClientSession(timeout=timeout) as session:
+        while True:
+            try:
+                await download_state.read_rest(session, node_url + path)
+                return download_state.size
+            except (ClientError, OSError) as error:
+                if not download_state.may_continue():
+                    raise _unreachable_error(node_url, error) from error
+            await asyncio.sleep(_CONTINUE_AFTER_S)
+
+
+class _Download:
+    """The bytes received so far, and the content that they belong to."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self.size = 0
+        self._etag: str | None = None
+        self._progress_s = time.monotonic()
+
+    def may_continue(self) -> bool:
+        """Whether bytes arrived, the last ones not long ago."""
+        return self.size > 0 and time.monotonic() - self._progress_s < CONTINUE_S_MAX
+
+    async def read_rest(self, session: ClientSession, page: str) -> None:
+        headers = {}
+        if self._etag is not None:
+            headers = {"Range": f"bytes={self.size}-", "If-Range": self._etag}
+        async with session.get(page, headers=headers) as response:
+            if response.status not in (200, 206):
                 raise _error_from_body(await response.read())
-            async for chunk in response.content.iter_chunked(CHUNK_BYTES):
-                write(chunk)
-                size += len(chunk)
-    except (ClientError, OSError) as error:
-        raise _unreachable_error(node_url, error) from error
-    return size
+            if self.size and response.status != 206:
+                raise CorruptError("the object changed while it was downloaded: download it again")
+            self._etag = response.headers.get("ETag")
+            async for piece in response.content.iter_chunked(CHUNK_BYTES):
+                self._write(piece)
+                self.size += len(piece)
+                self._progress_s = time.monotonic()
 
 
 def _error_from_body(body: bytes) -> ThymeError:

@@ -7,22 +7,30 @@
 
 Invalid arguments raise an `InputError`; an operation that fails in the node or the network raises
 an `OperationError`. Cancelling an `await` is safe and loses no notification.
-Clauses: M13–M20, M21, M26–M33, D14.
+Clauses: M13–M20, M21, M26–M33, M37, D14.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from thyme.api.arguments import Instant, as_count, as_key, make_insert, search_frame
 from thyme.api.callbacks import CallbackWorld
+from thyme.api.content import Uploaded, read_content, take_content
 from thyme.api.session import NodeSession, Outcome
 from thyme.api.subscription import Overflow, Subscription, as_overflow
-from thyme.model.errors import ClosedError, NotFoundError
+from thyme.model.errors import (
+    ClosedError,
+    InputError,
+    MetadataError,
+    NotFoundError,
+    OptionError,
+)
 from thyme.model.ids import Key, NodeId, SubscriptionId, as_subscription_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Notification
@@ -108,7 +116,7 @@ class World:
 
     async def insert(
         self,
-        data: bytes,
+        data: bytes | Path | BinaryIO,
         *,
         tags: Iterable[str],
         summary: bytes | str = b"",
@@ -120,16 +128,24 @@ class World:
     ) -> Key:
         """Stores an object and notifies the matching subscribers (M13); returns its key.
 
+        A file is given by its path, or open for reading bytes; it is read in chunks and may be
+        larger than the memory (M37).
         `oid` is the object id, unique among your objects (default: random); after `ttl` the object
         expires (M29). `copies` and `durable` are guarantees: the insert fails unless so many nodes
         store the object, on disk if `durable` (M30). `replicas` is how many nodes of this node's
         cell should store it, "all" or a number, 1 for this node alone; None for the choice of the
         world. Only worlds with cells replicate (D14).
         """
-        session = self._session
-        insert = make_insert(
-            session.next_id(), data, tags, summary, oid, ttl, copies, durable, replicas
-        )
+        session, upload = self._session, None
+        options = (tags, summary, oid, ttl, copies, durable, replicas)
+        if not isinstance(data, bytes | bytearray | memoryview | str):
+            make_insert(0, b"", *options)  # checks the arguments
+            content = await _read_file(session, data)
+            if isinstance(content, Uploaded):
+                data, upload = b"", content.upload
+            else:
+                data = content
+        insert = make_insert(session.next_id(), data, *options, upload=upload)
         async with session.insert_gate.enter(len(insert.data) + len(insert.summary)):
             key = await session.await_reply(insert)
         assert isinstance(key, Key)
@@ -244,6 +260,35 @@ class World:
         assert isinstance(data, bytes)
         return data
 
+    async def retrieve_to(self, object_ref: Notification | Metadata | Key, path: Path) -> int:
+        """Retrieves a notified object to a file, in chunks; returns its size (M37). The file is
+        complete, or unchanged if the retrieve fails. Repeated after a failure, it goes on with the
+        chunks that the node has."""
+        part = path.with_name(path.name + ".part")
+        size = 0
+        try:
+            with part.open("wb") as file:
+                async for piece in self.read(object_ref):
+                    size += await asyncio.to_thread(file.write, piece)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        return size
+
+    async def read(
+        self,
+        object_ref: Notification | Metadata | Key,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Yields the bytes of a notified object from `start` up to `stop`, verified, in pieces
+        (M37)."""
+        metadata = self._session.resolve_metadata(object_ref)
+        if start < 0 or (stop is not None and stop < start):
+            raise OptionError(f"a range begins at 0 or later, and ends after: not {start}..{stop}")
+        async for piece in read_content(self._session, metadata, start, stop):
+            yield piece
+
     async def explain(
         self, object_ref: Notification | Metadata | Key, subscription: Subscription
     ) -> Explanation:
@@ -290,3 +335,17 @@ class World:
     @property
     def _session(self) -> NodeSession:
         return self._joined_or_raise[1]
+
+
+async def _read_file(session: NodeSession, source: Path | BinaryIO) -> bytes | Uploaded:
+    """Reads a file to insert; uploads a large one to the node."""
+    if isinstance(source, Path):
+        try:
+            opened = source.open("rb")
+        except OSError as error:
+            raise InputError(f"the file {source} cannot be read: {error.strerror}") from error
+        with opened:
+            return await _read_file(session, opened)
+    if not hasattr(source, "read"):
+        raise MetadataError(f"an object must be bytes or a file, not {type(source).__name__}")
+    return await take_content(session, lambda count: asyncio.to_thread(source.read, count))

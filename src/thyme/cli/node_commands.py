@@ -114,7 +114,7 @@ def publish_command(args: Namespace) -> int:
     """thyme publish FILE --tags A,B"""
     from thyme.cli.option_values import parse_replicas
 
-    data = _read_input(args.file)
+    data = sys.stdin.buffer if str(args.file) == "-" else args.file
     tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
     summary = _read_summary(args.summary)
     life = None if args.life is None else parse_span(args.life)
@@ -380,10 +380,6 @@ def _print_notification(note: Notification, as_json: bool) -> None:
 
 
 # Input and output
-
-
-def _read_input(file: Path) -> bytes:
-    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 @contextmanager

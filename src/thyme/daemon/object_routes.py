@@ -1,20 +1,22 @@
 """Object routes: HTTP handlers for insert, delete, search, lookup and retrieve.
 
-Object bytes are streamed. An object is addressed by its key in the path.
+An object is addressed by its key in the path. Bodies of requests and responses pass in pieces, so
+that memory does not grow with the size of an object.
 Entry point: `ObjectRoutes`. The paths are in `server`.
-Clauses: M13, M14, M19, M20, M25, M32.
+Clauses: M13, M14, M19, M20, M25, M32, M37.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from thyme.api.arguments import as_count, as_key, make_insert, search_frame
+from thyme.api.content import Uploaded, read_content, take_content
 from thyme.api.session import NodeSession
 from thyme.daemon.json_schemas import (
     InsertedBody,
@@ -27,20 +29,20 @@ from thyme.daemon.responses import json_response, problem_response
 from thyme.model.errors import InputError, NotFoundError, OptionError, ThymeError, safe_repr
 from thyme.model.ids import Key
 from thyme.model.metadata import Limits, Metadata
+from thyme.model.object_chunks import CHUNK_BYTES, LARGE_BYTES_MAX
 from thyme.model.subscriptions import matches_object
 from thyme.protocol.app_interface import (
     Delete,
+    Insert,
     ListSubscriptions,
     Lookup,
     LookupResult,
-    Retrieve,
     Search,
     SearchResult,
 )
 from thyme.query.query import as_query
 
-CHUNK_BYTES = 256 * 2**10
-_LIMITS = Limits()
+_SUMMARY_BYTES_MAX = Limits().summary_bytes_max
 _INSERT_OPTIONS = ("tags", "summary", "oid", "life_s", "copies", "durable", "replicas")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
@@ -61,25 +63,31 @@ class ObjectRoutes:
 
     async def insert(self, request: web.Request) -> web.StreamResponse:
         options = _query_options(request, *_INSERT_OPTIONS)
-        summary: bytes | str = options.get("summary", "")
+
+        def make(data: bytes, summary: bytes | str, upload: str | None = None) -> Insert:
+            return make_insert(
+                self._session.next_id(),
+                data,
+                [tag for tag in options.get("tags", "").split(",") if tag.strip()],
+                summary,
+                options.get("oid"),
+                _parse_ttl(options.get("life_s")),
+                _parse_integer(options.get("copies", "1"), "copies"),
+                _parse_boolean(options.get("durable", "false"), "durable"),
+                _parse_replicas(options.get("replicas")),
+                upload=upload,
+            )
+
+        given: bytes | str = options.get("summary", "")
+        make(b"", given)  # wrong options are refused before the body is read
         try:
-            if request.content_type == "multipart/form-data":
-                data, summary = await _read_form(request, summary)
-            else:
-                data = await _read_body(request)
+            content, summary = await _read_insert_body(self._session, request, given)
         except TooLargeError as error:
             return problem_response(error.code, str(error), 413)
-        insert = make_insert(
-            self._session.next_id(),
-            data,
-            [tag for tag in options.get("tags", "").split(",") if tag.strip()],
-            summary,
-            options.get("oid"),
-            _parse_ttl(options.get("life_s")),
-            _parse_integer(options.get("copies", "1"), "copies"),
-            _parse_boolean(options.get("durable", "false"), "durable"),
-            _parse_replicas(options.get("replicas")),
-        )
+        if isinstance(content, Uploaded):
+            insert = make(b"", summary, content.upload)
+        else:
+            insert = make(content, summary)
         key = await self._session.await_reply(insert)
         assert isinstance(key, Key)
         return json_response(InsertedBody(key=str(key)), 201)
@@ -119,20 +127,7 @@ class ObjectRoutes:
 
     async def retrieve(self, request: web.Request) -> web.StreamResponse:
         metadata = await self._find_metadata(as_key(request.match_info["key"]))
-        data = await self._session.await_reply(
-            Retrieve(request_id=self._session.next_id(), metadata=metadata)
-        )
-        assert isinstance(data, bytes)
-        response = web.StreamResponse()
-        response.content_type = "application/octet-stream"
-        response.content_length = len(data)
-        response.headers["ETag"] = f'"{metadata.digest.hex()}"'
-        await response.prepare(request)
-        view = memoryview(data)
-        for start in range(0, len(data), CHUNK_BYTES):
-            await response.write(view[start : start + CHUNK_BYTES])
-        await response.write_eof()
-        return response
+        return await _write_object(self._session, request, metadata)
 
     async def _find_metadata(self, key: Key) -> Metadata:
         """Metadata of a notified object (M19), or of one of this node: from the notification, or
@@ -167,51 +162,133 @@ class ObjectRoutes:
         return result
 
 
-# Request bodies and options
+# Bodies
 
 
-async def _read_body(request: web.Request) -> bytes:
-    if (request.content_length or 0) > _LIMITS.data_bytes_max:
-        raise _too_large_error(_LIMITS.data_bytes_max)
-    data = bytearray()
-    async for chunk in request.content.iter_chunked(CHUNK_BYTES):
-        data += chunk
-        if len(data) > _LIMITS.data_bytes_max:
-            raise _too_large_error(_LIMITS.data_bytes_max)
-    return bytes(data)
+class _BoundedReader:
+    """Reads exactly so many bytes, unless the body ends; counts them against a limit."""
+
+    def __init__(self, read_some: Callable[[int], Awaitable[bytes]], bytes_max: int) -> None:
+        self._read_some = read_some
+        self._bytes_max = bytes_max
+        self._size = 0
+
+    async def read(self, count: int) -> bytes:
+        pieces: list[bytes] = []
+        missing = count
+        while missing and (piece := await self._read_some(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        self._size += count - missing
+        if self._size > self._bytes_max:
+            raise _too_large_error(self._bytes_max)
+        return b"".join(pieces)
 
 
-async def _read_form(request: web.Request, summary: bytes | str) -> tuple[bytes, bytes | str]:
+async def _read_insert_body(
+    session: NodeSession, request: web.Request, summary: bytes | str
+) -> tuple[bytes | Uploaded, bytes | str]:
+    """The content and the summary of an object to insert."""
+    if (request.content_length or 0) > LARGE_BYTES_MAX:
+        raise _too_large_error(LARGE_BYTES_MAX)
+    if request.content_type == "multipart/form-data":
+        return await _read_form(session, request, summary)
+    reader = _BoundedReader(request.content.read, LARGE_BYTES_MAX)
+    return await take_content(session, reader.read), summary
+
+
+async def _read_form(
+    session: NodeSession, request: web.Request, summary: bytes | str
+) -> tuple[bytes | Uploaded, bytes | str]:
     """Reads the field `data` and the optional field `summary` of a multipart form."""
-    data: bytes | None = None
+    content: bytes | Uploaded | None = None
     try:
         async for field in await request.multipart():
             if not isinstance(field, BodyPartReader) or field.name not in ("data", "summary"):
                 raise OptionError('a form may only have the fields "data" and "summary"')
             if field.name == "data":
-                data = await _read_field(field, _LIMITS.data_bytes_max)
+                reader = _BoundedReader(_field_reader(field), LARGE_BYTES_MAX)
+                content = await take_content(session, reader.read)
             else:
-                summary = await _read_field(field, _LIMITS.summary_bytes_max)
+                reader = _BoundedReader(_field_reader(field), _SUMMARY_BYTES_MAX)
+                summary = await reader.read(_SUMMARY_BYTES_MAX + 1)
     except ThymeError:
         raise
     except (ValueError, RuntimeError, AssertionError, HttpProcessingError) as error:
         raise OptionError(f"the form cannot be read: {safe_repr(str(error))}") from error
-    if data is None:
+    if content is None:
         raise OptionError('the form has no field "data"')
-    return data, summary
+    return content, summary
 
 
-async def _read_field(field: BodyPartReader, bytes_max: int) -> bytes:
-    data = bytearray()
-    while chunk := await field.read_chunk(CHUNK_BYTES):
-        data += chunk
-        if len(data) > bytes_max:
-            raise _too_large_error(bytes_max)
-    return bytes(data)
+def _field_reader(field: BodyPartReader) -> Callable[[int], Awaitable[bytes]]:
+    """Reads a field of a form, which returns pieces that may be longer than asked for."""
+    buffered = b""
+
+    async def read_some(count: int) -> bytes:
+        nonlocal buffered
+        if not buffered:
+            buffered = await field.read_chunk(CHUNK_BYTES)
+        piece, buffered = buffered[:count], buffered[count:]
+        return piece
+
+    return read_some
 
 
 def _too_large_error(bytes_max: int) -> TooLargeError:
     return TooLargeError(f"too large: at most {bytes_max} bytes are accepted")
+
+
+async def _write_object(
+    session: NodeSession, request: web.Request, metadata: Metadata
+) -> web.StreamResponse:
+    """Responds with an object, or with the range of it that the request asks for."""
+    etag = f'"{metadata.digest.hex()}"'
+    wanted = _wanted_range(request, metadata.size, etag)
+    if wanted is None:
+        message = f"no bytes in this range: the object has {metadata.size} bytes"
+        refusal = problem_response("bad_range", message, 416)
+        refusal.headers["Content-Range"] = f"bytes */{metadata.size}"
+        return refusal
+    start, stop = wanted
+    is_part = (start, stop) != (0, metadata.size)
+    response = web.StreamResponse(status=206 if is_part else 200)
+    response.content_type = "application/octet-stream"
+    response.content_length = stop - start
+    response.headers.update({"ETag": etag, "Accept-Ranges": "bytes"})
+    if is_part:
+        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{metadata.size}"
+    pieces = aiter(read_content(session, metadata, start, stop))
+    piece = await anext(pieces, b"")  # an object that cannot be retrieved has an error response
+    await response.prepare(request)
+    try:
+        while piece:
+            await response.write(piece)
+            piece = await anext(pieces, b"")
+    except ThymeError:
+        if request.transport is not None:  # the reader notices and asks for the rest
+            request.transport.abort()
+        return response
+    await response.write_eof()
+    return response
+
+
+def _wanted_range(request: web.Request, size: int, etag: str) -> tuple[int, int] | None:
+    """The bytes to send: all, or those of the header `Range`; None if it names no byte. A header
+    that cannot be read, or that is for other content, is ignored (RFC 9110)."""
+    if request.headers.get("If-Range", etag) != etag:
+        return 0, size
+    try:
+        wanted = request.http_range
+    except ValueError:
+        return 0, size
+    if wanted.start is None and wanted.stop is None:
+        return 0, size
+    start, stop, _ = wanted.indices(size)
+    return (start, stop) if start < stop else None
+
+
+# Options
 
 
 def _query_options(request: web.Request, *names: str) -> dict[str, str]:

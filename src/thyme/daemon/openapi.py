@@ -121,9 +121,10 @@ def _object_paths() -> JsonObject:
         "/v1/objects/{key}": {
             "parameters": [key],
             "get": _operation(
-                "The bytes of a notified object, verified (M19)",
-                _raw_response("application/octet-stream"),
-                failures=[400, 404, 409, 410, 502, 504],
+                "The bytes of a notified object, verified (M19); with the header `Range`, one range "
+                "of them, and 206 instead of 200",
+                _raw_response("application/octet-stream", 200, 206),
+                failures=[400, 404, 409, 410, 416, 502, 504],
             ),
             "delete": _operation(
                 "Remove an object of one's own (M14)",
@@ -265,8 +266,9 @@ def _list_response(name: str) -> JsonObject:
     return {"200": {"description": "done", "content": content}}
 
 
-def _raw_response(kind: str) -> JsonObject:
-    return {"200": {"description": "done", "content": {kind: {}}}}
+def _raw_response(kind: str, *statuses: int) -> JsonObject:
+    done = {"description": "done", "content": {kind: {}}}
+    return {str(status): done for status in statuses or (200,)}
 
 
 def _empty_response() -> JsonObject:

@@ -3,7 +3,7 @@
 Links retransmit, clocks differ slightly, and messages cost less than in a large simulated network:
 so every substrate runs with its robust profile, unless the world was created with another.
 Entry point: `make_node`. Finding the world and opening the sockets is up to `open_node`.
-Clauses: M12, M21, M29, E5, D1, B5.
+Clauses: M12, M21, M29, M37, E5, D1, B5.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from thyme.model.errors import OptionError, WorldError, safe_repr
 from thyme.model.ids import NodeId
+from thyme.model.metadata import Limits
+from thyme.model.object_chunks import LARGE_BYTES_MAX
 from thyme.model.positions import Position
 from thyme.model.signed_records import RecordSigner
 from thyme.model.time_frames import SECOND_US
@@ -66,7 +68,9 @@ PROFILES = ("robust", "paper")
 KEY_CHOICES = tuple(choice.value for choice in KeyChoice)
 _NO_LIMITS = Retention()
 _CELL_SUBSTRATES = ("dcs", INFRA)
-_BROKER_CONFIG = BrokerConfig(skew_us=CLOCK_SKEW_US, quota=QUOTA)
+_LIMITS = Limits(data_bytes_max=LARGE_BYTES_MAX)
+"""Limits where large objects are sent in chunks (M37)."""
+_BROKER_CONFIG = BrokerConfig(skew_us=CLOCK_SKEW_US, quota=QUOTA, limits=_LIMITS)
 _SUBSCRIBER_CONFIG = SubscriberConfig(skew_us=CLOCK_SKEW_US)
 DSDV_CONFIG = DsdvConfig(
     dump_interval_us=2 * SECOND_US,
@@ -228,6 +232,8 @@ def es_config(world: WorldInfo) -> EsConfig:
     """Settings of an ES node."""
     return replace(
         ES_PAPER if is_paper(world) else ES_ROBUST,
+        limits=_LIMITS,
+        in_chunks=True,
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,
         guarantees=Guarantees(durable=world.durable),
@@ -239,6 +245,8 @@ def ls_config(world: WorldInfo) -> LsConfig:
     """Settings of an LS node."""
     return replace(
         LS_PAPER if is_paper(world) else LS_ROBUST,
+        limits=_LIMITS,
+        in_chunks=True,
         collecting=CollectionConfig(subscribe_wait_us=SECOND_US // 2, search_wait_us=SECOND_US),
         broker=_BROKER_CONFIG,
         subscriber=_SUBSCRIBER_CONFIG,

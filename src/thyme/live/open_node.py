@@ -51,6 +51,7 @@ from thyme.model.worlds import (
 from thyme.protocol.node import Node
 from thyme.protocol.port import NodeListener
 from thyme.routing.routed_node import RoutedNode
+from thyme.storage.chunk_files import TemporaryChunkFiles
 from thyme.storage.node_profile import NodeProfile, load_profile, save_profile, world_file
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
@@ -187,7 +188,9 @@ async def open_node(
     store_file = None
     sockets = open_sockets(options.network)
     try:
-        if options.data is not None:
+        if options.data is None:
+            store = MemoryStore(TemporaryChunkFiles())
+        else:
             store_file = world_file(options.data, options.world)
             store = SqliteStore(store_file)
         await sockets.open()

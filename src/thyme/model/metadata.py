@@ -1,19 +1,19 @@
 """Metadata: the description of an object, carried by notifications and needed to retrieve it.
 
 Entry points: `Metadata`, `make_metadata`. The digest authenticates the bytes received from any
-replica; the owner's proof authenticates the metadata (`signed_records`).
-Clauses: M1, M2, M16, M19, M28, M29, B5.
+replica (`object_chunks`); the owner's proof authenticates the metadata (`signed_records`).
+Clauses: M1, M2, M16, M19, M28, M29, M37, B5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import sha256
 
 import msgspec
 
 from thyme.model.errors import MetadataError
 from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.model.object_chunks import content_digest, is_large
 from thyme.model.tags import Tag, as_tags, check_tags
 from thyme.model.time_frames import check_instant_us
 
@@ -71,7 +71,7 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of the object's bytes."""
+        """The digest of the object's bytes: see `object_chunks.content_digest`."""
         return self.digest_and_proof[:DIGEST_BYTES]
 
     @property
@@ -83,14 +83,26 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
         """Whether the object has expired (M29)."""
         return self.expires_us is not None and self.expires_us <= now_us
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the object is divided into chunks (M37)."""
+        return is_large(self.size)
+
     def matches_content(self, data: bytes) -> bool:
         """Whether size and digest of these bytes are those of the object (M19)."""
-        return len(data) == self.size and sha256(data).digest() == self.digest
+        return len(data) == self.size and content_digest(data) == self.digest
+
+
+class Content(msgspec.Struct, frozen=True):
+    """Size and digest of an object's bytes."""
+
+    size: int
+    digest: bytes
 
 
 def make_metadata(
     key: Key,
-    data: bytes,
+    data: bytes | Content,
     tags: Iterable[str],
     published_us: int,
     *,
@@ -100,16 +112,21 @@ def make_metadata(
 ) -> Metadata:
     """Makes the metadata of a new object; raises `MetadataError` beyond the limits."""
     limits = limits or Limits()
-    for label, value, bytes_max in (
-        ("an object", data, limits.data_bytes_max),
-        ("a summary", summary, limits.summary_bytes_max),
-    ):
-        if not isinstance(value, bytes):
-            raise MetadataError(f"{label} is bytes, not {type(value).__name__}")
-        if len(value) > bytes_max:
-            raise MetadataError(
-                f"{label} has at most {bytes_max} bytes here, this one has {len(value)}"
-            )
-    return Metadata(
-        key, as_tags(tags), summary, published_us, len(data), sha256(data).digest(), expires_us
-    )
+    if not isinstance(data, Content):
+        _check_bytes("an object", data)
+    _check_bytes("a summary", summary)
+    size = data.size if isinstance(data, Content) else len(data)
+    _check_size("an object", size, limits.data_bytes_max)
+    _check_size("a summary", len(summary), limits.summary_bytes_max)
+    digest = data.digest if isinstance(data, Content) else content_digest(data)
+    return Metadata(key, as_tags(tags), summary, published_us, size, digest, expires_us)
+
+
+def _check_bytes(label: str, value: object) -> None:
+    if not isinstance(value, bytes):
+        raise MetadataError(f"{label} is bytes, not {type(value).__name__}")
+
+
+def _check_size(label: str, size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise MetadataError(f"{label} has at most {bytes_max} bytes here, this one has {size}")

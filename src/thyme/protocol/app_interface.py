@@ -4,7 +4,7 @@ The application chooses the `request_id` of a request; exactly one `Finished` or
 it. Events of subscriptions come unsolicited. `thyme.wire.app_rpc` carries both between processes
 under the names in `_RPC_NAMES`; `label` is the name of each class there, in recordings and in
 metrics.
-Clauses: M13–M20, M27, M29, M30, M32, M34, B5.
+Clauses: M13–M20, M27, M29, M30, M32, M34, M37, B5.
 """
 
 from __future__ import annotations
@@ -53,6 +53,36 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     copies: int = 1
     durable: bool = False
     replicas: int | UnsetType = UNSET
+
+
+class UploadChunk(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Store the next chunk of a large object of this node, to be inserted later (M37). Finished
+    with the number of bytes so far."""
+
+    label: ClassVar[str] = "UploadChunk"
+
+    request_id: int
+    upload: str
+    """Chosen by the application, different for each object."""
+    data: bytes
+
+
+class DropUpload(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Remove the chunks of an upload that will not be inserted (M37). Finished with None."""
+
+    label: ClassVar[str] = "DropUpload"
+
+    request_id: int
+    upload: str
+
+
+class InsertUploaded(Insert, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Insert a large object whose chunks were uploaded (M37); `data` is empty. Finished with its
+    key."""
+
+    label: ClassVar[str] = "InsertUploaded"
+
+    upload: str
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
@@ -164,6 +194,16 @@ class Retrieve(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     metadata: Metadata
 
 
+class RetrieveChunk(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
+    """Retrieve one chunk of a large object by its metadata (M37). Finished with its bytes."""
+
+    label: ClassVar[str] = "RetrieveChunk"
+
+    request_id: int
+    metadata: Metadata
+    index: int
+
+
 class Lookup(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):
     """Return the status of an object (M32). Finished with `LookupResult`."""
 
@@ -189,6 +229,9 @@ class InsertBatch(msgspec.Struct, frozen=True):
 
 RequestWithReply = (
     Insert
+    | InsertUploaded
+    | UploadChunk
+    | DropUpload
     | Delete
     | Subscribe
     | Resume
@@ -197,6 +240,7 @@ RequestWithReply = (
     | Unsubscribe
     | Search
     | Retrieve
+    | RetrieveChunk
     | Lookup
     | ListSubscriptions
 )

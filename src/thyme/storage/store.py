@@ -1,8 +1,8 @@
 """Store: the storage interface of substrates, and its in-memory implementation.
 
 A table has records of one type under text keys, in the order in which they were put. The bytes of
-objects are stored separately, because they are read one at a time and may be large. The store on
-disk is `sqlite.store`.
+objects are stored separately, because they are read one at a time and may be large; those of large
+objects are in the chunk store. The store on disk is `sqlite.store`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from thyme.model.metadata import Metadata
+from thyme.storage.chunk_store import ChunkStore, MemoryChunkStore
 from thyme.storage.history import History, MemoryHistory
 
 R = TypeVar("R")
@@ -31,6 +32,11 @@ class Store(Protocol):
     @property
     def durable(self) -> bool:
         """Whether committed data survive the end of the process."""
+        ...
+
+    @property
+    def chunks(self) -> ChunkStore:
+        """The chunks of large objects (M37)."""
         ...
 
     def put(self, table: RecordTable[R], key: str, record: R) -> None:
@@ -81,7 +87,9 @@ class MemoryStore:
 
     durable = False
 
-    def __init__(self) -> None:
+    def __init__(self, chunks: ChunkStore | None = None) -> None:
+        """`chunks` is where large objects are kept; by default in memory, too."""
+        self.chunks: ChunkStore = MemoryChunkStore() if chunks is None else chunks
         self._tables: dict[str, dict[str, Any]] = {}
         self._data: dict[str, bytes] = {}
 
@@ -113,4 +121,6 @@ class MemoryStore:
         """No effect: memory needs no commit."""
 
     def close(self) -> None:
-        """No effect: a simulated node that restarts with its memory uses the store again."""
+        """Closes the chunk store. A simulated node that restarts with its memory uses the store
+        again."""
+        self.chunks.close()

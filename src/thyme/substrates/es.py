@@ -3,7 +3,7 @@
 Entry point: `EsNode.handle`. All nodes know the server. The server is a client of itself, too; its
 messages to itself do not leave the node. A local world (`solo`) is an ES node that is its own
 server.
-Clauses: E1, E2, E4, M21, M24, M34, B5.
+Clauses: E1, E2, E4, M21, M24, M34, M37, B5.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from thyme.protocol.reliable_send import ReliableSender, ResendTimer
 from thyme.protocol.request_tracker import RequestTracker, RetryTimer
 from thyme.protocol.retry import RetryPolicy
 from thyme.storage.store import Store
+from thyme.substrates.chunks.exchange import ChunkExchange
+from thyme.substrates.chunks.fetcher import ChunkTransferTimer
+from thyme.substrates.chunks.large_objects import LargeInsertTimer
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import BrokerExpiryTimer, BrokerService
 from thyme.substrates.common.client import Client, Guarantees
@@ -64,6 +67,8 @@ class EsConfig(msgspec.Struct, frozen=True, kw_only=True):
     subscriber: SubscriberConfig = SubscriberConfig()
     guarantees: Guarantees = Guarantees()
     world_ends_us: int | None = None
+    in_chunks: bool = False
+    """Whether large objects are sent in chunks (M37), not as a whole."""
 
 
 PAPER = EsConfig()
@@ -104,6 +109,14 @@ class EsNode:
             self._request_tracker.next_id,
             missed_pages_from_nodes(self._request_tracker),
         )
+        self._chunk_exchange = ChunkExchange(
+            node_id,
+            store,
+            self._outbox,
+            self._request_tracker,
+            lambda _: server_id,
+            config.limits,
+        )
         self._client = Client(
             node_id,
             SingleHolder(lambda _: server_id, self._request_tracker),
@@ -115,6 +128,7 @@ class EsNode:
             lambda: config.guarantees,
             self._gap_reader,
             signer,
+            self._chunk_exchange.objects if config.in_chunks else None,
         )
         self._reliable_sender = ReliableSender(self._outbox, config.notify_retries, rng)
         self._broker_service: BrokerService | None = None
@@ -152,6 +166,7 @@ class EsNode:
         self.subscriber.check()
         self._reliable_sender.check()
         self._gap_reader.check()
+        self._chunk_exchange.check()
         if self.broker is not None and self._notification_sender is not None:
             self.broker.check()
             self._notification_sender.check()
@@ -180,11 +195,14 @@ class EsNode:
 
     def _start(self, now_us: int) -> None:
         if self._node_id == self._server_id:
-            broker = Broker(self._store, self._config.broker, now_us, self._node_id)
+            chunks = self._chunk_exchange
+            broker = Broker(self._store, self._config.broker, now_us, self._node_id, chunks.cache)
             self._notification_sender = NotificationSender(
                 self._node_id, broker, self._store, self._outbox, self._reliable_sender
             )
-            self._broker_service = BrokerService(broker, self._outbox, self._notification_sender)
+            self._broker_service = BrokerService(
+                broker, self._outbox, self._notification_sender, chunks.cache, chunks.fetcher
+            )
             self._notification_sender.start(now_us)
         self.subscriber.set_frame_end_timers()
         self._world_lifetime.set_timer()
@@ -205,6 +223,8 @@ class EsNode:
                 self._broker_service.on_expiry_timer(now_us)
             case WorldEndTimer():
                 self.subscriber.end_all("the life span of its world is over")
+            case ChunkTransferTimer() | LargeInsertTimer():
+                self._chunk_exchange.on_timer(event.timer, now_us)
 
     def _on_message(self, sender: NodeId, message: wire.Message, now_us: int) -> None:
         match message:
@@ -218,6 +238,8 @@ class EsNode:
                 self.dropped["notify from a stranger"] += 1
             case wire.ReliableAck():
                 self._reliable_sender.on_ack(sender, message, now_us)
+            case wire.Refused() if self._chunk_exchange.on_message(sender, message, now_us):
+                pass
             case (
                 wire.Done()
                 | wire.Refused()
@@ -225,10 +247,12 @@ class EsNode:
                 | wire.MissedPage()
                 | wire.ObjectData()
                 | wire.ObjectStatus()
+                | wire.ChunksMissing()
             ):
                 self._request_tracker.on_reply(sender, message, now_us)
             case (
                 wire.InsertObject()
+                | wire.InsertLargeObject()
                 | wire.DeleteObject()
                 | wire.StartSubscription()
                 | wire.StopSubscription()
@@ -242,4 +266,5 @@ class EsNode:
                 else:
                     self._broker_service.handle_request(sender, message, now_us)
             case _:
-                self.dropped["not spoken here"] += 1
+                if not self._chunk_exchange.on_message(sender, message, now_us):
+                    self.dropped["not spoken here"] += 1

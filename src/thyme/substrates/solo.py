@@ -34,5 +34,6 @@ def make_solo_node(node_id: NodeId, store: Store, rng: Random, config: SoloConfi
         broker=BrokerConfig(limits=config.limits, retention=config.retention),
         guarantees=Guarantees(durable=store.durable),
         world_ends_us=config.world_ends_us,
+        in_chunks=True,
     )
     return EsNode(node_id, node_id, store, rng, es)

@@ -3,7 +3,8 @@
 The window limits the number of fragments in flight. It grows with each acknowledged fragment and
 halves after a loss. Without queueing delay a loss is taken for a radio error, and the window stays
 at or above its initial size. A fragment without an ack is retransmitted; a message fails once one
-of its fragments was sent too often.
+of its fragments was sent too often. Large messages are paced, since a neighbour drops what exceeds
+its rate limit (`link_config.RateLimit`).
 Entry points: `SendWindow.enqueue`, `due_fragments`, `on_ack`. The receiving side is `reassembly`.
 Clauses: M25, D10.
 """
@@ -27,7 +28,15 @@ _RTO_US_INITIAL: Final = 100 * _MS_US
 _RTO_US_MIN: Final = 20 * _MS_US
 _RTO_US_MAX: Final = 1_000 * _MS_US
 """Retransmission timeout, computed from measured round trips within these limits."""
+_PACE_BYTES_PER_SECOND: Final = 20_000_000
+_PACE_BURST_BYTES: Final = 2_000_000
+"""Maximum rate of sending, on average and in one burst; below the rate limit of the receiver."""
+_PACE_STEP_BYTES: Final = 40_000
+"""After a burst, so many bytes are sent at once: every 2 ms."""
 _TRIES_MAX: Final = 8
+_RETRANSMISSIONS_MIN: Final = 8
+"""So many lost fragments are sent even if the window is full. It may be full of fragments that were
+received and cannot be acknowledged, being too far beyond a lost one."""
 _REORDER_THRESHOLD: Final = 3
 """A fragment is lost once a fragment sent more than this many later was acknowledged."""
 MESSAGES_MAX: Final = 1_000
@@ -116,7 +125,13 @@ class SendWindow:
         self._rtt_us_min = _RTO_US_MAX
         self._rtt_variation_us = 0.0
         self._rto_us = _RTO_US_INITIAL
+        self._backoff_until_us = 0
         self._failed: list[object] = []
+        self._pace_bytes = float(_PACE_BURST_BYTES)
+        """Number of bytes that may be sent at `_pace_us`."""
+        self._pace_us = 0
+        self._paced_until_us: int | None = None
+        """When sending may go on, if it was stopped by the pace."""
 
     @property
     def has_pending(self) -> bool:
@@ -137,11 +152,16 @@ class SendWindow:
         """The fragments to send now: lost ones first."""
         self._detect_timeouts(now_us)
         fragments: list[Fragment] = []
-        while self._lost and len(self._in_flight) < self._window_size:
+        if not self._may_send(now_us):
+            return fragments
+        window_for_lost = self._window_size
+        if not self._is_queueing():
+            window_for_lost += _RETRANSMISSIONS_MIN
+        while self._lost and len(self._in_flight) < window_for_lost and self._pace_bytes > 0:
             fragment = self._lost.popleft()
             if fragment.message.in_flight.get(fragment.index) is fragment:
                 fragments.append(self._mark_sent(fragment, now_us))
-        while self._unsent and len(self._in_flight) < self._window_size:
+        while self._unsent and len(self._in_flight) < self._window_size and self._pace_bytes > 0:
             message = self._unsent[0]
             fragment = message.in_flight[message.next_index] = _InFlightFragment(
                 message, message.next_index
@@ -150,13 +170,21 @@ class SendWindow:
             message.next_index += 1
             if message.next_index == message.fragment_count:
                 self._unsent.popleft()
+        if self._pace_bytes <= 0:
+            missing = _PACE_STEP_BYTES - self._pace_bytes
+            self._paced_until_us = now_us + int(missing * 1_000_000 / _PACE_BYTES_PER_SECOND)
         return fragments
 
     def next_due_us(self) -> int | None:
-        """The next retransmission timeout; None if no fragment is in flight."""
-        if not self._in_flight:
-            return None
-        return next(iter(self._in_flight.values())).sent_us + self._rto_us
+        """When `due_fragments` has something to do: at the next retransmission timeout, or when the
+        pace allows to send; None if nothing is pending."""
+        timeout_us: int | None = None
+        if self._in_flight:
+            timeout_us = next(iter(self._in_flight.values())).sent_us + self._rto_us
+        paced_us = self._paced_until_us if self._lost or self._unsent else None
+        if timeout_us is None or paced_us is None:
+            return paced_us if timeout_us is None else timeout_us
+        return min(timeout_us, paced_us)
 
     def on_ack(self, ack: FragmentAck, now_us: int) -> None:
         """Processes an ack from the neighbour."""
@@ -166,7 +194,9 @@ class SendWindow:
         acked = message.apply_ack(ack)
         latest = -1
         for fragment in acked:
-            if self._in_flight.pop(fragment.send_order, None) is not None:
+            in_flight = self._in_flight.pop(fragment.send_order, None) is not None
+            # The ack may belong to an earlier transmission, which says nothing about those between.
+            if in_flight and fragment.tries == 1:
                 latest = max(latest, fragment.send_order)
             self._on_acked(fragment, now_us)
         if not message.unacked_count:
@@ -183,13 +213,26 @@ class SendWindow:
         for message in list(self._messages.values()):
             self._fail(message)
 
+    def _may_send(self, now_us: int) -> bool:
+        """Whether the pace allows to send; counts the bytes that may be sent."""
+        if self._paced_until_us is not None:
+            if now_us < self._paced_until_us:
+                return False
+            self._paced_until_us = None
+        earned = (now_us - self._pace_us) * _PACE_BYTES_PER_SECOND / 1_000_000
+        self._pace_bytes = min(self._pace_bytes + earned, float(_PACE_BURST_BYTES))
+        self._pace_us = now_us
+        return True
+
     def _mark_sent(self, fragment: _InFlightFragment, now_us: int) -> Fragment:
         fragment.tries += 1
         fragment.sent_us = now_us
         fragment.send_order = self._next_send_order
         self._next_send_order += 1
         self._in_flight[fragment.send_order] = fragment
-        return fragment.message.make_fragment(fragment.index)
+        sent = fragment.message.make_fragment(fragment.index)
+        self._pace_bytes -= len(sent.body)
+        return sent
 
     def _detect_timeouts(self, now_us: int) -> None:
         """Marks fragments as lost whose retransmission timeout has passed."""
@@ -200,7 +243,9 @@ class SendWindow:
             timed_out.append(fragment)
         if timed_out:
             self._mark_lost(timed_out, now_us)
-            self._rto_us = min(2 * self._rto_us, _RTO_US_MAX)
+            if now_us >= self._backoff_until_us:  # once for all fragments that were sent together
+                self._rto_us = min(2 * self._rto_us, _RTO_US_MAX)
+                self._backoff_until_us = now_us + self._rto_us
 
     def _detect_gaps(self, send_order: int, now_us: int) -> None:
         """Marks fragments as lost that were sent well before an acknowledged one."""

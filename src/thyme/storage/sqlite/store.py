@@ -5,7 +5,8 @@ each input is one transaction, synced to disk on commit. Records are MessagePack
 The file header has an application id and a version; a foreign or damaged file is rejected with an
 error and never written to. A large file gets a quick check at the start and a full one in the
 background (`integrity_check`).
-Clauses: M24, M25, E5.
+Large objects are in a directory beside the file (`chunk_files`).
+Clauses: M24, M25, M37, E5.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 
 from thyme.model.errors import StoreError
 from thyme.model.metadata import Metadata
+from thyme.storage.chunk_files import ChunkFiles
 from thyme.storage.history import History
 from thyme.storage.sqlite.checksums import add_checksum, strip_checksum
 from thyme.storage.sqlite.disk_reserve import DiskReserve
@@ -81,8 +83,9 @@ class SqliteStore:
             with self.database_errors():
                 self._lock()
                 self._open()
+            self.chunks = ChunkFiles(path.with_suffix(".chunks"))
         except BaseException:
-            self.close()
+            self._close_connections()
             raise
 
     def put(self, table: RecordTable[R], key: str, record: R) -> None:
@@ -131,6 +134,10 @@ class SqliteStore:
                 self._db.execute("COMMIT")
 
     def close(self) -> None:
+        self.chunks.close()
+        self._close_connections()
+
+    def _close_connections(self) -> None:
         if self._integrity_check is not None:
             self._integrity_check.stop()
         for connection in reversed(self._connections):

@@ -22,6 +22,7 @@ from thyme.protocol.app_interface import LookupResult
 from thyme.query.cursor import Cursor
 from thyme.query.subscription_index.index import SubscriptionIndex
 from thyme.storage.store import RecordTable, Store
+from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.catalogue import Catalogue, Retention
 from thyme.substrates.common.quotas import Quota, UsageTable
 from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
@@ -61,7 +62,12 @@ class Broker:
     """Stores and matches objects and active subscriptions."""
 
     def __init__(
-        self, store: Store, config: BrokerConfig, now_us: int, own_id: NodeId | None = None
+        self,
+        store: Store,
+        config: BrokerConfig,
+        now_us: int,
+        own_id: NodeId | None = None,
+        chunk_cache: ChunkCache | None = None,
     ) -> None:
         """`own_id` is the node itself, which has no quota."""
         self._store = store
@@ -73,6 +79,7 @@ class Broker:
             metadata_only=config.metadata_only,
             quota=config.quota,
             own_id=own_id,
+            chunk_cache=chunk_cache,
         )
         self._usage = UsageTable("subscriptions", config.quota.subscriptions, exempt=own_id)
         self._tombstones = TombstoneStore(store, SUBSCRIPTION_TOMBSTONES)
@@ -89,18 +96,27 @@ class Broker:
         return len(self._active)
 
     def insert(
-        self, metadata: Metadata, sender: NodeId, data: bytes, now_us: int
+        self, metadata: Metadata, sender: NodeId, data: bytes | None, now_us: int
     ) -> list[SubscriptionRecord]:
-        """Stores an object; returns the subscriptions to notify, none if it was stored before."""
+        """Stores an object; returns the subscriptions to notify, none if it was stored before. The
+        data of a large object is None (M37)."""
+        self._check_insert(metadata, sender, now_us)
+        if not self.catalogue.add(metadata, data, now_us):
+            return []
+        return self._active.match(metadata.tags, metadata.published_us)
+
+    def is_new(self, metadata: Metadata, sender: NodeId, now_us: int) -> bool:
+        """Whether an object is not stored yet; raises if it is not acceptable."""
+        self._check_insert(metadata, sender, now_us)
+        return self.catalogue.check_new(metadata, now_us)
+
+    def _check_insert(self, metadata: Metadata, sender: NodeId, now_us: int) -> None:
         if metadata.owner != sender:
             raise NotOwnerError(f"{metadata.key} names another node as its owner")
         if metadata.published_us > now_us + self._config.skew_us:
             ahead_us = metadata.published_us - now_us
             raise RejectedError(f"{metadata.key} is stamped {ahead_us} µs ahead of this clock")
         self.expire(now_us)
-        if not self.catalogue.add(metadata, data, now_us):
-            return []
-        return self._active.match(metadata.tags, metadata.published_us)
 
     def delete(self, key: Key, sender: NodeId, now_us: int, proof: bytes = b"") -> None:
         """Removes an object on behalf of its owner."""

@@ -2,7 +2,7 @@
 
 Entry point: `BrokerService.handle_request`. Storing and matching are done by `broker`; the
 substrate decides which requests a node accepts.
-Clauses: E2, M15, M18, M29, M34.
+Clauses: E2, M15, M18, M29, M34, M37.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
+from thyme.substrates.chunks.cache import ChunkCache
+from thyme.substrates.chunks.fetcher import ChunkFetcher
 from thyme.substrates.common.broker import Broker, HistoryPage
 from thyme.substrates.common.notification_sender import NotificationSender
 
@@ -28,8 +30,17 @@ class BrokerExpiryTimer(msgspec.Struct, frozen=True):
 class BrokerService:
     """Handles the requests to one broker, and its expiry timer."""
 
-    def __init__(self, broker: Broker, outbox: Outbox, sender: NotificationSender) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        outbox: Outbox,
+        sender: NotificationSender,
+        cache: ChunkCache,
+        fetcher: ChunkFetcher,
+    ) -> None:
         self.broker = broker
+        self._cache = cache
+        self._fetcher = fetcher
         self._outbox = outbox
         self._sender = sender
         self._timer_us: int | None = None
@@ -62,6 +73,8 @@ class BrokerService:
                 matched = broker.insert(request.metadata, sender, request.data, now_us)
                 self._notify_subscribers(request.metadata, matched, now_us)
                 return wire.Done(number)
+            case wire.InsertLargeObject():
+                return self._insert_large(sender, request, now_us)
             case wire.DeleteObject():
                 broker.delete(request.key, sender, now_us, request.proof)
                 return wire.Done(number)
@@ -83,6 +96,23 @@ class BrokerService:
                 return wire.ObjectStatus(number, result.state, result.metadata)
             case _:
                 assert_never(request)
+
+    def _insert_large(
+        self, sender: NodeId, request: wire.InsertLargeObject, now_us: int
+    ) -> wire.Done | wire.ChunksMissing:
+        """Stores a large object once all of its chunks are here; else fetches them from the owner,
+        who asks again later."""
+        metadata = request.metadata
+        if self.broker.is_new(metadata, sender, now_us):
+            if missing := self._cache.missing_count(metadata):
+                if not self._fetcher.is_active(metadata.digest):
+                    owner = wire.ChunkHolder(sender)
+                    indexes = self._cache.missing_indexes(metadata)
+                    self._fetcher.fetch(metadata, indexes, [owner], now_us)
+                return wire.ChunksMissing(request.request_id, missing)
+            matched = self.broker.insert(metadata, sender, None, now_us)
+            self._notify_subscribers(metadata, matched, now_us)
+        return wire.Done(request.request_id)
 
     def _notify_subscribers(
         self, metadata: Metadata, matched: list[SubscriptionRecord], now_us: int

@@ -1,10 +1,11 @@
 """Catalogue: the objects stored by a broker.
 
 Entry point: `Catalogue`. Metadata is kept in the history index and in a table of the store, object
-data in the store, unless object data is stored elsewhere (D11). An object is removed when its owner
+data in the store, those of large objects in the chunk cache, unless object data is stored elsewhere
+(D11). An object is removed when its owner
 deletes it, when its time to live ends, or when the limits of age or bytes are reached; a tombstone
 remains (`tombstones`).
-Clauses: M3, M14, M25, M29, D15.
+Clauses: M3, M14, M25, M29, M37, D15.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits, Metadata
 from thyme.model.time_frames import earliest
 from thyme.storage.store import RecordTable, Store
+from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.quotas import Quota, UsageTable
 from thyme.substrates.common.tombstones import (
     TOMBSTONE_AGE_US_MAX,
@@ -58,6 +60,7 @@ class Catalogue:
         metadata_only: bool = False,
         quota: Quota | None = None,
         own_id: NodeId | None = None,
+        chunk_cache: ChunkCache | None = None,
         tombstone_age_us_max: int = TOMBSTONE_AGE_US_MAX,
     ) -> None:
         """`own_id` is the node itself, which has no quota."""
@@ -65,6 +68,7 @@ class Catalogue:
         self._usage = UsageTable("objects", quota.objects, quota.bytes, exempt=own_id, store=store)
         self._store = store
         self._metadata_only = metadata_only
+        self._chunk_cache = chunk_cache
         self._limits = limits
         self._retention = retention
         self._tombstones = TombstoneStore(store, OBJECT_TOMBSTONES, tombstone_age_us_max)
@@ -82,27 +86,45 @@ class Catalogue:
         objects = 0 if self._metadata_only else self.history.object_bytes
         return self.history.summary_bytes + objects
 
-    def add(self, metadata: Metadata, data: bytes, now_us: int) -> bool:
+    def add(self, metadata: Metadata, data: bytes | None, now_us: int) -> bool:
         """Stores an object; returns False if it is stored already, raises if it is not acceptable.
 
-        With `metadata_only`, the data is ignored.
+        The data of a large object is None: its chunks are in the cache. With `metadata_only`, the
+        data is ignored.
         """
+        if not self.check_new(metadata, now_us):
+            return False
+        name = str(metadata.key)
+        if not (self._metadata_only or data is None or metadata.matches_content(data)):
+            raise RejectedError(f"the bytes of {name} are not those its metadata describes")
+        stored_here = len(metadata.summary) if data is None else self._size(metadata)
+        if not self._store.has_space(stored_here):
+            raise DiskFullError(f"the disk is full here: no room for {name}")
+        self._evict_until_fits(self._size(metadata), now_us)
+        if data is None and not self._metadata_only:
+            self._large_objects.add_object(metadata)
+        elif data is not None and not self._metadata_only:
+            self._store.put_data(name, data)
+        self._store.put(OBJECTS, name, metadata)
+        self.history.add(metadata)
+        self._usage.add(metadata.owner, self._size(metadata))
+        return True
+
+    def check_new(self, metadata: Metadata, now_us: int) -> bool:
+        """Whether an object is not stored yet; raises if it is not acceptable."""
         if (known := self.history.get(metadata.key)) is not None:
             if known != metadata:
                 raise RejectedError(f"{metadata.key} is taken: an object never changes")
             return False
-        name, size = str(metadata.key), self._size(metadata)
-        self._check_acceptable(metadata, name, data, now_us)
-        self._usage.check_quota(metadata.owner, size)
-        if not self._store.has_space(size):
-            raise DiskFullError(f"the disk is full here: no room for {name}")
-        self._evict_until_fits(size, now_us)
-        self._store.put(OBJECTS, name, metadata)
-        if not self._metadata_only:
-            self._store.put_data(name, data)
-        self.history.add(metadata)
-        self._usage.add(metadata.owner, size)
+        self._check_acceptable(metadata, str(metadata.key), now_us)
+        self._usage.check_quota(metadata.owner, self._size(metadata))
         return True
+
+    @property
+    def _large_objects(self) -> ChunkCache:
+        if self._chunk_cache is None:
+            raise RejectedError("no objects in chunks are stored here")
+        return self._chunk_cache
 
     def delete(self, key: Key, sender: NodeId, now_us: int, proof: bytes = b"") -> None:
         """Removes an object for its owner permanently; a repeated delete succeeds, too."""
@@ -177,15 +199,13 @@ class Catalogue:
         oldest = self.history.oldest() if age_us_max is not None else None
         return None if oldest is None or age_us_max is None else oldest.published_us + age_us_max
 
-    def _check_acceptable(self, metadata: Metadata, name: str, data: bytes, now_us: int) -> None:
+    def _check_acceptable(self, metadata: Metadata, name: str, now_us: int) -> None:
         if (reason := self._tombstones.reason_for(name)) is not None:
             raise RejectedError(f"{name} was here and is {reason}: its key cannot be used again")
         if metadata.has_expired(now_us):
             raise RejectedError(f"the life span of {name} is over")
         if self._retention.is_too_old(metadata, now_us):
             raise RejectedError(f"{name} is older than the age limit of this node")
-        if not (self._metadata_only or metadata.matches_content(data)):
-            raise RejectedError(f"the bytes of {name} are not those its metadata describes")
         if metadata.size > self._limits.data_bytes_max:
             raise RejectedError(f"at most {self._limits.data_bytes_max} bytes per object here")
         if len(metadata.summary) > self._limits.summary_bytes_max:
@@ -223,6 +243,8 @@ class Catalogue:
         self._store.remove(OBJECTS, str(key))
         if not self._metadata_only:
             self._store.remove_data(str(key))
+            if self._chunk_cache is not None and metadata.is_large:
+                self._chunk_cache.remove_object(metadata)
         return metadata
 
     def _size(self, metadata: Metadata) -> int:

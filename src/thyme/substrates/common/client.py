@@ -4,7 +4,7 @@ Entry point: `Client.on_request`. Each application request becomes requests to b
 replies become the reply to the application. Access to objects and brokers is behind
 `client_interfaces`, the state of own subscriptions is kept by `subscriber`, and stored matches are
 read by `history_reader`.
-Clauses: M13–M20, M27, M30, M34, D14, B5.
+Clauses: M13–M20, M27, M30, M34, M37, D14, B5.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from thyme.model.errors import (
     UnsupportedError,
 )
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId, random_id
-from thyme.model.metadata import Limits, Metadata, make_metadata
+from thyme.model.metadata import Content, Limits, Metadata, make_metadata
+from thyme.model.object_chunks import is_large
 from thyme.model.signed_records import RecordSigner, sign_metadata
 from thyme.model.subscriptions import Notification, SubscriptionKey, SubscriptionRecord
 from thyme.protocol import app_interface as app
@@ -34,6 +35,7 @@ from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.query.cursor import cursor_at
+from thyme.substrates.chunks.large_objects import LargeObjects
 from thyme.substrates.common.client_interfaces import (
     BrokerClient,
     BrokerId,
@@ -81,7 +83,9 @@ class Client:
         guarantees: Callable[[], Guarantees],
         gap_reader: GapReader,
         signer: RecordSigner | None = None,
+        large_objects: LargeObjects | None = None,
     ) -> None:
+        """Without `large_objects`, every object is sent as a whole."""
         self._node_id = node_id
         self._gap_reader = gap_reader
         self._objects = objects
@@ -93,6 +97,7 @@ class Client:
         self._limits = limits
         self._guarantees = guarantees
         self._signer = signer
+        self._large_objects = large_objects
         self._dropping: set[tuple[BrokerId, SubscriptionId]] = set()
 
     def on_request(self, request: app.AppRequest | app.InsertBatch, now_us: int) -> None:
@@ -115,6 +120,11 @@ class Client:
         match request:
             case app.Insert():
                 self._insert_all((request,), now_us)
+            case app.UploadChunk():
+                self._reply(request.request_id, Ok(self._in_chunks_or_raise.upload_chunk(request)))
+            case app.DropUpload():
+                self._in_chunks_or_raise.drop_upload(request.upload)
+                self._reply(request.request_id, Ok(None))
             case app.Delete():
                 self._delete(request, now_us)
             case app.Subscribe():
@@ -131,6 +141,13 @@ class Client:
                 self._search(request, now_us)
             case app.Retrieve():
                 self._retrieve(request, now_us)
+            case app.RetrieveChunk():
+                self._in_chunks_or_raise.retrieve_chunk(
+                    request.metadata,
+                    request.index,
+                    now_us,
+                    lambda result, _: self._reply(request.request_id, result),
+                )
             case app.Lookup():
                 self._look_up(request, now_us)
             case app.ListSubscriptions():
@@ -182,22 +199,41 @@ class Client:
         signed = sign_metadata(drafts, self._signer)
         for request, metadata in zip(valid, signed, strict=True):
             on_result = self._on_result(request.request_id, metadata.key)
-            replicas = None if request.replicas is UNSET else request.replicas
-            options = StorageOptions(request.copies, request.durable, replicas)
-            self._objects.insert(metadata, request.data, now_us, on_result, options)
+            if self._large_objects is not None and metadata.is_large:
+                self._large_objects.insert(metadata, now_us, on_result)
+            else:
+                replicas = None if request.replicas is UNSET else request.replicas
+                options = StorageOptions(request.copies, request.durable, replicas)
+                self._objects.insert(metadata, request.data, now_us, on_result, options)
 
     def _make_metadata(self, request: app.Insert, now_us: int) -> Metadata:
         self._check_guarantees(request)
         key = Key(request.oid or ObjectId(random_id(self._rng)), self._node_id)
         return make_metadata(
             key,
-            request.data,
+            self._take_content(request),
             request.tags,
             now_us,
             summary=request.summary,
             expires_us=None if request.ttl_us is None else now_us + request.ttl_us,
             limits=self._limits,
         )
+
+    def _take_content(self, request: app.Insert) -> bytes | Content:
+        if isinstance(request, app.InsertUploaded):
+            return self._in_chunks_or_raise.take_content(request)
+        if self._large_objects is not None and is_large(len(request.data)):
+            return self._large_objects.take_content(request)
+        return request.data
+
+    @property
+    def _in_chunks_or_raise(self) -> LargeObjects:
+        if self._large_objects is None:
+            raise UnsupportedError(
+                f"this substrate sends no objects in chunks: at most {self._limits.data_bytes_max} "
+                "bytes, as a whole"
+            )
+        return self._large_objects
 
     def _check_guarantees(self, request: app.Insert) -> None:
         given = self._guarantees()
@@ -217,6 +253,11 @@ class Client:
 
     def _retrieve(self, request: app.Retrieve, now_us: int) -> None:
         metadata = request.metadata
+        if self._large_objects is not None and metadata.is_large:
+            self._large_objects.retrieve(
+                metadata, now_us, lambda result, _: self._reply(request.request_id, result)
+            )
+            return
 
         def on_result(result: Result[bytes], _now_us: int) -> None:
             if isinstance(result, Ok) and not metadata.matches_content(result.value):

@@ -4,7 +4,7 @@ Entry point: `LsNode.handle`. Inserts and deletes are local (L1). Subscriptions 
 (`thyme.routing.flooding`) or by joining (`subscription_fetch`); each is matched against the node's
 objects when it arrives (L3), and every new object against all subscriptions. Unicast messages are
 sent as if every node were a neighbour; `RoutedNode` forwards them over several hops (L4).
-Clauses: L1–L7, M21, M24, M34, B5.
+Clauses: L1–L7, M21, M24, M34, M37, B5.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ from thyme.protocol.request_tracker import RequestTracker, RetryTimer
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.flooding import FloodExpiryTimer, Flooding, FloodingConfig, RebroadcastTimer
 from thyme.storage.store import Store
+from thyme.substrates.chunks.exchange import ChunkExchange
+from thyme.substrates.chunks.fetcher import ChunkTransferTimer
+from thyme.substrates.chunks.large_objects import LargeInsertTimer
 from thyme.substrates.common.broker import Broker, BrokerConfig
 from thyme.substrates.common.broker_service import (
     BrokerExpiryTimer,
@@ -82,6 +85,8 @@ class LsConfig(msgspec.Struct, frozen=True, kw_only=True):
     broker: BrokerConfig = BrokerConfig()
     subscriber: SubscriberConfig = SubscriberConfig()
     world_ends_us: int | None = None
+    in_chunks: bool = False
+    """Whether large objects are sent in chunks (M37), not as a whole."""
     late_batch: int = 20
     """Number of stored matches that a node sends for a subscription that it received by joining."""
 
@@ -121,11 +126,16 @@ class LsNode:
         self._world_lifetime = WorldLifetime(outbox, config.world_ends_us)
         self.flooding = Flooding(node_id, outbox, rng, config.flooding, self._on_flood)
         # Expired records of an earlier incarnation are removed at `Started`, which has the time.
-        self.broker = Broker(store, config.broker, now_us=0, own_id=node_id)
+        self._chunk_exchange = chunks = ChunkExchange(
+            node_id, store, outbox, self._request_tracker, lambda key: key.owner, config.limits
+        )
+        self.broker = Broker(store, config.broker, 0, node_id, chunks.cache)
         self._notification_sender = NotificationSender(
             node_id, self.broker, store, outbox, self._reliable_sender
         )
-        self._broker_service = BrokerService(self.broker, outbox, self._notification_sender)
+        self._broker_service = BrokerService(
+            self.broker, outbox, self._notification_sender, chunks.cache, chunks.fetcher
+        )
         self.joining = LsJoining(
             outbox, rng, config.joining, self.broker.active_subscriptions, self._add_subscription
         )
@@ -156,6 +166,7 @@ class LsNode:
             lambda: Guarantees(durable=store.durable),
             self._gap_reader,
             signer,
+            chunks.objects if config.in_chunks else None,
         )
         self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
 
@@ -189,6 +200,7 @@ class LsNode:
             self._reliable_sender,
             self._notification_sender,
             self._gap_reader,
+            self._chunk_exchange,
         ):
             part.check()
 
@@ -244,6 +256,8 @@ class LsNode:
                 self.joining.on_reply_timer(event.timer)
             case WorldEndTimer():
                 self.subscriber.end_all("the life span of its world is over")
+            case ChunkTransferTimer() | LargeInsertTimer():
+                self._chunk_exchange.on_timer(event.timer, now_us)
 
     def _on_message(self, sender: NodeId, message: wire.Message, now_us: int) -> None:
         match message:
@@ -265,6 +279,8 @@ class LsNode:
                 self._on_matches(sender, message, now_us)
             case wire.Page() if self._flooded_brokers.on_page(sender, message):
                 pass
+            case wire.Refused() if self._chunk_exchange.on_message(sender, message, now_us):
+                pass
             case (
                 wire.Done()
                 | wire.Refused()
@@ -272,9 +288,12 @@ class LsNode:
                 | wire.MissedPage()
                 | wire.ObjectData()
                 | wire.ObjectStatus()
+                | wire.ChunksMissing()
             ):
                 self._request_tracker.on_reply(sender, message, now_us)
-            case wire.InsertObject() | wire.DeleteObject() if sender == self._node_id:
+            case wire.InsertObject() | wire.InsertLargeObject() | wire.DeleteObject() if (
+                sender == self._node_id
+            ):
                 self._broker_service.handle_request(sender, message, now_us)
             case (
                 wire.StopSubscription()
@@ -285,7 +304,8 @@ class LsNode:
             ):
                 self._broker_service.handle_request(sender, message, now_us)
             case _:
-                self.dropped["not spoken here"] += 1
+                if not self._chunk_exchange.on_message(sender, message, now_us):
+                    self.dropped["not spoken here"] += 1
 
     def _on_matches(self, sender: NodeId, message: wire.NotificationMessage, now_us: int) -> None:
         """Handles a notification or stored matches; only the owner of an object may send these."""
