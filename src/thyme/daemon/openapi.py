@@ -121,8 +121,8 @@ def _object_paths() -> JsonObject:
         "/v1/objects/{key}": {
             "parameters": [key],
             "get": _operation(
-                "The bytes of a notified object, verified (M19); with the header `Range`, one range "
-                "of them, and 206 instead of 200",
+                "The bytes of a notified object, verified (M19); with the header `Range`, one "
+                "range of them, and 206 instead of 200",
                 _raw_response("application/octet-stream", 200, 206),
                 failures=[400, 404, 409, 410, 416, 502, 504],
             ),
