@@ -13,8 +13,8 @@ from thyme.tools import mypyc_build
 
 # No deadline: a busy machine is not an error.
 settings.register_profile("default", deadline=None)
-# The same examples on every run, so that a failed build is caused by the change.
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# The same examples on every run, so that a failed build is caused by the change; fewer of them.
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 
 

@@ -39,10 +39,11 @@ if [ "$1" = venv ]; then
 fi
 """
 
+INSTALL = "pip install --quiet --progress-bar off --no-compile"
 FIRST_SET_UP = [
     "3.12 venv",
-    "pip install --quiet --progress-bar off --require-hashes --no-deps -r requirements.lock",
-    "pip install --quiet --progress-bar off --no-build-isolation --no-deps -e .",
+    f"{INSTALL} --require-hashes --no-deps -r requirements.lock",
+    f"{INSTALL} --no-build-isolation --no-deps -e .",
 ]
 
 

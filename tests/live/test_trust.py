@@ -15,7 +15,7 @@ from tests.daemon.pages import BRISK, a_node, a_place
 from tests.live.nodes import free_group
 from tests.transport.pipe import ALICE, WORLD
 from thyme.api.world import OpenedWorld, World
-from thyme.cli.node import _parse_quota
+from thyme.cli.option_values import parse_quota
 from thyme.live.host import Host
 from thyme.live.identity import Identity
 from thyme.live.node_factory import QUOTA
@@ -202,12 +202,12 @@ def test_b5_who_is_over_its_quota_is_told_so() -> None:
 
 
 def test_b5_a_quota_is_written_in_words() -> None:
-    assert _parse_quota("bytes=2K,subscriptions=none", QUOTA) == Quota(
+    assert parse_quota("bytes=2K,subscriptions=none", QUOTA) == Quota(
         bytes=2048, objects=QUOTA.objects, subscriptions=None
     )
     for wrong in ("", "bytes", "bytes=-1", "bytes=1T", "cells=3", "objects=1,"):
         with pytest.raises(OptionError, match="--quota takes"):
-            _parse_quota(wrong, QUOTA)
+            parse_quota(wrong, QUOTA)
 
 
 def an_insert(number: int) -> Insert:

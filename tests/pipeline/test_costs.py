@@ -103,7 +103,9 @@ def test_a_run_may_take_many_times_its_estimate_before_it_is_stopped(tmp_path: P
     run = planned(tmp_path)
     estimate_s = run.cost.seconds
 
-    assert SweepLimits().for_run(run).seconds_max == pytest.approx(600 + 20 * estimate_s)
+    limits = SweepLimits().for_run(run)
+    assert limits.cpu_seconds_max == pytest.approx(600 + 20 * estimate_s)
+    assert limits.seconds_max == pytest.approx(10 * (600 + 20 * estimate_s))
     assert SweepLimits(seconds_max=7).for_run(run).seconds_max == 7
 
 

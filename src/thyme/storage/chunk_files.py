@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
+from weakref import finalize
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.errors import DiskFullError, StoreError
@@ -258,16 +260,17 @@ class ChunkFiles:
 
 
 class TemporaryChunkFiles(ChunkFiles):
-    """A chunk store on disk for a node that keeps nothing: removed when it is closed. Large objects
-    do not fill the memory of such a node, either."""
+    """A chunk store on disk for a node that keeps nothing: removed when it is closed, or when the
+    process ends. Large objects do not fill the memory of such a node, either."""
 
     def __init__(self) -> None:
-        self._temporary = TemporaryDirectory(prefix="thyme-")
-        super().__init__(Path(self._temporary.name) / "chunks")
+        directory = mkdtemp(prefix="thyme-")
+        self._remove_directory = finalize(self, rmtree, directory, ignore_errors=True)
+        super().__init__(Path(directory) / "chunks")
 
     def close(self) -> None:
         super().close()
-        self._temporary.cleanup()
+        self._remove_directory()
 
 
 def _write_at(file: int, data: bytes, offset: int) -> None:
