@@ -30,7 +30,13 @@ from thyme.protocol.messages.cell_records import (
     SignedLocation,
     TombstoneRecord,
 )
-from thyme.protocol.messages.common import ChunkHolder, Message, Notify
+from thyme.protocol.messages.chunks import (
+    ChunkHolder,
+)
+from thyme.protocol.messages.common import (
+    Message,
+    Notify,
+)
 from thyme.protocol.messages.event_ranges import EventRange
 from thyme.protocol.messages.stations import (
     CellCycle,

@@ -13,6 +13,7 @@ from tests.wire.test_schema import GOLDEN
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import (
     CellId,
@@ -114,7 +115,7 @@ def cells_in(value: Any) -> Iterator[CellId]:
     match value:
         case Replica() | SignedLocation():
             yield value.cell
-        case wire.ChunkHolder(cell=int()):
+        case chunk_wire.ChunkHolder(cell=int()):
             yield value.cell
         case CellSubscription():
             yield from (value.cell, *value.key_cells)

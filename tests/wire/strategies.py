@@ -53,22 +53,25 @@ from thyme.protocol.messages.cells import (
     TransferState,
     Undelivered,
 )
-from thyme.protocol.messages.common import (
-    CellBroadcast,
-    CellPacket,
+from thyme.protocol.messages.chunks import (
     ChunkData,
     ChunkHolder,
     ChunksMissing,
-    DeleteObject,
-    Done,
     FetchChunk,
     FetchChunkList,
+    InsertLargeObject,
+    StoredChunks,
+)
+from thyme.protocol.messages.common import (
+    CellBroadcast,
+    CellPacket,
+    DeleteObject,
+    Done,
     FetchMissed,
     FetchObject,
     FetchPage,
     FetchStatus,
     Flooded,
-    InsertLargeObject,
     InsertObject,
     JoinReply,
     JoinRequest,
@@ -93,7 +96,6 @@ from thyme.protocol.messages.common import (
     SignedStop,
     StartSubscription,
     StopSubscription,
-    StoredChunks,
     ToStation,
     Unpublish,
 )

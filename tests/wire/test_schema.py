@@ -54,22 +54,25 @@ from thyme.protocol.messages.cells import (
     TransferState,
     Undelivered,
 )
-from thyme.protocol.messages.common import (
-    CellBroadcast,
-    CellPacket,
+from thyme.protocol.messages.chunks import (
     ChunkData,
     ChunkHolder,
     ChunksMissing,
-    DeleteObject,
-    Done,
     FetchChunk,
     FetchChunkList,
+    InsertLargeObject,
+    StoredChunks,
+)
+from thyme.protocol.messages.common import (
+    CellBroadcast,
+    CellPacket,
+    DeleteObject,
+    Done,
     FetchMissed,
     FetchObject,
     FetchPage,
     FetchStatus,
     Flooded,
-    InsertLargeObject,
     InsertObject,
     JoinReply,
     JoinRequest,
@@ -94,7 +97,6 @@ from thyme.protocol.messages.common import (
     SignedStop,
     StartSubscription,
     StopSubscription,
-    StoredChunks,
     ToStation,
     Unpublish,
 )

@@ -89,12 +89,7 @@ def join_network(
     Needs the packages of the extra `live`.
     """
     check_world_name(name)
-    if substrate not in (None, *LIVE_SUBSTRATES):
-        known = ", ".join(LIVE_SUBSTRATES)
-        raise OptionError(
-            f"the substrate must be one of {known}, not {safe_repr(substrate)}; "
-            "for a local world, use thyme.join"
-        )
+    _check_live_substrate(substrate)
     try:
         from thyme.live.interfaces import resolve_address
         from thyme.live.open_node import NodeOptions, open_node
@@ -124,6 +119,15 @@ def join_network(
         return live.world, live.start
 
     return World(open_world)
+
+
+def _check_live_substrate(substrate: str | None) -> None:
+    if substrate not in (None, *LIVE_SUBSTRATES):
+        known = ", ".join(LIVE_SUBSTRATES)
+        raise OptionError(
+            f"the substrate must be one of {known}, not {safe_repr(substrate)}; "
+            "for a local world, use thyme.join"
+        )
 
 
 def connect(url: str, *, world: str | None = None) -> World:

@@ -103,44 +103,35 @@ def make_node(
     """Makes the node for a world; raises `WorldError` if the world is not usable. Without a signer,
     the node neither signs nor verifies records. `stations` are those that a node may use."""
     check_world(world)
-    authenticator = (
-        None
-        if signer is None
-        else MessageAuthenticator(
-            node_id, signer, check_locations=world.substrate in _CELL_SUBSTRATES
-        )
-    )
+    authenticator = None
+    if signer is not None:
+        in_cells = world.substrate in _CELL_SUBSTRATES
+        authenticator = MessageAuthenticator(node_id, signer, check_locations=in_cells)
     broker = replace(_BROKER_CONFIG, quota=quota, retention=retention)
     match world.substrate:
         case "es":
             assert world.server is not None
-            es = replace(es_config(world), broker=broker)
-            return with_dsdv(
-                EsNode(node_id, world.server, store, rng, es, authenticator),
-                rng,
-                config=DSDV_CONFIG,
-            )
+            es_settings = replace(es_config(world), broker=broker)
+            es = EsNode(node_id, world.server, store, rng, es_settings, authenticator)
+            return with_dsdv(es, rng, config=DSDV_CONFIG)
         case "ls":
-            ls = replace(ls_config(world), broker=broker)
-            return with_dsdv(
-                LsNode(node_id, store, rng, ls, authenticator), rng, config=DSDV_CONFIG
-            )
+            ls_settings = replace(ls_config(world), broker=broker)
+            ls = LsNode(node_id, store, rng, ls_settings, authenticator)
+            return with_dsdv(ls, rng, config=DSDV_CONFIG)
         case "mobuser":
             if retention != _NO_LIMITS:
                 raise OptionError("devices of a mobuser world store a fixed amount: no --retention")
             config = encounter_config(world)
             return EncounterNode(node_id, store, rng, config, authenticator, position)
         case "infra":
-            dcs = _cell_config(world, broker)
-            mobile = mobile_config(world, stations)
             node, _ = make_mobile_node(
                 node_id,
                 store,
                 cells_rng=rng,
                 rng=rng,
                 station_rng=rng,
-                config=dcs,
-                mobile=mobile,
+                config=_cell_config(world, broker),
+                mobile=mobile_config(world, stations),
                 authenticator=authenticator,
             )
             return node

@@ -19,6 +19,7 @@ from thyme.model.ids import NodeId
 from thyme.model.metadata import Limits
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.message_auth import MessageAuthenticator, verify_incoming
+from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.node import (
     Action,
@@ -247,12 +248,12 @@ class EsNode:
                 | wire.MissedPage()
                 | wire.ObjectData()
                 | wire.ObjectStatus()
-                | wire.ChunksMissing()
+                | chunk_wire.ChunksMissing()
             ):
                 self._request_tracker.on_reply(sender, message, now_us)
             case (
                 wire.InsertObject()
-                | wire.InsertLargeObject()
+                | chunk_wire.InsertLargeObject()
                 | wire.DeleteObject()
                 | wire.StartSubscription()
                 | wire.StopSubscription()

@@ -43,7 +43,7 @@ _VALUES = {
 }
 """The values of plain rows, with their quotes."""
 _SPACE = r"[ \t]*+"
-# As in `posts.hashtags`, for texts in small letters; words that cannot be tags do not match. The
+# As in `posts.hashtags`, for texts in lower case; words that cannot be tags do not match. The
 # sign comes first, because Java looks for it much faster than for what is before it.
 _WORDS = "|".join(sorted(OPERATOR_WORDS))
 _HASHTAG = rf"#(?<![&\w]#)(?=\w*[a-z])(?!(?:{_WORDS})(?!\w))(\w{{1,{TAG_BYTES_MAX}}}+)(?![\w#]|://)"
@@ -122,7 +122,7 @@ def _instant_us(*, zone_known: bool) -> Column:
 
 
 def _hashtags() -> Column:
-    """The tags of `_lower`, the text in small letters: `formats.parse_tags` for ASCII. Null if
+    """The tags of `_lower`, the text in lower case: `formats.parse_tags` for ASCII. Null if
     another script may have hashtags, empty if the text has no #."""
     lower, text = F.col("_lower"), F.col("_text")
     may_have_url = F.contains(lower, F.lit("/")) | F.contains(lower, F.lit("www."))

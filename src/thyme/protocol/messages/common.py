@@ -3,17 +3,16 @@
 Immutable records. On the wire each is an array of its number (`tag`) and its fields in the order
 of declaration (docs/wire.md). New fields are added at the end, with a default; a number is never
 reused. The messages of DCS only are in `messages.cells`, those of stations in `messages.stations`,
-those of the encounter substrates in `messages.encounters`, except those that contain any other
-message: these need the union of all messages, `Message`, and are declared here.
-Clauses: M13–M20, M25, M34, M37, E2, R1, D5–D9, D11, D16, I23–I26, B5.
+those of the encounter substrates in `messages.encounters`, those of large objects in
+`messages.chunks`, except those that contain any other message: these need the union of all
+messages, `Message`, and are declared here.
+Clauses: M13–M20, M25, M34, E2, R1, D5–D9, D11, D16, I23–I26, B5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import get_args
-
-import msgspec
 
 from thyme.model.ids import Key, NodeId, RequestId, SubscriptionId, as_node_id, as_subscription_id
 from thyme.model.metadata import Metadata
@@ -37,6 +36,12 @@ from thyme.protocol.messages.cells import (
     IndexObject,
     SignedLocationUpdate,
     Undelivered,
+)
+from thyme.protocol.messages.chunks import (
+    ChunkReply,
+    ChunkRequest,
+    ChunksMissing,
+    InsertLargeObject,
 )
 from thyme.protocol.messages.encounters import EncounterMessage
 from thyme.protocol.messages.stations import StationMessage
@@ -215,45 +220,6 @@ class FetchMissed(BaseMessage, frozen=True, array_like=True, tag=11):
     """The number of lost objects that the subscriber knows of."""
 
 
-class InsertLargeObject(BaseMessage, frozen=True, array_like=True, tag=12):
-    """Store this object, whose chunks you fetch from me, and notify its subscribers (M37).
-    Answered by `ChunksMissing` until all chunks are there, then by `Done`; or by `Refused`."""
-
-    label = "InsertLargeObject"
-    operation = "insert"
-    records = (("metadata", RecordKind.METADATA),)
-
-    request_id: RequestId
-    metadata: Metadata
-
-
-class FetchChunkList(BaseMessage, frozen=True, array_like=True, tag=13):
-    """Return which chunks of a large object you store (M37). Answered by `StoredChunks` or
-    `Refused`."""
-
-    label = "FetchChunkList"
-    operation = "retrieve"
-    reads_only = True
-
-    request_id: RequestId
-    digest: bytes
-    """The digest of the object, from its metadata."""
-    with_digests: bool
-    """Whether the receiver needs the digests of the chunks."""
-
-
-class FetchChunk(BaseMessage, frozen=True, array_like=True, tag=14):
-    """Return one chunk of a large object (M37). Answered by `ChunkData` or `Refused`."""
-
-    label = "FetchChunk"
-    operation = "retrieve"
-    reads_only = True
-
-    request_id: RequestId
-    digest: bytes
-    index: int
-
-
 class Done(BaseMessage, frozen=True, array_like=True, tag=16):
     """The request succeeded."""
 
@@ -325,56 +291,6 @@ class MissedPage(BaseMessage, frozen=True, array_like=True, tag=21):
     """Whether the subscriber has everything; from now on it is notified again."""
     lost: int
     """The number of missed objects that are no longer stored, in the whole gap."""
-
-
-class ChunksMissing(BaseMessage, frozen=True, array_like=True, tag=22):
-    """The insert is accepted, but so many chunks of the object were not fetched yet (M37)."""
-
-    label = "ChunksMissing"
-    operation = "acknowledgement"
-
-    request_id: RequestId
-    count: int
-
-
-class ChunkHolder(msgspec.Struct, frozen=True, array_like=True):
-    """A node that stores chunks of an object, with its cell in Thyme-DCS."""
-
-    node: NodeId
-    cell: CellId | None = None
-
-    def __post_init__(self) -> None:
-        as_node_id(self.node)
-        if self.cell is not None:
-            as_cell_id(self.cell)
-
-
-class StoredChunks(BaseMessage, frozen=True, array_like=True, tag=23):
-    """The chunks of a large object that the sender stores, and other nodes that may store some
-    (M37)."""
-
-    label = "StoredChunks"
-    operation = "retrieve"
-
-    request_id: RequestId
-    digests: bytes
-    """The digests of all chunks, if they were asked for."""
-    held: bytes
-    """One bit per chunk, the first in the lowest bit of the first byte; empty: all are stored."""
-    others: tuple[ChunkHolder, ...]
-
-    def cells_referenced(self) -> Iterable[CellId]:
-        return [other.cell for other in self.others if other.cell is not None]
-
-
-class ChunkData(BaseMessage, frozen=True, array_like=True, tag=24):
-    """One chunk of a large object (M37)."""
-
-    label = "ChunkData"
-    operation = "retrieve"
-
-    request_id: RequestId
-    data: bytes
 
 
 class Notify(BaseMessage, frozen=True, array_like=True, tag=32):
@@ -698,9 +614,6 @@ CommonRequest = (
 """Requests that both brokers and cells answer."""
 BrokerRequest = InsertObject | InsertLargeObject | CommonRequest
 Reply = Done | Refused | Page | MissedPage | ObjectData | ObjectStatus | ChunksMissing
-ChunkRequest = FetchChunkList | FetchChunk
-"""Requests that every node answers that stores chunks of a large object (M37)."""
-ChunkReply = StoredChunks | ChunkData
 RoutingMessage = Flooded | Packet | RouteUpdate
 NotificationMessage = Notify | PastMatches
 JoinMessage = JoinRequest | JoinReply

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits
+from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
@@ -52,11 +53,11 @@ class ChunkExchange:
     def on_message(self, sender: NodeId, message: wire.Message, now_us: int) -> bool:
         """Handles requests and replies about chunks; returns whether the message was one."""
         match message:
-            case wire.FetchChunkList() | wire.FetchChunk():
-                reply = self.service.answer(wire.ChunkHolder(sender), message, now_us)
+            case chunk_wire.FetchChunkList() | chunk_wire.FetchChunk():
+                reply = self.service.answer(chunk_wire.ChunkHolder(sender), message, now_us)
                 self._outbox.send(sender, reply)
                 return True
-            case wire.StoredChunks() | wire.ChunkData():
+            case chunk_wire.StoredChunks() | chunk_wire.ChunkData():
                 self.fetcher.on_reply(sender, message, now_us)
                 return True
             case wire.Refused():

@@ -22,6 +22,7 @@ from thyme.model.ids import NodeId, RequestId
 from thyme.model.metadata import Metadata
 from thyme.model.object_chunks import ChunkList, chunk_count
 from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult
@@ -54,7 +55,7 @@ _HOLDERS_MAX = 16
 _LOOK_AHEAD = 256
 """Number of waiting chunks among which one is searched that a free holder has."""
 
-SendToHolder = Callable[[wire.ChunkHolder, wire.ChunkRequest, int], None]
+SendToHolder = Callable[[chunk_wire.ChunkHolder, chunk_wire.ChunkRequest, int], None]
 
 
 class ChunkTransferTimer(msgspec.Struct, frozen=True):
@@ -86,7 +87,7 @@ class _Transfer:
     """The fetching of one object."""
 
     metadata: Metadata
-    holders: dict[wire.ChunkHolder, _Holder] = field(default_factory=dict)
+    holders: dict[chunk_wire.ChunkHolder, _Holder] = field(default_factory=dict)
     wanted: dict[int, list[OnResult[None]]] = field(default_factory=dict)
     """The callbacks of each chunk that has not arrived."""
     waiting: deque[int] = field(default_factory=deque)
@@ -107,7 +108,7 @@ class _Transfer:
 class _Request:
     """A request without a reply; `index` is None if it asks for the stored chunks."""
 
-    holder: wire.ChunkHolder
+    holder: chunk_wire.ChunkHolder
     index: int | None
     sent_us: int
     due_us: int
@@ -146,7 +147,7 @@ class ChunkFetcher:
         self,
         metadata: Metadata,
         indexes: Iterable[int],
-        holders: Iterable[wire.ChunkHolder],
+        holders: Iterable[chunk_wire.ChunkHolder],
         now_us: int,
         on_result: OnResult[None] | None = None,
     ) -> None:
@@ -169,7 +170,9 @@ class ChunkFetcher:
                 transfer.wanted[index].append(on_result)
         self._continue(transfer, now_us)
 
-    def on_reply(self, sender: NodeId, reply: wire.ChunkReply | wire.Refused, now_us: int) -> bool:
+    def on_reply(
+        self, sender: NodeId, reply: chunk_wire.ChunkReply | wire.Refused, now_us: int
+    ) -> bool:
         """Handles a reply; returns whether it answers a request of this node."""
         transfer = self._transfer_of.get(reply.request_id)
         request = None if transfer is None else transfer.requests[reply.request_id]
@@ -177,9 +180,9 @@ class ChunkFetcher:
             return False
         self._end_request(transfer, reply.request_id)
         match reply:
-            case wire.StoredChunks():
+            case chunk_wire.StoredChunks():
                 self._on_stored_chunks(transfer, request, reply)
-            case wire.ChunkData():
+            case chunk_wire.ChunkData():
                 self._on_chunk(transfer, request, reply.data, now_us)
             case wire.Refused():
                 self._on_refused(transfer, request, Failure(reply.code, reply.detail))
@@ -220,7 +223,7 @@ class ChunkFetcher:
                 state.asked_us = now_us
                 with_digests = self._cache.chunk_list(transfer.digest) is None
                 request_id = self._next_id()
-                message = wire.FetchChunkList(request_id, transfer.digest, with_digests)
+                message = chunk_wire.FetchChunkList(request_id, transfer.digest, with_digests)
                 self._send_request(transfer, holder, None, message, now_us)
         if self._cache.chunk_list(transfer.digest) is None:
             return
@@ -228,10 +231,12 @@ class ChunkFetcher:
             holder, index = choice
             transfer.waiting.remove(index)
             transfer.holders[holder].in_flight += 1
-            message_chunk = wire.FetchChunk(self._next_id(), transfer.digest, index)
+            message_chunk = chunk_wire.FetchChunk(self._next_id(), transfer.digest, index)
             self._send_request(transfer, holder, index, message_chunk, now_us)
 
-    def _choose(self, transfer: _Transfer, now_us: int) -> tuple[wire.ChunkHolder, int] | None:
+    def _choose(
+        self, transfer: _Transfer, now_us: int
+    ) -> tuple[chunk_wire.ChunkHolder, int] | None:
         """The next chunk to ask for, and the holder that has it: one without timeouts first, then
         the one with the most unused window."""
         free = [
@@ -255,9 +260,9 @@ class ChunkFetcher:
     def _send_request(
         self,
         transfer: _Transfer,
-        holder: wire.ChunkHolder,
+        holder: chunk_wire.ChunkHolder,
         index: int | None,
-        message: wire.ChunkRequest,
+        message: chunk_wire.ChunkRequest,
         now_us: int,
     ) -> None:
         state = transfer.holders[holder]
@@ -281,7 +286,7 @@ class ChunkFetcher:
     # Replies
 
     def _on_stored_chunks(
-        self, transfer: _Transfer, request: _Request, reply: wire.StoredChunks
+        self, transfer: _Transfer, request: _Request, reply: chunk_wire.StoredChunks
     ) -> None:
         state = transfer.holders.get(request.holder)
         if state is None:
@@ -365,7 +370,7 @@ class ChunkFetcher:
             state.timeouts, state.asked_us = 0, None
             state.rests_until_us = now_us + _REST_US
 
-    def _exclude(self, transfer: _Transfer, holder: wire.ChunkHolder) -> None:
+    def _exclude(self, transfer: _Transfer, holder: chunk_wire.ChunkHolder) -> None:
         """Does not ask a node again that sent wrong bytes."""
         self.counts["wrong bytes"] += 1
         detail = f"a node sent bytes that are not those of {transfer.metadata.key}"
@@ -375,7 +380,7 @@ class ChunkFetcher:
 
     # Transfers
 
-    def _add_holder(self, transfer: _Transfer, holder: wire.ChunkHolder) -> None:
+    def _add_holder(self, transfer: _Transfer, holder: chunk_wire.ChunkHolder) -> None:
         unwanted = {self._node_id, *transfer.excluded, *(other.node for other in transfer.holders)}
         if holder.node not in unwanted and len(transfer.holders) < _HOLDERS_MAX:
             transfer.holders[holder] = _Holder()

@@ -27,11 +27,13 @@ from thyme.model.metadata import Content, Limits, Metadata
 from thyme.model.object_chunks import chunk_count
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol import app_interface as app
-from thyme.protocol.messages.common import (
+from thyme.protocol.messages.chunks import (
     ChunkHolder,
     ChunksMissing,
-    Done,
     InsertLargeObject,
+)
+from thyme.protocol.messages.common import (
+    Done,
 )
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RequestTracker

@@ -13,6 +13,7 @@ from typing import assert_never
 from thyme.model.bounded import BoundedDict, drop_before
 from thyme.model.errors import NotFoundError, OperationError
 from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
 from thyme.substrates.chunks.cache import ChunkCache
 
@@ -27,35 +28,37 @@ class ChunkService:
 
     def __init__(self, cache: ChunkCache) -> None:
         self._cache = cache
-        self._askers: BoundedDict[bytes, dict[wire.ChunkHolder, int]] = BoundedDict(_OBJECTS_MAX)
+        self._askers: BoundedDict[bytes, dict[chunk_wire.ChunkHolder, int]] = BoundedDict(
+            _OBJECTS_MAX
+        )
         """When nodes last asked for an object, by the object's digest; the latest is last."""
         self.chunks_sent = 0
 
     def answer(
-        self, asker: wire.ChunkHolder, request: wire.ChunkRequest, now_us: int
-    ) -> wire.ChunkReply | wire.Refused:
+        self, asker: chunk_wire.ChunkHolder, request: chunk_wire.ChunkRequest, now_us: int
+    ) -> chunk_wire.ChunkReply | wire.Refused:
         """The reply to a request for chunks."""
         try:
             match request:
-                case wire.FetchChunkList():
+                case chunk_wire.FetchChunkList():
                     return self._stored_chunks(asker, request, now_us)
-                case wire.FetchChunk():
+                case chunk_wire.FetchChunk():
                     data = self._cache.read(request.digest, request.index)
                     self.chunks_sent += 1
-                    return wire.ChunkData(request.request_id, data)
+                    return chunk_wire.ChunkData(request.request_id, data)
                 case _:
                     assert_never(request)
         except OperationError as error:
             return wire.Refused(request.request_id, error.code, str(error))
 
     def _stored_chunks(
-        self, asker: wire.ChunkHolder, request: wire.FetchChunkList, now_us: int
-    ) -> wire.StoredChunks:
+        self, asker: chunk_wire.ChunkHolder, request: chunk_wire.FetchChunkList, now_us: int
+    ) -> chunk_wire.StoredChunks:
         chunk_list = self._cache.chunk_list(request.digest)
         flags = self._cache.held_flags(request.digest)
         if chunk_list is None or flags is None:
             raise NotFoundError("no chunk of this object is here")
-        return wire.StoredChunks(
+        return chunk_wire.StoredChunks(
             request.request_id,
             chunk_list.digests if request.with_digests else b"",
             b"" if all(flags) else pack_flags(flags),
@@ -63,8 +66,8 @@ class ChunkService:
         )
 
     def _record_asker(
-        self, asker: wire.ChunkHolder, digest: bytes, now_us: int
-    ) -> tuple[wire.ChunkHolder, ...]:
+        self, asker: chunk_wire.ChunkHolder, digest: bytes, now_us: int
+    ) -> tuple[chunk_wire.ChunkHolder, ...]:
         """Remembers who asked; returns the others that asked recently, the latest first."""
         askers = self._askers.get(digest, {})
         drop_before(askers, now_us - _RECENT_US)

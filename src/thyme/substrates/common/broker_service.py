@@ -15,6 +15,7 @@ from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId, RequestId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionRecord
+from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
 from thyme.substrates.chunks.cache import ChunkCache
@@ -73,7 +74,7 @@ class BrokerService:
                 matched = broker.insert(request.metadata, sender, request.data, now_us)
                 self._notify_subscribers(request.metadata, matched, now_us)
                 return wire.Done(number)
-            case wire.InsertLargeObject():
+            case chunk_wire.InsertLargeObject():
                 return self._insert_large(sender, request, now_us)
             case wire.DeleteObject():
                 broker.delete(request.key, sender, now_us, request.proof)
@@ -98,18 +99,18 @@ class BrokerService:
                 assert_never(request)
 
     def _insert_large(
-        self, sender: NodeId, request: wire.InsertLargeObject, now_us: int
-    ) -> wire.Done | wire.ChunksMissing:
+        self, sender: NodeId, request: chunk_wire.InsertLargeObject, now_us: int
+    ) -> wire.Done | chunk_wire.ChunksMissing:
         """Stores a large object once all of its chunks are here; else fetches them from the owner,
         who asks again later."""
         metadata = request.metadata
         if self.broker.is_new(metadata, sender, now_us):
             if missing := self._cache.missing_count(metadata):
                 if not self._fetcher.is_active(metadata.digest):
-                    owner = wire.ChunkHolder(sender)
+                    owner = chunk_wire.ChunkHolder(sender)
                     indexes = self._cache.missing_indexes(metadata)
                     self._fetcher.fetch(metadata, indexes, [owner], now_us)
-                return wire.ChunksMissing(request.request_id, missing)
+                return chunk_wire.ChunksMissing(request.request_id, missing)
             matched = self.broker.insert(metadata, sender, None, now_us)
             self._notify_subscribers(metadata, matched, now_us)
         return wire.Done(request.request_id)

@@ -19,9 +19,11 @@ from msgspec.structs import replace
 from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Limits
+from thyme.model.signed_records import RecordSigner
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.message_auth import MessageAuthenticator, verify_incoming
+from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.node import (
     Action,
@@ -125,10 +127,10 @@ class LsNode:
         self._reliable_sender = ReliableSender(outbox, config.notify_retries, rng)
         self._world_lifetime = WorldLifetime(outbox, config.world_ends_us)
         self.flooding = Flooding(node_id, outbox, rng, config.flooding, self._on_flood)
-        # Expired records of an earlier incarnation are removed at `Started`, which has the time.
         self._chunk_exchange = chunks = ChunkExchange(
             node_id, store, outbox, self._request_tracker, lambda key: key.owner, config.limits
         )
+        # Expired records of an earlier incarnation are removed at `Started`, which has the time.
         self.broker = Broker(store, config.broker, 0, node_id, chunks.cache)
         self._notification_sender = NotificationSender(
             node_id, self.broker, store, outbox, self._reliable_sender
@@ -155,20 +157,24 @@ class LsNode:
             self._request_tracker.next_id,
             missed_pages_from_nodes(self._request_tracker),
         )
-        self._client = Client(
-            node_id,
+        self._client = self._make_client(signer)
+        self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
+
+    def _make_client(self, signer: RecordSigner | None) -> Client:
+        """Creates the component that carries out the application's requests."""
+        return Client(
+            self._node_id,
             SingleHolder(lambda key: key.owner, self._request_tracker),
             self._flooded_brokers,
-            outbox,
+            self._outbox,
             self.subscriber,
-            rng,
-            config.limits,
-            lambda: Guarantees(durable=store.durable),
+            self._rng,
+            self._config.limits,
+            lambda: Guarantees(durable=self._store.durable),
             self._gap_reader,
             signer,
-            chunks.objects if config.in_chunks else None,
+            self._chunk_exchange.objects if self._config.in_chunks else None,
         )
-        self.dropped: Counter[str] = Counter() if authenticator is None else authenticator.dropped
 
     @property
     def node_id(self) -> NodeId:
@@ -288,10 +294,10 @@ class LsNode:
                 | wire.MissedPage()
                 | wire.ObjectData()
                 | wire.ObjectStatus()
-                | wire.ChunksMissing()
+                | chunk_wire.ChunksMissing()
             ):
                 self._request_tracker.on_reply(sender, message, now_us)
-            case wire.InsertObject() | wire.InsertLargeObject() | wire.DeleteObject() if (
+            case wire.InsertObject() | chunk_wire.InsertLargeObject() | wire.DeleteObject() if (
                 sender == self._node_id
             ):
                 self._broker_service.handle_request(sender, message, now_us)
