@@ -12,7 +12,6 @@ Clauses: S16, C3, C5, C9, C12, C14.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,6 +20,7 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 import msgspec
+from load.kept_runs import KeptRuns
 
 from thyme.sim.results.summary import RunSummary, summarise_run
 from thyme.sim.run import run
@@ -104,21 +104,6 @@ def figures(name: str, scenario: Scenario) -> tuple[str, Figures]:
     )
 
 
-class Kept:
-    """What is done already, in a file: a line for each run."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.done = {entry[0]: Figures(*entry[1]) for entry in map(json.loads, lines)}
-
-    def add(self, name: str, found: Figures) -> None:
-        """One more run."""
-        self.done[name] = found
-        with self._path.open("a") as file:
-            file.write(json.dumps([name, found]) + "\n")
-
-
 def names(case: Case, topologies: int, runs: int) -> Iterator[tuple[str, int, int]]:
     """The runs of a case: the trace differs from one to the next, the places now and then."""
     for number in range(runs):
@@ -127,7 +112,7 @@ def names(case: Case, topologies: int, runs: int) -> Iterator[tuple[str, int, in
             yield f"{case.name} {topology}/{seed}", topology, seed
 
 
-def run_all(wanted: Sequence[Case], kept: Kept, args: argparse.Namespace) -> None:
+def run_all(wanted: Sequence[Case], kept: KeptRuns[Figures], args: argparse.Namespace) -> None:
     """Runs what is not done, on several cores, and says so."""
     missing: dict[str, Scenario] = {}
     for case in wanted:
@@ -224,7 +209,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     args = parser.parse_args()
     wanted = cases(args.cases, args.sizes, args.rivals)
-    kept = Kept(args.out)
+    kept = KeptRuns(args.out, Figures)
     if not args.show:
         run_all(wanted, kept, args)
     results: dict[Case, list[Figures]] = {}

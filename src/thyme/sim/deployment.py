@@ -24,6 +24,7 @@ from thyme.sim.scenario import Profile, Scenario, Series, Substrate, grid_over
 from thyme.storage.store import Store
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
+from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.es import PAPER as ES_PAPER
 from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsNode
@@ -48,8 +49,13 @@ def node_id_for(number: int) -> NodeId:
 class Deployment:
     """The devices of a scenario. User devices come first; the server of ES is last."""
 
-    def __init__(self, scenario: Scenario, trace: Trace) -> None:
+    def __init__(
+        self, scenario: Scenario, trace: Trace, dcs_config: DcsConfig | None = None
+    ) -> None:
+        """`dcs_config` replaces the settings of the scenario's profile in nodes of DCS."""
         self._scenario = scenario
+        profile = DCS_ROBUST if scenario.profile is Profile.ROBUST else DCS_PAPER
+        self._dcs_config = dcs_config or profile
         self.users = scenario.nodes
         self.servers = 1 if scenario.substrate is Substrate.ES else 0
         self.node_ids = [node_id_for(number) for number in range(self.users + self.servers)]
@@ -77,7 +83,7 @@ class Deployment:
             store,
             cells_rng=derive_rng(seed, "cells", number, incarnation),
             rng=derive_rng(seed, "dcs", node_id, incarnation),
-            config=DCS_ROBUST if self._scenario.profile is Profile.ROBUST else DCS_PAPER,
+            config=self._dcs_config,
             join_at_us=self.joins_us[number],
         )
 

@@ -31,6 +31,7 @@ from thyme.sim.playback.replica_recorder import ReplicaRecorder
 from thyme.sim.progress import RunProgress, run_with_progress
 from thyme.sim.scenario import Scenario, check_trace, synthetic_trace
 from thyme.sim.users import Attempt, ReceivedNotification, Users
+from thyme.substrates.dcs.config import DcsConfig
 from thyme.traces.oracle import Expected, expected_notifications
 from thyme.traces.trace import Trace
 
@@ -85,23 +86,28 @@ def run(
     on_progress: Callable[[RunProgress, Users], None] | None = None,
     recording_file: Writable | None = None,
     events: SimulationEvents | None = None,
+    dcs_config: DcsConfig | None = None,
 ) -> Run:
-    """Simulates a scenario; without a trace, with the synthetic trace of the scenario."""
+    """Simulates a scenario; without a trace, with the synthetic trace of the scenario.
+
+    With `dcs_config`, nodes of Thyme-DCS have these settings instead of those of the profile.
+    """
     if trace is None:
         trace = synthetic_trace(scenario)
     check_trace(scenario, trace)
     with rare_gc():
-        return _run(scenario, trace, on_progress, recording_file, events)
+        deployment = Deployment(scenario, trace, dcs_config)
+        return _run(scenario, trace, deployment, on_progress, recording_file, events)
 
 
 def _run(
     scenario: Scenario,
     trace: Trace,
+    deployment: Deployment,
     on_progress: Callable[[RunProgress, Users], None] | None,
     recording_file: Writable | None,
     events: SimulationEvents | None,
 ) -> Run:
-    deployment = Deployment(scenario, trace)
     trace = feasible_trace(trace, deployment.fault_schedule, scenario.timeline.origin_us)
     started_s = time.perf_counter()
     recorder = None if recording_file is None else Recorder(recording_file)

@@ -1,0 +1,65 @@
+"""Match posts: makes traces from the shapes of real posts, which have neither text nor names.
+
+A file is a compressed CSV with one row per post: `t_ms` since the first post, `user_rank` (1 for
+the most active user), `text_bytes`, and `tag_ranks`, the ranks of its tags by use with `|` between
+them, possibly none. Entry point: `match_trace`.
+Clauses: P3, S10.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+from thyme.model.errors import InputError
+from thyme.model.tags import Tag
+from thyme.model.time_frames import SECOND_US
+from thyme.traces.posts import Post
+from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
+from thyme.traces.timetable import TimetableChoice, complete_timetable
+from thyme.traces.trace import Trace
+
+SUFFIX = ".csv.gz"
+COLUMNS = ["t_ms", "user_rank", "text_bytes", "tag_ranks"]
+
+
+class _WholeMatch:
+    """The activity of a match all of whose posts are observed."""
+
+    def busiest_start_us(self, length_s: int) -> int:
+        return 0
+
+    def last_post_us(self, start_us: int, end_us: int) -> int | None:
+        return None
+
+
+def match_trace(path: Path, users: int, seed: int, lasts_us: int) -> Trace:
+    """The trace of the most active users of a match, compressed to a duration."""
+    posts = read_posts(path)
+    length_s = max(post.at_us for post in posts) // SECOND_US + 1
+    choice = TimetableChoice(start_us=0, end_us=length_s * SECOND_US)
+    rules = TraceRules(timetable=complete_timetable(choice, _WholeMatch()), lasts_us=lasts_us)
+    return trace_from_posts(seed, posts, users, rules)
+
+
+def read_posts(path: Path) -> list[Post]:
+    """Reads the posts of a file; names of users and tags are made from their ranks."""
+    try:
+        with gzip.open(path, "rt", newline="") as file:
+            rows = csv.reader(file)
+            if next(rows, None) != COLUMNS:
+                raise InputError(f"{path}: the columns must be {','.join(COLUMNS)}")
+            return [_read_post(path, number, row) for number, row in enumerate(rows, 2)]
+    except OSError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _read_post(path: Path, line: int, row: list[str]) -> Post:
+    try:
+        at_ms, user, size, ranks = row
+        # As long as a usual hashtag, so that messages have a realistic size.
+        tags = tuple(sorted({Tag(f"tag{int(rank):05d}") for rank in ranks.split("|") if rank}))
+        return Post(f"p{line}", f"user{int(user):06d}", int(at_ms) * 1_000, "x" * int(size), tags)
+    except ValueError as error:
+        raise InputError(f"{path}, line {line}: {error}") from error
