@@ -1,7 +1,8 @@
 """One hop: a publisher and a subscriber, each a process with a node in it.
 
-Run by bench_live as `python -m live.hop ROLE JSON`. The subscriber prints "ready", reads the
-publisher's notes until it was told how many there are, and prints what it measured.
+Run by bench_peers as `python -m live.hop ROLE JSON`. The publisher first sends one message at a
+time, with pauses, then as many as it can for some seconds. The subscriber prints "ready", and what
+it measured once nothing has arrived for a while.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from typing import Any
 from live import rivals
 
 from thyme.api.world import World
+from thyme.cli.node import coroutine_runner
 from thyme.live.open_node import NodeOptions, open_node
 from thyme.live.sockets import NetworkConfig
 from thyme.model.worlds import Area
 
 SUBSTRATES = ("dcs", "ls", "es")
-IN_FLIGHT = 64
-"""How many inserts a publisher has under way when it is in a hurry."""
+IN_FLIGHT = 256
+"""Number of inserts under way at full speed."""
+BETWEEN_S = 0.5
+"""Pause between the two phases."""
 SETTLE_S = 5.0
 """For a node of LS to find that it is alone: while it looks, it tells nobody what it knows."""
 FIRST_S = 30.0
@@ -34,17 +38,23 @@ QUIET_S = 2.0
 
 
 class Meter:
-    """What a subscriber hears."""
+    """Measures what a subscriber receives: ages in the first phase, the rate in the second."""
 
     def __init__(self) -> None:
         self.ages_us: list[float] = []
+        self.count = 0
         self.first_s = self.last_s = 0.0
-        self._cpu_s = cpu_s()
+        self._cpu_s = 0.0
 
-    def hear(self, message: bytes) -> None:
-        self.ages_us.append(rivals.age_us(message))
+    def receive(self, message: bytes) -> None:
+        if not rivals.is_hurried(message):
+            self.ages_us.append(rivals.age_us(message))
+            self.last_s = time.monotonic()
+            return
         self.last_s = time.monotonic()
-        self.first_s = self.first_s or self.last_s
+        if not self.count:
+            self.first_s, self._cpu_s = self.last_s, cpu_s()
+        self.count += 1
 
     async def until_quiet(self) -> None:
         until_s = time.monotonic() + FIRST_S
@@ -55,10 +65,10 @@ class Meter:
 
     def report(self) -> dict[str, Any]:
         return {
-            "count": len(self.ages_us),
+            "count": self.count,
             "seconds": self.last_s - self.first_s,
             "cpu_s": cpu_s() - self._cpu_s,
-            "ages_us": self.ages_us if len(self.ages_us) <= 5_000 else [],
+            "ages_us": self.ages_us,
         }
 
 
@@ -86,7 +96,7 @@ async def a_world(options: dict[str, Any], *, serves: bool) -> World:
 
 
 async def subscriber(options: dict[str, Any]) -> None:
-    """Hears, and says what it heard."""
+    """Receives, and prints what it measured."""
     meter = Meter()
     if options["system"] in SUBSTRATES:
         world = await a_world(options, serves=True)
@@ -95,7 +105,7 @@ async def subscriber(options: dict[str, Any]) -> None:
 
         async def read() -> None:
             async for note in notes:
-                meter.hear(note.metadata.summary)
+                meter.receive(note.metadata.summary)
 
         reader = asyncio.create_task(read())
         print("ready", flush=True)
@@ -105,14 +115,14 @@ async def subscriber(options: dict[str, Any]) -> None:
             await reader
         await world.leave()
     else:
-        async with rivals.SUBSCRIBERS[options["system"]](options["port"], meter.hear):
+        async with rivals.SUBSCRIBERS[options["system"]](options["port"], meter.receive):
             print("ready", flush=True)
             await meter.until_quiet()
     print(json.dumps(meter.report()), flush=True)
 
 
 async def publisher(options: dict[str, Any]) -> None:
-    """Publishes one at a time with pauses, or as many as it can."""
+    """Publishes one message at a time, then as many as it can."""
     if options["system"] in SUBSTRATES:
         world = await a_world(options, serves=False)
 
@@ -131,24 +141,22 @@ async def publisher(options: dict[str, Any]) -> None:
 async def _publish(
     publish: Callable[[bytes], Awaitable[None]], options: dict[str, Any], *, side_by_side: int
 ) -> None:
+    for _ in range(options["count"]):
+        await publish(rivals.stamped())
+        await asyncio.sleep(options["gap_s"])
+    await asyncio.sleep(BETWEEN_S)
     started_s, cpu_before_s, sent = time.monotonic(), cpu_s(), 0
-    if options["count"]:
-        for _ in range(options["count"]):
-            await publish(rivals.stamped())
+    until_s = started_s + options["seconds"]
+
+    async def hurry() -> None:
+        nonlocal sent
+        while time.monotonic() < until_s:
+            await publish(rivals.stamped(hurried=True))
             sent += 1
-            await asyncio.sleep(options["gap_s"])
-    else:
-        until_s = started_s + options["seconds"]
+            if side_by_side == 1 and sent % 32 == 0:
+                await asyncio.sleep(0)
 
-        async def hurry() -> None:
-            nonlocal sent
-            while time.monotonic() < until_s:
-                await publish(rivals.stamped())
-                sent += 1
-                if side_by_side == 1 and sent % 32 == 0:
-                    await asyncio.sleep(0)
-
-        await asyncio.gather(*(hurry() for _ in range(side_by_side)))
+    await asyncio.gather(*(hurry() for _ in range(side_by_side)))
     report = {"count": sent, "seconds": time.monotonic() - started_s}
     print(json.dumps(report | {"cpu_s": cpu_s() - cpu_before_s}), flush=True)
 
@@ -167,11 +175,9 @@ ROLES = {"subscriber": subscriber, "publisher": publisher, "echo": echo}
 def main() -> None:
     """Plays one role."""
     options = json.loads(sys.argv[2])
-    run: Callable[..., Any] = asyncio.run
-    if options.get("uvloop"):
-        import uvloop
-
-        run = uvloop.run
+    # As `thyme node` does; the bare round trip and the rivals that are asyncio run on asyncio.
+    thymes = sys.argv[1] != "echo" and options["system"] in SUBSTRATES
+    run: Callable[..., Any] = coroutine_runner() if thymes else asyncio.run
     if options.get("profile"):
         import cProfile
 

@@ -1,4 +1,4 @@
-"""Others who carry small messages between two processes: bare UDP, zenoh, NATS.
+"""Others who carry small messages between two processes: bare UDP, zenoh, NATS, Mosquitto.
 
 Each rival is a pair of roles, run as processes of their own: a subscriber, which says "ready" and
 later how it went, and a publisher. A message of 300 bytes begins with the instant it was sent, of a
@@ -8,25 +8,37 @@ clock that all processes of a machine share.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import struct
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 SIZE = 300
+MQTT_IN_FLIGHT = 256
+DIRECTORY = Path(__file__).resolve().parents[2] / "build" / "peers"
+"""Packages that only this benchmark needs."""
 _INSTANT = struct.Struct("!Q")
 Deliver = Callable[[bytes], None]
 Publish = Callable[[bytes], Awaitable[None]]
 
 
-def stamped() -> bytes:
-    """A message that says when it was made."""
-    return _INSTANT.pack(time.monotonic_ns()).ljust(SIZE, b"x")
+def stamped(*, hurried: bool = False) -> bytes:
+    """A message that says when it was made, and in which phase of a measurement."""
+    return _INSTANT.pack(time.monotonic_ns()).ljust(SIZE, b"h" if hurried else b"x")
+
+
+def is_hurried(message: bytes) -> bool:
+    """Whether a message was sent at full speed."""
+    return message[-1:] == b"h"
 
 
 def age_us(message: bytes) -> float:
@@ -161,27 +173,109 @@ async def nats_publisher(port: int) -> AsyncIterator[Publish]:
     await client.close()
 
 
-SUBSCRIBERS = {"udp": udp_subscriber, "zenoh": zenoh_subscriber, "nats": nats_subscriber}
-PUBLISHERS = {"udp": udp_publisher, "zenoh": zenoh_publisher, "nats": nats_publisher}
+def _mqtt_client() -> Any:
+    from paho.mqtt import client as mqtt
+
+    return mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+
+
+@asynccontextmanager
+async def mosquitto_subscriber(port: int, deliver: Deliver) -> AsyncIterator[None]:
+    client, subscribed = _mqtt_client(), threading.Event()
+    client.on_message = lambda _client, _data, message: deliver(message.payload)
+    client.on_subscribe = lambda *_: subscribed.set()
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    client.subscribe("bench", qos=1)
+    await asyncio.to_thread(subscribed.wait, 10)
+    yield
+    client.disconnect()
+    client.loop_stop()
+
+
+@asynccontextmanager
+async def mosquitto_publisher(port: int) -> AsyncIterator[Publish]:
+    client, room = _mqtt_client(), threading.Semaphore(MQTT_IN_FLIGHT)
+    client.max_inflight_messages_set(MQTT_IN_FLIGHT)
+    client.on_publish = lambda *_: room.release()
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+
+    async def publish(message: bytes) -> None:
+        room.acquire()
+        client.publish("bench", message, qos=1)
+
+    await asyncio.sleep(1)
+    yield publish
+    for _ in range(MQTT_IN_FLIGHT):
+        room.acquire(timeout=5)
+    client.disconnect()
+    client.loop_stop()
+
+
+SUBSCRIBERS = {
+    "udp": udp_subscriber,
+    "zenoh": zenoh_subscriber,
+    "nats": nats_subscriber,
+    "mosquitto": mosquitto_subscriber,
+}
+PUBLISHERS = {
+    "udp": udp_publisher,
+    "zenoh": zenoh_publisher,
+    "nats": nats_publisher,
+    "mosquitto": mosquitto_publisher,
+}
+_PACKAGES = {
+    "zenoh": ("zenoh", "eclipse-zenoh"),
+    "nats": ("nats", "nats-py"),
+    "mosquitto": ("paho", "paho-mqtt"),
+}
+"""The module that a rival needs, and its package on PyPI."""
+_SERVERS = {"nats": "nats-server", "mosquitto": "mosquitto"}
+"""The server that a rival needs: program and Debian package."""
+
+
+def install(rivals: Iterable[str]) -> None:
+    """Tries to install what is missing: clients by pip, beside the project's own packages; servers
+    by apt-get, if this user may."""
+    packages = [_PACKAGES[rival][1] for rival in rivals if rival in _PACKAGES]
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    absent = [name for name in packages if not (DIRECTORY / f".{name}").exists()]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(DIRECTORY)]
+    if absent and subprocess.run([*pip, *absent], check=False).returncode == 0:
+        for name in absent:
+            (DIRECTORY / f".{name}").touch()
+    servers = [_SERVERS[rival] for rival in rivals if rival in _SERVERS and not _server(rival)]
+    if servers and os.geteuid() == 0 and shutil.which("apt-get"):
+        apt = ["apt-get", "-qq", "-y", "--no-install-recommends", "install", *servers]
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(apt, check=False, stdout=subprocess.DEVNULL, env=environment)
 
 
 def missing(rival: str) -> str:
     """Why a rival cannot be measured here; "" if it can."""
-    if rival == "zenoh" and find_spec("zenoh") is None:
-        return "not here: pip install eclipse-zenoh"
-    if rival == "nats" and (find_spec("nats") is None or not shutil.which("nats-server")):
-        return "not here: pip install nats-py, and nats-server on the PATH"
-    if rival == "mosquitto" and not shutil.which("mosquitto"):
-        return "not here: mosquitto on the PATH"
+    if rival in _PACKAGES:
+        module, package = _PACKAGES[rival]
+        if find_spec(module) is None and not (DIRECTORY / module).exists():
+            return f"skipped: no Python package {package} (pip install {package})"
+    if rival in _SERVERS and not _server(rival):
+        return f"skipped: no {_SERVERS[rival]} on the PATH (apt-get install {_SERVERS[rival]})"
     return ""
 
 
+def _server(rival: str) -> str | None:
+    return shutil.which(_SERVERS[rival], path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
 def server_of(rival: str, port: int) -> subprocess.Popen[bytes] | None:
-    """The server that a rival needs, if it needs one."""
-    if rival != "nats":
+    """Starts the server that a rival needs, if it needs one."""
+    if rival not in _SERVERS:
         return None
-    words = ["nats-server", "-a", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    program = _server(rival)
+    assert program is not None
+    options = ["-a", "127.0.0.1", "-p", str(port)] if rival == "nats" else ["-p", str(port)]
+    silent = subprocess.DEVNULL
+    server = subprocess.Popen([program, *options], stdout=silent, stderr=silent)
     for _ in range(100):
         with socket.socket() as caller:
             if caller.connect_ex(("127.0.0.1", port)) == 0:
