@@ -98,7 +98,9 @@ def main() -> int:
     if args.json:
         print(json.dumps({"benchmark": "encounters", "rows": found, "target_reached": reached}))
     else:
-        print(f"{TARGET_NODE_HOURS_PER_S} node-hours per second with 100 nodes: {reached}")
+        for protocol, is_reached in reached.items():
+            verdict = "reached" if is_reached else "missed"
+            print(f"{protocol}: {TARGET_NODE_HOURS_PER_S} node-hours per second {verdict}")
     return 0
 
 

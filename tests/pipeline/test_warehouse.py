@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from thyme.distribution import VERSION
 from thyme.pipeline.warehouse import Draft, Warehouse, WarehouseError
 
 
@@ -42,7 +43,8 @@ def test_a_stage_says_what_it_was_made_from_and_how_much_it_holds(tmp_path: Path
     assert manifest["inputs"] == {"files": "abc"}
     assert [file["rows"] for file in manifest["tables"]["numbers"]["files"]] == [1, 2]
     assert manifest["notes"] == {"quarantined": {"no user": 2}}
-    assert manifest["versions"].keys() >= {"thyme", "python", "pyspark", "pyarrow"}
+    assert manifest["versions"].keys() >= {"python", "pyspark", "pyarrow"}
+    assert manifest["versions"]["thyme"] == VERSION
     assert builds_in(tmp_path / "posts") == ["000001"]
 
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from thyme.distribution import VERSION
 from thyme.model.errors import ThymeError, safe_repr
 from thyme.pipeline.storage import Storage, WarehouseError, escape_pattern, storage_at
 from thyme.pipeline.tables import Draft, FileFacts, TableFacts
@@ -51,7 +52,7 @@ LAYOUT_VERSION = 2
 MANIFESTS, BUILDS = "manifests", "builds"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _NUMBERED = re.compile(r"(\d{6,})\.json")
-_VERSIONS_OF = ("thyme", "pyspark", "pyarrow", "pandas")
+_VERSIONS_OF = ("pyspark", "pyarrow", "pandas")
 _WRITING_S_MAX = 60.0
 """An incomplete manifest of this age is one whose writer died."""
 
@@ -327,7 +328,7 @@ class Warehouse:
 
 def stage_fingerprint(name: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
     """Hash of everything that a stage depends on, as 32 hexadecimal digits."""
-    parts = [name, LAYOUT_VERSION, _package_versions()["thyme"], dict(config), dict(inputs)]
+    parts = [name, LAYOUT_VERSION, VERSION, dict(config), dict(inputs)]
     data = msgspec.json.encode(parts, order="deterministic")
     return blake2b(data, digest_size=16).hexdigest()
 
@@ -361,7 +362,7 @@ def _make_manifest(
 
 
 def _package_versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "thyme": VERSION}
     for package in _VERSIONS_OF:
         try:
             found[package] = version(package)
