@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 SPARK_CLASS = Path(pyspark.__path__[0], "bin", "spark-class")
 DEPLOY = "org.apache.spark.deploy"
 AT_S = 1_468_180_801
-PATIENCE_S = 1_200
+PATIENCE_S = 3_600
 """Enough for six Java processes on a machine with much other work."""
 
 
