@@ -50,8 +50,10 @@ class SimulatedPort:
         listener: NodeListener,
         *,
         skew_us: int = 0,
+        on_request: Callable[[], None] = lambda: None,
     ) -> None:
         self._network = network
+        self._on_request = on_request
         self._node = node
         self._skew_us = skew_us
         self._is_open = True
@@ -67,6 +69,7 @@ class SimulatedPort:
     def send_request(self, request: AppRequest) -> None:
         if not self._is_open:
             raise ClosedError("this world has been left")
+        self._on_request()
         self._network.send_request(self._node.node_id, request)
 
     def close(self) -> None:

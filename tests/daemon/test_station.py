@@ -176,6 +176,41 @@ def test_m24_a_station_on_a_full_disk_goes_on_and_keeps_deletes(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("ahead_s", [-3600, 3600])
+def test_m36_a_station_whose_clock_is_corrected_goes_on_without_a_restart(
+    tmp_path: Path, ahead_s: int
+) -> None:
+    files = StationFiles(tmp_path, ["north"])
+
+    async def story() -> None:
+        async with a_station(files) as station, a_mobile(files) as ann, a_mobile(files) as bob:
+
+            async def both_use_it() -> bool:
+                found = [(await each.ask("GET", "/v1/status"))[1] for each in (ann, bob)]
+                mobiles = [world.mobiles for world in station.daemon.status.worlds]
+                both = all(each["base_station"] == files.ids["north"] for each in found)
+                return both and mobiles == [2]
+
+            await until(both_use_it)
+            wrong, host = station.live.node, station.daemon._host
+            # The clock was read before the wall clock was corrected.
+            host._clock._origin_us += ahead_s * 1_000_000
+            host._next_clock_check_us = 0
+
+            async def is_corrected() -> bool:
+                return station.live.node is not wrong
+
+            await until(is_corrected)
+            assert abs(host.now_us() - time.time_ns() // 1_000) < 1_000_000
+            assert station.daemon.status.up_us < SOON_S * 1e6
+            await until(both_use_it)
+            _, made = await ann.ask("POST", "/v1/objects?tags=goal", data=b"photo")
+            await until_found(bob, made["key"])
+            assert (await bob.ask("GET", f"/v1/objects/{made['key']}"))[1] == b"photo"
+
+    asyncio.run(story())
+
+
 def test_a_station_whose_port_is_taken_or_whose_list_names_itself_says_so(tmp_path: Path) -> None:
     files = StationFiles(tmp_path, ["north"])
 

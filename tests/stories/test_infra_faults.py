@@ -22,7 +22,7 @@ from thyme.protocol.messages.stations import (
 from thyme.protocol.node import Received
 from thyme.routing.cells import LogicalCells
 from thyme.sim.networks.ideal_network import LinkConditions
-from thyme.substrates.dcs.config import ROBUST
+from thyme.substrates.dcs.config import LOGICAL_ROBUST
 from thyme.substrates.infra.caches.config import CachesConfig
 from thyme.substrates.infra.world_numbers import world_number
 
@@ -188,7 +188,7 @@ def test_caches_of_size_0_are_of_no_use_and_of_no_harm() -> None:
 def test_i3_the_number_of_cells_grows_with_the_crowd_and_nothing_is_lost() -> None:
     settings = replace(QUICK, cells_min=1, cells_max=50, nodes_per_cell=2)
     names = [f"node{number}" for number in range(12)]
-    net = Venues(dict.fromkeys(names, "north"), settings=settings, config=ROBUST, settle_s=4)
+    net = Venues(dict.fromkeys(names, "north"), settings=settings, config=LOGICAL_ROBUST, settle_s=4)
     net.insert("node0", "goal1", "goal")
     net.subscribe("node1", "save")
     net.run(60)
@@ -236,7 +236,7 @@ def test_the_caches_and_their_unlimited_twin_tell_the_same_story() -> None:
 
 def test_two_venues_with_loss_everywhere_still_share_what_is_popular() -> None:
     lossy = LinkConditions(loss=0.1, delay_us_min=500, delay_us_max=50_000)
-    net = Venues(TWO_VENUES, stations=BOTH, config=ROBUST, conditions=lossy, settle_s=15)
+    net = Venues(TWO_VENUES, stations=BOTH, config=LOGICAL_ROBUST, conditions=lossy, settle_s=15)
     net.subscribe("eve", "goal")
     popular_photo(net)
     net.run(120)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,7 +70,7 @@ class StationDaemon:
         self._live = live
         self._host = host
         self._export = export
-        self._started_us = host.now_us()
+        self._started_s = time.monotonic()
         self._connected: set[str] = set()
         self._differences: dict[str, tuple[str, ...]] = {}
         self._mobiles = -1
@@ -79,7 +80,8 @@ class StationDaemon:
     def status(self) -> StationStatus:
         """The current status of the station."""
         events = None if self._export is None else self._export.read_stats()
-        return collect_station_status(self._live, self._host.now_us(), self._started_us, events)
+        up_us = int((time.monotonic() - self._started_s) * 1e6)
+        return collect_station_status(self._live, self._host.now_us(), up_us, events)
 
     def make_app(self) -> web.Application:
         """The aiohttp application with all pages."""

@@ -23,7 +23,7 @@ from thyme.model.worlds import INFRA, named_world_id
 
 
 def collect_station_status(
-    live: LiveStation, now_us: int, started_us: int, events: EventStats | None = None
+    live: LiveStation, now_us: int, up_us: int, events: EventStats | None = None
 ) -> StationStatus:
     """Collects the current status of a station."""
     node, context = live.node, live.node.context
@@ -39,7 +39,7 @@ def collect_station_status(
         address=f"{host}:{port}",
         wired_address=f"{wired.address}:{wired.port}",
         now_us=now_us,
-        up_us=now_us - started_us,
+        up_us=up_us,
         worlds=tuple(
             StationWorldStatus(
                 name=entry.name,

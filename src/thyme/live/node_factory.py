@@ -40,7 +40,7 @@ from thyme.substrates.common.quotas import Quota
 from thyme.substrates.common.subscriber import SubscriberConfig
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
-from thyme.substrates.dcs.config import DcsConfig, KeyChoice, ReplicationConfig
+from thyme.substrates.dcs.config import LOGICAL_ROBUST, DcsConfig, KeyChoice, ReplicationConfig
 from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
 from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import PAPER as ES_PAPER
@@ -273,7 +273,8 @@ def _replication(world: WorldInfo, usual: ReplicationConfig) -> ReplicationConfi
 
 def dcs_config(world: WorldInfo) -> DcsConfig:
     """Settings of a DCS node."""
-    profile = DCS_PAPER if is_paper(world) else DCS_ROBUST
+    robust = LOGICAL_ROBUST if world.substrate == INFRA else DCS_ROBUST
+    profile = DCS_PAPER if is_paper(world) else robust
     movement = replace(profile.movement, noise_m=POSITION_NOISE_M, settle_us=POSITION_SETTLE_US)
     key_choice = None if world.settings is None else world.settings.key_choice
     return replace(

@@ -12,7 +12,7 @@ from thyme.protocol.messages.cells import (
     StoreReplica,
 )
 from thyme.protocol.messages.common import CellBroadcast, DeleteObject, FetchObject, Message
-from thyme.protocol.node import Action, Broadcast, Send
+from thyme.protocol.node import Action, Broadcast, Send, SetTimer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRoutingConfig
 from thyme.routing.cells.cell_broadcast import CellBroadcaster, CellBroadcastTimer
@@ -26,12 +26,22 @@ TIMER = CellBroadcastTimer(ALICE, 7, CELL)
 class Spreader:
     """One node that broadcasts, and the time when all had acknowledged."""
 
-    def __init__(self, tries: int = 3, *, questions: bool = True, spreads_max: int = 10) -> None:
+    def __init__(
+        self,
+        tries: int = 3,
+        *,
+        questions: bool = True,
+        spreads_max: int = 10,
+        confirm_replicas: bool = False,
+    ) -> None:
         self.outbox = Outbox()
         config = CellRoutingConfig(
-            broadcast_tries_max=tries, broadcast_reads=questions, broadcasts_max=spreads_max
+            broadcast_tries_max=tries,
+            broadcast_reads=questions,
+            broadcasts_max=spreads_max,
+            confirm_replicas=confirm_replicas,
         )
-        self.spreading = CellBroadcaster(self.outbox, config)
+        self.spreading = CellBroadcaster(ALICE, self.outbox, config)
         self.heard_us: list[int] = []
 
     def start(self, message: Message, *others: NodeId, number: int = 7) -> list[Action]:
@@ -101,6 +111,40 @@ def test_d7_replicas_are_spread_once_and_where_nothing_is_sure_so_is_the_rest() 
         assert spreader.heard_us == [0]
         spreader.spreading.on_broadcast(BOB, CellBroadcast(BOB, CELL, 9, 0, CELL, CELL, message))
         assert sent(spreader.outbox.drain_actions()) == []
+
+
+def test_b2_a_new_object_is_broadcast_until_one_of_its_holders_has_it() -> None:
+    spreader = Spreader(confirm_replicas=True)
+    replica = StoreReplica(photo(1), b"pixels", (BOB, CAROL))
+    dave = NodeId(b"dave")
+    spreader.start(replica, BOB, CAROL, dave)
+    spreader.spreading.on_ack(dave, HEARD, 10)
+    spreader.spreading.on_timer(TIMER, 50)
+    [again] = [each for each in spreader.outbox.drain_actions() if isinstance(each, Broadcast)]
+    assert isinstance(again.message, CellBroadcast)
+    assert again.message.message is replica
+    assert spreader.heard_us == []
+
+    spreader.spreading.on_ack(CAROL, HEARD, 60)
+    assert spreader.heard_us == [60]
+    assert len(spreader.spreading) == 0
+
+
+def test_b2_only_the_holders_of_an_object_acknowledge_it() -> None:
+    spreader = Spreader(confirm_replicas=True)
+    for holders, acknowledged in (((BOB,), []), ((ALICE, BOB), [BOB]), ((), [BOB])):
+        replica = StoreReplica(photo(1), b"pixels", holders)
+        spreader.spreading.on_broadcast(BOB, CellBroadcast(BOB, CELL, 9, 0, CELL, CELL, replica))
+        assert sent(spreader.outbox.drain_actions()) == acknowledged
+
+
+def test_b2_the_wait_for_an_acknowledgement_grows_with_the_object() -> None:
+    waits_us = []
+    for size in (10, 100_000):
+        spreader = Spreader(confirm_replicas=True)
+        actions = spreader.start(StoreReplica(photo(1), bytes(size)), BOB)
+        waits_us += [action.at_us for action in actions if isinstance(action, SetTimer)]
+    assert waits_us == [50_000, 50_000 + 97 * 4_000]
 
 
 def test_b2_a_question_concerns_one_node_if_so_set() -> None:

@@ -3,7 +3,7 @@
 The station has a key, like a node, and keeps in its data directory what it confirmed to others.
 Entry point: `open_station`. Running it is up to `thyme.live.host`, the configuration file to
 `thyme.substrates.infra.config_file`.
-Clauses: I2, I3, I28, B5, B8.
+Clauses: I2, I3, I28, M36, B5, B8.
 """
 
 from __future__ import annotations
@@ -59,18 +59,25 @@ class LiveStation:
     def __init__(
         self,
         config: StationConfig,
-        node: StationNode,
-        content: CachedContent,
         store: Store,
-        links: StationLinks,
+        wires: StationWires,
         sockets: Sockets,
+        make_node: Callable[[CachedContent], StationNode],
+        make_mobiles: Callable[[], WorldLinks],
     ) -> None:
         self.config = config
-        self.node = node
-        self.content = content
         self.store = store
-        self.links = links
         self.sockets = sockets
+        self._make_node = make_node
+        self._make_mobiles = make_mobiles
+        self._wires = wires
+        self._make_incarnation()
+
+    def _make_incarnation(self) -> None:
+        """Makes the node with empty caches, and the links to mobile nodes."""
+        self.content = CachedContent(self.config.settings.caches)
+        self.node = self._make_node(self.content)
+        self.links = StationLinks(self._make_mobiles(), self._wires)
 
     async def start(self, listener: NodeListener) -> Host:
         """Runs the station on the running asyncio loop."""
@@ -80,10 +87,18 @@ class LiveStation:
             self.sockets.close()
             self.store.close()
             raise
-        host = Host(self.node, self.store, listener, self.links, self.sockets)
+        host = Host(self.node, self.store, listener, self.links, self.sockets, self._restart)
         self.links.wires.on_events = host.on_link_events
+        self.links.wires.clock_us = host.now_us
         self.announce_worlds()
         return host
+
+    def _restart(self, position: object) -> tuple[StationNode, StationLinks]:
+        """Replaces the station by a new incarnation, after its clock was corrected (M36). Other
+        stations learn the new time, since the connections to them are made anew."""
+        self._make_incarnation()
+        self._wires.reconnect()
+        return self.node, self.links
 
     def announce_worlds(self) -> None:
         """Has the links announce all worlds that the station knows, also those of other venues."""
@@ -102,7 +117,7 @@ async def open_station(
 ) -> LiveStation:
     """Makes a station; raises `InputError` or `StoreError` if its configuration or its data
     directory cannot be used."""
-    config, clock = options.config, Clock()
+    config = options.config
     identity = load_identity(options.data)
     if identity.node_id in {other.station_id for other in config.others.values()}:
         raise StationConfigError(f"others: {identity.node_id.hex()} is the id of this station")
@@ -112,27 +127,33 @@ async def open_station(
         if options.data is not None:
             store = SqliteStore(world_file(options.data, f"station {config.name}"))
         await sockets.open()
-        content = CachedContent(config.settings.caches)
-        node = StationNode(
-            identity.node_id,
-            [other.station_id for other in config.others.values()],
-            content,
-            Random(secrets.randbits(256)),
-            config.settings,
-            store=store,
-            make_authenticator=lambda name: _make_authenticator(identity, name),
-            on_download=on_download,
+        reply_window_us = config.settings.sharing.reply_window_us
+        wires = StationWires(
+            config.name, identity, config.wired, config.others, reply_window_us, Clock().now_us
+        )
+        return LiveStation(
+            config,
+            store,
+            wires,
+            sockets,
+            lambda content: StationNode(
+                identity.node_id,
+                [other.station_id for other in config.others.values()],
+                content,
+                Random(secrets.randbits(256)),
+                config.settings,
+                store=store,
+                make_authenticator=lambda name: _make_authenticator(identity, name),
+                on_download=on_download,
+            ),
+            lambda: WorldLinks(
+                lambda world: _make_link(identity, world), world_number, Clock().now_us()
+            ),
         )
     except BaseException:
         sockets.close()
         store.close()
         raise
-    mobiles = WorldLinks(lambda world: _make_link(identity, world), world_number, clock.now_us())
-    reply_window_us = config.settings.sharing.reply_window_us
-    wires = StationWires(
-        config.name, identity, config.wired, config.others, reply_window_us, clock.now_us
-    )
-    return LiveStation(config, node, content, store, StationLinks(mobiles, wires), sockets)
 
 
 def load_identity(data: Path | None) -> Identity:

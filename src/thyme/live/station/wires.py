@@ -5,7 +5,7 @@ the others made. A connection that ends is made anew, after a growing wait. Mess
 some seconds; what is lost is sent again by the protocol. A connection of a station that is not in
 the list, or cannot prove that it is, is closed and counted.
 Entry point: `StationWires`. The bytes are up to `thyme.transport.station_session`.
-Clauses: I17, I20, I27, B5, B8.
+Clauses: I17, I20, I27, M36, B5, B8.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class _Wire:
         self.connected = False
         self.connects = 0
         self.incoming: asyncio.StreamWriter | None = None
+        self.outgoing: asyncio.StreamWriter | None = None
         self.clock_ahead_us: int | None = None
         self.differences: tuple[str, ...] = ()
 
@@ -99,11 +100,14 @@ class StationWires:
         reply_window_us: int,
         now_us: Callable[[], int],
     ) -> None:
+        """`now_us` is a steady clock, by which messages wait."""
         self._name = name
         self._key = StationKey(identity)
         self._listen = listen
         self._reply_window_us = reply_window_us
         self._now_us = now_us
+        self.clock_us = now_us
+        """The clock of the station, which other stations compare with theirs."""
         self._wires = {other.station_id: _Wire(called, other) for called, other in others.items()}
         self._stations = digest_stations([identity.node_id, *self._wires])
         self._rng = Random(secrets.randbits(64))
@@ -143,6 +147,13 @@ class StationWires:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def reconnect(self) -> None:
+        """Ends all connections; they are made anew, with the current facts about this station."""
+        for wire in self._wires.values():
+            for writer in (wire.incoming, wire.outgoing):
+                if writer is not None:
+                    writer.close()
 
     def _start(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(coroutine)
@@ -214,6 +225,7 @@ class StationWires:
         """Sends until either direction fails; the other station only shows that it is alive."""
         wire.connected = True
         wire.connects += 1
+        wire.outgoing = streams[1]
         tasks = [
             asyncio.ensure_future(self._send_all(wire, streams[1], session)),
             asyncio.ensure_future(self._watch(streams[0], session)),
@@ -311,7 +323,7 @@ class StationWires:
         """Proves the own identity and verifies that of a station of the list; `expected` is the
         station that was connected to."""
         reader, writer = streams
-        facts = StationFacts(self._name, self._now_us(), self._reply_window_us, self._stations)
+        facts = StationFacts(self._name, self.clock_us(), self._reply_window_us, self._stations)
         handshake = Handshake(
             self._key,
             secrets.token_bytes(EPHEMERAL_KEY_BYTES),
@@ -332,7 +344,7 @@ class StationWires:
 
     def _compare(self, wire: _Wire, facts: StationFacts) -> None:
         """Notes what two stations must agree on and do not (I20)."""
-        wire.clock_ahead_us = facts.now_us - self._now_us()
+        wire.clock_ahead_us = facts.now_us - self.clock_us()
         differences = []
         if facts.reply_window_us != self._reply_window_us:
             differences.append(

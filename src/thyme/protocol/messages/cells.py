@@ -101,7 +101,7 @@ class StoreReplica(BaseMessage, frozen=True, array_like=True, tag=82):
 
     label = "HoldObject"
     operation = "insert"
-    broadcast_acknowledged = False
+    one_ack_suffices = True
     records = (("metadata", RecordKind.METADATA),)
 
     metadata: Metadata
@@ -112,6 +112,13 @@ class StoreReplica(BaseMessage, frozen=True, array_like=True, tag=82):
     def __post_init__(self) -> None:
         for node_id in self.holders:
             as_node_id(node_id)
+
+    @property
+    def data_bytes(self) -> int:
+        return len(self.data)
+
+    def is_acknowledged_by(self, node_id: NodeId) -> bool:
+        return not self.holders or node_id in self.holders
 
 
 class ConfirmReplica(BaseMessage, frozen=True, array_like=True, tag=108):

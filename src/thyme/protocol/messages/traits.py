@@ -71,8 +71,9 @@ class BaseMessage(msgspec.Struct, frozen=True, array_like=True):
     reads_only: ClassVar[bool] = False
     """Whether it is a request that changes nothing, so that one node of a cell is enough for it."""
     broadcast_acknowledged: ClassVar[bool] = True
-    """Whether the nodes of a cell acknowledge it, if broadcasts are acknowledged at all. Replicas
-    are not: there are many, and it suffices that most nodes get them (B2)."""
+    """Whether the nodes of a cell acknowledge it, if broadcasts are acknowledged at all (B2)."""
+    one_ack_suffices: ClassVar[bool] = False
+    """Whether the acknowledgement of one node of the cell is enough."""
     replies_early: ClassVar[bool] = False
     """Whether the cell replies after a few broadcasts, before all of its nodes acknowledged it."""
     changes_index: ClassVar[bool] = False
@@ -82,6 +83,15 @@ class BaseMessage(msgspec.Struct, frozen=True, array_like=True):
     records: ClassVar[tuple[tuple[str, RecordKind], ...]] = ()
     """The fields with signed records. A field has one record, None, or a tuple of records: without
     its one record the message is dropped; from a tuple, invalid records are removed (B5)."""
+
+    @property
+    def data_bytes(self) -> int:
+        """The size of the object in the message."""
+        return 0
+
+    def is_acknowledged_by(self, node_id: NodeId) -> bool:
+        """Whether a node of the cell acknowledges it, if the nodes of the cell do."""
+        return True
 
     def author(self, sender: NodeId) -> NodeId:
         """The node in whose name the message speaks: the sender, unless the message names another

@@ -2,7 +2,7 @@
 
 Entry point: `CellBroadcaster`, used by `geographic`. A broadcast reaches most nodes. If it is
 acknowledged, each receiver sends a `CellBroadcastAck`, and the others get the message again by
-unicast. The cell replies to a request after all nodes have acknowledged it, so that the confirmed
+unicast; if one acknowledgement is enough, all get it again until it arrives. The cell replies to a request after all nodes have acknowledged it, so that the confirmed
 state is known to all of them. A node that never acknowledges delays the reply by a few tries only.
 Clauses: D7, B2.
 """
@@ -26,6 +26,8 @@ from thyme.routing.cells.config import CellRoutingConfig
 _BACKOFF = 2.0
 _FIRST_WAIT_US = SECOND_US // 20
 """First wait for acknowledgements; doubled at each try."""
+_WAIT_US_PER_KIB = 4_000
+"""Additional wait for an object in the message: its transfer time at 2 Mb/s."""
 _INSERT_WAIT_TRIES = 2
 """Number of tries after which an insert is answered even if some nodes did not acknowledge it. On a
 congested channel a longer wait causes retransmissions of the insert, and more congestion.
@@ -51,7 +53,8 @@ class _PendingBroadcast:
 class CellBroadcaster:
     """Broadcasts of one node in its cell."""
 
-    def __init__(self, outbox: Outbox, config: CellRoutingConfig) -> None:
+    def __init__(self, node_id: NodeId, outbox: Outbox, config: CellRoutingConfig) -> None:
+        self._node_id = node_id
         self._outbox = outbox
         self.config = config
         self._pending: dict[CellBroadcastTimer, _PendingBroadcast] = {}
@@ -67,17 +70,22 @@ class CellBroadcaster:
 
     def is_acknowledged(self, message: Message) -> bool:
         """Whether nodes acknowledge a message."""
-        acknowledged = message.broadcast_acknowledged and not message.reads_only
-        return self.config.broadcast_tries_max > 1 and acknowledged
+        if self.config.broadcast_tries_max <= 1 or message.reads_only:
+            return False
+        if message.one_ack_suffices and not self.config.confirm_replicas:
+            return False
+        return message.broadcast_acknowledged
 
     def broadcast(self, broadcast: CellBroadcast, others: Iterable[NodeId], now_us: int) -> None:
         """Broadcasts a message, and waits for the acknowledgements of the other nodes if needed."""
         self._outbox.broadcast(broadcast)
-        unacknowledged = dict.fromkeys(others)
+        message = broadcast.message
+        unacknowledged = dict.fromkeys(filter(message.is_acknowledged_by, others))
         full = len(self._pending) >= self.config.broadcasts_max
-        if unacknowledged and not full and self.is_acknowledged(broadcast.message):
+        if unacknowledged and not full and self.is_acknowledged(message):
             timer = CellBroadcastTimer(broadcast.origin, broadcast.number, broadcast.addressed_cell)
-            retries = RetryState(self.config.broadcast_tries_max, _FIRST_WAIT_US, _BACKOFF)
+            wait_us = _FIRST_WAIT_US + _WAIT_US_PER_KIB * (message.data_bytes // 1024)
+            retries = RetryState(self.config.broadcast_tries_max, wait_us, _BACKOFF)
             self._pending[timer] = _PendingBroadcast(broadcast, unacknowledged, retries)
             self._outbox.set_timer(timer, retries.count_try(now_us))
 
@@ -89,7 +97,8 @@ class CellBroadcaster:
         callback: Callable[[int], None],
         now_us: int,
     ) -> None:
-        """Calls a function once all nodes have acknowledged a message, or after the last try."""
+        """Calls a function once enough nodes have acknowledged a message, or after the last
+        try."""
         pending = self._pending.get(CellBroadcastTimer(origin, number, cell))
         if pending is None:
             callback(now_us)
@@ -98,7 +107,8 @@ class CellBroadcaster:
 
     def on_broadcast(self, sender: NodeId, broadcast: CellBroadcast) -> None:
         """Acknowledges a received broadcast, also a repeated one."""
-        if self.is_acknowledged(broadcast.message):
+        message = broadcast.message
+        if self.is_acknowledged(message) and message.is_acknowledged_by(self._node_id):
             ack = CellBroadcastAck(broadcast.origin, broadcast.number, broadcast.addressed_cell)
             self._outbox.send(sender, ack)
 
@@ -106,8 +116,9 @@ class CellBroadcaster:
         """Records the acknowledgement of one node."""
         timer = CellBroadcastTimer(ack.origin, ack.number, ack.cell)
         if (pending := self._pending.get(timer)) is not None:
-            pending.unacknowledged.pop(sender, None)
-            if not pending.unacknowledged:
+            was_waiting = pending.unacknowledged.pop(sender, sender) is None
+            is_enough = was_waiting and pending.message.message.one_ack_suffices
+            if is_enough or not pending.unacknowledged:
                 self._finish(timer, now_us)
 
     def on_send_failed(self, to: NodeId, message: CellBroadcast, now_us: int) -> None:
@@ -129,11 +140,20 @@ class CellBroadcaster:
         replies_early = pending.message.message.replies_early
         if replies_early and pending.retries.tries >= _INSERT_WAIT_TRIES:
             self._run_callbacks(pending, now_us)
+        self._repeat(pending)
+        self._outbox.set_timer(timer, pending.retries.count_try(now_us))
+        return []
+
+    def _repeat(self, pending: _PendingBroadcast) -> None:
+        """Sends a message again: to the nodes that did not acknowledge it, or, if one of them is
+        enough, to all at once."""
+        if pending.message.message.one_ack_suffices:
+            self.retransmissions += 1
+            self._outbox.broadcast(pending.message)
+            return
         self.retransmissions += len(pending.unacknowledged)
         for node in pending.unacknowledged:
             self._outbox.send(node, pending.message)
-        self._outbox.set_timer(timer, pending.retries.count_try(now_us))
-        return []
 
     def _finish(self, timer: CellBroadcastTimer, now_us: int) -> None:
         pending = self._pending.pop(timer)

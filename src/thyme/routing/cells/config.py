@@ -38,6 +38,9 @@ class CellRoutingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often a message for all nodes of the own cell is sent until they acknowledge it. 1 is a
     broadcast without acknowledgements (D7). With more, the cell replies to a request once all of
     its nodes have acknowledged it (B2), or after the last try."""
+    confirm_replicas: bool = False
+    """Whether a new object is broadcast, as often as `broadcast_tries_max`, until another node of
+    the cell has acknowledged it. Otherwise it is broadcast once (D11)."""
     broadcasts_max: int = 1_000
     seen_max: int = 10_000
     """Maximum number of messages that a duplicate filter remembers."""

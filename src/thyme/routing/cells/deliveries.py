@@ -61,7 +61,7 @@ class CellDeliveries:
         self._serving = False
         self.traffic = CellTraffic()
         self._delivered = DuplicateFilter(config)
-        self.broadcaster = CellBroadcaster(outbox, config)
+        self.broadcaster = CellBroadcaster(node_id, outbox, config)
         # Random, so that a restarted node does not reuse numbers of its earlier incarnation.
         self._next_number = rng.getrandbits(32)
 
@@ -139,6 +139,12 @@ class CellDeliveries:
         """Calls a function once all nodes of the cell acknowledged a delivered message (B2)."""
         cell = delivery.cell
         self.broadcaster.when_acknowledged(delivery.origin, delivery.number, cell, callback, now_us)
+
+    def when_broadcast_acknowledged(
+        self, number: int, cell: CellId, callback: Callable[[int], None], now_us: int
+    ) -> None:
+        """Calls a function once enough nodes acknowledged a broadcast of this node (B2)."""
+        self.broadcaster.when_acknowledged(self._node_id, number, cell, callback, now_us)
 
     def _new_number(self) -> int:
         self._next_number += 1

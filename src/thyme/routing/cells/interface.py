@@ -178,6 +178,13 @@ class CellRouting(Protocol):
         there are no acknowledgements (B2)."""
         ...
 
+    def when_broadcast_acknowledged(
+        self, number: int, cell: CellId, callback: Callable[[int], None], now_us: int
+    ) -> None:
+        """Calls a function once enough nodes of the cell acknowledged a message that this node
+        broadcast in it; at once if there are no acknowledgements (B2)."""
+        ...
+
     def on_received(self, sender: NodeId, message: Message, now_us: int) -> bool:
         """Handles a received message; returns False if it is not a routing message."""
         ...

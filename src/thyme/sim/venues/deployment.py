@@ -25,7 +25,7 @@ from thyme.sim.venues.slow_answers import SlowAnswers
 from thyme.sim.venues.timed_content import TimedContent
 from thyme.storage.store import Store
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
-from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
+from thyme.substrates.dcs.config import LOGICAL_ROBUST
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.infra.factory import make_mobile_node
 from thyme.substrates.infra.mobile.extension import MobileConfig, MobileExtension
@@ -68,7 +68,7 @@ class VenueDeployment:
             cells_rng=derive_rng(seed, "cells", number, incarnation),
             rng=derive_rng(seed, "dcs", node_id, incarnation),
             station_rng=derive_rng(seed, "station link", number, incarnation),
-            config=DCS_ROBUST if scenario.profile is Profile.ROBUST else DCS_PAPER,
+            config=LOGICAL_ROBUST if scenario.profile is Profile.ROBUST else DCS_PAPER,
             mobile=MobileConfig(
                 world_name=world_name(scenario.world_of(number)), cells=settings.cells_min
             ),

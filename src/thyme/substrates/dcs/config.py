@@ -61,6 +61,8 @@ class CellJoiningConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     listen_us: int = 3 * SECOND_US
     """How long to listen for a beacon from the own cell."""
+    tries_max: int = 3
+    """How often the state of the cell is requested before the node starts without."""
     part_bytes_max: int = 1_200
     """The maximum size of one part of the state; a larger record is sent alone."""
 
@@ -179,3 +181,11 @@ ROBUST = replace(
 )
 """`PAPER` plus the extensions to the papers' protocol: the components anti-entropy, re-announcement
 and backups, acknowledged notifications, few but maintained replicas, and fewer broadcasts."""
+
+LOGICAL_ROBUST = replace(
+    ROBUST,
+    joining=CellJoiningConfig(tries_max=10),
+    routing=replace(ROBUST.routing, confirm_replicas=True),
+)
+"""`ROBUST` for logical cells, which have no forwarding nodes that would repeat a lost message: new
+objects are acknowledged, and joins are more patient."""

@@ -11,7 +11,7 @@ from thyme.protocol import app_interface as asked
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.substrates.dcs.config import PAPER, CellJoiningConfig
-from thyme.substrates.dcs.membership.cell_joining import TRIES_MAX, CellJoinPhase
+from thyme.substrates.dcs.membership.cell_joining import CellJoinPhase
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 from thyme.wire.codec import size_of
 
@@ -82,7 +82,7 @@ def test_d23_an_answer_that_does_not_come_is_asked_for_again_then_the_node_is_al
     net.run(20)
 
     asks = {packet.number for _, packet in net.messages(cell_wire.FetchCellState)}
-    assert len(asks) == TRIES_MAX
+    assert len(asks) == PAPER.joining.tries_max
     assert abe.joining.phase is CellJoinPhase.ALONE
     assert abe.routing.serving
 

@@ -7,6 +7,9 @@ Clauses: D11, D12, D14, D15, D18, M14, M30, M32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
 from thyme.model.ids import Key
@@ -28,6 +31,8 @@ from thyme.substrates.dcs.client.retrieve import Retriever
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
 
+WhenAcknowledged = Callable[[Callable[[int], None], int], None]
+"""Calls a function once enough nodes have acknowledged a broadcast: at once, or later."""
 _LOOKUP_CELLS_MAX = 16
 _PENDING_DELETES_MAX = 10_000
 """How many deletes that some cell did not answer are remembered for the next attempt."""
@@ -102,9 +107,13 @@ class DcsObjectClient:
         except OperationError as error:
             on_result(Failure.from_error(error), now_us)
             return
-        self._replicate_in_cell(metadata, data, active, now_us)
+        when_replicated = self._replicate_in_cell(metadata, data, active, now_us)
         if options.copies == 1:
-            self._index_object(metadata, active, now_us, on_result)
+
+            def on_indexed(result: Result[object], now_us: int) -> None:
+                when_replicated(lambda now_us: on_result(result, now_us), now_us)
+
+            self._index_object(metadata, active, now_us, on_indexed)
             return
 
         def on_copies(result: Result[object], now_us: int) -> None:
@@ -158,13 +167,16 @@ class DcsObjectClient:
 
     def _replicate_in_cell(
         self, metadata: Metadata, data: bytes, active: tuple[Replica, ...], now_us: int
-    ) -> None:
-        """Broadcasts the object once in the cell, whether all nodes store it or only the chosen
-        ones (B6)."""
+    ) -> WhenAcknowledged:
+        """Broadcasts the object in the cell, whether all nodes store it or only the chosen ones
+        (B6). The result calls a function once another node has acknowledged it, if nodes do."""
         holders = tuple(replica.node for replica in active if replica.node is not None)
         alone = holders == (self._node_id,) or not self._routing.nodes_in(self._routing.cell)
-        if not alone:
-            self._routing.broadcast_in_cell(StoreReplica(metadata, data, holders), now_us)
+        if alone:
+            return lambda callback, now_us: callback(now_us)
+        cell = self._routing.cell
+        number = self._routing.broadcast_in_cell(StoreReplica(metadata, data, holders), now_us)
+        return partial(self._routing.when_broadcast_acknowledged, number, cell)
 
     def delete(self, key: Key, now_us: int, on_result: OnResult[object]) -> None:
         """Has the metadata and the active replicas removed from their cells (D15)."""

@@ -32,7 +32,6 @@ from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
 
 _STATE_WAIT_US = SECOND_US
 """How long to wait for the next part of the cell state after the request or the previous part."""
-TRIES_MAX = 3
 
 
 class CellJoinPhase(Enum):
@@ -113,7 +112,7 @@ class CellJoining:
     def on_timer(self, now_us: int) -> None:
         """Listens again after a request without a reply; otherwise the node counts as alone in its
         cell."""
-        if self.phase is CellJoinPhase.REQUESTING and self._tries < TRIES_MAX:
+        if self.phase is CellJoinPhase.REQUESTING and self._tries < self._config.tries_max:
             self._listen(now_us)
         elif self.phase in (CellJoinPhase.LISTENING, CellJoinPhase.REQUESTING):
             self.phase = CellJoinPhase.ALONE
