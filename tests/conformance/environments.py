@@ -32,9 +32,9 @@ from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.subscriber import SubscriberConfig
 from thyme.substrates.dcs.cell_map import GridCellMap, LogicalCellMap
+from thyme.substrates.dcs.config import LOGICAL_ROBUST, DcsConfig
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
-from thyme.substrates.dcs.config import LOGICAL_ROBUST, DcsConfig
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
 from thyme.substrates.encounters.memory_config import ListSizes

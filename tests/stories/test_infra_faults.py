@@ -188,7 +188,9 @@ def test_caches_of_size_0_are_of_no_use_and_of_no_harm() -> None:
 def test_i3_the_number_of_cells_grows_with_the_crowd_and_nothing_is_lost() -> None:
     settings = replace(QUICK, cells_min=1, cells_max=50, nodes_per_cell=2)
     names = [f"node{number}" for number in range(12)]
-    net = Venues(dict.fromkeys(names, "north"), settings=settings, config=LOGICAL_ROBUST, settle_s=4)
+    net = Venues(
+        dict.fromkeys(names, "north"), settings=settings, config=LOGICAL_ROBUST, settle_s=4
+    )
     net.insert("node0", "goal1", "goal")
     net.subscribe("node1", "save")
     net.run(60)

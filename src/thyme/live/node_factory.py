@@ -38,9 +38,9 @@ from thyme.substrates.common.catalogue import Retention
 from thyme.substrates.common.client import Guarantees
 from thyme.substrates.common.quotas import Quota
 from thyme.substrates.common.subscriber import SubscriberConfig
+from thyme.substrates.dcs.config import LOGICAL_ROBUST, DcsConfig, KeyChoice, ReplicationConfig
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
-from thyme.substrates.dcs.config import LOGICAL_ROBUST, DcsConfig, KeyChoice, ReplicationConfig
 from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
 from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import PAPER as ES_PAPER

@@ -1,9 +1,10 @@
 """Cell broadcast: sends a message to all nodes of a cell, with or without acknowledgements.
 
-Entry point: `CellBroadcaster`, used by `geographic`. A broadcast reaches most nodes. If it is
+Entry point: `CellBroadcaster`, used by `deliveries`. A broadcast reaches most nodes. If it is
 acknowledged, each receiver sends a `CellBroadcastAck`, and the others get the message again by
-unicast; if one acknowledgement is enough, all get it again until it arrives. The cell replies to a request after all nodes have acknowledged it, so that the confirmed
-state is known to all of them. A node that never acknowledges delays the reply by a few tries only.
+unicast; if one acknowledgement is enough, all get it again until it arrives. The cell replies to a
+request after all nodes have acknowledged it, so that the confirmed state is known to all of them. A
+node that never acknowledges delays the reply by a few tries only.
 Clauses: D7, B2.
 """
 

@@ -24,8 +24,8 @@ from thyme.sim.venues.scenario import VenueScenario, VenueSeries
 from thyme.sim.venues.slow_answers import SlowAnswers
 from thyme.sim.venues.timed_content import TimedContent
 from thyme.storage.store import Store
-from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import LOGICAL_ROBUST
+from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.infra.factory import make_mobile_node
 from thyme.substrates.infra.mobile.extension import MobileConfig, MobileExtension
