@@ -111,7 +111,7 @@ def fill(content: CachedContent, workload: Workload, objects: int) -> list[Metad
         else:
             content.insert_consumed(item)
     content.drain_changes()
-    return list(content._stored.values())
+    return content.all_metadata()
 
 
 def look_up(station: StationNode, query: tuple[Conjunction, ...]) -> tuple[float, Page]:

@@ -9,7 +9,8 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.model.time_frames import TimeFrame
-from thyme.substrates.infra.station.content import ContentChange, Item
+from thyme.query.cursor import Cursor, cursor_at
+from thyme.substrates.infra.station.content import ContentChange, ContentPage, Item
 
 Items = dict[tuple[int, Key], Item]
 
@@ -75,15 +76,24 @@ class PlainContent:
     def read_item(self, world: int, key: Key) -> Item | None:
         return next((items[world, key] for items in self._all() if (world, key) in items), None)
 
-    def find(
-        self, world: int, conjunctions: tuple[Conjunction, ...], frame: TimeFrame
-    ) -> Iterator[Metadata]:
-        for items in self._all():
-            for (of, _), item in items.items():
-                metadata = item.metadata
-                matches = any(each.matches(metadata.tags) for each in conjunctions)
-                if of == world and matches and frame.contains(metadata.published_us):
-                    yield metadata
+    def find_page(
+        self,
+        world: int,
+        conjunctions: tuple[Conjunction, ...],
+        frame: TimeFrame,
+        count: int,
+        before: Cursor | None,
+    ) -> ContentPage:
+        found = {
+            cursor_at(item.metadata): item.metadata
+            for items in self._all()
+            for (of, _), item in items.items()
+            if of == world
+            and any(each.matches(item.metadata.tags) for each in conjunctions)
+            and frame.contains(item.metadata.published_us)
+        }
+        rest = [found[at] for at in sorted(found, reverse=True) if before is None or at < before]
+        return ContentPage(len(found), tuple(rest[:count]), has_more=len(rest) > count)
 
     def purge(self, world: int, key: Key) -> bool:
         found = [item for items in self._all() if (item := items.pop((world, key), None))]

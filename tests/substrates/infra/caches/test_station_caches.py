@@ -11,12 +11,15 @@ from thyme.model.metadata import Metadata, make_metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import as_tag
 from thyme.model.time_frames import ALWAYS, TimeFrame
+from thyme.query.cursor import cursor_at
 from thyme.substrates.infra.caches.config import CachesConfig, CacheUnit
 from thyme.substrates.infra.caches.local_popularity import CachedObject
 from thyme.substrates.infra.caches.object_cache import CachePart, ObjectCache
 from thyme.substrates.infra.caches.policies.factory import CachePolicy
 from thyme.substrates.infra.caches.policies.interface import EvictionCause
 from thyme.substrates.infra.caches.station_caches import CacheHit, StationCaches
+from thyme.substrates.infra.station.cached_content import CachedContent
+from thyme.substrates.infra.station.content import ContentPage, Item
 
 Report = tuple[str, Key, CachePart, EvictionCause]
 POLICIES = pytest.mark.parametrize("policy", CachePolicy)
@@ -77,20 +80,75 @@ def test_a_downloaded_object_moves_from_prefetch_to_the_global_cache() -> None:
 
 def test_a_lookup_finds_each_object_once_and_only_in_its_world_and_frame() -> None:
     """I16, I21."""
-    station = caches()
-    station.local_popularity.put_batch([CachedObject("a", photo(1, "goal", "eder"), b"")])
-    station.prefetch.put("a", photo(1, "goal", "eder"), None)
-    station.prefetch.put("a", photo(2, "goal", "replay"), None)
-    station.global_cache.put("a", photo(3, "goal", "eder", at_us=90), b"")
-    station.global_cache.put("b", photo(4, "goal", "eder"), b"")
-    wanted = Conjunction((as_tag("eder"), as_tag("goal")), (as_tag("replay"),))
+    content = CachedContent(CachesConfig())
+    content.insert_popular([Item(1, photo(1, "goal", "eder"), b"")])
+    content.insert_prefetched(Item(1, photo(1, "goal", "eder"), b""))
+    content.insert_prefetched(Item(1, photo(2, "goal", "replay"), b""))
+    content.insert_consumed(Item(1, photo(3, "goal", "eder", at_us=90), b""))
+    content.insert_consumed(Item(2, photo(4, "goal", "eder"), b""))
+    wanted = (Conjunction((as_tag("eder"), as_tag("goal")), (as_tag("replay"),)),)
 
-    everything = station.find_matches("a", wanted, ALWAYS)
-    recent = station.find_matches("a", wanted, TimeFrame(start_us=50))
+    everything = content.find_page(1, wanted, ALWAYS, 10, None)
+    first = content.find_page(1, wanted, ALWAYS, 1, None)
+    second = content.find_page(1, wanted, ALWAYS, 1, cursor_at(first.items[0]))
+    recent = content.find_page(1, wanted, TimeFrame(start_us=50), 10, None)
+    nothing = (Conjunction((as_tag("nothing"),)),)
 
-    assert [found.oid for found in everything] == ["photo1", "photo3"]
-    assert [found.oid for found in recent] == ["photo3"]
-    assert station.find_matches("a", Conjunction((as_tag("nothing"),)), ALWAYS) == []
+    assert [found.oid for found in everything.items] == ["photo3", "photo1"]
+    assert (everything.total, everything.has_more) == (2, False)
+    assert ([found.oid for found in first.items], first.has_more) == (["photo3"], True)
+    assert ([found.oid for found in second.items], second.has_more) == (["photo1"], False)
+    assert [found.oid for found in recent.items] == ["photo3"]
+    assert content.find_page(1, nothing, ALWAYS, 10, None) == ContentPage(0, (), has_more=False)
+    assert content.find_page(3, wanted, ALWAYS, 10, None) == ContentPage(0, (), has_more=False)
+
+
+@POLICIES
+def test_lookups_and_announced_changes_follow_the_caches(policy: CachePolicy) -> None:
+    """I11, I16, I21: whatever comes and goes, cells know what the caches have."""
+    rng, announced = Random(7), dict[tuple[int, Key], None]()
+    content = CachedContent(
+        CachesConfig(
+            policy=policy,
+            local_popularity_size=8,
+            prefetch_metadata_size=6,
+            prefetch_data_size=3,
+            global_metadata_size=6,
+            global_data_size=3,
+        )
+    )
+    tags = (Conjunction((as_tag("goal"),)),)
+    for step in range(600):
+        world, number = rng.randint(1, 2), rng.randrange(30)
+        expires_us = 5 + step + rng.randrange(50) if rng.random() < 0.3 else None
+        item = Item(world, photo(number, at_us=number, expires_us=expires_us), b"")
+        rng.choice(
+            [
+                lambda item=item: content.insert_popular([item]),
+                lambda item=item: content.insert_prefetched(item),
+                lambda item=item: content.insert_consumed(item),
+                lambda item=item: content.purge(item.world, item.metadata.key),
+                lambda item=item: content.read(item.world, item.metadata.key),
+                lambda step=step: content.remove_expired(5 + step),
+            ]
+        )()
+        found = content.find_page(world, tags, ALWAYS, 100, None)
+        cached = {
+            key_of(each)
+            for each in range(30)
+            if content.caches.metadata(str(world), key_of(each)) is not None
+        }
+        assert {metadata.key for metadata in found.items} == cached
+        assert found.total == len(cached)
+        for change in content.drain_changes() if step % 3 == 0 else ():
+            name = (change.world, change.metadata.key)
+            assert (name in announced) is not change.is_stored
+            if change.is_stored:
+                announced[name] = None
+            else:
+                del announced[name]
+        if step % 3 == 0:
+            assert {key for of, key in announced if of == world} == cached
 
 
 def test_unpublish_removes_an_object_from_all_caches_and_reports_it() -> None:
@@ -104,7 +162,7 @@ def test_unpublish_removes_an_object_from_all_caches_and_reports_it() -> None:
     assert station.remove("a", key_of(1))
 
     assert not station.remove("a", key_of(1))
-    assert station.find_matches("a", Conjunction((as_tag("goal"),)), ALWAYS) == []
+    assert not any(cache.find("a", as_tag("goal")) for cache in station._all())
     assert station.download("a", key_of(1)) is None
     assert {(part, cause) for _, _, part, cause in reports} == {
         (part, EvictionCause.REMOVED) for part in CachePart

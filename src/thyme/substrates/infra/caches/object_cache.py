@@ -1,6 +1,6 @@
 """The common parts of the three caches: weights, reports of evictions, and lookup by tags.
 
-Clauses: I12, I13, I14, I16, I21.
+Clauses: I12, I13, I14, I16.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from enum import Enum
 
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
-from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
-from thyme.model.time_frames import TimeFrame
 from thyme.substrates.infra.caches.config import CacheUnit
 from thyme.substrates.infra.caches.metadata_index import MetadataIndex
 from thyme.substrates.infra.caches.policies.interface import EvictionCause
@@ -77,18 +75,6 @@ class ObjectCache(ABC):
         """The cached metadata with a tag, in the order of insertion."""
         found = (self.metadata(world, key) for key in self._index.keys(world, tag))
         return [metadata for metadata in found if metadata is not None]
-
-    def find_matches(
-        self, world: str, conjunction: Conjunction, frame: TimeFrame
-    ) -> list[Metadata]:
-        """The cached metadata that match a conjunction and were published in a time frame."""
-        rarest = min(conjunction.positive, key=lambda tag: self._index.count(world, tag))
-        found = self.find(world, rarest)
-        if len(conjunction.positive) + len(conjunction.negative) > 1:  # else the index has matched
-            found = [metadata for metadata in found if conjunction.matches(metadata.tags)]
-        if frame.start_us is None and frame.end_us is None:
-            return found
-        return [metadata for metadata in found if frame.contains(metadata.published_us)]
 
     def remove_expired(self, now_us: int) -> list[tuple[str, Metadata]]:
         """Removes the objects that have expired; returns their worlds and metadata."""

@@ -1,7 +1,7 @@
-"""The three caches of a station together: download, lookup, unpublish, expiry.
+"""The three caches of a station together: download, unpublish, expiry.
 
 Entry point: `StationCaches`. Decisions about what to insert, and messages, are up to the station.
-Clauses: I12, I13, I14, I16, I19, I21, I22, I23.
+Clauses: I12, I13, I14, I16, I19, I22, I23.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
-from thyme.model.subscriptions import Conjunction
-from thyme.model.time_frames import TimeFrame
 from thyme.substrates.infra.caches.config import CachesConfig
 from thyme.substrates.infra.caches.global_cache import GlobalCache
 from thyme.substrates.infra.caches.local_popularity import LocalPopularityCache
@@ -57,16 +55,6 @@ class StationCaches:
         """Returns the metadata of an object from any of the caches."""
         found = (cache.metadata(world, key) for cache in self._all())
         return next((metadata for metadata in found if metadata is not None), None)
-
-    def find_matches(
-        self, world: str, conjunction: Conjunction, frame: TimeFrame
-    ) -> list[Metadata]:
-        """The metadata in all caches that match a conjunction in a time frame, each object once."""
-        found: dict[Key, Metadata] = {}
-        for cache in self._all():
-            for metadata in cache.find_matches(world, conjunction, frame):
-                found.setdefault(metadata.key, metadata)
-        return list(found.values())
 
     def remove(self, world: str, key: Key) -> bool:
         """Removes an unpublished object from all caches; returns whether one had it (I23)."""

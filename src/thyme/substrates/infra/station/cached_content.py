@@ -1,7 +1,8 @@
 """Cached content: the caches of a station as its components use them.
 
-Entry point: `CachedContent`, a `StationContent` over `StationCaches`. It also notes which objects
-came into the station and which left it altogether, for the messages to the cells.
+Entry point: `CachedContent`, a `StationContent` over `StationCaches`. It indexes the objects of all
+caches together, for lookups, and notes which objects came into the station and which left it
+altogether, for the messages to the cells.
 Clauses: I11–I14, I16, I19, I21–I23.
 """
 
@@ -15,12 +16,14 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.model.time_frames import TimeFrame
+from thyme.query.cursor import Cursor
+from thyme.query.history_index.index import HistoryIndex
 from thyme.substrates.infra.caches.config import CachesConfig
 from thyme.substrates.infra.caches.local_popularity import CachedObject
 from thyme.substrates.infra.caches.object_cache import CachePart
 from thyme.substrates.infra.caches.policies.interface import EvictionCause
 from thyme.substrates.infra.caches.station_caches import StationCaches
-from thyme.substrates.infra.station.content import ContentChange, Item
+from thyme.substrates.infra.station.content import ContentChange, ContentPage, Item
 
 _Name = tuple[int, Key]
 
@@ -30,10 +33,12 @@ class CachedContent:
 
     def __init__(self, config: CachesConfig) -> None:
         self.caches = StationCaches(config, self._on_entry_left)
-        self._stored: dict[_Name, Metadata] = {}
-        """The objects in any cache, as announced to the cells."""
+        self._indexes: dict[int, HistoryIndex] = {}
+        """The objects in any cache, by world."""
         self._touched: dict[_Name, None] = {}
-        """The objects that came or left since the changes were drained."""
+        """The objects that may have come or left since the indexes were updated."""
+        self._changes: dict[_Name, tuple[Metadata | None, Metadata | None]] = {}
+        """What the cells know of objects that came or left, and what they should know."""
 
     # Insertions
 
@@ -99,29 +104,56 @@ class CachedContent:
             data = caches.prefetch.data_cache.peek((place, key))
         return None if metadata is None or data is None else Item(world, metadata, data)
 
-    def find(
-        self, world: int, conjunctions: tuple[Conjunction, ...], frame: TimeFrame
-    ) -> Iterator[Metadata]:
-        for conjunction in conjunctions:
-            yield from self.caches.find_matches(str(world), conjunction, frame)
+    def find_page(
+        self,
+        world: int,
+        conjunctions: tuple[Conjunction, ...],
+        frame: TimeFrame,
+        count: int,
+        before: Cursor | None,
+    ) -> ContentPage:
+        self._update_indexes()
+        index = self._indexes.get(world)
+        if index is None:
+            return ContentPage(0, (), has_more=False)
+        total = index.count_matches(conjunctions, frame)
+        found = index.latest_matches(conjunctions, frame, count + 1, before)
+        return ContentPage(total, tuple(found[:count]), has_more=len(found) > count)
+
+    def all_metadata(self) -> list[Metadata]:
+        """The metadata of all objects in any cache, world by world, oldest first."""
+        self._update_indexes()
+        return [metadata for index in self._indexes.values() for metadata in index]
 
     # Changes (I11)
 
     def _on_entry_left(self, world: str, key: Key, part: CachePart, cause: EvictionCause) -> None:
         self._touched[int(world), key] = None
 
-    def drain_changes(self) -> list[ContentChange]:
-        changes: list[ContentChange] = []
+    def _update_indexes(self) -> None:
         for world, key in self._touched:
-            before = self._stored.pop((world, key), None)
             now = self.caches.metadata(str(world), key)
-            if now is not None:
-                self._stored[world, key] = now
-            if (before is None) != (now is None):
-                metadata = before if now is None else now
-                assert metadata is not None
-                changes.append(ContentChange(world, metadata, now is not None))
+            index = self._indexes.get(world)
+            if index is None:
+                index = self._indexes[world] = HistoryIndex()
+            before = index.get(key)
+            if before is not now:
+                index.remove(key)
+                if now is not None:
+                    index.add(now)
+                known = self._changes.get((world, key), (before, None))[0]
+                self._changes[world, key] = known, now
         self._touched.clear()
+
+    def drain_changes(self) -> list[ContentChange]:
+        self._update_indexes()
+        changes: list[ContentChange] = []
+        for (world, _), (before, now) in self._changes.items():
+            if now is not None and before is None:
+                changes.append(ContentChange(world, now, True))
+            elif now is None and before is not None:
+                changes.append(ContentChange(world, before, False))
+        self._changes.clear()
         return changes
 
     def parts(self) -> dict[str, int]:

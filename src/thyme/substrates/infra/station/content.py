@@ -18,6 +18,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.model.time_frames import TimeFrame
+from thyme.query.cursor import Cursor
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -34,6 +35,16 @@ class ContentChange(msgspec.Struct, frozen=True):
     world: int
     metadata: Metadata
     is_stored: bool
+
+
+class ContentPage(msgspec.Struct, frozen=True):
+    """A page of the objects that match a query."""
+
+    total: int
+    """The number of all matches."""
+    items: tuple[Metadata, ...]
+    has_more: bool
+    """Whether there are older matches."""
 
 
 class StationContent(Protocol):
@@ -76,10 +87,15 @@ class StationContent(Protocol):
         """An object with its data, from any cache, for another station (I22)."""
         ...
 
-    def find(
-        self, world: int, conjunctions: tuple[Conjunction, ...], frame: TimeFrame
-    ) -> Iterator[Metadata]:
-        """The objects in any cache that match (I21)."""
+    def find_page(
+        self,
+        world: int,
+        conjunctions: tuple[Conjunction, ...],
+        frame: TimeFrame,
+        count: int,
+        before: Cursor | None,
+    ) -> ContentPage:
+        """The `count` most recent objects before a cursor, in any cache, that match (I21)."""
         ...
 
     def purge(self, world: int, key: Key) -> bool:

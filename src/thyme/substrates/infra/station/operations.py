@@ -9,14 +9,11 @@ Clauses: I21, I22, I23, B8.
 
 from __future__ import annotations
 
-from heapq import nlargest
-
 import msgspec
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError
 from thyme.model.ids import Key, NodeId, RequestId
-from thyme.model.metadata import Metadata
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import Replica
@@ -50,18 +47,13 @@ class StationOperations:
 
     def look_up(self, world: int, request: wire.FetchPage, now_us: int) -> wire.Page:
         """A page of the cached objects that match, newest first."""
-        found = {
-            metadata.key: metadata
-            for metadata in self._context.content.find(world, request.conjunctions, request.frame)
-            if not metadata.has_expired(now_us)
-        }
-        rest = list(found.values())
-        if request.before is not None:
-            before = request.before.published_us, request.before.key
-            rest = [each for each in rest if _position(each) < before]
-        items = tuple(nlargest(max(request.count, 0), rest, key=_position))
+        content = self._context.content
+        content.remove_expired(now_us)
+        found = content.find_page(
+            world, request.conjunctions, request.frame, max(request.count, 0), request.before
+        )
         self._context.counts["lookups"] += 1
-        return wire.Page(request.request_id, len(found), items, len(rest) > len(items))
+        return wire.Page(request.request_id, found.total, found.items, found.has_more)
 
     # Download (I22)
 
@@ -249,8 +241,3 @@ class StationOperations:
     def unconfirmed(self) -> int:
         """The number of unpublishes that some station has not confirmed."""
         return sum(map(len, self._unconfirmed.values()))
-
-
-def _position(metadata: Metadata) -> tuple[int, Key]:
-    """The read position of an object, in the order of `Cursor` without the cost of one."""
-    return metadata.published_us, metadata.key
