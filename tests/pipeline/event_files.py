@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 from thyme.events.event import EVENT_VERSION, Event, encode_event
 from thyme.pipeline.analytics import follow
 from thyme.pipeline.analytics.follow import FollowConfig, Follower
-from thyme.pipeline.analytics.measures import MEASURES, measure_events
-from thyme.pipeline.analytics.parse import parse_lines, read_lines_schema, valid_events
-from thyme.pipeline.schemas import select_schema
+from thyme.pipeline.analytics.measures import MEASURES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,17 +74,9 @@ def write_segment(folder: Path, name: str, events: Iterable[Event], tail: bytes 
     return path
 
 
-def measured_in_batch(spark: SparkSession, folder: Path) -> list[tuple[Any, ...]]:
-    """The measures of all events in a folder, by one batch job, sorted."""
-    lines = spark.read.text(str(folder), pathGlobFilter="*.jsonl", recursiveFileLookup=True)
-    events = valid_events(parse_lines(lines.select(*read_lines_schema())))
-    return rows_of(measure_events(events.dropDuplicates(["writer", "seq"]), WINDOW_US))
-
-
 def rows_of(measures: DataFrame) -> list[tuple[Any, ...]]:
-    """Measures as sorted tuples."""
-    found = select_schema(measures, MEASURES).collect()
-    return sorted((tuple(row) for row in found), key=lambda row: tuple(map(str, row)))
+    """Measures as sorted tuples, as `analytics_reference.measure_files` gives them."""
+    return sorted(tuple(row) for row in measures.select(MEASURES.names).collect())
 
 
 def follow_once(spark: SparkSession, events: str, out: str) -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from tests.hashing import ROOT
 from tests.pipeline import event_files
+from tests.pipeline.analytics_reference import measure_files
 from tests.pipeline.event_files import (
     CONFIG,
     SECOND_US,
     WINDOW_US,
     event,
-    measured_in_batch,
     notification,
     rows_of,
     some_events,
@@ -28,13 +28,12 @@ from tests.pipeline.event_files import (
 from tests.pipeline.test_kill import _wait_for_end_of_session
 from thyme.events.event import encode_event
 from thyme.events.popular_tags import read_popular_tags
-from thyme.pipeline.analytics import batch_log
+from thyme.pipeline.analytics import merging
 from thyme.pipeline.analytics.batch_log import BatchLog
 from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.follow import STATE, FollowConfig, Follower
-from thyme.pipeline.analytics.measures import bucket_bounds, latency_bucket
-from thyme.pipeline.analytics.parse import INVALID_LINES
 from thyme.pipeline.analytics.recall_table import RecallRow
+from thyme.pipeline.analytics.task import INVALID_LINES
 from thyme.pipeline.storage import WarehouseError
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def test_p9_late_repeated_and_invalid_lines_change_nothing_twice(
         "u": (8, 4),
         "w": (60, 0),
     }
-    assert rows_of(restarted.measures()) == measured_in_batch(spark, events)
+    assert rows_of(restarted.measures()) == measure_files(events, WINDOW_US)
     raw = restarted.log.read(spark, "quarantine", INVALID_LINES).orderBy("reason").collect()
     assert [row["reason"] for row in raw] == ["not an event", "unknown version"]
     assert raw[0]["raw"].startswith('{"v":1,"writer":"w","seq":41')
@@ -122,14 +121,14 @@ def test_p9_a_killed_driver_resumes_and_the_tables_equal_a_batch_run(
     tables = resumed.run_once()
 
     assert tables.totals.events == 20 * 4 + 25
-    assert rows_of(resumed.measures()) == measured_in_batch(spark, events)
+    assert rows_of(resumed.measures()) == measure_files(events, WINDOW_US)
 
 
 def test_p9_merged_batches_have_the_same_measures_and_a_killed_merge_leaves_no_trace(
     spark: SparkSession, events: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P10: the number of files stays small."""
-    monkeypatch.setattr(batch_log, "MERGED_BATCHES", 2)
+    monkeypatch.setattr(merging, "MERGED_BATCHES", 2)
     for number in range(3):
         first = 10 * number + 1
         write_segment(events, f"w-{number}", some_events("w", first, first + 9), b"no event\n")
@@ -151,7 +150,7 @@ def test_p9_merged_batches_have_the_same_measures_and_a_killed_merge_leaves_no_t
     assert [commit.name for commit in BatchLog(folder).commits] == names
     assert folder.names("commits") == [f"{name}.json" for name in names]
     again = follower(spark, events)
-    assert rows_of(again.measures()) == measured_in_batch(spark, events)
+    assert rows_of(again.measures()) == measure_files(events, WINDOW_US)
     assert again.refresh(complete=True) == before
     assert again.log.read(spark, "quarantine", INVALID_LINES).count() == 3
 
@@ -162,15 +161,18 @@ def test_p9_lost_and_late_notifications_are_found_from_the_events(
     """The events themselves give the expected notifications, as far as they are known."""
     at = [second * SECOND_US for second in range(200)]
     sid = {"op": "subscribe", "sid": "s1", "query": "goal & !replay | eder", "node": "aa"}
+    short = sid | {"sid": "s2", "query": "goal"}
     told = [
         event(1, at[0], writer="a", key=None, tags=None, **sid),
+        event(6, at[0], writer="a", key=None, tags=None, **short),
+        event(7, at[1], writer="a", key=None, tags=None, **(short | {"op": "unsubscribe"})),
         notification(2, at[21], at[20], key="o3@bb"),
         notification(3, at[22], at[20], key="o3@bb"),  # repeated: the first counts
         notification(4, at[42], at[22], key="o4@bb", tags=("eder",)),
         notification(5, at[199], at[198], key="o9@bb"),
     ]
     inserted = [
-        event(1, at[2]),  # unsure: the subscription had hardly begun
+        event(1, at[2]),  # unsure: one subscription had hardly begun, the other hardly ended
         event(2, at[20], tags=("goal", "replay")),
         event(3, at[20]),
         event(4, at[22], tags=("eder",)),  # late
@@ -183,20 +185,23 @@ def test_p9_lost_and_late_notifications_are_found_from_the_events(
     write_segment(events, "a-1", told)
     write_segment(events, "b-1", inserted)
 
-    tables = follower(spark, events).run_once()
+    config = FollowConfig(window_us=30 * SECOND_US)  # computed in three slices
+    tables = follower(spark, events, config).run_once()
 
     def row(window: int, *counts: int) -> RecallRow:
         names = ("expected", "in_time", "late", "lost", "unsure")
         return RecallRow(
-            window_us=window * WINDOW_US, world="lisbon", **dict(zip(names, counts, strict=True))
+            window_us=window * 30 * SECOND_US,
+            world="lisbon",
+            **dict(zip(names, counts, strict=True)),
         )
 
-    assert tables.recall == (row(0, 0, 0, 0, 0, 1), row(2, 3, 1, 1, 1, 0), row(3, 0, 0, 0, 0, 1))
+    assert tables.recall == (row(0, 3, 1, 1, 1, 2), row(1, 0, 0, 0, 0, 1))
 
     # The missing notification arrives after all: its window is counted again.
-    write_segment(events, "a-2", [notification(6, at[190], at[23], key="o5@bb")])
-    tables = follower(spark, events).run_once()
-    assert tables.recall[1] == row(2, 3, 1, 2, 0, 0)
+    write_segment(events, "a-2", [notification(8, at[190], at[23], key="o5@bb")])
+    tables = follower(spark, events, config).run_once()
+    assert tables.recall == (row(0, 3, 1, 2, 0, 2), row(1, 0, 0, 0, 0, 1))
 
 
 def test_p9_clocks_that_differ_are_measured_and_do_no_harm(
@@ -234,7 +239,7 @@ def test_p9_a_checkpoint_of_another_version_or_setting_is_refused(
         follower(spark, events, FollowConfig(window_us=20 * SECOND_US))
     state = msgspec.json.decode((out / STATE).read_bytes())
     (out / STATE).write_bytes(msgspec.json.encode(state | {"layout": 99}))
-    with pytest.raises(WarehouseError, match="layout 99, not 1"):
+    with pytest.raises(WarehouseError, match="layout 99, not 2"):
         follower(spark, events)
     (out / STATE).write_bytes(msgspec.json.encode(state))
     (out / "checkpoint").rename(out / "moved")
@@ -244,18 +249,3 @@ def test_p9_a_checkpoint_of_another_version_or_setting_is_refused(
     (out / STATE).unlink()
     with pytest.raises(WarehouseError, match=f"no {STATE}"):
         follower(spark, events)
-
-
-def test_latency_buckets_are_narrow_and_in_order(spark: SparkSession) -> None:
-    values = sorted({*range(200), *(2**n + d for n in range(8, 50) for d in (-1, 0, 1))})
-    frame = spark.createDataFrame([(value,) for value in values], "value long")
-    found = frame.select("value", latency_bucket(frame["value"]).alias("bucket")).collect()
-    buckets = [int(row["bucket"]) for row in found]
-    for row, bucket in zip(found, buckets, strict=True):
-        low, high = bucket_bounds(bucket)
-        assert low <= row["value"] < high
-        assert high - low <= max(1, low / 16)
-    assert buckets == sorted(buckets)
-    below = frame.limit(1).select(latency_bucket(frame["value"] - 1)).first()
-    assert below is not None
-    assert below[0] == "negative"

@@ -14,8 +14,13 @@ import pytest
 
 from tests.live.nodes import free_group, running
 from tests.pipeline.event_files import some_events, write_segment
+from tests.sim.venues.test_run import scenario
 from thyme.cli import main
 from thyme.events.event import decode_event
+from thyme.events.recorder import STATION_CACHES
+from thyme.sim.event_export import SimulationEvents
+from thyme.sim.scenario import lecture_of
+from thyme.sim.venues.run import simulate_venues
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +92,34 @@ def test_p9_a_simulation_exports_the_same_events_for_the_same_seed(
     shown = capsys.readouterr().out
     assert f"{len(found):,} events of 1 writers" in shown
     assert "popular tags" in shown
+
+
+def test_p9_i29_the_hit_ratios_of_stations_are_those_that_the_stations_count(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A simulated lecture in two venues exports the events of its users and stations."""
+    venues = scenario()
+    trace = lecture_of(venues.without_stations())
+    events = SimulationEvents(tmp_path / "events", venues, trace)
+    stations = simulate_venues(venues, trace, events=events).stations
+    assert events.close() == 0
+
+    follow = ["analytics", "follow", str(tmp_path / "events"), "--out", str(tmp_path / "out")]
+    assert main([*follow, "--once", "--json"]) == 0
+    tables = json.loads(capsys.readouterr().out)
+
+    def counted(name: str) -> tuple[int, int]:
+        rows = [row for row in tables["ratios"] if row["name"] == f"cache {name}"]
+        return sum(row["hits"] for row in rows), sum(row["total"] for row in rows)
+
+    of_stations = {"local_popularity": "local_popularity", "global": "global_data"}
+    of_stations["prefetch"] = "prefetch_data"
+    for name in STATION_CACHES:
+        caches = [station.caches[of_stations[name]] for station in stations]
+        hits = sum(cache["hits"] for cache in caches)
+        misses = sum(cache["misses"] for cache in caches)
+        assert counted(name) == (hits, hits + misses)
+        assert hits > 0
 
 
 def test_p9_follow_serves_a_page_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pyarrow import parquet
 
 from tests.hashing import ROOT
 from tests.pipeline import event_files
+from tests.pipeline.analytics_reference import measure_files
 from tests.pipeline.clustered import (
     CONFIG,
     POSTS_SEED,
@@ -28,7 +29,7 @@ from tests.pipeline.clustered import (
     USERS,
     every_other,
 )
-from tests.pipeline.event_files import measured_in_batch, some_events, write_segment
+from tests.pipeline.event_files import WINDOW_US, some_events, write_segment
 from tests.pipeline.planned import result
 from tests.pipeline.sweeping import HASTE, measured
 from tests.pipeline.test_sweep import kept
@@ -136,7 +137,7 @@ def check_stream(spark: SparkSession, events: Path, out: Path) -> None:
     """P9: the measures are those of one batch job."""
     stream = Follower(spark, str(events), str(out), event_files.CONFIG)
     assert sum(commit.events for commit in stream.log.commits) == 93
-    assert event_files.rows_of(stream.measures()) == measured_in_batch(spark, events)
+    assert event_files.rows_of(stream.measures()) == measure_files(events, WINDOW_US)
     # This process continues what the cluster began, and finds nothing new.
     assert stream.run_once().totals.events == 93
 

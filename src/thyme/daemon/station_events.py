@@ -20,8 +20,6 @@ from thyme.model.worlds import INFRA, named_world_id
 LOAD_EVERY_US = 10_000_000
 STATION_WORLD = "stations"
 """The world of events that belong to a station and to no world."""
-CACHES = ("local_popularity", "global", "prefetch")
-"""The caches in the order in which a download looks into them."""
 _NODE_DIGITS = 16
 
 
@@ -54,10 +52,7 @@ class StationEventExport:
             return
         worlds = self._live.node.context.worlds
         world_id = named_world_id(INFRA, worlds[world].name) if world in worlds else STATION_WORLD
-        for name in CACHES:
-            self._recorder.on_cache(self._node_id, world_id, name, key, now_us, hit=name == cache)
-            if name == cache:
-                break
+        self._recorder.on_download(self._node_id, world_id, key, cache, now_us)
 
     def sample(self, now_us: int) -> None:
         """Records mobile nodes that came or left, and every ten seconds the load."""

@@ -2,8 +2,7 @@
 
 An event is one line of JSON. A field that does not apply is left out. The pair of `writer` and
 `seq` identifies an event: a writer numbers its events from 1 without gaps, so a reader recognises
-repeated events and counts missing ones. `thyme.pipeline.analytics.parse` derives Spark's schema
-from the record. Clause: P9.
+repeated events and counts missing ones. Clause: P9.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ NEIGHBOUR, LOAD, NODE = "neighbour", "load", "node"
 EVENT_KINDS = (OPERATION, NOTIFICATION, CACHE, NEIGHBOUR, LOAD, NODE)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One event."""
 
     v: int
@@ -81,4 +80,5 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 encode_event = msgspec.json.Encoder().encode
 """Encodes an event as one line of JSON, without the line break."""
 decode_event = msgspec.json.Decoder(Event).decode
-"""Decodes one line; raises `msgspec.DecodeError` if it is not an event."""
+"""Decodes one line; raises one of `DECODE_ERRORS` if it is not an event."""
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

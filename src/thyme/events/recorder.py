@@ -50,6 +50,8 @@ OPERATION_NAMES: dict[type[object], str] = {
 PENDING_MAX = 100_000
 """Number of unanswered requests that are remembered; more are not recorded."""
 LOCAL_CACHE = "node"
+STATION_CACHES = ("local_popularity", "global", "prefetch")
+"""The caches of a station in the order in which a download looks into them."""
 _Recorded = Insert | Delete | Subscribe | Unsubscribe | Retrieve | Search
 
 
@@ -134,12 +136,16 @@ class EventRecorder:
                 self.on_neighbour(node, peer, came=False, now_us=now_us)
         return list(now)
 
-    def on_cache(
-        self, node: NodeId, world: str, cache: str, key: Key, now_us: int, *, hit: bool
+    def on_download(
+        self, station: NodeId, world: str | None, key: Key, cache: str | None, now_us: int
     ) -> None:
-        """Records a look into a cache of a station, for an object of one of its worlds (I29)."""
-        code = "hit" if hit else "miss"
-        self._record(node, now_us, CACHE, world, cache=cache, code=code, key=str(key))
+        """Records which caches of a station had an object and which had not, in the order in which
+        it looks into them; `cache` is the one that had it (I29)."""
+        for name in STATION_CACHES:
+            code = "hit" if name == cache else "miss"
+            self._record(station, now_us, CACHE, world, cache=name, code=code, key=str(key))
+            if name == cache:
+                break
 
     def on_load(self, node: NodeId, now_us: int, **load: int | None) -> None:
         """Records the messages of a node since its previous load event, and its cell."""

@@ -22,7 +22,7 @@ from typing import IO
 
 import msgspec
 
-from thyme.events.event import decode_event
+from thyme.events.event import DECODE_ERRORS, decode_event
 from thyme.model.errors import OptionError, safe_repr
 
 SUFFIX = ".jsonl"
@@ -197,7 +197,7 @@ def complete_bytes(data: bytes) -> int:
     while (end := data.find(b"\n", good)) >= 0:
         try:
             decode_event(data[good:end])
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             break
         good = end + 1
     return good

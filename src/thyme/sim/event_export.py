@@ -1,8 +1,8 @@
 """Event export: writes the events of a simulation in the format of live nodes.
 
 Entry point: `SimulationEvents`. Instants are virtual, and the writer is named after the scenario:
-the same scenario and seed give the same bytes. All devices share one writer.
-Clauses: P9, S14.
+the same scenario and seed give the same bytes. All devices share one writer, stations included.
+Clauses: P9, S14, I29.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from thyme.protocol.node import Node
 from thyme.routing.routed_node import RoutedNode
 from thyme.sim.faults.devices import Devices
 from thyme.sim.measurement.measurements import TrafficRecorder
-from thyme.sim.scenario import Scenario
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import LsNode
@@ -36,7 +35,7 @@ CONFIG = SegmentConfig(segment_age_s_max=_NEVER_S, total_bytes_max=2**62)
 class SimulationEvents:
     """The events of all devices of one run."""
 
-    def __init__(self, folder: Path, scenario: Scenario, trace: Trace | None = None) -> None:
+    def __init__(self, folder: Path, scenario: msgspec.Struct, trace: Trace | None = None) -> None:
         inputs = msgspec.json.encode((scenario, trace), order="deterministic")
         digest = blake2b(inputs, digest_size=8)
         world = f"sim-{digest.hexdigest()}"
@@ -63,6 +62,10 @@ class SimulationEvents:
     def on_event(self, node: NodeId, event: AppEvent, now_us: int) -> None:
         """Records an event that a user received."""
         self._recorder.on_event(node, event, now_us)
+
+    def on_download(self, station: NodeId, key: Key, cache: str | None, now_us: int) -> None:
+        """Records the looks of a station into its caches."""
+        self._recorder.on_download(station, None, key, cache, now_us)
 
     def on_power(self, node: NodeId, now_us: int, *, on: bool) -> None:
         """Records the start or stop of a device."""

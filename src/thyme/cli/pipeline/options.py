@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -93,16 +93,18 @@ def check_stage(place: str, stage: str) -> None:
 
 
 @contextmanager
-def open_session(args: Namespace) -> Iterator[SparkSession]:
-    """The active Spark session, or a new one for this command; errors of Spark are shortened to a
-    line or two."""
+def open_session(
+    args: Namespace, defaults: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """The active Spark session, or a new one for this command, whose settings the options give,
+    else `defaults`; errors of Spark are shortened to a line or two."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from thyme.pipeline.session import SparkError, required_settings, spark_session, ui_address
 
-    settings = session_settings(args)
+    settings = {**(defaults or {}), **session_settings(args)}
     running = SparkSession.getActiveSession()
     spark = running or spark_session(args.master, settings)
     if running is None and (address := ui_address(spark)) and sys.stderr.isatty():

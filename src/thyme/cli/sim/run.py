@@ -24,7 +24,7 @@ from thyme.cli.sim.run_options import (
     join_or,
     set_defaults,
 )
-from thyme.cli.sim.run_output import print_summary, progress_callback
+from thyme.cli.sim.run_output import close_events, print_summary, progress_callback
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def run_command(args: Namespace) -> int:
                 recording_file=record,
                 events=events,
             )
-            if events is not None and (dropped := events.close()):
-                raise OptionError(f"--events: {dropped:,} events do not fit into {args.events}")
+            close_events(args, events)
         outcome = summarise_run(found)
         if folder is not None:
             folder.write_results(found, outcome)

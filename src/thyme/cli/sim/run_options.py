@@ -15,7 +15,8 @@ from thyme.model.errors import OptionError
 RADIO_SUBSTRATES = ("es", "ls", "dcs")
 SUBSTRATES = (*RADIO_SUBSTRATES, venues.SUBSTRATE, *encounters.SUBSTRATES)
 OPTIONS_OF_SUBSTRATES: dict[tuple[str, ...], tuple[str, ...]] = {
-    RADIO_SUBSTRATES: ("out", "topology", "events"),
+    RADIO_SUBSTRATES: ("out", "topology"),
+    (*RADIO_SUBSTRATES, venues.SUBSTRATE): ("events",),
     (venues.SUBSTRATE,): (
         *("stations", "station_config", "gap", "wire_latency", "wire_rate", "wire_loss"),
     ),

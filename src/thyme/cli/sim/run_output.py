@@ -11,16 +11,25 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from thyme.model.errors import OptionError
+
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
+    from thyme.sim.event_export import SimulationEvents
     from thyme.sim.progress import RunProgress
     from thyme.sim.results.state_summary import CellsSummary
     from thyme.sim.results.summary import Latency, RunSummary
     from thyme.sim.users import Users
 
 PROGRESS_EVERY_S = 0.5
+
+
+def close_events(args: Namespace, events: SimulationEvents | None) -> None:
+    """Closes the exported events of a run; refuses to go on if some did not fit on the disk."""
+    if events is not None and (dropped := events.close()):
+        raise OptionError(f"--events: {dropped:,} events do not fit into {args.events}")
 
 
 def progress_callback(args: Namespace) -> Callable[[RunProgress, Users], None] | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from thyme.cli.sim.run_output import close_events
 from thyme.model.errors import OptionError, safe_repr
 
 if TYPE_CHECKING:
@@ -37,12 +38,15 @@ def run_command(
     scenario = make_scenario(args, area_m, within_us)
     from msgspec.structs import replace
 
+    from thyme.sim.event_export import SimulationEvents
     from thyme.sim.venues.run import simulate_venues
 
     trace = trace_of(scenario)
     if trace is not None:
         scenario = replace(scenario, nodes=trace.users)
-    summary = simulate_venues(scenario, trace, on_progress=on_progress)
+    events = None if args.events is None else SimulationEvents(args.events, scenario, trace)
+    summary = simulate_venues(scenario, trace, on_progress=on_progress, events=events)
+    close_events(args, events)
     if args.json:
         import msgspec
 

@@ -4,7 +4,7 @@ Entry point: `BatchLog`. Spark's checkpoint gives every batch a number and, afte
 batch again. The results of a batch are written under its number, and a commit file last: a batch
 with a commit is skipped, one without is written again over its leftovers. A commit also has the
 event numbers of the batch, so the commits together are the memory that recognises repeated events.
-Many small batches are merged into ranges, so that neither files nor restarts grow without bound.
+Small batches are merged into ranges (`merging`), so that there are few files.
 Clauses: P9, P10.
 """
 
@@ -12,24 +12,29 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from thyme.pipeline.analytics.facts import FactSpan, merge_spans
 from thyme.pipeline.analytics.files import AnalyticsFolder
-from thyme.pipeline.analytics.intervals import Interval, Seen, merge_seen
+from thyme.pipeline.analytics.intervals import Interval, Seen, add_seen, merge_seen
 from thyme.pipeline.storage import WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 COMMITS, MEASURES, FACTS, QUARANTINE = "commits", "measures", "facts", "quarantine"
 TABLES = (MEASURES, FACTS, QUARANTINE)
-MERGED_BATCHES = 32
-"""So many batches, or ranges of equal length, become one range."""
 _NAME = re.compile(r"(\d{10})-(\d{10})\.json")
+
+
+def range_name(first: int, last: int) -> str:
+    """The name of a batch or range in file names."""
+    return f"{first:010d}-{last:010d}"
 
 
 def table_folder(table: str, name: str) -> str:
@@ -51,44 +56,43 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     newest_us: int | None
     """Greatest instant of an event, at most the instant at which its file was written: a clock that
     is ahead does not move it."""
-    facts_from_us: int | None
-    """Least instant of a fact (`recall.FACTS`); None if there is none."""
+    facts: dict[str, FactSpan]
+    """Number and time of the facts, by kind."""
     committed_us: int
 
     @property
     def name(self) -> str:
         """The name of the range in file names."""
-        return f"{self.first:010d}-{self.last:010d}"
+        return range_name(self.first, self.last)
+
+    @property
+    def batches(self) -> int:
+        """The number of batches in the range."""
+        return self.last - self.first + 1
 
 
 def merge_commits(commits: list[Commit]) -> Commit:
     """The commit of consecutive ranges as one."""
-    quarantined: dict[str, int] = {}
-    for commit in commits:
-        for reason, count in commit.quarantined.items():
-            quarantined[reason] = quarantined.get(reason, 0) + count
     return Commit(
         first=commits[0].first,
         last=commits[-1].last,
         events=sum(commit.events for commit in commits),
         duplicates=sum(commit.duplicates for commit in commits),
-        quarantined=dict(sorted(quarantined.items())),
+        quarantined=merge_counts(commit.quarantined for commit in commits),
         seen=merge_seen(commit.seen for commit in commits),
         newest_us=_max(commit.newest_us for commit in commits),
-        facts_from_us=_min(commit.facts_from_us for commit in commits),
+        facts=merge_spans(commit.facts for commit in commits),
         committed_us=commits[-1].committed_us,
     )
 
 
-def merged_ranges(commits: list[Commit]) -> list[Commit] | None:
-    """The ranges to merge next: the last ones of equal length, if there are enough."""
-    length = 1
-    while length <= len(commits) * MERGED_BATCHES**2:
-        same = [commit for commit in commits if commit.last - commit.first + 1 == length]
-        if len(same) >= MERGED_BATCHES:
-            return same[:MERGED_BATCHES]
-        length *= MERGED_BATCHES
-    return None
+def merge_counts(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum of counts by name."""
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            found[name] = found.get(name, 0) + count
+    return dict(sorted(found.items()))
 
 
 class BatchLog:
@@ -103,6 +107,7 @@ class BatchLog:
         for commit in found:
             if commit.name not in kept:
                 self._remove(commit)
+        self._remove_leftovers(kept)
         expected = 0
         for commit in self.commits:
             if commit.first != expected:
@@ -124,25 +129,28 @@ class BatchLog:
         return _max(commit.newest_us for commit in self.commits)
 
     def read(
-        self, spark: SparkSession, table: str, schema: StructType, among: list[Commit] | None = None
+        self,
+        spark: SparkSession,
+        table: str,
+        schema: pa.Schema,
+        among: list[Commit] | None = None,
+        part: str = "",
     ) -> DataFrame:
-        """A table of all commits, or of some."""
-        names = set(self._folder.names(table))
+        """A table of all commits or of some; `part` is a folder in each, which they all have."""
         commits = self.commits if among is None else among
-        folders = [table_folder(table, commit.name) for commit in commits]
-        paths = [
-            self._folder.path(folder) for folder in folders if folder.rpartition("/")[2] in names
-        ]
-        if not paths:
-            return spark.createDataFrame([], schema)
-        reader = spark.read.schema(schema).option("basePath", self._folder.path(table))
-        return reader.parquet(*paths).select(schema.names)
+        if table == QUARANTINE:
+            commits = [commit for commit in commits if commit.quarantined]
+        folders = [f"{table_folder(table, commit.name)}{part}" for commit in commits]
+        columns = from_arrow_schema(schema)
+        if not folders:
+            return spark.createDataFrame([], columns)
+        return spark.read.schema(columns).parquet(*map(self._folder.path, folders))
 
     def append(self, commit: Commit) -> None:
         """Commits the next batch."""
         self._write(commit)
         with self._lock:
-            self.seen = merge_seen([self.seen, commit.seen])
+            self.seen = add_seen(self.seen, commit.seen)
             self.commits = [*self.commits, commit]
 
     def replace(self, parts: list[Commit], merged: Commit) -> None:
@@ -167,6 +175,14 @@ class BatchLog:
                 "start again with another --out"
             ) from error
 
+    def _remove_leftovers(self, kept: set[str]) -> None:
+        """Removes what a killed process wrote and did not commit: readers of all files of a table
+        would count it."""
+        for table in TABLES:
+            for folder in self._folder.names(table):
+                if folder.partition("=")[2] not in kept:
+                    self._folder.delete(f"{table}/{folder}")
+
     def _remove(self, commit: Commit) -> None:
         self._folder.delete(f"{COMMITS}/{commit.name}.json")
         for table in TABLES:
@@ -184,7 +200,3 @@ def _without_parts(commits: list[Commit]) -> list[Commit]:
 
 def _max(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _min(values: Iterable[int | None]) -> int | None:
-    return min((value for value in values if value is not None), default=None)

@@ -9,8 +9,12 @@ Clauses: P9, P11.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from io import BytesIO
 from secrets import token_hex
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import parquet
 
 from thyme.pipeline.storage import WarehouseError, storage_at
 
@@ -71,3 +75,15 @@ class AnalyticsFolder:
         except OSError as error:
             problem = error.strerror or error
             raise WarehouseError(f"{self.path(name)} cannot be {done}: {problem}") from error
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    """A table as the bytes of a Parquet file."""
+    buffer = BytesIO()
+    parquet.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def from_parquet(data: bytes) -> pa.Table:
+    """The table in the bytes of a Parquet file."""
+    return parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)

@@ -8,8 +8,11 @@ Clauses: P9, P10.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,39 +22,59 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.events.event import EVENT_VERSION
 from thyme.model.errors import ThymeError
-from thyme.pipeline.analytics.batch import ARROW_MEASURES, process_batch, to_parquet, write_facts
-from thyme.pipeline.analytics.batch_log import (
-    FACTS,
-    MEASURES,
-    QUARANTINE,
-    BatchLog,
-    Commit,
-    merge_commits,
-    merged_ranges,
-    table_folder,
-)
-from thyme.pipeline.analytics.files import AnalyticsFolder
-from thyme.pipeline.analytics.measures import KEYS, add_measures
+from thyme.pipeline.analytics.batch import line_columns, process_batch
+from thyme.pipeline.analytics.batch_log import MEASURES, BatchLog, Commit
+from thyme.pipeline.analytics.files import AnalyticsFolder, to_parquet
+from thyme.pipeline.analytics.measures import KEYS
 from thyme.pipeline.analytics.measures import MEASURES as MEASURES_SCHEMA
-from thyme.pipeline.analytics.parse import INVALID_LINES, read_lines_schema
-from thyme.pipeline.analytics.recall import FACTS as FACTS_SCHEMA
+from thyme.pipeline.analytics.merging import merge_batches
 from thyme.pipeline.analytics.recall_table import RecallTable
-from thyme.pipeline.analytics.tables import AnalyticsTables, derive_tables, tables_as_arrow
+from thyme.pipeline.analytics.tables import (
+    AnalyticsTables,
+    RecentMeasures,
+    derive_tables,
+    tables_as_arrow,
+)
 from thyme.pipeline.storage import WarehouseError, reader_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 STATE, CHECKPOINT, POPULAR_TAGS = "follow.json", "checkpoint", "popular_tags.json"
 BATCH_BYTES_MAX = 64 * 2**20
 """Bytes of segments in one batch: bounds the memory of a batch after a long pause."""
 FILE_AGE_MAX = "36500d"
 """Spark ignores files that are older than the newest one by this; devices may be away for long."""
-_SCHEMAS = {MEASURES: MEASURES_SCHEMA, FACTS: FACTS_SCHEMA, QUARANTINE: INVALID_LINES}
-KEEP_US = 6 * 3_600_000_000
-"""Span of event time that the derived tables cover; measures on disk cover all of it."""
+KEPT_US_MIN = 3_600_000_000
+KEPT_SPANS = 6
+"""The derived tables cover the last hour of event time, or so many windows or half-lives if these
+are longer; measures on disk cover all of it."""
+
+
+SESSION_SETTINGS = {
+    # Tasks of the stream and of the tables take turns; otherwise the stream waits for a whole job.
+    "spark.scheduler.mode": "FAIR",
+}
+SMALL_TASKS_PER_CORE = 4
+SMALL_TASKS = {
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    "spark.sql.files.maxPartitionBytes": "1m",
+}
+"""The tables are computed in small tasks, so that a batch of the stream does not wait long for a
+core."""
+_POOL = "spark.scheduler.pool"
+PRIORITY_STEP = 10
+
+
+def lower_priority() -> None:
+    """Lets the calling thread wait for the other threads of this process, where the system has
+    priorities of threads (Linux)."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            now = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), now + PRIORITY_STEP)
 
 
 class FollowConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +108,11 @@ class Follower:
         on_commit: Callable[[Commit], None] = lambda commit: None,
     ) -> None:
         self._spark = spark.newSession()
-        cores = str(max(2, spark.sparkContext.defaultParallelism))
-        self._spark.conf.set("spark.sql.shuffle.partitions", cores)
+        self._tables_session = spark.newSession()
+        partitions = SMALL_TASKS_PER_CORE * max(2, spark.sparkContext.defaultParallelism)
+        self._tables_session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        for name, value in SMALL_TASKS.items():
+            self._tables_session.conf.set(name, value)
         self._events = events
         self._config = config or FollowConfig()
         self._folder = AnalyticsFolder(out)
@@ -105,6 +131,7 @@ class Follower:
 
     def start(self) -> StreamingQuery:
         """Starts the stream; it runs until it is stopped."""
+        self._spark.sparkContext.setLocalProperty(_POOL, "stream")
         return self._query(processingTime=f"{self._config.trigger_s} seconds")
 
     def run_once(self) -> AnalyticsTables:
@@ -127,7 +154,7 @@ class Follower:
             .option("maxFileAge", FILE_AGE_MAX)
             .option("ignoreMissingFiles", "true")
             .load(reader_path(self._events))
-            .select(*read_lines_schema())
+            .select(*line_columns())
         )
         return (
             lines.writeStream.foreachBatch(self._process)
@@ -163,13 +190,15 @@ class Follower:
         computed from time to time, with `complete` at once."""
         with self._lock:
             new, self._new = self._new, []
-        self._recent = self._add_recent([self._recent, *new])
-        commits = self.log.commits
-        self._recall.update(self._spark, self.log, complete=complete)
+        self._spark.sparkContext.setLocalProperty(_POOL, "tables")
+        commits, seen = self.log.commits, self.log.seen
+        self._recent.add(new, self.log.newest_us or 0)
+        self._recall.update(self._tables_session, self.log, complete=complete)
         tables = derive_tables(
-            self._recent,
+            self._recent.derive_rows(),
             self._recall.rows,
             commits,
+            seen,
             window_us=self._config.window_us,
             half_life_us=self._config.half_life_us,
         )
@@ -179,44 +208,26 @@ class Follower:
         return tables
 
     def merge_batches(self) -> bool:
-        """Merges small batches into a range, if there are enough; returns whether it did."""
-        parts = merged_ranges(self.log.commits)
-        if parts is None:
-            return False
-        merged = merge_commits(parts)
-        for table, schema in _SCHEMAS.items():
-            frame = self.log.read(self._spark, table, schema, parts)
-            target = self._folder.path(table_folder(table, merged.name))
-            if table == FACTS:
-                write_facts(frame, target)
-            else:
-                frame = add_measures(frame) if table == MEASURES else frame
-                frame.coalesce(1).write.mode("overwrite").parquet(target)
-        self.log.replace(parts, merged)
-        return True
+        """Merges some small batches, if there are enough; returns whether it did. Not while tables
+        are derived."""
+        return merge_batches(self.log, self._folder)
 
     def measures(self) -> DataFrame:
         """The measures of everything committed."""
-        return add_measures(self.log.read(self._spark, MEASURES, MEASURES_SCHEMA))
-
-    def _read_recent(self) -> pa.Table:
-        """The recent measures, at the start."""
-        newest_us = self.log.newest_us
-        if newest_us is None:
-            return ARROW_MEASURES.empty_table()
         stored = self.log.read(self._spark, MEASURES, MEASURES_SCHEMA)
-        stored = stored.where(F.col("window_us") >= newest_us - KEEP_US)
-        return add_measures(stored).toArrow().cast(ARROW_MEASURES)
+        return _add_stored(stored)
 
-    def _add_recent(self, parts: list[pa.Table]) -> pa.Table:
-        newest_us = self.log.newest_us or 0
-        table = pa.concat_tables(parts)
-        table = table.filter(pa.compute.greater_equal(table["window_us"], newest_us - KEEP_US))
-        sums = [("count", "sum"), ("total", "sum"), ("least", "min"), ("most", "max")]
-        summed = table.group_by(list(KEYS)).aggregate(sums)
-        named = {f"{column}_{how}": column for column, how in sums}
-        columns = [named.get(name, name) for name in summed.column_names]
-        return summed.rename_columns(columns).select(ARROW_MEASURES.names).cast(ARROW_MEASURES)
+    def _read_recent(self) -> RecentMeasures:
+        """The recent measures, at the start."""
+        spans = (self._config.window_us, self._config.half_life_us)
+        keep_us = max(KEPT_US_MIN, KEPT_SPANS * max(spans))
+        recent = RecentMeasures(keep_us)
+        newest_us = self.log.newest_us
+        if newest_us is not None:
+            stored = self.log.read(self._spark, MEASURES, MEASURES_SCHEMA)
+            stored = stored.where(F.col("window_us") >= newest_us - keep_us)
+            recent.add([_add_stored(stored).toArrow()], newest_us)
+        return recent
 
     # The state of the folder
 
@@ -254,3 +265,13 @@ class Follower:
                 f"{out} has results but no checkpoint: it was removed; use another --out, the "
                 "events are read again"
             )
+
+
+def _add_stored(measures: DataFrame) -> DataFrame:
+    """Adds the measures of all batches (`measures.add_measures`, for any amount of them)."""
+    return measures.groupBy(*KEYS).agg(
+        F.sum("count").alias("count"),
+        F.sum("total").alias("total"),
+        F.min("least").alias("least"),
+        F.max("most").alias("most"),
+    )

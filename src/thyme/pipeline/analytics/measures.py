@@ -1,32 +1,34 @@
 """Measures: additive counts of events by time window, from which all tables are derived.
 
-Entry point: `measure_events`. A measure is a row of MEASURES: how often something happened in a
-window, with the sum, least and greatest of a value. Rows with the same key add up, so the measures
-of a whole stream are the sum of those of its parts, in any order: `add_measures`. All numbers are
-integers, so sums are exact. Windows are by the clock of the node.
+Entry point: `MeasureSums.add_event`. A measure is a row of MEASURES: how often something happened
+in a window, with the sum, least and greatest of a value. Rows with the same key add up, so the
+measures of a whole stream are the sum of those of its parts, in any order: `add_measures`. All
+numbers are integers of 64 bits, so sums are exact. Windows are by the clock of the node.
 Clauses: P9, S14.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import LongType, StringType, StructType
+from collections import defaultdict
+from typing import Any
 
-from thyme.events.event import CACHE, LOAD, NEIGHBOUR, NOTIFICATION, OPERATION
+import pyarrow as pa
+
+from thyme.events.event import CACHE, LOAD, NEIGHBOUR, NOTIFICATION, OPERATION, Event
 
 KEYS = ("measure", "window_us", "world", "name", "detail")
-MEASURES = (  # one row per measure, window, world, name and detail
-    StructType()
-    .add("measure", StringType(), nullable=False)
-    .add("window_us", LongType(), nullable=False)
-    .add("world", StringType(), nullable=False)
-    .add("name", StringType(), nullable=False)
-    .add("detail", StringType(), nullable=False)
-    .add("count", LongType(), nullable=False)
-    .add("total", LongType(), nullable=False)
-    .add("least", LongType())
-    .add("most", LongType())
+_TEXT_KEYS = ("measure", "world", "name", "detail")
+MEASURES = pa.schema(  # one row per measure, window, world, name and detail
+    [
+        *(
+            pa.field(name, pa.string() if name in _TEXT_KEYS else pa.int64(), nullable=False)
+            for name in KEYS
+        ),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("total", pa.int64(), nullable=False),
+        pa.field("least", pa.int64()),
+        pa.field("most", pa.int64()),
+    ]
 )
 HOUR_US = 3_600_000_000
 NEGATIVE = "negative"
@@ -35,28 +37,118 @@ AHEAD_US_MIN = 1_000_000
 """A clock is ahead if an event is this much later than the modification of its file."""
 SUB_BUCKETS = 16
 """Buckets per power of two: the width of a bucket is at most a sixteenth of its values."""
-_ROW = "struct<" + ",".join(f"{field.name}:{field.dataType.simpleString()}" for field in MEASURES)
-_NONE = f"array<{_ROW}>>"
+UNKNOWN = "-"
+"""The name or detail that an event does not have."""
+_Key = tuple[str, int, str, str, str]
 
 
-def measure_events(events: DataFrame, window_us: int) -> DataFrame:
-    """Measures events, each once: the caller has removed repeated ones."""
-    rows = events.select(F.explode(F.concat(*_rows_of_event(window_us))).alias("row"))
-    return _sum(rows.select("row.*"))
+class MeasureSums:
+    """The measures of events, each added once: the caller has removed repeated ones."""
+
+    def __init__(self, window_us: int) -> None:
+        self._window_us = window_us
+        self._counts: dict[_Key, int] = defaultdict(int)
+        self._sums: dict[_Key, list[int]] = {}
+        """Count, total, least and greatest value."""
+
+    def add_event(self, event: Event, written_us: int) -> None:
+        """Adds an event of a file that was written at `written_us`."""
+        at_us, kind, world, node = event.at_us, event.kind, event.world, event.node
+        window_us = at_us - at_us % self._window_us
+        self._counts["event", window_us, world, node, kind] += 1
+        if kind == OPERATION:
+            self._add_operation(event, window_us)
+        elif kind == NOTIFICATION:
+            self._add_notification(event, window_us)
+        elif kind == CACHE:
+            cache, code = event.cache or UNKNOWN, event.code or UNKNOWN
+            self._counts["cache", window_us, world, cache, code] += 1
+        elif kind == LOAD:
+            self._add_load(event, window_us)
+        elif kind == NEIGHBOUR:
+            self._counts["neighbour", window_us, world, node, event.code or UNKNOWN] += 1
+        if at_us - written_us >= AHEAD_US_MIN:
+            self._add(("ahead", window_us, world, node, UNKNOWN), at_us - written_us)
+
+    def to_table(self) -> pa.Table:
+        """The measures as a table in the columns of MEASURES, each key once."""
+        rows: list[tuple[object, ...]] = [
+            (*key, count, 0, None, None) for key, count in self._counts.items()
+        ]
+        for key, (count, total, least, most) in self._sums.items():
+            rows.append((*key, count, _wrap(total), least, most))
+        columns: Any = zip(*rows, strict=True) if rows else [()] * len(MEASURES)
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(columns, MEASURES, strict=True)
+        ]
+        return add_measures([pa.table(arrays, schema=MEASURES)])
+
+    def _add_operation(self, event: Event, window_us: int) -> None:
+        op, code, took_us = event.op or UNKNOWN, event.code or UNKNOWN, event.took_us
+        world = event.world
+        if took_us is None:
+            self._counts["operation", window_us, world, op, code] += 1
+        else:
+            self._add(("operation", window_us, world, op, code), took_us)
+        if code == "ok":
+            if took_us is not None:
+                self._add(("latency", window_us, world, op, latency_bucket(took_us)), took_us)
+            if op in ("insert", "retrieve"):
+                self._count_tags(event, window_us, op)
+
+    def _add_notification(self, event: Event, window_us: int) -> None:
+        self._count_tags(event, window_us, NOTIFICATION)
+        # The age of a past match is not a latency.
+        if event.published_us is not None and not event.past:
+            world, took_us = event.world, event.at_us - event.published_us
+            bucket = latency_bucket(took_us)
+            self._add(("latency", window_us, world, NOTIFICATION, bucket), took_us)
+            publisher = (event.key or UNKNOWN).rpartition("@")[2]
+            hour_us = event.at_us - event.at_us % HOUR_US
+            self._add(("clock", hour_us, world, publisher, event.node), took_us)
+
+    def _add_load(self, event: Event, window_us: int) -> None:
+        cell = UNKNOWN if event.cell is None else str(event.cell)
+        messages = (event.sent or 0) + (event.received or 0)
+        size = (event.sent_bytes or 0) + (event.received_bytes or 0)
+        self._add(("load", window_us, event.world, cell, "messages"), messages)
+        self._add(("load", window_us, event.world, cell, "bytes"), size)
+        if event.neighbours is not None:
+            self._add(("load", window_us, event.world, cell, "neighbours"), event.neighbours)
+
+    def _count_tags(self, event: Event, window_us: int, activity: str) -> None:
+        for tag in event.tags or ():
+            self._counts["tag", window_us, event.world, tag, activity] += 1
+
+    def _add(self, key: _Key, value: int) -> None:
+        sums = self._sums.get(key)
+        if sums is None:
+            self._sums[key] = [1, value, value, value]
+            return
+        sums[0] += 1
+        sums[1] += value
+        if value < sums[2]:
+            sums[2] = value
+        elif value > sums[3]:
+            sums[3] = value
 
 
-def add_measures(measures: DataFrame) -> DataFrame:
+def add_measures(parts: list[pa.Table]) -> pa.Table:
     """Adds the measures of several parts of a stream."""
-    return _sum(measures)
+    table = pa.concat_tables([part.cast(MEASURES) for part in parts])
+    sums = [("count", "sum"), ("total", "sum"), ("least", "min"), ("most", "max")]
+    summed = table.group_by(list(KEYS), use_threads=False).aggregate(sums)
+    named = {f"{column}_{how}": column for column, how in sums}
+    columns = [named.get(name, name) for name in summed.column_names]
+    return summed.rename_columns(columns).select(MEASURES.names).cast(MEASURES)
 
 
-def latency_bucket(value: Column) -> Column:
-    """The logarithmic bucket of a latency, by integer arithmetic: exact on every machine."""
-    shift = F.greatest(F.length(F.bin(value)) - 5, F.lit(0))
-    shifted = F.call_function("shiftright", value, shift)
-    return F.when(value < 0, F.lit(NEGATIVE)).otherwise(
-        (shift * SUB_BUCKETS + shifted).cast("string")
-    )
+def latency_bucket(value: int) -> str:
+    """The logarithmic bucket of a latency, by integer arithmetic."""
+    if value < 0:
+        return NEGATIVE
+    shift = max(value.bit_length() - 5, 0)
+    return str(shift * SUB_BUCKETS + (value >> shift))
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:
@@ -66,111 +158,6 @@ def bucket_bounds(bucket: int) -> tuple[int, int]:
     return mantissa << shift, (mantissa + 1) << shift
 
 
-def _sum(rows: DataFrame) -> DataFrame:
-    return rows.groupBy(*KEYS).agg(
-        F.sum("count").alias("count"),
-        F.sum("total").alias("total"),
-        F.min("least").alias("least"),
-        F.max("most").alias("most"),
-    )
-
-
-def _rows_of_event(window_us: int) -> list[Column]:
-    """The measures of one event, as arrays of rows."""
-    window = _window(window_us)
-    ahead_us = F.col("at_us") - F.col("written_us")
-    is_ahead = ahead_us >= AHEAD_US_MIN
-    return [
-        F.array(_row(window, "event", F.col("node"), F.col("kind"))),
-        *_rows_of_operation(window),
-        *_rows_of_notification(window),
-        *_rows_of_node(window),
-        _rows_if(is_ahead, _row(window, "ahead", F.col("node"), F.lit("-"), ahead_us)),
-    ]
-
-
-def _rows_of_operation(window: Column) -> list[Column]:
-    op, code, took_us = F.col("op"), F.col("code"), F.col("took_us")
-    operation = F.col("kind") == OPERATION
-    succeeded = operation & (code == "ok")
-    return [
-        _rows_if(operation, _row(window, "operation", op, code, took_us)),
-        _rows_if(
-            succeeded & took_us.isNotNull(),
-            _row(window, "latency", op, latency_bucket(took_us), took_us),
-        ),
-        _tag_rows_if(succeeded & op.isin("insert", "retrieve"), window, op),
-        _rows_if(F.col("kind") == CACHE, _row(window, "cache", F.col("cache"), code)),
-    ]
-
-
-def _rows_of_notification(window: Column) -> list[Column]:
-    notification = F.col("kind") == NOTIFICATION
-    latency_us = F.col("at_us") - F.col("published_us")
-    # The age of a past match is not a latency.
-    is_new = notification & latency_us.isNotNull() & ~F.coalesce("past", F.lit(False))
-    publisher = F.element_at(F.split("key", "@"), -1)
-    return [
-        _rows_if(
-            is_new,
-            _row(window, "latency", F.lit(NOTIFICATION), latency_bucket(latency_us), latency_us),
-            _row(_window(HOUR_US), "clock", publisher, F.col("node"), latency_us),
-        ),
-        _tag_rows_if(notification, window, F.lit(NOTIFICATION)),
-    ]
-
-
-def _rows_of_node(window: Column) -> list[Column]:
-    load = F.col("kind") == LOAD
-    cell = F.col("cell").cast("string")
-
-    def total(*names: str) -> Column:
-        one, other = (F.coalesce(name, F.lit(0)) for name in names)
-        return one + other
-
-    return [
-        _rows_if(
-            load,
-            _row(window, "load", cell, F.lit("messages"), total("sent", "received")),
-            _row(window, "load", cell, F.lit("bytes"), total("sent_bytes", "received_bytes")),
-        ),
-        _rows_if(
-            load & F.col("neighbours").isNotNull(),
-            _row(window, "load", cell, F.lit("neighbours"), F.col("neighbours")),
-        ),
-        _rows_if(
-            F.col("kind") == NEIGHBOUR, _row(window, "neighbour", F.col("node"), F.col("code"))
-        ),
-    ]
-
-
-def _window(window_us: int) -> Column:
-    """The start of the window in which an event is."""
-    return F.col("at_us") - F.pmod(F.col("at_us"), F.lit(window_us))
-
-
-def _row(
-    window: Column, measure: str, name: Column, detail: Column, value: Column | None = None
-) -> Column:
-    """One row of MEASURES; a name or detail that is not known is `-`."""
-    number = F.lit(None).cast("long") if value is None else value.cast("long")
-    return F.struct(
-        F.lit(measure).alias("measure"),
-        window.alias("window_us"),
-        F.col("world").alias("world"),
-        F.coalesce(name, F.lit("-")).alias("name"),
-        F.coalesce(detail, F.lit("-")).alias("detail"),
-        F.lit(1).cast("long").alias("count"),
-        F.coalesce(number, F.lit(0)).cast("long").alias("total"),
-        number.alias("least"),
-        number.alias("most"),
-    )
-
-
-def _rows_if(condition: Column, *rows: Column) -> Column:
-    return F.when(condition, F.array(*rows)).otherwise(F.array().cast(_NONE))
-
-
-def _tag_rows_if(condition: Column, window: Column, activity: Column) -> Column:
-    rows = F.transform("tags", lambda tag: _row(window, "tag", tag, activity))
-    return F.when(condition, rows).otherwise(F.array().cast(_NONE))
+def _wrap(total: int) -> int:
+    """A total modulo 2⁶⁴, as additions of 64 bits give it."""
+    return (total + 2**63) % 2**64 - 2**63

@@ -11,11 +11,12 @@ Clauses: P9, P4, S14.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, LongType, StringType, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
-from thyme.events.event import NOTIFICATION, OPERATION
 from thyme.pipeline.oracle import expected_notifications
 from thyme.pipeline.schemas import OPERATIONS, select_schema
 
@@ -27,24 +28,6 @@ UNSURE_US = 5_000_000
 """Distance from the start or end of a subscription within which nothing is expected for sure; the
 limit for clocks that differ (`thyme.live.node_factory.CLOCK_SKEW_US`)."""
 
-FACTS = (  # one row per event that recall depends on
-    StructType()
-    .add("what", StringType(), nullable=False)
-    .add("fact_us", LongType(), nullable=False)
-    .add("at_us", LongType(), nullable=False)
-    .add("took_us", LongType())
-    .add("world", StringType(), nullable=False)
-    .add("node", StringType(), nullable=False)
-    .add("key", StringType())
-    .add("tags", ArrayType(StringType()))
-    .add("life_us", LongType())
-    .add("sid", StringType())
-    .add("query", StringType())
-    .add("start_us", LongType())
-    .add("end_us", LongType())
-)
-"""`what` is insert, delete, subscribe, unsubscribe or notification; `fact_us` is the instant of the
-event, of a notification the publication of its object."""
 RECALL = (  # one row per window of publication and world
     StructType()
     .add("window_us", LongType(), nullable=False)
@@ -57,46 +40,40 @@ RECALL = (  # one row per window of publication and world
 )
 
 
-def select_facts(events: DataFrame) -> DataFrame:
-    """The facts among events: operations that succeeded, and notifications of new objects."""
-    operation = (
-        (F.col("kind") == OPERATION)
-        & (F.col("code") == "ok")
-        & F.col("op").isin("insert", "delete", "subscribe", "unsubscribe")
-    )
-    notification = (F.col("kind") == NOTIFICATION) & ~F.coalesce("past", F.lit(False))
-    what = F.when(notification, F.lit("notification")).otherwise(F.col("op"))
-    fact_us = F.coalesce(F.when(notification, F.col("published_us")), F.col("at_us"))
-    facts = events.where(operation | notification)
-    return facts.withColumn("what", what).withColumn("fact_us", fact_us).select(FACTS.names)
+class RecallFacts(NamedTuple):
+    """The facts that the windows from `first_us` to `closed_us` depend on."""
+
+    inserts: DataFrame
+    notifications: DataFrame
+    subscribes: DataFrame
+    unsubscribes: DataFrame
+    deletes: DataFrame
+    subscribe_count: int
 
 
-def measure_recall(facts: DataFrame, window_us: int, first_us: int, closed_us: int) -> DataFrame:
+def measure_recall(facts: RecallFacts, window_us: int, first_us: int, closed_us: int) -> DataFrame:
     """Counts expected, late and lost notifications of the windows from `first_us` to `closed_us`,
     which are starts of windows; the facts may be of more time."""
-    inserts = facts.where(
-        (F.col("what") == "insert") & F.col("fact_us").between(first_us, closed_us - 1)
-    )
-    subscribes = facts.where("what = 'subscribe'").dropDuplicates(["sid"])
-    unsubscribes = _first(facts, "unsubscribe", "sid", "unsubscribed_us")
-    deletes = _first(facts, "delete", "key", "deleted_us")
+    inserts = facts.inserts.where(F.col("fact_us").between(first_us, closed_us - 1))
+    near = F.col("fact_us").between(first_us - UNSURE_US, closed_us + UNSURE_US)
     arrivals = (
-        facts.where("what = 'notification'")
+        facts.notifications.where(near)
         .groupBy("sid", "key")
         .agg(F.min("at_us").alias("arrived_us"))
     )
-    pairs = _expected_pairs(inserts, subscribes)
+    subscribes = facts.subscribes.dropDuplicates(["sid"])
+    pairs = _expected_pairs(inserts, subscribes, facts.subscribe_count)
     judged = (
-        pairs.join(unsubscribes, "sid", "left")
-        .join(deletes, "key", "left")
+        pairs.join(_first(facts.unsubscribes, "sid", "unsubscribed_us"), "sid", "left")
+        .join(_first(facts.deletes, "key", "deleted_us"), "key", "left")
         .join(arrivals, ["sid", "key"], "left")
         .withColumn("sure", _is_sure())
-        .where((F.col("published_us") >= F.col("started_us")) | F.col("arrived_us").isNotNull())
+        .where(_is_active() | F.col("arrived_us").isNotNull())
     )
     return _count(judged, window_us)
 
 
-def _expected_pairs(inserts: DataFrame, subscribes: DataFrame) -> DataFrame:
+def _expected_pairs(inserts: DataFrame, subscribes: DataFrame, subscribe_count: int) -> DataFrame:
     """Every subscription and new object that match, with the instants that decide about them."""
     objects = inserts.select(
         F.col("fact_us").alias("number"),
@@ -121,7 +98,8 @@ def _expected_pairs(inserts: DataFrame, subscribes: DataFrame) -> DataFrame:
     for field in OPERATIONS:
         if field.name not in operations.columns:
             operations = operations.withColumn(field.name, F.lit(None).cast(field.dataType))
-    found = expected_notifications(select_schema(operations, OPERATIONS)).where("not past")
+    operations = select_schema(operations, OPERATIONS)
+    found = expected_notifications(operations, subscribe_count).where("not past")
     of_object = inserts.select("key", "world", F.col("fact_us").alias("published_us"))
     of_subscription = subscribes.select(
         "sid",
@@ -148,9 +126,16 @@ def _is_sure() -> Column:
     return started & is_later("end_us") & is_later("unsubscribed_us") & is_later("deleted_us")
 
 
-def _first(facts: DataFrame, what: str, key: str, name: str) -> DataFrame:
+def _is_active() -> Column:
+    """Condition: the subscription was active at the publication, as far as clocks tell."""
+    published, ended = F.col("published_us"), F.col("unsubscribed_us")
+    is_open = F.coalesce(published <= ended + UNSURE_US, F.lit(True))
+    return (published >= F.col("started_us")) & is_open
+
+
+def _first(facts: DataFrame, key: str, name: str) -> DataFrame:
     """The first instant of an operation on each subscription or object."""
-    return facts.where(F.col("what") == what).groupBy(key).agg(F.min("at_us").alias(name))
+    return facts.groupBy(key).agg(F.min("at_us").alias(name))
 
 
 def _count(judged: DataFrame, window_us: int) -> DataFrame:

@@ -1,6 +1,6 @@
 """Tables: derives what users read from the measures of the recent windows.
 
-Entry point: `derive_tables`, a pure function; floats are computed from exact counts in a fixed
+Entry points: `RecentMeasures`, `derive_tables`; floats are computed from exact counts in a fixed
 order, so the same events give the same tables. Clauses: P9, I9, B4.
 """
 
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from statistics import median
 
 import msgspec
 import pyarrow as pa
+from pyarrow import compute
 
 from thyme.events.popular_tags import POPULAR_TAGS_VERSION, PopularTag, PopularTags
-from thyme.pipeline.analytics.batch_log import Commit
-from thyme.pipeline.analytics.intervals import count_missing, count_numbers, merge_seen
-from thyme.pipeline.analytics.measures import NEGATIVE, bucket_bounds
+from thyme.pipeline.analytics.batch_log import Commit, merge_counts
+from thyme.pipeline.analytics.intervals import Seen, count_missing, count_numbers
+from thyme.pipeline.analytics.measures import NEGATIVE, add_measures, bucket_bounds
 from thyme.pipeline.analytics.recall_table import RecallRow
 
 POPULAR_TAGS_MAX = 200
@@ -121,6 +123,19 @@ class AnalyticsTables(msgspec.Struct, frozen=True, kw_only=True):
     writers: tuple[WriterRow, ...]
 
 
+class WindowRows(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one window, and its part of the tables about nodes."""
+
+    tags: tuple[TagRow, ...]
+    latency: tuple[LatencyRow, ...]
+    ratios: tuple[RatioRow, ...]
+    load: tuple[LoadRow, ...]
+    quickest: dict[tuple[str, str, str], int]
+    """The least latency of notifications by world, publisher and subscriber."""
+    ahead: dict[tuple[str, str], tuple[int, int]]
+    """Events later than their file by world and node: how many, and how much at most."""
+
+
 class _Sum(msgspec.Struct):
     """A measure of one name and detail."""
 
@@ -134,53 +149,104 @@ _Group = dict[tuple[int, str, str], dict[str, _Sum]]
 """Window, world and name; by detail."""
 
 
+def derive_window(measures: pa.Table) -> WindowRows:
+    """Derives the rows of a window from its measures."""
+    groups = _group(measures)
+    return WindowRows(
+        tags=tuple(_tag_rows(groups["tag"])),
+        latency=tuple(_latency_rows(groups["latency"])),
+        ratios=tuple(_ratio_rows(groups["cache"], groups["operation"])),
+        load=tuple(_load_rows(groups["load"])),
+        quickest={
+            (world, publisher, subscriber): sums.least
+            for (_, world, publisher), details in groups["clock"].items()
+            for subscriber, sums in details.items()
+            if sums.least is not None and publisher != subscriber
+        },
+        ahead={
+            (world, node): (sums.count, sums.most or 0)
+            for (_, world, node), details in groups["ahead"].items()
+            for sums in details.values()
+        },
+    )
+
+
 def derive_tables(
-    measures: pa.Table,
+    windows: Sequence[WindowRows],
     recall: Sequence[RecallRow],
     commits: Sequence[Commit],
+    seen: Seen,
     *,
     window_us: int,
     half_life_us: int,
 ) -> AnalyticsTables:
-    """Derives all tables from the measures of the recent windows."""
-    groups = _group(measures)
+    """Derives all tables from the rows of the recent windows, oldest first."""
     newest_us = max((c.newest_us for c in commits if c.newest_us is not None), default=None)
-    tags = tuple(_tag_rows(groups["tag"]))
-    quarantined: dict[str, int] = defaultdict(int)
-    for commit in commits:
-        for reason, count in commit.quarantined.items():
-            quarantined[reason] += count
-    seen = merge_seen(commit.seen for commit in commits)
+    tags = tuple(chain.from_iterable(window.tags for window in windows))
     return AnalyticsTables(
         totals=Totals(
             batches=commits[-1].last + 1 if commits else 0,
             events=sum(commit.events for commit in commits),
             duplicates=sum(commit.duplicates for commit in commits),
-            quarantined=dict(sorted(quarantined.items())),
+            quarantined=merge_counts(commit.quarantined for commit in commits),
             newest_us=newest_us,
             committed_us=commits[-1].committed_us if commits else None,
         ),
         window_us=window_us,
         popular_tags=rank_tags(tags, newest_us or 0, window_us, half_life_us),
         tags=tags,
-        latency=tuple(_latency_rows(groups["latency"])),
-        ratios=tuple(_ratio_rows(groups["cache"], groups["operation"])),
-        load=tuple(_load_rows(groups["load"])),
+        latency=tuple(chain.from_iterable(window.latency for window in windows)),
+        ratios=tuple(chain.from_iterable(window.ratios for window in windows)),
+        load=tuple(chain.from_iterable(window.load for window in windows)),
         recall=tuple(recall),
-        clocks=tuple(_clock_rows(groups["clock"], groups["ahead"])),
+        clocks=tuple(_clock_rows(windows)),
         writers=tuple(
             WriterRow(writer=writer, events=count_numbers(each), missing=count_missing(each))
-            for writer, each in seen.items()
+            for writer, each in sorted(seen.items())
         ),
     )
+
+
+class RecentMeasures:
+    """The measures of the last `keep_us` of event time, by window, and the rows derived from them.
+
+    A new batch changes one or two windows; the rows of the others are kept, so the cost of a
+    refresh does not grow with the span that the tables cover."""
+
+    def __init__(self, keep_us: int) -> None:
+        self._keep_us = keep_us
+        self._measures: dict[int, pa.Table] = {}
+        self._rows: dict[int, WindowRows] = {}
+
+    def add(self, parts: list[pa.Table], newest_us: int) -> None:
+        """Adds measures, and drops those of windows that are too old."""
+        if parts:
+            table = add_measures(parts)
+            for window_us in compute.unique(table["window_us"]).to_pylist():
+                new = table.filter(compute.equal(table["window_us"], window_us))
+                known = self._measures.get(window_us)
+                self._measures[window_us] = new if known is None else add_measures([known, new])
+                self._rows.pop(window_us, None)
+        for window_us in [each for each in self._measures if each < newest_us - self._keep_us]:
+            del self._measures[window_us]
+            self._rows.pop(window_us, None)
+
+    def derive_rows(self) -> list[WindowRows]:
+        """The rows of all windows, oldest first."""
+        for window_us, measures in self._measures.items():
+            if window_us not in self._rows:
+                self._rows[window_us] = derive_window(measures)
+        return [self._rows[window_us] for window_us in sorted(self._rows)]
 
 
 def rank_tags(
     tags: Iterable[TagRow], as_of_us: int, window_us: int, half_life_us: int
 ) -> PopularTags:
-    """The most popular tags: a use counts half for each half-life since the end of its window."""
+    """The most popular tags: a use counts half for each half-life since the end of its window.
+
+    The tags are in the order of their windows."""
     scores: dict[tuple[str, str], list[float]] = {}
-    for row in sorted(tags, key=lambda row: (row.world, row.tag, row.window_us)):
+    for row in tags:
         age_us = max(0, as_of_us - row.window_us - window_us)
         weight = 2.0 ** (-age_us / half_life_us)
         found = scores.setdefault((row.world, row.tag), [0.0, 0.0, 0.0])
@@ -231,7 +297,12 @@ def tables_as_arrow(tables: AnalyticsTables) -> dict[str, pa.Table]:
         "writers": tables.writers,
     }
     return {
-        name: pa.Table.from_pylist([msgspec.structs.asdict(row) for row in rows])
+        name: pa.table(
+            {
+                field: pa.array([getattr(row, field) for row in rows])
+                for field in rows[0].__struct_fields__
+            }
+        )
         for name, rows in named.items()
         if rows
     }
@@ -308,30 +379,30 @@ def _load_rows(group: _Group) -> Iterable[LoadRow]:
         )
 
 
-def _clock_rows(group: _Group, ahead: _Group) -> Iterable[ClockRow]:
+def _clock_rows(windows: Sequence[WindowRows]) -> Iterable[ClockRow]:
     """Estimates clocks from the quickest notifications between two nodes in both directions: the
     difference of the two is twice the difference of the clocks, if the ways are equally long."""
-    least: dict[tuple[str, str, str], int] = {}
-    for (_, world, publisher), details in group.items():
-        for subscriber, sums in details.items():
-            pair = world, publisher, subscriber
-            if sums.least is not None and publisher != subscriber:
-                least[pair] = min(sums.least, least.get(pair, sums.least))
+    quickest: dict[tuple[str, str, str], int] = {}
+    ahead: dict[tuple[str, str], tuple[int, int]] = {}
+    for window in windows:
+        for pair, least_us in window.quickest.items():
+            quickest[pair] = min(least_us, quickest.get(pair, least_us))
+        for node, (count, most_us) in window.ahead.items():
+            before = ahead.get(node, (0, 0))
+            ahead[node] = before[0] + count, max(before[1], most_us)
     offsets: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for (world, publisher, subscriber), there_us in least.items():
-        back_us = least.get((world, subscriber, publisher))
+    for (world, publisher, subscriber), there_us in sorted(quickest.items()):
+        back_us = quickest.get((world, subscriber, publisher))
         if back_us is not None:
             offsets[world, subscriber].append((there_us - back_us) / 2)
-    early: dict[tuple[str, str], list[_Sum]] = defaultdict(list)
-    for (_, world, node), details in ahead.items():
-        early[world, node] += details.values()
-    for world, node in sorted({*offsets, *early}):
-        found, late = offsets[world, node], early[world, node]
+    for world, name in sorted({*offsets, *ahead}):
+        found = offsets.get((world, name), [])
+        count, most_us = ahead.get((world, name), (0, 0))
         yield ClockRow(
             world=world,
-            node=node,
+            node=name,
             peers=len(found),
             offset_ms=round(median(found) / 1_000, 3) if found else None,
-            ahead_events=sum(each.count for each in late),
-            ahead_ms_max=max((each.most or 0 for each in late), default=0) / 1_000,
+            ahead_events=count,
+            ahead_ms_max=most_us / 1_000,
         )

@@ -7,9 +7,9 @@ Clauses: I1, S6, S7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from thyme.model.ids import NodeId
+from thyme.model.ids import Key, NodeId
 from thyme.model.positions import Position
 from thyme.model.rng import derive_rng
 from thyme.model.sampling import sample_nodes
@@ -32,6 +32,8 @@ from thyme.substrates.infra.mobile.extension import MobileConfig, MobileExtensio
 from thyme.substrates.infra.station.node import StationNode
 
 WORLD_NAME = "simulation"
+OnStationDownload = Callable[[NodeId, Key, str | None], None]
+"""A station looked for an object in its caches; the name of the one that had it."""
 
 
 def world_name(world: int) -> str:
@@ -42,8 +44,13 @@ def world_name(world: int) -> str:
 class VenueDeployment:
     """The devices of a venue scenario."""
 
-    def __init__(self, scenario: VenueScenario) -> None:
+    def __init__(
+        self,
+        scenario: VenueScenario,
+        on_download: OnStationDownload = lambda station, key, cache: None,
+    ) -> None:
         self._scenario = scenario
+        self._on_download = on_download
         self.users = scenario.nodes
         self.node_ids = [node_id_for(number) for number in range(self.users + scenario.stations)]
         self.station_ids = self.node_ids[self.users :]
@@ -84,7 +91,13 @@ class VenueDeployment:
         rng = derive_rng(self._scenario.seed, "station", node_id, incarnation)
         content = TimedContent(settings.caches)
         self.contents.setdefault(node_id, []).append(content)
-        return StationNode(node_id, self.station_ids, content, rng, settings)
+
+        def on_download(world: int, key: Key, cache: str | None) -> None:
+            self._on_download(node_id, key, cache)
+
+        return StationNode(
+            node_id, self.station_ids, content, rng, settings, on_download=on_download
+        )
 
     def corner_of(self, venue: int) -> Position:
         """The corner of a venue with the lowest coordinates."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from thyme.model.ids import Key, ObjectId
+from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.sim.event_export import SimulationEvents
 from thyme.sim.faults.availability import downtimes, feasible_trace
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
@@ -76,9 +77,10 @@ def simulate_venues(
     trace: Trace | None = None,
     *,
     on_progress: ShowProgress | None = None,
+    events: SimulationEvents | None = None,
 ) -> VenueSummary:
     """Simulates a scenario and summarises it; without a trace, with the synthetic one."""
-    found = run_venues(scenario, trace, on_progress=on_progress)
+    found = run_venues(scenario, trace, on_progress=on_progress, events=events)
     return summarise_venues(scenario, found.run, found.stations)
 
 
@@ -87,22 +89,27 @@ def run_venues(
     trace: Trace | None = None,
     *,
     on_progress: ShowProgress | None = None,
+    events: SimulationEvents | None = None,
 ) -> VenueRun:
-    """Simulates a scenario; without a trace, with the synthetic trace of the scenario."""
+    """Simulates a scenario; without a trace, with the synthetic trace of the scenario. `events`
+    gets the events of users and stations."""
     base = scenario.without_stations()
     if trace is None:
         trace = synthetic_trace(base)
     check_trace(base, trace)
     with rare_gc():
-        return _Simulation(scenario, trace).run(on_progress)
+        return _Simulation(scenario, trace, events).run(on_progress)
 
 
 class _Simulation:
     """The network, the devices and the users of one run."""
 
-    def __init__(self, scenario: VenueScenario, trace: Trace) -> None:
+    def __init__(
+        self, scenario: VenueScenario, trace: Trace, events: SimulationEvents | None
+    ) -> None:
         self._scenario = scenario
-        self._deployment = deployment = VenueDeployment(scenario)
+        self._events = events
+        self._deployment = deployment = VenueDeployment(scenario, self._on_download)
         timeline = scenario.timeline
         self._trace = feasible_trace(trace, deployment.fault_schedule, timeline.origin_us)
         self._started_s = time.perf_counter()
@@ -121,6 +128,7 @@ class _Simulation:
             origin_us=timeline.origin_us,
             reaction=scenario.reaction,
             seed=scenario.seed,
+            events=events,
         )
         self._devices = Devices(
             network,
@@ -129,6 +137,8 @@ class _Simulation:
             on_event=self._users.on_event,
             on_power=self._users.on_power,
         )
+        if events is not None:
+            events.attach(self._devices, deployment.node_ids, network.traffic)
         FaultInjector(network, self._devices, deployment.fault_schedule)
         self._past_items: list[PastItems] = []
         self._audit: CellDataAudit | None = None
@@ -149,6 +159,8 @@ class _Simulation:
         for progress in run_with_progress(kernel, timeline.end_us, every_us=SAMPLE_US):
             sampler.sample()
             self._sample_past_items()
+            if self._events is not None:
+                self._events.sample_load(self._network.now_us)
             if on_progress is not None:
                 on_progress(progress, self._users)
         run = Run(
@@ -165,6 +177,10 @@ class _Simulation:
             wall_s=time.perf_counter() - self._started_s,
         )
         return self._with_end_state(run)
+
+    def _on_download(self, station: NodeId, key: Key, cache: str | None) -> None:
+        if self._events is not None:
+            self._events.on_download(station, key, cache, self._network.now_us)
 
     def _sample_past_items(self) -> None:
         brokers = [extension.brokers for _, extension in self._mobile_nodes()]
