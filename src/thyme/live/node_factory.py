@@ -277,11 +277,14 @@ def dcs_config(world: WorldInfo) -> DcsConfig:
     profile = DCS_PAPER if is_paper(world) else robust
     movement = replace(profile.movement, noise_m=POSITION_NOISE_M, settle_us=POSITION_SETTLE_US)
     key_choice = None if world.settings is None else world.settings.key_choice
+    in_chunks = world.substrate == "dcs"  # base stations pass whole objects on
     return replace(
         profile,
         movement=movement,
         key_choice=profile.key_choice if key_choice is None else KeyChoice(key_choice),
         replication=_replication(world, profile.replication),
+        limits=_LIMITS if in_chunks else Limits(),
+        in_chunks=in_chunks,
         broker=replace(_BROKER_CONFIG, metadata_only=True),
         subscriber=_SUBSCRIBER_CONFIG,
         world_ends_us=world.ends_us,

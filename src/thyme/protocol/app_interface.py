@@ -10,6 +10,7 @@ Clauses: M13–M20, M27, M29, M30, M32, M34, M37, B5.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
@@ -32,6 +33,19 @@ _RPC_NAMES = {
 
 ALL_NODES = 0
 """The value of `Insert.replicas` for all nodes of the cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """How an object is to be stored: on at least `copies` nodes, on disk if `durable` (M30), and on
+    `replicas` nodes of the owner's cell, if this is not left to the world (D14)."""
+
+    copies: int = 1
+    durable: bool = False
+    replicas: int | None = None
+
+
+AS_USUAL = StorageOptions()
 
 
 class Insert(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 
 from tests.builders import photo
 from thyme.model.ids import NodeId
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
+from thyme.protocol.outbox import Outbox
+from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Delivery, Destination, Grid
 from thyme.storage.store import MemoryStore
+from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
+from thyme.substrates.dcs.client.cell_requests import CellRequests
+from thyme.substrates.dcs.client.large_replicas import LargeReplicas
 from thyme.substrates.dcs.state.cell_index import CellIndex
 from thyme.substrates.dcs.state.replica_store import ReplicaStore
 
@@ -80,6 +86,16 @@ def a_cell_index(
 def a_replica_store(store: MemoryStore | None = None, **retention: int) -> ReplicaStore:
     """A replica store in a store, with limits for the replicas."""
     return ReplicaStore(store or MemoryStore(), Retention(**retention))
+
+
+def large_replicas(
+    routing: RecordingRouting, outbox: Outbox, replicas: ReplicaStore
+) -> LargeReplicas:
+    """The large objects of a node that sends whole objects."""
+    requests = CellRequests(routing, outbox, RetryPolicy(), Random(1))
+    cache = ChunkCache(store := MemoryStore())
+    node_id = NodeId(b"node")
+    return LargeReplicas(node_id, routing, outbox, requests, store, cache, replicas, passive=True)
 
 
 def indexed(number: int = 1, at_us: int | None = None) -> IndexedMetadata:

@@ -180,9 +180,11 @@ class DcsNetwork:
         assert isinstance(told.value, SubscriptionStarted)
         return told.value
 
-    def finish(self, name: str, make: type[msgspec.Struct], **fields: object) -> object:
+    def finish(
+        self, name: str, make: type[msgspec.Struct], seconds: float = 3.0, **fields: object
+    ) -> object:
         """What an operation ends with, which must succeed."""
-        told = self.ask(name, make(request_id=self._ask(), **fields))  # type: ignore[arg-type]
+        told = self.ask(name, make(request_id=self._ask(), **fields), seconds)  # type: ignore[arg-type]
         assert isinstance(told, Finished), told
         return told.value
 

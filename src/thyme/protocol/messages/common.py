@@ -41,7 +41,9 @@ from thyme.protocol.messages.chunks import (
     ChunkReply,
     ChunkRequest,
     ChunksMissing,
+    FetchChunkList,
     InsertLargeObject,
+    StoredChunks,
 )
 from thyme.protocol.messages.encounters import EncounterMessage
 from thyme.protocol.messages.stations import StationMessage
@@ -620,9 +622,9 @@ JoinMessage = JoinRequest | JoinReply
 ReliableDelivery = ReliableMessage | ReliableAck
 CellRoutingMessage = CellBeacon | CellPacket | CellBroadcast | Undelivered | CellBroadcastAck
 CellMessage = CellDataMessage | ReplyFromCell | CellMaintenance
-CellRequest = IndexObject | ConfirmReplica | CommonRequest
+CellRequest = IndexObject | ConfirmReplica | FetchChunkList | CommonRequest
 """Requests to cells and to nodes in cells (D11–D18)."""
-CellReply = Done | Refused | MissedPage | ObjectData | CellOnlyReply
+CellReply = Done | Refused | MissedPage | ObjectData | StoredChunks | CellOnlyReply
 StationCarrier = ToStation | RouteToNode | RouteToCell | Unpublish
 """Messages to and from stations that contain another message."""
 SignedMessage = SignedDelete | SignedStop | LocatedSubscription | SignedLocationUpdate

@@ -3,8 +3,9 @@
 A transfer is the fetching of one object. Its holders are first asked which chunks they have, and
 which other nodes may have some; then each is asked for as many chunks at a time as its window
 allows. A window grows with each chunk that arrives and halves after a timeout. Every chunk is
-verified when it arrives; a holder that sent other bytes is not asked again. A transfer fails if no
-chunk arrives for a minute, or as soon as no holder is left; chunks that arrived stay.
+verified when it arrives; a holder that sent other bytes is not asked again. If no chunk arrives for
+a while, holders are located again; after a minute, or as soon as no holder is left, the transfer
+fails. Chunks that arrived stay.
 Entry point: `ChunkFetcher.fetch`. The other side is `service`.
 Clauses: M19, M37.
 """
@@ -42,6 +43,8 @@ _OVERTAKEN_MAX = 8
 _WINDOW_INITIAL = 4.0
 _WINDOW_MAX = 12.0
 """Number of chunks on the way from one holder: up to 3 MiB."""
+_IN_FLIGHT_MAX = 32
+"""Number of chunks of one object on the way from all holders: up to 8 MiB."""
 _WAIT_FACTOR_MAX = 16
 _TIMEOUTS_MAX = 3
 _REST_US = 5 * SECOND_US
@@ -49,6 +52,8 @@ _REST_US = 5 * SECOND_US
 _LIST_AGAIN_US = 3 * SECOND_US
 """How often holders are asked again which chunks they have: those that are still fetching have
 more."""
+_LOCATE_AGAIN_US = 8 * SECOND_US
+"""How long no chunk arrives before holders are located again: they may have moved or failed."""
 _IDLE_US_MAX = 60 * SECOND_US
 _TRANSFERS_MAX = 64
 _HOLDERS_MAX = 16
@@ -94,6 +99,8 @@ class _Transfer:
     """The wanted chunks that are not on the way."""
     requests: dict[RequestId, _Request] = field(default_factory=dict)
     progress_us: int = 0
+    located_us: int = 0
+    """When holders were last located."""
     excluded: set[NodeId] = field(default_factory=set)
     """Nodes that sent wrong bytes."""
     refusal: Failure | None = None
@@ -137,6 +144,10 @@ class ChunkFetcher:
         self._transfer_of: dict[RequestId, _Transfer] = {}
         self.counts: Counter[str] = Counter()
         """Chunks received, requests without a reply in time or overtaken by others, wrong bytes."""
+        self.on_complete: Callable[[Metadata, int], None] = lambda metadata, now_us: None
+        """Called when the last chunk of an object has arrived."""
+        self.locate_again: Callable[[Metadata, int], None] = lambda metadata, now_us: None
+        """Called when no chunk arrives; results in `add_holders`."""
 
     def is_active(self, digest: bytes) -> bool:
         """Whether chunks of an object are being fetched."""
@@ -158,7 +169,7 @@ class ChunkFetcher:
             self._cache.trim()
             transfer = self._transfers[metadata.digest] = _Transfer(metadata)
         if not transfer.wanted:
-            transfer.progress_us = now_us
+            transfer.progress_us = transfer.located_us = now_us
             self._outbox.set_timer(ChunkTransferTimer(transfer.digest), now_us + _TICK_US)
         for holder in holders:
             self._add_holder(transfer, holder)
@@ -169,6 +180,15 @@ class ChunkFetcher:
             if on_result is not None:
                 transfer.wanted[index].append(on_result)
         self._continue(transfer, now_us)
+
+    def add_holders(
+        self, digest: bytes, holders: Iterable[chunk_wire.ChunkHolder], now_us: int
+    ) -> None:
+        """Adds holders to an active transfer."""
+        if (transfer := self._transfers.get(digest)) is not None:
+            for holder in holders:
+                self._add_holder(transfer, holder)
+            self._continue(transfer, now_us)
 
     def on_reply(
         self, sender: NodeId, reply: chunk_wire.ChunkReply | wire.Refused, now_us: int
@@ -205,6 +225,9 @@ class ChunkFetcher:
             self._fail(transfer, Failure(OperationTimeoutError.code, detail), now_us)
             return
         self._outbox.set_timer(timer, now_us + _TICK_US)
+        if now_us - max(transfer.progress_us, transfer.located_us) > _LOCATE_AGAIN_US:
+            transfer.located_us = now_us
+            self.locate_again(transfer.metadata, now_us)
         self._continue(transfer, now_us)
 
     # Requests
@@ -239,6 +262,8 @@ class ChunkFetcher:
     ) -> tuple[chunk_wire.ChunkHolder, int] | None:
         """The next chunk to ask for, and the holder that has it: one without timeouts first, then
         the one with the most unused window."""
+        if sum(state.in_flight for state in transfer.holders.values()) >= _IN_FLIGHT_MAX:
+            return None
         free = [
             (holder, state)
             for holder, state in transfer.holders.items()
@@ -331,6 +356,8 @@ class ChunkFetcher:
             self._outbox.cancel_timer(ChunkTransferTimer(transfer.digest))
         for on_result in callbacks:
             on_result(Ok(None), now_us)
+        if self._cache.is_complete(transfer.digest):
+            self.on_complete(transfer.metadata, now_us)
 
     def _request_overtaken(self, transfer: _Transfer, arrived: _Request, state: _Holder) -> None:
         """Asks again for chunks that were overtaken by many that were requested later."""
@@ -381,8 +408,12 @@ class ChunkFetcher:
     # Transfers
 
     def _add_holder(self, transfer: _Transfer, holder: chunk_wire.ChunkHolder) -> None:
-        unwanted = {self._node_id, *transfer.excluded, *(other.node for other in transfer.holders)}
-        if holder.node not in unwanted and len(transfer.holders) < _HOLDERS_MAX:
+        known = next((other for other in transfer.holders if other.node == holder.node), None)
+        if known is not None and known != holder and transfer.holders[known].wait_factor > 1:
+            del transfer.holders[known]  # it did not answer in the cell where it was
+            known = None
+        unwanted = known is not None or holder.node in (self._node_id, *transfer.excluded)
+        if not unwanted and len(transfer.holders) < _HOLDERS_MAX:
             transfer.holders[holder] = _Holder()
 
     def _fail(self, transfer: _Transfer, failure: Failure, now_us: int) -> None:

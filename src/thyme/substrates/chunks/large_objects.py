@@ -48,7 +48,13 @@ IN_MEMORY_BYTES_MAX = 256 * 2**20
 class ChunkLocator(Protocol):
     """How a substrate inserts a large object, and finds nodes that have its chunks."""
 
-    def insert(self, metadata: Metadata, now_us: int, on_result: OnResult[object]) -> None:
+    def insert(
+        self,
+        metadata: Metadata,
+        now_us: int,
+        on_result: OnResult[object],
+        options: app.StorageOptions = app.AS_USUAL,
+    ) -> None:
         """Inserts an object all of whose chunks are on this node."""
         ...
 
@@ -89,9 +95,15 @@ class LargeObjects:
             )
         return self._cache.add_whole(f"request {request.request_id}", request.data, self._bytes_max)
 
-    def insert(self, metadata: Metadata, now_us: int, on_result: OnResult[object]) -> None:
+    def insert(
+        self,
+        metadata: Metadata,
+        now_us: int,
+        on_result: OnResult[object],
+        options: app.StorageOptions,
+    ) -> None:
         """Inserts an object whose content was taken."""
-        self._locator.insert(metadata, now_us, on_result)
+        self._locator.insert(metadata, now_us, on_result, options)
 
     def retrieve_chunk(
         self, metadata: Metadata, index: int, now_us: int, on_result: OnResult[bytes]
@@ -202,7 +214,13 @@ class LargeInserts:
         """Whether an object with this content is being inserted."""
         return any(pending.metadata.digest == digest for pending in self._pending.values())
 
-    def insert(self, metadata: Metadata, now_us: int, on_result: OnResult[object]) -> None:
+    def insert(
+        self,
+        metadata: Metadata,
+        now_us: int,
+        on_result: OnResult[object],
+        options: app.StorageOptions = app.AS_USUAL,
+    ) -> None:
         if metadata.key in self._pending:
             detail = f"{metadata.key} is being inserted already"
             on_result(Failure(RejectedError.code, detail), now_us)

@@ -30,7 +30,7 @@ from thyme.model.object_chunks import is_large
 from thyme.model.signed_records import RecordSigner, sign_metadata
 from thyme.model.subscriptions import Notification, SubscriptionKey, SubscriptionRecord
 from thyme.protocol import app_interface as app
-from thyme.protocol.app_interface import Failed, Finished, ReplyValue
+from thyme.protocol.app_interface import Failed, Finished, ReplyValue, StorageOptions
 from thyme.protocol.messages import common as wire
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult, Result
@@ -43,7 +43,6 @@ from thyme.substrates.common.client_interfaces import (
     ObjectClient,
     PageQuery,
     Pages,
-    StorageOptions,
 )
 from thyme.substrates.common.gap_reader import GapReader
 from thyme.substrates.common.history_reader import (
@@ -199,11 +198,11 @@ class Client:
         signed = sign_metadata(drafts, self._signer)
         for request, metadata in zip(valid, signed, strict=True):
             on_result = self._on_result(request.request_id, metadata.key)
+            replicas = None if request.replicas is UNSET else request.replicas
+            options = StorageOptions(request.copies, request.durable, replicas)
             if self._large_objects is not None and metadata.is_large:
-                self._large_objects.insert(metadata, now_us, on_result)
+                self._large_objects.insert(metadata, now_us, on_result, options)
             else:
-                replicas = None if request.replicas is UNSET else request.replicas
-                options = StorageOptions(request.copies, request.durable, replicas)
                 self._objects.insert(metadata, request.data, now_us, on_result, options)
 
     def _make_metadata(self, request: app.Insert, now_us: int) -> Metadata:

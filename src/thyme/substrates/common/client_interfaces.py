@@ -17,7 +17,7 @@ from thyme.model.ids import Key, NodeId, RequestId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import TimeFrame
-from thyme.protocol.app_interface import LookupResult
+from thyme.protocol.app_interface import AS_USUAL, LookupResult, StorageOptions
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.common import (
     DeleteObject,
@@ -56,19 +56,6 @@ class PageQuery:
     def as_request(self, request_id: RequestId) -> FetchPage:
         """The request for a page, to a broker of all conjunctions."""
         return FetchPage(request_id, self.conjunctions, self.frame, self.count, self.before)
-
-
-@dataclass(frozen=True, slots=True)
-class StorageOptions:
-    """How an object is to be stored: on at least `copies` nodes, on disk if `durable` (M30), and on
-    `replicas` nodes of the owner's cell, if this is not left to the world (D14)."""
-
-    copies: int = 1
-    durable: bool = False
-    replicas: int | None = None
-
-
-AS_USUAL = StorageOptions()
 
 
 class ObjectClient(Protocol):

@@ -143,6 +143,8 @@ class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
     routing: CellRoutingConfig = CellRoutingConfig()
     """Settings of the cell routing."""
     world_ends_us: int | None = None
+    in_chunks: bool = False
+    """Whether large objects are sent in chunks (M37), not as a whole."""
 
     def __post_init__(self) -> None:
         if not self.broker.metadata_only:

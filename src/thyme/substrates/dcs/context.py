@@ -16,6 +16,7 @@ from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.storage.store import Store
 from thyme.substrates.dcs.client.cell_requests import CellRequests
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
+from thyme.substrates.dcs.client.large_replicas import LargeReplicas
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.state.cell_index import CellIndex
 from thyme.substrates.dcs.state.replica_store import ReplicaStore
@@ -32,6 +33,7 @@ class NodeContext:
     store: Store
     index: CellIndex
     replicas: ReplicaStore
+    large_replicas: LargeReplicas
     deletion_log: DeletionLog | None
     """The deletes to be repeated after topology changes; None without re-announcements."""
     rng: Random

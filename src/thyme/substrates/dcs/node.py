@@ -4,7 +4,7 @@ Entry point: `DcsNode.handle`. Cell routing, below, delivers messages to this no
 sends its own messages. The node issues requests through its client (`client.objects`,
 `client.key_cell_brokers`), serves requests for its cell (`service.cell_service`), and joins the
 cell before it serves it (`membership.cell_joining`).
-Clauses: D11–D19, D23, M21, M24, M34.
+Clauses: D11–D19, D23, M21, M24, M34, M37.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from thyme.model.tags import Tag
 from thyme.protocol.app_interface import Insert, InsertBatch
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages import cells as cell_wire
+from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.node import (
@@ -36,6 +37,9 @@ from thyme.protocol.node import (
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import BeaconReceived, Delivery, DeliveryFailure, Destination
 from thyme.storage.store import RecordTable, Store
+from thyme.substrates.chunks.cache import ChunkCache
+from thyme.substrates.chunks.fetcher import ChunkTransferTimer
+from thyme.substrates.chunks.large_objects import LargeObjects
 from thyme.substrates.common.broker import SUBSCRIPTIONS
 from thyme.substrates.common.catalogue import OBJECTS
 from thyme.substrates.common.client import Client
@@ -55,6 +59,12 @@ from thyme.substrates.dcs.client.copy_confirmation import ReplicaConfirmer
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.client.key_cell_brokers import KeyCellBrokers
 from thyme.substrates.dcs.client.key_choice import KeyChooser
+from thyme.substrates.dcs.client.large_replicas import (
+    FETCHED_REPLICAS,
+    FetchReplicaTimer,
+    LargeReplicas,
+    ReplicaLocator,
+)
 from thyme.substrates.dcs.client.notification_receiver import NotificationReceiver
 from thyme.substrates.dcs.client.objects import DcsObjectClient
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
@@ -88,6 +98,7 @@ _CELL_TABLES: tuple[RecordTable[Any], ...] = (
     SUBSCRIBER_CELLS,
     PROXIED_CELLS,
     GAPS,
+    FETCHED_REPLICAS,
 )
 
 
@@ -123,7 +134,23 @@ class DcsNode:
         self._inbox: deque[Delivery | DeliveryFailure] = deque()
         self.routing = routing = cell_map.make_routing(outbox, self)
         self.requests = requests = CellRequests(routing, outbox, config.retries, rng, authenticator)
-        self.replicas = ReplicaStore(store, config.retention, config.broker.quota)
+        chunk_cache = ChunkCache(store)
+        self.replicas = ReplicaStore(
+            store,
+            config.retention,
+            config.broker.quota,
+            chunk_cache if config.in_chunks else None,
+        )
+        self.large_replicas = LargeReplicas(
+            node_id,
+            routing,
+            outbox,
+            requests,
+            store,
+            chunk_cache,
+            self.replicas,
+            passive=config.replication.passive,
+        )
         self._drop_foreign_state(store)
         # Stored records that have expired are removed at `Started`, which brings the time.
         self.index = CellIndex(store, config.broker)
@@ -135,6 +162,7 @@ class DcsNode:
             store=store,
             index=self.index,
             replicas=self.replicas,
+            large_replicas=self.large_replicas,
             deletion_log=DeletionLog(store, requests) if config.reannounce else None,
             rng=rng,
             config=config,
@@ -144,6 +172,7 @@ class DcsNode:
             outbox,
             self.index,
             self.replicas,
+            self.large_replicas,
             store,
             config,
             self._on_subscriber_failed,
@@ -164,6 +193,7 @@ class DcsNode:
         self.anti_entropy = AntiEntropy(context, self._on_merged) if config.anti_entropy else None
         self.replica_upkeep = ReplicaUpkeep(context)
         self._replica_confirmer = ReplicaConfirmer(context)
+        self.large_replicas.on_stored = self._replica_confirmer.on_stored
         self._handlers = self._make_handlers()
         if extension is not None:
             extension.add_handlers(self._handlers, self.service)
@@ -174,6 +204,7 @@ class DcsNode:
         signer = None if self._authenticator is None else self._authenticator.signer
         self.subscriber = Subscriber(node_id, context.outbox, store, config.subscriber, signer)
         self._replica_locations = ReplicaLocations()
+        self._limits = config.limits
         self._tag_popularity = TagPopularity()
         self._key_choice = config.key_choice
         self._key_chooser = KeyChooser(
@@ -209,10 +240,19 @@ class DcsNode:
             dcs_objects.guarantees,
             self._gap_reader,
             signer,
+            self._make_large_objects(dcs_objects) if config.in_chunks else None,
         )
         self._notifications = NotificationReceiver(
             self.routing, self._client, self.subscriber, self._replica_locations, self.dropped
         )
+
+    def _make_large_objects(self, objects: DcsObjectClient) -> LargeObjects:
+        """Creates the component for objects in chunks (M37)."""
+        large = self.large_replicas
+        locator = ReplicaLocator(
+            self.routing, self.requests, self._replica_locations, large.fetcher, objects.insert
+        )
+        return LargeObjects(large.cache, large.fetcher, locator, self._limits)
 
     def _drop_foreign_state(self, store: Store) -> None:
         """Drops stored state of another cell; own objects and passive replicas stay."""
@@ -272,6 +312,7 @@ class DcsNode:
             self.requests,
             self.service.notification_delivery,
             self._gap_reader,
+            self.large_replicas,
         )
         for part in (*parts, self.routing, self.membership):
             part.check()
@@ -292,6 +333,7 @@ class DcsNode:
                 self.subscriber.set_frame_end_timers()
                 self._world_lifetime.set_timer()
                 self.replica_upkeep.schedule_round(now_us)
+                self.large_replicas.start(now_us)
                 self.routing.start(self._cell, now_us, serving=False)
                 self.membership.start(self._cell)
                 if self.extension is not None:
@@ -341,6 +383,10 @@ class DcsNode:
                 self._gap_reader.on_retry_timer(event.timer, now_us)
             case AggregationTimer():
                 self.service.notification_delivery.flush(now_us)
+            case ChunkTransferTimer():
+                self.large_replicas.fetcher.on_timer(event.timer, now_us)
+            case FetchReplicaTimer():
+                self.large_replicas.on_timer(event.timer, now_us)
             case ReplicaUpkeepTimer():
                 self.replica_upkeep.on_timer(now_us)
             case AntiEntropyTimer() if self.anti_entropy is not None:
@@ -372,6 +418,7 @@ class DcsNode:
             self._cell = self.routing.cell
             self._store.put(STORED_CELL, "here", StoredCell(self._cell))
             self.replicas.set_cell(self._cell)
+            self.large_replicas.leave_cell()
         if now_us >= self._join_at_us:
             self.joining.start(now_us, self._settle_us)
 
@@ -500,7 +547,7 @@ class DcsNode:
         # Replies
         table.add(wire.ReplyFromCell, to_node=self._on_cell_reply)
         table.add(wire.ObjectData, to_node=self.requests.on_node_reply)
-        table.add(wire.Refused, to_node=self.requests.on_node_reply)
+        table.add(wire.Refused, to_node=self._on_refused)
         table.add(wire.MissedPage, to_node=self.requests.on_node_reply)
         # Notifications (D17, B3)
         table.add(cell_wire.CellNotify, to_node=self._notifications.on_notify)
@@ -515,6 +562,13 @@ class DcsNode:
         table.add(cell_wire.ConfirmReplica, to_node=confirm_replica)
         table.add(wire.Done, to_node=self.requests.on_node_reply)
         table.add(cell_wire.AnnounceReplica, to_cell=service.on_announce_replica)
+        # Large objects (M37)
+        large = self.large_replicas
+        list_cell_nodes = answering(large.list_cell_nodes)
+        table.add(chunk_wire.FetchChunkList, to_cell=list_cell_nodes, to_node=large.on_request)
+        table.add(chunk_wire.FetchChunk, to_node=large.on_request)
+        table.add(chunk_wire.StoredChunks, to_node=large.on_reply)
+        table.add(chunk_wire.ChunkData, to_node=large.on_reply)
         # Cells whose nodes move, fail or return (D21–D24, B1, B2)
         table.add(cell_wire.LocationUpdate, to_cell=membership.on_location_update)
         table.add(cell_wire.ReindexObjects, to_cell=membership.on_reindex_objects)
@@ -538,6 +592,10 @@ class DcsNode:
         else:
             self.dropped["not for a node"] += 1
 
+    def _on_refused(self, delivery: Delivery, message: wire.Refused, now_us: int) -> None:
+        if not self.large_replicas.fetcher.on_reply(delivery.origin, message, now_us):
+            self.requests.on_node_reply(delivery, message, now_us)
+
     def _on_store_replica(
         self, delivery: Delivery, message: cell_wire.StoreReplica, now_us: int
     ) -> None:
@@ -546,7 +604,6 @@ class DcsNode:
             self.replica_upkeep.on_store_replica(delivery, message, now_us)
         else:
             self.service.on_store_replica(delivery, message, now_us)
-        self._replica_confirmer.on_stored(message.metadata.key, now_us)
 
     def _on_cell_state(self, delivery: Delivery, message: cell_wire.CellState, now_us: int) -> None:
         if self.anti_entropy is not None and self.routing.serving:

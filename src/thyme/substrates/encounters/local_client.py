@@ -15,18 +15,16 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import TimeFrame
-from thyme.protocol.app_interface import LookupResult
+from thyme.protocol.app_interface import AS_USUAL, LookupResult, StorageOptions
 from thyme.protocol.messages.common import Page
 from thyme.protocol.results import Failure, Ok, OnResult
 from thyme.query.cursor import cursor_at
 from thyme.storage.store import RecordTable, Store
 from thyme.substrates.common.catalogue import THERE, UNKNOWN
 from thyme.substrates.common.client_interfaces import (
-    AS_USUAL,
     BrokerId,
     PageQuery,
     Pages,
-    StorageOptions,
 )
 from thyme.substrates.encounters.event_memory import EventMemory
 from thyme.substrates.encounters.events import CarriedEvent

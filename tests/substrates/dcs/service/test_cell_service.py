@@ -13,6 +13,7 @@ from tests.substrates.dcs.components import (
     a_cell_index,
     a_replica_store,
     indexed,
+    large_replicas,
 )
 from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
@@ -51,11 +52,13 @@ class ServiceHarness:
         self.routing = RecordingRouting()
         self.index = a_cell_index()
         self.lost: list[NodeId] = []
+        outbox, replicas = Outbox(), a_replica_store()
         self.service = CellService(
             self.routing,
-            Outbox(),
+            outbox,
             self.index,
-            a_replica_store(),
+            replicas,
+            large_replicas(self.routing, outbox, replicas),
             MemoryStore(),
             PAPER,
             lambda subscriber, _now_us: self.lost.append(subscriber),

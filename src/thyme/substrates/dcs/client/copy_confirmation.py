@@ -20,12 +20,12 @@ from thyme.model.errors import (
 )
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
+from thyme.protocol.app_interface import StorageOptions
 from thyme.protocol.messages.cell_records import Replica
 from thyme.protocol.messages.cells import ConfirmReplica, StoreReplica
 from thyme.protocol.messages.common import Done
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Delivery, Destination
-from thyme.substrates.common.client_interfaces import StorageOptions
 from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.context import NodeContext
 

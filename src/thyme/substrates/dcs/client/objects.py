@@ -14,7 +14,7 @@ from thyme.model.bounded import BoundedDict
 from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
-from thyme.protocol.app_interface import ALL_NODES, LookupResult
+from thyme.protocol.app_interface import ALL_NODES, AS_USUAL, LookupResult, StorageOptions
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.protocol.messages.cells import CellStatus, IndexObject, StoreReplica
 from thyme.protocol.messages.common import DeleteObject, FetchStatus
@@ -22,7 +22,6 @@ from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, UNKNOWN
 from thyme.substrates.common.client import Guarantees
-from thyme.substrates.common.client_interfaces import AS_USUAL, StorageOptions
 from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.client.copy_confirmation import CopyConfirmer
 from thyme.substrates.dcs.client.key_choice import KeyChooser

@@ -1,14 +1,22 @@
 """Replica locations: the replication lists that a node received, kept for its retrieves.
 
-Entry point: `ReplicaLocations`. Pages and notifications fill it; `retrieve` reads it.
+Entry points: `ReplicaLocations`, which pages and notifications fill and retrieves read, and
+`fetch_replication_list`.
 Clauses: D11, D18.
 """
 
 from __future__ import annotations
 
 from thyme.model.bounded import BoundedDict
+from thyme.model.errors import NotFoundError
 from thyme.model.ids import Key
+from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import IndexedMetadata
+from thyme.protocol.messages.cells import CellStatus
+from thyme.protocol.messages.common import FetchStatus
+from thyme.protocol.results import Failure, Ok, OnResult, Result
+from thyme.routing.cells import CellRouting, Destination
+from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
 
 _LOCATIONS_MAX = 10_000
 """The maximum number of objects whose replication list a node caches."""
@@ -34,3 +42,31 @@ class ReplicaLocations:
     def get(self, key: Key) -> IndexedMetadata | None:
         """The latest cached entry of an object."""
         return self._entries.get(key)
+
+
+def fetch_replication_list(
+    routing: CellRouting,
+    requests: CellRequests,
+    replica_locations: ReplicaLocations,
+    metadata: Metadata,
+    now_us: int,
+    on_result: OnResult[IndexedMetadata],
+) -> None:
+    """Requests the replication list of an object from the cell of a tag, and caches it."""
+
+    def on_replies(result: Result[Replies], now_us: int) -> None:
+        if isinstance(result, Failure):
+            on_result(result, now_us)
+            return
+        [reply] = result.value.values()
+        if isinstance(reply, CellStatus) and reply.indexed is not None:
+            replica_locations.add(reply.indexed)
+            on_result(Ok(reply.indexed), now_us)
+        else:
+            state = reply.state if isinstance(reply, CellStatus) else "unexpected reply"
+            detail = f"{metadata.key} cannot be retrieved ({state})"
+            on_result(Failure(NotFoundError.code, detail), now_us)
+
+    target = Destination(routing.cell_of_key(metadata.tags[0]))
+    request = FetchStatus(requests.next_id(), metadata.key)
+    requests.send_requests({target: request}, now_us, on_replies)

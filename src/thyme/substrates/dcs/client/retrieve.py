@@ -22,13 +22,16 @@ from thyme.model.errors import (
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
-from thyme.protocol.messages.cells import AnnounceReplica, CellStatus
-from thyme.protocol.messages.common import FetchObject, FetchStatus, ObjectData
+from thyme.protocol.messages.cells import AnnounceReplica
+from thyme.protocol.messages.common import FetchObject, ObjectData
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import CellRouting, Destination
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
-from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
+from thyme.substrates.dcs.client.replica_locations import (
+    ReplicaLocations,
+    fetch_replication_list,
+)
 from thyme.substrates.dcs.config import ReplicationConfig
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore, StoredReplica
 
@@ -89,24 +92,21 @@ class Retriever:
     def _locate(self, retrieval: _Retrieval, now_us: int) -> None:
         """Requests the replication list from the cell of a tag, if it is not in the cache or no
         replica had the object."""
-        metadata = retrieval.metadata
-        target = Destination(self._routing.cell_of_key(metadata.tags[0]))
 
-        def on_replies(result: Result[Replies], now_us: int) -> None:
+        def on_list(result: Result[IndexedMetadata], now_us: int) -> None:
             if isinstance(result, Failure):
                 retrieval.on_result(result, now_us)
-                return
-            [reply] = result.value.values()
-            if isinstance(reply, CellStatus) and reply.indexed is not None:
-                self._replica_locations.add(reply.indexed)
-                self._start_plan(retrieval, reply.indexed, now_us)
             else:
-                state = reply.state if isinstance(reply, CellStatus) else "unexpected reply"
-                detail = f"{metadata.key} cannot be retrieved ({state})"
-                retrieval.on_result(Failure(NotFoundError.code, detail), now_us)
+                self._start_plan(retrieval, result.value, now_us)
 
-        request = FetchStatus(self._requests.next_id(), metadata.key)
-        self._requests.send_requests({target: request}, now_us, on_replies)
+        fetch_replication_list(
+            self._routing,
+            self._requests,
+            self._replica_locations,
+            retrieval.metadata,
+            now_us,
+            on_list,
+        )
 
     def _start_plan(self, retrieval: _Retrieval, indexed: IndexedMetadata, now_us: int) -> None:
         retrieval.plan = self.order_replicas(indexed)

@@ -2,10 +2,10 @@
 
 Entry point: `CellJoining.start`. The node waits for a beacon from a node that serves the own cell
 and requests the cell state from it. The state arrives in parts of bounded size; objects are then
-fetched one by one. If a part is missing, the state is requested again from the next node whose
-beacon is received. Without a beacon or a reply, the node is alone in its cell and starts with its
-stored state.
-Clauses: D23.
+fetched one by one, large ones in chunks. If a part is missing, the state is requested again from
+the next node whose beacon is received. Without a beacon or a reply, the node is alone in its cell
+and starts with its stored state.
+Clauses: D23, M37.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.protocol.messages.cells import CellState, FetchCellState
+from thyme.protocol.messages.chunks import ChunkHolder
 from thyme.protocol.messages.common import FetchObject, ObjectData
 from thyme.protocol.results import Ok, Result
 from thyme.routing.cells import BeaconReceived, Delivery, Destination
@@ -57,6 +58,8 @@ class CellJoining:
         self._requests = context.requests
         self._index = context.index
         self._replicas = context.replicas
+        self._large_replicas = context.large_replicas
+        self._in_chunks = context.config.in_chunks
         self._config = context.config.joining
         self._on_joined = on_joined
         self._rng = context.rng
@@ -153,8 +156,14 @@ class CellJoining:
         if self._fetching or not self._fetch_queue:
             return
         target, metadata, key_cell = self._fetch_queue.popleft()
-        self._fetching = True
         active = () if key_cell == self._routing.cell else (Replica(key_cell),)
+        if metadata.is_large and self._in_chunks:
+            self._fetch_in_chunks(
+                target, StoredReplica(metadata, ReplicaRole.ACTIVE, active), now_us
+            )
+            self._fetch_next(now_us)
+            return
+        self._fetching = True
 
         def on_result(result: Result[Replies], now_us: int) -> None:
             for reply in result.value.values() if isinstance(result, Ok) else ():
@@ -169,6 +178,14 @@ class CellJoining:
 
         request = FetchObject(self._requests.next_id(), metadata.key)
         self._requests.send_requests({target: request}, now_us, on_result, data_bytes=metadata.size)
+
+    def _fetch_in_chunks(self, source: Destination, stored: StoredReplica, now_us: int) -> None:
+        assert source.node is not None
+        try:
+            holder = ChunkHolder(source.node, source.cell)
+            self._large_replicas.store(stored, b"", [holder], now_us)
+        except OperationError:
+            self.rejected += 1
 
     # The node that sends its state
 

@@ -13,7 +13,8 @@ import msgspec
 from thyme.model.errors import OperationError
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.cell_records import Replica
-from thyme.protocol.messages.cells import AnnounceReplica, StoreReplica
+from thyme.protocol.messages.cells import StoreReplica
+from thyme.protocol.messages.chunks import ChunkHolder
 from thyme.routing.cells import Delivery, Destination
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
@@ -34,6 +35,7 @@ class ReplicaUpkeep:
         self._routing = context.routing
         self._outbox = context.outbox
         self._replicas = context.replicas
+        self._large_replicas = context.large_replicas
         self._rng = context.rng
         self._config = context.config.replication
         self.copies_sent = 0
@@ -53,18 +55,17 @@ class ReplicaUpkeep:
             return
         metadata = message.metadata
         active = tuple(Replica(delivery.cell, holder) for holder in message.holders)
+        sources = [ChunkHolder(node, delivery.cell) for node in (delivery.origin, *message.holders)]
         try:
-            self._replicas.add_replica(
-                StoredReplica(metadata, ReplicaRole.ACTIVE, active), message.data, now_us
+            self._large_replicas.store(
+                StoredReplica(metadata, ReplicaRole.ACTIVE, active),
+                message.data,
+                sources,
+                now_us,
+                announced=delivery.is_unicast,
             )
         except OperationError:
             self.rejected += 1
-            return
-        if delivery.is_unicast:
-            cells = dict.fromkeys(map(self._routing.cell_of_key, metadata.tags))
-            self._routing.send(
-                [Destination(cell) for cell in cells], AnnounceReplica(metadata.key), now_us
-            )
 
     def on_timer(self, now_us: int) -> None:
         """Replaces the copies of missing holders."""
@@ -107,6 +108,6 @@ class ReplicaUpkeep:
         chosen = self._rng.sample(candidates, min(self._missing_count(stored), len(candidates)))
         holders = (*present, *chosen)
         self._replicas.set_holders(metadata.key, tuple(Replica(cell, node) for node in holders))
-        copy = StoreReplica(metadata, self._replicas.read_data(metadata.key), holders)
+        copy = StoreReplica(metadata, self._replicas.data_to_send(metadata.key), holders)
         self._routing.send([Destination(cell, node) for node in chosen], copy, now_us)
         self.copies_sent += len(chosen)

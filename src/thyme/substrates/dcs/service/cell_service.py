@@ -23,11 +23,13 @@ from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages import cells as cell_wire
 from thyme.protocol.messages import common as wire
 from thyme.protocol.messages.cell_records import CellId, CellSubscription, Replica
+from thyme.protocol.messages.chunks import ChunkHolder
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.storage.store import Store
 from thyme.substrates.common.broker_service import read_requested_page
 from thyme.substrates.common.catalogue import DELETED
+from thyme.substrates.dcs.client.large_replicas import LargeReplicas
 from thyme.substrates.dcs.config import DcsConfig
 from thyme.substrates.dcs.service.notification_delivery import NotificationDelivery
 from thyme.substrates.dcs.service.recent_answers import RecentAnswers
@@ -57,6 +59,7 @@ class CellService:
         outbox: Outbox,
         index: CellIndex,
         replicas: ReplicaStore,
+        large_replicas: LargeReplicas,
         store: Store,
         config: DcsConfig,
         on_subscriber_failed: Callable[[NodeId, int], None],
@@ -66,6 +69,7 @@ class CellService:
         self._outbox = outbox
         self.index = index
         self._replicas = replicas
+        self._large_replicas = large_replicas
         self._config = config
         self._expiry_us: int | None = None
         late_us = _LATE_WINDOW_US if config.anti_entropy else 0
@@ -135,7 +139,8 @@ class CellService:
         active = (Replica(delivery.cell),) if is_proxy else ()
         try:
             stored = StoredReplica(message.metadata, ReplicaRole.ACTIVE, active)
-            self._replicas.add_replica(stored, message.data, now_us)
+            source = ChunkHolder(delivery.origin, delivery.origin_cell)
+            self._large_replicas.store(stored, message.data, [source], now_us)
         except OperationError as error:
             self.dropped[error.code] += 1
 

@@ -1,9 +1,10 @@
 """Replica store: the own objects, active replicas and passive replicas that a node stores.
 
 Entry point: `ReplicaStore`. Every stored object can be retrieved from this node; metadata is
-indexed by cells (`cell_index`). If space runs out, passive replicas are evicted first, then active
-ones; the objects of the node's own application stay.
-Clauses: D11, D13, D15, M29, B5.
+indexed by cells (`cell_index`), and chunks of large objects are in the chunk cache. If space runs
+out, passive replicas are evicted first, then active ones; the objects of the node's own application
+stay.
+Clauses: D11, D13, D15, M29, M37, B5.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.storage.store import RecordTable, Store
+from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.catalogue import EVICTED, EXPIRED, UNKNOWN, Retention
 from thyme.substrates.common.quotas import Quota, UsageTable
 from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
@@ -64,8 +66,11 @@ class ReplicaStore:
         store: Store,
         retention: Retention,
         quota: Quota | None = None,
+        chunk_cache: ChunkCache | None = None,
     ) -> None:
-        """The quota applies to active replicas of other nodes' objects."""
+        """The quota applies to active replicas of other nodes' objects. Without a chunk cache, no
+        objects in chunks are stored."""
+        self._chunk_cache = chunk_cache
         quota = quota or Quota()
         self._usage = UsageTable("objects", quota.objects, quota.bytes)
         self._store = store
@@ -99,16 +104,36 @@ class ReplicaStore:
 
     def add_replica(self, stored: StoredReplica, data: bytes, now_us: int) -> None:
         """Stores an object, or raises why it is rejected. An object that is already stored is
-        unchanged, except that a stronger role replaces a weaker one."""
+        unchanged, except that a stronger role replaces a weaker one. The data of an object in
+        chunks is empty: the chunks are in the cache (M37)."""
         metadata = stored.metadata
         current = self._replicas.get(metadata.key)
+        self.check_acceptable(stored, now_us)
         if current is not None:
-            if current.metadata != metadata:
-                raise RejectedError(f"{metadata.key} is taken: an object never changes")
             if _ROLE_PRIORITY[stored.role] > _ROLE_PRIORITY[current.role]:
                 self._replicas[metadata.key] = stored
                 self._store.put(REPLICAS, str(metadata.key), stored)
                 self._update_digest(stored)
+            return
+        in_chunks = self.is_in_chunks(metadata, data)
+        if not (in_chunks or metadata.matches_content(data)):
+            raise RejectedError(f"the bytes of {metadata.key} do not match its metadata")
+        if not self._store.has_space(0 if in_chunks else metadata.size):
+            raise DiskFullError(f"the disk is full here: no room for {metadata.key}")
+        self._evict_until_fits(metadata.size, now_us)
+        if self._chunk_cache is not None and in_chunks:
+            self._chunk_cache.add_object(metadata)
+        else:
+            self._store.put_data(str(metadata.key), data)
+        self._store.put(REPLICAS, str(metadata.key), stored)
+        self._register(stored)
+
+    def check_acceptable(self, stored: StoredReplica, now_us: int) -> None:
+        """Raises why an object would be rejected, whatever its bytes are."""
+        metadata = stored.metadata
+        if (current := self._replicas.get(metadata.key)) is not None:
+            if current.metadata != metadata:
+                raise RejectedError(f"{metadata.key} is taken: an object never changes")
             return
         if (reason := self.removal_reason(metadata.key)) is not None and reason != EVICTED:
             raise RejectedError(
@@ -118,16 +143,15 @@ class ReplicaStore:
             raise RejectedError(f"the life span of {metadata.key} is over")
         if self._retention.is_too_old(metadata, now_us):
             raise RejectedError(f"{metadata.key} is older than the age limit of this node")
-        if not metadata.matches_content(data):
-            raise RejectedError(f"the bytes of {metadata.key} do not match its metadata")
+        size, bytes_max = metadata.size, self._retention.bytes_max
+        if bytes_max is not None and size > bytes_max:
+            raise RejectedError(f"an object of {size} bytes never fits: {bytes_max} bytes in all")
         if stored.role is ReplicaRole.ACTIVE:
             self._usage.check_quota(metadata.owner, metadata.size)
-        if not self._store.has_space(metadata.size):
-            raise DiskFullError(f"the disk is full here: no room for {metadata.key}")
-        self._evict_until_fits(metadata.size, now_us)
-        self._store.put(REPLICAS, str(metadata.key), stored)
-        self._store.put_data(str(metadata.key), data)
-        self._register(stored)
+
+    def is_in_chunks(self, metadata: Metadata, data: bytes) -> bool:
+        """Whether an object was sent without its bytes, which are to be fetched in chunks."""
+        return self._chunk_cache is not None and metadata.is_large and not data
 
     def read_data(self, key: Key) -> bytes:
         """The bytes of an object."""
@@ -135,6 +159,13 @@ class ReplicaStore:
         if data is None:
             raise NotFoundError(f"{key} is not here ({self.removal_reason(key) or UNKNOWN})")
         return data
+
+    def data_to_send(self, key: Key) -> bytes:
+        """The bytes of an object for a message; empty for an object in chunks, which the receiver
+        fetches (M37)."""
+        if self._chunk_cache is not None and self._replicas[key].metadata.is_large:
+            return b""
+        return self.read_data(key)
 
     def remove_with_tombstone(self, key: Key, reason: str, now_us: int) -> None:
         """Removes an object, if it is stored, and keeps a tombstone so that it is not stored again
@@ -187,9 +218,6 @@ class ReplicaStore:
     def _evict_until_fits(self, size: int, now_us: int) -> None:
         """Evicts replicas until a new object fits; raises if it does not fit beside the own
         objects."""
-        bytes_max = self._retention.bytes_max
-        if bytes_max is not None and size > bytes_max:
-            raise RejectedError(f"an object of {size} bytes never fits: {bytes_max} bytes in all")
         while self._is_over_limit(1, size):
             if not self._evict_weakest(now_us):
                 raise RejectedError(f"no space for an object of {size} bytes")
@@ -278,6 +306,8 @@ class ReplicaStore:
         if self._wanted.pop(key, None) is not None:
             self._store.remove(REPLICAS_WANTED, str(key))
         self._store.remove_data(str(key))
+        if self._chunk_cache is not None and stored.metadata.is_large:
+            self._chunk_cache.remove_object(stored.metadata)
         # Removed objects leave an entry in this heap; stale entries must not outnumber the others.
         if len(self._expiries) > 2 * len(self._replicas) + 64:
             self._expiries = [entry for entry in self._expiries if entry[1] in self._replicas]

@@ -16,7 +16,7 @@ from thyme.model.errors import NotFoundError, OperationError
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
-from thyme.protocol.app_interface import LookupResult
+from thyme.protocol.app_interface import AS_USUAL, LookupResult, StorageOptions
 from thyme.protocol.messages.cells import AnnounceReplica
 from thyme.protocol.messages.common import (
     DeleteObject,
@@ -32,13 +32,11 @@ from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import STATION_CELL, Destination
 from thyme.storage.store import RecordTable
 from thyme.substrates.common.client_interfaces import (
-    AS_USUAL,
     BrokerClient,
     BrokerId,
     ObjectClient,
     PageQuery,
     Pages,
-    StorageOptions,
 )
 from thyme.substrates.common.history_reader import merge_pages, total_matches
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
