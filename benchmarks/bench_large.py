@@ -244,6 +244,15 @@ async def publish(node: Node, file: Path) -> str:
     return str(json.loads(out)["key"])
 
 
+async def subscribe(node: Node) -> None:
+    """Subscribes for good: a node retrieves what matches its subscriptions, also after a
+    restart."""
+    words = [sys.executable, "-m", "thyme.cli", "subscribe", "movie", "--keep"]
+    child = await asyncio.create_subprocess_exec(*words, "--node", node.url)
+    if await child.wait():
+        raise SystemExit("subscribe failed")
+
+
 async def retrieve(node: Node, key: str, copy: Path, half: int) -> Figures:
     """Retrieves the object; kills the node when half of it has arrived."""
     words = [sys.executable, "-m", "thyme.cli", "retrieve", key, "-o", str(copy)]
@@ -290,6 +299,7 @@ async def transfer(directory: Path, args: argparse.Namespace, networks: list[lis
     published_s = time.monotonic() - started_s
     show(f"published {args.mb} MB in {published_s:.1f} s")
     chunks = -(-args.mb * MB // (256 * 2**10))
+    await subscribe(nodes[2])
     figures = await retrieve(nodes[2], key, copy, chunks // 2)
     same = await asyncio.to_thread(filecmp.cmp, file, copy, shallow=False)
     growth_mb = [node.growth_mb() for node in nodes]

@@ -50,7 +50,7 @@ def _takes_long(item: pytest.Item) -> bool:
     if HERE not in item.path.parents or not isinstance(item, pytest.Function):
         return False
     env = item.callspec.id if hasattr(item, "callspec") else ""
-    several_nodes = "crowd" in item.fixturenames
+    several_nodes = {"crowd", "crowd_without_radio"} & set(item.fixturenames)
     return "live" in env and ("processes" in env or not several_nodes)
 
 
@@ -72,6 +72,14 @@ def env(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Environment]
 def in_virtual_time(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Environment]:
     """An environment in virtual time, for long tests."""
     made = ENVIRONMENTS[request.param](tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=marked(name for name in CROWDS if "radio" not in name))
+def crowd_without_radio(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Environment]:
+    """An environment with several nodes and a fast network."""
+    made = CROWDS[request.param](tmp_path)
     yield made
     made.close()
 

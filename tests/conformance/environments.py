@@ -313,6 +313,7 @@ class DcsEnvironment(CrowdEnvironment[DcsNode]):
     """Four cells, each with two nodes that started earlier; the nodes of users join them."""
 
     places = IN_FOUR_CELLS
+    in_chunks = True
 
     def __init__(
         self,
@@ -330,6 +331,7 @@ class DcsEnvironment(CrowdEnvironment[DcsNode]):
             retries=RetryPolicy(tries_max=10, backoff=1.25),
             broker=BrokerConfig(skew_us=SKEW_US, metadata_only=True),
             subscriber=SubscriberConfig(skew_us=SKEW_US),
+            in_chunks=self.in_chunks and not radio,
         )
         for name in RESIDENTS:
             self._ether.add(self._node(name), self._stores[name], lambda told: None)
@@ -416,6 +418,8 @@ class LogicalCellsEnvironment(DcsEnvironment):
 
 class InfraEnvironment(DcsEnvironment):
     """The same nodes as mobile nodes of Thyme-Infrastructure, with a station or without."""
+
+    in_chunks = False
 
     def __init__(
         self,

@@ -38,6 +38,17 @@ def test_m1_an_object_is_any_bytes_and_comes_back_as_it_went_in(
     assert bob.retrieve(found.notifications[0]) == data
 
 
+def test_m37_a_large_object_reaches_several_readers(crowd_without_radio: Environment) -> None:
+    crowd = crowd_without_radio
+    data = b"".join(bytes([number]) * (MIB // 4) for number in range(18)) + b"the end"
+    alice, bob, carol = crowd.person("alice"), crowd.person("bob"), crowd.person("carol")
+    alice.insert("film", data=data)
+    for reader in (bob, carol):
+        found = reader.search("film").notifications[0]
+        assert reader.retrieve(found) == data
+    assert bob.retrieve(bob.search("film").notifications[0]) == data  # now from his own node
+
+
 def test_m1_an_object_of_64_mib_is_no_trouble() -> None:
     env = SoloEnvironment()
     alice = env.person("alice")

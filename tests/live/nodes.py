@@ -29,7 +29,7 @@ class NodeProcess:
 
     def __init__(self, command: str, *options: str | Path) -> None:
         words = [sys.executable, "-m", "thyme.cli", command, *map(str, options)]
-        words += ["--http", "127.0.0.1:0", "--log-json"]
+        words += ["--log-json", *([] if "--http" in options else ["--http", "127.0.0.1:0"])]
         words += [] if command == "station" else ["--interface", "127.0.0.1"]
         self._process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
         self.ready = self.wait_for("ready")

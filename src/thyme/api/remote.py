@@ -24,6 +24,8 @@ from thyme.model.errors import (
     CorruptError,
     DecodeError,
     InputError,
+    NotFoundError,
+    OperationTimeoutError,
     OptionError,
     ThymeError,
     WorldError,
@@ -238,6 +240,9 @@ async def download(url: str, path: str, write: Callable[[bytes], object]) -> int
             except (ClientError, OSError) as error:
                 if not download_state.may_continue():
                     raise _unreachable_error(node_url, error) from error
+            except (NotFoundError, OperationTimeoutError):  # a node that restarted finds its cell
+                if not download_state.may_continue():
+                    raise
             await asyncio.sleep(_CONTINUE_AFTER_S)
 
 
