@@ -53,7 +53,7 @@ class FetchedReplica(msgspec.Struct, frozen=True, array_like=True):
 
     stored: StoredReplica
     announced: bool
-    """Whether the tag cells are to be told when it is complete."""
+    """Whether it is announced to the tag cells when it is complete."""
 
 
 FETCHED_REPLICAS = RecordTable("replica being fetched", FetchedReplica)
