@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 SOON_S = 30.0
+SHIFTED_CLOCK = Path(__file__).with_name("shifted_clock.py")
 
 
 def free_group() -> str:
@@ -27,8 +28,10 @@ def free_group() -> str:
 class NodeProcess:
     """A running `thyme node`, `server` or `station`."""
 
-    def __init__(self, command: str, *options: str | Path) -> None:
-        words = [sys.executable, "-m", "thyme.cli", command, *map(str, options)]
+    def __init__(self, command: str, *options: str | Path, clock: Path | None = None) -> None:
+        """`clock` is a file with the microseconds by which the clock of the process is ahead."""
+        program = ["-m", "thyme.cli"] if clock is None else [str(SHIFTED_CLOCK), str(clock)]
+        words = [sys.executable, *program, command, *map(str, options)]
         words += ["--log-json", *([] if "--http" in options else ["--http", "127.0.0.1:0"])]
         words += [] if command == "station" else ["--interface", "127.0.0.1"]
         self._process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)

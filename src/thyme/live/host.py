@@ -21,6 +21,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import assert_never
 
+from thyme.live.clock_skew import agreed_ahead_us
 from thyme.live.sockets import Sockets
 from thyme.model.errors import ClosedError, NotFoundError, OperationTimeoutError, StoreError
 from thyme.model.ids import NodeId, SubscriptionId
@@ -43,6 +44,7 @@ from thyme.protocol.node import (
     AppRequested,
     Broadcast,
     CancelTimer,
+    ClocksCompared,
     Emit,
     Input,
     Leaving,
@@ -58,6 +60,7 @@ from thyme.protocol.node import (
 )
 from thyme.protocol.port import NodeListener
 from thyme.storage.store import Store
+from thyme.transport.link import Link
 from thyme.transport.link_config import Address, HostLink, MessageReceived, MessageUndelivered
 
 _log = logging.getLogger("thyme")
@@ -71,6 +74,7 @@ _SLEEP_US_MAX = 3_600_000_000
 CLOCK_STEP_US_MAX = 2_500_000
 """Maximum difference between the node's time and the wall clock: half of the tolerated skew."""
 _CLOCK_CHECK_US = 1_000_000
+_CLOCK_CHANGE_US = 1_000_000
 _RESUME_AGAIN_S = 2.0
 
 
@@ -126,6 +130,8 @@ class Host:
         self._restart_node = restart_node
         self._position: tuple[float, float] | None = None
         self._next_clock_check_us = 0
+        self._ahead_us = 0
+        """How far other clocks are ahead, as of the last `ClocksCompared`."""
         self._unanswered: dict[int, None] = {}
         """Requests that the node has handled and not answered."""
         self._attached: dict[SubscriptionId, None] = {}
@@ -224,6 +230,7 @@ class Host:
             if abs(self._clock.behind_us()) > CLOCK_STEP_US_MAX:
                 self._follow_clock(self._restart_node)
                 now_us = self.now_us()
+            self._compare_clocks()
         while self._timer_heap and self._timer_heap[0][0] <= now_us:
             at_us, _, timer = heappop(self._timer_heap)
             if self._timers.get(timer) == at_us:
@@ -336,13 +343,22 @@ class Host:
             self._attached.pop(event.sid, None)
         return True
 
+    def _compare_clocks(self) -> None:
+        """Gives the node the difference between its clock and most others, if it changed (M36)."""
+        if not isinstance(self._link, Link):
+            return
+        ahead_us = agreed_ahead_us(ahead_us for *_, ahead_us in self._link.describe_neighbours())
+        if abs(ahead_us - self._ahead_us) > _CLOCK_CHANGE_US:
+            self._ahead_us = ahead_us
+            self._enqueue(ClocksCompared(ahead_us))
+
     def _follow_clock(self, restart_node: RestartNode) -> None:
         """Continues with a new incarnation of the node, since the wall clock was corrected. Its
         requests without an answer fail, since nobody knows how they ended."""
         by_s = round(self._clock.behind_us() / 1e6, 1)
         _log.warning("clock_corrected", extra={"facts": {"by_s": by_s}})
         self._clock = Clock()
-        self._next_clock_check_us = 0
+        self._next_clock_check_us = self._ahead_us = 0
         waiting = [event for event in self._inbox if isinstance(event, AppRequested)]
         unanswered, self._unanswered = self._unanswered, {}
         self._resuming.clear()

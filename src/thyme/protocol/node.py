@@ -68,7 +68,23 @@ class PositionChanged(msgspec.Struct, frozen=True):
     position: tuple[float, float]
 
 
-Input = Started | AppRequested | Received | TimerFired | SendFailed | Leaving | PositionChanged
+class ClocksCompared(msgspec.Struct, frozen=True):
+    """The clocks of most nodes in reach are ahead of this node's clock by `ahead_us`, or behind if
+    it is negative (M36). The driver repeats this input when the difference changes."""
+
+    ahead_us: int
+
+
+Input = (
+    Started
+    | AppRequested
+    | Received
+    | TimerFired
+    | SendFailed
+    | Leaving
+    | PositionChanged
+    | ClocksCompared
+)
 
 
 class Send(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from thyme.protocol.node import (
     AppRequested,
     Broadcast,
     CancelTimer,
+    ClocksCompared,
     Emit,
     Input,
     Leaving,
@@ -114,7 +115,7 @@ class RoutedNode:
                     self._handle_inner(event, now_us)
                 else:
                     self._early_requests.append(event)
-            case Leaving() | PositionChanged():
+            case Leaving() | PositionChanged() | ClocksCompared():
                 self._handle_inner(event, now_us)
             case _:
                 assert_never(event)

@@ -24,6 +24,7 @@ from thyme.protocol.messages import common as wire
 from thyme.protocol.node import (
     Action,
     AppRequested,
+    ClocksCompared,
     Input,
     Leaving,
     PositionChanged,
@@ -189,6 +190,9 @@ class EsNode:
                 self.dropped["unreachable"] += 1  # the request is sent again by its timer
             case PositionChanged():
                 pass
+            case ClocksCompared():
+                if self.broker is not None:
+                    self.broker.set_clock_ahead(event.ahead_us)
             case Leaving():
                 pass  # the server keeps the node's objects and subscriptions for its return
             case _:

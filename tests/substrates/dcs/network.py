@@ -71,6 +71,7 @@ class DcsNetwork:
         skews_s: Mapping[str, float] | None = None,
         worlds: Mapping[str, int] | None = None,
         keys: bool = False,
+        start_s: float = 0.0,
     ) -> None:
         """With `keys`, nodes sign what they say."""
         self._keys = keys
@@ -84,6 +85,7 @@ class DcsNetwork:
             if math.dist(places[one], places[other]) <= grid.range_m
         ]
         self.links = Links(links, seed=seed, loss=loss, journal=self._note)
+        self.links.run(start_s)
         self._skews_s = dict(skews_s or {})
         self._worlds = dict(worlds or {})
         self.nodes: dict[str, DcsNode] = {}

@@ -81,6 +81,7 @@ class Broker:
             own_id=own_id,
             chunk_cache=chunk_cache,
         )
+        self._ahead_us = 0
         self._usage = UsageTable("subscriptions", config.quota.subscriptions, exempt=own_id)
         self._tombstones = TombstoneStore(store, SUBSCRIPTION_TOMBSTONES)
         self._active: SubscriptionIndex[SubscriptionRecord] = SubscriptionIndex(
@@ -89,6 +90,14 @@ class Broker:
         for _, subscription in store.load(SUBSCRIPTIONS):
             self._add_active(subscription, now_us)
         self.expire(now_us)
+
+    def set_clock_ahead(self, ahead_us: int) -> None:
+        """Counts with the time of most clocks, which are so far ahead of this node's, if they
+        differ by more than the maximum skew (M36)."""
+        self._ahead_us = ahead_us if abs(ahead_us) > self._config.skew_us else 0
+
+    def _world_us(self, now_us: int) -> int:
+        return now_us + self._ahead_us
 
     @property
     def subscription_count(self) -> int:
@@ -101,27 +110,27 @@ class Broker:
         """Stores an object; returns the subscriptions to notify, none if it was stored before. The
         data of a large object is None (M37)."""
         self._check_insert(metadata, sender, now_us)
-        if not self.catalogue.add(metadata, data, now_us):
+        if not self.catalogue.add(metadata, data, self._world_us(now_us)):
             return []
         return self._active.match(metadata.tags, metadata.published_us)
 
     def is_new(self, metadata: Metadata, sender: NodeId, now_us: int) -> bool:
         """Whether an object is not stored yet; raises if it is not acceptable."""
         self._check_insert(metadata, sender, now_us)
-        return self.catalogue.check_new(metadata, now_us)
+        return self.catalogue.check_new(metadata, self._world_us(now_us))
 
     def _check_insert(self, metadata: Metadata, sender: NodeId, now_us: int) -> None:
         if metadata.owner != sender:
             raise NotOwnerError(f"{metadata.key} names another node as its owner")
-        if metadata.published_us > now_us + self._config.skew_us:
-            ahead_us = metadata.published_us - now_us
+        ahead_us = metadata.published_us - self._world_us(now_us)
+        if ahead_us > self._config.skew_us:
             raise RejectedError(f"{metadata.key} is stamped {ahead_us} µs ahead of this clock")
         self.expire(now_us)
 
     def delete(self, key: Key, sender: NodeId, now_us: int, proof: bytes = b"") -> None:
         """Removes an object on behalf of its owner."""
         self.expire(now_us)
-        self.catalogue.delete(key, sender, now_us, proof)
+        self.catalogue.delete(key, sender, self._world_us(now_us), proof)
 
     def active_subscriptions(self) -> Iterator[SubscriptionRecord]:
         """The active subscriptions, in the order of their arrival."""
@@ -180,10 +189,11 @@ class Broker:
         if self.is_cancelled(key):
             raise ClosedError(f"subscription {key} was cancelled")
         self.expire(now_us)
-        if not subscription.frame.has_ended(now_us - self._config.skew_us):
+        world_us = self._world_us(now_us)
+        if not subscription.frame.has_ended(world_us - self._config.skew_us):
             if key not in self._active:
                 self._check_limits(key.subscriber)
-            self._add_active(subscription, now_us)
+            self._add_active(subscription, world_us)
             self._store.put(SUBSCRIPTIONS, str(key), subscription)
 
     def unsubscribe(
@@ -193,7 +203,7 @@ class Broker:
         if key.subscriber != sender:
             raise NotOwnerError(f"subscription {key} belongs to another node")
         self.remove_without_tombstone(key)
-        self._tombstones.add(str(key), "cancelled", now_us, proof)
+        self._tombstones.add(str(key), "cancelled", self._world_us(now_us), proof)
 
     def read_page(
         self,
@@ -219,19 +229,21 @@ class Broker:
 
     def expire(self, now_us: int) -> None:
         """Removes expired objects, subscriptions and tombstones."""
-        self.catalogue.expire(now_us)
-        for subscription in self._active.expire(now_us):
+        world_us = self._world_us(now_us)
+        self.catalogue.expire(world_us)
+        for subscription in self._active.expire(world_us):
             self._usage.remove(subscription.key.subscriber)
             self._store.remove(SUBSCRIPTIONS, str(subscription.key))
-        self._tombstones.expire(now_us)
+        self._tombstones.expire(world_us)
 
     def next_expiry_us(self) -> int | None:
         """When the next object, subscription or tombstone expires; None if none does."""
-        return earliest(
+        expiry_us = earliest(
             self.catalogue.next_expiry_us(),
             self._active.next_expiry_us(),
             self._tombstones.next_expiry_us(),
         )
+        return None if expiry_us is None else expiry_us - self._ahead_us
 
     def _check_limits(self, subscriber: NodeId) -> None:
         if len(self._active) >= self._config.subscriptions_max:

@@ -26,6 +26,7 @@ from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.node import (
     Action,
     AppRequested,
+    ClocksCompared,
     Input,
     Leaving,
     PositionChanged,
@@ -322,7 +323,13 @@ class DcsNode:
 
     def _dispatch(
         self,
-        event: Started | AppRequested | TimerFired | SendFailed | Leaving | PositionChanged,
+        event: Started
+        | AppRequested
+        | TimerFired
+        | SendFailed
+        | Leaving
+        | PositionChanged
+        | ClocksCompared,
         now_us: int,
     ) -> None:
         match event:
@@ -360,6 +367,8 @@ class DcsNode:
             case PositionChanged():
                 filtered = self._positions.on_position(event.position, self.routing.cell, now_us)
                 self.membership.on_moved(filtered.cell, now_us, displaced=filtered.displaced)
+            case ClocksCompared():
+                self.index.broker.set_clock_ahead(event.ahead_us)
             case Leaving():
                 self.membership.on_leaving(now_us)
             case _:

@@ -28,6 +28,7 @@ from thyme.protocol.node import (
     Action,
     AppRequested,
     Broadcast,
+    ClocksCompared,
     Input,
     Leaving,
     PositionChanged,
@@ -143,6 +144,8 @@ class EncounterNode:
             case SendFailed():
                 self.dropped["encounters broken off"] += 1
                 self.dissemination.on_send_failed(event.to)
+            case ClocksCompared():
+                pass
             case Leaving():
                 pass  # the next encounter of others does not need this device
             case _:

@@ -28,6 +28,7 @@ from thyme.protocol.messages import common as wire
 from thyme.protocol.node import (
     Action,
     AppRequested,
+    ClocksCompared,
     Input,
     Leaving,
     PositionChanged,
@@ -231,6 +232,8 @@ class LsNode:
                 self.dropped["unreachable"] += 1  # timers of requests and reliable sends try again
             case PositionChanged():
                 pass
+            case ClocksCompared():
+                pass  # a node stores its own objects only, with timestamps of its own clock
             case Leaving():
                 pass  # objects leave with their owner (L6); there is no state to transfer
             case _:
