@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import msgspec
 
 from thyme.model.errors import NotFoundError, NotOwnerError
-from thyme.model.ids import NodeId
+from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
@@ -158,20 +158,23 @@ class NotificationGaps:
 
     def protect(self, key: SubscriptionKey, metadata: Metadata, now_us: int) -> None:
         """Stores that a notification is under way, in case the broker restarts."""
+        self._protect_from(key, position_before(metadata), now_us)
+
+    def _protect_from(self, key: SubscriptionKey, before: Cursor, now_us: int) -> None:
         stored = self._stored.get(key)
-        if stored is None or stored.since.published_us >= metadata.published_us:
+        if stored is None or stored.since.published_us > before.published_us:
             if not self._stored:
                 self._set_upkeep_timer(now_us, first=True)
             lost = 0 if stored is None else stored.lost
-            self._put(StoredGap(key, position_before(metadata), lost))
+            self._put(StoredGap(key, before, lost))
 
     def miss(self, key: SubscriptionKey, metadata: Metadata, now_us: int) -> None:
         """Records that a subscriber was not notified of an object, which it will read later, or
         which was removed meanwhile."""
-        if self._broker.get_active(key) is None:
-            return
         if metadata.key not in self._broker.catalogue.history:
-            self._lose(key, metadata, now_us)
+            self.lose(key, metadata.key, metadata.published_us, now_us)
+            return
+        if self._broker.get_active(key) is None:
             return
         self.missed += 1
         gap, before = self._gaps.get(key), position_before(metadata)
@@ -184,13 +187,16 @@ class NotificationGaps:
                 gap.again = before if gap.again is None else min(gap.again, before)
         self.protect(key, metadata, now_us)
 
-    def _lose(self, key: SubscriptionKey, metadata: Metadata, now_us: int) -> None:
+    def lose(self, key: SubscriptionKey, object_key: Key, published_us: int, now_us: int) -> None:
         """Counts an object that retention removed before its subscriber was notified of it."""
-        if self._broker.catalogue.state(metadata.key) in (EXPIRED, EVICTED):
+        if self._broker.get_active(key) is None:
+            return
+        if self._broker.catalogue.state(object_key) in (EXPIRED, EVICTED):
             self.lost += 1
-            gap = self._gaps.get(key) or self._open(key, position_before(metadata), now_us)
+            before = Cursor(published_us - 1, object_key)
+            gap = self._gaps.get(key) or self._open(key, before, now_us)
             gap.lost += 1
-            self.protect(key, metadata, now_us)
+            self._protect_from(key, before, now_us)
 
     def _on_removed(self, metadata: Metadata, reason: str) -> None:
         """Counts an object that retention removed before some subscribers read it."""

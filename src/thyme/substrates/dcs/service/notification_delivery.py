@@ -71,6 +71,8 @@ class PendingNotification(msgspec.Struct, frozen=True):
     (D22)."""
     probed_cell: CellId | None = None
     """The cell in which the subscriber is probed."""
+    published_us: int = 0
+    """When the object was published, which may be removed before its subscriber is notified."""
 
 
 class NotificationDelivery:
@@ -130,13 +132,20 @@ class NotificationDelivery:
             targets = tuple(Destination(cell, subscriber) for (cell, subscriber), _ in group)
             if self._config.ack_timeout_us is None or not self._config.aggregation_us:
                 self._send_notifications(
-                    targets, [PendingNotification(key, sids, now_us, now_us)], now_us
+                    targets, [self._make_notification(key, sids, now_us)], now_us
                 )
                 continue
             if not self._aggregated:
                 self._outbox.set_timer(AggregationTimer(), now_us + self._config.aggregation_us)
             aggregated = self._aggregated.setdefault(targets, {})
             aggregated[key] = tuple(dict.fromkeys((*aggregated.get(key, ()), *sids)))
+
+    def _make_notification(
+        self, key: Key, sids: tuple[SubscriptionId, ...], now_us: int
+    ) -> PendingNotification:
+        metadata = self._index.get_object(key)
+        published_us = 0 if metadata is None else metadata.published_us
+        return PendingNotification(key, sids, now_us, now_us, published_us=published_us)
 
     def _without_gaps(self, key: Key, recipients: Recipients, now_us: int) -> Recipients:
         """The subscribers that can be notified now; the others will read the object later."""
@@ -159,7 +168,7 @@ class NotificationDelivery:
         aggregated, self._aggregated = self._aggregated, {}
         for targets, items in aggregated.items():
             notifications = [
-                PendingNotification(key, sids, now_us, now_us) for key, sids in items.items()
+                self._make_notification(key, sids, now_us) for key, sids in items.items()
             ]
             self._send_notifications(targets, notifications, now_us)
 
@@ -219,8 +228,10 @@ class NotificationDelivery:
         if self._config.ack_timeout_us is None or notification.key is None:
             return
         metadata = self._index.get_object(notification.key)
-        if metadata is not None:
-            for key in self._active_keys(subscriber, notification):
+        for key in self._active_keys(subscriber, notification):
+            if metadata is None:
+                self.gaps.lose(key, notification.key, notification.published_us, now_us)
+            else:
                 self.gaps.miss(key, metadata, now_us)
 
     def _give_up_all(self, subscriber: NodeId, now_us: int) -> None:
@@ -376,7 +387,15 @@ class NotificationDelivery:
         self, subscriber: NodeId, notifications: list[PendingNotification], now_us: int
     ) -> None:
         """Sends notifications of subscriptions that are still active to the cell in which the
-        subscriber was last seen (M23)."""
+        subscriber was last seen (M23). If an object was removed meanwhile, the subscriber will be
+        informed of the loss; the others it reads then, in order (M34)."""
+        if self._lose_removed(subscriber, notifications, now_us):
+            for notification in notifications:
+                key = notification.key
+                if key is not None and self._index.get_object(key) is not None:
+                    self._miss(subscriber, notification, now_us)
+            self._give_up_all(subscriber, now_us)
+            return
         by_cell: dict[CellId, list[PendingNotification]] = {}
         for notification in notifications:
             active = list(self._active_keys(subscriber, notification))
@@ -389,6 +408,16 @@ class NotificationDelivery:
         for cell, batch in by_cell.items():
             self.resent += len(batch)
             self._send_notifications((Destination(cell, subscriber),), batch, now_us)
+
+    def _lose_removed(
+        self, subscriber: NodeId, notifications: list[PendingNotification], now_us: int
+    ) -> bool:
+        """Counts the objects that retention removed; returns whether there were any."""
+        lost = self.gaps.lost
+        for notification in notifications:
+            if notification.key is not None and self._index.get_object(notification.key) is None:
+                self._miss(subscriber, notification, now_us)
+        return self.gaps.lost > lost
 
     def _active_keys(
         self, subscriber: NodeId, notification: PendingNotification
