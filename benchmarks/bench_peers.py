@@ -113,7 +113,10 @@ def _run_pair(
                 _await_ready(subscriber)
                 with _start_role("publisher", options) as publisher:
                     sent = _read_report(publisher)
-                return sent, _read_report(subscriber)
+                    received = _tell_and_read(subscriber, f"{sent['count']}\n")
+                    _end(publisher)
+                _end(subscriber)
+                return sent, received
         finally:
             if server is not None:
                 server.terminate()
@@ -132,8 +135,10 @@ def _round_trip_us(count: int) -> float:
 
 def _start_role(role: str, options: Figures) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "live.hop", role, json.dumps(options)]
-    environment = os.environ | {"PYTHONPATH": str(rivals.DIRECTORY)}
-    return subprocess.Popen(words, cwd=HERE, stdout=subprocess.PIPE, text=True, env=environment)
+    paths = [os.environ.get("PYTHONPATH", ""), str(rivals.DIRECTORY)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, cwd=HERE, stdin=pipe, stdout=pipe, text=True, env=environment)
 
 
 def _await_ready(process: subprocess.Popen[str]) -> None:
@@ -143,13 +148,28 @@ def _await_ready(process: subprocess.Popen[str]) -> None:
         raise SystemExit(f"a process did not start: {line!r}")
 
 
+def _tell_and_read(process: subprocess.Popen[str], line: str) -> Figures:
+    assert process.stdin is not None
+    process.stdin.write(line)
+    process.stdin.flush()
+    return _read_report(process)
+
+
 def _read_report(process: subprocess.Popen[str]) -> Figures:
-    """What a process prints at its end."""
-    output = process.communicate()[0]
+    """The report that a process prints as one line."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"a process ended with status {process.wait()}")
+    figures: Figures = json.loads(line)
+    return figures
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Closes the standard input of a process, which ends it."""
+    process.communicate()
     if process.returncode:
         raise SystemExit(f"a process ended with status {process.returncode}")
-    figures: Figures = json.loads(output)
-    return figures
 
 
 def _print_table(rows: Figures) -> None:

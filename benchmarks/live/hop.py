@@ -1,8 +1,8 @@
 """One hop: a publisher and a subscriber, each a process with a node in it.
 
 Run by bench_peers as `python -m live.hop ROLE JSON`. The publisher first sends one message at a
-time, with pauses, then as many as it can for some seconds. The subscriber prints "ready", and what
-it measured once nothing has arrived for a while.
+time, with pauses, then as many as it can for some seconds. The subscriber prints "ready", reads how
+many were published from standard input, and prints what it measured once all have arrived.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ BETWEEN_S = 0.5
 """Pause between the two phases."""
 SETTLE_S = 5.0
 """For a node of LS to find that it is alone: while it looks, it tells nobody what it knows."""
-FIRST_S = 30.0
-QUIET_S = 2.0
-"""A subscriber to whom nothing comes for so long has heard the last."""
+QUIET_S = 10.0
+"""A subscriber that receives nothing for so long has lost what is missing."""
 
 
 class Meter:
@@ -56,11 +55,13 @@ class Meter:
             self.first_s, self._cpu_s = self.last_s, cpu_s()
         self.count += 1
 
-    async def until_quiet(self) -> None:
-        until_s = time.monotonic() + FIRST_S
-        while True:
-            await asyncio.sleep(0.1)
-            if time.monotonic() > (self.last_s + QUIET_S if self.last_s else until_s):
+    async def until_complete(self) -> None:
+        """Waits for all messages; their number is on standard input once the publisher is done."""
+        published = int(await asyncio.to_thread(sys.stdin.readline))
+        told_s = time.monotonic()
+        while self.count < published:
+            await asyncio.sleep(0.05)
+            if time.monotonic() > max(told_s, self.last_s) + QUIET_S:
                 return
 
     def report(self) -> dict[str, Any]:
@@ -109,7 +110,7 @@ async def subscriber(options: dict[str, Any]) -> None:
 
         reader = asyncio.create_task(read())
         print("ready", flush=True)
-        await meter.until_quiet()
+        await meter.until_complete()
         reader.cancel()
         with suppress(asyncio.CancelledError):
             await reader
@@ -117,7 +118,7 @@ async def subscriber(options: dict[str, Any]) -> None:
     else:
         async with rivals.SUBSCRIBERS[options["system"]](options["port"], meter.receive):
             print("ready", flush=True)
-            await meter.until_quiet()
+            await meter.until_complete()
     print(json.dumps(meter.report()), flush=True)
 
 
@@ -132,6 +133,7 @@ async def publisher(options: dict[str, Any]) -> None:
 
         await asyncio.sleep(3)  # for routes, and for a node of DCS to join its cell
         await _publish(publish, options, side_by_side=IN_FLIGHT)
+        await asyncio.to_thread(sys.stdin.read)  # in LS, its objects leave with it
         await world.leave()
     else:
         async with rivals.PUBLISHERS[options["system"]](options["port"]) as publish_to:

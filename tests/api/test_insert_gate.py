@@ -17,9 +17,10 @@ def test_m35_a_bounded_number_of_inserts_is_unfinished(size: int, fits: int) -> 
         done = asyncio.Event()
 
         async def insert(number: int) -> None:
-            async with gate.enter(size):
-                inside.append(number)
-                await done.wait()
+            await gate.enter(size)
+            inside.append(number)
+            await done.wait()
+            gate.leave(size)
 
         tasks = [asyncio.create_task(insert(number)) for number in range(fits + 5)]
         for _ in range(5):
@@ -36,9 +37,9 @@ def test_m35_a_bounded_number_of_inserts_is_unfinished(size: int, fits: int) -> 
 def test_m35_an_insert_that_is_larger_than_the_limit_passes_alone() -> None:
     async def story() -> None:
         gate = InsertGate()
-        async with asyncio.timeout(5), gate.enter(2 * BYTES_MAX):
-            pass
-        async with asyncio.timeout(5), gate.enter(1):
-            pass
+        for size in (2 * BYTES_MAX, 1):
+            async with asyncio.timeout(5):
+                await gate.enter(size)
+            gate.leave(size)
 
     asyncio.run(story())

@@ -1,7 +1,7 @@
 """Insert gate: limits the unfinished inserts of one application.
 
-Entry point: `InsertGate.enter`. An application that inserts faster than its node can store waits
-here, instead of filling the memory of the node.
+Entry points: `InsertGate.enter` and `leave`. An application that inserts faster than its node can
+store waits here, instead of filling the memory of the node.
 Clause: M35.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 INSERTS_MAX = 1_000
 BYTES_MAX = 16 * 2**20
@@ -25,9 +23,8 @@ class InsertGate:
         self._bytes = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    @asynccontextmanager
-    async def enter(self, size: int) -> AsyncIterator[None]:
-        """Waits until an insert of this size may be sent; it is unfinished until the exit."""
+    async def enter(self, size: int) -> None:
+        """Waits until an insert of this size may be sent; it is unfinished until `leave`."""
         while self._is_full() or self._waiting:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -44,12 +41,12 @@ class InsertGate:
         self._count += 1
         self._bytes += size
         self._wake_next()
-        try:
-            yield
-        finally:
-            self._count -= 1
-            self._bytes -= size
-            self._wake_next()
+
+    def leave(self, size: int) -> None:
+        """Ends an insert of this size."""
+        self._count -= 1
+        self._bytes -= size
+        self._wake_next()
 
     def _is_full(self) -> bool:
         return self._count >= INSERTS_MAX or self._bytes >= BYTES_MAX

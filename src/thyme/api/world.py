@@ -146,8 +146,12 @@ class World:
             else:
                 data = content
         insert = make_insert(session.next_id(), data, *options, upload=upload)
-        async with session.insert_gate.enter(len(insert.data) + len(insert.summary)):
+        size = len(insert.data) + len(insert.summary)
+        await session.insert_gate.enter(size)
+        try:
             key = await session.await_reply(insert)
+        finally:
+            session.insert_gate.leave(size)
         assert isinstance(key, Key)
         return key
 

@@ -7,14 +7,18 @@ be forgotten.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class BoundedDict(dict[K, V]):
+class BoundedDict(OrderedDict[K, V]):
     """A dict of at most `size_max` entries; the oldest one is evicted.
+
+    It is an `OrderedDict`, since a plain dict finds its oldest entry by passing over all removed
+    ones, which took 5 to 8 microseconds in a full one of 10,000 or more entries.
 
     The oldest entry is the one inserted first. Assignment to an existing key keeps its position,
     `refresh` makes it the newest. `update`, `setdefault` and `|=` do not check the limit and are
@@ -33,9 +37,7 @@ class BoundedDict(dict[K, V]):
         super().__setitem__(key, value)
         if len(self) <= self._size_max:
             return None
-        oldest = next(iter(self))
-        del self[oldest]
-        return oldest
+        return self.popitem(last=False)[0]
 
     def refresh(self, key: K, value: V) -> None:
         """Sets an entry and makes it the newest."""

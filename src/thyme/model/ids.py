@@ -45,7 +45,8 @@ def as_subscription_id(value: str) -> SubscriptionId:
 
 def random_id(rng: Random, bits: int = 65) -> str:
     """Returns a random identifier of `bits` bits, 5 bits per character."""
-    return "".join(_ALPHABET[rng.getrandbits(5)] for _ in range(-(-bits // 5)))
+    getrandbits = rng.getrandbits
+    return "".join([_ALPHABET[getrandbits(5)] for _ in range(-(-bits // 5))])
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True, order=True, cache_hash=True):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Limits
 from thyme.model.time_frames import SECOND_US
+from thyme.protocol.app_interface import MarkConsumed
 from thyme.protocol.message_auth import MessageAuthenticator, verify_incoming
 from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
@@ -148,6 +149,10 @@ class EsNode:
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Processes one input; returns the resulting actions in order."""
+        if isinstance(event, AppRequested) and isinstance(event.request, MarkConsumed):
+            # One for each notification: it is only stored, and nothing can follow from it.
+            self.subscriber.consume(event.request.sid, event.request.key)
+            return self._outbox.drain_actions()
         self._dispatch(event, now_us)
         actions = deliver_to_self(
             self._outbox,
@@ -156,7 +161,7 @@ class EsNode:
         )
         if self._broker_service is not None:
             self._broker_service.set_expiry_timer()
-        actions = [*actions, *self._outbox.drain_actions()]
+        actions += self._outbox.drain_actions()
         return (
             actions
             if self._authenticator is None
@@ -235,6 +240,21 @@ class EsNode:
         match message:
             case wire.Notify() if sender == self._server_id:
                 self._client.on_notify(sender, message, now_us)
+            case (
+                wire.InsertObject()
+                | chunk_wire.InsertLargeObject()
+                | wire.DeleteObject()
+                | wire.StartSubscription()
+                | wire.StopSubscription()
+                | wire.FetchPage()
+                | wire.FetchMissed()
+                | wire.FetchObject()
+                | wire.FetchStatus()
+            ):
+                if self._broker_service is None:
+                    self.dropped["not the server"] += 1
+                else:
+                    self._broker_service.handle_request(sender, message, now_us)
             case wire.ReliableMessage(message=wire.Notify()) if sender == self._server_id:
                 self._on_message(sender, self._reliable_sender.on_message(sender, message), now_us)
             case wire.Missed() if sender == self._server_id:
@@ -255,21 +275,6 @@ class EsNode:
                 | chunk_wire.ChunksMissing()
             ):
                 self._request_tracker.on_reply(sender, message, now_us)
-            case (
-                wire.InsertObject()
-                | chunk_wire.InsertLargeObject()
-                | wire.DeleteObject()
-                | wire.StartSubscription()
-                | wire.StopSubscription()
-                | wire.FetchPage()
-                | wire.FetchMissed()
-                | wire.FetchObject()
-                | wire.FetchStatus()
-            ):
-                if self._broker_service is None:
-                    self.dropped["not the server"] += 1
-                else:
-                    self._broker_service.handle_request(sender, message, now_us)
             case _:
                 if not self._chunk_exchange.on_message(sender, message, now_us):
                     self.dropped["not spoken here"] += 1

@@ -97,17 +97,17 @@ class Catalogue:
         name = str(metadata.key)
         if not (self._metadata_only or data is None or metadata.matches_content(data)):
             raise RejectedError(f"the bytes of {name} are not those its metadata describes")
-        stored_here = len(metadata.summary) if data is None else self._size(metadata)
-        if not self._store.has_space(stored_here):
+        size = self._size(metadata)
+        if not self._store.has_space(len(metadata.summary) if data is None else size):
             raise DiskFullError(f"the disk is full here: no room for {name}")
-        self._evict_until_fits(self._size(metadata), now_us)
+        self._evict_until_fits(size, now_us)
         if data is None and not self._metadata_only:
             self._large_objects.add_object(metadata)
         elif data is not None and not self._metadata_only:
             self._store.put_data(name, data)
         self._store.put(OBJECTS, name, metadata)
         self.history.add(metadata)
-        self._usage.add(metadata.owner, self._size(metadata))
+        self._usage.add(metadata.owner, size)
         return True
 
     def check_new(self, metadata: Metadata, now_us: int) -> bool:

@@ -5,7 +5,6 @@ Entry point: `deliver_to_self`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 from thyme.model.ids import NodeId
@@ -18,16 +17,14 @@ def deliver_to_self(
     outbox: Outbox, node_id: NodeId, deliver: Callable[[Message], None]
 ) -> list[Action]:
     """Delivers messages to the node itself; returns the remaining actions for the driver."""
-    drained = outbox.drain_actions()
-    if not drained:  # most inputs cause no action
-        return drained
+    pending = outbox.drain_actions()
+    if not pending:  # most inputs cause no action
+        return pending
     actions: list[Action] = []
-    pending = deque(drained)
-    while pending:
-        action = pending.popleft()
+    for action in pending:  # grows meanwhile
         if isinstance(action, Send) and action.to == node_id:
             deliver(action.message)
-            pending.extend(outbox.drain_actions())
+            pending += outbox.drain_actions()
         else:
             actions.append(action)
     return actions

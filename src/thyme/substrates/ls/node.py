@@ -22,6 +22,7 @@ from thyme.model.metadata import Limits
 from thyme.model.signed_records import RecordSigner
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
+from thyme.protocol.app_interface import MarkConsumed
 from thyme.protocol.message_auth import MessageAuthenticator, verify_incoming
 from thyme.protocol.messages import chunks as chunk_wire
 from thyme.protocol.messages import common as wire
@@ -183,6 +184,10 @@ class LsNode:
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Processes one input; returns the resulting actions in order."""
+        if isinstance(event, AppRequested) and isinstance(event.request, MarkConsumed):
+            # One for each notification: it is only stored, and nothing can follow from it.
+            self.subscriber.consume(event.request.sid, event.request.key)
+            return self._outbox.drain_actions()
         self._dispatch(event, now_us)
         actions = deliver_to_self(
             self._outbox,
@@ -190,7 +195,7 @@ class LsNode:
             lambda message: self._on_message(self._node_id, message, now_us),
         )
         self._broker_service.set_expiry_timer()
-        actions = [*actions, *self._outbox.drain_actions()]
+        actions += self._outbox.drain_actions()
         return (
             actions
             if self._authenticator is None
