@@ -211,22 +211,18 @@ def _c31(points: InfraPoints) -> Finding:
 
 
 def _c32(points: InfraPoints) -> Finding:
-    found = [
-        (points.one("traffic", "infra", measure), points.one("traffic", "dcs", measure))
-        for measure in ("mobile.messages", "mobile.bytes")
-    ]
-    (messages, geo_messages), (sent, geo_sent) = found
-    if messages is None or geo_messages is None or sent is None or geo_sent is None:
+    names = ("mobile.messages_to_mobiles", "mobile.messages", "mobile.bytes")
+    found = [points.one("traffic", of, name) for of in ("infra", "dcs") for name in names]
+    changes = [points.change("traffic", name, ("infra", 0.0), ("dcs", 0.0)) for name in names]
+    if any(point is None for point in (*found, *changes)):
         return NOT_MEASURED
-    fewer, less = (
-        points.change("traffic", measure, ("infra", 0.0), ("dcs", 0.0))
-        for measure in ("mobile.messages", "mobile.bytes")
-    )
-    if fewer is None or less is None:
-        return NOT_MEASURED
+    messages, with_stations, sent, geo_messages, _, geo_sent = filter(None, found)
+    fewer, more, less = filter(None, changes)
+    # The thesis counts messages between mobile nodes; those to the station are told, too.
     ours = (
-        f"{_count(messages)} messages instead of {_count(geo_messages)} ({_percent(fewer)}); "
-        f"{sent.mean / 1e6:,.1f} ± {sent.ci95 / 1e6:.1f} MB instead of "
+        f"{_count(messages)} messages between mobile nodes instead of {_count(geo_messages)} "
+        f"({_percent(fewer)}), {_count(with_stations)} with those to the station "
+        f"({_percent(more)}); {sent.mean / 1e6:,.1f} ± {sent.ci95 / 1e6:.1f} MB instead of "
         f"{geo_sent.mean / 1e6:,.1f} ± {geo_sent.ci95 / 1e6:.1f} ({_percent(less)})"
     )
     return Finding(ours, fewer.high < 0 and less.high < 0)

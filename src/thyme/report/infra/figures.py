@@ -93,7 +93,13 @@ def _station_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
 
 def _comparison_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
     for name, measure, title, y, scale in (
-        ("fig5-12", "mobile.messages", "Messages of mobile nodes", "thousand messages", 1e-3),
+        (
+            "fig5-12",
+            "mobile.messages_to_mobiles",
+            "Messages between mobile nodes",
+            "thousand messages",
+            1e-3,
+        ),
         ("fig5-13", "mobile.bytes", "Bytes of mobile nodes", "MB", 1e-6),
     ):
         lines = [

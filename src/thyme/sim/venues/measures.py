@@ -14,6 +14,8 @@ from itertools import pairwise
 from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.messages.common import ToStation
+from thyme.protocol.messages.stations import WorldProbe
 from thyme.sim.measurement.energy import RadioPower
 from thyme.sim.measurement.measurements import NodeMeasurements
 from thyme.sim.results.measures import (
@@ -53,10 +55,23 @@ def venue_measures(found: VenueRun, summary: VenueSummary) -> dict[str, float]:
     return {name: float(value) for group in groups for name, value in group if value is not None}
 
 
+_TO_STATIONS = (ToStation.label, WorldProbe.label)
+"""The messages of mobile nodes that are for stations alone."""
+
+
 def mobile_measures(run: Run) -> Iterator[Measure]:
     """Traffic and energy of the users' devices alone (C32, C36)."""
     mobiles = run.measurements.nodes[: run.scenario.nodes]
     yield "mobile.messages", _sum(mobiles, "sent")
+    yield (
+        "mobile.messages_to_mobiles",
+        sum(
+            load.sent
+            for node in mobiles
+            for kind, load in node.loads.items()
+            if kind.partition("/")[0] not in _TO_STATIONS
+        ),
+    )
     yield "mobile.bytes", _sum(mobiles, "sent_bytes")
     yield "mobile.messages_heard", _sum(mobiles, "heard")
     yield "energy_j_mean", sum(node.energy.joules for node in mobiles) / len(mobiles)
