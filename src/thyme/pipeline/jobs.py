@@ -13,14 +13,15 @@ from hashlib import blake2b
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from thyme.pipeline.oracle import ORDER, expected_notifications
+from thyme.pipeline.oracle import ORDER, NotificationJoin
 from thyme.pipeline.posts import importing
 from thyme.pipeline.posts.formats import PostReader
 from thyme.pipeline.posts.importing import InputFile, PostImport, find_input_files
 from thyme.pipeline.posts.synthetic import synthetic_posts
+from thyme.pipeline.ranges import Sample, sampling_rate
 from thyme.pipeline.schemas import NOTIFICATIONS, OPERATIONS, POSTS
 from thyme.pipeline.session import partition_by_size
-from thyme.pipeline.traces import operations_from_posts, trace_to_table
+from thyme.pipeline.traces import StoreTable, operations_from_posts, trace_to_table
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.encounters.mobuser_trace import MobUserPopulation, mobuser_trace
 from thyme.traces.football_match import FootballMatchConfig
@@ -28,6 +29,7 @@ from thyme.traces.lecture_trace import LectureConfig, lecture_trace
 from thyme.traces.posts_to_trace import JOURNAL_RULES, TraceRules
 from thyme.traces.trace import KINDS
 
+_NOTIFICATIONS_PER_FILE = 500_000
 _UNPACKED = 6
 """Rough size of a compressed file's contents, in its own size."""
 
@@ -113,12 +115,9 @@ def build_trace(
         window_us = rules.timetable.starts_us, rules.timetable.ends_us
         table = posts.read(spark, "posts", POSTS, window_us)
 
-        def store(name: str, frame: DataFrame) -> DataFrame:
-            draft.write_scratch(name, frame)
-            return draft.read_scratch(spark, name, frame.schema)
-
+        store = _store_in(spark, draft)
         operations = operations_from_posts(table, users, seed, rules, publishers_share, store)
-        draft.write("operations", operations, schema=OPERATIONS)
+        draft.write("operations", operations, schema=OPERATIONS, distinct=("oid", "text"))
         made = draft.read(spark, "operations", OPERATIONS)
         draft.add_notes(users=users, operations=_count_kinds(made))
 
@@ -163,10 +162,30 @@ def compute_oracle(spark: SparkSession, warehouse: Warehouse, trace: Stage) -> S
         operations = trace.read(spark, "operations", OPERATIONS)
         counts: dict[str, int] = trace.manifest.notes["operations"]
         asking = sum(count for kind, count in counts.items() if kind != "insert")
-        expected = expected_notifications(operations, asking)
-        draft.write("notifications", expected, order=ORDER, schema=NOTIFICATIONS)
+        join = NotificationJoin(operations, asking, _store_in(spark, draft))
+        one_in = sampling_rate(counts["insert"])
+        sample = Sample(join.notifications(one_in), one_in)
+        expected = join.notifications()
+        draft.write(
+            "notifications",
+            expected,
+            order=ORDER,
+            schema=NOTIFICATIONS,
+            sample=sample,
+            rows_per_file=_NOTIFICATIONS_PER_FILE,
+        )
 
     return warehouse.get_or_build("oracle", {}, {"trace": trace.fingerprint}, build)
+
+
+def _store_in(spark: SparkSession, draft: Draft) -> StoreTable:
+    """Keeps frames as intermediate results of a build."""
+
+    def store(name: str, frame: DataFrame) -> DataFrame:
+        draft.write_scratch(name, frame)
+        return draft.read_scratch(spark, name, frame.schema)
+
+    return store
 
 
 def _count_kinds(operations: DataFrame) -> dict[str, int]:

@@ -1,23 +1,24 @@
 """The oracle on Spark: computes the notifications of a perfect execution of a trace by one join.
 
-Entry point: `expected_notifications`. The join key is a tag: each conjunction has its rarest tag,
-each object all of its tags. Joined pairs are then checked in full: tags, time frame, and earlier
-deletes, expiries and revocations. An object that satisfies several conjunctions of a query counts
-for the first one, so each notification occurs once. Few subscriptions are sent to all tasks; if
-they are many, objects and subscriptions are moved to the task of their tag, and a tag with many
-pairs is split into pieces for several tasks. The result equals that of `traces.oracle`.
+Entry points: `expected_notifications`, `NotificationJoin`. The join key is a tag: each conjunction
+has its rarest tag, each object all of its tags. Joined pairs are then checked in full: tags, time
+frame, and earlier deletes, expiries and revocations. An object that satisfies several conjunctions
+of a query counts for the first one, so each notification occurs once. Few subscriptions are sent to
+all tasks; if they are many, objects and subscriptions are moved to the task of their tag, and a tag
+with many pairs is split into pieces for several tasks. The result equals that of `traces.oracle`.
 Clauses: P4, P8, S15, M10, M11, M14–M16, M18, M29.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.pipeline.schemas import CONJUNCTIONS, NOTIFICATIONS, rows_to_batch, select_schema
+from thyme.pipeline.traces import StoreTable
 from thyme.traces.operations import conjunctions_of
 
 ORDER = ("at_us", "user", "sid", "oid")
@@ -30,58 +31,71 @@ BROADCAST_MAX = 200_000
 """Maximum number of operations that are sent to every task: some tens of megabytes."""
 
 
-def _keep(frame: DataFrame) -> DataFrame:
-    return frame
-
-
 def expected_notifications(operations: DataFrame, asking: int | None = None) -> DataFrame:
     """Every expected notification, unsorted, in the columns of NOTIFICATIONS.
 
     `asking` is the number of operations other than inserts, if it is known. If they are few, every
     task gets all of them, and the objects stay where they are.
     """
-    in_place = asking is not None and asking <= BROADCAST_MAX
-    pairs = _pair_in_place(operations) if in_place else _pair_by_pieces(operations)
-    due = pairs.where(_is_in_frame() & _is_still_valid() & _is_match())
-    notified = due.select(
-        F.greatest("published_us", "asked_us").alias("at_us"),
-        "user",
-        "sid",
-        "oid",
-        "owner",
-        (F.col("object_number") < F.col("number")).alias("past"),
-    )
-    return select_schema(notified, NOTIFICATIONS)
+    return NotificationJoin(operations, asking).notifications()
 
 
-def _pair_in_place(operations: DataFrame) -> DataFrame:
-    """Pairs of an object and a conjunction whose key is one of its tags; all operations but the
-    inserts are sent to every task."""
-    objects = _objects(operations, F.broadcast)
-    subscriptions = _subscriptions(operations)
-    conjunctions = _conjunctions(subscriptions)
-    # Where a key has no alternative, it need not be the rarest tag.
-    several = conjunctions.where(F.size("positive") > 1)
-    wanted = F.broadcast(several.select(F.explode("positive").alias("tag")).distinct())
-    counts = _count_objects(_with_tag(objects).join(wanted, "tag", "left_semi"))
-    keyed = _by_rarest_tag(subscriptions, conjunctions, counts)
-    return _with_tag(objects).join(F.broadcast(keyed), "tag")
+class NotificationJoin:
+    """The join of the objects of a trace with its subscriptions, for all objects or a sample."""
 
+    def __init__(
+        self,
+        operations: DataFrame,
+        asking: int | None = None,
+        store: StoreTable = lambda _name, frame: frame,
+    ) -> None:
+        self._in_place = asking is not None and asking <= BROADCAST_MAX
+        self._objects = _objects(operations, send_deletes=self._in_place)
+        subscriptions = _subscriptions(operations)
+        conjunctions = store("conjunctions", _conjunctions(subscriptions))
+        counted = _with_tag(self._objects)
+        if self._in_place:
+            # Where a key has no alternative, it need not be the rarest tag.
+            several = conjunctions.where(F.size("positive") > 1)
+            wanted = F.broadcast(several.select(F.explode("positive").alias("tag")).distinct())
+            counted = counted.join(wanted, "tag", "left_semi")
+        self._counts = _count_objects(counted)
+        keyed = _by_rarest_tag(subscriptions, conjunctions, self._counts)
+        self._subscriptions = store("subscriptions", keyed)
 
-def _pair_by_pieces(operations: DataFrame) -> DataFrame:
-    """The same pairs, made in tasks of about the same size, one for each tag or piece of a tag."""
-    objects = _objects(operations)
-    counts = _count_objects(_with_tag(objects))
-    subscriptions = _subscriptions(operations)
-    keyed = _by_rarest_tag(subscriptions, _conjunctions(subscriptions), counts)
-    split = F.broadcast(_split_tags(keyed, counts))
-    subscription_pieces = _with_pieces(keyed, split).withColumn(
-        "piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1))
-    )
-    object_pieces = _with_pieces(_with_tag(objects), split).withColumn(
-        "piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int")
-    )
-    return object_pieces.drop("pieces").join(subscription_pieces, ["tag", "piece"])
+    def notifications(self, one_in: int = 1) -> DataFrame:
+        """The expected notifications of one in so many objects, in the columns of NOTIFICATIONS."""
+        objects = self._objects
+        if one_in > 1:
+            objects = objects.where(F.pmod(F.xxhash64("oid"), F.lit(one_in)) == 0)
+        pairs = self._pair_in_place(objects) if self._in_place else self._pair_by_pieces(objects)
+        due = pairs.where(_is_in_frame() & _is_still_valid() & _is_match())
+        notified = due.select(
+            F.greatest("published_us", "asked_us").alias("at_us"),
+            "user",
+            "sid",
+            "oid",
+            "owner",
+            (F.col("object_number") < F.col("number")).alias("past"),
+        )
+        return select_schema(notified, NOTIFICATIONS)
+
+    def _pair_in_place(self, objects: DataFrame) -> DataFrame:
+        """Pairs of an object and a conjunction whose key is one of its tags; all operations but the
+        inserts are sent to every task."""
+        return _with_tag(objects).join(F.broadcast(self._subscriptions), "tag")
+
+    def _pair_by_pieces(self, objects: DataFrame) -> DataFrame:
+        """The same pairs, made in tasks of about the same size, one for each tag or piece of a
+        tag."""
+        split = F.broadcast(_split_tags(self._subscriptions, self._counts))
+        subscription_pieces = _with_pieces(self._subscriptions, split).withColumn(
+            "piece", F.explode(F.sequence(F.lit(0), F.col("pieces") - 1))
+        )
+        object_pieces = _with_pieces(_with_tag(objects), split).withColumn(
+            "piece", F.pmod(F.xxhash64("oid"), F.col("pieces")).cast("int")
+        )
+        return object_pieces.drop("pieces").join(subscription_pieces, ["tag", "piece"])
 
 
 def _with_tag(objects: DataFrame) -> DataFrame:
@@ -94,7 +108,7 @@ def _count_objects(objects: DataFrame) -> DataFrame:
     return objects.groupBy("tag").agg(F.count("*").alias("objects"))
 
 
-def _objects(operations: DataFrame, send: Callable[[DataFrame], DataFrame] = _keep) -> DataFrame:
+def _objects(operations: DataFrame, *, send_deletes: bool) -> DataFrame:
     """The objects of a trace, each with the number of its delete, if any."""
     inserts = operations.where("op = 'insert'").select(
         F.col("number").alias("object_number"),
@@ -105,7 +119,7 @@ def _objects(operations: DataFrame, send: Callable[[DataFrame], DataFrame] = _ke
         "life_us",
     )
     deletes = operations.where("op = 'delete'").select("oid", F.col("number").alias("deleted"))
-    return inserts.join(send(deletes), "oid", "left")
+    return inserts.join(F.broadcast(deletes) if send_deletes else deletes, "oid", "left")
 
 
 def _subscriptions(operations: DataFrame) -> DataFrame:

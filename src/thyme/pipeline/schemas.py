@@ -78,18 +78,19 @@ PARSED = (  # one row per source row: a post if `reason` is null
     .add("tags", TAGS)
 )
 
-READ = StructType(  # PARSED and RAW: posts of the plain rows, the fields of the others
+STAGED = StructType(  # PARSED with the number and the hash of each row
     [
         *PARSED.fields,
-        *StructType()
-        .add("fields", StringType())
-        .add("plain", BooleanType())
-        .add("row", LongType())
-        .fields,
+        *StructType().add("line", LongType()).add("row", LongType()).fields,
     ]
 )
 
-STAGED = StructType([*PARSED.fields, READ["row"]])  # PARSED with a number for each row
+READ = StructType(  # STAGED and RAW: posts of the plain rows, the lines and fields of the others
+    [
+        *STAGED.fields,
+        *StructType().add("fields", StringType()).add("plain", BooleanType()).fields,
+    ]
+)
 
 HISTOGRAM = (  # one row per time span with posts; `tagged` counts the posts with a tag
     StructType()

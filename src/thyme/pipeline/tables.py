@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from thyme.pipeline.ranges import Sample, split_by_sample
 from thyme.pipeline.storage import Storage, WarehouseError, escape_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+ROWS_PER_FILE = 250_000
 LISTING_S_MAX = 60.0
 """How long a written file may be missing from the listing of its folder."""
 _LISTING_EVERY_S = 0.5
@@ -124,20 +127,33 @@ class Draft:
         *,
         schema: StructType | None = None,
         partition_by: Sequence[str] = (),
+        sample: Sample | None = None,
+        rows_per_file: int = ROWS_PER_FILE,
+        distinct: Sequence[str] = (),
     ) -> None:
         """Writes a table in few files, globally sorted by the columns of `order` if given.
 
-        Nulls in columns that `schema` (default: the frame's) declares without nulls are an error.
+        A `sample` of its rows spares computing the frame twice; then a file has about
+        `rows_per_file` rows. Most values of the `distinct`
+        columns differ, so they get no dictionary. Nulls in columns that `schema` (default: the
+        frame's) declares without nulls are an error.
         """
-        if order:
+        if order and sample is not None:
+            ranges = split_by_sample(frame, order, sample, rows_per_file)
+            frame = ranges.sortWithinPartitions(*partition_by, *order)
+        elif order:
             spread = (files, *order) if files else order
             frame = frame.repartitionByRange(*spread).sortWithinPartitions(*partition_by, *order)
         elif files:
             frame = frame.coalesce(files)
         schema = schema or frame.schema
         self._columns[table] = describe_columns(schema)
-        found = _write_observed(frame, self._spark_path(table), schema, partition_by)
-        nulls = [name for name in schema.fieldNames() if found.get(f"nulls {name}")]
+        options = {f"parquet.enable.dictionary#{name}": "false" for name in distinct}
+        path = self._spark_path(table)
+        found = _write_observed(frame, path, schema, partition_by, options=options)
+        nulls = [
+            name for place, name in enumerate(schema.names) if found.get("nulls", 0) >> place & 1
+        ]
         if nulls:
             raise WarehouseError(
                 f"{self._storage.uri}/{self._stage}: the table {table} has nulls in "
@@ -244,23 +260,26 @@ def _write_observed(
     counted: Column | None = None,
     options: Mapping[str, str] = {},
 ) -> dict[str, int]:
-    """Writes a frame; returns its number of rows, of `counted` ones, and of nulls where there must
-    be none."""
-    from pyspark.sql import Observation
+    """Writes a frame; returns its number of rows and of `counted` ones, and as the bits of `nulls`
+    the places of the columns that have nulls where there must be none."""
+    from pyspark.sql import Column, Observation
     from pyspark.sql import functions as F  # noqa: N812
 
     measures: list[Column] = [F.count(F.lit(1)).alias("rows")]
     if counted is not None:
         measures.append(F.count(F.when(counted, 1)).alias("counted"))
-    for field in schema or ():
-        if not field.nullable:
-            is_null = F.col(f"`{field.name}`").isNull()
-            measures.append(F.count(F.when(is_null, 1)).alias(f"nulls {field.name}"))
+    strict = [(place, field) for place, field in enumerate(schema or ()) if not field.nullable]
+    bits = [
+        F.when(F.col(f"`{field.name}`").isNull(), F.lit(1 << place)).otherwise(F.lit(0))
+        for place, field in strict
+    ]
+    if bits:
+        measures.append(F.bit_or(reduce(Column.__add__, bits)).alias("nulls"))
     seen = Observation()
     # Observed last, in the tasks that write: earlier steps may run twice.
     writer = frame.observe(seen, *measures).write.mode("error").options(**options)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     writer.parquet(path)
-    found: dict[str, int] = dict(seen.get)
-    return {"rows": 0, "counted": 0, **found}
+    found: dict[str, int | None] = dict(seen.get)
+    return {"rows": 0, "counted": 0} | {name: value or 0 for name, value in found.items()}

@@ -43,6 +43,8 @@ BUCKETS = 1_024
 """Number of time spans into which a trace is split to number its operations."""
 ROWS_PER_FILE = 250_000
 BATCH_ROWS = 5_000
+_BUCKET_SIGN = "\0"
+"""First character of the word that stands for a time span; no tag has it."""
 _SORT_ORDER = ("at_us", "user", "kind", "posted_us", "drawn", "oid")
 """Sort order of operations: by instant, user, kind (inserts, deletes, subscribes, unsubscribes),
 then in the order in which the rules draw them."""
@@ -94,13 +96,16 @@ def operations_from_posts(
     )
     subscribers = [user for user, role in enumerate(user_roles) if role is not UserRole.PUBLISHER]
     subscriber_table = spark.createDataFrame([(user,) for user in subscribers] or [], "user long")
-    tags = store("tags", rank_tags(published))
+    words = store("words", count_words(inserts, rules.lasts_us))
+    tags = words.where(~_is_bucket_word())
     candidates = candidate_count(tags.count(), rules.candidate_share)
     asked = subscriber_table.mapInArrow(_subscribe_mapper(seed, candidates, rules), DRAWN)
-    queries = fill_queries(asked, tags)
+    queries = fill_queries(asked, rank_tags(tags))
     others = deletes.drop("shape", "ranks")
     drawn = store("drawn", queries.unionByName(others, allowMissingColumns=True))
-    return with_numbers(inserts.unionByName(drawn, allowMissingColumns=True), rules.lasts_us)
+    sizes = _bucket_sizes(words, drawn, rules.lasts_us)
+    operations = inserts.unionByName(drawn, allowMissingColumns=True)
+    return with_numbers(operations, rules.lasts_us, sizes)
 
 
 def most_active_users(posts: DataFrame, users: int) -> list[str]:
@@ -110,12 +115,38 @@ def most_active_users(posts: DataFrame, users: int) -> list[str]:
     return top_users({row["user"]: row["count"] for row in first}, users)
 
 
-def rank_tags(posts: DataFrame) -> DataFrame:
-    """Every tag with its rank by number of posts, from 0, ties by name."""
-    counts = posts.select(F.explode("tags").alias("tag")).groupBy("tag").count()
-    ordered = counts.repartition(1).sortWithinPartitions(F.desc("count"), "tag")
+def count_words(inserts: DataFrame, lasts_us: int) -> DataFrame:
+    """The number of inserts of each tag and of each time span, counted in one pass: a time span is
+    a word that cannot be a tag."""
+    bucket = F.concat(F.lit(_BUCKET_SIGN), _bucket(lasts_us).cast("string"))
+    words = inserts.select(F.explode(F.concat("tags", F.array(bucket))).alias("word"))
+    return words.groupBy("word").count()
+
+
+def _is_bucket_word() -> Column:
+    return F.startswith("word", F.lit(_BUCKET_SIGN))
+
+
+def _bucket_sizes(words: DataFrame, drawn: DataFrame, lasts_us: int) -> list[int]:
+    """The number of operations in each time span."""
+    number = F.substr("word", F.lit(len(_BUCKET_SIGN) + 1)).cast("int").alias("bucket")
+    inserted = words.where(_is_bucket_word()).select(number, "count")
+    others = drawn.groupBy(_bucket(lasts_us).alias("bucket")).count()
+    sizes = [0] * BUCKETS
+    for row in inserted.unionByName(others).collect():
+        sizes[row["bucket"]] += row["count"]
+    return sizes
+
+
+def _bucket(lasts_us: int) -> Column:
+    return F.floor(F.col("at_us") * BUCKETS / lasts_us).cast("int")
+
+
+def rank_tags(counts: DataFrame) -> DataFrame:
+    """Every tag (`word`) with its rank by number of posts, from 0, ties by name."""
+    ordered = counts.repartition(1).sortWithinPartitions(F.desc("count"), "word")
     # In a single partition, these ids are the numbers of the rows.
-    return ordered.select(F.monotonically_increasing_id().alias("rank"), "tag")
+    return ordered.select(F.monotonically_increasing_id().alias("rank"), F.col("word").alias("tag"))
 
 
 def fill_queries(drawn: DataFrame, tags: DataFrame) -> DataFrame:
@@ -138,18 +169,16 @@ def fill_queries(drawn: DataFrame, tags: DataFrame) -> DataFrame:
     return filled.drop("shape", "ranks", "filled")
 
 
-def with_numbers(operations: DataFrame, lasts_us: int) -> DataFrame:
+def with_numbers(operations: DataFrame, lasts_us: int, sizes: Sequence[int]) -> DataFrame:
     """Sorts operations and adds the number of each in the whole trace.
 
-    Operations are split into time spans, and consecutive spans are put together into partitions of
-    about the same size; the numbers of a partition start where the previous one ends.
+    Operations are split into time spans, of these `sizes`, and consecutive spans are put together
+    into partitions of about the same size; the numbers of a partition start where the previous one
+    ends.
     """
-    bucket = F.floor(F.col("at_us") * BUCKETS / lasts_us).cast("int")
     cut = operations.withColumns(
-        {"bucket": bucket, "kind": F.array_position(_kind_array(), F.col("op"))}
+        {"bucket": _bucket(lasts_us), "kind": F.array_position(_kind_array(), F.col("op"))}
     )
-    counts = {row["bucket"]: row["count"] for row in cut.groupBy("bucket").count().collect()}
-    sizes = [counts.get(number, 0) for number in range(BUCKETS)]
     parts = assign_parts(sizes, ROWS_PER_FILE)
     starts = {part: sum(sizes[: parts.index(part)]) for part in sorted({*parts})}
     placed = cut.withColumn("part", _constant_at(parts, F.col("bucket")).cast("int"))

@@ -4,8 +4,8 @@ Entry point: `PostImport`, whose `build` fills the draft of the stage `posts`. T
 are parsed once into an intermediate table: plain rows by Spark's expressions, the others by Python.
 Duplicates are found by ids alone: first by 64-bit hashes, then exactly among the few ids whose hash
 occurs twice. Of posts with the same id, the one of an earlier import is kept, else the earliest;
-ties are broken by a hash of the whole row, so the choice does not depend on partitions. Posts are
-stored by day, sorted by time.
+ties are broken by a hash of the line and its file, so the choice does not depend on partitions.
+Posts are stored by day, sorted by time.
 Clauses: P1, P2, P8, P10, P11.
 """
 
@@ -31,6 +31,7 @@ from thyme.pipeline.posts.sources import (
     load_raw_rows,
     valid_posts,
 )
+from thyme.pipeline.ranges import Sample, sampling_rate
 from thyme.pipeline.schemas import FILES, POSTS, QUARANTINE, RAW, READ, STAGED, select_schema
 from thyme.pipeline.storage import lacks_file_system, local_path
 from thyme.traces.files import InputFileError
@@ -137,7 +138,7 @@ class PostImport:
         """Writes the new files' posts and quarantine; keeps those of earlier imports."""
         staged, rows_in = self._parse(draft)
         losers = self._find_losers(draft, staged)
-        totals = self._write_tables(draft, _mark_losers(staged, losers))
+        totals = self._write_tables(draft, _mark_losers(staged, losers), rows_in)
         if rows_in != totals["posts"] + sum(totals["quarantined"].values()):
             raise InputError(f"{rows_in} rows were read, but {totals} written")
         if not rows_in and self._base is None:
@@ -163,8 +164,10 @@ class PostImport:
         found = with_plain_posts(raw, self._reader).withColumns(
             {
                 "reason": F.lit(None).cast("string"),
-                "fields": F.when(~F.col(PLAIN), F.col("fields")),
+                "line": F.xxhash64("raw"),
                 "row": F.monotonically_increasing_id(),
+                # The lines of plain rows are read again in the rare case that they are needed.
+                **{name: F.when(~F.col(PLAIN), F.col(name)) for name in ("raw", "fields")},
             }
         )
         written = draft.write_scratch(_PARSED, select_schema(found, READ), F.col(PLAIN))
@@ -186,8 +189,9 @@ class PostImport:
             raw = raw.observe(seen, F.count(F.lit(1)).alias("rows"))
         # Below zero: above are the numbers of plain rows.
         number = -1 - F.monotonically_increasing_id()
-        parsed = parse_batches(raw, self._reader).withColumn("row", number)
-        rows: int = draft.write_scratch(name, parsed)["rows"]
+        parsed = parse_batches(raw, self._reader)
+        numbered = parsed.withColumns({"line": F.xxhash64("raw"), "row": number})
+        rows: int = draft.write_scratch(name, numbered)["rows"]
         if lines is None:
             lines = seen.get.get("rows", 0)
         if lines > rows:  # a page of posts is a line with several rows
@@ -206,7 +210,7 @@ class PostImport:
         if not draft.write_scratch(_SUSPECTS, suspects)["rows"]:
             return None
         found = draft.read_scratch(self._spark, _SUSPECTS, suspects.schema)
-        tie = F.xxhash64("user", "text", "tags", "raw", "source").alias("tie")
+        tie = F.xxhash64("line", "source").alias("tie")
         ids = valid.select(_key(), "post_id", "at_us", tie, "row", _age(1))
         if earlier is not None:
             zeros = (F.lit(0).cast("long").alias(name) for name in ("at_us", "tie", "row"))
@@ -218,7 +222,7 @@ class PostImport:
             return None
         return draft.read_scratch(self._spark, _LOSERS, losers.schema)
 
-    def _write_tables(self, draft: Draft, marked: DataFrame) -> dict[str, Any]:
+    def _write_tables(self, draft: Draft, marked: DataFrame, rows_in: int) -> dict[str, Any]:
         if self._base is not None:
             for table, facts in self._base.manifest.tables.items():
                 draft.keep(table, facts)
@@ -226,20 +230,25 @@ class PostImport:
         kept = [row for row in counts if row["reason"] is None]
         if kept:
             span_us = max(row["last_us"] for row in kept) - min(row["first_us"] for row in kept)
+            posts, one_in = valid_posts(marked), sampling_rate(rows_in)
+            some = F.pmod(F.xxhash64("post_id"), F.lit(one_in)) == 0
             draft.write(
                 "posts",
-                valid_posts(marked).withColumn("day", _day_column(span_us)),
+                posts.withColumn("day", _day_column(span_us)),
                 order=("at_us", "post_id"),
                 schema=POSTS,
                 partition_by=("day",),
+                sample=Sample(posts.where(some), one_in),
+                distinct=("post_id", "text"),
             )
         quarantined: dict[str, int] = {}
         for row in counts:
             if row["reason"] is not None:
                 quarantined[row["reason"]] = quarantined.get(row["reason"], 0) + row["rows"]
         if quarantined:
+            rejected = self._with_lines(marked.where("reason IS NOT NULL"), quarantined)
             order = ("source", "reason", "raw")
-            draft.write("quarantine", invalid_rows(marked), order=order, schema=QUARANTINE)
+            draft.write("quarantine", invalid_rows(rejected), order=order, schema=QUARANTINE)
         elif self._base is None:
             empty = self._spark.createDataFrame([], QUARANTINE)
             draft.write("quarantine", empty, files=1, schema=QUARANTINE)
@@ -250,6 +259,21 @@ class PostImport:
             "zone_assumed": sum(row["zone_assumed"] for row in kept),
             "quarantined": dict(sorted(quarantined.items())),
         }
+
+    def _with_lines(self, rejected: DataFrame, quarantined: Mapping[str, int]) -> DataFrame:
+        """Rejected rows with their lines. Those of plain rows, which can only be duplicates, are
+        read from the files again: hash and id tell them from others."""
+        if DUPLICATE not in quarantined or not can_be_plain(self._reader):
+            return rejected
+        lost = rejected.where("raw IS NULL").select("source", "line").distinct()
+        files = [each.file for each in self.files]
+        raw = load_raw_rows(self._spark, files, self._reader)
+        lines = raw.select("source", F.xxhash64("raw").alias("line"), F.col("raw").alias("found"))
+        wanted = lines.join(lost, ["source", "line"], "left_semi").distinct()
+        is_of_row = F.col("raw").isNull() & F.contains("found", F.col("post_id"))
+        same = [F.col(f"a.{name}") == F.col(f"b.{name}") for name in ("source", "line")]
+        joined = rejected.alias("a").join(wanted.alias("b"), [*same, is_of_row], "left")
+        return joined.select("a.*", "found").withColumn("raw", F.coalesce("raw", "found"))
 
     def _file_table(self, counts: Sequence[Row]) -> DataFrame:
         """One row per new file, with the number of its rows."""
