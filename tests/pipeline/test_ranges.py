@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812
 
-from thyme.pipeline.ranges import RANGES_MAX, Sample, choose_bounds, sampling_rate, split_by_sample
+from thyme.pipeline.tables import RANGES_MAX, Sample, choose_bounds, sampling_rate, split_by_sample
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,9 @@ from thyme.pipeline.posts import importing
 from thyme.pipeline.posts.formats import PostReader
 from thyme.pipeline.posts.importing import InputFile, PostImport, find_input_files
 from thyme.pipeline.posts.synthetic import synthetic_posts
-from thyme.pipeline.ranges import Sample, sampling_rate
 from thyme.pipeline.schemas import NOTIFICATIONS, OPERATIONS, POSTS
 from thyme.pipeline.session import partition_by_size
+from thyme.pipeline.tables import Sample, sampling_rate
 from thyme.pipeline.traces import StoreTable, operations_from_posts, trace_to_table
 from thyme.pipeline.warehouse import Draft, Stage, Warehouse, stage_fingerprint
 from thyme.sim.encounters.mobuser_trace import MobUserPopulation, mobuser_trace

@@ -31,9 +31,9 @@ from thyme.pipeline.posts.sources import (
     load_raw_rows,
     valid_posts,
 )
-from thyme.pipeline.ranges import Sample, sampling_rate
 from thyme.pipeline.schemas import FILES, POSTS, QUARANTINE, RAW, READ, STAGED, select_schema
 from thyme.pipeline.storage import lacks_file_system, local_path
+from thyme.pipeline.tables import Sample, sampling_rate
 from thyme.traces.files import InputFileError
 
 if TYPE_CHECKING:
