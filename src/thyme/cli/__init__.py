@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from thyme.cli import compile as compiling
 from thyme.cli import demo, lab, node, node_commands, query, station, version
+from thyme.cli.operations import doctor
 from thyme.cli.pipeline import analytics, evaluate, oracle, posts, report, trace
 from thyme.cli.sim import group
 from thyme.model.errors import ThymeError
@@ -32,6 +33,7 @@ examples:
   thyme query match 'goal & !replay' --tags goal,eder && echo hit
   thyme node --world lisbon --create                 run a node in a live world
   thyme subscribe 'goal & !replay' --follow          print matching objects as they are published
+  thyme doctor                                       find out why a node hears nobody
   thyme sim radio --selftest --quick                 compare the simulated radio with ns-3
 
 Put queries in single quotes: & | ! ( ) are special characters of the shell.
@@ -95,6 +97,7 @@ def _parser() -> ArgumentParser:
             node,
             station,
             node_commands,
+            doctor,
             query,
             lab,
             group,

@@ -1,0 +1,1 @@
+"""Commands for operators of live nodes."""
