@@ -17,7 +17,7 @@ from thyme.cli import main
 from thyme.doctor import machine, network, running_node
 from thyme.doctor.findings import Finding, is_healthy
 from thyme.live.node_factory import CLOCK_SKEW_US
-from thyme.live.sockets import NetworkConfig
+from thyme.live.socket_pairs import NetworkConfig
 
 NOW_US = 1_790_000_000_000_000
 Usage = namedtuple("Usage", "total used free")
@@ -113,7 +113,7 @@ def test_a_device_that_is_heard_and_not_reached_is_isolated(
 
 
 def test_an_interface_that_does_not_exist_is_named() -> None:
-    config = NetworkConfig(interface="192.0.2.1")
+    config = NetworkConfig(interfaces=("192.0.2.1",))
 
     heard = asyncio.run(network.listen(config, 0.1))
 

@@ -15,7 +15,7 @@ from tests.live.nodes import NodeProcess, free_group, running
 from thyme.live import host
 from thyme.live.host import Clock
 from thyme.live.open_node import NodeOptions, open_node
-from thyme.live.sockets import NetworkConfig
+from thyme.live.socket_pairs import NetworkConfig
 from thyme.model.errors import OperationTimeoutError, ThymeError
 from thyme.model.worlds import Area
 
@@ -89,7 +89,7 @@ def test_m36_a_node_whose_clock_is_corrected_works_again_without_a_restart(
 
     async def story() -> None:
         group, _, port = free_group().partition(":")
-        network = NetworkConfig(interface="127.0.0.1", group=group, group_port=int(port))
+        network = NetworkConfig(group=group, group_port=int(port))
         area = Area(80.0, 40.0) if substrate == "dcs" else None
         options = NodeOptions(
             world="lisbon",

@@ -10,7 +10,8 @@ import pytest
 
 from tests.transport.pipe import ALICE, WORLD
 from thyme.live.host import Host
-from thyme.live.sockets import NetworkConfig, Sockets
+from thyme.live.socket_pairs import NetworkConfig
+from thyme.live.sockets import Sockets
 from thyme.model.errors import ClosedError, ThymeError
 from thyme.model.ids import NodeId
 from thyme.protocol.app_interface import AppEvent
@@ -58,7 +59,7 @@ def test_m24_a_mistake_stops_the_node_and_stores_nothing_of_the_input(
     path, ear = tmp_path / "store", Ear()
 
     async def story() -> None:
-        store, sockets = SqliteStore(path), Sockets(NetworkConfig(interface="127.0.0.1"))
+        store, sockets = SqliteStore(path), Sockets(NetworkConfig())
         await sockets.open()
         link = Link(ALICE, WORLD, b"12345678", LinkConfig())
         host = Host(FailingNode(store), store, ear, link, sockets)

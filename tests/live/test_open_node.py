@@ -19,10 +19,11 @@ from thyme.api.world import OpenedWorld, World
 from thyme.cli import main
 from thyme.daemon import server
 from thyme.live.discovery import discover_worlds, select_world
-from thyme.live.interfaces import resolve_address
+from thyme.live.interfaces import resolve_addresses
 from thyme.live.node_factory import check_world
 from thyme.live.open_node import NodeOptions, open_node
-from thyme.live.sockets import NetworkConfig, NetworkError, Sockets, _error_text
+from thyme.live.socket_pairs import NetworkError, _error_text
+from thyme.live.sockets import Sockets
 from thyme.model.errors import OptionError, StoreError, WorldError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo
@@ -223,7 +224,7 @@ def free_port() -> int:
 def test_an_application_may_run_its_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """M22: `thyme.join_network`, in two worlds that are one."""
     place = a_place()
-    monkeypatch.setattr("thyme.live.sockets.NetworkConfig", lambda interface: place)
+    monkeypatch.setattr("thyme.live.socket_pairs.NetworkConfig", lambda interfaces: place)
     monkeypatch.setattr("thyme.live.open_node.LISTEN_S", 0.2)
 
     async def story() -> None:
@@ -287,7 +288,7 @@ COMMAND = ["node", "--world", "x", "--create", "--wid", "w", "--memory"]
         (["--interface", "127.0.0.1", "--http", "8473"], "--http is an address and a port"),
         (["--interface", "127.0.0.1", "--port", "70000"], "a port is a number"),
         (["--interface", "127.0.0.1", "--position", "here"], "two numbers"),
-        (["--interface", "127.0.0.1", "--peer", "there:1"], "--peer takes an IPv4 address"),
+        (["--interface", "127.0.0.1", "--peer", "there:1"], "--peer takes an IP address"),
     ],
 )
 def test_a_network_that_cannot_be_used_gets_clear_words(
@@ -313,16 +314,16 @@ def test_a_port_in_use_gets_clear_words(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_no_permission_and_no_multicast_get_clear_words() -> None:
     for number, words in ((errno.EACCES, "no permission for port 80"), (errno.ENODEV, "multicast")):
-        assert words in _error_text(OSError(number, "?"), NetworkConfig(), 80)
+        assert words in _error_text(OSError(number, "?"), "127.0.0.1", 80)
     http = server._error_text(OSError(errno.EACCES, "?"), "127.0.0.1", 80)
     assert http == "no permission for port 80: choose one above 1023"
 
 
 def test_an_interface_is_found_by_its_name() -> None:
-    assert resolve_address("lo") == "127.0.0.1"
-    assert resolve_address(None)
+    assert resolve_addresses("lo") == ("127.0.0.1",)
+    assert resolve_addresses(None)
     with pytest.raises(NetworkError):
-        resolve_address("")
+        resolve_addresses([""])
 
 
 def test_a_server_s_name_must_be_one() -> None:

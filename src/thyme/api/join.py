@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -66,7 +67,7 @@ def join_network(
     cells: int | None = None,
     position: tuple[float, float] | None = None,
     secret: str | None = None,
-    interface: str | None = None,
+    interface: str | Sequence[str] | None = None,
     data: str | Path | None = None,
     ends: Instant | None = None,
     retention: Retention | None = None,
@@ -76,7 +77,8 @@ def join_network(
 ) -> World:
     """Joins a world of the network with a node in this process.
 
-    The node looks for the world on `interface` (default: that of the default route), or creates it
+    The node looks for the world on `interface`, one or more names or addresses, or "all" (default:
+    that of the default route), or creates it
     if `create` is true: with `substrate` "es", "ls" or "dcs", an end at `ends`, and for DCS an
     `area` and a `cell_m` in metres. Without `substrate`, an existing world determines it; a new
     world is DCS if it has an area, else LS. With `substrate` "infra" or "mobuser", the world is
@@ -91,9 +93,9 @@ def join_network(
     check_world_name(name)
     _check_live_substrate(substrate)
     try:
-        from thyme.live.interfaces import resolve_address
+        from thyme.live.interfaces import resolve_addresses
         from thyme.live.open_node import NodeOptions, open_node
-        from thyme.live.sockets import NetworkConfig
+        from thyme.live.socket_pairs import NetworkConfig
     except ImportError as error:
         raise _missing_packages_error() from error
     ends_us = None if ends is None else as_instant_us(ends, time.time_ns() // 1_000)
@@ -113,7 +115,7 @@ def join_network(
             data=None if data is None else Path(data),
             retention=retention or Retention(),
             settings=settings,
-            network=NetworkConfig(interface=resolve_address(interface)),
+            network=NetworkConfig(interfaces=resolve_addresses(interface)),
         )
         live = await open_node(options)
         return live.world, live.start
@@ -156,16 +158,18 @@ def worlds(data: str | Path) -> list[WorldInfo]:
     return list_worlds(Path(data))
 
 
-async def live_worlds(seconds: float = 2.5, *, interface: str | None = None) -> list[WorldInfo]:
+async def live_worlds(
+    seconds: float = 2.5, *, interface: str | Sequence[str] | None = None
+) -> list[WorldInfo]:
     """The worlds of the nodes in range, by name (M21): listens on `interface` (default: that of the
     default route) for `seconds`. Needs the packages of the extra `live`."""
     try:
         from thyme.live.discovery import list_worlds
-        from thyme.live.interfaces import resolve_address
-        from thyme.live.sockets import NetworkConfig
+        from thyme.live.interfaces import resolve_addresses
+        from thyme.live.socket_pairs import NetworkConfig
     except ImportError as error:
         raise _missing_packages_error() from error
-    return await list_worlds(NetworkConfig(interface=resolve_address(interface)), seconds)
+    return await list_worlds(NetworkConfig(interfaces=resolve_addresses(interface)), seconds)
 
 
 def _missing_packages_error() -> OptionError:

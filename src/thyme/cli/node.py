@@ -10,7 +10,7 @@ import os
 import re
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from thyme.model.time_frames import as_instant_us, format_instant
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.live.open_node import NodeOptions
-    from thyme.live.sockets import NetworkConfig
+    from thyme.live.socket_pairs import NetworkConfig
     from thyme.model.ids import NodeId
     from thyme.model.worlds import Area, GeoPoint, WorldInfo
 
@@ -165,7 +165,11 @@ def _add_parser(
 def add_network(parser: ArgumentParser) -> None:
     """Adds the network options."""
     parser.add_argument(
-        "--interface", metavar="I", help="name or IPv4 address (default: automatic)"
+        "--interface",
+        metavar="I",
+        action="append",
+        default=[],
+        help="name or address of an interface, may be repeated, or all (default: automatic)",
     )
     parser.add_argument("--group", metavar="A:PORT", help="multicast group, the same on all nodes")
     parser.add_argument("--peer", metavar="A:PORT", action="append", default=[],
@@ -275,8 +279,8 @@ def _cell_m(args: Namespace) -> float | None:
 
 def network_config(args: Namespace) -> NetworkConfig:
     """Builds the network configuration from the options."""
-    from thyme.live.interfaces import resolve_address
-    from thyme.live.sockets import MULTICAST_GROUP, MULTICAST_PORT, NetworkConfig
+    from thyme.live.interfaces import resolve_addresses
+    from thyme.live.socket_pairs import MULTICAST_GROUP, MULTICAST_PORT, NetworkConfig
 
     group, group_port = (
         (MULTICAST_GROUP, MULTICAST_PORT)
@@ -287,7 +291,7 @@ def network_config(args: Namespace) -> NetworkConfig:
     if not 0 <= port <= 65_535:
         raise OptionError(f"a port is a number from 0 to 65535, not {port}")
     return NetworkConfig(
-        interface=resolve_address(args.interface),
+        interfaces=resolve_addresses(args.interface),
         port=port,
         group=group,
         group_port=group_port,
@@ -308,11 +312,9 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 def _parse_peer(text: str) -> tuple[str, int]:
     host, port = parse_address(text, "--peer")
     try:
-        return str(IPv4Address(host)), port
+        return str(ip_address(host)), port
     except ValueError:
-        raise OptionError(
-            f"--peer takes an IPv4 address and a port, not {safe_repr(text)}"
-        ) from None
+        raise OptionError(f"--peer takes an IP address and a port, not {safe_repr(text)}") from None
 
 
 def _parse_station(text: str) -> NodeId:

@@ -286,7 +286,7 @@ def status_table(status: NodeStatus) -> Any:
     table.add_row("world", f"{world.name} ({world.substrate}{where}{paper}), {world.wid}")
     if world.ends_us is not None:
         table.add_row("ends", format_instant(world.ends_us))
-    table.add_row("node", f"{status.node} at {status.address}")
+    table.add_row("node", f"{status.node} at {', '.join(status.addresses) or status.address}")
     if world.server is not None:
         table.add_row("server", "this node" if world.server == status.node else world.server)
     if status.cell is not None:

@@ -14,6 +14,7 @@ from thyme.events.segments import EventStats
 from thyme.live.node_factory import CLOCK_SKEW_US
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
+from thyme.live.socket_pairs import format_address
 from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
 from thyme.model.ids import NodeId
 from thyme.model.worlds import LIVE_SUBSTRATES, NAMED_SUBSTRATES, WorldInfo, WorldSettings
@@ -58,7 +59,7 @@ def collect_status(
     now_us = shared_node.node.now_us()
     neighbours = live_node.link.describe_neighbours()
     inner = unwrap_node(live_node.node)
-    host, port = live_node.sockets.address
+    addresses = tuple(map(format_address, live_node.sockets.addresses))
     routing = live_node.node.routing if isinstance(live_node.node, RoutedNode) else None
     cells = inner.routing if isinstance(inner, DcsNode) else None
     places = cells if isinstance(cells, GeographicRouting) else None
@@ -66,13 +67,14 @@ def collect_status(
         version=thyme.__version__,
         node=live_node.profile.node_id.hex(),
         world=describe_world(live_node.world),
-        address=f"{host}:{port}",
+        address=addresses[0],
+        addresses=addresses,
         now_us=now_us,
         up_us=now_us - started_us,
         neighbours=tuple(
             NeighbourStatus(
                 node=node_id.hex(),
-                address=f"{address[0]}:{address[1]}",
+                address=format_address(address),
                 silent_us=now_us - last_seen_us,
                 clock_ahead_us=clock_ahead_us,
             )

@@ -5,15 +5,18 @@ Entry point: `examine`.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from thyme.api.remote import NodeUnreachableError
 from thyme.doctor import machine, network, running_node
 from thyme.doctor.findings import Finding
-from thyme.live.sockets import NetworkConfig
+from thyme.live.interfaces import interface_name
+from thyme.live.socket_pairs import NetworkConfig
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +26,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     http: tuple[str, int]
     node_url: str
     network: NetworkConfig
-    interface: str | None
-    """Name of the interface; None if an address or nothing was given."""
     seconds: float
     """How long to listen for other nodes."""
 
@@ -32,16 +33,24 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 async def examine(subject: Subject) -> list[Finding]:
     """Runs all checks."""
     status = await running_node.fetch(subject.node_url)
-    heard = await network.listen(subject.network, subject.seconds)
+    networks = [replace(subject.network, interfaces=(it,)) for it in subject.network.interfaces]
+    heard = await asyncio.gather(*(network.listen(each, subject.seconds) for each in networks))
+    hosts = {host: count for each in heard for host, count in each.hosts.items()}
     peers = [host for host, _ in subject.network.peers]
-    reach = await network.probe_hosts([*heard.hosts, *peers])
+    reach = await network.probe_hosts([*hosts, *peers])
     now_us = time.time_ns() // 1_000
     answers = not isinstance(status, NodeUnreachableError)
     return [
-        network.check_interface(subject.interface, subject.network.interface),
-        *network.check_multicast(subject.network, heard),
-        *network.check_devices(heard.hosts, peers, reach),
-        machine.check_clock(now_us, heard.clocks_ahead_us),
+        *(
+            finding
+            for config, one_heard in zip(networks, heard, strict=True)
+            for finding in (
+                network.check_interface(interface_name(config.interfaces[0]), config.interfaces[0]),
+                *network.check_multicast(config, one_heard),
+            )
+        ),
+        *network.check_devices(hosts, peers, reach),
+        machine.check_clock(now_us, [us for each in heard for us in each.clocks_ahead_us]),
         machine.check_http_port(*subject.http, node_answers=answers),
         machine.check_disk(subject.data),
         machine.check_permissions(subject.data),

@@ -15,13 +15,14 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from thyme.doctor.findings import Finding, failed, ok, skipped, warning
-from thyme.live.sockets import NetworkConfig, NetworkError, Sockets
+from thyme.live.interfaces import interface_flags
+from thyme.live.socket_pairs import NetworkConfig, NetworkError, to_socket_address
+from thyme.live.sockets import Sockets
 from thyme.model.errors import DecodeError
 from thyme.transport.datagrams import ClockReading, decode
 from thyme.transport.link_config import Address
@@ -32,7 +33,6 @@ REACH_TIMEOUT_S = 4.0
 """Longer than the operating system searches for a link address."""
 _IP_RECVERR, _IPV6_RECVERR = 11, 25
 _IFF_UP, _IFF_MULTICAST = 0x1, 0x1000
-_NETWORKS = Path("/sys/class/net")
 
 Reach = Literal["reached", "unreachable", "silent"]
 
@@ -96,13 +96,13 @@ def _read_clock(datagram: bytes, heard: Heard) -> None:
 def check_interface(name: str | None, address: str) -> Finding:
     """Whether the interface is up, and has multicast and other devices."""
     shown = address if name is None else f"{name}, {address}"
-    if address in ("127.0.0.1", "::1"):
+    if address.startswith(("127.", "::1")):
         return warning(
             "interface",
             f"{shown}: only nodes on this machine are in range",
             "connect to a network, or choose an interface with --interface",
         )
-    flags = None if name is None else _read_flags(name)
+    flags = None if name is None else interface_flags(name)
     if flags is not None and not flags & _IFF_UP:
         return failed("interface", f"{shown} is down", f"ip link set {name} up")
     if flags is not None and not flags & _IFF_MULTICAST:
@@ -114,13 +114,6 @@ def check_interface(name: str | None, address: str) -> Finding:
     return ok("interface", shown)
 
 
-def _read_flags(name: str) -> int | None:
-    try:
-        return int((_NETWORKS / name / "flags").read_text(), 16)
-    except (OSError, ValueError):
-        return None
-
-
 def check_multicast(network: NetworkConfig, heard: Heard) -> list[Finding]:
     """Whether multicast works on this machine, and whether a firewall drops datagrams."""
     port = network.group_port
@@ -128,13 +121,13 @@ def check_multicast(network: NetworkConfig, heard: Heard) -> list[Finding]:
         return [failed("multicast", heard.error, "see thyme node --help: --interface, --port")]
     if heard.own_copy:
         return [
-            ok("multicast", f"datagrams to {network.group}, port {port}, come back"),
+            ok("multicast", f"datagrams to the group, port {port}, come back"),
             _check_unicast(heard),
         ]
     return [
         failed(
             "multicast",
-            f"a datagram to {network.group} does not come back",
+            f"a datagram to the group, port {port}, does not come back",
             "the multicast route is missing, or a firewall drops the datagrams: name the other "
             "nodes with --peer, or see the next lines",
         ),
@@ -173,7 +166,7 @@ async def _probe(host: str) -> Reach:
         probe.setblocking(False)
         try:
             _report_all_errors(probe, family)
-            probe.connect((host, _CLOSED_PORT))
+            probe.connect(to_socket_address((host, _CLOSED_PORT)))
             probe.send(PROBE_PREFIX)
             await asyncio.wait_for(loop.sock_recv(probe, 64), REACH_TIMEOUT_S)
         except TimeoutError:

@@ -75,6 +75,9 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     world: WorldStatus
     address: str
+    """Address on the first interface."""
+    addresses: tuple[str, ...] = ()
+    """Addresses on all interfaces."""
     now_us: int
     up_us: int
     neighbours: tuple[NeighbourStatus, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from argparse import Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,13 +64,11 @@ def doctor_command(args: Namespace) -> int:
     from thyme.doctor.findings import is_healthy
 
     host, port = parse_address(args.http, "--http")
-    names = [name for _, name in socket.if_nameindex()]
     subject = Subject(
         data=args.data,
         http=(host, port),
         node_url=args.node or f"http://{host}:{port}",
         network=network_config(args),
-        interface=args.interface if args.interface in names else None,
         seconds=args.seconds,
     )
     findings = coroutine_runner()(examine(subject))
