@@ -54,8 +54,9 @@ class Pipe:
         for name in names:
             self.add(name)
 
-    def add(self, name: NodeId, world: WorldInfo = WORLD) -> Link:
-        link = self.links[name] = Link(name, world, self._rng.randbytes(8), self._config)
+    def add(self, name: NodeId, world: WorldInfo = WORLD, config: LinkConfig | None = None) -> Link:
+        incarnation = self._rng.randbytes(8)
+        link = self.links[name] = Link(name, world, incarnation, config or self._config)
         return link
 
     def send(self, sender: NodeId, to: NodeId, message: Message) -> None:

@@ -15,7 +15,14 @@ from thyme.live.node_factory import CLOCK_SKEW_US
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
 from thyme.live.socket_pairs import format_address
-from thyme.live.status import EventsStatus, NeighbourStatus, NodeStatus, StorageStatus, WorldStatus
+from thyme.live.status import (
+    EventsStatus,
+    NeighbourStatus,
+    NodeStatus,
+    StorageStatus,
+    UnknownVersionStatus,
+    WorldStatus,
+)
 from thyme.model.ids import NodeId
 from thyme.model.worlds import LIVE_SUBSTRATES, NAMED_SUBSTRATES, WorldInfo, WorldSettings
 from thyme.protocol.node import Node
@@ -27,6 +34,7 @@ from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import EsNode
 from thyme.substrates.infra.mobile.extension import MobileExtension
 from thyme.substrates.ls.node import LsNode
+from thyme.transport.link import Link
 
 
 def describe_world(info: WorldInfo) -> WorldStatus:
@@ -74,12 +82,14 @@ def collect_status(
         neighbours=tuple(
             NeighbourStatus(
                 node=node_id.hex(),
-                address=format_address(address),
-                silent_us=now_us - last_seen_us,
-                clock_ahead_us=clock_ahead_us,
+                address=format_address(state.address),
+                silent_us=now_us - state.last_seen_us,
+                clock_ahead_us=state.clock_ahead_us,
+                wire_version=state.version,
             )
-            for node_id, address, last_seen_us, clock_ahead_us in neighbours
+            for node_id, state in neighbours
         ),
+        unknown_versions=unknown_versions(live_node.link),
         routes=len(routing.routes) if isinstance(routing, Dsdv) else None,
         cell=None if cells is None else cells.cell,
         serving=cells is None or cells.serving,
@@ -91,7 +101,8 @@ def collect_status(
         hint=live_node.link.decryption_warning
         or world_warning(live_node.world, live_node.link.worlds.get(live_node.world.world_id))
         or reach_warning(inner, now_us)
-        or clock_warning(ahead for *_, ahead in neighbours),
+        or version_warning(live_node.link)
+        or clock_warning(state.clock_ahead_us for _, state in neighbours),
         events=None
         if events is None
         else EventsStatus(written=events.written, dropped=events.dropped, removed=events.removed),
@@ -107,6 +118,30 @@ def current_station(node: Node) -> NodeId | None:
     """The base station that a node uses, if any (I2)."""
     extension = node.extension if isinstance(node, DcsNode) else None
     return extension.link.station if isinstance(extension, MobileExtension) else None
+
+
+def unknown_versions(link: Link) -> tuple[UnknownVersionStatus, ...]:
+    """The nodes in range with which no wire version is agreed."""
+    return tuple(
+        UnknownVersionStatus(
+            node=node_id.hex(),
+            address=format_address(unknown.address),
+            versions=None if unknown.versions is None else str(unknown.versions),
+            advice=unknown.advice(link.versions),
+        )
+        for node_id, unknown in sorted(link.unknown_versions.items())
+    )
+
+
+def version_warning(link: Link) -> str | None:
+    """Advice for the user if a node in range uses another wire version."""
+    for unknown in unknown_versions(link):
+        theirs = "a newer version" if unknown.versions is None else f"version {unknown.versions}"
+        return (
+            f"the node {unknown.node} at {unknown.address} uses {theirs} of the wire format, this "
+            f"one {link.versions}: {unknown.advice}"
+        )
+    return None
 
 
 def world_warning(own: WorldInfo, received: WorldInfo | None) -> str | None:

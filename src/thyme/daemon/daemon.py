@@ -20,6 +20,7 @@ from thyme.daemon.collect_status import (
     describe_world,
     reach_warning,
     unwrap_node,
+    version_warning,
 )
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.logs import log_event, log_warning
@@ -117,6 +118,7 @@ async def _wait_until_stopped(
     neighbours: list[NodeId] = []
     hint: str | None = None
     too_large: str | None = None
+    unknown: str | None = None
     full = warned = False
     dropping = 0
     worlds_logged: set[str] = {live.world.world_id}
@@ -138,6 +140,8 @@ async def _wait_until_stopped(
             and (hint := live.link.decryption_warning) is not None
         ):
             log_warning("not_understood", why=hint)
+        if unknown != (unknown := version_warning(live.link)) and unknown:
+            log_warning("version_unknown", why=unknown)
         now_us = shared_node.node.now_us()
         if too_large != (too_large := reach_warning(unwrap_node(live.node), now_us)) and too_large:
             log_warning("cells_too_large", why=too_large)

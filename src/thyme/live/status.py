@@ -41,6 +41,18 @@ class NeighbourStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Time since the last datagram from the node."""
     clock_ahead_us: int | None = None
     """How far the clock of the node is ahead of this node's; None if it is not known yet."""
+    wire_version: int = 1
+    """The version of the wire format that both nodes use."""
+
+
+class UnknownVersionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A node in range that uses another version of the wire format."""
+
+    node: str
+    address: str
+    versions: str | None
+    """The versions that it reads; None if they are too new to be known."""
+    advice: str
 
 
 class StorageStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +93,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     now_us: int
     up_us: int
     neighbours: tuple[NeighbourStatus, ...]
+    unknown_versions: tuple[UnknownVersionStatus, ...] = ()
     routes: int | None
     """Number of reachable nodes, over any number of hops; None with cell routing (DCS)."""
     cell: int | None

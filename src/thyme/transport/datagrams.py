@@ -18,6 +18,7 @@ import msgspec
 from thyme.model.errors import DecodeError
 from thyme.model.ids import NODE_ID_BYTES_MAX, NodeId
 from thyme.model.worlds import WorldInfo
+from thyme.transport.versions import VersionRange
 
 VERSION = 1
 DATAGRAM_BYTES_MAX = 1_400
@@ -58,6 +59,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
     closed: bool = False
     """Whether the world has a secret; such a hello carries only the world's name and id."""
     identity_proof: IdentityProof | None = None
+    versions: VersionRange = VersionRange()
+    """Packet versions of the node; nodes that do not say so have version 1 only."""
 
 
 class BroadcastBody(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -134,6 +137,19 @@ def digest_world(world: WorldInfo) -> bytes:
 def read_world_digest(datagram: bytes) -> bytes:
     """The world digest of a datagram, encrypted or not, without decoding the rest."""
     return datagram[len(_MAGIC) : len(_MAGIC) + WORLD_DIGEST_BYTES]
+
+
+def read_newer_sender(datagram: bytes) -> tuple[bytes, NodeId] | None:
+    """World digest and sender of a datagram of a newer version: the header is the same in all
+    versions. None if the datagram is not of a newer version."""
+    if not datagram.startswith(_MAGIC[:2]) or len(datagram) <= _FIXED_HEADER_BYTES:
+        return None
+    sender_length = datagram[_FIXED_HEADER_BYTES - 1]
+    sender = datagram[_FIXED_HEADER_BYTES : _FIXED_HEADER_BYTES + sender_length]
+    is_whole = 1 <= sender_length == len(sender) <= NODE_ID_BYTES_MAX
+    if datagram[2] <= VERSION or not is_whole:
+        return None
+    return read_world_digest(datagram), NodeId(sender)
 
 
 def encode(world_digest: bytes, incarnation: bytes, sender: NodeId, content: Content) -> bytes:

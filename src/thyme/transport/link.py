@@ -34,6 +34,7 @@ from thyme.transport.datagrams import (
     decode,
     digest_world,
     encode,
+    read_newer_sender,
 )
 from thyme.transport.link_config import (
     SECOND_US,
@@ -48,6 +49,7 @@ from thyme.transport.link_config import (
 from thyme.transport.rate_limit import TokenBucket
 from thyme.transport.reassembly import Reassembler
 from thyme.transport.send_window import SendWindow
+from thyme.transport.versions import UnknownVersion, VersionRange, agree_version
 from thyme.wire import codec
 
 if TYPE_CHECKING:  # without keys and secrets, the link needs no cryptography at run time
@@ -69,6 +71,8 @@ class NeighbourState:
         self.incarnation = incarnation
         self.started_us = 0
         self.last_seen_us = 0
+        self.version = config.versions.oldest
+        """The packet version that was agreed with it."""
         self.clock_ahead_us: int | None = None
         """How far its clock is ahead of this node's; None before it sent its time."""
         self.send_window = SendWindow()
@@ -109,6 +113,8 @@ class Link:
         """Open worlds from received hellos, by world id."""
         self.closed_worlds: dict[str, WorldInfo] = {}
         """Closed worlds from received hellos, by world id; only their names are known."""
+        self.unknown_versions: dict[NodeId, UnknownVersion] = {}
+        """Nodes of this world in range whose versions this node does not read."""
         self.dropped: Counter[str] = Counter()
         """Number of dropped datagrams and messages, by reason."""
 
@@ -118,16 +124,18 @@ class Link:
         return list(self._neighbours)
 
     @property
+    def versions(self) -> VersionRange:
+        """The packet versions that this node reads and writes."""
+        return self._config.versions
+
+    @property
     def decryption_warning(self) -> str | None:
         """Advice for the user if no datagram of this world can be decrypted (B5)."""
         return None if self._cipher is None else self._cipher.decryption_warning
 
-    def describe_neighbours(self) -> list[tuple[NodeId, Address, int, int | None]]:
-        """Node id, address, last receive time of each neighbour, and how far its clock is ahead."""
-        return [
-            (name, neighbour.address, neighbour.last_seen_us, neighbour.clock_ahead_us)
-            for name, neighbour in self._neighbours.items()
-        ]
+    def describe_neighbours(self) -> list[tuple[NodeId, NeighbourState]]:
+        """Node id and state of each neighbour."""
+        return [(name, neighbour) for name, neighbour in self._neighbours.items()]
 
     @property
     def has_pending(self) -> bool:
@@ -152,14 +160,16 @@ class Link:
     def send(self, to: NodeId, message: Message, now_us: int) -> None:
         """Queues a message for a neighbour."""
         neighbour = self._neighbours.get(to)
-        if neighbour is None or not neighbour.send_window.enqueue(codec.encode(message), message):
+        if neighbour is None or not neighbour.send_window.enqueue(
+            codec.encode(message, neighbour.version), message
+        ):
             self._events.append(MessageUndelivered(to, message))
         else:
             self._transmit_due(to, neighbour, now_us)
 
     def broadcast(self, message: Message, now_us: int) -> None:
         """Queues a message for all nodes in range; a long one goes to each neighbour by unicast."""
-        body = codec.encode(message)
+        body = codec.encode(message, self._broadcast_version)
         if len(body) <= FRAGMENT_BYTES_MAX:
             self._queue_content(None, BroadcastBody(body))
             return
@@ -168,6 +178,12 @@ class Link:
                 self._transmit_due(node_id, neighbour, now_us)
             else:
                 self.dropped["no room"] += 1
+
+    @property
+    def _broadcast_version(self) -> int:
+        """The newest version that all neighbours read."""
+        versions = [neighbour.version for neighbour in self._neighbours.values()]
+        return min(versions, default=self._config.versions.newest)
 
     def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> None:
         """Processes a received datagram."""
@@ -181,6 +197,18 @@ class Link:
             self._receive(datagram, address, now_us)
         except DecodeError as error:
             self.dropped[error.reason] += 1
+            if error.reason == "version":
+                self._record_newer(datagram, address, now_us)
+
+    def _record_newer(self, datagram: bytes, address: Address, now_us: int) -> None:
+        """Remembers the sender of a datagram of a newer version, if it is of this world."""
+        header = read_newer_sender(datagram)
+        if header is not None and header[0] == self._world_digest:
+            self._record_unknown(header[1], UnknownVersion(address, None, now_us))
+
+    def _record_unknown(self, sender: NodeId, unknown: UnknownVersion) -> None:
+        if sender in self.unknown_versions or len(self.unknown_versions) < _NEIGHBOURS_MAX:
+            self.unknown_versions[sender] = unknown
 
     def tick(self, now_us: int) -> None:
         """Sends the periodic hello, retransmits, and removes silent neighbours."""
@@ -228,11 +256,17 @@ class Link:
             raise DecodeError("another world", "world digest differs")
         if encrypted != (self._cipher is not None):
             raise DecodeError("not sealed", "a closed world accepts only encrypted datagrams")
+        version = 0
+        if isinstance(content, Hello):
+            version = self._agree_version(sender, content, address, now_us)
         neighbour = self._neighbours.get(sender)
         if neighbour is None or neighbour.incarnation != envelope.incarnation:
+            if version == 0 and sender in self.unknown_versions:
+                raise DecodeError("other version", "no version was agreed with the node")
             neighbour = self._add_neighbour(envelope, neighbour, address, now_us)
         neighbour.address = address
         neighbour.last_seen_us = now_us
+        neighbour.version = version or neighbour.version
         if not isinstance(content, Bundle):
             self._handle_content(sender, neighbour, content, now_us)
             return
@@ -242,6 +276,15 @@ class Link:
             ):
                 raise DecodeError("too much", "rate limit exceeded within a bundle")
             self._handle_content(sender, neighbour, item, now_us)
+
+    def _agree_version(self, sender: NodeId, hello: Hello, address: Address, now_us: int) -> int:
+        """The version to use with the sender of a hello."""
+        version = agree_version(self._config.versions, hello.versions)
+        if version is None:
+            self._record_unknown(sender, UnknownVersion(address, hello.versions, now_us))
+            raise DecodeError("other version", f"the node has versions {hello.versions}")
+        self.unknown_versions.pop(sender, None)
+        return version
 
     def _handle_content(
         self,
@@ -269,7 +312,7 @@ class Link:
 
     def _deliver_message(self, sender: NodeId, body: bytes) -> None:
         try:
-            message = codec.decode(body)
+            message = codec.decode(body, self._config.versions.newest)
         except DecodeError as error:
             self.dropped[error.reason] += 1
             return
@@ -306,7 +349,8 @@ class Link:
             datagram = encode(self._world_digest, bytes(INCARNATION_BYTES), ANONYMOUS, notice)
             self._ready_datagrams.append(SendDatagram(None, datagram))
         proof = None if self._authenticator is None else self._authenticator.own_proof
-        self._queue_content(to, Hello(self._world, identity_proof=proof))
+        versions = self._config.versions
+        self._queue_content(to, Hello(self._world, identity_proof=proof, versions=versions))
         self._queue_content(to, ClockReading(now_us))
 
     def _add_neighbour(
@@ -359,6 +403,9 @@ class Link:
             neighbour.reassembler.drop_idle(now_us)
             if neighbour.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
                 self._remove_neighbour(node_id, neighbour)
+        for node_id, unknown in list(self.unknown_versions.items()):
+            if unknown.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
+                del self.unknown_versions[node_id]
         for buckets in (self._buckets, self._proof_buckets):
             for address, bucket in list(buckets.items()):
                 if bucket.is_full(now_us):

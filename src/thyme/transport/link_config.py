@@ -12,6 +12,7 @@ import msgspec
 
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.common import Message
+from thyme.transport.versions import OWN_VERSIONS, VersionRange
 
 Address = tuple[str, int]
 SECOND_US = 1_000_000
@@ -38,6 +39,8 @@ class LinkConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a link."""
 
     hello_every_us: int = SECOND_US
+    versions: VersionRange = OWN_VERSIONS
+    """Packet versions that the node reads and writes."""
     reassembly: ReassemblyLimits = ReassemblyLimits()
     rate_limit: RateLimit = RateLimit()
     """Limit of the datagrams from one address."""

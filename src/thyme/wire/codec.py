@@ -13,27 +13,31 @@ import msgspec
 from thyme.model.errors import DecodeError
 from thyme.protocol.messages.common import Message
 
-VERSION = 1
+VERSION_MIN, VERSION = 1, 1
+"""The oldest and the newest version that this code reads and writes. A new version keeps the old
+one readable for as long as worlds are upgraded node by node."""
 PACKET_BYTES_MAX = 512 * 2**20
 
-_PREFIX = bytes([VERSION])
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
-def encode(message: Message) -> bytes:
-    """Encodes a message as a packet."""
-    return _PREFIX + _encoder.encode(message)
+_PREFIXES = [bytes([version]) for version in range(256)]
 
 
-def decode(packet: bytes) -> Message:
-    """Decodes a packet; raises only `DecodeError`."""
+def encode(message: Message, version: int = VERSION) -> bytes:
+    """Encodes a message as a packet of a version."""
+    return _PREFIXES[version] + _encoder.encode(message)
+
+
+def decode(packet: bytes, version_max: int = VERSION) -> Message:
+    """Decodes a packet of a version up to `version_max`; raises only `DecodeError`."""
     if not packet:
         raise DecodeError("empty", "a packet needs at least a version byte")
     if len(packet) > PACKET_BYTES_MAX:
         raise DecodeError("oversized", f"{len(packet)} bytes")
-    if packet[0] != VERSION:
-        raise DecodeError("version", f"expected version {VERSION}, got {packet[0]}")
+    if not VERSION_MIN <= packet[0] <= version_max:
+        raise DecodeError("version", f"versions {VERSION_MIN} to {version_max}, not {packet[0]}")
     try:
         return _decoder.decode(memoryview(packet)[1:])
     except msgspec.ValidationError as error:
