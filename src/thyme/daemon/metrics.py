@@ -33,6 +33,9 @@ def _render_lines(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> 
         ("subscriptions_own", "subscriptions of this node", status.subscriptions_own),
         ("subscriptions_standing", "subscriptions matched here", status.subscriptions_standing),
         ("applications", "applications that use this node", status.applications),
+        ("disk_full", "1 if the disk is full", int(status.storage.full)),
+        ("clock_ahead_seconds", "median lead of the neighbours' clocks", _clock_ahead_s(status)),
+        ("unknown_versions", "nodes of unsupported versions", len(status.unknown_versions)),
     ):
         yield from render_metric(name, "gauge", help_text, {"": value})
     finished = {labels(kind=kind): count for kind, count in sorted(stats.finished.items())}
@@ -63,6 +66,15 @@ def _render_lines(status: NodeStatus, stats: RequestStats, sockets: Sockets) -> 
         yield from render_metric("events_total", "counter", "exported events", labelled)
     unsent = {labels(cause=cause): count for cause, count in sorted(sockets.unsent.items())}
     yield from render_metric("unsent_total", "counter", "datagrams refused by the system", unsent)
+
+
+def _clock_ahead_s(status: NodeStatus) -> float:
+    known = sorted(
+        neighbour.clock_ahead_us
+        for neighbour in status.neighbours
+        if neighbour.clock_ahead_us is not None
+    )
+    return known[len(known) // 2] / 1e6 if known else 0.0
 
 
 def render_metric(

@@ -20,6 +20,7 @@ from thyme.live.status import (
     NeighbourStatus,
     NodeStatus,
     StorageStatus,
+    UnknownVersionStatus,
     WorldStatus,
 )
 
@@ -39,6 +40,7 @@ _SCHEMAS: dict[type[msgspec.Struct], str] = {
     NodeStatus: "Status",
     WorldStatus: "World",
     NeighbourStatus: "Neighbour",
+    UnknownVersionStatus: "UnknownVersion",
     StorageStatus: "Storage",
     EventsStatus: "Events",
 }
