@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.live.nodes import free_group, running
 from thyme.cli import main
 from thyme.doctor import machine, network, running_node
-from thyme.doctor.findings import Finding, is_healthy
+from thyme.doctor.check_results import CheckResult, is_healthy
 from thyme.live.node_factory import CLOCK_SKEW_US
 from thyme.live.socket_pairs import NetworkConfig
 
@@ -159,4 +159,4 @@ def test_a_running_node_is_found_well_and_the_command_says_so(
         "node": "warning",
     }
     assert status == 0
-    assert [Finding(**finding) for finding in found][-1].advice is not None
+    assert [CheckResult(**finding) for finding in found][-1].advice is not None

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from thyme.doctor.findings import Finding, failed, ok, skipped, warning
+from thyme.doctor.check_results import CheckResult, failed, ok, skipped, warning
 from thyme.live.identity import KEY_FILE, SEED_BYTES
 from thyme.live.node_factory import CLOCK_SKEW_US
 from thyme.model.time_frames import format_instant
@@ -23,7 +23,7 @@ EARLIEST_CLOCK_US = 1_767_225_600_000_000
 """The start of 2026: a clock before it was never set."""
 
 
-def check_permissions(data: Path) -> Finding:
+def check_permissions(data: Path) -> CheckResult:
     """Whether a node can read and write its data folder, and nobody else its key."""
     folder = next(path for path in (data, *data.parents) if path.exists())
     if not folder.is_dir():
@@ -42,7 +42,7 @@ def check_permissions(data: Path) -> Finding:
     return _check_files(data)
 
 
-def _check_files(data: Path) -> Finding:
+def _check_files(data: Path) -> CheckResult:
     for file in sorted(data.iterdir()):
         if file.is_file() and not os.access(file, os.R_OK | os.W_OK):
             return failed(
@@ -64,8 +64,8 @@ def _check_files(data: Path) -> Finding:
     return ok("permissions", f"{data} can be read and written")
 
 
-def check_disk(data: Path) -> Finding:
-    """Whether the disk of the data folder has room for objects."""
+def check_disk(data: Path) -> CheckResult:
+    """Whether the disk of the data folder has space for objects."""
     folder = next(path for path in (data, *data.parents) if path.is_dir())
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**20:,.0f} MiB free at {folder}"
@@ -80,7 +80,7 @@ def check_disk(data: Path) -> Finding:
     return ok("disk", text)
 
 
-def check_http_port(host: str, port: int, *, node_answers: bool) -> Finding:
+def check_http_port(host: str, port: int, *, node_answers: bool) -> CheckResult:
     """Whether the port for applications is free, or used by a node."""
     if node_answers:
         return ok("ports", f"TCP {port} on {host} is used by the running node")
@@ -97,7 +97,7 @@ def check_http_port(host: str, port: int, *, node_answers: bool) -> Finding:
     return ok("ports", f"TCP {port} on {host} is free")
 
 
-def check_clock(now_us: int, clocks_ahead_us: Sequence[int]) -> Finding:
+def check_clock(now_us: int, clocks_ahead_us: Sequence[int]) -> CheckResult:
     """Whether the clock agrees with those of the nodes in range (M12, M36)."""
     if now_us < EARLIEST_CLOCK_US:
         return failed(

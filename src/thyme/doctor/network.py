@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from thyme.doctor.findings import Finding, failed, ok, skipped, warning
+from thyme.doctor.check_results import CheckResult, failed, ok, skipped, warning
 from thyme.live.interfaces import interface_flags
 from thyme.live.socket_pairs import NetworkConfig, NetworkError, to_socket_address
 from thyme.live.sockets import Sockets
@@ -37,7 +37,7 @@ _IFF_UP, _IFF_MULTICAST = 0x1, 0x1000
 Reach = Literal["reached", "unreachable", "silent"]
 
 
-class Heard(msgspec.Struct, kw_only=True):
+class ListenResult(msgspec.Struct, kw_only=True):
     """What a machine hears on its interface."""
 
     own_copy: bool = False
@@ -52,25 +52,25 @@ class Heard(msgspec.Struct, kw_only=True):
     """Why the sockets cannot be opened."""
 
 
-async def listen(network: NetworkConfig, seconds: float) -> Heard:
+async def listen(network: NetworkConfig, seconds: float) -> ListenResult:
     """Sends a datagram to the group and to the own address, and collects what arrives."""
-    heard = Heard()
+    received = ListenResult()
     try:
         sockets = Sockets(network)
     except NetworkError as error:
-        heard.error = str(error)
-        return heard
+        received.error = str(error)
+        return received
     own_host = sockets.address[0]
     multicast, unicast = (PROBE_PREFIX + os.urandom(8) for _ in range(2))
 
     def on_datagram(datagram: bytes, address: Address) -> None:
         if datagram == multicast:
-            heard.own_copy = True
+            received.own_copy = True
         elif datagram == unicast:
-            heard.own_unicast = True
+            received.own_unicast = True
         elif address[0] != own_host:
-            heard.hosts[address[0]] = heard.hosts.get(address[0], 0) + 1
-        _read_clock(datagram, heard)
+            received.hosts[address[0]] = received.hosts.get(address[0], 0) + 1
+        _read_clock(datagram, received)
 
     sockets.on_datagram = on_datagram
     await sockets.open()
@@ -81,19 +81,19 @@ async def listen(network: NetworkConfig, seconds: float) -> Heard:
             await asyncio.sleep(seconds / 3)
     finally:
         sockets.close()
-    return heard
+    return received
 
 
-def _read_clock(datagram: bytes, heard: Heard) -> None:
+def _read_clock(datagram: bytes, received: ListenResult) -> None:
     try:
         content = decode(datagram).content
     except DecodeError:
         return
     if isinstance(content, ClockReading):
-        heard.clocks_ahead_us.append(content.now_us - time.time_ns() // 1_000)
+        received.clocks_ahead_us.append(content.now_us - time.time_ns() // 1_000)
 
 
-def check_interface(name: str | None, address: str) -> Finding:
+def check_interface(name: str | None, address: str) -> CheckResult:
     """Whether the interface is up, and has multicast and other devices."""
     shown = address if name is None else f"{name}, {address}"
     if address.startswith(("127.", "::1")):
@@ -114,15 +114,15 @@ def check_interface(name: str | None, address: str) -> Finding:
     return ok("interface", shown)
 
 
-def check_multicast(network: NetworkConfig, heard: Heard) -> list[Finding]:
+def check_multicast(network: NetworkConfig, received: ListenResult) -> list[CheckResult]:
     """Whether multicast works on this machine, and whether a firewall drops datagrams."""
     port = network.group_port
-    if heard.error is not None:
-        return [failed("multicast", heard.error, "see thyme node --help: --interface, --port")]
-    if heard.own_copy:
+    if received.error is not None:
+        return [failed("multicast", received.error, "see thyme node --help: --interface, --port")]
+    if received.own_copy:
         return [
             ok("multicast", f"datagrams to the group, port {port}, come back"),
-            _check_unicast(heard),
+            _check_unicast(received),
         ]
     return [
         failed(
@@ -137,13 +137,13 @@ def check_multicast(network: NetworkConfig, heard: Heard) -> list[Finding]:
             f"allow UDP to port {port}: ufw allow {port}/udp, or nft add rule inet filter input "
             f"udp dport {port} accept",
         )
-        if heard.own_unicast
-        else _check_unicast(heard),
+        if received.own_unicast
+        else _check_unicast(received),
     ]
 
 
-def _check_unicast(heard: Heard) -> Finding:
-    if heard.own_unicast:
+def _check_unicast(received: ListenResult) -> CheckResult:
+    if received.own_unicast:
         return ok("firewall", "UDP datagrams arrive on this machine")
     return failed(
         "firewall",
@@ -186,12 +186,12 @@ def _report_all_errors(probe: socket.socket, family: int) -> None:
 
 
 def check_devices(
-    heard_hosts: Mapping[str, int], peers: Iterable[str], reach: Mapping[str, Reach]
-) -> list[Finding]:
-    """Whether other devices are heard and reached; client isolation of the access point."""
+    received_hosts: Mapping[str, int], peers: Iterable[str], reach: Mapping[str, Reach]
+) -> list[CheckResult]:
+    """Whether other devices are received and in reach; client isolation of the access point."""
     findings = [
-        _judge_device(host, is_heard=host in heard_hosts, reach=reach[host])
-        for host in dict.fromkeys([*heard_hosts, *peers])
+        _judge_device(host, is_received=host in received_hosts, reach=reach[host])
+        for host in dict.fromkeys([*received_hosts, *peers])
     ]
     return findings or [
         skipped(
@@ -203,8 +203,8 @@ def check_devices(
     ]
 
 
-def _judge_device(host: str, *, is_heard: bool, reach: Reach) -> Finding:
-    if reach == "unreachable" and is_heard:
+def _judge_device(host: str, *, is_received: bool, reach: Reach) -> CheckResult:
+    if reach == "unreachable" and is_received:
         return failed(
             "isolation",
             f"the multicast of {host} arrives, but datagrams to it do not",
@@ -218,7 +218,7 @@ def _judge_device(host: str, *, is_heard: bool, reach: Reach) -> Finding:
             "is it switched on and in this network, and not in the one for guests? Client "
             "isolation of the access point separates devices, too: switch it off",
         )
-    if not is_heard:
+    if not is_received:
         return warning(
             "isolation",
             f"{host} is in reach, but its multicast is not heard",

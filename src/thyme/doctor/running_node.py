@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 
 from thyme.api.remote import NodeUnreachableError, fetch_any_status, normalise_url
 from thyme.distribution import VERSION
-from thyme.doctor.findings import Finding, failed, ok, skipped, warning
+from thyme.doctor.check_results import CheckResult, failed, ok, skipped, warning
 from thyme.live.status import NodeStatus, StationStatus
 
 ANSWER_S = 3.0
@@ -27,7 +27,7 @@ async def fetch(url: str) -> NodeStatus | StationStatus | NodeUnreachableError:
         return NodeUnreachableError(f"the program at {url} does not answer")
 
 
-def check_node(url: str, status: NodeStatus | StationStatus | NodeUnreachableError) -> Finding:
+def check_node(url: str, status: NodeStatus | StationStatus | NodeUnreachableError) -> CheckResult:
     """Whether the node answers and is well."""
     if isinstance(status, NodeUnreachableError):
         if status.not_listening:

@@ -1,9 +1,9 @@
 """Sockets: send and receive UDP datagrams by unicast and multicast, on one or more interfaces.
 
 A node sends everything from the unicast sockets of its interfaces. A broadcast goes to the group on
-every interface; a datagram for one address goes out where that address was last heard. Multicast
-datagrams stay on the local link (IP TTL 1). A datagram that arrives on several interfaces is
-processed once. Entry point: `Sockets`. The content of the datagrams is up to `thyme.transport`.
+every interface; a datagram for one address goes out where datagrams of that address arrive.
+Multicast datagrams stay on the local link (IP TTL 1). A datagram that arrives on several interfaces
+is processed once. Entry point: `Sockets`. The content of the datagrams is up to `thyme.transport`.
 Clauses: M21, D4.
 """
 
@@ -139,7 +139,7 @@ class Sockets:
         self._routes[address] = route
 
     def _find_route(self, to: Address) -> Route | None:
-        """Chooses the interface for an address that was not heard yet."""
+        """Chooses the interface for an address from which nothing was received yet."""
         pair = self._find_pair(to)
         if pair is None:
             return None

@@ -60,8 +60,8 @@ def doctor_command(args: Namespace) -> int:
     require_live()
     import msgspec
 
+    from thyme.doctor.check_results import is_healthy
     from thyme.doctor.examine import Subject, examine
-    from thyme.doctor.findings import is_healthy
 
     host, port = parse_address(args.http, "--http")
     subject = Subject(

@@ -10,7 +10,7 @@ import msgspec
 Verdict = Literal["ok", "warning", "failed", "skipped"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one check."""
 
     check: str
@@ -21,26 +21,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What to do about it."""
 
 
-def ok(check: str, text: str) -> Finding:
+def ok(check: str, text: str) -> CheckResult:
     """A check that found nothing wrong."""
-    return Finding(check=check, verdict="ok", text=text)
+    return CheckResult(check=check, verdict="ok", text=text)
 
 
-def warning(check: str, text: str, advice: str) -> Finding:
+def warning(check: str, text: str, advice: str) -> CheckResult:
     """A check that found a limitation; nodes work with it."""
-    return Finding(check=check, verdict="warning", text=text, advice=advice)
+    return CheckResult(check=check, verdict="warning", text=text, advice=advice)
 
 
-def failed(check: str, text: str, advice: str) -> Finding:
+def failed(check: str, text: str, advice: str) -> CheckResult:
     """A check that found why a node cannot work, or finds nobody."""
-    return Finding(check=check, verdict="failed", text=text, advice=advice)
+    return CheckResult(check=check, verdict="failed", text=text, advice=advice)
 
 
-def skipped(check: str, text: str, advice: str | None = None) -> Finding:
+def skipped(check: str, text: str, advice: str | None = None) -> CheckResult:
     """A check that could not be made, with the reason."""
-    return Finding(check=check, verdict="skipped", text=text, advice=advice)
+    return CheckResult(check=check, verdict="skipped", text=text, advice=advice)
 
 
-def is_healthy(findings: Iterable[Finding]) -> bool:
+def is_healthy(findings: Iterable[CheckResult]) -> bool:
     """Whether no check failed."""
     return all(finding.verdict != "failed" for finding in findings)
