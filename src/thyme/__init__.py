@@ -23,6 +23,7 @@ from thyme.model.errors import (
 )
 from thyme.model.ids import Key
 from thyme.model.metadata import Limits, Metadata
+from thyme.model.object_versions import version_tag
 from thyme.model.subscriptions import Conjunction, Notification
 from thyme.model.time_frames import TimeFrame
 from thyme.model.worlds import WorldInfo
@@ -60,5 +61,6 @@ __all__ = [
     "join_network",
     "live_worlds",
     "tag",
+    "version_tag",
     "worlds",
 ]

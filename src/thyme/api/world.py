@@ -24,6 +24,7 @@ from thyme.api.callbacks import CallbackWorld
 from thyme.api.content import Uploaded, read_content, take_content
 from thyme.api.session import NodeSession, Outcome
 from thyme.api.subscription import Overflow, Subscription, as_overflow
+from thyme.api.versions import list_versions, next_version
 from thyme.model.errors import (
     ClosedError,
     InputError,
@@ -33,6 +34,7 @@ from thyme.model.errors import (
 )
 from thyme.model.ids import Key, NodeId, SubscriptionId, as_subscription_id
 from thyme.model.metadata import Metadata
+from thyme.model.object_versions import version_tag
 from thyme.model.subscriptions import Notification
 from thyme.model.time_frames import as_frame
 from thyme.model.worlds import WorldInfo
@@ -125,6 +127,7 @@ class World:
         copies: int = 1,
         durable: bool = False,
         replicas: int | str | None = None,
+        updates: Key | Metadata | Notification | None = None,
     ) -> Key:
         """Stores an object and notifies the matching subscribers (M13); returns its key.
 
@@ -134,8 +137,14 @@ class World:
         expires (M29). `copies` and `durable` are guarantees: the insert fails unless so many nodes
         store the object, on disk if `durable` (M30). `replicas` is how many nodes of this node's
         cell should store it, "all" or a number, 1 for this node alone; None for the choice of the
-        world. Only worlds with cells replicate (D14).
+        world. Only worlds with cells replicate (D14). With `updates`, the object becomes the latest
+        version of an earlier object of this node, instead of having an `oid` (B9).
         """
+        if updates is not None:
+            if oid is not None:
+                raise OptionError("a new version has the object id of the object that it updates")
+            version = await next_version(self._session, as_key(updates))
+            oid, tags = version.oid, (*tags, version_tag(version))
         session, upload = self._session, None
         options = (tags, summary, oid, ttl, copies, durable, replicas)
         if not isinstance(data, bytes | bytearray | memoryview | str):
@@ -154,6 +163,12 @@ class World:
             session.insert_gate.leave(size)
         assert isinstance(key, Key)
         return key
+
+    async def versions(
+        self, object_ref: Key | Metadata | Notification, limit: int = 20
+    ) -> list[Metadata]:
+        """The versions of an object, the latest first (B9). Each can be retrieved."""
+        return await list_versions(self._session, as_key(object_ref), limit)
 
     async def delete(self, key: Key | Metadata | Notification) -> None:
         """Deletes an object of this node; later subscriptions do not find it either (M14)."""

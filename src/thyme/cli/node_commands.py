@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from thyme.cli.node import coroutine_runner, require_live
 from thyme.cli.option_values import parse_instant, parse_span
 from thyme.model.errors import OptionError
+from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Notification
 from thyme.model.time_frames import format_instant
 from thyme.model.worlds import INFRA
@@ -63,6 +64,8 @@ def add_to(commands: Subparsers) -> None:
     publish.add_argument(
         "--durable", action="store_true", help="fail unless these nodes store it on disk"
     )
+    publish.add_argument("--updates", metavar="KEY",
+        help="publish the file as the latest version of this object of yours")  # fmt: skip
     publish.add_argument("--replicas", metavar="all|N",
         help="how many nodes of this node's cell should store the object, 1 for this node alone "
         "(default: as the world does)")  # fmt: skip
@@ -90,6 +93,11 @@ def add_to(commands: Subparsers) -> None:
     retrieve.add_argument(
         "-o", "--out", metavar="FILE", type=Path, help="default: standard output", required=False
     )
+    versions = _add_parser(
+        commands, "versions", "list the versions of an object, latest first", versions_command
+    )
+    versions.add_argument("key", metavar="KEY", help="key of any version of the object")
+    versions.add_argument("--limit", metavar="N", type=int, default=20, help="default: 20")
     delete = _add_parser(commands, "delete", "delete an object of this node", delete_command)
     delete.add_argument("key", metavar="KEY")
     unsubscribe = _add_parser(commands, "unsubscribe", "end a subscription", unsubscribe_command)
@@ -113,12 +121,14 @@ def _add_parser(
 def publish_command(args: Namespace) -> int:
     """thyme publish FILE --tags A,B"""
     from thyme.cli.option_values import parse_replicas
+    from thyme.model.ids import Key
 
     data = sys.stdin.buffer if str(args.file) == "-" else args.file
     tags = [tag for given in args.tags for tag in given.split(",") if tag.strip()]
     summary = _read_summary(args.summary)
     life = None if args.life is None else parse_span(args.life)
     replicas = parse_replicas(args.replicas)
+    updates = None if args.updates is None else Key.parse(args.updates)
 
     async def publish(world: World) -> None:
         key = await world.insert(
@@ -130,6 +140,7 @@ def publish_command(args: Namespace) -> int:
             copies=args.copies,
             durable=args.durable,
             replicas=replicas,
+            updates=updates,
         )
         print(json.dumps({"key": str(key)}) if args.json else key)
 
@@ -201,6 +212,19 @@ def retrieve_command(args: Namespace) -> int:
     require_live()
     coroutine_runner()(retrieve())
     return 0
+
+
+def versions_command(args: Namespace) -> int:
+    """thyme versions KEY"""
+    from thyme.model.ids import Key
+
+    key = Key.parse(args.key)
+
+    async def show(world: World) -> None:
+        for metadata in await world.versions(key, args.limit):
+            _print_object(metadata, args.json)
+
+    return _run_in_world(args, show)
 
 
 def delete_command(args: Namespace) -> int:
@@ -361,20 +385,23 @@ async def retry_until_up(request: Callable[[], Awaitable[T]]) -> T:
 
 
 def _print_notification(note: Notification, as_json: bool) -> None:
-    metadata = note.metadata
-    text = note.summary.decode(errors="replace")
+    _print_object(note.metadata, as_json, past=note.from_history)
+
+
+def _print_object(metadata: Metadata, as_json: bool, **more: bool) -> None:
+    text = metadata.summary.decode(errors="replace")
     if as_json:
         entry = {
-            "key": str(note.key),
-            "tags": note.tags,
+            "key": str(metadata.key),
+            "tags": metadata.tags,
             "summary": text,
-            "published_us": note.published_us,
+            "published_us": metadata.published_us,
             "size": metadata.size,
-            "past": note.from_history,
+            **more,
         }
         print(json.dumps(entry), flush=True)
         return
-    columns = [format_instant(note.published_us), str(note.key), ",".join(note.tags)]
+    columns = [format_instant(metadata.published_us), str(metadata.key), ",".join(metadata.tags)]
     printable = "".join(char if char.isprintable() else " " for char in text)
     print("  ".join([*columns, f"{metadata.size} bytes", printable[:80]]).rstrip(), flush=True)
 

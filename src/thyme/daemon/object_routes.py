@@ -18,6 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from thyme.api.arguments import as_count, as_key, make_insert, search_frame
 from thyme.api.content import Uploaded, read_content, take_content
 from thyme.api.session import NodeSession
+from thyme.api.versions import list_versions, next_version
 from thyme.daemon.json_schemas import (
     InsertedBody,
     LookupBody,
@@ -30,6 +31,7 @@ from thyme.model.errors import InputError, NotFoundError, OptionError, ThymeErro
 from thyme.model.ids import Key
 from thyme.model.metadata import Limits, Metadata
 from thyme.model.object_chunks import CHUNK_BYTES, LARGE_BYTES_MAX
+from thyme.model.object_versions import version_tag
 from thyme.model.subscriptions import matches_object
 from thyme.protocol.app_interface import (
     Delete,
@@ -43,7 +45,7 @@ from thyme.protocol.app_interface import (
 from thyme.query.query import as_query
 
 _SUMMARY_BYTES_MAX = Limits().summary_bytes_max
-_INSERT_OPTIONS = ("tags", "summary", "oid", "life_s", "copies", "durable", "replicas")
+_INSERT_OPTIONS = ("tags", "summary", "oid", "life_s", "copies", "durable", "replicas", "updates")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -63,6 +65,8 @@ class ObjectRoutes:
 
     async def insert(self, request: web.Request) -> web.StreamResponse:
         options = _query_options(request, *_INSERT_OPTIONS)
+        if "updates" in options:
+            options = await self._as_version(options)
 
         def make(data: bytes, summary: bytes | str, upload: str | None = None) -> Insert:
             return make_insert(
@@ -91,6 +95,20 @@ class ObjectRoutes:
         key = await self._session.await_reply(insert)
         assert isinstance(key, Key)
         return json_response(InsertedBody(key=str(key)), 201)
+
+    async def _as_version(self, options: dict[str, str]) -> dict[str, str]:
+        """The options of an insert that updates an object (B9)."""
+        if "oid" in options:
+            raise OptionError("a new version has the object id of the object that it updates")
+        version = await next_version(self._session, as_key(options["updates"]))
+        tags = f"{options.get('tags', '')},{version_tag(version)}"
+        return {**options, "oid": version.oid, "tags": tags}
+
+    async def list_versions(self, request: web.Request) -> web.StreamResponse:
+        options = _query_options(request, "limit")
+        count = _parse_integer(options.get("limit", "20"), "limit")
+        found = await list_versions(self._session, as_key(request.match_info["key"]), count)
+        return json_response(tuple(map(ObjectBody.from_metadata, found)))
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         key = as_key(request.match_info["key"])

@@ -140,6 +140,15 @@ def _object_paths() -> JsonObject:
                 "What is known of a key (M32)", _json_response("Known"), failures=_REQUEST_FAILURES
             ),
         },
+        "/v1/objects/{key}/versions": {
+            "parameters": [key],
+            "get": _operation(
+                "The versions of an object, the latest first (B9)",
+                _list_response("Object"),
+                parameters=[_query_parameter("limit", "default: 20", {"type": "integer"})],
+                failures=[400, 404, 409, 410, 504],
+            ),
+        },
     }
 
 
@@ -227,12 +236,17 @@ def _insert_operation() -> JsonObject:
                 "does",
                 {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 1}]},
             ),
+            _query_parameter(
+                "updates",
+                "key of an object of one's own, of which this becomes the latest version (B9)",
+                {"type": "string", "pattern": KEY_PATTERN},
+            ),
         ],
         content={
             "application/octet-stream": {"schema": {}},
             "multipart/form-data": {"schema": form},
         },
-        failures=[400, 409, 410, 413, 422, 429, 504],
+        failures=[400, 403, 409, 410, 413, 422, 429, 504],
     )
 
 

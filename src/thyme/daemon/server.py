@@ -96,6 +96,7 @@ def make_app(
         ("GET", "/v1/objects/{key}", object_routes.retrieve),
         ("DELETE", "/v1/objects/{key}", object_routes.delete),
         ("GET", "/v1/objects/{key}/metadata", object_routes.look_up),
+        ("GET", "/v1/objects/{key}/versions", object_routes.list_versions),
         ("POST", "/v1/subscriptions", subscription_routes.subscribe),
         ("GET", "/v1/subscriptions", subscription_routes.list_all),
         ("DELETE", "/v1/subscriptions/{sid}", subscription_routes.unsubscribe),
