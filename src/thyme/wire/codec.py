@@ -37,7 +37,8 @@ def decode(packet: bytes, version_max: int = VERSION) -> Message:
     if len(packet) > PACKET_BYTES_MAX:
         raise DecodeError("oversized", f"{len(packet)} bytes")
     if not VERSION_MIN <= packet[0] <= version_max:
-        raise DecodeError("version", f"versions {VERSION_MIN} to {version_max}, not {packet[0]}")
+        known = " to ".join(map(str, sorted({VERSION_MIN, version_max})))
+        raise DecodeError("version", f"expected version {known}, got {packet[0]}")
     try:
         return _decoder.decode(memoryview(packet)[1:])
     except msgspec.ValidationError as error:
