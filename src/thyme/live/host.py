@@ -347,7 +347,8 @@ class Host:
         """Gives the node the difference between its clock and most others, if it changed (M36)."""
         if not isinstance(self._link, Link):
             return
-        ahead_us = agreed_ahead_us(ahead_us for *_, ahead_us in self._link.describe_neighbours())
+        neighbours = self._link.describe_neighbours()
+        ahead_us = agreed_ahead_us(state.clock_ahead_us for _, state in neighbours)
         if abs(ahead_us - self._ahead_us) > _CLOCK_CHANGE_US:
             self._ahead_us = ahead_us
             self._enqueue(ClocksCompared(ahead_us))
