@@ -50,6 +50,13 @@ CONTENDERS: Mapping[str, Contender] = {
     "dcs-robust": Contender(Substrate.DCS, Profile.ROBUST),
 }
 MECHANISMS: Mapping[str, DcsConfig] = {
+    "few-announcements": replace(
+        ROBUST, replication=replace(ROBUST.replication, announcements=None)
+    ),
+    "joint-acknowledgements": replace(
+        ROBUST, notification_delivery=replace(ROBUST.notification_delivery, ack_delay_us=0)
+    ),
+    "strong-links": replace(ROBUST, routing=replace(ROBUST.routing, beacon_gap_us_max=None)),
     "acknowledged-notifications": replace(
         ROBUST, notification_delivery=replace(ROBUST.notification_delivery, ack_timeout_us=None)
     ),

@@ -170,7 +170,7 @@ def write_town(folder: Path) -> None:
         assert apps.retrieve(node_id, apps.search(node_id, "goal")[oid]) == oid.encode()
     for node_id in (ana, rui, eva):
         apps.take(node_id)
-    apps.run(1)
+    apps.run(12)  # replicas are announced
     for store in stores.values():
         store.close()
 

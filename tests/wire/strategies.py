@@ -29,6 +29,7 @@ from thyme.protocol.messages.cell_records import (
 )
 from thyme.protocol.messages.cells import (
     AnnounceReplica,
+    AnnounceReplicas,
     BackupState,
     CellBeacon,
     CellBroadcastAck,
@@ -312,6 +313,7 @@ messages[LocatedSubscription] = st.builds(
 )
 messages[IndexObject] = st.builds(IndexObject, numbers, indexed)
 messages[AnnounceReplica] = st.builds(AnnounceReplica, keys)
+messages[AnnounceReplicas] = st.builds(AnnounceReplicas, st.lists(keys, max_size=3).map(tuple))
 messages[ConfirmReplica] = st.builds(ConfirmReplica, numbers, metadata, st.booleans())
 messages[StoreReplica] = st.builds(
     StoreReplica, metadata, data, st.lists(node_ids, max_size=2).map(tuple)

@@ -30,6 +30,7 @@ from thyme.protocol.messages.cell_records import (
 )
 from thyme.protocol.messages.cells import (
     AnnounceReplica,
+    AnnounceReplicas,
     BackupState,
     CellBeacon,
     CellBroadcastAck,
@@ -240,6 +241,10 @@ GOLDEN: list[tuple[Message, str]] = [
     (CellBroadcastAck(BOB, 16, CellId(8)), "01 94 5b c403 626f62 10 08"),
     (IndexObject(17, INDEXED), f"01 93 50 11 {INDEXED_HEX}"),
     (AnnounceReplica(key(7)), "01 92 51 92 a6 70686f746f37 c403 626f62"),
+    (
+        AnnounceReplicas((key(7), key(8))),
+        "01 92 6d 92 92 a6 70686f746f37 c403 626f62 92 a6 70686f746f38 c403 626f62",
+    ),
     (StoreReplica(PHOTO, b"pixels"), f"01 94 52 {PHOTO_HEX} c406 706978656c73 90"),
     (ConfirmReplica(17, PHOTO, True), f"01 94 6c 11 {PHOTO_HEX} c3"),
     (CellNotify(INDEXED, (SubscriptionId("sub1"),)), f"01 93 53 {INDEXED_HEX} 91 a4 73756231"),
@@ -458,6 +463,7 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         91: "CellBroadcastAck",
         80: "IndexObject",
         81: "AnnounceReplica",
+        109: "AnnounceReplicas",
         82: "StoreReplica",
         83: "CellNotify",
         84: "CellPage",

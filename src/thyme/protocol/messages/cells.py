@@ -2,7 +2,7 @@
 
 Declared by the rules of `messages.common`, which also has the messages that contain another message
 and the union of all messages.
-Clauses: D4, D8, D9, D11–D18, D20–D24, D26, B1–B3, B5, B6.
+Clauses: D4, D8, D9, D11–D18, D20–D24, D26, D28, B1–B3, B5, B6.
 """
 
 from __future__ import annotations
@@ -94,6 +94,17 @@ class AnnounceReplica(BaseMessage, frozen=True, array_like=True, tag=81):
     broadcast_acknowledged = False
 
     key: Key
+
+
+class AnnounceReplicas(BaseMessage, frozen=True, array_like=True, tag=109):
+    """The sender is a passive replica of these objects (D13, D28). The receiver ignores objects
+    that it does not index. Not answered."""
+
+    label = "AnnounceReplicas"
+    operation = "retrieve"
+    broadcast_acknowledged = False
+
+    keys: tuple[Key, ...]
 
 
 class StoreReplica(BaseMessage, frozen=True, array_like=True, tag=82):
@@ -418,6 +429,7 @@ CellOnlyReply = CellPage | CellStatus | LocationUpdateReply
 CellDataMessage = (
     IndexObject
     | AnnounceReplica
+    | AnnounceReplicas
     | StoreReplica
     | ConfirmReplica
     | CellNotify

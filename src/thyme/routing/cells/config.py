@@ -1,6 +1,6 @@
 """Settings of cell routing.
 
-Clauses: D6, D7, D10, D26, B2.
+Clauses: D6, D7, D10, D26, D28, B2.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ class CellRoutingConfig(msgspec.Struct, frozen=True, kw_only=True):
     GPSR sends messages that the MAC could not deliver to another neighbour. No node is sent the
     same message twice. Without this setting, the message is dropped (D10).
     """
+    beacon_gap_us_max: int | None = None
+    """The mean time between two received beacons of a neighbour up to which the link to it is
+    strong; None if all links are taken for strong. A weak link is used where no strong one leads
+    closer: at the edge of the radio's range most frames are sent several times (D28)."""
     always_perimeter: bool = True
     """Whether a message for an empty cell always follows the whole perimeter, even if the proxy
     knows that no populated cell can be closer. The proxy is the same either way; the cost reported

@@ -57,7 +57,11 @@ class GeographicRouting(Beaconing):
     ) -> None:
         config = config or CellRoutingConfig()
         super().__init__(node_id, grid, outbox, rng, user, config)
-        self._selector = NextHopSelector(grid, always_perimeter=config.always_perimeter)
+        self._selector = NextHopSelector(
+            grid,
+            always_perimeter=config.always_perimeter,
+            rates_links=config.beacon_gap_us_max is not None,
+        )
         self._forwarded = DuplicateFilter(config)
         self.reach = RadioReach(grid, self.neighbours)
 
@@ -270,11 +274,21 @@ class GeographicRouting(Beaconing):
             # (D20).
             neighbour = self.neighbours.get(target.node)
             if neighbour is not None and neighbour.cell == target.cell:
-                return Forward([neighbour], without_perimeter_state(target))
+                return self._decide_for_neighbour(neighbour, target)
         neighbourhood = self.neighbours.neighbourhood(self._cell)
         if not self._serving:
             return self._selector.decide_from_outside(neighbourhood, target, failed)
         return self._selector.decide(neighbourhood, target, failed)
+
+    def _decide_for_neighbour(self, neighbour: Neighbour, target: CellTarget) -> Forward:
+        """Sends to a neighbour directly; over a weak link only if no strong one leads closer."""
+        if not neighbour.is_strong and self._serving and target.cell != self._cell:
+            limit = self.grid.distance_key(self._cell, target.cell)
+            neighbourhood = self.neighbours.neighbourhood(self._cell)
+            detour = self._selector.decide_by_strong_links(neighbourhood, target, limit)
+            if detour is not None:
+                return detour
+        return Forward([neighbour], without_perimeter_state(target))
 
     def _group_by_next_hop(self, forwards: list[Forward]) -> dict[NodeId, list[CellTarget]]:
         """Groups targets by next hop. The hop is drawn at random from the candidates, unless one of

@@ -4,8 +4,9 @@ Entry points: `Neighbours`, `CellNeighbourhood` and `RadioReach`. Each beacon co
 range of its sender (`direct`) and the cells in range of the sender's neighbours (`second`). A node
 thus knows the populated cells within two hops of its own cell, and its cell peers know the same
 ones. Two hops suffice for perimeter routing where a cell between two others is in range of only one
-of them; if only one end of an edge knows such a cell, `next_hop` corrects it.
-Clauses: D2, D4, D5.
+of them; if only one end of an edge knows such a cell, `next_hop` corrects it. If so configured,
+links over which few beacons arrive count as weak.
+Clauses: D2, D4, D5, D28.
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ _UNREACHABLE_US: Final = 15 * SECOND_US
 """How long an adjacent cell must be populated and out of range before it counts as such: more than
 three neighbour timeouts, so that nodes that come, leave or collide are not counted."""
 
+_GAP_WEIGHT: Final = 8
+"""The mean time between beacons changes by this fraction of the latest deviation."""
+_FIRST_GAP_PERCENT: Final = 120
+"""The mean time between beacons assumed of a new neighbour, in percent of the limit: a new link is
+weak until some beacons have arrived in time."""
+_STRONG_GAP_PERCENT: Final = 92
+"""The mean time at which a weak link is strong again, in percent of the limit."""
+
 
 class Neighbour:
     """A node in range, as described by its last beacon."""
@@ -43,6 +52,8 @@ class Neighbour:
         "cell",
         "direct",
         "failures",
+        "gap_us",
+        "is_strong",
         "last_failure_us",
         "last_seen_us",
         "node_id",
@@ -61,6 +72,10 @@ class Neighbour:
         self.failures = 0
         self.last_failure_us = 0
         """When the neighbour last failed to acknowledge a message."""
+        self.gap_us = 0
+        """Mean time between two received beacons."""
+        self.is_strong = True
+        """Whether most messages over the link arrive at the first try, by its beacons."""
         self.around_encoded: bytes | None = None
         """The encoded cell sets of its last beacon; None if they are known to be outdated."""
         self.view: NeighbourView | None = None
@@ -101,6 +116,8 @@ class CellNeighbourhood:
         """Serving neighbours by cell, including the own cell."""
         self.cell_coordinates: list[tuple[int, int, CellId]] = []
         """Column, row and number of each cell in `nodes_by_cell` except the own one."""
+        self.strong_coordinates: list[tuple[int, int, CellId]] = []
+        """The same for cells with a neighbour over a strong link."""
         self._ranges: list[tuple[Neighbour, CellBitmap]] = []
         """Each neighbour with the cells in its range."""
         direct: CellBitmap = 0
@@ -124,6 +141,9 @@ class CellNeighbourhood:
             observable |= view.observable
             if neighbour.cell == cell:
                 known_to_peers |= neighbour.second
+        for coordinates in self.cell_coordinates:
+            if any(node.is_strong for node in self.nodes_by_cell[coordinates[2]]):
+                self.strong_coordinates.append(coordinates)
         # A beacon may be wrong or forged: cells outside the grid are removed.
         others = layout.grid_mask(grid, cell)
         self.direct: CellBitmap = direct & others
@@ -213,6 +233,8 @@ class Neighbours:
             and beacon.serving == neighbour.serving
             and beacon.populated_cells == neighbour.around_encoded
         ):  # unchanged, as nearly all beacons
+            if self._config.beacon_gap_us_max is not None:
+                self._rate_link(neighbour, now_us)
             neighbour.last_seen_us = now_us
             if neighbour.failures:
                 self._reset_failures(neighbour, now_us)
@@ -231,7 +253,9 @@ class Neighbours:
         if neighbour is None:
             if len(self._table) >= self._config.neighbours_max:
                 return False
-            neighbour = self._table[sender] = Neighbour(sender)
+            neighbour = self._table[sender] = self._new_neighbour(sender)
+        elif self._config.beacon_gap_us_max is not None:
+            self._rate_link(neighbour, now_us)
         neighbour.last_seen_us = now_us
         self._reset_failures(neighbour, now_us)
         neighbour.cell, neighbour.serving = beacon.cell, beacon.serving
@@ -240,6 +264,27 @@ class Neighbours:
         neighbour.view = None
         self._neighbourhood = None
         return True
+
+    def _new_neighbour(self, node_id: NodeId) -> Neighbour:
+        neighbour = Neighbour(node_id)
+        limit_us = self._config.beacon_gap_us_max
+        if limit_us is not None:
+            neighbour.gap_us = limit_us * _FIRST_GAP_PERCENT // 100
+            neighbour.is_strong = False
+        return neighbour
+
+    def _rate_link(self, neighbour: Neighbour, now_us: int) -> None:
+        """Updates the mean time between beacons, and whether the link is strong."""
+        limit_us = self._config.beacon_gap_us_max
+        assert limit_us is not None
+        if not neighbour.is_strong:
+            limit_us = limit_us * _STRONG_GAP_PERCENT // 100
+        deviation_us = now_us - neighbour.last_seen_us - neighbour.gap_us
+        neighbour.gap_us += deviation_us // _GAP_WEIGHT
+        is_strong = neighbour.gap_us <= limit_us
+        if is_strong != neighbour.is_strong:
+            neighbour.is_strong = is_strong
+            self._neighbourhood = None
 
     def mark_out_of_range(self, neighbour: Neighbour, cell: CellId) -> None:
         """Removes a cell from the cells in a neighbour's range.

@@ -1,12 +1,12 @@
 """Next hop: decides where a message goes next, from the neighbourhood of a cell.
 
 Entry point: `NextHopSelector.decide`. Greedy mode comes first: to the closest cell in range if it
-is closer than this one, else towards a closer cell that a neighbour knows. If there is none,
-perimeter mode follows the right-hand rule (`faces`) over the planar cell graph, until a cell closer
-than the entry cell is reached or known. The graph is a Gabriel graph, so one face suffices: either
-a closer cell is on it, or the message returns to the entry cell, which then is the closest of all,
-the proxy.
-Clauses: D5, D6.
+is closer than this one, over a strong link if one leads closer; else towards a closer cell that a
+neighbour knows. If there is none, perimeter mode follows the right-hand rule (`faces`) over the
+planar cell graph, until a cell closer than the entry cell is reached or known. The graph is a
+Gabriel graph, so one face suffices: either a closer cell is on it, or the message returns to the
+entry cell, which then is the closest of all, the proxy.
+Clauses: D5, D6, D28.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ HopDecision = Deliver | Forward | NoRoute
 class NextHopSelector:
     """Next-hop decisions on one grid."""
 
-    def __init__(self, grid: Grid, *, always_perimeter: bool) -> None:
+    def __init__(self, grid: Grid, *, always_perimeter: bool, rates_links: bool = False) -> None:
+        """With `rates_links`, weak links are used only where no strong one leads closer."""
         self._grid = grid
+        self._rates_links = rates_links
         self._always_perimeter = always_perimeter
 
     def decide_from_outside(
@@ -74,7 +76,10 @@ class NextHopSelector:
                 perimeter = None
             else:
                 limit = entry_key
-        best = self._closest_in_range(neighbourhood, cell, limit)
+        strong = self.decide_by_strong_links(neighbourhood, target, limit)
+        if strong is not None:
+            return strong
+        best = self._closest_in_range(neighbourhood.cell_coordinates, cell, limit)
         if best is not None:
             if nodes := usable_neighbours(neighbourhood.nodes_by_cell[best], failed):
                 return Forward(nodes, without_perimeter_state(target))
@@ -90,16 +95,33 @@ class NextHopSelector:
             )
         return self._perimeter(neighbourhood, target, perimeter, failed)
 
+    def decide_by_strong_links(
+        self,
+        neighbourhood: CellNeighbourhood,
+        target: CellTarget,
+        limit: int,
+    ) -> Forward | None:
+        """The next hop over a strong link to the closest cell, if all links are not taken for
+        strong and one of the strong ones leads closer (D28)."""
+        if not self._rates_links:
+            return None
+        best = self._closest_in_range(neighbourhood.strong_coordinates, target.cell, limit)
+        if best is None:
+            return None
+        strong = [node for node in neighbourhood.nodes_by_cell[best] if node.is_strong]
+        nodes = [node for node in strong if not node.failures]
+        return Forward(nodes, without_perimeter_state(target)) if nodes else None
+
     def _closest_in_range(
-        self, neighbourhood: CellNeighbourhood, cell: CellId, limit: int
+        self, coordinates: list[tuple[int, int, CellId]], cell: CellId, limit: int
     ) -> CellId | None:
-        """The closest cell in range, if it is closer than the limit.
+        """The closest of some cells, if it is closer than the limit.
 
         Most decisions end here, so `Grid.distance_key` is written out.
         """
         target_row, target_column = divmod(cell, self._grid.columns)
         best = None
-        for column, row, other in neighbourhood.cell_coordinates:
+        for column, row, other in coordinates:
             right, down = target_column - column, target_row - row
             key = (right * right + down * down) * CELLS_MAX + other
             if key < limit:

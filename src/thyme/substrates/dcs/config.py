@@ -33,6 +33,16 @@ class KeyChoice(Enum):
     """The first literal in order: equal conjunctions of different subscribers go to one cell."""
 
 
+class AnnouncementConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Which passive replicas are announced, and when (D28)."""
+
+    wanted: int = 2
+    """How many of the readers that a cell notified of an object announce their replicas; a reader
+    of a page does so if the page lists fewer."""
+    delay_us: int = 10 * SECOND_US
+    """How long announcements wait, so that those of several objects travel as one message."""
+
+
 class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The number of replicas of an object, and how they are found."""
 
@@ -47,6 +57,8 @@ class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     the cell; None for never."""
     passive: bool = True
     """Whether a node that retrieved an object keeps it and announces its passive replica (D13)."""
+    announcements: AnnouncementConfig | None = None
+    """Which replicas are announced; None for every replica, to every tag cell and at once."""
     locate_again: bool = False
     """Whether a retrieve that every replica refused requests the replication list once more, since
     the object may have moved."""
@@ -108,6 +120,9 @@ class NotificationDeliveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     ack_timeout_us: int | None = None
     """How long to wait for an acknowledgement before a notification is sent again, longer after
     each attempt; None if notifications are not acknowledged (B3)."""
+    ack_delay_us: int = 0
+    """How long a subscriber collects acknowledgements, to send those for several messages as one;
+    below half of `ack_timeout_us` (D28)."""
     tries_max: int = 4
     aggregation_us: int = 0
     """How long notifications are delayed so that those for the same subscribers travel as one; only
@@ -162,19 +177,23 @@ ROBUST = replace(
     notification_delivery=NotificationDeliveryConfig(
         wait_us_max=3600 * SECOND_US,
         retry_us=SECOND_US,
-        ack_timeout_us=SECOND_US // 2,
+        ack_timeout_us=4 * SECOND_US // 5,
+        ack_delay_us=7 * SECOND_US // 20,
         tries_max=8,
+        pending_max=4_000,
     ),
     replication=ReplicationConfig(
         active_max=3,
         crowded_nodes_min=5,
         upkeep_us=10 * SECOND_US,
+        announcements=AnnouncementConfig(),
         locate_again=True,
         try_owner=True,
     ),
     key_choice=KeyChoice.RAREST,
     movement=MovementConfig(announce_while_moving=True, announce_on_start=True),
     routing=CellRoutingConfig(
+        beacon_gap_us_max=5 * SECOND_US // 4,
         always_perimeter=False,
         broadcast_reads=False,
         broadcast_redundant=False,

@@ -66,8 +66,13 @@ from thyme.substrates.dcs.client.large_replicas import (
     LargeReplicas,
     ReplicaLocator,
 )
-from thyme.substrates.dcs.client.notification_receiver import NotificationReceiver
+from thyme.substrates.dcs.client.notification_receiver import AckTimer, NotificationReceiver
 from thyme.substrates.dcs.client.objects import DcsObjectClient
+from thyme.substrates.dcs.client.replica_announcements import (
+    AnnouncementTimer,
+    PromptAnnouncer,
+    SparingAnnouncer,
+)
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.client.tag_popularity import TagPopularity
 from thyme.substrates.dcs.config import DcsConfig, KeyChoice
@@ -215,7 +220,18 @@ class DcsNode:
             self.routing.cell_of_key,
             self._key_cost,
         )
-        dcs_objects = DcsObjectClient(context, self._key_chooser, self._replica_locations)
+        self.announcer: SparingAnnouncer | None = None
+        # Stations count downloads by announcements (I5): their nodes announce every replica.
+        if config.replication.announcements is not None and self.extension is None:
+            self.announcer = SparingAnnouncer(
+                context, self._replica_locations, config.replication.announcements
+            )
+        dcs_objects = DcsObjectClient(
+            context,
+            self._key_chooser,
+            self._replica_locations,
+            self.announcer or PromptAnnouncer(self.routing),
+        )
         objects: ObjectClient = dcs_objects
         brokers: BrokerClient = KeyCellBrokers(
             self.requests, self._key_chooser, self._replica_locations, self.subscriber
@@ -244,7 +260,13 @@ class DcsNode:
             self._make_large_objects(dcs_objects) if config.in_chunks else None,
         )
         self._notifications = NotificationReceiver(
-            self.routing, self._client, self.subscriber, self._replica_locations, self.dropped
+            self.routing,
+            context.outbox,
+            self._client,
+            self.subscriber,
+            self._replica_locations,
+            self.dropped,
+            config.notification_delivery.ack_delay_us,
         )
 
     def _make_large_objects(self, objects: DcsObjectClient) -> LargeObjects:
@@ -319,6 +341,8 @@ class DcsNode:
             part.check()
         if self.anti_entropy is not None:
             self.anti_entropy.check()
+        if self.announcer is not None:
+            self.announcer.check()
         assert not self._inbox
 
     def _dispatch(
@@ -390,6 +414,10 @@ class DcsNode:
                 self.service.notification_delivery.gaps.on_upkeep_timer(now_us)
             case GapRetryTimer():
                 self._gap_reader.on_retry_timer(event.timer, now_us)
+            case AckTimer():
+                self._notifications.send_acks(now_us)
+            case AnnouncementTimer() if self.announcer is not None:
+                self.announcer.send_waiting(now_us)
             case AggregationTimer():
                 self.service.notification_delivery.flush(now_us)
             case ChunkTransferTimer():
@@ -571,6 +599,7 @@ class DcsNode:
         table.add(cell_wire.ConfirmReplica, to_node=confirm_replica)
         table.add(wire.Done, to_node=self.requests.on_node_reply)
         table.add(cell_wire.AnnounceReplica, to_cell=service.on_announce_replica)
+        table.add(cell_wire.AnnounceReplicas, to_cell=service.on_announce_replicas)
         # Large objects (M37)
         large = self.large_replicas
         list_cell_nodes = answering(large.list_cell_nodes)

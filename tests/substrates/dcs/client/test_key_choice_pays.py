@@ -66,7 +66,7 @@ def test_b10_rare_keys_make_cells_examine_less_than_random_ones() -> None:
     live, past = {}, {}
     heard = {}
     for choice in (KeyChoice.RANDOM, KeyChoice.RAREST):
-        found = [examined(choice, seed) for seed in range(2)]
+        found = [examined(choice, seed) for seed in range(3)]
         live[choice] = sum(each[0] for each in found)
         past[choice] = sum(each[1] for each in found)
         heard[choice] = [each[2] for each in found]

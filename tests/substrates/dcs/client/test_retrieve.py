@@ -14,6 +14,7 @@ from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replic
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.retry import RetryPolicy
 from thyme.substrates.dcs.client.cell_requests import CellRequests
+from thyme.substrates.dcs.client.replica_announcements import PromptAnnouncer
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.client.retrieve import Retriever
 from thyme.substrates.dcs.config import ReplicationConfig
@@ -30,7 +31,14 @@ def plan_of(indexed: IndexedMetadata, tries_max: int) -> list[tuple[int, NodeId 
     requests = CellRequests(routing, Outbox(), RetryPolicy(), Random(1))
     config = ReplicationConfig(retrieve_tries_max=tries_max)
     retriever = Retriever(
-        ALICE, routing, requests, a_replica_store(), ReplicaLocations(10), RetryPolicy(), config
+        ALICE,
+        routing,
+        requests,
+        a_replica_store(),
+        ReplicaLocations(10),
+        RetryPolicy(),
+        config,
+        PromptAnnouncer(routing),
     )
     return [(to.cell, to.node) for to in retriever.order_replicas(indexed)]
 

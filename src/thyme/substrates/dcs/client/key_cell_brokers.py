@@ -170,7 +170,7 @@ class KeyCellBrokers:
         for to, reply in replies.items():
             if isinstance(reply, CellPage):
                 for indexed in reply.items:
-                    self._replica_locations.add(indexed)
+                    self._replica_locations.add(indexed, to.cell)
                 items = tuple(indexed.metadata for indexed in reply.items)
                 pages[to.cell] = Page(reply.request_id, reply.total, items, reply.has_more)
             else:

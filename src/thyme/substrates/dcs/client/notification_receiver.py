@@ -1,23 +1,34 @@
 """Notification receiver: handles the notifications that cells send to a subscriber.
 
 Entry points: `NotificationReceiver.on_notify`, `on_notify_batch` and `on_missed`. The notifications
-are sent by `service.notification_delivery`; the client hands them to the application.
-Clauses: D17, B3, M34.
+are sent by `service.notification_delivery`; the client hands them to the application. If so
+configured, acknowledgements wait a while, and one message then acknowledges the notifications of
+several senders.
+Clauses: D17, D28, B3, M34.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from thyme.protocol.messages.cell_records import MatchedObject
 from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
 from thyme.protocol.messages.common import Missed, Notify
+from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.substrates.common.client import Client
 from thyme.substrates.common.subscriber import Subscriber
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 
 _UNKNOWN_SIDS_MAX = 8
+_ACKS_MAX = 64
+"""How many acknowledgements wait at most."""
+
+
+class AckTimer(msgspec.Struct, frozen=True):
+    """The timer at which waiting acknowledgements are sent."""
 
 
 class NotificationReceiver:
@@ -26,16 +37,22 @@ class NotificationReceiver:
     def __init__(
         self,
         routing: CellRouting,
+        outbox: Outbox,
         client: Client,
         subscriber: Subscriber,
         replica_locations: ReplicaLocations,
         dropped: Counter[str],
+        ack_delay_us: int,
     ) -> None:
         self._routing = routing
+        self._outbox = outbox
         self._client = client
         self._subscriber = subscriber
         self._replica_locations = replica_locations
         self._dropped = dropped
+        self._ack_delay_us = ack_delay_us
+        self._waiting_acks: dict[int, Destination] = {}
+        """The senders of notifications to acknowledge, by the number of the message."""
 
     def on_notify(self, delivery: Delivery, message: CellNotify, now_us: int) -> None:
         """Handles one notification."""
@@ -43,10 +60,23 @@ class NotificationReceiver:
 
     def on_notify_batch(self, delivery: Delivery, message: CellNotifyBatch, now_us: int) -> None:
         """Acknowledges and handles several notifications."""
-        ack = NotifyAck((delivery.number,))
-        self._routing.send([Destination(delivery.origin_cell, delivery.origin)], ack, now_us)
+        if not self._waiting_acks and self._ack_delay_us:
+            self._outbox.set_timer(AckTimer(), now_us + self._ack_delay_us)
+        self._waiting_acks[delivery.number] = Destination(delivery.origin_cell, delivery.origin)
+        is_probe = not message.items
+        if is_probe or not self._ack_delay_us or len(self._waiting_acks) >= _ACKS_MAX:
+            self.send_acks(now_us)
         for matched in message.items:
             self._on_match(delivery, matched, now_us)
+
+    def send_acks(self, now_us: int) -> None:
+        """Sends the waiting acknowledgements in one message to all senders; each of them knows the
+        numbers of its own messages."""
+        waiting, self._waiting_acks = self._waiting_acks, {}
+        if self._ack_delay_us:
+            self._outbox.cancel_timer(AckTimer())
+        if waiting:
+            self._routing.send(list(waiting.values()), NotifyAck(tuple(waiting)), now_us)
 
     def on_missed(self, delivery: Delivery, message: Missed, now_us: int) -> None:
         """Handles the message of a node that could not notify this one (M34)."""
@@ -59,7 +89,10 @@ class NotificationReceiver:
         metadata = matched.indexed.metadata
         own = tuple(sid for sid in matched.sids if self._subscriber.get(sid) is not None)
         if own:
-            self._replica_locations.add(matched.indexed)
+            rank = matched.sids.index(own[0])
+            self._replica_locations.add(
+                matched.indexed, delivery.origin_cell, len(matched.sids), rank
+            )
         elif len(matched.sids) <= _UNKNOWN_SIDS_MAX:
             own = matched.sids
         else:

@@ -25,6 +25,7 @@ from thyme.substrates.common.client import Guarantees
 from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.client.copy_confirmation import CopyConfirmer
 from thyme.substrates.dcs.client.key_choice import KeyChooser
+from thyme.substrates.dcs.client.replica_announcements import Announcer, tag_cells
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.client.retrieve import Retriever
 from thyme.substrates.dcs.context import NodeContext
@@ -47,6 +48,7 @@ class DcsObjectClient:
         context: NodeContext,
         key_chooser: KeyChooser,
         replica_locations: ReplicaLocations,
+        announcer: Announcer,
     ) -> None:
         self._node_id = context.node_id
         self._routing = context.routing
@@ -64,6 +66,7 @@ class DcsObjectClient:
             replica_locations,
             context.config.retries,
             context.config.replication,
+            announcer,
         )
         self._copy_confirmer = CopyConfirmer(context)
         self._durable_store = context.store.durable
@@ -228,7 +231,7 @@ class DcsObjectClient:
 
     def tag_cells(self, metadata: Metadata) -> list[CellId]:
         """The cells that index an object, without duplicates."""
-        return list(dict.fromkeys(map(self._routing.cell_of_key, metadata.tags)))
+        return tag_cells(self._routing, metadata)
 
 
 def _best_status(replies: Replies) -> LookupResult:

@@ -3,7 +3,7 @@
 Replicas are tried one after the other, by distance, until one returns the right bytes. The last
 attempt goes to an active replica, if none was tried before. If there are fewer replicas than
 attempts, the active ones are tried again. A node that retrieved an object keeps it as a passive
-replica and announces that to the tag cells. Entry point: `Retriever.start`.
+replica and announces it (`replica_announcements`). Entry point: `Retriever.start`.
 Clauses: D13, D18, D19, M19.
 """
 
@@ -22,12 +22,12 @@ from thyme.model.errors import (
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
-from thyme.protocol.messages.cells import AnnounceReplica
 from thyme.protocol.messages.common import FetchObject, ObjectData
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import CellRouting, Destination
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies
+from thyme.substrates.dcs.client.replica_announcements import Announcer
 from thyme.substrates.dcs.client.replica_locations import (
     ReplicaLocations,
     fetch_replication_list,
@@ -67,6 +67,7 @@ class Retriever:
         replica_locations: ReplicaLocations,
         policy: RetryPolicy,
         config: ReplicationConfig,
+        announcer: Announcer,
     ) -> None:
         self._node_id = node_id
         self._routing = routing
@@ -75,6 +76,7 @@ class Retriever:
         self._replica_locations = replica_locations
         self._policy = policy
         self._config = config
+        self._announcer = announcer
 
     def start(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
         """Gets an object from this node if it is stored here, else from its known replicas."""
@@ -152,7 +154,7 @@ class Retriever:
                 return
             [reply] = result.value.values()
             if isinstance(reply, ObjectData) and retrieval.metadata.matches_content(reply.data):
-                self._store_replica(retrieval.metadata, target, reply.data, now_us)
+                self._store_replica(retrieval, target, reply.data, now_us)
                 retrieval.on_result(Ok(reply.data), now_us)
             else:
                 detail = f"the bytes received are not {key}: their digest differs"
@@ -199,7 +201,7 @@ class Retriever:
             retrieval.plan.insert(0, owner)
 
     def _store_replica(
-        self, metadata: Metadata, source: Destination, data: bytes, now_us: int
+        self, retrieval: _Retrieval, source: Destination, data: bytes, now_us: int
     ) -> None:
         """Stores the retrieved object: as an announced passive replica (D13), or as an active
         replica that this node's cell should have had already."""
@@ -208,11 +210,9 @@ class Retriever:
             return
         try:
             role = ReplicaRole.ACTIVE if is_active else ReplicaRole.PASSIVE
-            self._replicas.add_replica(StoredReplica(metadata, role), data, now_us)
+            self._replicas.add_replica(StoredReplica(retrieval.metadata, role), data, now_us)
         except OperationError:
             return
         if not is_active:
-            cells = dict.fromkeys(map(self._routing.cell_of_key, metadata.tags))
-            self._routing.send(
-                [Destination(cell) for cell in cells], AnnounceReplica(metadata.key), now_us
-            )
+            outdated = retrieval.last_refusal is not None
+            self._announcer.announce(retrieval.metadata, now_us, outdated=outdated)

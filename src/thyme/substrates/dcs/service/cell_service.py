@@ -130,6 +130,14 @@ class CellService:
         if not self.index.add_replica(message.key, replica):
             self.dropped["replica of nothing"] += 1
 
+    def on_announce_replicas(
+        self, delivery: Delivery, message: cell_wire.AnnounceReplicas, now_us: int
+    ) -> None:
+        """Adds the sender to the replication lists of the objects that this node indexes (D28)."""
+        replica = Replica(delivery.origin_cell, delivery.origin)
+        if not [key for key in message.keys if self.index.add_replica(key, replica)]:
+            self.dropped["replica of nothing"] += 1
+
     def on_store_replica(
         self, delivery: Delivery, message: cell_wire.StoreReplica, now_us: int
     ) -> None:

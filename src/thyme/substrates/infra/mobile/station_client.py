@@ -17,7 +17,6 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.protocol.app_interface import AS_USUAL, LookupResult, StorageOptions
-from thyme.protocol.messages.cells import AnnounceReplica
 from thyme.protocol.messages.common import (
     DeleteObject,
     FetchObject,
@@ -29,7 +28,7 @@ from thyme.protocol.messages.common import (
 )
 from thyme.protocol.messages.stations import ForceFetch
 from thyme.protocol.results import Failure, Ok, OnResult, Result
-from thyme.routing.cells import STATION_CELL, Destination
+from thyme.routing.cells import STATION_CELL
 from thyme.storage.store import RecordTable
 from thyme.substrates.common.client_interfaces import (
     BrokerClient,
@@ -39,6 +38,7 @@ from thyme.substrates.common.client_interfaces import (
     Pages,
 )
 from thyme.substrates.common.history_reader import merge_pages, total_matches
+from thyme.substrates.dcs.client.replica_announcements import announce_at_once
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, StoredReplica
@@ -193,9 +193,7 @@ class StationObjectClient:
             context.replicas.add_replica(replica, data, now_us)
         except OperationError:
             return  # no space for it
-        cells = dict.fromkeys(map(context.routing.cell_of_key, metadata.tags))
-        targets = [Destination(cell) for cell in cells]
-        context.routing.send(targets, AnnounceReplica(metadata.key), now_us)
+        announce_at_once(context.routing, metadata, now_us)
 
     def _retrieve_nearby(self, metadata: Metadata, now_us: int, on_result: OnResult[bytes]) -> None:
         source = self._source_of(metadata.key)
