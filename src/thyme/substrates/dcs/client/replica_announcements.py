@@ -5,7 +5,8 @@ Entry points: `announce_at_once`, which tells every tag cell of every replica, a
 readers that a cell notified of an object, a few announce their replicas, and only to this cell and
 to the one that other nodes ask for the replication list. A reader of a page announces its replica
 if the page lists too few. If a listed replica did not have the object, the list is out of date, and
-all tag cells are told. Announcements wait, so that those of several objects travel as one message.
+the new one is announced to all tag cells. Announcements wait, so that those of several objects
+travel as one message.
 Clauses: D12, D13, D28.
 """
 
@@ -86,7 +87,7 @@ class SparingAnnouncer:
             if not self.is_wanted(received):
                 self.omitted += 1
                 return
-            if received.cell in cells:  # else its proxy sent the list: all cells are told
+            if received.cell in cells:  # else a proxy of the cell sent the list
                 cells = list(dict.fromkeys((received.cell, cells[0])))
         self._add(metadata.key, cells, now_us)
 
