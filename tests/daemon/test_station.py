@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import ClientSession
 
@@ -19,14 +20,16 @@ from thyme.api.remote import NodeUnreachableError, fetch_any_status, fetch_statu
 from thyme.cli.station_output import any_status_table
 from thyme.daemon.server import start_server
 from thyme.daemon.station_daemon import StationDaemon
-from thyme.daemon.station_events import StationEventExport
+from thyme.daemon.station_events import PopularTagsFile, StationEventExport
 from thyme.events.event import decode_event
+from thyme.events.popular_tags import PopularTag, PopularTags
 from thyme.live.socket_pairs import NetworkConfig, NetworkError
 from thyme.live.station.open_station import LiveStation, StationOptions, open_station
 from thyme.live.status import StationStatus
 from thyme.model.errors import ThymeError
 from thyme.model.ids import Key, ObjectId
 from thyme.model.tags import Tag
+from thyme.model.worlds import INFRA, named_world_id
 from thyme.protocol.app_interface import AppEvent
 from thyme.protocol.messages.common import DeleteObject, Unpublish
 from thyme.storage.sqlite.disk_reserve import DiskReserve
@@ -120,6 +123,7 @@ def test_i3_i29_a_station_shows_its_worlds_caches_and_nodes_and_exports_events(
             await until_found(bob, made["key"])
             assert (await bob.ask("GET", f"/v1/objects/{made['key']}"))[1] == b"photo"
             station.daemon.poll()
+            check_popular_tags(station.live, tmp_path / "popular_tags.json")
             status = await fetch_any_status(session, station.url)
             assert isinstance(status, StationStatus)
             assert [(world.name, world.mobiles) for world in status.worlds] == [("hall", 2)]
@@ -142,6 +146,34 @@ def test_i3_i29_a_station_shows_its_worlds_caches_and_nodes_and_exports_events(
     looks = [(each.cache, each.code) for each in events if each.kind == "cache"]
     assert looks == [("local_popularity", "miss"), ("global", "miss"), ("prefetch", "miss")]
     assert {"node", "neighbour", "load", "cache"} == {each.kind for each in events}
+
+
+def check_popular_tags(live: LiveStation, file: Path) -> None:
+    """P9, I9: the station needs the tags that the analytics found popular in its worlds."""
+    now_us, wait_us = 10**12, 20 * 10**6
+    hall = named_world_id(INFRA, "hall")
+    uses = {"score": 5.0, "inserts": 0.0, "notifications": 0.0, "retrieves": 5.0}
+    tags = tuple(
+        PopularTag(world=world, tag=tag, **uses)
+        for world, tag in ((hall, "eder"), ("another", "goal"), (hall, "not a tag!"))
+    )
+    popular = PopularTags(version=1, as_of_us=now_us, half_life_us=1, tags=tags)
+
+    def needed(number: int) -> set[str]:
+        reader.update(live, now_us + number * wait_us)
+        message = live.node.needs.as_message(50)
+        found = () if message is None else message.worlds
+        return {need.tag for world in found for need in world.needs} - {"goal"}
+
+    reader = PopularTagsFile(file)
+    assert needed(0) == set()  # the analytics have not started yet
+    file.write_bytes(msgspec.json.encode(popular))
+    assert needed(1) == {"eder"}
+    file.write_bytes(b"{")
+    assert needed(2) == set()
+    file.write_bytes(msgspec.json.encode(popular))
+    assert needed(3) == {"eder"}
+    assert needed(100) == set()  # the analytics ended long ago
 
 
 async def until_found(node: Any, key: str) -> None:

@@ -28,7 +28,7 @@ from tests.pipeline.event_files import (
 from tests.pipeline.test_kill import _wait_for_end_of_session
 from thyme.events.event import encode_event
 from thyme.events.popular_tags import read_popular_tags
-from thyme.pipeline.analytics import merging
+from thyme.pipeline.analytics import merging, recall_table
 from thyme.pipeline.analytics.batch_log import BatchLog
 from thyme.pipeline.analytics.files import AnalyticsFolder
 from thyme.pipeline.analytics.follow import STATE, FollowConfig, Follower
@@ -156,9 +156,10 @@ def test_p9_merged_batches_have_the_same_measures_and_a_killed_merge_leaves_no_t
 
 
 def test_p9_lost_and_late_notifications_are_found_from_the_events(
-    spark: SparkSession, events: Path
+    spark: SparkSession, events: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The events themselves give the expected notifications, as far as they are known."""
+    monkeypatch.setattr(recall_table, "SLICE_US_MAX", WINDOW_US)
     at = [second * SECOND_US for second in range(200)]
     sid = {"op": "subscribe", "sid": "s1", "query": "goal & !replay | eder", "node": "aa"}
     short = sid | {"sid": "s2", "query": "goal"}
@@ -185,7 +186,7 @@ def test_p9_lost_and_late_notifications_are_found_from_the_events(
     write_segment(events, "a-1", told)
     write_segment(events, "b-1", inserted)
 
-    config = FollowConfig(window_us=30 * SECOND_US)  # computed in three slices
+    config = FollowConfig(window_us=3 * WINDOW_US)  # computed in three slices
     tables = follower(spark, events, config).run_once()
 
     def row(window: int, *counts: int) -> RecallRow:

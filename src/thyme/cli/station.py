@@ -55,6 +55,8 @@ def add_to(commands: Subparsers) -> None:
         help=f"address for status and metrics (default: {HTTP_ADDRESS})")  # fmt: skip
     parser.add_argument("--events", metavar="DIR", type=Path,
         help="export events to DIR, for thyme analytics follow")  # fmt: skip
+    parser.add_argument("--popular-tags", metavar="FILE", type=Path,
+        help="popular_tags.json of thyme analytics: ask other stations for these tags")  # fmt: skip
     parser.add_argument("--log-json", action="store_true", help="log as JSON, one line per event")
     parser.set_defaults(run=station_command)
 
@@ -87,7 +89,9 @@ def station_command(args: Namespace) -> int:
         group=None if args.group is None else parse_address(args.group, "--group"),
     )
     http = parse_address(args.http, "--http")
-    options = StationDaemonOptions(station=station, http=http, events=args.events)
+    options = StationDaemonOptions(
+        station=station, http=http, events=args.events, popular_tags=args.popular_tags
+    )
     logs.configure(as_json=args.log_json)
     coroutine_runner()(run_station(options))
     return 0

@@ -27,7 +27,7 @@ from thyme.daemon.responses import (
     problem_response,
 )
 from thyme.daemon.server import start_server
-from thyme.daemon.station_events import StationEventExport
+from thyme.daemon.station_events import PopularTagsFile, StationEventExport
 from thyme.daemon.station_status import collect_station_status, render_station
 from thyme.live.host import Host
 from thyme.live.socket_pairs import NetworkConfig
@@ -49,6 +49,8 @@ class StationDaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     http: tuple[str, int] = ("127.0.0.1", STATION_HTTP_PORT)
     events: Path | None = None
     """Folder for exported events; None to export none (I29)."""
+    popular_tags: Path | None = None
+    """File of popular tags, which live analytics keep; None for none (P9)."""
 
 
 class _FailureListener:
@@ -67,10 +69,17 @@ class _FailureListener:
 class StationDaemon:
     """A running station with its pages."""
 
-    def __init__(self, live: LiveStation, host: Host, export: StationEventExport | None) -> None:
+    def __init__(
+        self,
+        live: LiveStation,
+        host: Host,
+        export: StationEventExport | None,
+        popular_tags: PopularTagsFile | None = None,
+    ) -> None:
         self._live = live
         self._host = host
         self._export = export
+        self._popular_tags = popular_tags
         self._started_s = time.monotonic()
         self._connected: set[str] = set()
         self._differences: dict[str, tuple[str, ...]] = {}
@@ -112,6 +121,8 @@ class StationDaemon:
             log_warning("disk_full") if full else log_event("disk_has_room")
         if self._export is not None:
             self._export.sample(self._host.now_us())
+        if self._popular_tags is not None:
+            self._popular_tags.update(self._live, self._host.now_us())
 
     def _log_wire(self, name: str, connected: bool, differences: tuple[str, ...]) -> None:
         if connected and name not in self._connected:
@@ -156,7 +167,8 @@ async def run_station(
         await live.close()
         raise
     started.append(host)
-    daemon = StationDaemon(live, host, export)
+    tags = None if options.popular_tags is None else PopularTagsFile(options.popular_tags)
+    daemon = StationDaemon(live, host, export, tags)
     try:
         if export is not None:
             export.start(live, host.now_us())

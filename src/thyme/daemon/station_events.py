@@ -1,8 +1,10 @@
-"""Station events: writes the events of a live station as segments for the analytics.
+"""Station events: what a live station tells the analytics, and what it learns from them.
 
-Entry point: `StationEventExport`. Looks into the caches, mobile nodes that come and go, and the
-load are exported as those of nodes are (`event_export`): in a thread, and without delay.
-Clauses: I29, P9.
+Entry points: `StationEventExport`, `PopularTagsFile`. Looks into the caches, mobile nodes that come
+and go, and the load are exported as those of nodes are (`event_export`): in a thread, and without
+delay. In return the station reads the popular tags that the analytics keep in a file, and asks the
+other stations for objects with them, although its visitors may not subscribe to these tags yet.
+Clauses: I9, I17, I29, P9.
 """
 
 from __future__ import annotations
@@ -10,16 +12,24 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+from thyme.daemon.logs import log_warning
 from thyme.events.background import BackgroundWriter
+from thyme.events.popular_tags import PopularTagsError, read_popular_tags
 from thyme.events.recorder import EventRecorder
 from thyme.events.segments import EventStats, SegmentWriter
 from thyme.live.station.open_station import LiveStation
+from thyme.model.errors import InputError
 from thyme.model.ids import Key, NodeId
+from thyme.model.tags import Tag, as_tag
 from thyme.model.worlds import INFRA, named_world_id
+from thyme.substrates.infra.world_numbers import world_number
 
 LOAD_EVERY_US = 10_000_000
 STATION_WORLD = "stations"
 """The world of events that belong to a station and to no world."""
+READ_TAGS_EVERY_US = 10_000_000
+TAGS_AGE_US_MAX = 600_000_000
+"""An older file counts as empty: popularity that nobody measures any more is not acted on."""
 _NODE_DIGITS = 16
 
 
@@ -93,3 +103,44 @@ class StationEventExport:
             sent_bytes=new[2],
             received_bytes=new[3],
         )
+
+
+class PopularTagsFile:
+    """The popular tags that one station acts on."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read_us: int | None = None
+        self._problem: str | None = None
+
+    def update(self, live: LiveStation, now_us: int) -> None:
+        """Reads the file from time to time; a file that cannot be read is logged once."""
+        if self._read_us is not None and 0 <= now_us - self._read_us < READ_TAGS_EVERY_US:
+            return
+        self._read_us = now_us
+        problem = None
+        try:
+            tags = read_popular_tags(self._file, now_us=now_us, age_us_max=TAGS_AGE_US_MAX)
+        except (PopularTagsError, OSError) as error:
+            problem, tags = str(error), ()
+            if problem != self._problem:
+                log_warning("popular_tags_unreadable", why=problem)
+        self._problem = problem
+        names = [entry.name for entry in live.node.context.worlds.entries()]
+        worlds = {named_world_id(INFRA, name): world_number(name) for name in names}
+        live.node.needs.set_popular(
+            {
+                (worlds[each.world], tag): each.retrieves
+                for each in tags
+                if each.world in worlds
+                and each.retrieves > 0
+                and (tag := _find_tag(each.tag)) is not None
+            }
+        )
+
+
+def _find_tag(text: str) -> Tag | None:
+    try:
+        return as_tag(text)
+    except InputError:
+        return None

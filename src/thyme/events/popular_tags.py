@@ -1,7 +1,8 @@
 """Popular tags: the feedback of the analytics to stations and to the splitting of hot tags.
 
-The analytics replace the file `popular_tags.json` atomically; a station reads it to choose what to
-cache (I9), a broker to choose the tags to split (B4). Entry point: `read_popular_tags`.
+The analytics replace the file `popular_tags.json` atomically; a station reads it to ask for objects
+with these tags (I9, I17), a broker might choose the tags to split (B4). Entry point:
+`read_popular_tags`.
 Clauses: P9, I9, B4.
 """
 

@@ -290,6 +290,20 @@ def test_i17_needs_are_summed_by_world_and_tag_with_the_widest_frame() -> None:
     assert NeedsTable().as_message(50) is None
 
 
+def test_p9_popular_tags_are_needed_as_much_as_all_subscriptions_together() -> None:
+    table = NeedsTable()
+    table.record(1, TagNeed(GOAL, 200, 10, 20))
+    table.set_popular({(1, GOAL): 3.0, (1, Tag("eder")): 1.0, (2, Tag("rare")): 0.001})
+
+    assert table.as_message(50) == SubscriptionNeeds(
+        400, 50, (WorldNeeds(1, (TagNeed(GOAL, 350, None, None), TagNeed(Tag("eder"), 50))),)
+    )
+    table.set_popular({})
+    assert table.as_message(50) == SubscriptionNeeds(
+        200, 50, (WorldNeeds(1, (TagNeed(GOAL, 200, 10, 20),)),)
+    )
+
+
 def test_i18_the_example_of_the_thesis() -> None:
     assert entries_for_tag(prefetch_max=50, count=70, total=100, available=200) == 35
     assert entries_for_tag(50, 70, 100, available=8) == 8

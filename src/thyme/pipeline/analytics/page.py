@@ -8,7 +8,7 @@ Clause: P9.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from thyme.model.errors import InputError
+from thyme.pipeline.analytics.measures import UNKNOWN
 from thyme.pipeline.analytics.tables import AnalyticsTables
 
 REFRESH_S = 2
@@ -25,6 +26,10 @@ WINDOWS_SHOWN = 6
 TAGS_SHOWN = 20
 ROWS_SHOWN = 60
 DAY_US = 86_400_000_000
+WORLD_DIGITS = 12
+NO_CELL = "none"
+"""The cell of stations, and of nodes of substrates without cells."""
+_WINDOW_COLUMNS = ("window", "published")
 _TEXT_COLUMNS = ("window", "published", "of", "cell", "node", "writer")
 
 _PAGE = Template("""\
@@ -44,13 +49,14 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th { text-align: right; font-weight: 600; color: #5b6875; border-bottom: 1px solid #e2e5e8; }
 td { text-align: right; padding: .1rem .4rem; white-space: nowrap; } th { padding: .1rem .4rem; }
 th.text, td.text { text-align: left; }
-th { white-space: nowrap; }
+th { white-space: nowrap; } tr.begins td { border-top: 1px solid #eef0f2; }
 td.bar { width: 35%; padding: .25rem .4rem; }
 td.bar i { display: block; height: .7rem; background: #4d7c5f; border-radius: 2px; }
 @media (prefers-color-scheme: dark) {
   body { background: #15191d; color: #dde3e8; }
   section { background: #1c2227; border-color: #333c44; }
-  th, p.facts { color: #93a1ad; } th { border-color: #333c44; } td.bar i { background: #6fa585; }
+  th, p.facts { color: #93a1ad; } th, tr.begins td { border-color: #333c44; }
+  td.bar i { background: #6fa585; }
 }
 </style></head><body>
 <h1>Thyme live analytics</h1>
@@ -62,15 +68,22 @@ $head
 
 def render_page(tables: AnalyticsTables) -> str:
     """The page of the tables."""
+    worlds = {row.world for rows in (tables.tags, tables.ratios, tables.load) for row in rows}
+    several = len(worlds) > 1
+
+    def name(row: Any, text: str) -> str:
+        """The name of a row, with its world if there are several."""
+        return f"{text} ({row.world[:WORLD_DIGITS]})" if several else text
+
     sections = [
-        _tags(tables),
+        _tags(tables, name),
         _section(
             "Latency",
             ("window", "of", "count", "p50 ms", "p95 ms", "p99 ms", "max ms", "below 0"),
             (
                 (
                     _clock(row.window_us),
-                    row.name,
+                    name(row, row.name),
                     row.count,
                     row.p50_ms,
                     row.p95_ms,
@@ -93,7 +106,13 @@ def render_page(tables: AnalyticsTables) -> str:
             "Hits and successes",
             ("window", "of", "hits", "total", "ratio"),
             (
-                (_clock(row.window_us), row.name, row.hits, row.total, f"{row.ratio:.1%}")
+                (
+                    _clock(row.window_us),
+                    name(row, row.name),
+                    row.hits,
+                    row.total,
+                    f"{row.ratio:.1%}",
+                )
                 for row in recent(tables.ratios)
             ),
         ),
@@ -101,7 +120,13 @@ def render_page(tables: AnalyticsTables) -> str:
             "Load per cell",
             ("window", "cell", "messages", "bytes", "neighbours"),
             (
-                (_clock(row.window_us), row.cell, row.messages, row.bytes, row.neighbours_mean)
+                (
+                    _clock(row.window_us),
+                    name(row, NO_CELL if row.cell == UNKNOWN else row.cell),
+                    row.messages,
+                    row.bytes,
+                    row.neighbours_mean,
+                )
                 for row in recent(tables.load)
             ),
         ),
@@ -184,9 +209,10 @@ class PageServer:
 def _head(tables: AnalyticsTables) -> str:
     totals = tables.totals
     newest = "-" if totals.newest_us is None else _clock(totals.newest_us)
+    missing = sum(writer.missing for writer in tables.writers)
     facts = (
         f"{totals.events:,} events, newest at {newest}; {totals.duplicates:,} repeated events "
-        f"ignored; {totals.batches:,} batches"
+        f"ignored; {missing:,} missing"
     )
     html = f'<p class="facts">{escape(facts)}</p>'
     if totals.quarantined:
@@ -195,11 +221,11 @@ def _head(tables: AnalyticsTables) -> str:
     return html
 
 
-def _tags(tables: AnalyticsTables) -> str:
+def _tags(tables: AnalyticsTables, name: Callable[[Any, str], str]) -> str:
     tags = tables.popular_tags.tags[:TAGS_SHOWN]
     greatest = max((tag.score for tag in tags), default=1.0) or 1.0
     rows = "".join(
-        f"<tr><td class=text>{escape(tag.tag)}</td><td>{tag.score:,.1f}</td>"
+        f"<tr><td class=text>{escape(name(tag, tag.tag))}</td><td>{tag.score:,.1f}</td>"
         f'<td class="bar"><i style="width:{100 * tag.score / greatest:.0f}%"></i></td></tr>'
         for tag in tags
     )
@@ -212,17 +238,25 @@ def _tags(tables: AnalyticsTables) -> str:
 def _section(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     text = [place for place, name in enumerate(names) if name in _TEXT_COLUMNS]
     head = _row("th", names, text)
-    body = "".join(_row("td", [_text(value) for value in row], text) for row in rows)
+    body, before = "", ""
+    for row in rows:
+        first, *rest = map(_text, row)
+        # A window is named once, in its first row.
+        shown = "" if first == before and names[0] in _WINDOW_COLUMNS else first
+        body += _row("td", [shown, *rest], text, begins=bool(before) and shown != "")
+        before = first
     return f"<section><h2>{escape(title)}</h2><table>{head}{body}</table></section>"
 
 
-def _row(element: str, values: Sequence[str], text: Sequence[int]) -> str:
-    """A row of a table; the columns in `text` are aligned to the left."""
+def _row(element: str, values: Sequence[str], text: Sequence[int], *, begins: bool = False) -> str:
+    """A row of a table; the columns in `text` are aligned to the left, and a line is above the
+    first row of a window."""
     cells = (
         f"<{element}{' class=text' if place in text else ''}>{escape(value)}</{element}>"
         for place, value in enumerate(values)
     )
-    return f"<tr>{''.join(cells)}</tr>"
+    style = " class=begins" if begins and element == "td" else ""
+    return f"<tr{style}>{''.join(cells)}</tr>"
 
 
 def _text(value: object) -> str:

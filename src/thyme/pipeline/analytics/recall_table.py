@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILE = "recall.json"
-UPDATE_EVERY_S = 5.0
-SLICE_US_MAX = 10_000_000
+UPDATE_EVERY_S = 15.0
+SLICE_US_MAX = 60_000_000
 """The longest part of a window that is computed at once."""
 
 

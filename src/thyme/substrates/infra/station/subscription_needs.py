@@ -2,19 +2,23 @@
 
 Entry points: `NeedsTable` at the station whose clients subscribe, and `choose_items` at the station
 that provides. A tag gets a share of the receiver's prefetch cache by its share of subscriptions.
-Clauses: I5, I17, I18.
+Tags that analytics found popular are needed, too, although nobody here may subscribe to them yet.
+Clauses: I5, I9, I17, I18, P9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag
 from thyme.protocol.messages.stations import SubscriptionNeeds, TagNeed, WorldNeeds
+from thyme.substrates.infra.station.popularity import divide_by_weight
 
+_POPULAR_MIN = 100
+"""Popular tags count as so many subscriptions, if there are fewer."""
 _TAGS_MAX = 20_000
 """How many tags a station counts; the one that was needed longest ago is forgotten."""
 
@@ -24,6 +28,7 @@ class NeedsTable:
 
     def __init__(self) -> None:
         self._needs: BoundedDict[tuple[int, Tag], TagNeed] = BoundedDict(_TAGS_MAX)
+        self._popular: dict[tuple[int, Tag], float] = {}
 
     def __len__(self) -> int:
         return len(self._needs)
@@ -51,16 +56,33 @@ class NeedsTable:
         for name in ended:
             del self._needs[name]
 
+    def set_popular(self, tags: Mapping[tuple[int, Tag], float]) -> None:
+        """Replaces the popular tags, by their downloads in all venues (P9)."""
+        self._popular = dict(tags)
+
     def as_message(self, prefetch_max: int) -> SubscriptionNeeds | None:
         """The needs for the other stations; None if there are none (I17)."""
-        if not self._needs:
+        needs = self._with_popular()
+        if not needs:
             return None
         by_world: dict[int, list[TagNeed]] = {}
-        for (world, _), need in self._needs.items():
+        for (world, _), need in needs.items():
             by_world.setdefault(world, []).append(need)
-        worlds = tuple(WorldNeeds(world, tuple(needs)) for world, needs in by_world.items())
-        total = sum(need.count for need in self._needs.values())
+        worlds = tuple(WorldNeeds(world, tuple(found)) for world, found in by_world.items())
+        total = sum(need.count for need in needs.values())
         return SubscriptionNeeds(total, prefetch_max, worlds)
+
+    def _with_popular(self) -> dict[tuple[int, Tag], TagNeed]:
+        """The needs with the popular tags, which together count as much as all subscriptions."""
+        needs = dict(self._needs.items())
+        own = sum(need.count for need in needs.values())
+        weights = dict(enumerate(self._popular.values()))
+        shares = divide_by_weight(max(own, _POPULAR_MIN), weights)
+        for number, (world, tag) in enumerate(self._popular):
+            if shares[number]:
+                need, known = TagNeed(tag, shares[number]), needs.get((world, tag))
+                needs[world, tag] = need if known is None else known.joined_with(need)
+        return needs
 
 
 def entries_for_tag(prefetch_max: int, count: int, total: int, available: int) -> int:
