@@ -53,7 +53,7 @@ class Pages:
 
 
 @asynccontextmanager
-async def a_node(**wanted: Any) -> AsyncIterator[Pages]:
+async def a_node(http_port: int = 0, **wanted: Any) -> AsyncIterator[Pages]:
     """Starts a node in a world of its own."""
     options = {
         "world": "lisbon",
@@ -66,7 +66,7 @@ async def a_node(**wanted: Any) -> AsyncIterator[Pages]:
     live = await open_node(NodeOptions(**options))
     board = SharedNode(live.start)
     app = make_app(live, board)
-    runner, url = await start_server(app, "127.0.0.1", 0)
+    runner, url = await start_server(app, "127.0.0.1", http_port)
     assert isinstance(board.node, Host)
     async with ClientSession() as session:
         try:

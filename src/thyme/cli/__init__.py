@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from thyme.cli import compile as compiling
 from thyme.cli import demo, lab, node, node_commands, query, station, version
-from thyme.cli.operations import doctor
+from thyme.cli.operations import doctor, gallery
 from thyme.cli.pipeline import analytics, evaluate, oracle, posts, report, trace
 from thyme.cli.sim import group
 from thyme.model.errors import ThymeError
@@ -29,6 +29,7 @@ EXAMPLES = """\
 examples:
   thyme demo                                         simulate, measure, report
   thyme story                                        see what an application can do
+  thyme gallery --create --lan                       share photos with phones near you
   thyme query explain 'goal & (eder | ronaldo)'      explain a query
   thyme query match 'goal & !replay' --tags goal,eder && echo hit
   thyme node --world lisbon --create                 run a node in a live world
@@ -94,6 +95,7 @@ def _parser() -> ArgumentParser:
     for command in (
         *(
             demo,
+            gallery,
             node,
             station,
             node_commands,

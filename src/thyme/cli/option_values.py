@@ -1,6 +1,7 @@
 """Values of options on the command line: times, limits of storage, numbers of replicas.
 
-Entry points: `parse_span`, `parse_instant`, `parse_quota`, `parse_retention`, `parse_replicas`.
+Entry points: `parse_span`, `parse_instant`, `parse_quota`, `parse_retention`, `parse_bytes`,
+`parse_replicas`.
 Clauses: M29, D14, B5.
 """
 
@@ -84,6 +85,14 @@ def parse_retention(text: str) -> Retention:
             )
         limits[_RETENTION_FIELDS[name]] = amount
     return replace(Retention(), **limits)
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """Parses a number of bytes such as 1000, 100M or 4G."""
+    amount = _parse_amount(text)
+    if not amount:
+        raise OptionError(f"{option} takes a number of bytes: 100M, 4G; not {safe_repr(text)}")
+    return amount
 
 
 def parse_replicas(text: str | None) -> int | str | None:

@@ -1,1 +1,1 @@
-"""Commands for operators of live nodes."""
+"""Commands for operators of live nodes, and the gallery."""

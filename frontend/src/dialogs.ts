@@ -1,0 +1,198 @@
+/** Dialogs around the photos: the code to scan, people, devices, settings. */
+
+import { request } from "./client.ts";
+import { button, h, openDialog, toast } from "./dom.ts";
+import type { Session } from "./session.ts";
+import { LANGUAGES, type TextName, chosenLanguage, formatSize, readSetting, t, writeSetting } from "./texts.ts";
+
+interface Link {
+  url: string;
+  svg: string;
+}
+
+/** A code to scan as a picture. */
+export function codeImage(svg: string, alt: string): HTMLImageElement {
+  return h("img", { class: "code", alt, src: `data:image/svg+xml;utf8,${encodeURIComponent(svg)}` });
+}
+
+const fail = (error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad");
+
+/** Draws the code to scan, if the gallery is served to guests. */
+export async function showInvitation(place: HTMLElement): Promise<void> {
+  const link = await request<Link>("GET", "/api/invitation").catch(() => null);
+  if (link) place.replaceChildren(codeImage(link.svg, link.url), h("p", {}, t("inviteText")), h("p", { class: "address" }, link.url));
+}
+
+export async function openInvite(session: Session): Promise<void> {
+  const { body } = openDialog(t("invite"), t("close"), "invite");
+  const place = h("div", { class: "invitation" });
+  const show = (link: Link, note = "") => {
+    place.replaceChildren(
+      codeImage(link.svg, link.url),
+      h("p", {}, t("inviteText")),
+      h("p", { class: "address" }, link.url),
+      note ? h("p", { class: "hint" }, note) : "",
+      link.url.startsWith("http:") ? h("p", { class: "hint" }, t("plainHttp")) : "",
+    );
+  };
+  body.append(place);
+  try {
+    show(await request<Link>("GET", "/api/invitation"));
+  } catch (error) {
+    place.replaceChildren(h("p", {}, error instanceof Error ? error.message : String(error)));
+    return;
+  }
+  const row = h("div", { class: "row" });
+  row.append(h("a", { class: "button", href: "/poster", target: "_blank" }, t("poster")), h("a", { class: "button", href: "/wall", target: "_blank" }, t("wall")));
+  if (session.may("host")) {
+    row.append(
+      button(t("newCode"), () => void request<Link>("POST", "/api/invitation").then((link) => show(link, t("newCodeNote")), fail)),
+      button(t("inviteHelper"), () => void request<Link>("POST", "/api/invitations", { rights: "approve" }).then((link) => show(link, t("inviteHelperNote")), fail)),
+    );
+  }
+  body.append(row);
+}
+
+interface GuestEntry {
+  id: string;
+  name: string;
+  rights: string;
+  blocked: boolean;
+  photos: number;
+  bytes: number;
+}
+
+interface PendingEntry {
+  id: string;
+  title: string;
+  by: string;
+  tags: string[];
+  mine: boolean;
+}
+
+const RIGHT_TEXTS: Record<string, TextName> = { look: "mayLook", publish: "mayPublish", approve: "mayApprove", host: "isHost" };
+
+export async function openPeople(session: Session): Promise<void> {
+  const { body } = openDialog(t("people"), t("close"), "people");
+  const waiting = h("div", { class: "pending" });
+  const guests = h("ul", { class: "entries" });
+  body.append(waiting, h("h3", {}, t("guests")), guests);
+
+  async function loadPending(): Promise<void> {
+    const found = await session.client.get<PendingEntry[]>("pending");
+    waiting.replaceChildren(
+      found.length ? h("h3", {}, t("pending")) : "",
+      ...found.map((photo) => {
+        const decide = (method: string) => void session.client.send(method, `pending/${photo.id}`).then(loadPending, fail);
+        return h(
+          "div",
+          { class: "pending-photo" },
+          h("img", { src: `/api/w/${encodeURIComponent(session.world)}/pending/${photo.id}`, alt: photo.title || t("photo") }),
+          h("div", {}, h("strong", {}, photo.by), h("p", { class: "quiet" }, photo.title || photo.tags.map((tag) => `#${tag}`).join(" "))),
+          h("div", { class: "row" }, button(t("approve"), () => decide("POST"), { icon: "check", kind: "primary" }), button(t("reject"), () => decide("DELETE"), { icon: "close" })),
+        );
+      }),
+    );
+  }
+
+  async function loadGuests(): Promise<void> {
+    const found = await request<GuestEntry[]>("GET", "/api/guests");
+    guests.replaceChildren(
+      ...found.map((guest) => {
+        const change = (body: object) => void request("PATCH", `/api/guests/${guest.id}`, body).then(loadGuests, fail);
+        const line = h(
+          "li",
+          {},
+          h("div", {}, h("strong", {}, guest.name), h("span", { class: "quiet" }, `${t(RIGHT_TEXTS[guest.rights]!)}${guest.blocked ? `, ${t("blocked")}` : ""} · ${t("photosOf", { n: guest.photos, size: formatSize(guest.bytes) })}`)),
+        );
+        if (session.may("host") && guest.rights !== "host") {
+          const rights = h("select", { "aria-label": guest.name, onchange: (event: Event) => change({ rights: (event.target as HTMLSelectElement).value }) });
+          for (const right of ["look", "publish", "approve"]) rights.append(h("option", { value: right, selected: right === guest.rights }, t(RIGHT_TEXTS[right]!)));
+          line.append(h("div", { class: "row" }, rights, button(t(guest.blocked ? "unblock" : "block"), () => change({ blocked: !guest.blocked }), { kind: guest.blocked ? "" : "danger" })));
+        }
+        return line;
+      }),
+    );
+  }
+  await Promise.all([loadPending(), loadGuests()]).catch(fail);
+}
+
+interface Status {
+  connected: boolean;
+  node: string | null;
+  photos: number;
+  own: number;
+  publishers: Record<string, number>;
+  neighbours: string[];
+  station: string | null;
+  substrate: string | null;
+  closed: boolean;
+  storage: { objects: number; metadata: number; file_bytes: number; durable: boolean; full: boolean } | null;
+  hint: string | null;
+}
+
+export async function openAround(session: Session): Promise<void> {
+  const { body } = openDialog(t("around"), t("close"), "around");
+  body.append(h("p", {}, t("aroundText")));
+  const status = await session.client.get<Status>("status").catch(fail);
+  if (!status) return;
+  const short = (id: string) => (id === status.node ? t("thisDevice") : t("byDevice", { id: id.slice(0, 6) }));
+  if (!status.connected) body.append(h("p", { class: "notice" }, t("nodeAway")));
+  if (status.hint) body.append(h("p", { class: "notice" }, status.hint));
+  if (status.storage?.full) body.append(h("p", { class: "notice" }, t("diskFull")));
+  const facts = h("dl", { class: "facts-list" });
+  const fact = (name: string, ...value: (Node | string)[]) => facts.append(h("dt", {}, name), h("dd", {}, ...value));
+  fact(t("neighbours"), status.neighbours.length ? h("ul", { class: "devices" }, ...status.neighbours.map((id) => h("li", { class: "device" }, short(id)))) : t("noNeighbours"));
+  if (status.station) fact(t("around"), t("station"));
+  fact(
+    t("publishers"),
+    h("ul", { class: "devices" }, ...Object.entries(status.publishers).map(([id, count]) => h("li", { class: status.neighbours.includes(id) || id === status.node ? "device" : "device away" }, `${short(id)}: ${count}`))),
+  );
+  if (status.storage) {
+    const { objects, file_bytes } = status.storage;
+    fact(t("stored"), t("storedText", { objects, own: status.own, others: Math.max(0, objects - status.own) }));
+    fact(t("space"), formatSize(file_bytes));
+  }
+  fact(t("substrate"), `${(status.substrate ?? "").toUpperCase()}, ${t(status.closed ? "closedWorld" : "openWorld")}`);
+  const { photos, bytes, photos_max, bytes_max } = session.me;
+  if (photos_max !== null && bytes_max !== null) fact(t("used"), t("quota", { photos, photosMax: photos_max, bytes: formatSize(bytes), bytesMax: formatSize(bytes_max) }));
+  body.append(facts);
+}
+
+export function applyTheme(): void {
+  const theme = readSetting("theme");
+  document.documentElement.dataset.theme = theme === "light" || theme === "dark" ? theme : "system";
+}
+
+export function openMenu(session: Session, onChange: () => void, onSwitch: (world: string) => void): void {
+  const { body, close } = openDialog(t("menu"), t("close"), "menu");
+  if (session.me.galleries.length > 1) {
+    const choices = h("div", { class: "chips", role: "group", "aria-label": t("galleries") });
+    for (const world of session.me.galleries) choices.append(h("button", { type: "button", class: "chip", "aria-pressed": String(world === session.world), onclick: () => (close(), onSwitch(world)) }, world));
+    body.append(h("h3", {}, t("galleries")), choices);
+  }
+  const name = h("input", { id: "my-name", type: "text", maxlength: 80, value: session.me.name });
+  body.append(
+    h("div", { class: "field" }, h("label", { for: "my-name" }, t("yourName")), h("div", { class: "row" }, name, button(t("rename"), () => void request("PATCH", "/api/me", { name: name.value }).then(() => session.reload()).then(() => (close(), onChange()), fail)))),
+    h("div", { class: "field" }, h("label", { for: "theme" }, t("theme")), themeSelect()),
+    h("div", { class: "field" }, h("label", { for: "language" }, t("language")), languageSelect()),
+  );
+  const row = h("div", { class: "row" }, h("a", { class: "button", href: "/wall", target: "_blank" }, t("wall")));
+  if (!session.me.local) row.append(button(t("leave"), () => void request("DELETE", "/api/me").then(() => location.replace("/"), fail)));
+  body.append(row);
+  if (!session.me.encrypted && !session.me.local) body.append(h("p", { class: "hint" }, t("plainHttp")));
+}
+
+function themeSelect(): HTMLSelectElement {
+  const select = h("select", { id: "theme", onchange: () => (writeSetting("theme", select.value), applyTheme()) });
+  for (const [value, text] of [["system", "themeSystem"], ["light", "themeLight"], ["dark", "themeDark"]] as const) {
+    select.append(h("option", { value, selected: (readSetting("theme") ?? "system") === value }, t(text)));
+  }
+  return select;
+}
+
+function languageSelect(): HTMLSelectElement {
+  const select = h("select", { id: "language", onchange: () => (writeSetting("language", select.value), location.reload()) });
+  for (const [value, text] of Object.entries(LANGUAGES)) select.append(h("option", { value, selected: chosenLanguage() === value, lang: value }, text));
+  return select;
+}

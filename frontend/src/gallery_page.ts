@@ -1,0 +1,408 @@
+/** The gallery: four views, a grid of photos, uploads at the foot of the page. */
+
+import type { GalleryEvent, Photo } from "./client.ts";
+import { button, h, icon, toast } from "./dom.ts";
+import { openAround, openInvite, openMenu, openPeople, showInvitation } from "./dialogs.ts";
+import { Grid } from "./grid.ts";
+import { authorOf, kindOf, nameOf, shortLine } from "./photo_text.ts";
+import { openPublish, previewUrl } from "./publish.ts";
+import type { QueuedPhoto } from "./queue.ts";
+import { PhotoList, type Session, type View, photoOf } from "./session.ts";
+import { openSubscriptions } from "./subscribe.ts";
+import { type TextName, formatTime, t } from "./texts.ts";
+import { openViewer } from "./viewer.ts";
+
+const VIEWS: [View, TextName][] = [
+  ["available", "available"],
+  ["downloads", "downloads"],
+  ["publications", "publications"],
+  ["private", "private"],
+  ["hidden", "hiddenView"],
+];
+const EMPTY: Record<View, [TextName, TextName]> = {
+  available: ["emptyAvailable", "emptyAvailableText"],
+  downloads: ["emptyDownloads", "emptyDownloadsText"],
+  publications: ["emptyPublications", "emptyPublicationsText"],
+  private: ["emptyPrivate", "emptyPrivateText"],
+  hidden: ["emptyHidden", "emptyHiddenText"],
+};
+
+interface TileItem {
+  key: string;
+  photo?: Photo;
+  queued?: QueuedPhoto;
+}
+
+export class GalleryPage {
+  private view: View = "available";
+  private filter: { query?: string; by?: string } = {};
+  private list: PhotoList;
+  private readonly grid: Grid<TileItem>;
+  private readonly tabs = h("nav", { class: "tabs" });
+  private readonly notice = h("p", { class: "notice", role: "status", hidden: true });
+  private readonly filterBar = h("div", { class: "filter-bar", hidden: true });
+  private readonly selectBar = h("div", { class: "select-bar", hidden: true, role: "toolbar" });
+  private readonly empty = h("div", { class: "empty", hidden: true });
+  private readonly uploads = h("div", { class: "uploads", hidden: true, role: "status" });
+  private readonly selection: Set<string> = new Set();
+  private selecting = false;
+  private unseen = 0;
+  private sentInAll = 0;
+  private viewer: { update: (key: string) => void } | null = null;
+  private redraw = 0;
+
+  constructor(private readonly session: Session) {
+    this.list = new PhotoList(session.client, this.view);
+    this.grid = new Grid({ label: t("available"), tile: (item) => this.tile(item), onEnd: () => void this.list.more(() => this.draw()) });
+  }
+
+  start(): void {
+    document.body.className = "gallery";
+    document.body.replaceChildren(
+      h("a", { class: "skip", href: "#photos" }, t("available")),
+      this.header(),
+      h("main", { id: "photos", tabindex: "-1" }, this.notice, this.filterBar, this.selectBar, this.empty, this.grid.element),
+      this.uploads,
+    );
+    this.session.queue.onChange = (photo) => this.onQueue(photo);
+    this.session.feed.listeners.add((event) => this.onEvent(event));
+    let lost = 0;
+    this.session.feed.onState = (connected) => {
+      if (connected && lost) toast(t("back"));
+      if (!connected && !lost) lost = Date.now();
+      if (connected) lost = 0;
+      this.notice.hidden = connected;
+      this.notice.textContent = connected ? "" : t("cutOff", { time: formatTime(lost * 1000) });
+    };
+    void this.session.queue.open().then(() => this.drawUploads());
+    window.addEventListener("dragover", (event) => event.preventDefault());
+    window.addEventListener("drop", (event) => {
+      event.preventDefault();
+      if (document.querySelector("dialog[open]") || !this.session.may("publish")) return;
+      const files = [...(event.dataTransfer?.files ?? [])];
+      if (files.length) void this.session.queue.add(this.session.world, files).then((added) => this.publish(added));
+    });
+    window.setInterval(() => this.updateAges(), 30_000);
+    this.open("available");
+    this.checkNode();
+  }
+
+  private header(): HTMLElement {
+    const { session } = this;
+    const name = h("h1", { class: "world" }, session.world);
+    const tools = h("div", { class: "tools" });
+    if (session.may("publish")) tools.append(button(t("addPhotos"), () => this.publish([]), { icon: "add", kind: "primary add" }));
+    tools.append(
+      button(t("subscriptions"), () => openSubscriptions(session, () => this.reload()), { icon: "bell", quiet: true, kind: "plain" }),
+      button(t("invite"), () => void openInvite(session), { icon: "code", quiet: true, kind: "plain" }),
+      button(t("around"), () => void openAround(session), { icon: "nodes", quiet: true, kind: "plain" }),
+    );
+    if (session.may("approve")) tools.append(button(t("people"), () => void openPeople(session), { icon: "people", quiet: true, kind: "plain people-button" }));
+    tools.append(
+      button(t("menu"), () => openMenu(session, () => this.start(), (world) => this.switchTo(world)), { icon: "menu", quiet: true, kind: "plain" }),
+    );
+    return h("header", { class: "top" }, h("div", { class: "bar" }, name, tools), this.tabs);
+  }
+
+  private switchTo(world: string): void {
+    this.session.switchTo(world);
+    history.replaceState(null, "", `/?gallery=${encodeURIComponent(world)}`);
+    this.filter = {};
+    document.querySelector(".world")!.textContent = world;
+    this.open("available");
+  }
+
+  private drawTabs(): void {
+    const rows = VIEWS.filter(([view]) => view !== "hidden" || this.view === "hidden" || this.session.may("look"));
+    this.tabs.setAttribute("aria-label", t("galleries"));
+    this.tabs.replaceChildren(
+      ...rows.map(([view, text]) => {
+        const current = view === this.view;
+        const count = view === "private" ? this.session.queue.photos.size : 0;
+        const badge = view === "available" && this.unseen && !current ? this.unseen : count;
+        return h(
+          "button",
+          { type: "button", class: "tab", "aria-current": current ? "page" : undefined, onclick: () => this.open(view) },
+          t(text),
+          badge ? h("span", { class: "badge" }, String(badge)) : null,
+        );
+      }),
+      h("span", { class: "spring" }),
+      h("button", { type: "button", class: "tab select", "aria-pressed": String(this.selecting), onclick: () => this.setSelecting(!this.selecting) }, t("select")),
+    );
+  }
+
+  private open(view: View): void {
+    this.view = view;
+    if (view === "available") this.unseen = 0;
+    this.setSelecting(false);
+    this.list = new PhotoList(this.session.client, view, this.filter);
+    window.scrollTo(0, 0);
+    this.grid.element.setAttribute("aria-label", t(VIEWS.find(([name]) => name === view)![1]));
+    this.reload();
+  }
+
+  private reload(): void {
+    this.drawTabs();
+    this.drawFilter();
+    if (this.view === "private") return this.draw();
+    const list = this.list;
+    void list
+      .load(() => list === this.list && this.draw())
+      .then(() => list.more(() => list === this.list && this.draw()))
+      .catch((error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad"));
+  }
+
+  private items(): TileItem[] {
+    if (this.view === "private") {
+      return [...this.session.queue.photos.values()]
+        .filter((queued) => queued.world === this.session.world)
+        .sort((one, other) => other.added - one.added)
+        .map((queued) => ({ key: queued.id, queued }));
+    }
+    return this.list.photos.map((photo) => ({ key: photo.card.key, photo }));
+  }
+
+  private draw(fresh: string[] = []): void {
+    const items = this.items();
+    const [title, text] = EMPTY[this.view];
+    this.empty.hidden = items.length > 0 || (this.view !== "private" && !this.list.loaded);
+    if (!this.empty.hidden) {
+      const canAdd = this.session.may("publish") && this.view !== "hidden" && this.view !== "downloads";
+      const code = h("div", { class: "invitation" });
+      if (this.view === "available" && this.session.me.local) void showInvitation(code);
+      this.empty.replaceChildren(h("h2", {}, t(title)), h("p", {}, t(text)), canAdd ? button(t("addPhotos"), () => this.publish([]), { icon: "add", kind: "primary" }) : "", code);
+    }
+    this.grid.show(items, fresh);
+  }
+
+  /** Draws soon: many events make one drawing. */
+  private drawSoon(fresh: string[] = []): void {
+    for (const key of fresh) this.stale.add(key);
+    this.redraw ||= requestAnimationFrame(() => {
+      this.redraw = 0;
+      const stale = [...this.stale];
+      this.stale.clear();
+      this.draw(stale);
+    });
+  }
+  private readonly stale = new Set<string>();
+
+  private tile(item: TileItem): HTMLElement {
+    return item.queued ? this.queuedTile(item.queued) : this.photoTile(item.photo!);
+  }
+
+  private photoTile(photo: Photo): HTMLElement {
+    const key = photo.card.key;
+    const selected = this.selection.has(key);
+    const marks = photo.mark === "near" ? "clock" : photo.mark === "downloaded" ? "check" : kindOf(photo) === "video" ? "video" : "";
+    return h(
+      "div",
+      { class: `tile${selected ? " selected" : ""}` },
+      h(
+        "button",
+        {
+          type: "button",
+          class: "tile-button",
+          "aria-pressed": this.selecting ? String(selected) : undefined,
+          onclick: () => (this.selecting ? this.toggle(key) : this.view_(photo)),
+        },
+        photo.card.has_thumbnail
+          ? h("img", { src: this.session.client.thumbnailUrl(key), alt: nameOf(photo), decoding: "async", draggable: "false" })
+          : h("span", { class: "no-picture" }, icon(kindOf(photo)), h("span", { class: "file-name" }, photo.card.title || photo.card.file_name || t(kindOf(photo)))),
+        h("span", { class: "tile-line", "data-us": photo.card.published_us }, shortLine(photo)),
+        marks ? h("span", { class: "tile-mark" }, icon(marks)) : null,
+        this.selecting ? h("span", { class: "tile-check" }, selected ? icon("check") : null) : null,
+      ),
+    );
+  }
+
+  private queuedTile(photo: QueuedPhoto): HTMLElement {
+    const texts: Record<string, TextName> = { draft: "draft", waiting: "waiting", paused: "waiting", sending: "uploading", processing: "processing", failed: "failed" };
+    const state = t(texts[photo.state] ?? "waiting");
+    const share = photo.blob.size ? Math.round((photo.sent / photo.blob.size) * 100) : 0;
+    const showable = photo.blob.type.startsWith("image/") && !/hei[cf]/.test(photo.blob.type);
+    return h(
+      "div",
+      { class: "tile queued" },
+      h(
+        "button",
+        {
+          type: "button",
+          class: "tile-button",
+          onclick: () => (photo.state === "draft" ? this.publish([photo]) : photo.state === "failed" ? this.askFailed(photo) : undefined),
+        },
+        showable ? h("img", { src: previewUrl(photo.blob), alt: photo.name, decoding: "async" }) : h("span", { class: "no-picture" }, icon("file"), h("span", { class: "file-name" }, photo.name)),
+        h("span", { class: `tile-line ${photo.state === "failed" ? "bad" : ""}` }, photo.state === "sending" ? `${state} ${share} %` : photo.message && photo.state === "failed" ? photo.message : state),
+      ),
+    );
+  }
+
+  private askFailed(photo: QueuedPhoto): void {
+    if (window.confirm(`${photo.message ?? t("failed")}\n\n${t("retry")}?`)) this.session.queue.retry(photo.id);
+    else void this.session.queue.remove(photo.id);
+  }
+
+  private view_(photo: Photo): void {
+    const index = (key: string) => this.list.photos.findIndex((one) => one.card.key === key);
+    this.viewer = openViewer(this.session, photo, {
+      neighbour: (key, step) => this.list.photos[index(key) + step] ?? null,
+      find: (key) => this.known.get(key) ?? this.list.photos[index(key)] ?? null,
+      onTag: (tag) => this.setFilter({ query: tag }),
+      onAuthor: (one) => this.setFilter({ by: one.card.by || one.card.owner }),
+    });
+  }
+  private readonly known = new Map<string, Photo>();
+
+  private setFilter(filter: { query?: string; by?: string }): void {
+    this.filter = filter;
+    this.open(this.view === "private" ? "available" : this.view);
+  }
+
+  private drawFilter(): void {
+    const { query, by } = this.filter;
+    this.filterBar.hidden = !query && !by;
+    const name = by && by.length === 32 ? t("byDevice", { id: by.slice(0, 6) }) : (by ?? "");
+    this.filterBar.replaceChildren(
+      h("span", {}, query ? t("showingQuery", { query: `#${query}` }) : t("showingBy", { name })),
+      button(t("clear"), () => this.setFilter({}), { icon: "close", kind: "plain" }),
+    );
+  }
+
+  private publish(photos: QueuedPhoto[]): void {
+    openPublish(this.session, photos, () => {
+      this.sentInAll = 0;
+      this.drawUploads();
+      if (this.view === "private" || this.view === "available") this.open("publications");
+    });
+  }
+
+  // Selection
+
+  private setSelecting(selecting: boolean): void {
+    const changed = this.selecting !== selecting;
+    this.selecting = selecting;
+    this.selection.clear();
+    this.drawTabs();
+    this.drawSelectBar();
+    if (changed) this.grid.refresh();
+  }
+
+  private toggle(key: string): void {
+    if (!this.selection.delete(key)) this.selection.add(key);
+    this.draw([key]);
+    this.drawSelectBar();
+    this.grid.element.querySelector<HTMLElement>(`[data-key="${CSS.escape(key)}"] button`)?.focus({ preventScroll: true });
+  }
+
+  private drawSelectBar(): void {
+    this.selectBar.hidden = !this.selecting;
+    const keys = [...this.selection];
+    const client = this.session.client;
+    const run = (action: () => Promise<unknown>) =>
+      void action()
+        .catch((error: Error) => toast(error.message, "bad"))
+        .then(() => this.setSelecting(false));
+    const bar: (Node | string)[] = [h("strong", {}, t("selected", { n: keys.length }))];
+    if (this.view === "private") {
+      bar.push(button(t("publish"), () => this.publish(keys.map((key) => this.session.queue.photos.get(key)!).filter(Boolean)), { icon: "check", kind: "primary", disabled: !keys.length }));
+      bar.push(button(t("remove"), () => run(() => Promise.all(keys.map((key) => this.session.queue.remove(key)))), { icon: "trash", disabled: !keys.length }));
+    } else {
+      bar.push(button(keys.length ? t("saveSome", { n: keys.length }) : t("saveAll"), () => run(() => this.saveArchive(keys)), { icon: "zip", kind: "primary" }));
+      if (this.view === "available") {
+        bar.push(button(t("download"), () => run(() => client.setMark(keys, "downloaded")), { icon: "download", disabled: !keys.length }));
+        bar.push(button(t("discard"), () => run(() => client.setMark(keys, "discarded")), { icon: "close", disabled: !keys.length }));
+      }
+      if (this.view === "hidden") bar.push(button(t("restore"), () => run(() => client.setMark(keys, "")), { icon: "check", disabled: !keys.length }));
+      if (this.view === "publications") {
+        bar.push(
+          button(t("delete"), () => {
+            if (window.confirm(t("deleteAsk"))) run(() => Promise.all(keys.map((key) => client.delete(key))));
+          }, { icon: "trash", kind: "danger", disabled: !keys.length }),
+        );
+      }
+    }
+    bar.push(button(t("cancel"), () => this.setSelecting(false), { kind: "plain" }));
+    this.selectBar.replaceChildren(...bar);
+  }
+
+  private async saveArchive(keys: string[]): Promise<void> {
+    const { url } = await this.session.client.send<{ url: string }>("POST", "archives", { keys });
+    h("a", { href: url, download: "" }).click();
+  }
+
+  // Events
+
+  private onEvent(event: GalleryEvent): void {
+    const { world } = event.facts;
+    if (event.kind === "upload") {
+      this.session.queue.settle(event.facts as never);
+      return;
+    }
+    if (event.kind === "me") return void this.session.reload().then(() => this.start(), () => location.reload());
+    if (world && world !== this.session.world) return;
+    if (event.kind === "status") this.checkNode();
+    if (event.kind === "approval") document.querySelector(".people-button")?.classList.add("alert");
+    if (event.kind === "reset") this.reload();
+    if (event.kind === "gone") {
+      const key = event.facts.key as string;
+      if (this.list.remove(key)) this.drawSoon();
+    }
+    const photo = event.kind === "item" ? photoOf(event) : null;
+    if (!photo) return;
+    const change = this.list.update(photo);
+    if (change) this.drawSoon([photo.card.key]);
+    this.known.set(photo.card.key, photo);
+    this.viewer?.update(photo.card.key);
+    if (change === "added" && this.view === "available") this.announce(photo);
+    if (this.view !== "available" && photo.wanted && !photo.mine && !photo.mark) {
+      this.unseen++;
+      this.drawTabs();
+    }
+  }
+
+  private announce(photo: Photo): void {
+    document.title = this.session.world;
+    if (document.hidden) toast(`${authorOf(photo)}: ${photo.card.title || t(kindOf(photo))}`);
+  }
+
+  private checkNode(): void {
+    void this.session.client
+      .get<{ connected: boolean }>("status")
+      .then(({ connected }) => {
+        this.notice.hidden = connected;
+        this.notice.textContent = connected ? "" : t("nodeAway");
+      })
+      .catch(() => {});
+  }
+
+  private onQueue(photo: QueuedPhoto): void {
+    if (photo.state === "published" || photo.state === "pending" || photo.state === "duplicate") {
+      this.sentInAll++;
+      if (photo.state !== "published") toast(`${photo.name}: ${t(photo.state === "pending" ? "waitsForApproval" : "duplicate")}`);
+    }
+    this.drawUploads();
+    if (this.view === "private") this.drawSoon([photo.id]);
+    if (photo.state !== "sending") this.drawTabs();
+  }
+
+  private drawUploads(): void {
+    const active = [...this.session.queue.photos.values()].filter((photo) => photo.state !== "draft");
+    const failed = active.filter((photo) => photo.state === "failed");
+    this.uploads.hidden = !active.length;
+    if (!active.length) return;
+    const total = active.reduce((sum, photo) => sum + photo.blob.size, 0);
+    const sent = active.reduce((sum, photo) => sum + (photo.state === "processing" ? photo.blob.size : photo.sent), 0);
+    const bar = h("progress", { max: Math.max(1, total), value: sent, "aria-label": t("uploadsTitle") });
+    const text = t("uploadsOf", { done: this.sentInAll, total: this.sentInAll + active.length });
+    this.uploads.replaceChildren(h("span", {}, failed.length ? `${text} · ${failed[0]!.name}: ${failed[0]!.message ?? t("failed")}` : text), bar, button(t("private"), () => this.open("private"), { kind: "plain" }));
+  }
+
+  private updateAges(): void {
+    for (const line of this.grid.element.querySelectorAll<HTMLElement>(".tile-line[data-us]")) {
+      const key = line.closest<HTMLElement>(".tile")?.dataset.key;
+      const photo = this.list.photos.find((one) => one.card.key === key);
+      if (photo) line.textContent = shortLine(photo);
+    }
+  }
+}

@@ -1,0 +1,153 @@
+/** A grid of tiles that holds only the rows in sight: ten thousand photos scroll like a few. */
+
+import { h } from "./dom.ts";
+
+export interface GridItem {
+  key: string;
+}
+
+export interface GridOptions<T extends GridItem> {
+  label: string;
+  tile: (item: T) => HTMLElement;
+  /** Called when the end comes into sight. */
+  onEnd: () => void;
+}
+
+const TILE_PX_MIN = 150;
+const TILE_PX_WIDE = 190;
+const GAP_PX = 6;
+const ROWS_BEYOND = 3;
+
+export class Grid<T extends GridItem> {
+  readonly element: HTMLElement;
+  private items: T[] = [];
+  private tiles = new Map<string, HTMLElement>();
+  private columns = 1;
+  private size = TILE_PX_MIN;
+  private frame = 0;
+  private top = 0;
+  private readonly scrolled = () => this.schedule();
+
+  constructor(private readonly options: GridOptions<T>) {
+    this.element = h("div", { class: "grid", role: "list", "aria-label": options.label });
+    this.element.addEventListener("keydown", (event) => this.onKey(event));
+    new ResizeObserver(() => this.measure()).observe(this.element);
+    window.addEventListener("scroll", this.scrolled, { passive: true });
+    window.addEventListener("resize", this.scrolled);
+  }
+
+  close(): void {
+    window.removeEventListener("scroll", this.scrolled);
+    window.removeEventListener("resize", this.scrolled);
+    this.element.remove();
+  }
+
+  /** Shows other items; tiles of items that stay are kept unless `fresh` names them. */
+  show(items: T[], fresh: Iterable<string> = []): void {
+    this.items = items;
+    for (const key of fresh) {
+      this.tiles.get(key)?.remove();
+      this.tiles.delete(key);
+    }
+    this.layout();
+    this.draw();
+  }
+
+  /** Draws all tiles anew. */
+  refresh(): void {
+    this.show(this.items, [...this.tiles.keys()]);
+  }
+
+  private measure(): void {
+    const width = this.element.clientWidth;
+    if (!width) return;
+    const wanted = width < 600 ? Math.max(100, (width - 2 * GAP_PX) / 3 - 1) : Math.max(TILE_PX_MIN, TILE_PX_WIDE);
+    const columns = Math.max(2, Math.floor((width + GAP_PX) / (wanted + GAP_PX)));
+    const size = Math.floor((width - (columns - 1) * GAP_PX) / columns);
+    if (columns === this.columns && size === this.size) return this.schedule();
+    this.columns = columns;
+    this.size = size;
+    this.layout();
+    for (const [index, item] of this.items.entries()) {
+      const tile = this.tiles.get(item.key);
+      if (tile) this.place(tile, index);
+    }
+    this.draw();
+  }
+
+  private layout(): void {
+    const rows = Math.ceil(this.items.length / this.columns);
+    this.element.style.height = `${Math.max(0, rows * (this.size + GAP_PX) - GAP_PX)}px`;
+    this.top = this.element.getBoundingClientRect().top + window.scrollY;
+  }
+
+  private place(tile: HTMLElement, index: number): void {
+    const row = Math.floor(index / this.columns);
+    const column = index % this.columns;
+    tile.style.width = tile.style.height = `${this.size}px`;
+    tile.style.transform = `translate(${column * (this.size + GAP_PX)}px, ${row * (this.size + GAP_PX)}px)`;
+    tile.setAttribute("aria-setsize", String(this.items.length));
+    tile.setAttribute("aria-posinset", String(index + 1));
+  }
+
+  private schedule(): void {
+    if (!this.frame) {
+      this.frame = requestAnimationFrame(() => {
+        this.frame = 0;
+        this.draw();
+      });
+    }
+  }
+
+  private draw(): void {
+    const step = this.size + GAP_PX;
+    const above = window.scrollY - this.top;
+    const first = Math.max(0, (Math.floor(above / step) - ROWS_BEYOND) * this.columns);
+    const last = Math.min(this.items.length, (Math.ceil((above + window.innerHeight) / step) + ROWS_BEYOND) * this.columns);
+    const wanted = new Map<string, number>();
+    for (let index = first; index < last; index++) wanted.set(this.items[index]!.key, index);
+    const focused = document.activeElement?.closest<HTMLElement>(".tile")?.dataset.key;
+    for (const [key, tile] of this.tiles) {
+      if (!wanted.has(key) && key !== focused) {
+        tile.remove();
+        this.tiles.delete(key);
+      }
+    }
+    let added: DocumentFragment | null = null;
+    for (const [key, index] of wanted) {
+      let tile = this.tiles.get(key);
+      if (!tile) {
+        tile = this.options.tile(this.items[index]!);
+        tile.dataset.key = key;
+        tile.setAttribute("role", "listitem");
+        this.tiles.set(key, tile);
+        (added ??= document.createDocumentFragment()).append(tile);
+      }
+      if (tile.dataset.index !== String(index)) {
+        tile.dataset.index = String(index);
+        this.place(tile, index);
+      }
+    }
+    if (added) this.element.append(added);
+    if (last === this.items.length) this.options.onEnd();
+  }
+
+  /** Arrow keys move between tiles as they are seen. */
+  private onKey(event: KeyboardEvent): void {
+    const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.columns, ArrowUp: -this.columns };
+    const step = steps[event.key];
+    const tile = (event.target as HTMLElement).closest<HTMLElement>(".tile");
+    if (!step || !tile) return;
+    const index = Number(tile.dataset.index) + step;
+    const item = this.items[index];
+    if (!item) return;
+    event.preventDefault();
+    const row = Math.floor(index / this.columns);
+    const y = this.top + row * (this.size + GAP_PX);
+    if (y < window.scrollY + 140 || y + this.size > window.scrollY + window.innerHeight) {
+      window.scrollTo({ top: Math.max(0, y - window.innerHeight / 2) });
+      this.draw();
+    }
+    this.tiles.get(item.key)?.querySelector<HTMLElement>("button, a")?.focus({ preventScroll: true });
+  }
+}

@@ -1,0 +1,146 @@
+/** What the page knows: the guest, the gallery in sight, and the photos of its views. */
+
+import { EventFeed, GalleryClient, type GalleryEvent, type Photo, request } from "./client.ts";
+import { UploadQueue } from "./queue.ts";
+
+export interface Me {
+  id: string;
+  name: string;
+  rights: "look" | "publish" | "approve" | "host";
+  local: boolean;
+  encrypted: boolean;
+  approval: boolean;
+  photos: number;
+  bytes: number;
+  photos_max: number | null;
+  bytes_max: number | null;
+  upload_bytes_max: number;
+  galleries: string[];
+}
+
+export type View = "available" | "downloads" | "publications" | "private" | "hidden";
+
+const RIGHTS = ["look", "publish", "approve", "host"];
+
+export class Session {
+  client: GalleryClient;
+  readonly queue = new UploadQueue();
+  readonly feed: EventFeed;
+
+  constructor(
+    public me: Me,
+    feed: EventFeed,
+    public world: string,
+  ) {
+    this.feed = feed;
+    this.client = new GalleryClient(world);
+  }
+
+  may(right: string): boolean {
+    return RIGHTS.indexOf(this.me.rights) >= RIGHTS.indexOf(right);
+  }
+
+  async reload(): Promise<void> {
+    this.me = await request<Me>("GET", "/api/me");
+  }
+
+  switchTo(world: string): void {
+    this.world = world;
+    this.client = new GalleryClient(world);
+  }
+}
+
+/** Whether a photo belongs to a view, as on the server. */
+export function belongs(photo: Photo, view: View): boolean {
+  const mark = photo.mark ?? "";
+  switch (view) {
+    case "available":
+      return !!photo.wanted && !photo.mine && !photo.hidden && (mark === "" || mark === "near");
+    case "downloads":
+      return mark === "downloaded" && !photo.hidden;
+    case "publications":
+      return !!photo.mine;
+    case "hidden":
+      return !!photo.hidden || mark === "discarded";
+    default:
+      return false;
+  }
+}
+
+/** The loaded photos of one view, newest first. */
+export class PhotoList {
+  photos: Photo[] = [];
+  next: string | null = null;
+  loaded = false;
+  private loading: Promise<void> | null = null;
+  private generation = 0;
+
+  constructor(
+    private readonly client: GalleryClient,
+    readonly view: View,
+    readonly filter: { query?: string; by?: string } = {},
+  ) {}
+
+  /** Loads the newest photos, then all older ones, page by page. */
+  async load(onPage: () => void, first = 60): Promise<void> {
+    const generation = ++this.generation;
+    const page = await this.client.list(this.view, { ...this.filter, limit: first });
+    if (generation !== this.generation) return;
+    this.photos = page.items;
+    this.next = page.next;
+    this.loaded = true;
+    onPage();
+  }
+
+  /** Loads the next page of older photos. */
+  more(onPage: () => void): Promise<void> {
+    if (!this.next || this.loading) return this.loading ?? Promise.resolve();
+    const generation = this.generation;
+    this.loading = this.client
+      .list(this.view, { ...this.filter, before: this.next, limit: 1000 })
+      .then((page) => {
+        if (generation !== this.generation) return;
+        const known = new Set(this.photos.map((photo) => photo.card.key));
+        this.photos = this.photos.concat(page.items.filter((photo) => !known.has(photo.card.key)));
+        this.next = page.next;
+      })
+      .finally(() => {
+        this.loading = null;
+        onPage();
+      });
+    return this.loading;
+  }
+
+  /** Takes in a changed or new photo; returns whether the list changed. */
+  update(photo: Photo): "added" | "changed" | "removed" | null {
+    const index = this.photos.findIndex((one) => one.card.key === photo.card.key);
+    const wanted = belongs(photo, this.view) && this.matches(photo);
+    if (index >= 0) {
+      if (wanted) this.photos[index] = photo;
+      else this.photos = this.photos.filter((one) => one !== this.photos[index]);
+      return wanted ? "changed" : "removed";
+    }
+    if (!wanted) return null;
+    const at = this.photos.findIndex((one) => one.card.published_us <= photo.card.published_us);
+    if (at < 0 && this.next) return null;
+    this.photos = [...this.photos];
+    this.photos.splice(at < 0 ? this.photos.length : at, 0, photo);
+    return "added";
+  }
+
+  remove(key: string): boolean {
+    const before = this.photos.length;
+    this.photos = this.photos.filter((photo) => photo.card.key !== key);
+    return this.photos.length < before;
+  }
+
+  private matches(photo: Photo): boolean {
+    const { by, query } = this.filter;
+    if (by && by !== photo.card.owner && by !== photo.card.by) return false;
+    return !query || photo.card.tags.includes(query);
+  }
+}
+
+export function photoOf(event: GalleryEvent): Photo | null {
+  return (event.facts.item as Photo | undefined) ?? null;
+}

@@ -1,0 +1,57 @@
+"""The built files of the page: they are those of the sources, small, and in the wheel."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FRONTEND = ROOT / "frontend"
+ASSETS = ROOT / "src/thyme/gallery/web/assets"
+COMPRESSED_BYTES_MAX = 200_000
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_the_built_files_are_those_of_the_sources(tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("Node.js is not installed")
+    if not (FRONTEND / "node_modules/esbuild").exists():
+        pytest.skip("the packages are not installed: npm ci in frontend/")
+    subprocess.run(["node", "build.mjs", str(tmp_path)], cwd=FRONTEND, check=True, timeout=120)
+    assert contents(tmp_path) == contents(ASSETS)
+
+
+def test_the_page_is_small_and_asks_nobody_else() -> None:
+    files = contents(ASSETS)
+    assert sum(len(gzip.compress(data)) for data in files.values()) < COMPRESSED_BYTES_MAX
+    for name, data in files.items():
+        links = set(re.findall(rb"https?://[\w.]+", data))
+        assert links <= {b"http://www.w3.org"}, name
+
+
+def test_the_wheel_has_the_page(tmp_path: Path) -> None:
+    from hatchling.builders.wheel import WheelBuilder
+
+    [wheel] = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"thyme/gallery/web/assets/{name}" for name in contents(ASSETS)} <= names
+
+
+def test_texts_of_both_languages_have_the_same_places_for_values() -> None:
+    source = (FRONTEND / "src/texts.ts").read_text("utf-8")
+    tables = [dict(re.findall(r'^  (\w+): "(.*)",$', part, re.M)) for part in source.split("};")]
+    english, portuguese = tables[0], tables[1]
+    assert english.keys() == portuguese.keys()
+    for name, text in english.items():
+        assert set(re.findall(r"\{\w+\}", text)) == set(re.findall(r"\{\w+\}", portuguese[name])), (
+            name
+        )

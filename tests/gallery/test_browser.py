@@ -1,0 +1,236 @@
+"""The page in a real browser: published on one node and seen on another, wide and on a phone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon.pages import a_node, a_place
+from tests.gallery.served import a_gallery, a_jpeg, add_gallery
+from tests.live.nodes import free_group
+
+playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt install chromium")
+AXE = Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+GUEST_NAME = "gallery.test"
+"""A host name for guests: over plain HTTP it is no secure context, as on a phone."""
+WIDE = {"viewport": {"width": 1200, "height": 800}, "color_scheme": "light"}
+PHONE = {
+    "viewport": {"width": 390, "height": 700},
+    "color_scheme": "dark",
+    "has_touch": True,
+    "is_mobile": True,
+    "device_scale_factor": 2,
+}
+
+
+@asynccontextmanager
+async def a_browser() -> AsyncIterator[Any]:
+    """Starts Chromium."""
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", f"--host-resolver-rules=MAP {GUEST_NAME} 127.0.0.1"],
+        )
+        yield browser
+        await browser.close()
+
+
+async def a_page(browser: Any, problems: list[str], **options: Any) -> Any:
+    """Opens an empty page that reports its problems."""
+    context = await browser.new_context(locale="en", **options)
+    context.set_default_timeout(60_000)
+    page = await context.new_page()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "console",
+        lambda entry: problems.append(entry.text) if "Content Security" in entry.text else None,
+    )
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    return page
+
+
+async def publish(page: Any, files: list[Path], tags: str, title: str) -> None:
+    """Publishes files as a person would."""
+    await page.click(".tools .add")
+    await page.set_input_files("#files", files)
+    await page.wait_for_selector(f".preview >> nth={len(files) - 1}")
+    await page.fill("#tags", tags)
+    await page.fill("#title", title)
+    await page.click(".dialog-foot .primary")
+
+
+def some_photos(folder: Path, count: int) -> list[Path]:
+    """Files with pictures."""
+    files = [folder / f"photo-{number}.jpg" for number in range(count)]
+    for number, file in enumerate(files):
+        file.write_bytes(a_jpeg(number + 1, (320, 240)))
+    return files
+
+
+def test_a_phone_publishes_on_one_node_and_a_laptop_sees_it_on_another(tmp_path: Path) -> None:
+    async def story() -> None:
+        group = free_group()
+        problems: list[str] = []
+        async with AsyncExitStack() as stack:
+            one = await stack.enter_async_context(a_node(network=a_place(group)))
+            two = await stack.enter_async_context(
+                a_node(network=a_place(group), create=False, world_id=None)
+            )
+            here = await add_gallery(stack, tmp_path / "1", one)
+            there = await add_gallery(stack, tmp_path / "2", two, lan_names=(GUEST_NAME,))
+            browser = await stack.enter_async_context(a_browser())
+            laptop = await a_page(browser, problems, **WIDE)
+            phone = await a_page(browser, problems, **PHONE)
+            await laptop.goto(here.served.url)
+            await laptop.wait_for_selector(".empty .code")
+            invitation = there.served.invitation_url
+            assert invitation is not None
+            await phone.goto(invitation.replace("127.0.0.1", GUEST_NAME))
+            await phone.fill("#name", "Ana")
+            await phone.click("button[type=submit]")
+            await phone.wait_for_selector(".tabs")
+            assert not await phone.evaluate("isSecureContext")
+
+            title = '<img src=x onerror="alert(1)"> 79\''
+            await publish(phone, some_photos(tmp_path, 2), "goal, eder", title)
+            await laptop.wait_for_selector(".tile img >> nth=1")
+            await phone.wait_for_selector(".tile img >> nth=1")
+            assert await laptop.locator(".tile-line").first.inner_text() == "Ana · now"
+
+            await laptop.locator(".tile-button").first.focus()
+            await laptop.keyboard.press("ArrowRight")
+            await laptop.keyboard.press("Enter")
+            await laptop.wait_for_selector(".viewer .stage img")
+            assert await laptop.inner_text(".viewer h2") == title
+            await laptop.click(".viewer .actions .primary")
+            await laptop.wait_for_selector('.viewer a[href$="?save"]')
+            await laptop.keyboard.press("Escape")
+            await laptop.wait_for_selector(".viewer", state="detached")
+            await laptop.click("text=Downloads")
+            await laptop.wait_for_selector(".tile-mark")
+            assert await laptop.locator(".tile").count() == 1
+            width = await phone.evaluate("document.documentElement.scrollWidth")
+            assert width <= PHONE["viewport"]["width"]  # type: ignore[index]
+            assert problems == []
+
+    asyncio.run(story())
+
+
+def test_uploads_go_on_after_the_page_was_reloaded(tmp_path: Path) -> None:
+    async def story() -> None:
+        problems: list[str] = []
+        async with (
+            a_gallery(tmp_path / "g", lan_names=(GUEST_NAME,)) as place,
+            a_browser() as browser,
+        ):
+            page = await a_page(browser, problems, **PHONE)
+            invitation = place.served.invitation_url or ""
+            await page.goto(invitation.replace("127.0.0.1", GUEST_NAME))
+            await page.fill("#name", "Ana")
+            await page.click("button[type=submit]")
+            await page.wait_for_selector(".tabs")
+            await page.route("**/uploads", lambda route: route.abort())
+            await publish(page, some_photos(tmp_path, 3), "goal", "")
+            await page.wait_for_selector(".uploads progress")
+            await page.unroute("**/uploads")
+            await page.reload()
+            await page.click("text=Publications")
+            await page.wait_for_selector(".tile img >> nth=2")
+            await page.wait_for_selector(".uploads", state="hidden")
+            host = await place.host()
+            assert len(await host.items("wall")) == 3
+        assert problems == []
+
+    asyncio.run(story())
+
+
+def test_a_page_of_others_follows_photos_with_the_client(tmp_path: Path) -> None:
+    """The module of the page: stored photos, then new ones, each once, over a restart."""
+
+    async def story() -> None:
+        problems: list[str] = []
+        async with a_gallery(tmp_path / "g") as place, a_browser() as browser:
+            host = await place.host()
+            for number in range(2):
+                await host.upload(a_jpeg(number), title=f"stored {number}", tags="goal")
+            await host.wait_for_items(2, "publications")
+            page = await a_page(browser, problems, **WIDE)
+            await page.goto(f"{place.served.url}/poster")
+            await page.evaluate(
+                """async () => {
+                    const { GalleryClient } = await import("/assets/client.js");
+                    const gallery = new GalleryClient("lisbon");
+                    const seen = (window.seen = document.createElement("ol"));
+                    seen.id = "seen";
+                    document.body.append(seen);
+                    (async () => {
+                        for await (const { card } of gallery.subscribe("goal & !replay"))
+                            seen.append(Object.assign(document.createElement("li"),
+                                { textContent: card.title }));
+                    })();
+                    window.gallery = gallery;
+                }"""
+            )
+            await page.wait_for_selector("#seen li >> nth=1")
+            await host.upload(a_jpeg(5), title="a replay", tags="goal,replay")
+            await host.upload(a_jpeg(6), title="new", tags="goal")
+            await page.wait_for_selector("#seen li >> nth=2")
+            size = await page.evaluate(
+                """async () => {
+                    const file = new File(["text"], "notes.txt");
+                    await window.gallery.publish(file, { tags: ["goal"], title: "own" });
+                    const { items } = await window.gallery.list("wall", { query: "goal" });
+                    return (await window.gallery.retrieve(items.at(-1).card.key)).size;
+                }"""
+            )
+            assert size > 100
+            await page.wait_for_selector("#seen li >> nth=3")
+            texts = await page.locator("#seen li").all_inner_texts()
+            assert texts == ["stored 0", "stored 1", "new", "own"]
+        assert problems == []
+
+    asyncio.run(story())
+
+
+def test_no_view_has_an_accessibility_error(tmp_path: Path) -> None:
+    """WCAG 2.2 AA as far as axe can tell, in both themes."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: npm ci in frontend/")
+
+    async def story() -> None:
+        problems: list[str] = []
+        async with a_gallery(tmp_path / "g") as place, a_browser() as browser:
+            host = await place.host()
+            ana = await place.guest()
+            for number in range(3):
+                await ana.upload(a_jpeg(number + 1), title="a goal" * (number % 2), tags="goal")
+            await host.wait_for_items(3)
+            found: dict[str, Any] = {}
+            for options in (WIDE, {**PHONE, "is_mobile": False}):
+                page = await a_page(browser, problems, bypass_csp=True, **options)
+                await page.goto(place.served.url)
+                await page.wait_for_selector(".tile img >> nth=2")
+                await page.evaluate(AXE.read_text())
+                for step in ("", "Subscriptions", "Invite", "Devices", "People", "Menu", "tile"):
+                    if step:
+                        where = ".tile-button" if step == "tile" else f'button[aria-label="{step}"]'
+                        await page.locator(where).first.click()
+                        await page.wait_for_selector("dialog[open]")
+                    result = await page.evaluate("rules => axe.run({runOnly: rules})", RULES)
+                    for violation in result["violations"]:
+                        targets = [node["target"] for node in violation["nodes"]]
+                        found[f"{step} {violation['id']}"] = targets
+                    await page.keyboard.press("Escape")
+            assert found == {}
+        assert problems == []
+
+    asyncio.run(story())
