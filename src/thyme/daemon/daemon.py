@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -106,15 +108,46 @@ async def run(
         raise shared_node.failure
 
 
+class _Pause:
+    """Waits about a second, until the node wakes up by itself anyway: a poll of its own would wake
+    the device twice as often."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._over = asyncio.Event()
+        self._began_s = 0.0
+
+    def stop(self) -> None:
+        """Ends this pause; no other begins."""
+        self.stopped = True
+        self._over.set()
+
+    def on_alarm(self) -> None:
+        """Ends the pause if it was long enough."""
+        if time.monotonic() - self._began_s >= POLL_S / 2:
+            self._over.set()
+
+    async def wait(self) -> None:
+        """Waits until the pause is over."""
+        self._began_s = time.monotonic()
+        if not self.stopped:
+            self._over.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), 2 * POLL_S)
+
+
 async def _wait_until_stopped(
     live: LiveNode, shared_node: SharedNode, export: EventExport | None
 ) -> None:
     """Waits for a signal; meanwhile logs changes of neighbours, worlds and disk space, and exports
     neighbours and load."""
-    stopped = asyncio.Event()
+    pause = _Pause()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, pause.stop)
+    host = shared_node.node
+    assert isinstance(host, Host)
+    host.on_alarm = pause.on_alarm
     neighbours: list[NodeId] = []
     hint: str | None = None
     too_large: str | None = None
@@ -123,7 +156,7 @@ async def _wait_until_stopped(
     dropping = 0
     worlds_logged: set[str] = {live.world.world_id}
     station: NodeId | None = None
-    while not stopped.is_set() and shared_node.failure is None:
+    while not pause.stopped and shared_node.failure is None:
         neighbours = _log_neighbour_changes(neighbours, live.link.neighbours)
         station = _log_station_change(station, current_station(live.node))
         if export is not None:
@@ -147,10 +180,7 @@ async def _wait_until_stopped(
             log_warning("cells_too_large", why=too_large)
         if full != (full := not live.store.has_space(0)):
             log_warning("disk_full") if full else log_event("disk_has_room")
-        try:
-            await asyncio.wait_for(stopped.wait(), POLL_S)
-        except TimeoutError:
-            continue
+        await pause.wait()
     if shared_node.failure is not None:
         log_warning("broken", why=str(shared_node.failure))
 

@@ -75,6 +75,9 @@ CLOCK_STEP_US_MAX = 2_500_000
 """Maximum difference between the node's time and the wall clock: half of the tolerated skew."""
 _CLOCK_CHECK_US = 1_000_000
 _CLOCK_CHANGE_US = 1_000_000
+_SLACK_WAIT_US_MIN = 400_000
+_SLACK_US = 100_000
+"""A timer that is not near fires so much later, with those due by then: fewer wake-ups."""
 _RESUME_AGAIN_S = 2.0
 
 
@@ -125,6 +128,8 @@ class Host:
         self._timer_serial = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
+        self.on_alarm: Callable[[], None] | None = None
+        """Called after the due timers, for work that needs no wake-up of its own."""
         self._batch_handle: asyncio.Handle | None = None
         self._closed_error: ClosedError | None = None
         self._restart_node = restart_node
@@ -241,6 +246,8 @@ class Host:
         self._handle_link_events()
         self._set_alarm()
         self._flush()
+        if self.on_alarm is not None:
+            self.on_alarm()
 
     def _process_inbox(self) -> None:
         """Handles waiting inputs in batches. A node on the network handles one batch per turn of
@@ -429,11 +436,14 @@ class Host:
             at_us = link.next_tick_us()
         else:
             return
+        wait_us = min(max(0, at_us - self.now_us()), _SLEEP_US_MAX)
+        if wait_us >= _SLACK_WAIT_US_MIN:
+            at_us += _SLACK_US
+            wait_us += _SLACK_US
         if self._alarm is not None:
             if self._alarm_us <= at_us:
                 return
             self._alarm.cancel()
-        wait_us = min(max(0, at_us - self.now_us()), _SLEEP_US_MAX)
         self._alarm_us = at_us
         self._alarm = self._loop.call_later(wait_us / 1e6, self._on_alarm)
 
