@@ -539,10 +539,10 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "MobUser, perfect ether": lambda _: MobUserEnvironment(),
     "DCS, logical cells, perfect ether": lambda _: LogicalCellsEnvironment(),
     "DCS robust, logical cells, lossy ether": lambda _: LogicalCellsEnvironment(
-        LOSSY, profile=LOGICAL_ROBUST, seed=7
+        LOSSY, profile=DCS_ROBUST, seed=7
     ),
     "DCS robust, logical cells by radio": lambda _: LogicalCellsEnvironment(
-        profile=LOGICAL_ROBUST, radio=True
+        profile=DCS_ROBUST, radio=True
     ),
     "Infra, perfect ether": lambda _: InfraEnvironment(),
     "Infra without a station": lambda _: InfraEnvironment(station=False),

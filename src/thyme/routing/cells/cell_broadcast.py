@@ -29,6 +29,8 @@ _FIRST_WAIT_US = SECOND_US // 20
 """First wait for acknowledgements; doubled at each try."""
 _WAIT_US_PER_KIB = 4_000
 """Additional wait for an object in the message: its transfer time at 2 Mb/s."""
+_CONFIRMED_BYTES_MAX = 64 * 1024
+"""Larger objects are broadcast once: of so many frames one is often lost, each time."""
 _INSERT_WAIT_TRIES = 2
 """Number of tries after which an insert is answered even if some nodes did not acknowledge it. On a
 congested channel a longer wait causes retransmissions of the insert, and more congestion.
@@ -73,8 +75,10 @@ class CellBroadcaster:
         """Whether nodes acknowledge a message."""
         if self.config.broadcast_tries_max <= 1 or message.reads_only:
             return False
-        if message.one_ack_suffices and not self.config.confirm_replicas:
-            return False
+        if message.one_ack_suffices:
+            confirmed = self.config.confirm_replicas and message.data_bytes <= _CONFIRMED_BYTES_MAX
+            if not confirmed:
+                return False
         return message.broadcast_acknowledged
 
     def broadcast(self, broadcast: CellBroadcast, others: Iterable[NodeId], now_us: int) -> None:
