@@ -22,7 +22,7 @@ from live import rivals
 from thyme.api.world import World
 from thyme.cli.node import coroutine_runner
 from thyme.live.open_node import NodeOptions, open_node
-from thyme.live.socket_pairs import NetworkConfig
+from thyme.live.sockets import NetworkConfig
 from thyme.model.worlds import Area
 
 SUBSTRATES = ("dcs", "ls", "es")

@@ -21,7 +21,7 @@ from live.lab import resident_mb
 from thyme.api.world import World
 from thyme.live.identity import load_or_create_identity
 from thyme.live.open_node import NodeOptions, open_node
-from thyme.live.socket_pairs import NetworkConfig
+from thyme.live.sockets import NetworkConfig
 from thyme.model.worlds import WorldInfo
 from thyme.storage.node_profile import NodeProfile, save_profile, world_file
 from thyme.storage.sqlite.store import SqliteStore

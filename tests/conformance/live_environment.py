@@ -15,8 +15,7 @@ from tests.live.nodes import free_group
 from thyme.api.session import NodeSession
 from thyme.live.host import Host
 from thyme.live.node_factory import DSDV_CONFIG, es_config, ls_config
-from thyme.live.socket_pairs import NetworkConfig
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.ids import Key, NodeId
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.node import Node

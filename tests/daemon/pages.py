@@ -13,7 +13,7 @@ from thyme.daemon.server import make_app, start_server
 from thyme.live.host import Host
 from thyme.live.open_node import LiveNode, NodeOptions, open_node
 from thyme.live.shared_node import SharedNode
-from thyme.live.socket_pairs import NetworkConfig
+from thyme.live.sockets import NetworkConfig
 from thyme.model.errors import ClosedError
 from thyme.transport.link_config import LinkConfig
 

@@ -23,7 +23,7 @@ from thyme.daemon.station_daemon import StationDaemon
 from thyme.daemon.station_events import PopularTagsFile, StationEventExport
 from thyme.events.event import decode_event
 from thyme.events.popular_tags import PopularTag, PopularTags
-from thyme.live.socket_pairs import NetworkConfig, NetworkError
+from thyme.live.sockets import NetworkConfig, NetworkError
 from thyme.live.station.open_station import LiveStation, StationOptions, open_station
 from thyme.live.status import StationStatus
 from thyme.model.errors import ThymeError

@@ -17,7 +17,7 @@ from thyme.cli import main
 from thyme.doctor import machine, network, running_node
 from thyme.doctor.check_results import CheckResult, is_healthy
 from thyme.live.node_factory import CLOCK_SKEW_US
-from thyme.live.socket_pairs import NetworkConfig
+from thyme.live.sockets import NetworkConfig
 
 NOW_US = 1_790_000_000_000_000
 Usage = namedtuple("Usage", "total used free")

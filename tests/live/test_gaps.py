@@ -15,7 +15,7 @@ from tests.live.nodes import NodeProcess, free_group, running
 from thyme.live import host
 from thyme.live.host import Clock
 from thyme.live.open_node import NodeOptions, open_node
-from thyme.live.socket_pairs import NetworkConfig
+from thyme.live.sockets import NetworkConfig
 from thyme.model.errors import OperationTimeoutError, ThymeError
 from thyme.model.worlds import Area
 

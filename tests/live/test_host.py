@@ -10,8 +10,7 @@ import pytest
 
 from tests.transport.pipe import ALICE, WORLD
 from thyme.live.host import Host
-from thyme.live.socket_pairs import NetworkConfig
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import ClosedError, ThymeError
 from thyme.model.ids import NodeId
 from thyme.protocol.app_interface import AppEvent

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from tests.live.namespaces import Network, made_network
 from thyme.live.interfaces import resolve_addresses
-from thyme.live.socket_pairs import NetworkConfig, NetworkError, format_address, split_scope
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, NetworkError, Sockets, format_address, split_scope
 
 
 @pytest.fixture
@@ -106,7 +105,7 @@ def test_a_datagram_that_arrives_on_two_interfaces_is_processed_once(network: Ne
     program = """
 import asyncio
 from thyme.live.interfaces import resolve_addresses
-from thyme.live.socket_pairs import NetworkConfig
+from thyme.live.sockets import NetworkConfig
 from thyme.live.sockets import Sockets
 
 async def main():

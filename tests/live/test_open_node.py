@@ -22,8 +22,7 @@ from thyme.live.discovery import discover_worlds, select_world
 from thyme.live.interfaces import resolve_addresses
 from thyme.live.node_factory import check_world
 from thyme.live.open_node import NodeOptions, open_node
-from thyme.live.socket_pairs import NetworkError, _error_text
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkError, Sockets, _error_text
 from thyme.model.errors import OptionError, StoreError, WorldError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo
@@ -224,7 +223,7 @@ def free_port() -> int:
 def test_an_application_may_run_its_node_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """M22: `thyme.join_network`, in two worlds that are one."""
     place = a_place()
-    monkeypatch.setattr("thyme.live.socket_pairs.NetworkConfig", lambda interfaces: place)
+    monkeypatch.setattr("thyme.live.sockets.NetworkConfig", lambda interfaces: place)
     monkeypatch.setattr("thyme.live.open_node.LISTEN_S", 0.2)
 
     async def story() -> None:

@@ -112,7 +112,7 @@ def test_m21_programs_and_terminals_list_live_worlds(
 ) -> None:
     group = free_group()
     place = a_place(group)
-    monkeypatch.setattr("thyme.live.socket_pairs.NetworkConfig", lambda interfaces: place)
+    monkeypatch.setattr("thyme.live.sockets.NetworkConfig", lambda interfaces: place)
     settings: dict[str, Any] = {"network": place, "area": Area(80, 40)}
 
     async def story() -> list[thyme.WorldInfo]:

@@ -95,7 +95,7 @@ def join_network(
     try:
         from thyme.live.interfaces import resolve_addresses
         from thyme.live.open_node import NodeOptions, open_node
-        from thyme.live.socket_pairs import NetworkConfig
+        from thyme.live.sockets import NetworkConfig
     except ImportError as error:
         raise _missing_packages_error() from error
     ends_us = None if ends is None else as_instant_us(ends, time.time_ns() // 1_000)
@@ -166,7 +166,7 @@ async def live_worlds(
     try:
         from thyme.live.discovery import list_worlds
         from thyme.live.interfaces import resolve_addresses
-        from thyme.live.socket_pairs import NetworkConfig
+        from thyme.live.sockets import NetworkConfig
     except ImportError as error:
         raise _missing_packages_error() from error
     return await list_worlds(NetworkConfig(interfaces=resolve_addresses(interface)), seconds)

@@ -22,7 +22,7 @@ from thyme.model.time_frames import as_instant_us, format_instant
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.live.open_node import NodeOptions
-    from thyme.live.socket_pairs import NetworkConfig
+    from thyme.live.sockets import NetworkConfig
     from thyme.model.ids import NodeId
     from thyme.model.worlds import Area, GeoPoint, WorldInfo
 
@@ -280,7 +280,7 @@ def _cell_m(args: Namespace) -> float | None:
 def network_config(args: Namespace) -> NetworkConfig:
     """Builds the network configuration from the options."""
     from thyme.live.interfaces import resolve_addresses
-    from thyme.live.socket_pairs import MULTICAST_GROUP, MULTICAST_PORT, NetworkConfig
+    from thyme.live.sockets import MULTICAST_GROUP, MULTICAST_PORT, NetworkConfig
 
     group, group_port = (
         (MULTICAST_GROUP, MULTICAST_PORT)

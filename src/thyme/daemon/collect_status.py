@@ -14,7 +14,7 @@ from thyme.events.segments import EventStats
 from thyme.live.node_factory import CLOCK_SKEW_US
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
-from thyme.live.socket_pairs import format_address
+from thyme.live.sockets import format_address
 from thyme.live.status import (
     EventsStatus,
     NeighbourStatus,

@@ -31,8 +31,7 @@ from thyme.live.gps import RECONNECT_S, to_local_position, wait_for_fix, watch_f
 from thyme.live.host import Host
 from thyme.live.open_node import LiveNode, NodeOptions, open_node
 from thyme.live.shared_node import SharedNode
-from thyme.live.socket_pairs import NetworkConfig
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import ClosedError, OptionError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo

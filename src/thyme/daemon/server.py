@@ -21,7 +21,7 @@ from thyme.daemon.websocket import serve_websocket
 from thyme.live.host import Host
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
-from thyme.live.socket_pairs import NetworkError
+from thyme.live.sockets import NetworkError
 from thyme.live.status import NodeStatus
 from thyme.model.errors import OptionError, safe_repr
 

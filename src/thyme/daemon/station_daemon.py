@@ -30,8 +30,7 @@ from thyme.daemon.server import start_server
 from thyme.daemon.station_events import PopularTagsFile, StationEventExport
 from thyme.daemon.station_status import collect_station_status, render_station
 from thyme.live.host import Host
-from thyme.live.socket_pairs import NetworkConfig
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.live.station.open_station import LiveStation, StationOptions, open_station
 from thyme.live.status import StationStatus
 from thyme.model.errors import ThymeError

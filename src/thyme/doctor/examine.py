@@ -16,7 +16,7 @@ from thyme.api.remote import NodeUnreachableError
 from thyme.doctor import machine, network, running_node
 from thyme.doctor.check_results import CheckResult
 from thyme.live.interfaces import interface_name
-from thyme.live.socket_pairs import NetworkConfig
+from thyme.live.sockets import NetworkConfig
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,8 +21,7 @@ import msgspec
 
 from thyme.doctor.check_results import CheckResult, failed, ok, skipped, warning
 from thyme.live.interfaces import interface_flags
-from thyme.live.socket_pairs import NetworkConfig, NetworkError, to_socket_address
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, NetworkError, Sockets, to_socket_address
 from thyme.model.errors import DecodeError
 from thyme.transport.datagrams import ClockReading, decode
 from thyme.transport.link_config import Address

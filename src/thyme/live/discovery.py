@@ -14,8 +14,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from thyme.live.socket_pairs import NetworkConfig
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import DecodeError, WorldError, safe_repr
 from thyme.model.worlds import WorldInfo
 from thyme.transport.datagrams import ENCRYPTED_MAGIC, Hello, decode

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from thyme.live.socket_pairs import (
+from thyme.live.sockets import (
     MULTICAST_GROUP,
     MULTICAST_PORT,
     NetworkError,

@@ -32,8 +32,7 @@ from thyme.live.link_renewal import LinkWithId, renew_links
 from thyme.live.node_factory import QUOTA, check_world, make_node
 from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.record_signer import Ed25519RecordSigner
-from thyme.live.socket_pairs import NetworkConfig
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import OptionError, StoreError, WorldError, safe_repr
 from thyme.model.ids import NodeId, random_id
 from thyme.model.positions import Position

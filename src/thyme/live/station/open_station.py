@@ -20,8 +20,7 @@ from thyme.live.host import Clock, Host
 from thyme.live.identity import SEED_BYTES, Identity, load_or_create_identity
 from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.record_signer import Ed25519RecordSigner
-from thyme.live.socket_pairs import NetworkConfig, NetworkError
-from thyme.live.sockets import Sockets
+from thyme.live.sockets import NetworkConfig, NetworkError, Sockets
 from thyme.live.station.links import StationLinks
 from thyme.live.station.wires import StationWires
 from thyme.model.ids import NodeId

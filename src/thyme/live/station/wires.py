@@ -20,7 +20,7 @@ from random import Random
 
 from thyme.live.identity import Identity
 from thyme.live.signatures import derive_node_id, verify_key_signature
-from thyme.live.socket_pairs import NetworkError
+from thyme.live.sockets import NetworkError
 from thyme.live.station.wire_queue import WireQueue
 from thyme.live.status import OtherStationStatus
 from thyme.model.errors import DecodeError
