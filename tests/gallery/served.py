@@ -14,8 +14,8 @@ from aiohttp import ClientSession, CookieJar
 from PIL import Image
 
 from tests.daemon.pages import Pages, a_node
+from thyme.gallery.settings import GallerySettings
 from thyme.gallery.web.server import ServedGallery, serve_gallery
-from thyme.gallery.web.settings import GallerySettings
 
 WORLD = "lisbon"
 PATIENCE_S = 60.0

@@ -13,14 +13,14 @@ import pytest
 
 from tests.gallery.served import WORLD, GalleryUnderTest, a_gallery, a_jpeg, tus_headers
 from thyme.gallery.web.item_routes import ItemRoutes
-from thyme.gallery.web.security import Door, Route
+from thyme.gallery.web.security import Door, GalleryRoute
 from thyme.gallery.web.server import all_routes
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"><script>alert(2)</script></svg>'
 HTML = '<img src=x onerror="alert(1)">'
 
 
-def routes_of(place: GalleryUnderTest) -> list[Route]:
+def routes_of(place: GalleryUnderTest) -> list[GalleryRoute]:
     """All routes of a gallery."""
     door = Door(is_local=False, hosts=frozenset())
     items = ItemRoutes(place.served.state, place.served.publisher)

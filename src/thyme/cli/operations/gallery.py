@@ -24,8 +24,8 @@ from thyme.model.errors import OptionError, safe_repr
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
     from thyme.daemon.daemon import DaemonOptions
+    from thyme.gallery.settings import GallerySettings
     from thyme.gallery.web.server import ServedGallery
-    from thyme.gallery.web.settings import GallerySettings
 
 WORLD = "gallery"
 PORT = 8480
@@ -209,7 +209,7 @@ def _control_address(args: Namespace, number: int) -> tuple[str, int]:
 
 
 def _settings(args: Namespace, folder: Path, urls: list[tuple[str, str]]) -> GallerySettings:
-    from thyme.gallery.web.settings import GallerySettings
+    from thyme.gallery.settings import GallerySettings
 
     local = node.parse_address(args.http, "--http")
     if not local[0].startswith("127.") and local[0] not in ("localhost", "::1"):

@@ -1,7 +1,7 @@
 """Catalogue: the photos of one world that this gallery was notified of.
 
 Cards, without thumbnails, are in memory, newest last; metadata and thumbnails are in the database,
-so that ten thousand photos need little memory. Entry point: `Catalogue`.
+so that ten thousand photos need little memory. Entry point: `PhotoCatalogue`.
 Clauses: M2, M16.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 from thyme import Metadata
 from thyme.gallery.photos import GALLERY_TAG
 from thyme.gallery.summary import decode_summary
-from thyme.gallery.web.database import Database
+from thyme.gallery.web.database import GalleryDatabase
 
 Position = tuple[int, str]
 """Publication time and key: photos are ordered by these."""
@@ -46,10 +46,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.published_us, self.key
 
 
-class Catalogue:
+class PhotoCatalogue:
     """The photos of one world, by time."""
 
-    def __init__(self, database: Database, world: str) -> None:
+    def __init__(self, database: GalleryDatabase, world: str) -> None:
         self._database = database
         self._world = world
         self._cards: dict[str, Card] = {}

@@ -1,7 +1,7 @@
 """Database of a gallery: guests, invitations, marks on photos and the cache of thumbnails.
 
 Everything here is local to this gallery; photos are in the world. Losing the file loses names and
-marks, no photo. Entry point: `Database`.
+marks, no photo. Entry point: `GalleryDatabase`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
-class Database:
+class GalleryDatabase:
     """The SQLite file of a gallery."""
 
     def __init__(self, path: Path) -> None:

@@ -16,7 +16,7 @@ from thyme.gallery.web.feed import FeedEvent
 from thyme.gallery.web.gallery_world import GalleryWorld, Interest
 from thyme.gallery.web.guests import Guest
 from thyme.gallery.web.responses import RefusedError, json_response, read_json
-from thyme.gallery.web.security import GUEST, Route
+from thyme.gallery.web.security import GUEST, GalleryRoute
 from thyme.gallery.web.state import GalleryState, GuestSubscription
 
 HEARTBEAT_S = 15.0
@@ -25,7 +25,7 @@ TAGS_MAX = 60
 BUCKETS = 48
 
 
-class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InterestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A formula and a time frame; an end that is left out is open."""
 
     query: str
@@ -41,17 +41,17 @@ class FeedRoutes:
         self._streams: dict[str, int] = {}
 
     @property
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[GalleryRoute]:
         """The routes of events and subscriptions."""
         return [
-            Route("GET", "/api/events", "look", self.stream_events),
-            Route("GET", "/api/w/{world}/subscriptions", "look", self.list_subscriptions),
-            Route("POST", "/api/w/{world}/subscriptions", "look", self.subscribe),
-            Route("DELETE", "/api/w/{world}/subscriptions/{sid}", "look", self.unsubscribe),
-            Route("GET", "/api/w/{world}/explanation", "look", self.explain),
-            Route("GET", "/api/w/{world}/tags", "look", self.list_tags),
-            Route("GET", "/api/w/{world}/timeline", "look", self.show_timeline),
-            Route("GET", "/api/w/{world}/status", "look", self.show_status),
+            GalleryRoute("GET", "/api/events", "look", self.stream_events),
+            GalleryRoute("GET", "/api/w/{world}/subscriptions", "look", self.list_subscriptions),
+            GalleryRoute("POST", "/api/w/{world}/subscriptions", "look", self.subscribe),
+            GalleryRoute("DELETE", "/api/w/{world}/subscriptions/{sid}", "look", self.unsubscribe),
+            GalleryRoute("GET", "/api/w/{world}/explanation", "look", self.explain),
+            GalleryRoute("GET", "/api/w/{world}/tags", "look", self.list_tags),
+            GalleryRoute("GET", "/api/w/{world}/timeline", "look", self.show_timeline),
+            GalleryRoute("GET", "/api/w/{world}/status", "look", self.show_status),
         ]
 
     def _world(self, request: web.Request) -> GalleryWorld:
@@ -114,7 +114,7 @@ class FeedRoutes:
 
     async def subscribe(self, request: web.Request) -> web.StreamResponse:
         world = self._world(request)
-        body = await read_json(request, SubscriptionBody)
+        body = await read_json(request, InterestBody)
         query = Query(_read_words(body.query))
         TimeFrame(body.start_us, body.end_us)
         interest = Interest(str(query), body.start_us, body.end_us)

@@ -34,8 +34,8 @@ from thyme import (
 from thyme.api.remote import fetch_status
 from thyme.gallery.photos import GALLERY_TAG, insert_photo
 from thyme.gallery.summary import PhotoSummary
-from thyme.gallery.web.catalogue import Card, Catalogue
-from thyme.gallery.web.database import Database
+from thyme.gallery.web.catalogue import Card, PhotoCatalogue
+from thyme.gallery.web.database import GalleryDatabase
 from thyme.gallery.web.feed import Feed
 from thyme.gallery.web.responses import RefusedError
 
@@ -67,10 +67,10 @@ _as_query = lru_cache(1_000)(Query)
 class GalleryWorld:
     """One world of a gallery."""
 
-    def __init__(self, name: str, url: str, database: Database, feed: Feed) -> None:
+    def __init__(self, name: str, url: str, database: GalleryDatabase, feed: Feed) -> None:
         self.name = name
         self.url = url
-        self.catalogue = Catalogue(database, name)
+        self.catalogue = PhotoCatalogue(database, name)
         self._feed = feed
         self._world: World | None = None
         self._connected = asyncio.Event()

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from thyme.gallery.web.guests import Guest
 from thyme.gallery.web.responses import RefusedError, json_response, read_json
-from thyme.gallery.web.security import GUEST, Door, Route
+from thyme.gallery.web.security import GUEST, Door, GalleryRoute
 from thyme.gallery.web.state import GalleryState
 
 _CODE_CHARS_MAX = 500
@@ -60,19 +60,19 @@ class GuestRoutes:
         self._lan_url = lan_url
 
     @property
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[GalleryRoute]:
         """The routes of guests."""
         return [
-            Route("POST", "/api/join", "", self.join),
-            Route("GET", "/api/me", "look", self.show_me),
-            Route("PATCH", "/api/me", "look", self.rename),
-            Route("DELETE", "/api/me", "look", self.leave),
-            Route("GET", "/api/invitation", "look", self.show_invitation),
-            Route("POST", "/api/invitation", "host", self.renew_invitation),
-            Route("POST", "/api/invitations", "host", self.invite),
-            Route("GET", "/api/guests", "approve", self.list_guests),
-            Route("PATCH", "/api/guests/{id}", "host", self.change),
-            Route("POST", "/api/code", "look", self.draw_code),
+            GalleryRoute("POST", "/api/join", "", self.join),
+            GalleryRoute("GET", "/api/me", "look", self.show_me),
+            GalleryRoute("PATCH", "/api/me", "look", self.rename),
+            GalleryRoute("DELETE", "/api/me", "look", self.leave),
+            GalleryRoute("GET", "/api/invitation", "look", self.show_invitation),
+            GalleryRoute("POST", "/api/invitation", "host", self.renew_invitation),
+            GalleryRoute("POST", "/api/invitations", "host", self.invite),
+            GalleryRoute("GET", "/api/guests", "approve", self.list_guests),
+            GalleryRoute("PATCH", "/api/guests/{id}", "host", self.change),
+            GalleryRoute("POST", "/api/code", "look", self.draw_code),
         ]
 
     async def join(self, request: web.Request) -> web.StreamResponse:

@@ -14,10 +14,10 @@ from hashlib import sha256
 
 import msgspec
 
+from thyme.gallery.settings import RIGHTS, GallerySettings
 from thyme.gallery.summary import NAME_CHARS_MAX, clean_text
-from thyme.gallery.web.database import Database
+from thyme.gallery.web.database import GalleryDatabase
 from thyme.gallery.web.responses import RefusedError
-from thyme.gallery.web.settings import RIGHTS, GallerySettings
 
 HOST_ID = "host"
 _TOKEN_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
@@ -44,7 +44,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
 class Guests:
     """The guests of a gallery, their sessions and invitations."""
 
-    def __init__(self, database: Database, settings: GallerySettings) -> None:
+    def __init__(self, database: GalleryDatabase, settings: GallerySettings) -> None:
         self._database = database
         self._settings = settings
         self._wrong_tries: dict[str, deque[float]] = {}

@@ -21,7 +21,7 @@ from thyme.gallery.web.catalogue import Card, Position
 from thyme.gallery.web.gallery_world import GalleryWorld, Interest
 from thyme.gallery.web.publisher import Publisher
 from thyme.gallery.web.responses import RefusedError, json_response, read_json
-from thyme.gallery.web.security import GUEST, Route
+from thyme.gallery.web.security import GUEST, GalleryRoute
 from thyme.gallery.web.state import VIEWS, GalleryState
 
 LIMIT_MAX = 1_000
@@ -61,22 +61,22 @@ class ItemRoutes:
         self._archives: dict[str, tuple[str, str, tuple[str, ...], float]] = {}
 
     @property
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[GalleryRoute]:
         """The routes of photos."""
         return [
-            Route("GET", "/api/w/{world}/items", "look", self.list_items),
-            Route("GET", "/api/w/{world}/thumbnails/{key}", "look", self.show_thumbnail),
-            Route("GET", "/api/w/{world}/objects/{key}", "look", self.show_object),
-            Route("POST", "/api/w/{world}/marks", "look", self.set_marks),
-            Route("POST", "/api/w/{world}/archives", "look", self.make_archive),
-            Route("GET", "/api/archives/{id}", "look", self.show_archive),
-            Route("DELETE", "/api/w/{world}/items/{key}", "publish", self.delete),
-            Route("GET", "/api/w/{world}/pending", "look", self.list_pending),
-            Route("GET", "/api/w/{world}/pending/{id}", "look", self.show_pending),
-            Route("POST", "/api/w/{world}/pending/{id}", "approve", self.approve),
-            Route("DELETE", "/api/w/{world}/pending/{id}", "publish", self.reject),
-            Route("GET", "/api/w/{world}/hidden", "approve", self.list_hidden),
-            Route("POST", "/api/w/{world}/hidden", "approve", self.hide),
+            GalleryRoute("GET", "/api/w/{world}/items", "look", self.list_items),
+            GalleryRoute("GET", "/api/w/{world}/thumbnails/{key}", "look", self.show_thumbnail),
+            GalleryRoute("GET", "/api/w/{world}/objects/{key}", "look", self.show_object),
+            GalleryRoute("POST", "/api/w/{world}/marks", "look", self.set_marks),
+            GalleryRoute("POST", "/api/w/{world}/archives", "look", self.make_archive),
+            GalleryRoute("GET", "/api/archives/{id}", "look", self.show_archive),
+            GalleryRoute("DELETE", "/api/w/{world}/items/{key}", "publish", self.delete),
+            GalleryRoute("GET", "/api/w/{world}/pending", "look", self.list_pending),
+            GalleryRoute("GET", "/api/w/{world}/pending/{id}", "look", self.show_pending),
+            GalleryRoute("POST", "/api/w/{world}/pending/{id}", "approve", self.approve),
+            GalleryRoute("DELETE", "/api/w/{world}/pending/{id}", "publish", self.reject),
+            GalleryRoute("GET", "/api/w/{world}/hidden", "approve", self.list_hidden),
+            GalleryRoute("POST", "/api/w/{world}/hidden", "approve", self.hide),
         ]
 
     def _world(self, request: web.Request) -> GalleryWorld:

@@ -4,7 +4,7 @@ protect the pages.
 A request must name a host of this gallery (against DNS rebinding), must not come from a page of
 another origin, and its guest must have the right that the route demands. Requests at the address
 for this machine have the rights of the host; all others need the cookie of a session.
-Entry points: `Route`, `make_security`, `add_headers`.
+Entry points: `GalleryRoute`, `make_security`, `add_headers`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEADERS = {
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
-class Route(msgspec.Struct, frozen=True):
+class GalleryRoute(msgspec.Struct, frozen=True):
     """A route of the gallery and the right that it demands; an empty right is for everybody."""
 
     method: str

@@ -18,13 +18,13 @@ import msgspec
 from aiohttp import web
 
 from thyme import InputError
+from thyme.gallery.settings import GallerySettings
 from thyme.gallery.web.feed_routes import FeedRoutes
 from thyme.gallery.web.guest_routes import GuestRoutes
 from thyme.gallery.web.item_routes import ItemRoutes
 from thyme.gallery.web.publisher import Publisher
 from thyme.gallery.web.responses import RefusedError, error_middleware
-from thyme.gallery.web.security import Door, Route, add_headers, make_security
-from thyme.gallery.web.settings import GallerySettings
+from thyme.gallery.web.security import Door, GalleryRoute, add_headers, make_security
 from thyme.gallery.web.state import GalleryState
 
 ASSETS = files("thyme.gallery.web") / "assets"
@@ -136,23 +136,23 @@ def make_app(
 
 def all_routes(
     state: GalleryState, items: ItemRoutes, door: Door, lan_url: str | None
-) -> list[Route]:
+) -> list[GalleryRoute]:
     """All routes of a gallery with the rights that they demand."""
     uploads = items.publisher.uploads
     return [
-        *(Route("GET", path, "", show_page) for path in PAGES),
-        Route("GET", "/assets/{name}", "", show_asset),
-        Route("GET", "/generate_204", "", answer_probe),
-        Route("GET", "/hotspot-detect.html", "", answer_probe),
+        *(GalleryRoute("GET", path, "", show_page) for path in PAGES),
+        GalleryRoute("GET", "/assets/{name}", "", show_asset),
+        GalleryRoute("GET", "/generate_204", "", answer_probe),
+        GalleryRoute("GET", "/hotspot-detect.html", "", answer_probe),
         *GuestRoutes(state, door, lan_url).routes,
         *FeedRoutes(state).routes,
         *items.routes,
-        Route("POST", "/api/w/{world}/uploads", "publish", uploads.create),
-        Route("OPTIONS", "/api/w/{world}/uploads", "", uploads.show_options),
-        Route("GET", "/api/uploads/{id}", "publish", uploads.describe),
-        Route("HEAD", "/api/uploads/{id}", "publish", uploads.describe),
-        Route("PATCH", "/api/uploads/{id}", "publish", uploads.append),
-        Route("DELETE", "/api/uploads/{id}", "publish", uploads.remove),
+        GalleryRoute("POST", "/api/w/{world}/uploads", "publish", uploads.create),
+        GalleryRoute("OPTIONS", "/api/w/{world}/uploads", "", uploads.show_options),
+        GalleryRoute("GET", "/api/uploads/{id}", "publish", uploads.describe),
+        GalleryRoute("HEAD", "/api/uploads/{id}", "publish", uploads.describe),
+        GalleryRoute("PATCH", "/api/uploads/{id}", "publish", uploads.append),
+        GalleryRoute("DELETE", "/api/uploads/{id}", "publish", uploads.remove),
     ]
 
 

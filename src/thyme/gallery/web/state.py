@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
+from thyme.gallery.settings import GallerySettings
 from thyme.gallery.web.catalogue import Card, Position
-from thyme.gallery.web.database import Database
+from thyme.gallery.web.database import GalleryDatabase
 from thyme.gallery.web.feed import Feed, FeedEvent
 from thyme.gallery.web.gallery_world import GalleryWorld, Interest
 from thyme.gallery.web.guests import Guest, Guests
 from thyme.gallery.web.responses import RefusedError
-from thyme.gallery.web.settings import GallerySettings
 
 VIEWS = ("available", "downloads", "publications", "hidden", "wall")
 MARKS = ("", "downloaded", "discarded", "near")
@@ -54,7 +54,7 @@ class GalleryState:
     def __init__(self, settings: GallerySettings) -> None:
         settings.folder.mkdir(parents=True, exist_ok=True)
         self.settings = settings
-        self.database = Database(settings.folder / "gallery.sqlite")
+        self.database = GalleryDatabase(settings.folder / "gallery.sqlite")
         self.feed = Feed()
         self.guests = Guests(self.database, settings)
         self.worlds = {
