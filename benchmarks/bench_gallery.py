@@ -195,7 +195,7 @@ async def bench_scroll(count: int) -> None:
 
 def a_photo(size: int) -> bytearray:
     """A JPEG file of about this size."""
-    side = int((size / 1.35) ** 0.5)
+    side = int((size / 0.72) ** 0.5)
     out = io.BytesIO()
     Image.effect_noise((side, side), 60).convert("RGB").save(out, "JPEG", quality=90)
     return bytearray(out.getvalue())
