@@ -216,7 +216,11 @@ def test_no_view_has_an_accessibility_error(tmp_path: Path) -> None:
             await host.wait_for_items(3)
             found: dict[str, Any] = {}
             for options in (WIDE, {**PHONE, "is_mobile": False}):
-                page = await a_page(browser, problems, bypass_csp=True, **options)
+                calm = {
+                    "bypass_csp": True,
+                    "reduced_motion": "reduce",
+                }  # no fading while it is judged
+                page = await a_page(browser, problems, **calm, **options)
                 await page.goto(place.served.url)
                 await page.wait_for_selector(".tile img >> nth=2")
                 await page.evaluate(AXE.read_text())
