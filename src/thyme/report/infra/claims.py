@@ -218,7 +218,7 @@ def _c32(points: InfraPoints) -> Finding:
         return NOT_MEASURED
     messages, with_stations, sent, geo_messages, _, geo_sent = filter(None, found)
     fewer, more, less = filter(None, changes)
-    # The thesis counts messages between mobile nodes; those to the station are told, too.
+    # The thesis counts messages between mobile nodes; those to the station are counted apart.
     ours = (
         f"{_count(messages)} messages between mobile nodes instead of {_count(geo_messages)} "
         f"({_percent(fewer)}), {_count(with_stations)} with those to the station "
