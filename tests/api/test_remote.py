@@ -4,8 +4,10 @@ node."""
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from aiohttp import ClientSession, ClientWebSocketResponse
 
 import thyme
 from tests.daemon.pages import a_node
@@ -63,6 +65,35 @@ def test_when_the_node_ends_so_does_everything() -> None:
         with pytest.raises(ClosedError):
             await world.insert(b"", tags=["a"])
         await world.leave()
+
+    asyncio.run(story())
+
+
+def test_leaving_closes_the_connection_also_if_it_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def hang(socket: ClientWebSocketResponse) -> None:
+        await asyncio.Event().wait()
+
+    async def story() -> None:
+        opened: list[ClientSession] = []
+        original = ClientSession.ws_connect
+
+        def connect(session: ClientSession, *args: Any, **options: Any) -> Any:
+            opened.append(session)
+            return original(session, *args, **options)
+
+        monkeypatch.setattr(ClientSession, "ws_connect", connect)
+        async with a_node() as node:
+            world = await thyme.connect(node.url, world="lisbon")
+            with monkeypatch.context() as hanging:
+                hanging.setattr(ClientWebSocketResponse, "close", hang)
+                leaving = asyncio.create_task(world.leave())
+                await asyncio.sleep(0.1)
+                leaving.cancel()
+                await asyncio.gather(leaving, return_exceptions=True)
+            assert leaving.cancelled()
+            assert [session.closed for session in opened] == [True]
 
     asyncio.run(story())
 

@@ -188,21 +188,26 @@ class RemotePort:
     def close(self) -> None:
         """Closes the connection at once."""
         self._closed = True
-        for task in self._tasks:
-            task.cancel()
+        self._cancel_tasks()
         if not self._session.closed:
             self._tasks.append(asyncio.ensure_future(self._session.close()))
 
     async def leave(self) -> None:
-        """Sends the queued requests, then closes the connection."""
+        """Sends the queued requests, then closes the connection, also if it is cancelled."""
         self._closed = True
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._unsent_frames.join(), LEAVE_S_MAX)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._unsent_frames.join(), LEAVE_S_MAX)
+            self._cancel_tasks()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._socket.close()
+        finally:
+            self._cancel_tasks()
+            await self._session.close()
+
+    def _cancel_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._socket.close()
-        await self._session.close()
 
     async def _send(self) -> None:
         try:

@@ -31,6 +31,7 @@ from thyme.model.errors import (
     MetadataError,
     NotFoundError,
     OptionError,
+    ThymeError,
 )
 from thyme.model.ids import Key, NodeId, SubscriptionId, as_subscription_id
 from thyme.model.metadata import Metadata
@@ -81,7 +82,11 @@ class World:
         opened = self._open_world()
         info, make_port = opened if isinstance(opened, tuple) else await opened
         session = NodeSession(make_port)
-        session.raise_if_ended()
+        try:
+            session.raise_if_ended()
+        except ThymeError:
+            await session.leave()
+            raise
         self._joined = info, session
         return self
 

@@ -389,9 +389,9 @@ CLAIMS = (
     InfraClaim(
         id="C35", source="V Fig. 5.16", check=_c35,
         documents="5 MB: 2 s over two hops, 0.7 s direct, 0.34 s from the station",
-        reason="likely: stations of the thesis are laptops that provide the Wi-Fi; from phone to phone an "
-        "object crosses the air twice, from the station once, by a faster radio; here neighbours "
-        "hear each other, and all radios are 802.11g at 54 Mb/s",
+        reason="likely: stations of the thesis are laptops that provide the Wi-Fi; from phone to "
+        "phone an object crosses the air twice, from the station once, by a faster radio; here "
+        "neighbours hear each other, and all radios are 802.11g at 54 Mb/s",
     ),
     InfraClaim(
         id="C36", source="V Fig. 5.20, 5.21", check=_c36,
