@@ -89,7 +89,7 @@ export class GalleryError extends Error {
 const TUS = "1.0.0";
 const SINGLE_BYTES_MAX = 8 * 2 ** 20;
 const STEP_BYTES = 4 * 2 ** 20;
-const KINDS = ["hello", "reset", "item", "gone", "upload", "status", "approval", "decision", "me"];
+const KINDS = ["reset", "item", "gone", "upload", "status", "approval", "decision", "me"];
 
 /** Sends a request; raises a `GalleryError` unless it succeeds. */
 export async function request<T>(method: string, path: string, body?: unknown): Promise<T> {

@@ -49,7 +49,7 @@ def test_a_photo_of_a_guest_appears_on_the_page_of_the_host(tmp_path: Path) -> N
         async with a_gallery(tmp_path) as place:
             host, ana = await place.host(), await place.guest("Ana")
             async with host.session.get(f"{host.url}/api/events") as stream:
-                await read_event(stream, "hello")
+                await read_event(stream, "reset")
                 status, upload = await ana.upload(a_jpeg(), tags="goal, Eder", title="79'")
                 event = await read_event(stream, "item")
             assert (status, upload["state"]) == (201, "published")

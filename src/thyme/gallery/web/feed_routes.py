@@ -73,9 +73,9 @@ class FeedRoutes:
         await response.prepare(request)
         self._streams[guest.id] = self._streams.get(guest.id, 0) + 1
         try:
-            if number is None:
+            if number is None:  # what a page has read before the stream began may be old
                 number = feed.last
-                await response.write(_encode("reset" if wanted else "hello", feed.event_id(number)))
+                await response.write(_encode("reset", feed.event_id(number)))
             with suppress(ConnectionError):
                 await self._write_events(response, guest, number)
         finally:
