@@ -91,6 +91,8 @@ class Environment(ABC):
     """By how many moments clocks may differ, according to the nodes' settings."""
     lag = 1
     """The most moments that a notification takes to arrive."""
+    retrieve_patience = PATIENCE
+    """The most moments that a test waits for a retrieve to end."""
     reliable = True
     """Whether every notification arrives; if not, those that arrive must still be right."""
     durable = False
@@ -184,9 +186,9 @@ class Person:
         operation(*args, on_done=act.end, **options)
         return act
 
-    def wait(self, act: Operation) -> ReplyValue:
+    def wait(self, act: Operation, patience: int = PATIENCE) -> ReplyValue:
         """Lets time pass until an operation ends; raises its error."""
-        for _ in range(PATIENCE * 10):
+        for _ in range(patience * 10):
             if act.outcome is not None:
                 break
             self.env.elapse(0.1)
@@ -278,7 +280,8 @@ class Person:
         return value
 
     def retrieve(self, thing: Notification | Metadata | Key) -> bytes:
-        value = self.wait(self.begin(self.handlers.retrieve, thing))
+        act = self.begin(self.handlers.retrieve, thing)
+        value = self.wait(act, self.env.retrieve_patience)
         assert isinstance(value, bytes)
         return value
 

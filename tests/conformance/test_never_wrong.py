@@ -98,16 +98,16 @@ def missing(
     afternoon: Afternoon, following: FollowedSubscription, everything: dict[Key, Metadata]
 ) -> list[Key]:
     """The objects a subscriber should have been notified of and was not: those never deleted, and
-    published before the subscription was cancelled."""
-    until_us = afternoon.cancelled_us.get(following.sid)
+    published long enough before the subscription was cancelled, or ended after its frame."""
+    env, ends_us = afternoon.env, [afternoon.cancelled_us.get(following.sid)]
+    if following.frame.end_us is not None:
+        ends_us.append(following.frame.end_us + env.us(env.skew))
+    until_us = min((end_us for end_us in ends_us if end_us is not None), default=None)
     return [
         key
         for key, metadata in everything.items()
         if key not in afternoon.deleted_us
-        and (
-            until_us is None
-            or metadata.published_us < until_us - afternoon.env.us(afternoon.env.lag)
-        )
+        and (until_us is None or metadata.published_us < until_us - env.us(env.lag))
         and following.frame.contains(metadata.published_us)
         and Query(following.query).matches(metadata.tags)
         and key.oid not in following.heard

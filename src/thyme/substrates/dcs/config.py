@@ -206,7 +206,11 @@ and backups, acknowledged notifications, few but maintained replicas, and fewer 
 LOGICAL_ROBUST = replace(
     ROBUST,
     joining=CellJoiningConfig(tries_max=10),
+    notification_delivery=replace(
+        ROBUST.notification_delivery, ack_timeout_us=SECOND_US // 2, ack_delay_us=0
+    ),
     routing=replace(ROBUST.routing, confirm_replicas=True),
 )
 """`ROBUST` for logical cells, which have no forwarding nodes that would repeat a lost message: new
-objects are acknowledged, and joins are more patient."""
+objects are acknowledged, joins are more patient, and notifications are acknowledged at once, so
+that a lost one is sent again sooner."""
