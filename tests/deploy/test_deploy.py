@@ -100,7 +100,9 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = (DEPLOY / "systemd" / "thyme-node.service").read_text()
     assert "/opt/thyme/bin/thyme" in unit
     copy = tmp_path / "thyme-node.service"
-    copy.write_text(unit.replace("/opt/thyme/bin/thyme", sys.executable))
+    command = tmp_path / "thyme"  # a path of its own: that of the checkout may contain a space
+    command.symlink_to(sys.executable)
+    copy.write_text(unit.replace("/opt/thyme/bin/thyme", str(command)))
 
     done = subprocess.run([analyze, "verify", str(copy)], capture_output=True, text=True)
 

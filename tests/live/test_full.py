@@ -151,12 +151,18 @@ def test_m25_a_live_node_on_a_full_disk_goes_on_and_takes_more_once_there_is_roo
     """A real file system of 96 MiB."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("a file system of its own needs root and unshare")
-    mount = f"mount -t tmpfs -o size=96m tmpfs {tmp_path}"
+    mount = f"mount -t tmpfs -o size=96m tmpfs '{tmp_path}'"
     if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
         pytest.skip("mounting is not allowed here")
     program = Path(__file__).with_name("full_disk.py")
     run = subprocess.run(
-        ["unshare", "-m", "sh", "-c", f"{mount} && exec '{sys.executable}' {program} {tmp_path}"],
+        [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            f"{mount} && exec '{sys.executable}' '{program}' '{tmp_path}'",
+        ],
         capture_output=True,
         text=True,
         check=True,
