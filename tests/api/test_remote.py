@@ -72,10 +72,10 @@ def test_when_the_node_ends_so_does_everything() -> None:
 def test_leaving_closes_the_connection_also_if_it_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hung: list[ClientWebSocketResponse] = []
+    hung: asyncio.Queue[ClientWebSocketResponse] = asyncio.Queue()
 
     async def hang(socket: ClientWebSocketResponse) -> None:
-        hung.append(socket)
+        hung.put_nowait(socket)
         await asyncio.Event().wait()
 
     async def story() -> None:
@@ -92,13 +92,12 @@ def test_leaving_closes_the_connection_also_if_it_is_cancelled(
             with monkeypatch.context() as hanging:
                 hanging.setattr(ClientWebSocketResponse, "close", hang)
                 leaving = asyncio.create_task(world.leave())
-                while not hung:
-                    await asyncio.sleep(0.01)
+                socket = await hung.get()
                 leaving.cancel()
                 await asyncio.gather(leaving, return_exceptions=True)
             assert leaving.cancelled()
             assert [session.closed for session in opened] == [True]
-            await hung[0].close()
+            await socket.close()
 
     asyncio.run(story())
 
