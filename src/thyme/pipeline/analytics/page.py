@@ -77,23 +77,7 @@ def render_page(tables: AnalyticsTables) -> str:
 
     sections = [
         _tags(tables, name),
-        _section(
-            "Latency",
-            ("window", "of", "count", "p50 ms", "p95 ms", "p99 ms", "max ms", "below 0"),
-            (
-                (
-                    _clock(row.window_us),
-                    name(row, row.name),
-                    row.count,
-                    row.p50_ms,
-                    row.p95_ms,
-                    row.p99_ms,
-                    row.max_ms,
-                    row.negative,
-                )
-                for row in recent(tables.latency)
-            ),
-        ),
+        _latency(tables, name),
         _section(
             "Notifications: lost and late",
             ("published", "expected", "in time", "late", "lost", "unsure"),
@@ -116,20 +100,7 @@ def render_page(tables: AnalyticsTables) -> str:
                 for row in recent(tables.ratios)
             ),
         ),
-        _section(
-            "Load per cell",
-            ("window", "cell", "messages", "bytes", "neighbours"),
-            (
-                (
-                    _clock(row.window_us),
-                    name(row, NO_CELL if row.cell == UNKNOWN else row.cell),
-                    row.messages,
-                    row.bytes,
-                    row.neighbours_mean,
-                )
-                for row in recent(tables.load)
-            ),
-        ),
+        _load(tables, name),
         _section(
             "Clocks",
             ("node", "peers", "ahead of peers, ms", "events ahead", "at most, ms"),
@@ -233,6 +204,43 @@ def _tags(tables: AnalyticsTables, name: Callable[[Any, str], str]) -> str:
     title = f"<h2>Popular tags (half-life {half_life:g} min)</h2>"
     head = "<tr><th class=text>tag</th><th>score</th><th></th></tr>"
     return f"<section>{title}<table>{head}{rows}</table></section>"
+
+
+def _latency(tables: AnalyticsTables, name: Callable[[Any, str], str]) -> str:
+    return _section(
+        "Latency",
+        ("window", "of", "count", "p50 ms", "p95 ms", "p99 ms", "max ms", "below 0"),
+        (
+            (
+                _clock(row.window_us),
+                name(row, row.name),
+                row.count,
+                row.p50_ms,
+                row.p95_ms,
+                row.p99_ms,
+                row.max_ms,
+                row.negative,
+            )
+            for row in recent(tables.latency)
+        ),
+    )
+
+
+def _load(tables: AnalyticsTables, name: Callable[[Any, str], str]) -> str:
+    return _section(
+        "Load per cell",
+        ("window", "cell", "messages", "bytes", "neighbours"),
+        (
+            (
+                _clock(row.window_us),
+                name(row, NO_CELL if row.cell == UNKNOWN else row.cell),
+                row.messages,
+                row.bytes,
+                row.neighbours_mean,
+            )
+            for row in recent(tables.load)
+        ),
+    )
 
 
 def _section(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
