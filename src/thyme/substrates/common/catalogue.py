@@ -24,6 +24,7 @@ from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.quotas import Quota, UsageTable
 from thyme.substrates.common.tombstones import (
     TOMBSTONE_AGE_US_MAX,
+    Horizon,
     Tombstone,
     TombstoneStore,
 )
@@ -46,6 +47,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 OBJECTS = RecordTable("object", Metadata)
 OBJECT_TOMBSTONES = RecordTable("buried object", Tombstone)
+OBJECT_HORIZONS = RecordTable("object horizon", Horizon)
 
 
 class Catalogue:
@@ -71,7 +73,13 @@ class Catalogue:
         self._chunk_cache = chunk_cache
         self._limits = limits
         self._retention = retention
-        self._tombstones = TombstoneStore(store, OBJECT_TOMBSTONES, tombstone_age_us_max)
+        self._tombstones = TombstoneStore(
+            store,
+            OBJECT_TOMBSTONES,
+            tombstone_age_us_max,
+            horizons=OBJECT_HORIZONS,
+            permanent=not metadata_only,
+        )
         self.history = store.open_history(OBJECTS)
         self.removed: Counter[str] = Counter()
         self.on_removed: Callable[[Metadata, str], None] = lambda metadata, reason: None
@@ -202,6 +210,8 @@ class Catalogue:
     def _check_acceptable(self, metadata: Metadata, name: str, now_us: int) -> None:
         if (reason := self._tombstones.reason_for(name)) is not None:
             raise RejectedError(f"{name} was here and is {reason}: its key cannot be used again")
+        if self._tombstones.is_beyond_horizon(metadata.owner, metadata.published_us):
+            raise RejectedError(f"{name} is older than removals of its owner that are forgotten")
         if metadata.has_expired(now_us):
             raise RejectedError(f"the life span of {name} is over")
         if self._retention.is_too_old(metadata, now_us):

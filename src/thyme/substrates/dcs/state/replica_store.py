@@ -25,7 +25,7 @@ from thyme.storage.store import RecordTable, Store
 from thyme.substrates.chunks.cache import ChunkCache
 from thyme.substrates.common.catalogue import EVICTED, EXPIRED, UNKNOWN, Retention
 from thyme.substrates.common.quotas import Quota, UsageTable
-from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
+from thyme.substrates.common.tombstones import Horizon, Tombstone, TombstoneStore
 from thyme.substrates.dcs.state.cell_digest import SetDigest, replica_name
 
 
@@ -56,6 +56,7 @@ REPLICAS = RecordTable("replica", StoredReplica)
 REPLICAS_WANTED = RecordTable("wanted replicas", int)
 """The number of active replicas of an own object, if its insert chose it (D14)."""
 REPLICA_TOMBSTONES = RecordTable("buried replica", Tombstone)
+REPLICA_HORIZONS = RecordTable("replica horizon", Horizon)
 
 
 class ReplicaStore:
@@ -75,7 +76,7 @@ class ReplicaStore:
         self._usage = UsageTable("objects", quota.objects, quota.bytes)
         self._store = store
         self._retention = retention
-        self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES)
+        self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES, horizons=REPLICA_HORIZONS)
         self._replicas: dict[Key, StoredReplica] = {}
         self._expiries: list[tuple[int, Key]] = []
         self._cell: CellId | None = None
@@ -139,6 +140,8 @@ class ReplicaStore:
             raise RejectedError(
                 f"{metadata.key} was here and is {reason}: its key cannot be reused"
             )
+        if self._tombstones.is_beyond_horizon(metadata.owner, metadata.published_us):
+            raise RejectedError(f"{metadata.key} is older than forgotten removals of its owner")
         if metadata.has_expired(now_us):
             raise RejectedError(f"the life span of {metadata.key} is over")
         if self._retention.is_too_old(metadata, now_us):

@@ -1,0 +1,282 @@
+"""A hostile member of an open world: speaks the wire format, and does one harmful thing.
+
+Run by bench_attack as `python -m live.attacker JSON`; reports how many datagrams it sent.
+Entry points: `ATTACKS`, `main`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count, cycle
+from random import Random
+from typing import Any
+
+from thyme.live.identity import Identity
+from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
+from thyme.live.sockets import NetworkConfig, SocketPair
+from thyme.model.ids import Key, NodeId, ObjectId
+from thyme.model.metadata import PROOF_BYTES, Metadata, make_metadata
+from thyme.model.time_frames import ALWAYS
+from thyme.model.worlds import WorldInfo
+from thyme.protocol.messages import common as wire
+from thyme.protocol.messages.cell_records import CellId, CellTarget
+from thyme.protocol.messages.cells import CellBeacon
+from thyme.query.query import Query
+from thyme.transport.datagrams import (
+    FRAGMENT_BYTES_MAX,
+    BroadcastBody,
+    Content,
+    Fragment,
+    Hello,
+    decode,
+    digest_world,
+    encode,
+)
+from thyme.transport.link import Link
+from thyme.transport.link_config import Address, LinkConfig
+from thyme.wire import codec
+
+LISTEN_S = 3.0
+BATCH = 64
+"""Datagrams between two looks at the clock."""
+PREPARED = 2_000
+"""Datagrams that are made before the attack, and sent again and again."""
+RECORDS_MANY = 100_000
+IDENTITIES_MANY = 3_000
+Target = Address | None
+Datagrams = Iterator[tuple[bytes, Target]]
+
+
+class Attacker:
+    """A member that has introduced itself to the nodes in range."""
+
+    def __init__(self, port: int, substrate: str, seed: int = 1) -> None:
+        config = NetworkConfig(group_port=port)
+        self.pair = SocketPair("127.0.0.1", config)
+        self.substrate = substrate
+        self.rng = Random(seed)
+        self.identity = Identity(os.urandom(32))
+        self.world = WorldInfo("attack", "attack")
+        self.incarnation = os.urandom(8)
+        self.nodes: dict[NodeId, Address] = {}
+        self._listen()
+        self.digest = digest_world(self.world)
+        proof = Ed25519PeerAuthenticator(
+            self.identity, self.digest, self.incarnation, _now_us()
+        )
+        self.link = Link(
+            self.identity.node_id, self.world, self.incarnation, LinkConfig(), authenticator=proof
+        )
+        self.run_link(LISTEN_S)
+
+    def _listen(self) -> None:
+        """Learns the world and the nodes from their hellos."""
+        assert self.pair.multicast is not None
+        until_s = time.monotonic() + LISTEN_S
+        while (left_s := until_s - time.monotonic()) > 0:
+            if not select.select([self.pair.multicast], [], [], left_s)[0]:
+                continue
+            datagram, address = self.pair.multicast.recvfrom(2_000)
+            envelope = decode(datagram)
+            if isinstance(envelope.content, Hello):
+                self.world = envelope.content.world
+                self.nodes[envelope.sender] = address
+
+    def run_link(self, seconds: float) -> None:
+        """Behaves as a neighbour for some time."""
+        assert self.pair.multicast is not None
+        sockets = [self.pair.unicast, self.pair.multicast]
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            for ready in select.select(sockets, [], [], min(left_s, 0.005))[0]:
+                datagram, address = ready.recvfrom(2_000)
+                if address != self.pair.address:
+                    self.link.receive_datagram(datagram, address, _now_us())
+            self.link.tick(_now_us())
+            self.link.drain_events()
+            for outgoing in self.link.drain_datagrams():
+                self.pair.unicast.sendto(outgoing.datagram, outgoing.to or self.pair.group)
+
+    def make(self, content: Content) -> bytes:
+        """A datagram of this member."""
+        return encode(self.digest, self.incarnation, self.identity.node_id, content)
+
+    def fragment(self, message: wire.Message, number: int) -> bytes:
+        return self.make(Fragment(number, 0, 1, codec.encode(message)))
+
+    def carried(self, to: NodeId, number: int, message: wire.Message) -> wire.Message:
+        """A message as it travels in the substrate."""
+        own = self.identity.node_id
+        if self.substrate == "dcs":
+            cell = CellId(0)
+            return wire.CellPacket(own, cell, number, 0, (CellTarget(cell, to),), message)
+        return wire.Packet(own, to, 0, message)
+
+    def false_metadata(self, number: int) -> Metadata:
+        """A record in another's name, with the key of nobody."""
+        owner = next(iter(self.nodes))
+        made = make_metadata(Key(ObjectId(f"lie-{number}"), owner), b"lie", ["goal"], _now_us())
+        return _with_proof(made, self.rng.randbytes(PROOF_BYTES))
+
+
+def _with_proof(metadata: Metadata, proof: bytes) -> Metadata:
+    from msgspec.structs import replace
+
+    return replace(metadata, proof=proof)
+
+
+def false_records(attacker: Attacker) -> Datagrams:
+    """Notifications with false signatures, to each node in turn."""
+    numbers = count(1_000_000)
+    bodies = [
+        (to, address, wire.Notify(attacker.false_metadata(number), ()))
+        for number in range(PREPARED // max(1, len(attacker.nodes)))
+        for to, address in attacker.nodes.items()
+    ]
+    for to, address, message in cycle(bodies):
+        number = next(numbers)
+        yield attacker.fragment(attacker.carried(to, number, message), number), address
+
+
+def broadcasts(attacker: Attacker) -> Datagrams:
+    """Messages for all nodes, which every node of LS sends again."""
+    for number in count(1):
+        if attacker.substrate == "ls":
+            page = wire.FetchPage(number, Query("goal").conjunctions, ALWAYS, 10)
+            message: wire.Message = wire.Flooded(attacker.identity.node_id, number, 0, page)
+        elif attacker.substrate == "dcs":
+            message = CellBeacon(CellId(0), True, b"", b"")
+        else:
+            message = wire.RouteUpdate(((attacker.identity.node_id, 2 * number, 1),))
+        yield attacker.make(BroadcastBody(codec.encode(message))), None
+
+
+def requests(attacker: Attacker) -> Datagrams:
+    """Requests for objects that do not exist."""
+    for number in count(1_000_000):
+        for to, address in attacker.nodes.items():
+            key = Key(ObjectId(f"none-{number}"), to)
+            message = attacker.carried(to, number, wire.FetchObject(number, key))
+            yield attacker.fragment(message, number), address
+
+
+def identities(attacker: Attacker) -> Datagrams:
+    """Hellos of many new nodes."""
+    hellos: list[bytes] = []
+    for _ in range(IDENTITIES_MANY):
+        identity, incarnation = Identity(os.urandom(32)), os.urandom(8)
+        proof = Ed25519PeerAuthenticator(identity, attacker.digest, incarnation, _now_us())
+        hello = Hello(attacker.world, identity_proof=proof.own_proof)
+        hellos.append(encode(attacker.digest, incarnation, identity.node_id, hello))
+    for hello in cycle(hellos):
+        yield hello, None
+
+
+def beginnings(attacker: Attacker) -> Datagrams:
+    """First fragments of long messages, in the names of eight members."""
+    members: list[tuple[NodeId, bytes]] = []
+    for _ in range(8):
+        identity, incarnation = Identity(os.urandom(32)), os.urandom(8)
+        proof = Ed25519PeerAuthenticator(identity, attacker.digest, incarnation, _now_us())
+        hello = Hello(attacker.world, identity_proof=proof.own_proof)
+        yield encode(attacker.digest, incarnation, identity.node_id, hello), None
+        members.append((identity.node_id, incarnation))
+    body = bytes(FRAGMENT_BYTES_MAX)
+    for number in count():
+        for index in range(100):
+            for name, incarnation in members:
+                fragment = Fragment(number, index, 101, body)
+                datagram = encode(attacker.digest, incarnation, name, fragment)
+                for address in attacker.nodes.values():
+                    yield datagram, address
+
+
+def garbage(attacker: Attacker) -> Datagrams:
+    """Random bytes that begin like a datagram of this world."""
+    start = attacker.make(BroadcastBody(b""))[:20]
+    made = [start + attacker.rng.randbytes(300) for _ in range(PREPARED)]
+    for datagram, address in zip(cycle(made), cycle(attacker.nodes.values()), strict=False):
+        yield datagram, address
+
+
+def routes(attacker: Attacker) -> Datagrams:
+    """One update: this member is the best way to everybody."""
+    entries = tuple((node, 2**61 - 2, 1) for node in attacker.nodes)
+    update = wire.RouteUpdate(((attacker.identity.node_id, 2, 1), *entries))
+    yield attacker.make(BroadcastBody(codec.encode(update))), None
+
+
+def long_message(attacker: Attacker) -> Datagrams:
+    """One long message of false records to the first node, sent as a neighbour sends it."""
+    to = next(iter(attacker.nodes))
+    items = tuple(attacker.false_metadata(number) for number in range(RECORDS_MANY))
+    message = wire.PastMatches("sub", len(items), items)  # type: ignore[arg-type]
+    attacker.link.send(to, attacker.carried(to, 1, message), _now_us())
+    while attacker.link.has_pending:
+        attacker.run_link(0.05)
+    yield from ()
+
+
+ATTACKS: dict[str, Callable[[Attacker], Datagrams]] = {
+    "garbage": garbage,
+    "false-records": false_records,
+    "broadcasts": broadcasts,
+    "requests": requests,
+    "identities": identities,
+    "beginnings": beginnings,
+    "routes": routes,
+    "long-message": long_message,
+}
+
+
+def attack(attacker: Attacker, kind: str, rate: float, seconds: float) -> int:
+    """Sends hostile datagrams for some time; a rate of 0 is full speed. Returns their number."""
+    source = ATTACKS[kind](attacker)
+    sent, send, group = 0, attacker.pair.unicast.sendto, attacker.pair.group
+    started_s = time.monotonic()
+    next_hello_s = started_s
+    while (now_s := time.monotonic()) < started_s + seconds:
+        if now_s >= next_hello_s:
+            attacker.link.tick(_now_us())
+            for outgoing in attacker.link.drain_datagrams():
+                send(outgoing.datagram, outgoing.to or group)
+            next_hello_s = now_s + 1.0
+        if rate and sent > (now_s - started_s) * rate:
+            time.sleep(0.001)
+            continue
+        for _ in range(BATCH):
+            following = next(source, None)
+            if following is None:
+                return sent
+            datagram, to = following
+            try:
+                send(datagram, to or group)
+            except (BlockingIOError, OSError):
+                break
+            sent += 1
+    return sent
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def main() -> None:
+    """Attacks, and prints a report."""
+    options: dict[str, Any] = json.loads(sys.argv[1])
+    attacker = Attacker(options["port"], options["substrate"])
+    print(json.dumps({"ready": len(attacker.nodes)}), flush=True)
+    sys.stdin.readline()
+    started_s = time.monotonic()
+    sent = attack(attacker, options["kind"], options["rate"], options["seconds"])
+    seconds = time.monotonic() - started_s
+    print(json.dumps({"sent": sent, "seconds": seconds}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
