@@ -15,6 +15,7 @@ from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
 from thyme.live.signatures import SIGNATURE_BYTES, derive_node_id
 from thyme.model.errors import StoreError
+from thyme.storage.private_files import make_private_directory
 
 SEED_BYTES = 32
 KEY_FILE = "node.key"
@@ -41,7 +42,7 @@ def load_or_create_identity(directory: Path) -> Identity:
     """Loads the identity from a directory, or creates and stores a new one there."""
     path = directory / KEY_FILE
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory, KEY_FILE)
         try:
             seed = path.read_bytes()
         except FileNotFoundError:

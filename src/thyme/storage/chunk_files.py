@@ -30,6 +30,7 @@ from thyme.storage.chunk_store import (
     held_bytes,
     unknown_upload_error,
 )
+from thyme.storage.private_files import make_private_directory
 from thyme.storage.sqlite.disk_reserve import RESERVE_BYTES
 
 _LISTS_CACHED_MAX = 8
@@ -67,7 +68,7 @@ class ChunkFiles:
         if digest in self._sizes:
             return
         with self._file_errors():
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(self._directory, "*")
             with self._path(digest, "data").open("wb") as file:
                 file.truncate(chunk_list.size)
             self._add(digest, chunk_list, bytearray(len(chunk_list)))
@@ -146,7 +147,7 @@ class ChunkFiles:
         with self._file_errors():
             open_upload = self._uploads.get(upload)
             if open_upload is None:
-                self._directory.mkdir(parents=True, exist_ok=True)
+                make_private_directory(self._directory, "*")
                 flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
                 file = os.open(self._upload_path(upload), flags, 0o600)
                 open_upload = self._uploads[upload] = _Upload(ChunkListBuilder(), file)

@@ -23,6 +23,7 @@ from thyme.model.errors import StoreError
 from thyme.model.metadata import Metadata
 from thyme.storage.chunk_files import ChunkFiles
 from thyme.storage.history import History
+from thyme.storage.private_files import make_private_directory, make_private_file
 from thyme.storage.sqlite.checksums import add_checksum, strip_checksum
 from thyme.storage.sqlite.disk_reserve import DiskReserve
 from thyme.storage.sqlite.history_archive import CHUNK_SIZE, ArchivedHistory
@@ -78,7 +79,7 @@ class SqliteStore:
         self._connections: list[sqlite3.Connection] = []
         self._integrity_check: IntegrityCheck | None = None
         self._disk_reserve = DiskReserve(path.parent)
-        _make_directory(path.parent)
+        make_private_directory(path.parent, path.name)
         try:
             with self.database_errors():
                 self._lock()
@@ -182,6 +183,7 @@ class SqliteStore:
             self._db.execute("BEGIN IMMEDIATE")
 
     def _connect(self, path: Path) -> sqlite3.Connection:
+        make_private_file(path)
         connection = sqlite3.connect(path, isolation_level=None, timeout=0.2)
         self._connections.append(connection)
         return connection
@@ -269,12 +271,3 @@ def _read_records(db: sqlite3.Connection, table: RecordTable[R]) -> Iterator[tup
     query = "SELECT key, value FROM record WHERE shelf = ? ORDER BY rowid"
     for key, value in db.execute(query, (table.name,)).fetchall():
         yield key, decoder.decode(strip_checksum(table, key, value))
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise StoreError(f"{directory} is a file; a directory is needed for stores") from error
-    except OSError as error:
-        raise StoreError(f"the directory {directory} cannot be made: {error.strerror}") from error
