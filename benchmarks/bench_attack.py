@@ -130,7 +130,8 @@ def _run(kind: str, rate: float, args: argparse.Namespace) -> Report:
 
 def _measure(victims: list[Victim], hostile: Report) -> Report:
     attacker = _start("live.attacker", hostile)
-    assert attacker.stdout is not None and attacker.stdin is not None
+    assert attacker.stdout is not None
+    assert attacker.stdin is not None
     try:
         if not attacker.stdout.readline():
             raise SystemExit("the attacker did not start")
@@ -162,7 +163,9 @@ def _measure(victims: list[Victim], hostile: Report) -> Report:
         "blocked_before_ms": max(b[3] for b in before),
         "growth_mb": growth,
         "stays_mb": stays,
-        "recovery_s": _recovery_s([victims[i] for i in pairs], [before[i][0] for i in pairs], ended_s),
+        "recovery_s": _recovery_s(
+            [victims[i] for i in pairs], [before[i][0] for i in pairs], ended_s
+        ),
         "dropped": victims[-1].reports[-1]["dropped"],
     }
 

@@ -66,9 +66,7 @@ class Attacker:
         self.nodes: dict[NodeId, Address] = {}
         self._listen()
         self.digest = digest_world(self.world)
-        proof = Ed25519PeerAuthenticator(
-            self.identity, self.digest, self.incarnation, _now_us()
-        )
+        proof = Ed25519PeerAuthenticator(self.identity, self.digest, self.incarnation, _now_us())
         self.link = Link(
             self.identity.node_id, self.world, self.incarnation, LinkConfig(), authenticator=proof
         )
@@ -200,8 +198,7 @@ def garbage(attacker: Attacker) -> Datagrams:
     """Random bytes that begin like a datagram of this world."""
     start = attacker.make(BroadcastBody(b""))[:20]
     made = [start + attacker.rng.randbytes(300) for _ in range(PREPARED)]
-    for datagram, address in zip(cycle(made), cycle(attacker.nodes.values()), strict=False):
-        yield datagram, address
+    yield from zip(cycle(made), cycle(attacker.nodes.values()), strict=False)
 
 
 def routes(attacker: Attacker) -> Datagrams:

@@ -82,9 +82,7 @@ async def run(options: dict[str, Any]) -> None:
         tasks.append(asyncio.create_task(_subscribe(world, options["tag"], meter)))
     else:
         await asyncio.sleep(4)
-        tasks.append(
-            asyncio.create_task(_publish(world, options["tag"], options["rate"], meter))
-        )
+        tasks.append(asyncio.create_task(_publish(world, options["tag"], options["rate"], meter)))
     print(json.dumps({"ready": node.world.world_id, "address": node.sockets.address}), flush=True)
     ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     while not ended.done():

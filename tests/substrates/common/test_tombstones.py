@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,10 +20,9 @@ LIMIT = 8
 
 
 @pytest.fixture(autouse=True)
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tombstones, "TOMBSTONES_MAX", LIMIT)
     monkeypatch.setattr(tombstones, "HORIZONS_MAX", LIMIT)
-    yield
 
 
 def a_broker(store: MemoryStore | None = None, now_us: int = 0) -> Broker:
