@@ -3,9 +3,10 @@
 Each seed makes a world of 6 to 20 nodes in which devices crash, leave, return and lose their
 memory, groups part and meet, messages are lost, doubled and overtaken, and clocks differ, while
 people insert, delete, subscribe, search and retrieve. What must hold is checked all along and when
-all is calm again (`thyme.testing.soak.runner`). A failure prints the seed, and the command that
-makes it happen again.
-Clauses: B12, D15, M16, M23, M24.
+all is calm again (`thyme.testing.soak.runner`). The first seed is drawn from the clock.
+A failure prints the seed, the command that makes it happen again, and the command of a shorter run
+that fails likewise (`thyme.testing.soak.shrinking`).
+Clauses: B12, D15, D27, M16, M23, M24.
 """
 
 from __future__ import annotations
@@ -16,17 +17,36 @@ import platform
 import sys
 import time
 from collections import Counter
+from typing import TextIO
+
+import msgspec
 
 from thyme.sim.scenario import Profile, Substrate
-from thyme.testing.soak.runner import SoakResult, run_soak
+from thyme.testing.soak.runner import SoakResult, run_soak, shrink_soak
+from thyme.testing.soak.shrinking import Omitted
+
+SEEDS_FROM_CLOCK = 10_000_000
 
 
-def replay(verdict: SoakResult) -> str:
+def replay(verdict: SoakResult, omitted: Omitted | None = None) -> str:
     """The command that makes a world happen again."""
+    without = "" if omitted is None else f" --omit '{msgspec.json.encode(omitted).decode()}'"
     return (
         f"./run bench soak --seeds 1 --first {verdict.seed} "
-        f"--substrate {verdict.substrate} --profile {verdict.profile}"
+        f"--substrate {verdict.substrate} --profile {verdict.profile}{without}"
     )
+
+
+def show_failure(verdict: SoakResult, out: TextIO, *, shrunk: bool) -> None:
+    """Prints the violations of a seed, and the commands that show them again."""
+    print(f"\nseed {verdict.seed}: {len(verdict.violations)} violations", file=out)
+    for line in verdict.violations:
+        print(f"  {line}", file=out)
+    print(f"  again: {replay(verdict)}", file=out, flush=True)
+    if shrunk:
+        omitted, shorter = shrink_soak(verdict)
+        parts = f"{shorter.nodes} nodes, {shorter.faults} faults, {shorter.steps} steps of walks"
+        print(f"  shorter ({parts}): {replay(verdict, omitted)}", file=out, flush=True)
 
 
 def summary(verdicts: list[SoakResult], seconds: float) -> dict[str, object]:
@@ -35,6 +55,7 @@ def summary(verdicts: list[SoakResult], seconds: float) -> dict[str, object]:
     for verdict in verdicts:
         ended.update(verdict.ended)
     return {
+        "first": verdicts[0].seed if verdicts else None,
         "seeds": len(verdicts),
         "clean": sum(not verdict.violations for verdict in verdicts),
         "failed": {verdict.seed: verdict.violations for verdict in verdicts if verdict.violations},
@@ -50,26 +71,36 @@ def summary(verdicts: list[SoakResult], seconds: float) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", metavar="N", type=int, default=200, help="how many worlds")
-    parser.add_argument("--first", metavar="SEED", type=int, default=0)
+    parser.add_argument(
+        "--first", metavar="SEED", type=int, help="the first seed; default: drawn from the clock"
+    )
     parser.add_argument(
         "--substrate", type=Substrate, choices=list(Substrate), default=Substrate.DCS
     )
     parser.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.ROBUST)
+    parser.add_argument(
+        "--omit", metavar="JSON", default="{}", help="parts to leave out, as a failure prints them"
+    )
+    parser.add_argument("--no-shrink", action="store_true", help="do not shorten runs that fail")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
+    first = time.time_ns() // 1_000 % SEEDS_FROM_CLOCK if args.first is None else args.first
+    try:
+        omitted = msgspec.json.decode(args.omit, type=Omitted)
+    except msgspec.MsgspecError as error:
+        parser.error(f"--omit: {error}")
     out = sys.stderr if args.json else sys.stdout
     machine = f"Python {platform.python_version()}, {platform.machine()}"
-    print(f"{args.substrate}, profile {args.profile}; {machine}", file=out)
+    seeds = f"seeds {first} to {first + args.seeds - 1}"
+    print(f"{args.substrate}, profile {args.profile}, {seeds}; {machine}", file=out, flush=True)
     verdicts: list[SoakResult] = []
     began = time.process_time()
-    for seed in range(args.first, args.first + args.seeds):
-        verdict = run_soak(seed, args.substrate, args.profile)
+    for seed in range(first, first + args.seeds):
+        verdict = run_soak(seed, args.substrate, args.profile, omitted)
         verdicts.append(verdict)
         if verdict.violations:
-            print(f"\nseed {seed}: {len(verdict.violations)} violations", file=out)
-            for line in verdict.violations:
-                print(f"  {line}", file=out)
-            print(f"  again: {replay(verdict)}", file=out, flush=True)
+            shrunk = not args.no_shrink and omitted == Omitted()
+            show_failure(verdict, out, shrunk=shrunk)
     found = summary(verdicts, time.process_time() - began)
     if args.json:
         about = {"substrate": args.substrate, "profile": args.profile}

@@ -31,7 +31,13 @@ from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import RecordTable
 from thyme.substrates.common import broker, catalogue, quotas, subscriber
 from thyme.substrates.dcs.client import deletion_log, key_choice
-from thyme.substrates.dcs.state import cell_index, proxied_cells, replica_store, stored_cell
+from thyme.substrates.dcs.state import (
+    cell_index,
+    proxied_cells,
+    replica_store,
+    replication_lists,
+    stored_cell,
+)
 from thyme.substrates.solo import SoloConfig, make_solo_node
 
 START_US = 1_468_187_340_000_000
@@ -48,7 +54,7 @@ SHELVES: tuple[RecordTable[Any], ...] = (
     stored_cell.STORED_CELL,
     key_choice.SUBSCRIPTION_KEYS,
     proxied_cells.PROXIED_CELLS,
-    cell_index.REPLICATION_LISTS,
+    replication_lists.REPLICATION_LISTS,
     cell_index.SUBSCRIBER_CELLS,
     deletion_log.DELETIONS,
     replica_store.REPLICAS,

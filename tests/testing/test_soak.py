@@ -22,12 +22,22 @@ from thyme.protocol.app_interface import (
     SubscriptionStarted,
 )
 from thyme.protocol.node import Action, AppRequested, Input
-from thyme.sim.faults.schedule import Crash, CrashMemory, Heal, Leave, LossBurst, Partition, Restart
+from thyme.sim.faults.schedule import (
+    Crash,
+    CrashMemory,
+    Heal,
+    Leave,
+    LossBurst,
+    Partition,
+    Restart,
+    make_schedule,
+)
 from thyme.sim.scenario import Profile, Substrate
 from thyme.substrates.es import EsNode
 from thyme.testing.soak import runner as soaking
 from thyme.testing.soak.faults import FaultLimits, draw_faults, draw_moves
 from thyme.testing.soak.runner import run_soak
+from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
 from thyme.testing.soak.workload import DELETE_SPREAD_US, RandomWorkload
 
 ANN, BEN = NodeId(b"ann"), NodeId(b"ben")
@@ -49,6 +59,13 @@ def test_m24_worlds_of_es_and_ls_come_out_clean(substrate: Substrate, profile: P
 def test_m24_worlds_of_dcs_come_out_clean(seed: int, profile: Profile) -> None:
     """In the second, a node in a new cell got history before its subscription began."""
     assert run_soak(seed, Substrate.DCS, profile).violations == ()
+
+
+@pytest.mark.parametrize("seed", [70287, 80232, 80340, 80384, 80472])
+def test_d27_worlds_in_which_an_object_was_lost_while_it_had_replicas(seed: int) -> None:
+    """In 80472, nobody told of an object that its owner had lost and got back; in 80340, nodes of a
+    cell listed different replicas."""
+    assert run_soak(seed, Substrate.DCS, Profile.ROBUST).violations == ()
 
 
 def test_a_seed_gives_the_same_world_again() -> None:
@@ -89,6 +106,49 @@ def test_an_acknowledged_object_that_is_gone_is_a_violation(
 
     assert violations
     assert all(": lost: " in violation for violation in violations)
+
+
+# Shrinking
+
+
+def test_b12_a_failing_world_is_shrunk_to_the_parts_that_fail() -> None:
+    """Fails with node 3, fault 2 and operation 7; movements do not matter."""
+
+    def run(omitted: Omitted) -> list[str]:
+        needed = (3 not in omitted.nodes, 2 not in omitted.faults, 7 not in omitted.operations)
+        return ["9.000 s: lost: o1"] if all(needed) else ["9.000 s: spurious: o2"]
+
+    omitted = shrink(SoakParts(20, 5, 6, 6), ["8.000 s: lost: o1"], run)
+
+    assert omitted == Omitted(
+        nodes=frozenset(range(6)) - {3},
+        faults=frozenset(range(5)) - {2},
+        moves=frozenset(range(6)),
+        operations=frozenset(range(20)) - {7},
+    )
+
+
+def test_b12_a_shorter_world_is_part_of_the_whole_one() -> None:
+    whole = run_soak(3, Substrate.DCS, Profile.ROBUST)
+    faults = frozenset(range(whole.faults // 2))
+    shorter = run_soak(
+        3, Substrate.DCS, Profile.ROBUST, Omitted(nodes=frozenset([0]), faults=faults)
+    )
+
+    assert shorter.nodes == whole.nodes - 1
+    assert 0 < shorter.faults < whole.faults
+    assert shorter.violations == ()
+
+
+def test_b12_a_fault_and_its_end_are_left_out_together() -> None:
+    """So every group of faults, and every choice of groups, is a valid schedule."""
+    for seed in range(10):
+        schedule = draw_faults(derive_rng(seed), PLACES, 0, 60 * SECOND_US, FaultLimits())
+        groups = group_faults(schedule)
+        assert make_schedule([fault for group in groups for fault in group], nodes=12) == schedule
+        for number in range(len(groups)):
+            rest = groups[:number] + groups[number + 1 :]
+            make_schedule([fault for group in rest for fault in group], nodes=12)
 
 
 # The checks

@@ -76,11 +76,15 @@ class RecordingRouting:
 
 
 def a_cell_index(
-    store: MemoryStore | None = None, passive_max: int = 3, **retention: int
+    store: MemoryStore | None = None,
+    passive_max: int = 3,
+    *,
+    merge_lists: bool = False,
+    **retention: int,
 ) -> CellIndex:
     """A cell index in a store, with limits for stored metadata."""
     broker = BrokerConfig(metadata_only=True, retention=Retention(**retention))
-    return CellIndex(store or MemoryStore(), broker, passive_max)
+    return CellIndex(store or MemoryStore(), broker, passive_max, merge_lists=merge_lists)
 
 
 def a_replica_store(store: MemoryStore | None = None, **retention: int) -> ReplicaStore:

@@ -117,7 +117,7 @@ def test_m37_a_replica_that_is_not_complete_serves_the_chunks_it_has() -> None:
 
     told = net.ask("dan", index, 40)
     assert told == asked.Finished(1_001, MOVIE[:CHUNK_BYTES])
-    assert held(net, "abe", metadata) <= had + 1
+    assert had <= held(net, "abe", metadata) < len(MOVIE) // CHUNK_BYTES  # some were under way
     net.come("ann")
     net.run(40)
     assert net.holding(metadata.key) == {"ann", "abe"}  # Abe went on where he was

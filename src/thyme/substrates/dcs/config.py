@@ -108,6 +108,15 @@ class BackupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a backup is stored without being refreshed."""
 
 
+class RecordCheckConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a node checks that cells know the records that it holds (D27)."""
+
+    interval_us_min: int = 4 * SECOND_US
+    """The time between two checks after a join or a re-announcement; it doubles with each cycle."""
+    interval_us_max: int = 128 * SECOND_US
+    """The time between two checks in a static network."""
+
+
 class NotificationDeliveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How notifications are sent, acknowledged and sent again (D22, B3)."""
 
@@ -155,6 +164,9 @@ class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether cell peers remove differences between their states (`robust.anti_entropy`)."""
     reannounce: bool = False
     """Whether nodes announce their records again after topology changes (`robust.reannounce`)."""
+    record_checks: RecordCheckConfig | None = None
+    """Checks that cells know the records of a node (`robust.record_checks`); they need
+    `reannounce`. None for no checks."""
     routing: CellRoutingConfig = CellRoutingConfig()
     """Settings of the cell routing."""
     world_ends_us: int | None = None
@@ -173,6 +185,7 @@ ROBUST = replace(
     PAPER,
     anti_entropy=True,
     reannounce=True,
+    record_checks=RecordCheckConfig(),
     backup=BackupConfig(aggregation_us=3 * SECOND_US),
     notification_delivery=NotificationDeliveryConfig(
         wait_us_max=3600 * SECOND_US,

@@ -90,10 +90,11 @@ from thyme.substrates.dcs.service.notification_delivery import (
     NotificationRetryTimer,
 )
 from thyme.substrates.dcs.state.cell_digest import DIGEST_BYTES
-from thyme.substrates.dcs.state.cell_index import REPLICATION_LISTS, SUBSCRIBER_CELLS, CellIndex
+from thyme.substrates.dcs.state.cell_index import SUBSCRIBER_CELLS, CellIndex
 from thyme.substrates.dcs.state.cell_state import MergeResult
 from thyme.substrates.dcs.state.proxied_cells import PROXIED_CELLS
 from thyme.substrates.dcs.state.replica_store import ReplicaRole, ReplicaStore
+from thyme.substrates.dcs.state.replication_lists import REPLICATION_LISTS
 from thyme.substrates.dcs.state.stored_cell import STORED_CELL, DelayedJoinTimer, StoredCell
 
 _CELL_TABLES: tuple[RecordTable[Any], ...] = (
@@ -159,7 +160,7 @@ class DcsNode:
         )
         self._drop_foreign_state(store)
         # Stored records that have expired are removed at `Started`, which brings the time.
-        self.index = CellIndex(store, config.broker)
+        self.index = CellIndex(store, config.broker, merge_lists=config.anti_entropy)
         context = NodeContext(
             node_id=node_id,
             routing=routing,

@@ -11,24 +11,20 @@ Clauses: B12, D15, M16, M23, M24.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from random import Random
-from typing import TypeVar
 
 import msgspec
 
 from thyme.model.ids import Key, NodeId
-from thyme.model.positions import Position
 from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import Subscribe
 from thyme.protocol.node import Action, Input, Node
 from thyme.protocol.retry import RetryPolicy
-from thyme.routing.cells import Grid
 from thyme.routing.cells.grid import CELL_M
 from thyme.sim.faults.devices import Devices
 from thyme.sim.faults.injector import FaultInjector
-from thyme.sim.faults.schedule import Crash, CrashMemory
+from thyme.sim.faults.schedule import Crash, CrashMemory, FaultSchedule, make_schedule
 from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.sim.scenario import Profile, Substrate
 from thyme.storage.store import Store
@@ -45,9 +41,9 @@ from thyme.substrates.ls.node import PAPER as LS_PAPER
 from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 from thyme.testing.soak.faults import SKEW_US_MAX, FaultLimits, MoveStep, draw_faults, draw_moves
+from thyme.testing.soak.positions import draw_positions, is_connected
+from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
 from thyme.testing.soak.workload import TAGS, RandomWorkload
-
-T = TypeVar("T")
 
 JOIN_US = 8 * SECOND_US
 """Time for the nodes to find their neighbours and to join."""
@@ -116,23 +112,47 @@ class CheckedNode:
         self.inner.check()
 
 
-def run_soak(seed: int, substrate: Substrate, profile: Profile) -> SoakResult:
-    """Executes the soak run of a seed and returns its violations."""
-    return _SoakRun(seed, substrate, profile).run()
+NOTHING_OMITTED = Omitted()
+
+
+def run_soak(
+    seed: int, substrate: Substrate, profile: Profile, omitted: Omitted = NOTHING_OMITTED
+) -> SoakResult:
+    """Executes the soak run of a seed, or what is left of it, and returns its violations."""
+    return _SoakRun(seed, substrate, profile, omitted).run()
+
+
+def shrink_soak(result: SoakResult) -> tuple[Omitted, SoakResult]:
+    """Returns what the violations of a result do not need, and the result of the shorter run."""
+    seed, substrate, profile = result.seed, result.substrate, result.profile
+    parts = _SoakRun(seed, substrate, profile).parts
+    omitted = shrink(
+        parts,
+        result.violations,
+        lambda shorter: run_soak(seed, substrate, profile, shorter).violations,
+    )
+    return omitted, run_soak(seed, substrate, profile, omitted)
 
 
 class _SoakRun:
     """One soak run: the network, its devices, its faults and its workload."""
 
-    def __init__(self, seed: int, substrate: Substrate, profile: Profile) -> None:
+    def __init__(
+        self,
+        seed: int,
+        substrate: Substrate,
+        profile: Profile,
+        omitted: Omitted = NOTHING_OMITTED,
+    ) -> None:
         self._seed = seed
+        self._omitted = omitted
         self._substrate = substrate
         self._profile = profile
         rng = derive_rng(seed, "soak", "world")
         self._node_ids = [
             NodeId(f"n{n:02}".encode()) for n in range(rng.randint(NODES_MIN, NODES_MAX))
         ]
-        self._grid, positions = _draw_positions(rng, len(self._node_ids))
+        self._grid, positions = draw_positions(rng, len(self._node_ids))
         self._positions = dict(zip(self._node_ids, positions, strict=True))
         self._has_cells = substrate is Substrate.DCS
         self._network = IdealNetwork(
@@ -154,7 +174,10 @@ class _SoakRun:
         )
         fault_rng = derive_rng(seed, "soak", "weather")
         until_us = JOIN_US + FAULTS_US
-        self._schedule = draw_faults(fault_rng, positions, JOIN_US, until_us, fault_limits)
+        self._fault_groups = group_faults(
+            draw_faults(fault_rng, positions, JOIN_US, until_us, fault_limits)
+        )
+        self._schedule = self._kept_faults()
         if self._has_cells:
             self.workload.memory_losses_us = [
                 fault.at_us
@@ -165,7 +188,26 @@ class _SoakRun:
         if self._has_cells:
             area = self._grid.columns * CELL_M, self._grid.rows * CELL_M
             move_rng = derive_rng(seed, "soak", "walks")
-            self._moves = draw_moves(move_rng, positions, area, JOIN_US, until_us, fault_limits)
+            steps = draw_moves(move_rng, positions, area, JOIN_US, until_us, fault_limits)
+            still = omitted.moves | omitted.nodes
+            self._moves = [step for step in steps if step.node not in still]
+
+    @property
+    def parts(self) -> SoakParts:
+        """The numbers of parts that can be left out."""
+        nodes = len(self._node_ids)
+        return SoakParts(OPERATIONS, len(self._fault_groups), nodes, nodes)
+
+    def _kept_faults(self) -> FaultSchedule:
+        """The faults that are not left out, nor those of nodes that are."""
+        omitted = self._omitted
+        kept = [
+            fault
+            for number, group in enumerate(self._fault_groups)
+            for fault in group
+            if number not in omitted.faults and getattr(fault, "node", None) not in omitted.nodes
+        ]
+        return make_schedule(kept, nodes=len(self._node_ids))
 
     def _in_range(self, one: NodeId, other: NodeId) -> bool:
         return math.dist(self._positions[one], self._positions[other]) <= self._grid.range_m
@@ -200,7 +242,7 @@ class _SoakRun:
             cells.setdefault(self._grid.cell_at(self._positions[node_id]), node_id)
         core = list(cells.values())
         others = [node_id for node_id in self._node_ids if node_id not in core]
-        while not _is_connected(core, self._in_range):
+        while not is_connected(core, self._in_range):
             core.append(others.pop(0))
         return core
 
@@ -266,7 +308,7 @@ class _SoakRun:
             seed=self._seed,
             substrate=self._substrate,
             profile=self._profile,
-            nodes=len(self._node_ids),
+            nodes=len(self._node_ids) - len(self._omitted.nodes),
             cells=len({self._grid.cell_at(position) for position in self._positions.values()}),
             faults=len(self._schedule),
             steps=len(self._moves),
@@ -281,15 +323,16 @@ class _SoakRun:
         """Runs the operations while faults are injected."""
         FaultInjector(self._network, self.devices, self._schedule)
         for number in range(len(self._node_ids)):
-            self.devices.start(number)
+            if number not in self._omitted.nodes:
+                self.devices.start(number)
         for step in self._moves:
             self._network.kernel.schedule(step.at_us, self._move, step)
         operation_rng = derive_rng(self._seed, "soak", "acts")
-        for _ in range(OPERATIONS):
+        for number in range(OPERATIONS):
             at_us = operation_rng.randint(JOIN_US, JOIN_US + FAULTS_US)
-            self._network.kernel.schedule(
-                at_us, self.workload.run_random_operation, operation_rng.choice(self._node_ids)
-            )
+            node_id = operation_rng.choice(self._node_ids)
+            if number not in self._omitted.operations:
+                self._network.kernel.schedule(at_us, self.workload.run_random_operation, node_id)
         self._network.run(JOIN_US + FAULTS_US)
 
     def _move(self, step: MoveStep) -> None:
@@ -390,31 +433,7 @@ class _SoakRun:
         up = [self._node_ids[number] for number in self._running()]
         if not self._has_cells:
             return bool(up)
-        return _is_connected(up, self._in_range)
-
-
-def _draw_positions(rng: Random, nodes: int) -> tuple[Grid, list[Position]]:
-    """Draws a grid, and positions on it that form a connected network."""
-    grid = Grid(columns=rng.randint(2, 6), rows=rng.randint(1, 3))
-    while True:
-        positions = [
-            (rng.uniform(0, grid.columns * CELL_M), rng.uniform(0, grid.rows * CELL_M))
-            for _ in range(nodes)
-        ]
-        if _is_connected(positions, lambda one, other: math.dist(one, other) <= grid.range_m):
-            return grid, positions
-
-
-def _is_connected(items: Sequence[T], in_range: Callable[[T, T], bool]) -> bool:
-    """Whether there are items, and each reaches every other one over items in range."""
-    if not items:
-        return False
-    unreached, frontier = list(items[1:]), [items[0]]
-    while frontier and unreached:
-        current = frontier.pop()
-        frontier += [other for other in unreached if in_range(current, other)]
-        unreached = [other for other in unreached if not in_range(current, other)]
-    return not unreached
+        return is_connected(up, self._in_range)
 
 
 def _has_object(node: EsNode | LsNode | DcsNode, key: Key) -> bool:

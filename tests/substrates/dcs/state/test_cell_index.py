@@ -10,7 +10,8 @@ from thyme.model.errors import NotOwnerError, RejectedError
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.cell_records import CellId, CellSubscription, IndexedMetadata, Replica
 from thyme.storage.store import MemoryStore
-from thyme.substrates.dcs.state.cell_index import REPLICATION_LISTS, SUBSCRIBER_CELLS
+from thyme.substrates.dcs.state.cell_index import SUBSCRIBER_CELLS
+from thyme.substrates.dcs.state.replication_lists import REPLICATION_LISTS
 
 
 def indexed_with(*tags: str) -> IndexedMetadata:
@@ -86,3 +87,17 @@ def test_m18_cells_of_ended_subscriptions_are_removed() -> None:
         index.add_subscription(CellSubscription(ending, CellId(7)), ALICE, number)
         index.check()
     assert len(list(store.load(SUBSCRIBER_CELLS))) <= 2 * 2 + 65
+
+
+def test_d27_replicas_that_another_node_of_the_cell_knows_are_added_behind_the_own_ones() -> None:
+    index = a_cell_index(merge_lists=True)
+    cell, far = CellId(5), CellId(7)
+    index.add_object(IndexedMetadata(photo(1), (Replica(cell, ALICE),)), BOB, 10)
+    index.add_replica(key(1), Replica(far, NodeId(b"own")))
+
+    theirs = (Replica(far, NodeId(b"own")), Replica(far, NodeId(b"theirs")), Replica(cell, ALICE))
+    assert index.merge_object(IndexedMetadata(photo(1), (Replica(cell, BOB),), theirs), 20)
+
+    listed = index.with_replication_list(photo(1))
+    assert listed.active == (Replica(cell, ALICE),)
+    assert [replica.node for replica in listed.passive] == [b"own", BOB, b"theirs"]

@@ -60,9 +60,21 @@ class DeletionLog:
             if quiet or deletion.at_us >= since_us:
                 self._repeat_delete(key, deletion.cells, now_us)
 
+    def recent_keys(self) -> list[Key]:
+        """The deletes in this log."""
+        return list(self._deletions)
+
+    def repeat_delete(self, key: Key, now_us: int) -> bool:
+        """Sends one delete again; False if it is no longer in this log."""
+        self._prune(now_us)
+        deletion = self._deletions.get(key)
+        if deletion is not None:
+            self._repeat_delete(key, deletion.cells, now_us)
+        return deletion is not None
+
     def _repeat_delete(self, key: Key, cells: Iterable[CellId], now_us: int) -> None:
         request = DeleteObject(self._requests.next_id(), key)
-        # A repeat that fails is repeated after the next topology change.
+        # A repeat that fails is repeated after the next topology change, or by `record_checks`.
         self._requests.send_requests(
             dict.fromkeys(map(Destination, cells), request), now_us, ignore_result
         )

@@ -63,22 +63,34 @@ class LocationUpdater:
     ) -> None:
         """Announces objects to their tag cells, and the location to the key cells of the own
         subscriptions."""
+        sids_by_cell = self.sids_by_cell() if with_subscriptions else {}
+        keys_by_cell = self.keys_by_cell(objects)
+        for cell in dict.fromkeys((*sids_by_cell, *keys_by_cell)):
+            self.send_update(
+                cell, tuple(sids_by_cell.get(cell, ())), tuple(keys_by_cell.get(cell, ())), now_us
+            )
+
+    def sids_by_cell(self) -> dict[CellId, dict[SubscriptionId, None]]:
+        """The own active subscriptions of each key cell."""
         sids_by_cell: dict[CellId, dict[SubscriptionId, None]] = {}
-        for own in self._subscriber.active_subscriptions() if with_subscriptions else ():
+        for own in self._subscriber.active_subscriptions():
             for cell in self._key_chooser.cells_of(own.sid):
                 sids_by_cell.setdefault(cell, {})[own.sid] = None
+        return sids_by_cell
+
+    def keys_by_cell(self, objects: Iterable[Metadata]) -> dict[CellId, dict[Key, None]]:
+        """The objects of each tag cell."""
         keys_by_cell: dict[CellId, dict[Key, None]] = {}
         for metadata in objects:
             for cell in map(self._routing.cell_of_key, metadata.tags):
                 keys_by_cell.setdefault(cell, {})[metadata.key] = None
-        for cell in dict.fromkeys((*sids_by_cell, *keys_by_cell)):
-            self._send_update(
-                cell, tuple(sids_by_cell.get(cell, ())), tuple(keys_by_cell.get(cell, ())), now_us
-            )
+        return keys_by_cell
 
-    def _send_update(
+    def send_update(
         self, cell: CellId, sids: tuple[SubscriptionId, ...], keys: tuple[Key, ...], now_us: int
     ) -> None:
+        """Tells a cell where these subscriptions and objects are; sends the records that the cell
+        does not know."""
         self.updates_sent += 1
         update = LocationUpdate(self._requests.next_id(), sids, keys)
         self._requests.send_requests({Destination(cell): update}, now_us, self._on_result)

@@ -2,9 +2,9 @@
 
 Entry point: `CellMembership`, to which `DcsNode` passes its inputs. It composes movement and
 location updates (`movement`, `location_updates`), the role of proxy for empty cells
-(`proxied_cells`, `state_transfer`), and, in the profile `robust`, backups and re-announcements
-(`cell_backup`, `reannounce`).
-Clauses: D20–D22, D24, D25, B1.
+(`proxied_cells`, `state_transfer`), and, in the profile `robust`, backups, re-announcements and
+checks of records (`cell_backup`, `reannounce`, `record_checks`).
+Clauses: D20–D22, D24, D25, D27, B1.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from thyme.substrates.dcs.membership.state_transfer import (
 )
 from thyme.substrates.dcs.robust.cell_backup import BackupTimer, CellBackups
 from thyme.substrates.dcs.robust.reannounce import Reannouncer, ReannounceTimer
+from thyme.substrates.dcs.robust.record_checks import RecordChecker, RecordCheckTimer
 from thyme.substrates.dcs.service.cell_service import CellService
 from thyme.substrates.dcs.state.cell_digest import DIGEST_BYTES
 from thyme.substrates.dcs.state.proxied_cells import ProxiedCells
@@ -81,12 +82,14 @@ class CellMembership:
         )
         self.movement = MovementTracker(context, self._settle)
         self.location_updater = LocationUpdater(context, key_chooser, subscriber, on_page)
-        deletion_log = context.deletion_log
-        self.reannouncer = (
-            None
-            if deletion_log is None
-            else Reannouncer(context, self.location_updater, deletion_log)
-        )
+        self.reannouncer: Reannouncer | None = None
+        self.record_checker: RecordChecker | None = None
+        updater, deletion_log = self.location_updater, context.deletion_log
+        if deletion_log is not None:
+            self.reannouncer = Reannouncer(context, updater, deletion_log, self._on_reannounced)
+            checks = context.config.record_checks
+            if checks is not None:
+                self.record_checker = RecordChecker(context, updater, deletion_log, checks)
 
     # Serving, moving, leaving
 
@@ -102,6 +105,7 @@ class CellMembership:
         if self.backups is not None:
             self.backups.start(now_us)
         self._record_change(now_us)
+        self._on_reannounced(now_us)
         if not self._announced:
             self._announced = True
             self.location_updater.announce_location(now_us, settled=True)
@@ -150,6 +154,8 @@ class CellMembership:
         self.state_transfer.stop()
         if self.backups is not None:
             self.backups.stop()
+        if self.record_checker is not None:
+            self.record_checker.stop()
         if was_last:
             self.state_transfer.schedule_leave(cell, now_us, at_once=at_once)
 
@@ -190,6 +196,8 @@ class CellMembership:
                 self.backups.on_timer(now_us)
             case ReannounceTimer() if self.reannouncer is not None:
                 self.reannouncer.on_timer(now_us)
+            case RecordCheckTimer() if self.record_checker is not None:
+                self.record_checker.on_timer(now_us)
             case _:
                 return False
         return True
@@ -342,6 +350,11 @@ class CellMembership:
         """Records a topology change, after which nodes re-announce their records."""
         if self.reannouncer is not None:
             self.reannouncer.record_change(now_us)
+
+    def _on_reannounced(self, now_us: int) -> None:
+        """Checks the records of this node soon, to find those that a re-announcement missed."""
+        if self.record_checker is not None:
+            self.record_checker.start(now_us)
 
     def _mark_changed(self, now_us: int) -> None:
         """Marks the cell state as changed, so that its backup is brought up to date."""

@@ -5,13 +5,14 @@ Beacons carry the instant of the latest such change, so that all nodes learn of 
 Once no change was seen for a while, or after `WAIT_US_MAX` at the latest, each node announces
 its objects and subscriptions again, a few at a time (`location_updates`), and repeats its deletes
 (`deletion_log`). Cells that lost a record receive it again. Without topology changes nothing is
-sent. Entry points: `Reannouncer.record_change` and `on_change_stamp`.
-Clauses: B1, B2.
+sent; `record_checks` finds what was lost unnoticed. Entry points: `Reannouncer.record_change` and
+`on_change_stamp`.
+Clauses: B1, B2, D27.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -46,14 +47,20 @@ class Reannouncer:
     """The topology changes known to one node, and its re-announcements."""
 
     def __init__(
-        self, context: NodeContext, location_updater: LocationUpdater, deletion_log: DeletionLog
+        self,
+        context: NodeContext,
+        location_updater: LocationUpdater,
+        deletion_log: DeletionLog,
+        on_reannounced: Callable[[int], None] = lambda _now_us: None,
     ) -> None:
+        """`on_reannounced` is called when a re-announcement in a quiet network is complete."""
         self._node_id = context.node_id
         self._routing = context.routing
         self._outbox = context.outbox
         self._replicas = context.replicas
         self._location_updater = location_updater
         self._deletion_log = deletion_log
+        self._on_reannounced = on_reannounced
         self._rng = context.rng
         self._latest_change_s = 0
         """When the latest topology change was; 0 if there was none."""
@@ -106,7 +113,7 @@ class Reannouncer:
             return  # starts again after the join, which is a topology change, too
         is_first_batch = not self._keys_to_announce
         if is_first_batch:
-            quiet = now_us - self._latest_change_s * SECOND_US >= _QUIET_US
+            quiet = self._is_quiet(now_us)
             self._deletion_log.repeat_deletes(now_us, quiet=quiet)
             if not quiet and self._can_wait(now_us):
                 self._schedule(_QUIET_US, now_us)
@@ -122,25 +129,35 @@ class Reannouncer:
             if stored is not None:
                 batch.append(stored.metadata)
         self._location_updater.announce_objects(batch, now_us, with_subscriptions=is_first_batch)
+        if not self._keys_to_announce and self._is_quiet(now_us):
+            self._on_reannounced(now_us)
         if self._keys_to_announce:
             self._schedule(_BATCH_PAUSE_US, now_us)
         elif self._pending_since_us is not None:
             self._schedule(_QUIET_US, now_us)
+
+    def _is_quiet(self, now_us: int) -> bool:
+        return now_us - self._latest_change_s * SECOND_US >= _QUIET_US
 
     def _can_wait(self, now_us: int) -> bool:
         """Whether there is time to wait for a quiet period before the next re-announcement."""
         return self._pending_since_us is not None and now_us - self._pending_since_us < WAIT_US_MAX
 
     def _objects_to_announce(self, *, include_passive: bool) -> Iterable[StoredReplica]:
-        """The objects this node announces: its own; active replicas whose owner is not in the cell,
-        if it is the cell peer with the lowest id or a named holder; and, if the network is quiet,
-        passive replicas, which are many and only a convenience."""
-        cell_peers = self._routing.nodes_in(self._routing.cell)
-        is_lowest = not any(node < self._node_id for node in cell_peers)
+        """The objects this node announces: its own; active replicas, if it is the one of the cell
+        to do so; and, if the network is quiet, passive replicas, which are many and only a
+        convenience."""
         if include_passive:
             yield from self._replicas.with_role(ReplicaRole.PASSIVE)
-        for stored in self._replicas.with_role(ReplicaRole.ACTIVE):
-            is_named = any(replica.node is not None for replica in stored.active)
-            if stored.metadata.owner not in cell_peers and (is_lowest or is_named):
-                yield stored
+        yield from filter(self._is_announcer, self._replicas.with_role(ReplicaRole.ACTIVE))
         yield from self._replicas.with_role(ReplicaRole.OWN)
+
+    def _is_announcer(self, stored: StoredReplica) -> bool:
+        """Whether this node announces an active replica. A named holder does, and the owner, which
+        may have lost its memory and got the object back from the cell; of a replica of the whole
+        cell whose owner is elsewhere, the cell peer with the lowest id."""
+        owner = stored.metadata.owner
+        if owner == self._node_id or any(replica.node is not None for replica in stored.active):
+            return True
+        cell_peers = self._routing.nodes_in(self._routing.cell)
+        return owner not in cell_peers and not any(node < self._node_id for node in cell_peers)

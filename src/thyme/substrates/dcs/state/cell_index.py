@@ -41,14 +41,7 @@ from thyme.substrates.dcs.state.cell_digest import (
     deleted_name,
     object_name,
 )
-
-
-class ReplicationList(msgspec.Struct, frozen=True, array_like=True):
-    """The replicas of an object: the permanent active entries, then the latest passive replicas
-    (D12)."""
-
-    active: tuple[Replica, ...]
-    passive: tuple[Replica, ...] = ()
+from thyme.substrates.dcs.state.replication_lists import PASSIVE_MAX, ReplicationLists
 
 
 class SubscriberCell(msgspec.Struct, frozen=True, array_like=True):
@@ -61,27 +54,26 @@ class SubscriberCell(msgspec.Struct, frozen=True, array_like=True):
     located: ClaimedInstant | None = None
 
 
-_PASSIVE_MAX = 5
-"""The maximum number of passive replicas in a replication list; the most recent ones are kept
-(D12)."""
-REPLICATION_LISTS = RecordTable("replication list", ReplicationList)
 SUBSCRIBER_CELLS = RecordTable("subscriber cell", SubscriberCell)
-EMPTY_REPLICATION_LIST = ReplicationList(())
 
 
 class CellIndex:
     """The state that one node stores for its cell."""
 
     def __init__(
-        self, store: Store, config: BrokerConfig, passive_max: int = _PASSIVE_MAX, now_us: int = 0
+        self,
+        store: Store,
+        config: BrokerConfig,
+        passive_max: int = PASSIVE_MAX,
+        now_us: int = 0,
+        *,
+        merge_lists: bool = False,
     ) -> None:
+        """`merge_lists` says whether replication lists of other nodes are merged with the own
+        ones."""
         self._store = store
-        self._passive_max = passive_max
         self.broker = Broker(store, config, now_us)
-        self._replication_lists = {
-            Key.parse(key): replication_list
-            for key, replication_list in store.load(REPLICATION_LISTS)
-        }
+        self._replication_lists = ReplicationLists(store, passive_max, merged=merge_lists)
         self._subscriber_cells = {
             stored.key: stored.cell for _, stored in store.load(SUBSCRIBER_CELLS)
         }
@@ -107,9 +99,8 @@ class CellIndex:
         was already indexed."""
         key = indexed.metadata.key
         matched = self.broker.insert(indexed.metadata, by, b"", now_us)
-        if key not in self._replication_lists:
-            self._store_replication_list(key, ReplicationList(indexed.active, indexed.passive))
-            self._prune_replication_lists()
+        self._replication_lists.merge(indexed)
+        self._prune_replication_lists()
         self._object_digest.add(object_name(key))
         return matched
 
@@ -118,21 +109,13 @@ class CellIndex:
         indexed (D13)."""
         if not self.has_object(key):
             return False
-        replication_list = self._replication_lists.get(key, EMPTY_REPLICATION_LIST)
-        if replica in replication_list.active or Replica(replica.cell) in replication_list.active:
-            return True
-        others = [other for other in replication_list.passive if other.node != replica.node]
-        latest = (replica, *others)[: self._passive_max]
-        self._store_replication_list(key, ReplicationList(replication_list.active, latest))
+        self._replication_lists.add_passive(key, replica)
         return True
 
     def is_active_replica(self, key: Key, replica: Replica) -> bool:
         """Whether a replica is one of the active replicas of an object; also True if the object is
         not indexed."""
-        if not self.has_object(key):
-            return True
-        active = self._replication_lists.get(key, EMPTY_REPLICATION_LIST).active
-        return replica in active or Replica(replica.cell) in active
+        return not self.has_object(key) or self._replication_lists.get(key).has_active(replica)
 
     def get_object(self, key: Key) -> Metadata | None:
         """The metadata of an indexed object."""
@@ -176,7 +159,7 @@ class CellIndex:
 
     def with_replication_list(self, metadata: Metadata) -> IndexedMetadata:
         """The metadata with its replication list."""
-        replication_list = self._replication_lists.get(metadata.key, EMPTY_REPLICATION_LIST)
+        replication_list = self._replication_lists.get(metadata.key)
         return IndexedMetadata(metadata, replication_list.active, replication_list.passive)
 
     # Subscriptions
@@ -406,14 +389,9 @@ class CellIndex:
         if evicted is not None:
             self._tombstone_digest.remove(evicted)
 
-    def _store_replication_list(self, key: Key, replication_list: ReplicationList) -> None:
-        self._replication_lists[key] = replication_list
-        self._store.put(REPLICATION_LISTS, str(key), replication_list)
-
     def _drop_replication_list(self, key: Key) -> None:
         self._object_digest.remove(object_name(key))
-        if self._replication_lists.pop(key, None) is not None:
-            self._store.remove(REPLICATION_LISTS, str(key))
+        self._replication_lists.remove(key)
 
     def _drop_subscriber_cell(self, key: SubscriptionKey) -> None:
         self._undigest_subscription(key)
@@ -427,7 +405,7 @@ class CellIndex:
         of them."""
         history = self.broker.catalogue.history
         if len(self._replication_lists) > 2 * len(history) + 64:
-            for key in [key for key in self._replication_lists if key not in history]:
+            for key in self._replication_lists.unindexed(self.has_object):
                 self._drop_replication_list(key)
 
     def _prune_subscriber_cells(self) -> None:
