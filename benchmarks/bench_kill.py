@@ -38,7 +38,7 @@ from thyme.model.ids import Key
 CELL_M = 40
 OBJECT_BYTES = 300
 PAUSE_S = 0.25
-UP_S_MAX = 60.0
+UP_S_MAX = 600.0
 KILL_EVERY_S, DOWN_S = (3.0, 8.0), (0.5, 6.0)
 CALM_S = 40.0
 TRIES = 6
@@ -312,7 +312,7 @@ async def soak(args: argparse.Namespace, directory: Path) -> Figures:
 def main() -> int:
     """Runs it and says how it went."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--substrate", choices=("dcs", "es"), default="dcs")
+    parser.add_argument("--substrate", choices=("dcs", "es", "ls"), default="dcs")
     parser.add_argument("--nodes", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=1)

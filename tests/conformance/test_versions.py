@@ -39,8 +39,7 @@ def test_b9_the_latest_version_wins_and_the_history_is_kept(env: Environment) ->
 
     alice.delete(third)
     env.elapse(env.lag)
-    if env.reliable:
-        assert versions(bob, first) == [second]
+    assert versions(bob, first) == [second]
 
 
 def test_b9_a_subscriber_follows_an_object_from_version_to_version(env: Environment) -> None:

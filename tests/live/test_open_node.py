@@ -260,7 +260,7 @@ def test_m30_each_function_has_only_the_options_that_it_uses(
 
 @pytest.mark.parametrize(
     ("substrate", "words"),
-    [("moon", "one of dcs, ls, es, infra, mobuser, not 'moon'"), ("solo", "use thyme.join$")],
+    [("moon", "one of dcs, ls, es, infra, mobuser, auto, not 'moon'"), ("solo", "use thyme.join$")],
 )
 def test_a_substrate_without_a_network_is_refused(substrate: str, words: str) -> None:
     with pytest.raises(OptionError, match=words):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from thyme.api.arguments import Instant, make_settings
 from thyme.api.world import OpenedWorld, World
@@ -24,7 +25,7 @@ from thyme.model.ids import NodeId, random_id
 from thyme.model.metadata import Limits
 from thyme.model.object_chunks import LARGE_BYTES_MAX
 from thyme.model.time_frames import as_instant_us
-from thyme.model.worlds import LIVE_SUBSTRATES, Area, WorldInfo, check_world_name
+from thyme.model.worlds import AUTO, LIVE_SUBSTRATES, Area, WorldInfo, check_world_name
 from thyme.storage.node_profile import (
     NODE_ID_BYTES,
     NodeProfile,
@@ -83,7 +84,8 @@ def join_network(
     `area` and a `cell_m` in metres. Without `substrate`, an existing world determines it; a new
     world is DCS if it has an area, else LS. With `substrate` "infra" or "mobuser", the world is
     that of all devices that use its name, and nobody creates it; `ends`, and for infra `cells`, the
-    number of cells without a station, are then the same on all devices. `position` is
+    number of cells without a station, are then the same on all devices. With "auto", the node
+    chooses the substrate and changes it with the situation (B7). `position` is
     the place of the device in the area and `secret` the secret of a closed world. `data` is the
     directory of the node's key and store; without, both are in memory. `retention` bounds the
     objects that the node stores (M29). A new world may have the `profile` "paper" instead of
@@ -92,40 +94,44 @@ def join_network(
     """
     check_world_name(name)
     _check_live_substrate(substrate)
+    return _join_live(
+        interface,
+        world=name,
+        substrate=substrate,
+        create=create,
+        area=None if area is None else Area(*area),
+        cell_m=cell_m,
+        cells=cells,
+        ends_us=None if ends is None else as_instant_us(ends, time.time_ns() // 1_000),
+        position=position,
+        secret=secret,
+        data=None if data is None else Path(data),
+        retention=retention or Retention(),
+        settings=make_settings(profile, key_choice, replicas),
+    )
+
+
+def _join_live(interface: str | Sequence[str] | None, **options: Any) -> World:
+    """Joins with a node of the given `NodeOptions`, on the given interfaces."""
     try:
+        from thyme.live.auto.node import open_live_node
         from thyme.live.interfaces import resolve_addresses
-        from thyme.live.open_node import NodeOptions, open_node
+        from thyme.live.open_node import NodeOptions
         from thyme.live.sockets import NetworkConfig
     except ImportError as error:
         raise _missing_packages_error() from error
-    ends_us = None if ends is None else as_instant_us(ends, time.time_ns() // 1_000)
-    settings = make_settings(profile, key_choice, replicas)
 
     async def open_world() -> OpenedWorld:
-        options = NodeOptions(
-            world=name,
-            substrate=substrate,
-            create=create,
-            area=None if area is None else Area(*area),
-            cell_m=cell_m,
-            cells=cells,
-            ends_us=ends_us,
-            position=position,
-            secret=secret,
-            data=None if data is None else Path(data),
-            retention=retention or Retention(),
-            settings=settings,
-            network=NetworkConfig(interfaces=resolve_addresses(interface)),
-        )
-        live = await open_node(options)
-        return live.world, live.start
+        network = NetworkConfig(interfaces=resolve_addresses(interface))
+        live = await open_live_node(NodeOptions(network=network, **options))
+        return live.joined, live.start
 
     return World(open_world)
 
 
 def _check_live_substrate(substrate: str | None) -> None:
-    if substrate not in (None, *LIVE_SUBSTRATES):
-        known = ", ".join(LIVE_SUBSTRATES)
+    if substrate not in (None, AUTO, *LIVE_SUBSTRATES):
+        known = ", ".join((*LIVE_SUBSTRATES, AUTO))
         raise OptionError(
             f"the substrate must be one of {known}, not {safe_repr(substrate)}; "
             "for a local world, use thyme.join"

@@ -41,6 +41,8 @@ substrates:
   es    one server stores all objects: start it with thyme server
   infra  as dcs, within one hall, with the help of a base station if there is one (thyme
         station); every device names the substrate, and none creates the world (docs/infra.md)
+  auto  as es while a server of the world is in reach, as dcs in a crowd if all devices name the
+        same --area, else as ls; every device names it, and none creates the world
   mobuser  no network: devices exchange events with those they meet; every device names the
         substrate, and none creates the world (docs/mobuser.md)
 
@@ -67,7 +69,7 @@ def add_to(commands: Subparsers) -> None:
     node.add_argument(
         "--substrate",
         metavar="S",
-        help="dcs, ls, es, infra or mobuser (default: that of the world)",
+        help="dcs, ls, es, infra, mobuser or auto (default: that of the world)",
     )
     node.add_argument("--create", action="store_true", help="create the world; fails if it exists")
     node.add_argument("--area", metavar="WxH", help="area of a new dcs world, in metres")

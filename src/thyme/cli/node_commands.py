@@ -45,6 +45,27 @@ times:
 
 def add_to(commands: Subparsers) -> None:
     """Adds the commands to the parser."""
+    _add_publish(commands)
+    _add_subscribe(commands)
+    retrieve = _add_parser(commands, "retrieve", "retrieve a published object", retrieve_command)
+    retrieve.add_argument("key", metavar="KEY", help="key of the object, from a notification")
+    retrieve.add_argument(
+        "-o", "--out", metavar="FILE", type=Path, help="default: standard output", required=False
+    )
+    versions = _add_parser(
+        commands, "versions", "list the versions of an object, latest first", versions_command
+    )
+    versions.add_argument("key", metavar="KEY", help="key of any version of the object")
+    versions.add_argument("--limit", metavar="N", type=int, default=20, help="default: 20")
+    delete = _add_parser(commands, "delete", "delete an object of this node", delete_command)
+    delete.add_argument("key", metavar="KEY")
+    unsubscribe = _add_parser(commands, "unsubscribe", "end a subscription", unsubscribe_command)
+    unsubscribe.add_argument("sid", metavar="SID")
+    status = _add_parser(commands, "status", "show the status of a node", status_command)
+    status.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
+
+
+def _add_publish(commands: Subparsers) -> None:
     publish = _add_parser(commands, "publish", "store a file for others to find", publish_command)
     publish.add_argument(
         "file", metavar="FILE", type=Path, help="file to publish; - for standard input"
@@ -70,6 +91,8 @@ def add_to(commands: Subparsers) -> None:
         help="how many nodes of this node's cell should store the object, 1 for this node alone "
         "(default: as the world does)")  # fmt: skip
 
+
+def _add_subscribe(commands: Subparsers) -> None:
     subscribe = _add_parser(
         commands, "subscribe", "print objects that match a query", subscribe_command
     )
@@ -87,23 +110,6 @@ def add_to(commands: Subparsers) -> None:
         "--keep", action="store_true", help="keep the subscription active at exit"
     )
     subscribe.add_argument("--resume", metavar="SID", help="continue a subscription kept by --keep")
-
-    retrieve = _add_parser(commands, "retrieve", "retrieve a published object", retrieve_command)
-    retrieve.add_argument("key", metavar="KEY", help="key of the object, from a notification")
-    retrieve.add_argument(
-        "-o", "--out", metavar="FILE", type=Path, help="default: standard output", required=False
-    )
-    versions = _add_parser(
-        commands, "versions", "list the versions of an object, latest first", versions_command
-    )
-    versions.add_argument("key", metavar="KEY", help="key of any version of the object")
-    versions.add_argument("--limit", metavar="N", type=int, default=20, help="default: 20")
-    delete = _add_parser(commands, "delete", "delete an object of this node", delete_command)
-    delete.add_argument("key", metavar="KEY")
-    unsubscribe = _add_parser(commands, "unsubscribe", "end a subscription", unsubscribe_command)
-    unsubscribe.add_argument("sid", metavar="SID")
-    status = _add_parser(commands, "status", "show the status of a node", status_command)
-    status.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
 
 
 def _add_parser(

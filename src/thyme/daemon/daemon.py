@@ -27,9 +27,10 @@ from thyme.daemon.collect_status import (
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.logs import log_event, log_warning
 from thyme.daemon.server import HTTP_PORT, make_app, start_server
+from thyme.live.auto.node import open_live_node
 from thyme.live.gps import RECONNECT_S, to_local_position, wait_for_fix, watch_fixes
 from thyme.live.host import Host
-from thyme.live.open_node import LiveNode, NodeOptions, open_node
+from thyme.live.open_node import LiveNode, NodeOptions
 from thyme.live.shared_node import SharedNode
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import ClosedError, OptionError
@@ -59,7 +60,7 @@ async def run(
     node_options = options.node
     if options.gps is not None:
         node_options = replace(node_options, gps_fix=await wait_for_fix(*options.gps))
-    live = await open_node(node_options, open_sockets)
+    live = await open_live_node(node_options, open_sockets)
     try:
         export = None if options.events is None else EventExport(live, options.events)
     except BaseException:

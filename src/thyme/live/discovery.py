@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import DecodeError, WorldError, safe_repr
-from thyme.model.worlds import WorldInfo
+from thyme.model.worlds import WorldInfo, is_auto_world
 from thyme.transport.datagrams import ENCRYPTED_MAGIC, Hello, decode
 from thyme.transport.encryption import DatagramCipher, derive_world_key
 from thyme.transport.link_config import Address
@@ -58,9 +58,11 @@ class DiscoveredWorlds:
         return None
 
     def has_world(self, name: str) -> bool:
-        """Whether an open or closed world has this name or id."""
+        """Whether an open or closed world has this name or id; that of nodes which choose their
+        substrate does not count, since they would change to this world (B7)."""
         worlds = (*self.worlds.values(), *self.closed_worlds.values())
-        return any(name in (world.name, world.world_id) for world in worlds)
+        found = (world for world in worlds if name in (world.name, world.world_id))
+        return not all(map(is_auto_world, found))
 
     def _add_closed(self, world: WorldInfo) -> None:
         if len(self.closed_worlds) < WORLDS_MAX:
@@ -133,6 +135,7 @@ def select_world(worlds: WorldsById, name: str) -> WorldInfo | None:
     if name in worlds:
         return worlds[name]
     named = [world for world in worlds.values() if world.name == name]
+    named = [world for world in named if not is_auto_world(world)] or named
     if len(named) > 1:
         raise WorldError(
             f"{len(named)} worlds here are called {safe_repr(name)}: choose one by its id, "

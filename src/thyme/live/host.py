@@ -22,23 +22,12 @@ from heapq import heappop, heappush
 from typing import assert_never
 
 from thyme.live.clock_skew import agreed_ahead_us
+from thyme.live.handover import Handover, fail_unanswered
 from thyme.live.sockets import Sockets
-from thyme.model.errors import ClosedError, NotFoundError, OperationTimeoutError, StoreError
+from thyme.model.errors import ClosedError, StoreError
 from thyme.model.ids import NodeId, SubscriptionId
 from thyme.model.signed_records import BATCH_RECORDS_MAX
-from thyme.protocol.app_interface import (
-    AppEvent,
-    AppRequest,
-    Failed,
-    Finished,
-    Insert,
-    InsertBatch,
-    MarkConsumed,
-    Pause,
-    Resume,
-    SubscriptionEnded,
-    SubscriptionStarted,
-)
+from thyme.protocol.app_interface import AppEvent, AppRequest, Insert, InsertBatch, RequestWithReply
 from thyme.protocol.node import (
     Action,
     AppRequested,
@@ -79,6 +68,7 @@ _SLACK_WAIT_US_MIN = 400_000
 _SLACK_US = 100_000
 """A timer that is not near fires so much later, with those due by then: fewer wake-ups."""
 _RESUME_AGAIN_S = 2.0
+_CLOCK_CORRECTED = "the clock of this device was corrected meanwhile"
 
 
 class Clock:
@@ -98,6 +88,8 @@ class Clock:
 
 RestartNode = Callable[[tuple[float, float] | None], tuple[Node, HostLink]]
 """Makes a new incarnation of a node and its link, at the last position of the device."""
+RepeatRequests = Callable[[list[RequestWithReply]], tuple[list[AppRequest], list[AppEvent]]]
+"""Decides about requests without an answer: those to repeat, and events that answer the others."""
 
 
 class Host:
@@ -137,13 +129,9 @@ class Host:
         self._next_clock_check_us = 0
         self._ahead_us = 0
         """How far other clocks are ahead, as of the last `ClocksCompared`."""
-        self._unanswered: dict[int, None] = {}
-        """Requests that the node has handled and not answered."""
-        self._attached: dict[SubscriptionId, None] = {}
-        """Subscriptions whose events go to the application."""
-        self._resume_serial = 0
-        self._resuming: dict[int, SubscriptionId] = {}
-        """The host's own requests, by their negative id."""
+        self._handover = Handover(self._resume_later)
+        self.prepare_request: Callable[[AppRequest], AppRequest | None] = lambda request: request
+        """Called for each request of the application; the node handles the request it returns."""
         if sockets is not None:
             sockets.on_datagram = self._on_datagram
         self._inbox.append(Started())
@@ -159,7 +147,9 @@ class Host:
     def send_request(self, request: AppRequest) -> None:
         if self._closed_error is not None:
             raise self._closed_error
-        self._enqueue(AppRequested(request))
+        prepared = self.prepare_request(request)
+        if prepared is not None:
+            self._enqueue(AppRequested(prepared))
 
     @property
     def closed(self) -> bool:
@@ -186,11 +176,7 @@ class Host:
         """Leaves the world gracefully: handles the waiting inputs, waits until the neighbours
         acknowledged the last messages, then closes."""
         if self._closed_error is None:
-            self._enqueue(Leaving())
-            if self._link is None:
-                self._process_inbox()
-            else:
-                await self._wait_until_acknowledged(self._link)
+            await self.withdraw()
         self.close()
 
     async def _wait_until_acknowledged(self, link: HostLink) -> None:
@@ -269,7 +255,7 @@ class Host:
                     break
                 event = self._next_input()
                 if self._restart_node is not None and isinstance(event, AppRequested):
-                    self._count_request(event.request)
+                    self._handover.count_request(event.request)
                 actions += self._node.handle(event, self.now_us())
             self._store.commit()
         except StoreError as error:
@@ -321,34 +307,12 @@ class Host:
             case CancelTimer():
                 self._timers.pop(action.timer, None)
             case Emit():
-                if self._restart_node is None or self._count_event(action.event):
+                if self._restart_node is None or self._handover.count_event(action.event):
                     self._listener.on_event(action.event)
             case _:
                 assert_never(action)
 
-    # Corrections of the clock
-
-    def _count_request(self, request: AppRequest | InsertBatch) -> None:
-        """Remembers a request until it is answered."""
-        if isinstance(request, InsertBatch):
-            for insert in request.inserts:
-                self._unanswered[insert.request_id] = None
-        elif not isinstance(request, MarkConsumed | Pause):
-            self._unanswered[request.request_id] = None
-
-    def _count_event(self, event: AppEvent) -> bool:
-        """Records an event; returns False if it answers a request of the host itself."""
-        if isinstance(event, Finished | Failed):
-            self._unanswered.pop(event.request_id, None)
-            if (sid := self._resuming.pop(event.request_id, None)) is not None:
-                if isinstance(event, Failed) and event.code != NotFoundError.code:
-                    self._loop.call_later(_RESUME_AGAIN_S, self._resume, sid)
-                return False
-            if isinstance(event, Finished) and isinstance(event.value, SubscriptionStarted):
-                self._attached[event.value.sid] = None
-        elif isinstance(event, SubscriptionEnded):
-            self._attached.pop(event.sid, None)
-        return True
+    # New incarnations
 
     def _compare_clocks(self) -> None:
         """Gives the node the difference between its clock and most others, if it changed (M36)."""
@@ -366,30 +330,46 @@ class Host:
         by_s = round(self._clock.behind_us() / 1e6, 1)
         _log.warning("clock_corrected", extra={"facts": {"by_s": by_s}})
         self._clock = Clock()
+        self.continue_with(
+            restart_node, lambda requests: fail_unanswered(requests, _CLOCK_CORRECTED)
+        )
+
+    def continue_with(self, restart_node: RestartNode, repeat: RepeatRequests) -> None:
+        """Continues with a new incarnation of the node: the subscriptions of the application are
+        resumed, and `repeat` decides about the requests without an answer."""
+        if self._closed_error is not None:
+            return
         self._next_clock_check_us = self._ahead_us = 0
         waiting = [event for event in self._inbox if isinstance(event, AppRequested)]
-        unanswered, self._unanswered = self._unanswered, {}
-        self._resuming.clear()
+        resumes, unanswered = self._handover.start_again()
+        repeated, answers = repeat(unanswered)
         self._timers.clear()
         self._timer_heap.clear()
         self._node, self._link = restart_node(self._position)
         self._inbox.clear()
         self._inbox.append(Started())
-        for sid in list(self._attached):
-            self._resume(sid)
+        self._inbox.extend(map(AppRequested, (*resumes, *repeated)))
         self._inbox.extend(waiting)
         self._schedule_batch()
-        for request_id in unanswered:
-            if request_id >= 0:
-                detail = "the clock of this device was corrected meanwhile"
-                self._listener.on_event(Failed(request_id, OperationTimeoutError.code, detail))
+        for event in answers:
+            self._listener.on_event(event)
+
+    async def withdraw(self) -> None:
+        """Lets the node hand over its state to others, before another incarnation replaces it."""
+        self._enqueue(Leaving())
+        if self._link is None:
+            self._process_inbox()
+        else:
+            await self._wait_until_acknowledged(self._link)
+
+    def _resume_later(self, sid: SubscriptionId) -> None:
+        self._loop.call_later(_RESUME_AGAIN_S, self._resume, sid)
 
     def _resume(self, sid: SubscriptionId) -> None:
         """Resumes a subscription of the application at the new incarnation of the node."""
-        if sid in self._attached and self._closed_error is None:
-            self._resume_serial -= 1
-            self._resuming[self._resume_serial] = sid
-            self._enqueue(AppRequested(Resume(request_id=self._resume_serial, sid=sid)))
+        request = self._handover.make_resume(sid)
+        if request is not None and self._closed_error is None:
+            self._enqueue(AppRequested(request))
 
     def _handle_link_events(self) -> None:
         if self._link is None:

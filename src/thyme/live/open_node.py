@@ -37,6 +37,7 @@ from thyme.model.errors import OptionError, StoreError, WorldError, safe_repr
 from thyme.model.ids import NodeId, random_id
 from thyme.model.positions import Position
 from thyme.model.worlds import (
+    AUTO,
     ENCOUNTERS,
     INFRA,
     LIVE_SUBSTRATES,
@@ -142,6 +143,11 @@ class LiveNode:
         """The world of the node."""
         return self.profile.world
 
+    @property
+    def joined(self) -> WorldInfo:
+        """The world as its applications know it."""
+        return self.world
+
     def start(self, listener: NodeListener) -> Host:
         """Runs the node on the running asyncio loop; its events go to `listener`."""
         restart = None if self._make_again is None else self._restart
@@ -151,13 +157,17 @@ class LiveNode:
             self._renewal = asyncio.create_task(renew_links(host, first, self._renew_link))
         return host
 
-    def _restart(self, position: Position | None) -> tuple[Node, Link]:
-        """Replaces the node and its link by a new incarnation."""
+    def _restart(
+        self, position: Position | None, *, other_brokers: bool = False
+    ) -> tuple[Node, Link]:
+        """Replaces the node and its link by a new incarnation, with the same brokers or others."""
         assert self._make_again is not None
         earlier, dropped = _inner_node(self.node), self.link.dropped
         self.node, (self.link, self._link_id) = self._make_again(position)
         self.link.dropped.update(dropped)
-        _inner_node(self.node).subscriber.carry_over(earlier.subscriber)
+        _inner_node(self.node).subscriber.carry_over(
+            earlier.subscriber, other_brokers=other_brokers
+        )
         return self.node, self.link
 
     def _renew_link(self) -> LinkWithId:
@@ -194,11 +204,11 @@ async def open_node(
             store_file = world_file(options.data, options.world)
             store = SqliteStore(store_file)
         await sockets.open()
-        identity = _load_identity(options)
+        identity = load_identity(options)
         profile = load_profile(store) or await _make_profile(
             options, identity.node_id, sockets, rng
         )
-        _check_consistent(options, profile, identity)
+        check_consistent(options, profile, identity)
         signer = Ed25519RecordSigner(identity, profile.world.world_id)
         position = (
             options.position
@@ -228,38 +238,36 @@ async def open_node(
     if profile.world.substrate != ENCOUNTERS:
 
         def make_again(moved_to: Position | None) -> tuple[Node, LinkWithId]:
-            return make(moved_to or position), _make_link(options, profile, identity)
+            return make(moved_to or position), open_link(options, profile.world, identity)
 
-        link = _make_link(options, profile, identity)
+        link = open_link(options, profile.world, identity)
         return LiveNode(profile, node, store, link, sockets, store_file, make_again=make_again)
 
     def make_link() -> LinkWithId:
-        return _make_link(options, profile, Identity(secrets.token_bytes(SEED_BYTES)))
+        return open_link(options, profile.world, Identity(secrets.token_bytes(SEED_BYTES)))
 
     return LiveNode(profile, node, store, make_link(), sockets, store_file, make_link)
 
 
-def _load_identity(options: NodeOptions) -> Identity:
+def load_identity(options: NodeOptions) -> Identity:
     """The node's key: from the data directory, or a random one without a directory."""
     if options.data is None:
         return Identity(secrets.token_bytes(SEED_BYTES))
     return load_or_create_identity(options.data)
 
 
-def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -> LinkWithId:
+def open_link(options: NodeOptions, world: WorldInfo, identity: Identity) -> LinkWithId:
     """Makes the link for a new incarnation of the node."""
     incarnation = secrets.token_bytes(INCARNATION_BYTES)
     cipher = None
     if options.secret is not None:
-        cipher = DatagramCipher(
-            derive_world_key(options.secret, profile.world), profile.world, secrets.token_bytes
-        )
+        cipher = DatagramCipher(derive_world_key(options.secret, world), world, secrets.token_bytes)
     authenticator = Ed25519PeerAuthenticator(
-        identity, digest_world(profile.world), incarnation, time.time_ns() // 1_000
+        identity, digest_world(world), incarnation, time.time_ns() // 1_000
     )
     link = Link(
         identity.node_id,
-        profile.world,
+        world,
         incarnation,
         options.link,
         cipher=cipher,
@@ -271,7 +279,7 @@ def _make_link(options: NodeOptions, profile: NodeProfile, identity: Identity) -
 def _check_options(options: NodeOptions) -> None:
     check_world_name(options.world)
     if options.substrate is not None and options.substrate not in LIVE_SUBSTRATES:
-        known = ", ".join(LIVE_SUBSTRATES)
+        known = ", ".join((*LIVE_SUBSTRATES, AUTO))
         raise OptionError(
             f"the substrate must be one of {known}, not {safe_repr(options.substrate)}"
         )
@@ -366,7 +374,7 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
     return world
 
 
-def _check_consistent(options: NodeOptions, profile: NodeProfile, identity: Identity) -> None:
+def check_consistent(options: NodeOptions, profile: NodeProfile, identity: Identity) -> None:
     """Raises an error if the options contradict the world, the store or the key."""
     world = profile.world
     if options.substrate not in (None, world.substrate):

@@ -21,6 +21,8 @@ ENCOUNTERS = "mobuser"
 """The substrate of worlds in which devices exchange events when they meet (U10)."""
 INFRA = "infra"
 """The substrate of worlds whose nodes use base stations (I1)."""
+AUTO = "auto"
+"""Stands for the substrate of a node that chooses and changes it by itself (B7)."""
 LIVE_SUBSTRATES = ("dcs", "ls", "es", INFRA, ENCOUNTERS)
 """The substrates available to worlds on real sockets."""
 NAMED_SUBSTRATES = (INFRA, ENCOUNTERS)
@@ -137,3 +139,23 @@ def check_world_name(name: object) -> None:
 def named_world_id(substrate: str, name: str) -> str:
     """The identifier of a world that its name alone makes, the same on every device."""
     return f"{substrate}-{sha256(name.encode()).hexdigest()[:16]}"
+
+
+def auto_world(
+    substrate: str,
+    name: str,
+    area: Area | None = None,
+    cell_m: float | None = None,
+    ends_us: int | None = None,
+) -> WorldInfo:
+    """The world of nodes that choose their substrate, while they use this one (B7): their name and
+    area make it."""
+    place = "" if area is None else f" {area.width_m:g}x{area.height_m:g} {cell_m:g}"
+    wid = named_world_id(f"{AUTO}-{substrate}", name + place)
+    return WorldInfo(name, wid, area, cell_m, ends_us=ends_us, substrate=substrate)
+
+
+def is_auto_world(world: WorldInfo) -> bool:
+    """Whether a world is one of nodes that choose their substrate."""
+    expected = auto_world(world.substrate, world.name, world.area, world.cell_m)
+    return world.world_id == expected.world_id

@@ -4,7 +4,7 @@ The application chooses the `request_id` of a request; exactly one `Finished` or
 it. Events of subscriptions come unsolicited. `thyme.wire.app_rpc` carries both between processes
 under the names in `_RPC_NAMES`; `label` is the name of each class there, in recordings and in
 metrics.
-Clauses: M13–M20, M27, M29, M30, M32, M34, M37, B5.
+Clauses: M13–M20, M27, M29, M30, M32, M34, M37, B5, B7.
 """
 
 from __future__ import annotations
@@ -97,6 +97,13 @@ class InsertUploaded(Insert, frozen=True, kw_only=True, rename=_RPC_NAMES):
     label: ClassVar[str] = "InsertUploaded"
 
     upload: str
+
+
+class InsertAt(Insert, frozen=True, kw_only=True):
+    """Insert an object with a given publication time, because it was inserted in another world
+    before (B7). Applications cannot make this request. Finished with its key."""
+
+    published_us: int
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, rename=_RPC_NAMES):

@@ -113,6 +113,8 @@ class Link:
         """Open worlds from received hellos, by world id."""
         self.closed_worlds: dict[str, WorldInfo] = {}
         """Closed worlds from received hellos, by world id; only their names are known."""
+        self.heard: dict[NodeId, tuple[WorldInfo, int]] = {}
+        """Nodes of any open world in range: the world of the last hello, and its time (B7)."""
         self.unknown_versions: dict[NodeId, UnknownVersion] = {}
         """Nodes of this world in range whose versions this node does not read."""
         self.dropped: Counter[str] = Counter()
@@ -248,6 +250,10 @@ class Link:
                 raise DecodeError("our name", "another node uses our node id")
             return
         ours = envelope.world_digest == self._world_digest
+        if isinstance(content, Hello) and (
+            sender in self.heard or len(self.heard) < _NEIGHBOURS_MAX
+        ):
+            self.heard[sender] = content.world, now_us
         if isinstance(content, Hello) and (content.closed or not ours):
             self._record_world(content)
             if content.closed:
@@ -403,6 +409,9 @@ class Link:
             neighbour.reassembler.drop_idle(now_us)
             if neighbour.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
                 self._remove_neighbour(node_id, neighbour)
+        for node_id, (_, at_us) in list(self.heard.items()):
+            if at_us + _NEIGHBOUR_TIMEOUT_US < now_us:
+                del self.heard[node_id]
         for node_id, unknown in list(self.unknown_versions.items()):
             if unknown.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
                 del self.unknown_versions[node_id]

@@ -173,16 +173,25 @@ class Client:
             self._drop_subscription(sid, broker_id, now_us)
 
     def on_late_page(self, sender: BrokerId, message: wire.PastMatches, now_us: int) -> None:
-        """Handles a page of stored matches that arrives after the first pages were merged."""
+        """Handles a page of stored matches that arrives after the first pages were merged. Objects
+        published since the subscription began are due, however many they are (M34)."""
         own = self._subscriber.get(message.sid)
         if own is None:
             self._drop_subscription(message.sid, sender, now_us)
         elif own.attached and own.started:  # else the page is part of the reply
-            items = message.items[: own.batch]
+            since_us = own.due_since_us or 0
+            due = sum(item.published_us >= since_us for item in message.items)
+            items = message.items[: max(own.batch, due)]
             self._subscriber.emit_past(own, items, now_us)
             before = cursor_at(items[-1]) if items else None
             more = message.has_more or len(items) < len(message.items)
-            self._subscriber.save_positions(own, {sender: ReadPosition(before, more)})
+            position = {sender: ReadPosition(before, more)}
+            self._subscriber.save_positions(own, position)
+            if message.has_more and due == len(message.items):
+                reading = HistoryRead(
+                    own, lambda *_: None, 0, since_us=since_us, positions=position
+                )
+                self._history_reader.read_next(reading, now_us)
 
     # Objects
 
@@ -208,13 +217,14 @@ class Client:
     def _make_metadata(self, request: app.Insert, now_us: int) -> Metadata:
         self._check_guarantees(request)
         key = Key(request.oid or ObjectId(random_id(self._rng)), self._node_id)
+        published_us = request.published_us if isinstance(request, app.InsertAt) else now_us
         return make_metadata(
             key,
             self._take_content(request),
             request.tags,
-            now_us,
+            published_us,
             summary=request.summary,
-            expires_us=None if request.ttl_us is None else now_us + request.ttl_us,
+            expires_us=None if request.ttl_us is None else published_us + request.ttl_us,
             limits=self._limits,
         )
 

@@ -108,10 +108,20 @@ class OwnSubscription:
     after_gaps: list[Callable[[int], None]] = field(default_factory=list)
     """Functions to call once no read of missed objects can continue (`gap_reader`)."""
     before_start: list[Metadata] = field(default_factory=list)
+    live_since_us: int | None = None
+    """When the subscription began, or the time back to which it was resumed after a restart."""
 
     @property
     def sid(self) -> SubscriptionId:
         return self.subscription.key.sid
+
+    @property
+    def due_since_us(self) -> int | None:
+        """The publication time since which every match is due and duplicates are recognised."""
+        since_us = self.live_since_us
+        if since_us is None or len(self.seen) < _SEEN_MAX:
+            return since_us
+        return max(since_us, next(iter(self.seen.values())).published_us)
 
 
 class Subscriber:
@@ -166,6 +176,8 @@ class Subscriber:
     def mark_started(self, own: OwnSubscription, now_us: int) -> None:
         """Stores a subscription that brokers have activated, and emits buffered notifications."""
         own.started = own.attached = True
+        if own.live_since_us is None:
+            own.live_since_us = self.resume_since_us(own) or now_us - self._config.skew_us
         end_us = own.subscription.frame.end_us
         if end_us is None or end_us + self._config.skew_us >= now_us:
             self._store.put(OWN_SUBSCRIPTIONS, own.sid, _subscription_info(own))
@@ -258,11 +270,8 @@ class Subscriber:
         self._resume_points.discard(sid, key)
 
     def resume_since_us(self, own: OwnSubscription) -> int | None:
-        """The time back to which a resumed subscription reads.
-
-        Includes the clock skew: an object with a slightly earlier timestamp than the last consumed
-        one may have arrived later (M12).
-        """
+        """The time back to which a resumed subscription reads. Includes the clock skew: an object
+        with a slightly earlier timestamp than the last consumed one may have arrived later."""
         points = (own.newest_consumed_us, own.rewound_us, self._resume_points.since_us(own.sid))
         since_us = min((at_us for at_us in points if at_us is not None), default=None)
         return None if since_us is None else since_us - self._config.skew_us
@@ -283,12 +292,15 @@ class Subscriber:
         self._resume_points.discard(own.sid, key)
         return own.seen.pop(key, None)
 
-    def carry_over(self, earlier: Subscriber) -> None:
-        """Takes over which objects an earlier incarnation in the same process emitted: they are
-        still in the buffers of the applications."""
+    def carry_over(self, earlier: Subscriber, *, other_brokers: bool = False) -> None:
+        """Takes over which objects an earlier incarnation in the process emitted. Other brokers may
+        have older objects: then resumed subscriptions read back to their beginning (B7)."""
         for sid, own in self._active.items():
             if (before := earlier.get(sid)) is not None:
-                own.seen = before.seen
+                own.seen, own.paused = before.seen, before.paused
+                own.live_since_us = before.live_since_us
+                if other_brokers:
+                    own.rewound_us = before.due_since_us
 
     def pause(self, sid: SubscriptionId) -> None:
         """Stops emitting notifications, because the application's buffer is full."""

@@ -1,0 +1,1 @@
+"""Nodes that choose their substrate, and change it with the situation (B7)."""
