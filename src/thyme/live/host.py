@@ -22,12 +22,12 @@ from heapq import heappop, heappush
 from typing import assert_never
 
 from thyme.live.clock_skew import agreed_ahead_us
-from thyme.live.handover import Handover, fail_unanswered
 from thyme.live.sockets import Sockets
 from thyme.model.errors import ClosedError, StoreError
 from thyme.model.ids import NodeId, SubscriptionId
 from thyme.model.signed_records import BATCH_RECORDS_MAX
 from thyme.protocol.app_interface import AppEvent, AppRequest, Insert, InsertBatch, RequestWithReply
+from thyme.protocol.handover import Handover, fail_unanswered
 from thyme.protocol.node import (
     Action,
     AppRequested,

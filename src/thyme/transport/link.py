@@ -113,7 +113,7 @@ class Link:
         """Open worlds from received hellos, by world id."""
         self.closed_worlds: dict[str, WorldInfo] = {}
         """Closed worlds from received hellos, by world id; only their names are known."""
-        self.heard: dict[NodeId, tuple[WorldInfo, int]] = {}
+        self.received_hellos: dict[NodeId, tuple[WorldInfo, int]] = {}
         """Nodes of any open world in range: the world of the last hello, and its time (B7)."""
         self.unknown_versions: dict[NodeId, UnknownVersion] = {}
         """Nodes of this world in range whose versions this node does not read."""
@@ -251,9 +251,9 @@ class Link:
             return
         ours = envelope.world_digest == self._world_digest
         if isinstance(content, Hello) and (
-            sender in self.heard or len(self.heard) < _NEIGHBOURS_MAX
+            sender in self.received_hellos or len(self.received_hellos) < _NEIGHBOURS_MAX
         ):
-            self.heard[sender] = content.world, now_us
+            self.received_hellos[sender] = content.world, now_us
         if isinstance(content, Hello) and (content.closed or not ours):
             self._record_world(content)
             if content.closed:
@@ -409,9 +409,9 @@ class Link:
             neighbour.reassembler.drop_idle(now_us)
             if neighbour.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
                 self._remove_neighbour(node_id, neighbour)
-        for node_id, (_, at_us) in list(self.heard.items()):
+        for node_id, (_, at_us) in list(self.received_hellos.items()):
             if at_us + _NEIGHBOUR_TIMEOUT_US < now_us:
-                del self.heard[node_id]
+                del self.received_hellos[node_id]
         for node_id, unknown in list(self.unknown_versions.items()):
             if unknown.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
                 del self.unknown_versions[node_id]

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from thyme.live.auto.carried_objects import CARRIED_OBJECTS, CarriedObjects
 from thyme.live.auto.substrate_choice import DCS, ES, LS, Situation, SubstrateChoice
-from thyme.live.handover import repeat_unanswered
 from thyme.live.host import Host
 from thyme.live.identity import Identity
 from thyme.live.link_renewal import LinkWithId
@@ -41,6 +40,7 @@ from thyme.model.ids import ObjectId
 from thyme.model.positions import Position
 from thyme.model.worlds import AUTO, WorldInfo, auto_world, named_world_id
 from thyme.protocol.app_interface import AppRequest, Insert, Search, Subscribe
+from thyme.protocol.handover import repeat_unanswered
 from thyme.protocol.node import Node
 from thyme.protocol.port import NodeListener
 from thyme.routing.dsdv.protocol import Dsdv
@@ -179,14 +179,14 @@ class AutoNode(LiveNode):
 
     def _measure(self) -> Situation:
         """The situation, from the hellos of the last seconds and the routes of the node."""
-        heard = {
+        received = {
             node_id: world
-            for node_id, (world, _) in self.link.heard.items()
+            for node_id, (world, _) in self.link.received_hellos.items()
             if world.name == self._options.world
         }
         clients = False
         server = self.world.substrate == ES and self._reaches_server()
-        for node_id, world in heard.items():
+        for node_id, world in received.items():
             if world.substrate != ES or world.server is None:
                 continue
             clients = True
@@ -194,11 +194,11 @@ class AutoNode(LiveNode):
                 self._worlds[ES] = world
                 server = node_id == world.server
         cells = self._worlds.get(DCS)
-        in_cells = sum(cells is not None and world == cells for world in heard.values())
+        in_cells = sum(cells is not None and world == cells for world in received.values())
         return Situation(
             server=server,
             clients=clients,
-            nodes=frozenset(heard),
+            nodes=frozenset(received),
             in_cells=in_cells,
             reads=self._reads,
             inserts=self._inserts,

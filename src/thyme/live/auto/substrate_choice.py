@@ -46,9 +46,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """What a device measures."""
 
     server: bool = False
-    """Whether a server is in reach: heard, or with a route to it."""
+    """Whether a server is in reach: its hellos arrive, or there is a route to it."""
     clients: bool = False
-    """Whether nodes that use a server are heard."""
+    """Whether hellos of nodes that use a server arrive."""
     nodes: frozenset[NodeId] = frozenset()
     """The other nodes in range, whatever substrate they use."""
     in_cells: int = 0
