@@ -117,6 +117,20 @@ class RecordCheckConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The time between two checks in a static network."""
 
 
+class InsertPacingConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node slows its inserts down while the channel is busy (D28)."""
+
+    prompt_us: int = SECOND_US
+    """How long an insert takes at most that found the channel free."""
+    interval_us_min: int = SECOND_US // 2
+    """The time between two inserts after a late answer; it doubles with each further one."""
+    interval_us_max: int = 16 * SECOND_US
+    waiting_max: int = 16
+    """How many inserts wait at most; further ones are refused."""
+    wait_us_max: int = 30 * SECOND_US
+    """How long an insert waits before it is refused."""
+
+
 class NotificationDeliveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How notifications are sent, acknowledged and sent again (D22, B3)."""
 
@@ -160,6 +174,8 @@ class DcsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The retention of the objects stored on a node: its own, active and passive replicas (M29)."""
     key_choice: KeyChoice = KeyChoice.RANDOM
     notification_delivery: NotificationDeliveryConfig = NotificationDeliveryConfig()
+    insert_pacing: InsertPacingConfig | None = None
+    """How inserts wait for a busy channel (`client.insert_pacing`); None: they do not."""
     anti_entropy: bool = False
     """Whether cell peers remove differences between their states (`robust.anti_entropy`)."""
     reannounce: bool = False
@@ -186,6 +202,7 @@ ROBUST = replace(
     anti_entropy=True,
     reannounce=True,
     record_checks=RecordCheckConfig(),
+    insert_pacing=InsertPacingConfig(),
     backup=BackupConfig(aggregation_us=3 * SECOND_US),
     notification_delivery=NotificationDeliveryConfig(
         wait_us_max=3600 * SECOND_US,

@@ -58,6 +58,7 @@ from thyme.substrates.dcs.client.cell_requests import (
 )
 from thyme.substrates.dcs.client.copy_confirmation import ReplicaConfirmer
 from thyme.substrates.dcs.client.deletion_log import DeletionLog
+from thyme.substrates.dcs.client.insert_pacing import InsertPacingTimer
 from thyme.substrates.dcs.client.key_cell_brokers import KeyCellBrokers
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.large_replicas import (
@@ -233,6 +234,7 @@ class DcsNode:
             self._replica_locations,
             self.announcer or PromptAnnouncer(self.routing),
         )
+        self.insert_pacer = dcs_objects.insert_pacer
         objects: ObjectClient = dcs_objects
         brokers: BrokerClient = KeyCellBrokers(
             self.requests, self._key_chooser, self._replica_locations, self.subscriber
@@ -344,6 +346,8 @@ class DcsNode:
             self.anti_entropy.check()
         if self.announcer is not None:
             self.announcer.check()
+        if self.insert_pacer is not None:
+            self.insert_pacer.check()
         assert not self._inbox
 
     def _dispatch(
@@ -419,6 +423,8 @@ class DcsNode:
                 self._notifications.send_acks(now_us)
             case AnnouncementTimer() if self.announcer is not None:
                 self.announcer.send_waiting(now_us)
+            case InsertPacingTimer() if self.insert_pacer is not None:
+                self.insert_pacer.on_timer(now_us)
             case AggregationTimer():
                 self.service.notification_delivery.flush(now_us)
             case ChunkTransferTimer():

@@ -11,7 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from thyme.model.bounded import BoundedDict
-from thyme.model.errors import NotFoundError, OperationError, OperationTimeoutError
+from thyme.model.errors import (
+    NotFoundError,
+    OperationError,
+    OperationTimeoutError,
+    RejectedError,
+)
 from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.protocol.app_interface import ALL_NODES, AS_USUAL, LookupResult, StorageOptions
@@ -24,6 +29,7 @@ from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, 
 from thyme.substrates.common.client import Guarantees
 from thyme.substrates.dcs.client.cell_requests import Replies
 from thyme.substrates.dcs.client.copy_confirmation import CopyConfirmer
+from thyme.substrates.dcs.client.insert_pacing import InsertPacer
 from thyme.substrates.dcs.client.key_choice import KeyChooser
 from thyme.substrates.dcs.client.replica_announcements import Announcer, tag_cells
 from thyme.substrates.dcs.client.replica_locations import ReplicaLocations
@@ -69,6 +75,8 @@ class DcsObjectClient:
             announcer,
         )
         self._copy_confirmer = CopyConfirmer(context)
+        pacing = context.config.insert_pacing
+        self.insert_pacer = None if pacing is None else InsertPacer(context.outbox, pacing)
         self._durable_store = context.store.durable
         self._deletion_log = context.deletion_log
         self._pending_deletes: BoundedDict[Key, StoredReplica] = BoundedDict(_PENDING_DELETES_MAX)
@@ -96,6 +104,32 @@ class DcsObjectClient:
         now_us: int,
         on_result: OnResult[object],
         options: StorageOptions = AS_USUAL,
+    ) -> None:
+        """Inserts an object, or has it wait while the channel is busy (D28)."""
+        pacer = self.insert_pacer
+        if pacer is None:
+            self._insert(metadata, data, now_us, on_result, options)
+            return
+
+        def start(started_us: int) -> None:
+            def on_inserted(result: Result[object], now_us: int) -> None:
+                pacer.on_answered(started_us, now_us)
+                on_result(result, now_us)
+
+            self._insert(metadata, data, started_us, on_inserted, options)
+
+        def refuse(reason: str, now_us: int) -> None:
+            on_result(Failure(RejectedError.code, reason), now_us)
+
+        pacer.admit(start, refuse, now_us)
+
+    def _insert(
+        self,
+        metadata: Metadata,
+        data: bytes,
+        now_us: int,
+        on_result: OnResult[object],
+        options: StorageOptions,
     ) -> None:
         """Stores the object on this node and in its cell, and has the cell of each tag index it
         (D11). Guaranteed copies are confirmed before, so that no reader finds an object without

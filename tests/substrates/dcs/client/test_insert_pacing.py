@@ -1,0 +1,115 @@
+"""D28: inserts wait while the channel is busy, and are refused by name if they wait too long."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.substrates.dcs.network import STREET, DcsNetwork, tag_in
+from thyme.model.time_frames import SECOND_US
+from thyme.protocol import app_interface as asked
+from thyme.protocol.node import SetTimer
+from thyme.protocol.outbox import Outbox
+from thyme.substrates.dcs.client.insert_pacing import InsertPacer, InsertPacingTimer
+from thyme.substrates.dcs.config import PAPER, InsertPacingConfig
+
+CONFIG = InsertPacingConfig(waiting_max=2, wait_us_max=10 * SECOND_US)
+
+
+class Inserts:
+    """Inserts of one node, by number: when they were started, and why they were refused."""
+
+    def __init__(self) -> None:
+        self.outbox = Outbox()
+        self.pacer = InsertPacer(self.outbox, CONFIG)
+        self.started: dict[int, int] = {}
+        self.refused: dict[int, str] = {}
+
+    def insert(self, number: int, now_us: int) -> None:
+        self.pacer.admit(
+            lambda now_us: self.started.update({number: now_us}),
+            lambda reason, now_us: self.refused.update({number: reason}),
+            now_us,
+        )
+
+    def timer_us(self) -> int:
+        """When the timer that was set last is due."""
+        timers = [
+            action
+            for action in self.outbox.drain_actions()
+            if isinstance(action, SetTimer) and action.timer == InsertPacingTimer()
+        ]
+        return timers[-1].at_us
+
+
+def test_d28_while_answers_are_prompt_inserts_do_not_wait() -> None:
+    inserts = Inserts()
+    for number in range(5):
+        inserts.insert(number, number)
+        inserts.pacer.on_answered(number, number + SECOND_US // 2)
+
+    assert inserts.started == {number: number for number in range(5)}
+    assert inserts.pacer.interval_us == 0
+
+
+def test_d28_after_late_answers_an_insert_waits_for_the_interval() -> None:
+    inserts = Inserts()
+    inserts.insert(0, 0)
+    for _ in range(2):
+        inserts.pacer.on_answered(0, 2 * SECOND_US)
+    assert inserts.pacer.interval_us == 2 * CONFIG.interval_us_min
+    inserts.insert(1, 10 * SECOND_US)
+    assert inserts.started == {0: 0, 1: 10 * SECOND_US}, "the interval is over long since"
+
+    inserts.insert(2, 10 * SECOND_US)
+    due_us = inserts.timer_us()
+    assert 2 not in inserts.started
+    assert due_us == 10 * SECOND_US + inserts.pacer.interval_us
+
+    inserts.pacer.on_timer(due_us)
+    assert inserts.started[2] == due_us
+    inserts.pacer.check()
+
+
+def test_d28_prompt_answers_end_the_waiting() -> None:
+    inserts = Inserts()
+    for _ in range(20):
+        inserts.pacer.on_answered(0, 2 * SECOND_US)
+    assert inserts.pacer.interval_us == CONFIG.interval_us_max
+
+    for _ in range(40):
+        inserts.pacer.on_answered(0, SECOND_US)
+    assert inserts.pacer.interval_us == 0
+
+
+def test_d28_an_insert_that_finds_the_queue_full_or_waits_too_long_is_refused_by_name() -> None:
+    inserts = Inserts()
+    for _ in range(10):
+        inserts.pacer.on_answered(0, 2 * SECOND_US)
+    for number in range(4):
+        inserts.insert(number, SECOND_US)
+    assert list(inserts.refused) == [2, 3], "two may wait"
+    assert all("channel is busy" in reason for reason in inserts.refused.values())
+
+    inserts.pacer.on_timer(inserts.timer_us())
+
+    assert set(inserts.refused) == {0, 1, 2, 3}
+    assert inserts.pacer.refused == 4
+
+
+def test_d28_the_application_learns_that_an_insert_was_refused() -> None:
+    pacing = replace(CONFIG, interval_us_min=8 * SECOND_US, waiting_max=1)
+    net = DcsNetwork(STREET, config=replace(PAPER, insert_pacing=pacing))
+    pacer = net.nodes["ann"].insert_pacer
+    assert pacer is not None
+    pacer.on_answered(0, 2 * SECOND_US)
+    net.insert("ann", "first", tag_in(2))
+    pacer.on_answered(0, 2 * SECOND_US)
+
+    waits = asked.Insert(request_id=901, data=b"pixels", tags=(tag_in(2),))
+    assert net.ask("ann", waits, 0.1) is None
+    code = net.fail("ann", asked.Insert, data=b"pixels", tags=(tag_in(2),))
+
+    assert code == "rejected"
+    assert pacer.refused == 1
+    net.run(20)
+    assert len(net.found("dan", tag_in(2))) == 2
