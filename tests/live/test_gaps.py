@@ -40,8 +40,15 @@ def start_nodes(stack: ExitStack, substrate: str, directory: Path) -> list[NodeP
 
 
 async def take(subscription: thyme.Subscription, count: int) -> list[str]:
-    async with asyncio.timeout(SOON_S):
-        return [str((await anext(subscription)).key.oid) for _ in range(count)]
+    """The next names; each comes soon after the one before."""
+    names: list[str] = []
+    while len(names) < count:
+        try:
+            async with asyncio.timeout(SOON_S):
+                names.append(str((await anext(subscription)).key.oid))
+        except TimeoutError:
+            pytest.fail(f"{len(names)} of {count} came: {names[-3:]}, {subscription}")
+    return names
 
 
 @pytest.mark.parametrize("substrate", SUBSTRATES)

@@ -100,7 +100,7 @@ def test_p5_an_evaluation_continues_and_gives_the_same_points(
 def test_p5_a_run_in_a_process_of_its_own_gives_the_same_row_and_a_bad_one_fails_alone() -> None:
     run = plan_encounters(TINY, ("areas",))[0]
     broken = replace(run, scenario=replace(run.scenario, kind=EncounterKind.CONTACTS))
-    limits, slot = RunLimits(seconds_max=60), SimulationSlot()
+    limits, slot = RunLimits(seconds_max=600), SimulationSlot()
     try:
         [failed] = slot.run(msgspec.json.encode(broken), "broken", None, limits).to_pylist()
         [row] = slot.run(msgspec.json.encode(run), run.run_id, None, limits).to_pylist()
