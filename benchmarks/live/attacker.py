@@ -16,11 +16,14 @@ from itertools import count, cycle
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from thyme.live.identity import Identity
 from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
+from thyme.live.signatures import SIGNATURE_BYTES
 from thyme.live.sockets import NetworkConfig, SocketPair
-from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.model.metadata import PROOF_BYTES, Metadata, make_metadata
+from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
+from thyme.model.metadata import Metadata, make_metadata
 from thyme.model.time_frames import ALWAYS
 from thyme.model.worlds import WorldInfo
 from thyme.protocol.messages import common as wire
@@ -64,6 +67,8 @@ class Attacker:
         self.world = WorldInfo("attack", "attack")
         self.incarnation = os.urandom(8)
         self.nodes: dict[NodeId, Address] = {}
+        self.keys: dict[NodeId, bytes] = {}
+        """Public keys of the nodes, from their hellos."""
         self._listen()
         self.digest = digest_world(self.world)
         proof = Ed25519PeerAuthenticator(self.identity, self.digest, self.incarnation, _now_us())
@@ -81,8 +86,9 @@ class Attacker:
                 continue
             datagram, address = self.pair.multicast.recvfrom(2_000)
             envelope = decode(datagram)
-            if isinstance(envelope.content, Hello):
+            if isinstance(envelope.content, Hello) and envelope.content.identity_proof:
                 self.world = envelope.content.world
+                self.keys[envelope.sender] = envelope.content.identity_proof.public_key
                 self.nodes[envelope.sender] = address
 
     def run_link(self, seconds: float) -> None:
@@ -116,16 +122,11 @@ class Attacker:
         return wire.Packet(own, to, 0, message)
 
     def false_metadata(self, number: int) -> Metadata:
-        """A record in another's name, with the key of nobody."""
+        """A record in another's name, with its public key, and a signature of nobody."""
         owner = next(iter(self.nodes))
         made = make_metadata(Key(ObjectId(f"lie-{number}"), owner), b"lie", ["goal"], _now_us())
-        return _with_proof(made, self.rng.randbytes(PROOF_BYTES))
-
-
-def _with_proof(metadata: Metadata, proof: bytes) -> Metadata:
-    from msgspec.structs import replace
-
-    return replace(metadata, proof=proof)
+        proof = self.keys[owner] + self.rng.randbytes(SIGNATURE_BYTES)
+        return replace(made, digest_and_proof=made.digest + proof)
 
 
 def false_records(attacker: Attacker) -> Datagrams:
@@ -171,8 +172,8 @@ def identities(attacker: Attacker) -> Datagrams:
         proof = Ed25519PeerAuthenticator(identity, attacker.digest, incarnation, _now_us())
         hello = Hello(attacker.world, identity_proof=proof.own_proof)
         hellos.append(encode(attacker.digest, incarnation, identity.node_id, hello))
-    for hello in cycle(hellos):
-        yield hello, None
+    for made in cycle(hellos):
+        yield made, None
 
 
 def beginnings(attacker: Attacker) -> Datagrams:
@@ -203,7 +204,7 @@ def garbage(attacker: Attacker) -> Datagrams:
 
 def routes(attacker: Attacker) -> Datagrams:
     """One update: this member is the best way to everybody."""
-    entries = tuple((node, 2**61 - 2, 1) for node in attacker.nodes)
+    entries = tuple((node, 2**62 - 2, 1) for node in attacker.nodes)
     update = wire.RouteUpdate(((attacker.identity.node_id, 2, 1), *entries))
     yield attacker.make(BroadcastBody(codec.encode(update))), None
 
@@ -212,7 +213,7 @@ def long_message(attacker: Attacker) -> Datagrams:
     """One long message of false records to the first node, sent as a neighbour sends it."""
     to = next(iter(attacker.nodes))
     items = tuple(attacker.false_metadata(number) for number in range(RECORDS_MANY))
-    message = wire.PastMatches("sub", len(items), items)  # type: ignore[arg-type]
+    message = wire.PastMatches(SubscriptionId("sub"), len(items), items, has_more=False)
     attacker.link.send(to, attacker.carried(to, 1, message), _now_us())
     while attacker.link.has_pending:
         attacker.run_link(0.05)

@@ -209,7 +209,7 @@ def test_an_introduction_of_an_earlier_life_ends_no_later_one() -> None:
 
 
 def test_a_flood_of_introductions_is_not_looked_at() -> None:
-    config = LinkConfig(proof_rate_limit=RateLimit(datagrams_per_second=1, datagrams_burst=3))
+    config = LinkConfig(admission_rate_limit=RateLimit(datagrams_per_second=1, datagrams_burst=3))
     pipe = a_pipe(ALICE, config=config)
     for number in range(10):
         life = number.to_bytes(8)

@@ -55,8 +55,8 @@ class Flooder:
         match event:
             case AppRequested(ListSubscriptions() as request):
                 self.flooding.flood(Done(request.request_id), now_us)
-            case Received(_, Flooded() as flooded):
-                self.flooding.on_flooded(flooded, now_us)
+            case Received(sender, Flooded() as flooded):
+                self.flooding.on_flooded(sender, flooded, now_us)
             case TimerFired(RebroadcastTimer() as timer):
                 self.flooding.on_rebroadcast_timer(timer, now_us)
             case TimerFired(FloodExpiryTimer()):
@@ -242,3 +242,17 @@ def test_repeats_carry_a_flood_through_a_lossy_network() -> None:
         world.run(30)
         counts.append(sum(len(node.got) for node in nodes))
     assert counts[0] < 20 < 36 <= counts[1]
+
+
+def test_b5_a_neighbour_that_floods_too_much_is_not_repeated_and_others_are() -> None:
+    me = Flooder(ME, FloodingConfig(per_neighbour_per_s=10))
+    mallory, second_us = NodeId(b"mallory"), 1_000_000
+    for number in range(1_000):  # in the names of others, which costs nothing
+        flood = Flooded(NodeId(b"name %d" % number), number, 3, Done(1))
+        me.handle(Received(mallory, flood), now_us=number)
+
+    me.handle(Received(ANN, Flooded(ANN, 1, 0, Done(2))), now_us=1_000)
+
+    assert (me.flooding.refused, len(me.flooding._pending)) == (950, 51)
+    me.handle(Received(mallory, Flooded(mallory, 1, 0, Done(3))), now_us=second_us)
+    assert me.flooding.refused == 950, "the budget is filled again"

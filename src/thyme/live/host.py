@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import assert_never
 
 from thyme.live.clock_skew import agreed_ahead_us
+from thyme.live.limits.fair_inbox import FairInbox
 from thyme.live.sockets import Sockets
 from thyme.model.errors import ClosedError, StoreError
 from thyme.model.ids import NodeId, SubscriptionId
@@ -55,6 +55,11 @@ from thyme.transport.link_config import Address, HostLink, MessageReceived, Mess
 _log = logging.getLogger("thyme")
 INPUTS_PER_COMMIT_MAX = 256
 """Maximum number of inputs in one commit."""
+BATCH_US_MAX = 15_000
+SHARED_BATCH_US_MAX = 3_000
+"""After this time a batch ends, so that the node receives datagrams in between; sooner with several
+neighbours, since datagrams that are not received are lost for all of them alike, unless commits
+take longer."""
 LEAVE_US_MAX = 5_000_000
 DRAIN_POLL_S = 0.05
 DRAIN_IDLE_POLLS_MIN = 3
@@ -103,9 +108,11 @@ class Host:
         link: HostLink | None = None,
         sockets: Sockets | None = None,
         restart_node: RestartNode | None = None,
+        count_invalid: Callable[[], int] | None = None,
     ) -> None:
         """Starts the node; if it cannot start, `listener.on_node_failed` has been called. Without
-        `restart_node` the host does not follow corrections of the wall clock."""
+        `restart_node` the host does not follow corrections of the wall clock. `count_invalid` is
+        the number of records with a false signature so far: they are charged to their sender."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
         self._node = node
@@ -113,7 +120,10 @@ class Host:
         self._link = link
         self._sockets = sockets
         self._listener = listener
-        self._inbox: deque[Input] = deque()
+        self._inbox = FairInbox()
+        self._count_invalid = count_invalid
+        self._commit_us = 0
+        self._filter_revision = 0
         self._flush_handle: asyncio.Handle | None = None
         self._timers: dict[Timer, int] = {}
         self._timer_heap: list[tuple[int, int, Timer]] = []
@@ -132,6 +142,7 @@ class Host:
         self._handover = Handover(self._resume_later)
         self.prepare_request: Callable[[AppRequest], AppRequest | None] = lambda request: request
         """Called for each request of the application; the node handles the request it returns."""
+        self._watch_inbox()
         if sockets is not None:
             sockets.on_datagram = self._on_datagram
         self._inbox.append(Started())
@@ -159,7 +170,14 @@ class Host:
     def replace_link(self, link: HostLink) -> None:
         """Continues with another link, under another node id; messages in the old one are lost."""
         self._link = link
+        self._watch_inbox()
         self._set_alarm()
+
+    def _watch_inbox(self) -> None:
+        """Lets the link know which senders have too many messages waiting here."""
+        self._filter_revision = 0
+        if isinstance(self._link, Link):
+            self._link.full_senders = self._inbox.full_senders
 
     def on_link_events(self) -> None:
         """Handles the events of a link that has received messages by itself."""
@@ -210,8 +228,18 @@ class Host:
             self._link.receive_datagram(datagram, address, self.now_us())
             self._handle_link_events()
             self._set_alarm()
+            self._update_filter()
             if not self._inbox:
                 self._schedule_flush()
+
+    def _update_filter(self) -> None:
+        """Lets the kernel drop the datagrams of addresses that the link has banned."""
+        link = self._link
+        if isinstance(link, Link) and link.shares.revision != self._filter_revision:
+            self._filter_revision = link.shares.revision
+            if self._sockets is not None:
+                shares = link.shares
+                self._sockets.filter_senders(shares.banned(), shares.known(), shares.stranger_share)
 
     def _on_alarm(self) -> None:
         self._alarm = None
@@ -229,6 +257,7 @@ class Host:
                 self._enqueue(TimerFired(timer))
         if self._link is not None:
             self._link.tick(now_us)
+            self._update_filter()
         self._handle_link_events()
         self._set_alarm()
         self._flush()
@@ -249,15 +278,24 @@ class Host:
     def _process_batch(self) -> None:
         """Handles waiting inputs, commits the store, then executes the actions."""
         actions: list[Action] = []
+        if self._sockets is not None and self._is_shared:
+            self._sockets.receive_waiting()
+        now_us = self.now_us()
+        until_us = now_us + self._batch_us_max()
         try:
             for _ in range(INPUTS_PER_COMMIT_MAX):
-                if not self._inbox:
+                if not self._inbox or now_us > until_us:
                     break
                 event = self._next_input()
                 if self._restart_node is not None and isinstance(event, AppRequested):
                     self._handover.count_request(event.request)
-                actions += self._node.handle(event, self.now_us())
+                if self._count_invalid is not None and isinstance(event, Received):
+                    actions += self._handle_charged(event, now_us, self._count_invalid)
+                else:
+                    actions += self._node.handle(event, now_us)
+                now_us = self.now_us()
             self._store.commit()
+            self._commit_us = self.now_us() - now_us
         except StoreError as error:
             self._fail(error)
             return
@@ -275,6 +313,30 @@ class Host:
         else:
             self._flush()
 
+    @property
+    def _is_shared(self) -> bool:
+        """Whether several neighbours use this node: it reads what they sent before it handles
+        more, or a fast one would fill the receive buffer, where datagrams of all are lost."""
+        return isinstance(self._link, Link) and self._link.neighbour_count > 1
+
+    def _batch_us_max(self) -> int:
+        if not self._is_shared:
+            return BATCH_US_MAX
+        return min(BATCH_US_MAX, max(SHARED_BATCH_US_MAX, 2 * self._commit_us))
+
+    def _handle_charged(
+        self, event: Received, now_us: int, count_invalid: Callable[[], int]
+    ) -> list[Action]:
+        """Handles a message, and charges its invalid records to the neighbour that wrote it. One
+        that forwards the message of another cannot know."""
+        before = count_invalid()
+        actions = self._node.handle(event, now_us)
+        invalid = count_invalid() - before
+        is_author = getattr(event.message, "origin", event.sender) == event.sender
+        if invalid and is_author and isinstance(self._link, Link):
+            self._link.charge(event.sender, "not genuine", now_us, invalid)
+        return actions
+
     def _next_input(self) -> Input:
         """The oldest waiting input; consecutive inserts become one `InsertBatch` (B5), unless
         there is no link and thus nobody to sign for."""
@@ -282,12 +344,12 @@ class Host:
         event = inbox.popleft()
         if self._link is None:
             return event
-        if (insert := _as_insert(event)) is None or not inbox or _as_insert(inbox[0]) is None:
+        if (insert := _as_insert(event)) is None or _as_insert(inbox.next_own()) is None:
             return event
         inserts = [insert]
-        while inbox and (insert := _as_insert(inbox[0])) and len(inserts) < BATCH_RECORDS_MAX:
+        while (insert := _as_insert(inbox.next_own())) and len(inserts) < BATCH_RECORDS_MAX:
             inserts.append(insert)
-            inbox.popleft()
+            inbox.pop_own()
         return AppRequested(InsertBatch(tuple(inserts)))
 
     # Actions
@@ -340,16 +402,16 @@ class Host:
         if self._closed_error is not None:
             return
         self._next_clock_check_us = self._ahead_us = 0
-        waiting = [event for event in self._inbox if isinstance(event, AppRequested)]
+        waiting = self._inbox.drop_messages()
         resumes, unanswered = self._handover.start_again()
         repeated, answers = repeat(unanswered)
         self._timers.clear()
         self._timer_heap.clear()
         self._node, self._link = restart_node(self._position)
-        self._inbox.clear()
+        self._watch_inbox()
         self._inbox.append(Started())
-        self._inbox.extend(map(AppRequested, (*resumes, *repeated)))
-        self._inbox.extend(waiting)
+        for request in (*map(AppRequested, (*resumes, *repeated)), *waiting):
+            self._inbox.append(request)
         self._schedule_batch()
         for event in answers:
             self._listener.on_event(event)
@@ -377,7 +439,8 @@ class Host:
         for event in self._link.drain_events():
             match event:
                 case MessageReceived():
-                    self._enqueue(Received(event.sender, event.message))
+                    self._inbox.add_received(Received(event.sender, event.message), event.size)
+                    self._schedule_batch()
                 case MessageUndelivered():
                     self._enqueue(SendFailed(event.to, event.message))
                 case _:
@@ -441,6 +504,6 @@ class Host:
         self._store.close()
 
 
-def _as_insert(event: Input) -> Insert | None:
+def _as_insert(event: Input | None) -> Insert | None:
     request = event.request if isinstance(event, AppRequested) else None
     return request if isinstance(request, Insert) else None

@@ -64,6 +64,8 @@ POSITION_SETTLE_US = 15 * SECOND_US
 moves further than the noise of its positions."""
 QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
 """Default storage quota for each other node (B5)."""
+_FLOODS_PER_S = 30.0
+"""New floods per second that a node takes from one neighbour (B5)."""
 PROFILES = ("robust", "paper")
 KEY_CHOICES = tuple(choice.value for choice in KeyChoice)
 _NO_LIMITS = Retention()
@@ -234,8 +236,10 @@ def es_config(world: WorldInfo) -> EsConfig:
 
 def ls_config(world: WorldInfo) -> LsConfig:
     """Settings of an LS node."""
+    profile = LS_PAPER if is_paper(world) else LS_ROBUST
     return replace(
-        LS_PAPER if is_paper(world) else LS_ROBUST,
+        profile,
+        flooding=replace(profile.flooding, per_neighbour_per_s=_FLOODS_PER_S),
         limits=_LIMITS,
         in_chunks=True,
         collecting=CollectionConfig(subscribe_wait_us=SECOND_US // 2, search_wait_us=SECOND_US),

@@ -67,6 +67,9 @@ from thyme.transport.link import Link
 from thyme.transport.link_config import LinkConfig
 
 DISCOVERY_TIMEOUT_S = 10.0
+MESSAGE_BYTES_MAX = {"es": 4 * 2**20, "ls": 4 * 2**20, ENCOUNTERS: 4 * 2**20, "dcs": 64 * 2**20}
+"""Maximum size of a message, where large objects are sent in chunks (M37). The state of a cell is
+one message."""
 
 
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +127,7 @@ class LiveNode:
         store_file: Path | None,
         make_link: Callable[[], LinkWithId] | None = None,
         make_again: Callable[[Position | None], tuple[Node, LinkWithId]] | None = None,
+        signer: Ed25519RecordSigner | None = None,
     ) -> None:
         """`make_link` makes a link under another random id, in worlds of encounters (U2);
         `make_again` makes a new incarnation of the node, after its clock was corrected (M36)."""
@@ -136,6 +140,7 @@ class LiveNode:
         self.sockets = sockets
         self._make_link = make_link
         self._make_again = make_again
+        self._signer = signer
         self._renewal: asyncio.Task[None] | None = None
 
     @property
@@ -151,11 +156,23 @@ class LiveNode:
     def start(self, listener: NodeListener) -> Host:
         """Runs the node on the running asyncio loop; its events go to `listener`."""
         restart = None if self._make_again is None else self._restart
-        host = Host(self.node, self.store, listener, self.link, self.sockets, restart)
+        host = Host(
+            self.node,
+            self.store,
+            listener,
+            self.link,
+            self.sockets,
+            restart,
+            None if self._signer is None else self._count_rejected,
+        )
         if self._make_link is not None:
             first = self.link, self._link_id
             self._renewal = asyncio.create_task(renew_links(host, first, self._renew_link))
         return host
+
+    def _count_rejected(self) -> int:
+        assert self._signer is not None
+        return self._signer.rejected
 
     def _restart(
         self, position: Position | None, *, other_brokers: bool = False
@@ -241,12 +258,16 @@ async def open_node(
             return make(moved_to or position), open_link(options, profile.world, identity)
 
         link = open_link(options, profile.world, identity)
-        return LiveNode(profile, node, store, link, sockets, store_file, make_again=make_again)
+        return LiveNode(
+            profile, node, store, link, sockets, store_file, make_again=make_again, signer=signer
+        )
 
     def make_link() -> LinkWithId:
         return open_link(options, profile.world, Identity(secrets.token_bytes(SEED_BYTES)))
 
-    return LiveNode(profile, node, store, make_link(), sockets, store_file, make_link)
+    return LiveNode(
+        profile, node, store, make_link(), sockets, store_file, make_link, signer=signer
+    )
 
 
 def load_identity(options: NodeOptions) -> Identity:
@@ -265,11 +286,14 @@ def open_link(options: NodeOptions, world: WorldInfo, identity: Identity) -> Lin
     authenticator = Ed25519PeerAuthenticator(
         identity, digest_world(world), incarnation, time.time_ns() // 1_000
     )
+    longest = MESSAGE_BYTES_MAX.get(world.substrate, options.link.reassembly.message_bytes_max)
     link = Link(
         identity.node_id,
         world,
         incarnation,
-        options.link,
+        replace(
+            options.link, reassembly=replace(options.link.reassembly, message_bytes_max=longest)
+        ),
         cipher=cipher,
         authenticator=authenticator,
     )

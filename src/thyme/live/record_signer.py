@@ -35,6 +35,8 @@ class Ed25519RecordSigner:
         self._world_id = world_id
         self._verified: BoundedDict[bytes, None] = BoundedDict(verified_max)
         """The signed Merkle roots whose signatures were verified or made here."""
+        self.rejected = 0
+        """Number of records whose proof was false."""
 
     def sign(self, record: Record) -> bytes:
         """Makes the proof that this node is the author of a record."""
@@ -58,6 +60,12 @@ class Ed25519RecordSigner:
 
     def verify(self, record: Record, proof: bytes) -> bool:
         """Whether the author named in a record signed it."""
+        valid = self._verify(record, proof)
+        if not valid:
+            self.rejected += 1
+        return valid
+
+    def _verify(self, record: Record, proof: bytes) -> bool:
         if not PROOF_BYTES <= len(proof) <= PROOF_BYTES + MERKLE_PATH_BYTES_MAX:
             return False
         proof, path = proof[:PROOF_BYTES], proof[PROOF_BYTES:]

@@ -21,6 +21,7 @@ from functools import partial
 
 import msgspec
 
+from thyme.live.limits.socket_filter import attach, make_program
 from thyme.model.errors import InputError
 from thyme.transport.link_config import Address
 
@@ -213,6 +214,9 @@ def _error_text(error: OSError, interface: str, port: int) -> str:
 
 ROUTES_MAX = 4_096
 COPIES_MAX = 1_024
+WAITING_MAX = 256
+"""Maximum number of datagrams that are read from a socket at once."""
+DATAGRAM_BYTES = 65_536
 COPY_S_MAX = 0.5
 """Within this time, the same multicast datagram from another interface is a copy."""
 
@@ -290,6 +294,16 @@ class Sockets:
             self.bytes["out"] += len(datagram)
             transport.sendto(datagram, address)
 
+    def filter_senders(
+        self, banned: list[Address], known: list[Address], stranger_share: float
+    ) -> None:
+        """Lets the kernel drop datagrams of banned addresses, and all but a share of those of
+        unknown ones; without effect where the system cannot do it."""
+        for pair in self._pairs:
+            program = make_program(banned, known, stranger_share, is_ipv6=pair.is_ipv6)
+            both = [pair.unicast] if pair.multicast is None else [pair.unicast, pair.multicast]
+            attach(both, program)
+
     def close(self) -> None:
         """Closes all sockets."""
         for transport in self._transports:
@@ -317,6 +331,26 @@ class Sockets:
                 self._copies.clear()
             self._copies[datagram] = pair, now_s
         self.receive_unicast(pair, datagram, received)
+
+    def receive_waiting(self) -> None:
+        """Reads datagrams that wait in the kernel now, up to a limit."""
+        for pair in self._pairs if self._transports else ():
+            self._read(pair, pair.unicast, self.receive_unicast)
+            if pair.multicast is not None:
+                self._read(pair, pair.multicast, self.receive_multicast)
+
+    def _read(
+        self,
+        pair: SocketPair,
+        source: socket.socket,
+        receive: Callable[[SocketPair, bytes, SocketAddress], None],
+    ) -> None:
+        for _ in range(WAITING_MAX):
+            try:
+                datagram, address = source.recvfrom(DATAGRAM_BYTES)
+            except OSError:  # nothing waits, or an earlier datagram could not be delivered
+                return
+            receive(pair, datagram, address)
 
     def _add_route(self, address: Address, route: Route) -> None:
         if len(self._routes) >= ROUTES_MAX and address not in self._routes:

@@ -45,7 +45,9 @@ from thyme.protocol.messages.traits import (
 from thyme.protocol.node import Action, Broadcast, Send
 
 M = TypeVar("M", bound=BaseMessage)
-R = TypeVar("R")
+
+_INVALID_MAX = 8
+"""Number of invalid records in a list after which the rest of it is dropped."""
 
 
 def _contained_messages(kind: type[BaseMessage]) -> Iterator[str]:
@@ -146,8 +148,22 @@ class MessageAuthenticator:
             return self.verify_message(author, value)
         is_valid = self._CHECKS[kind]
         if isinstance(value, tuple):
-            return _filter_valid(value, lambda record: is_valid(self, record))
+            return self._filter_valid(kind, value)
         return value if is_valid(self, value) else None
+
+    def _filter_valid(self, kind: RecordKind, records: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns the valid records, the same tuple if all are valid. After a few invalid ones the
+        rest is not verified: it costs more than it can be worth."""
+        is_valid = self._CHECKS[kind]
+        valid: list[Any] = []
+        invalid = 0
+        for index, record in enumerate(records):
+            if is_valid(self, record):
+                valid.append(record)
+            elif (invalid := invalid + 1) == _INVALID_MAX:
+                self.dropped["not genuine: rest"] += len(records) - index - 1
+                break
+        return tuple(valid) if invalid else records
 
     # Verifying records
 
@@ -226,12 +242,6 @@ def verify_incoming(
 ) -> Message | None:
     """Verifies a message; without an authenticator (no node keys), returns it unchanged."""
     return message if authenticator is None else authenticator.verify_message(origin, message)
-
-
-def _filter_valid(records: tuple[R, ...], is_valid: Callable[[R], bool]) -> tuple[R, ...]:
-    """Returns the valid records; the same tuple if all are valid."""
-    valid = tuple(filter(is_valid, records))
-    return records if len(valid) == len(records) else valid
 
 
 def _replace_fields(message: M, /, **fields: object) -> M:

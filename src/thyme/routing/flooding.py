@@ -21,6 +21,10 @@ from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.common import Flooded, Message
 from thyme.protocol.outbox import Outbox
 
+_NEIGHBOURS_MAX = 1_000
+_BURST_S = 5
+"""A neighbour may send the floods of so many seconds at once."""
+
 FloodId = tuple[NodeId, int]
 """Node where a flood started, and its number at that node."""
 
@@ -39,6 +43,9 @@ class FloodingConfig(msgspec.Struct, frozen=True, kw_only=True):
     seen_us: int = 60 * SECOND_US
     """How long a node remembers a flood as seen; must be longer than a flood lasts."""
     seen_max: int = 10_000
+    per_neighbour_per_s: float | None = None
+    """How many new floods per second a node takes from one neighbour, which need not have started
+    them; each costs all nodes of the network several broadcasts. None for no limit (B5)."""
 
 
 class RebroadcastTimer(msgspec.Struct, frozen=True):
@@ -77,7 +84,11 @@ class Flooding:
         self._next_number = rng.getrandbits(48)
         self._seen_until_us: BoundedDict[FloodId, int] = BoundedDict(config.seen_max)
         self._pending: dict[FloodId, _PendingRebroadcast] = {}
+        self._budgets: BoundedDict[NodeId, tuple[float, int]] = BoundedDict(_NEIGHBOURS_MAX)
+        """The floods that each neighbour may send, and when they were counted."""
         self.duplicates = 0
+        self.refused = 0
+        """Number of floods of neighbours that sent too many."""
 
     def flood(self, message: Message, now_us: int) -> None:
         """Starts a flood; the message is not delivered to this node."""
@@ -90,11 +101,14 @@ class Flooding:
                 flooded, self._config.repeats - 1, self._config.repeat_us, now_us
             )
 
-    def on_flooded(self, flooded: Flooded, now_us: int) -> None:
-        """Delivers and rebroadcasts a flood received for the first time."""
+    def on_flooded(self, sender: NodeId, flooded: Flooded, now_us: int) -> None:
+        """Delivers and rebroadcasts a flood received for the first time from any neighbour."""
         flood_id = _flood_id(flooded)
         if flooded.origin == self._node_id or flood_id in self._seen_until_us:
             self.duplicates += 1
+            return
+        if not self._consume(sender, now_us):
+            self.refused += 1
             return
         self._mark_seen(flood_id, now_us)
         hops = flooded.hops + 1
@@ -102,6 +116,17 @@ class Flooding:
             copy = Flooded(flooded.origin, flooded.number, hops, flooded.message)
             self._schedule_rebroadcast(copy, self._config.repeats, 0, now_us)
         self._deliver(flooded.origin, flooded.message, now_us)
+
+    def _consume(self, sender: NodeId, now_us: int) -> bool:
+        """Charges a flood to a neighbour; False if it sent too many."""
+        per_s = self._config.per_neighbour_per_s
+        if per_s is None:
+            return True
+        burst = per_s * _BURST_S
+        left, at_us = self._budgets.get(sender, (burst, now_us))
+        left = min(burst, left + max(0, now_us - at_us) / SECOND_US * per_s)
+        self._budgets.refresh(sender, (max(left - 1, 0.0) if left >= 1 else left, now_us))
+        return left >= 1
 
     def on_rebroadcast_timer(self, timer: RebroadcastTimer, now_us: int) -> None:
         """Broadcasts a pending flood, and schedules its next repeat if there is one."""

@@ -67,6 +67,7 @@ COMPILED_MODULES = (
     "substrates/infra/caches/policies/w_tinylfu",
     "substrates/infra/caches/policies/window_climber",
     "transport/link",
+    "transport/peer_shares",
     "transport/rate_limit",
     "transport/reassembly",
     "transport/send_window",

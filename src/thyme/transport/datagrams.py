@@ -125,6 +125,7 @@ class Envelope(msgspec.Struct, frozen=True):
     content: Content
 
 
+_HELLO_TAG = 1
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
 
@@ -150,6 +151,25 @@ def read_newer_sender(datagram: bytes) -> tuple[bytes, NodeId] | None:
     if datagram[2] <= VERSION or not is_whole:
         return None
     return read_world_digest(datagram), NodeId(sender)
+
+
+def read_header(datagram: bytes) -> tuple[bytes, bytes, NodeId, bool]:
+    """World digest, incarnation, sender, and whether the content is a hello; without decoding the
+    content, which costs more. Raises `DecodeError` if there is no content."""
+    start = len(_MAGIC) + WORLD_DIGEST_BYTES
+    if not datagram.startswith(_MAGIC):
+        raise DecodeError("version", "not a Thyme datagram, or of another version")
+    if len(datagram) < _FIXED_HEADER_BYTES:
+        raise DecodeError("malformed", "truncated")
+    content = _FIXED_HEADER_BYTES + datagram[_FIXED_HEADER_BYTES - 1]
+    if len(datagram) < content + 2:
+        raise DecodeError("malformed", "truncated")
+    return (
+        datagram[len(_MAGIC) : start],
+        datagram[start : start + INCARNATION_BYTES],
+        NodeId(datagram[_FIXED_HEADER_BYTES:content]),
+        datagram[content + 1] == _HELLO_TAG,
+    )
 
 
 def encode(world_digest: bytes, incarnation: bytes, sender: NodeId, content: Content) -> bytes:

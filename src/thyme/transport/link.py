@@ -34,6 +34,7 @@ from thyme.transport.datagrams import (
     decode,
     digest_world,
     encode,
+    read_header,
     read_newer_sender,
 )
 from thyme.transport.link_config import (
@@ -43,9 +44,9 @@ from thyme.transport.link_config import (
     LinkEvent,
     MessageReceived,
     MessageUndelivered,
-    RateLimit,
     SendDatagram,
 )
+from thyme.transport.peer_shares import PeerShares
 from thyme.transport.rate_limit import TokenBucket
 from thyme.transport.reassembly import Reassembler
 from thyme.transport.send_window import SendWindow
@@ -59,6 +60,10 @@ if TYPE_CHECKING:  # without keys and secrets, the link needs no cryptography at
 _NEIGHBOUR_TIMEOUT_US: Final = 5 * SECOND_US
 """A neighbour is removed after this time without a datagram from it."""
 _NEIGHBOURS_MAX: Final = 1_000
+_NAMES_PER_ADDRESS_MAX: Final = 8
+"""Maximum number of neighbours at one address: a device has one, and a few after restarts."""
+_ADDRESS_SILENT_US: Final = 2 * SECOND_US
+"""A neighbour is looked for at another address after the old one was silent for so long."""
 _WORLDS_MAX: Final = 1_000
 """Maximum number of open worlds, and of closed worlds, that are remembered from hellos."""
 
@@ -71,6 +76,7 @@ class NeighbourState:
         self.incarnation = incarnation
         self.started_us = 0
         self.last_seen_us = 0
+        """When a datagram of this neighbour last came from its address."""
         self.version = config.versions.oldest
         """The packet version that was agreed with it."""
         self.clock_ahead_us: int | None = None
@@ -103,8 +109,11 @@ class Link:
         self._incarnation = incarnation
         self._config = config
         self._neighbours: dict[NodeId, NeighbourState] = {}
-        self._buckets: dict[Address, TokenBucket] = {}
-        self._proof_buckets: dict[Address, TokenBucket] = {}
+        self.shares = PeerShares(config.rate_limit)
+        self._admissions: TokenBucket | None = None
+        self.full_senders: set[NodeId] = set()
+        """Senders with too many messages that the node has not handled; owned by the host."""
+        self._reassembly_bytes = 0
         self._events: list[LinkEvent] = []
         self._ready_datagrams: list[SendDatagram] = []
         self._unsent_contents: dict[Address | None, list[Content]] = {}
@@ -124,6 +133,11 @@ class Link:
     def neighbours(self) -> list[NodeId]:
         """The nodes in range, oldest neighbour first."""
         return list(self._neighbours)
+
+    @property
+    def neighbour_count(self) -> int:
+        """Number of nodes in range."""
+        return len(self._neighbours)
 
     @property
     def versions(self) -> VersionRange:
@@ -189,18 +203,25 @@ class Link:
 
     def receive_datagram(self, datagram: bytes, address: Address, now_us: int) -> None:
         """Processes a received datagram."""
-        config = self._config
-        if not self._is_within_limit(
-            self._buckets, config.rate_limit, address, len(datagram), now_us
-        ):
+        if not self.shares.admit(address, len(datagram), now_us):
             self.dropped["too much"] += 1
             return
         try:
             self._receive(datagram, address, now_us)
         except DecodeError as error:
-            self.dropped[error.reason] += 1
+            self._drop(address, error.reason, now_us)
             if error.reason == "version":
                 self._record_newer(datagram, address, now_us)
+
+    def charge(self, sender: NodeId, reason: str, now_us: int, count: int) -> None:
+        """Counts something useless that a neighbour sent, such as records with false proofs."""
+        neighbour = self._neighbours.get(sender)
+        if neighbour is not None:
+            self.shares.charge(neighbour.address, reason, now_us, count)
+
+    def _drop(self, address: Address, reason: str, now_us: int) -> None:
+        self.dropped[reason] += 1
+        self.shares.charge(address, reason, now_us)
 
     def _record_newer(self, datagram: bytes, address: Address, now_us: int) -> None:
         """Remembers the sender of a datagram of a newer version, if it is of this world."""
@@ -231,7 +252,7 @@ class Link:
     def _receive(self, datagram: bytes, address: Address, now_us: int) -> None:
         """Decrypts a datagram, if it is encrypted, and dispatches it."""
         if not datagram.startswith(ENCRYPTED_MAGIC):
-            self._dispatch(decode(datagram), address, now_us, encrypted=False)
+            self._receive_plain(datagram, address, now_us, encrypted=False)
         elif self._cipher is None:
             raise DecodeError("another world", "encrypted datagram of a closed world")
         else:
@@ -239,7 +260,21 @@ class Link:
             if decrypted.reply is not None:
                 self._ready_datagrams.append(SendDatagram(address, decrypted.reply))
             for plain in decrypted.datagrams:
-                self._dispatch(decode(plain), address, now_us, encrypted=True)
+                self._receive_plain(plain, address, now_us, encrypted=True)
+
+    def _receive_plain(
+        self, datagram: bytes, address: Address, now_us: int, *, encrypted: bool
+    ) -> None:
+        """Dispatches a datagram. What only a neighbour may send is not decoded for others."""
+        world_digest, incarnation, sender, is_hello = read_header(datagram)
+        if not is_hello:
+            if world_digest != self._world_digest:
+                raise DecodeError("another world", "world digest differs")
+            known = self._neighbours.get(sender)
+            is_introduced = known is not None and known.incarnation == incarnation
+            if not is_introduced and self._authenticator is not None and sender != self._node_id:
+                raise DecodeError("not introduced", "no identity proof yet; the next hello has one")
+        self._dispatch(decode(datagram), address, now_us, encrypted=encrypted)
 
     def _dispatch(
         self, envelope: Envelope, address: Address, now_us: int, *, encrypted: bool
@@ -270,18 +305,27 @@ class Link:
             if version == 0 and sender in self.unknown_versions:
                 raise DecodeError("other version", "no version was agreed with the node")
             neighbour = self._add_neighbour(envelope, neighbour, address, now_us)
-        neighbour.address = address
+        if neighbour.address != address:
+            self._move_neighbour(neighbour, address, now_us)
         neighbour.last_seen_us = now_us
         neighbour.version = version or neighbour.version
         if not isinstance(content, Bundle):
             self._handle_content(sender, neighbour, content, now_us)
             return
         for item in content.items:
-            if not self._is_within_limit(
-                self._buckets, self._config.rate_limit, address, 0, now_us
-            ):
+            if not self.shares.consume(address, now_us):
                 raise DecodeError("too much", "rate limit exceeded within a bundle")
             self._handle_content(sender, neighbour, item, now_us)
+
+    def _move_neighbour(self, neighbour: NeighbourState, address: Address, now_us: int) -> None:
+        """Follows a neighbour to another address, unless it still sends from the old one: in an
+        open world, others can send in its name."""
+        if now_us - neighbour.last_seen_us < _ADDRESS_SILENT_US:
+            raise DecodeError("two addresses", "the neighbour sends from another address")
+        self.shares.remove_name(neighbour.address)
+        if not self.shares.add_name(address, _NAMES_PER_ADDRESS_MAX):
+            raise DecodeError("too many names", "many nodes at one address")
+        neighbour.address = address
 
     def _agree_version(self, sender: NodeId, hello: Hello, address: Address, now_us: int) -> int:
         """The version to use with the sender of a hello."""
@@ -305,24 +349,60 @@ class Link:
             case ClockReading():
                 neighbour.clock_ahead_us = content.now_us - now_us
             case BroadcastBody():
-                self._deliver_message(sender, content.body)
+                if sender in self.full_senders:
+                    self._drop(neighbour.address, "inbox full", now_us)
+                else:
+                    self._deliver_message(sender, neighbour, content.body, now_us)
             case Fragment():
-                body, ack = neighbour.reassembler.on_fragment(content, now_us)
-                if ack is not None:
-                    self._queue_content(neighbour.address, ack)
-                if body is not None:
-                    self._deliver_message(sender, body)
+                if sender in self.full_senders:
+                    self._drop(neighbour.address, "inbox full", now_us)
+                else:
+                    self._on_fragment(sender, neighbour, content, now_us)
             case FragmentAck():
                 neighbour.send_window.on_ack(content, now_us)
                 self._transmit_due(sender, neighbour, now_us)
 
-    def _deliver_message(self, sender: NodeId, body: bytes) -> None:
+    def _on_fragment(
+        self, sender: NodeId, neighbour: NeighbourState, fragment: Fragment, now_us: int
+    ) -> None:
+        reassembler = neighbour.reassembler
+        before, refused = reassembler.stored_bytes, reassembler.refused
+        body, ack = reassembler.on_fragment(fragment, now_us)
+        self._reassembly_bytes += reassembler.stored_bytes - before
+        if reassembler.refused != refused:
+            self._drop(neighbour.address, "reassembly full", now_us)
+        if self._reassembly_bytes > self._config.reassembly.bytes_max:
+            self._free_reassembly(now_us)
+        if ack is not None:
+            self._queue_content(neighbour.address, ack)
+        if body is not None:
+            self._deliver_message(sender, neighbour, body, now_us)
+
+    def _free_reassembly(self, now_us: int) -> None:
+        """Drops the incomplete messages of the neighbour that stores most for what it completed;
+        those of the only one stay, since its message may be as long as that."""
+        storing = [each for each in self._neighbours.values() if each.reassembler.stored_bytes]
+        if len(storing) < 2:
+            return
+        worst = max(
+            storing,
+            key=lambda each: each.reassembler.stored_bytes / (1 + each.reassembler.completed_count),
+        )
+        self._reassembly_bytes -= worst.reassembler.stored_bytes
+        fragments = worst.reassembler.stored_bytes // FRAGMENT_BYTES_MAX
+        worst.reassembler.drop_all()
+        self.dropped["reassembly full"] += 1
+        self.shares.charge(worst.address, "reassembly full", now_us, fragments)
+
+    def _deliver_message(
+        self, sender: NodeId, neighbour: NeighbourState, body: bytes, now_us: int
+    ) -> None:
         try:
             message = codec.decode(body, self._config.versions.newest)
         except DecodeError as error:
-            self.dropped[error.reason] += 1
+            self._drop(neighbour.address, error.reason, now_us)
             return
-        self._events.append(MessageReceived(sender, message))
+        self._events.append(MessageReceived(sender, message, len(body)))
 
     def _transmit_due(self, node_id: NodeId, neighbour: NeighbourState, now_us: int) -> None:
         for fragment in neighbour.send_window.due_fragments(now_us):
@@ -370,6 +450,8 @@ class Link:
             self._remove_neighbour(sender, known)
         elif len(self._neighbours) >= _NEIGHBOURS_MAX:
             raise DecodeError("too many neighbours", f"{len(self._neighbours)} is the maximum")
+        if not self.shares.add_name(address, _NAMES_PER_ADDRESS_MAX):
+            raise DecodeError("too many names", "many nodes at one address")
         neighbour = self._neighbours[sender] = NeighbourState(
             address, envelope.incarnation, self._config
         )
@@ -387,17 +469,25 @@ class Link:
             raise DecodeError("not introduced", "no identity proof yet; the next hello has one")
         if known is not None and proof.started_us <= known.started_us:
             raise DecodeError("old life", "a later incarnation is known")
-        if not self._is_within_limit(
-            self._proof_buckets, self._config.proof_rate_limit, address, 0, now_us
-        ):
+        if known is None and self._has_too_many_names(address):
+            raise DecodeError("too many names", "many nodes at one address")
+        if self._admissions is None:
+            self._admissions = TokenBucket(self._config.admission_rate_limit, now_us)
+        if not self._admissions.consume(0, now_us):
             raise DecodeError("too much", "rate limit of identity proofs exceeded")
         if not self._authenticator.verify(envelope.sender, envelope.incarnation, proof):
             raise DecodeError("forged", "wrong key or invalid signature")
         return proof.started_us
 
+    def _has_too_many_names(self, address: Address) -> bool:
+        account = self.shares.find(address)
+        return account is not None and account.names >= _NAMES_PER_ADDRESS_MAX
+
     def _remove_neighbour(self, node_id: NodeId, neighbour: NeighbourState) -> None:
         """Removes a neighbour that is gone or has restarted; its pending messages fail."""
         del self._neighbours[node_id]
+        self.shares.remove_name(neighbour.address)
+        self._reassembly_bytes -= neighbour.reassembler.stored_bytes
         neighbour.send_window.fail_all()
         for token in neighbour.send_window.drain_failures():
             if token is not None:
@@ -406,7 +496,9 @@ class Link:
 
     def _expire(self, now_us: int) -> None:
         for node_id, neighbour in list(self._neighbours.items()):
+            self._reassembly_bytes -= neighbour.reassembler.stored_bytes
             neighbour.reassembler.drop_idle(now_us)
+            self._reassembly_bytes += neighbour.reassembler.stored_bytes
             if neighbour.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
                 self._remove_neighbour(node_id, neighbour)
         for node_id, (_, at_us) in list(self.received_hellos.items()):
@@ -415,28 +507,12 @@ class Link:
         for node_id, unknown in list(self.unknown_versions.items()):
             if unknown.last_seen_us + _NEIGHBOUR_TIMEOUT_US < now_us:
                 del self.unknown_versions[node_id]
-        for buckets in (self._buckets, self._proof_buckets):
-            for address, bucket in list(buckets.items()):
-                if bucket.is_full(now_us):
-                    del buckets[address]
+        self.shares.expire(now_us)
 
     def _record_world(self, hello: Hello) -> None:
         worlds, world = self.closed_worlds if hello.closed else self.worlds, hello.world
         if world.world_id in worlds or len(worlds) < _WORLDS_MAX:
             worlds[world.world_id] = world
-
-    def _is_within_limit(
-        self,
-        buckets: dict[Address, TokenBucket],
-        limit: RateLimit,
-        address: Address,
-        size: int,
-        now_us: int,
-    ) -> bool:
-        bucket = buckets.get(address)
-        if bucket is None:
-            bucket = buckets[address] = TokenBucket(limit, now_us)
-        return bucket.consume(size, now_us)
 
 
 def _identity_proof(content: Content) -> IdentityProof | None:

@@ -28,11 +28,15 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReassemblyLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the incomplete messages from one neighbour."""
+    """Limits of incomplete messages."""
 
-    bytes_max: int = 256 * 2**20
+    bytes_max: int = 16 * 2**20
+    """Maximum of the bytes of all neighbours together; a message that is longer is accepted if it
+    is the only one."""
+    message_bytes_max: int = 256 * 2**20
     messages_max: int = 1_000
-    idle_us: int = 30 * SECOND_US
+    """Maximum number of messages of one neighbour."""
+    idle_us: int = 15 * SECOND_US
 
 
 class LinkConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +48,8 @@ class LinkConfig(msgspec.Struct, frozen=True, kw_only=True):
     reassembly: ReassemblyLimits = ReassemblyLimits()
     rate_limit: RateLimit = RateLimit()
     """Limit of the datagrams from one address."""
-    proof_rate_limit: RateLimit = RateLimit(datagrams_per_second=20, datagrams_burst=100)
-    """Limit of the identity proofs from one address that are verified."""
+    admission_rate_limit: RateLimit = RateLimit(datagrams_per_second=50, datagrams_burst=200)
+    """Limit of the identity proofs that are verified, of all addresses together."""
 
 
 class SendDatagram(msgspec.Struct, frozen=True):
@@ -60,6 +64,8 @@ class MessageReceived(msgspec.Struct, frozen=True):
 
     sender: NodeId
     message: Message
+    size: int = 0
+    """Bytes of the message."""
 
 
 class MessageUndelivered(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """Reassembly: joins the fragments from one neighbour to messages.
 
 Each message is returned once, even if its fragments arrive several times. Incomplete messages are
-limited in number and size, and dropped after a while without a new fragment.
+limited in number and size, and dropped after a while without a new fragment; `link` limits the
+bytes of all neighbours together.
 Entry point: `Reassembler.on_fragment`. The sending side is `send_window`.
 Clauses: M25.
 """
@@ -16,6 +17,8 @@ from thyme.transport.link_config import ReassemblyLimits
 
 _COMPLETED_MAX: Final = 4_096
 """Number of completed messages remembered, so that none is delivered twice."""
+_FRAGMENT_OVERHEAD_BYTES: Final = 150
+"""Memory of a stored fragment beyond its body."""
 _ACK_EVERY: Final = 4
 """An ack is sent for every n-th fragment, for any fragment out of order, and for the last one."""
 
@@ -56,7 +59,9 @@ class Reassembler:
         self._partial_messages: dict[int, _PartialMessage] = {}
         self._completed: BoundedDict[int, int] = BoundedDict(_COMPLETED_MAX)
         """Number of fragments of each completed message, by message number."""
-        self._fragments_stored = 0
+        self.stored_bytes = 0
+        """Bytes of the incomplete messages, with what a fragment costs besides."""
+        self.completed_count = 0
         self.refused = 0
         """Fragments refused: over the limits, or inconsistent with earlier fragments."""
 
@@ -81,7 +86,7 @@ class Reassembler:
         if fragment.index in message.fragments:
             return None, message.make_ack(fragment.message_number)
         in_order = message.add_fragment(fragment)
-        self._fragments_stored += 1
+        self.stored_bytes += len(fragment.body) + _FRAGMENT_OVERHEAD_BYTES
         if message.received_below == message.fragment_count:
             return self._complete_message(fragment.message_number, message), FragmentAck(
                 fragment.message_number, message.fragment_count
@@ -93,20 +98,30 @@ class Reassembler:
         """Drops incomplete messages without a new fragment for `idle_us`."""
         for number, message in list(self._partial_messages.items()):
             if message.updated_us + self._limits.idle_us <= now_us:
-                self._fragments_stored -= len(message.fragments)
-                del self._partial_messages[number]
+                self._drop(number)
+
+    def drop_all(self) -> None:
+        """Drops all incomplete messages."""
+        for number in list(self._partial_messages):
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        self.stored_bytes -= _stored_bytes(self._partial_messages.pop(number))
 
     def _start_message(self, fragment: Fragment) -> _PartialMessage | None:
-        full = (
-            self._fragments_stored + fragment.count
-        ) * FRAGMENT_BYTES_MAX > self._limits.bytes_max
-        if full or len(self._partial_messages) >= self._limits.messages_max:
+        too_long = (fragment.count - 1) * FRAGMENT_BYTES_MAX > self._limits.message_bytes_max
+        if too_long or len(self._partial_messages) >= self._limits.messages_max:
             return None
         message = self._partial_messages[fragment.message_number] = _PartialMessage(fragment.count)
         return message
 
     def _complete_message(self, number: int, message: _PartialMessage) -> bytes:
-        del self._partial_messages[number]
-        self._fragments_stored -= len(message.fragments)
+        self._drop(number)
+        self.completed_count += 1
         self._completed[number] = message.fragment_count
         return b"".join(message.fragments[index] for index in range(message.fragment_count))
+
+
+def _stored_bytes(message: _PartialMessage) -> int:
+    bodies = sum(map(len, message.fragments.values()))
+    return bodies + len(message.fragments) * _FRAGMENT_OVERHEAD_BYTES

@@ -29,6 +29,8 @@ from thyme.substrates.common.tombstones import Tombstone, TombstoneStore
 
 _PAGE_MAX = 1_000
 """Maximum number of stored matches in one page."""
+_PAGE_BYTES_MAX = 2**20
+"""Maximum number of bytes of the summaries in one page; the rest is on the next one."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +58,16 @@ class HistoryPage(msgspec.Struct, frozen=True):
 
 SUBSCRIPTIONS = RecordTable("subscription", SubscriptionRecord)
 SUBSCRIPTION_TOMBSTONES = RecordTable("buried subscription", Tombstone)
+
+
+def _cut_page(items: list[Metadata]) -> tuple[Metadata, ...]:
+    """The first items, as many as fit into one message, and at least one."""
+    size = 0
+    for index, metadata in enumerate(items):
+        size += len(metadata.summary)
+        if index and size > _PAGE_BYTES_MAX:
+            return tuple(items[:index])
+    return tuple(items)
 
 
 class Broker:
@@ -220,7 +232,8 @@ class Broker:
         # One item more than requested shows whether there is a next page.
         items = history.latest_matches(conjunctions, frame, count + 1, before)
         total = history.count_matches(conjunctions, frame)
-        return HistoryPage(total, tuple(items[:count]), len(items) > count)
+        page = _cut_page(items[:count])
+        return HistoryPage(total, page, len(items) > len(page))
 
     def look_up(self, key: Key, now_us: int) -> LookupResult:
         """The state of a key, and its metadata if the object is stored."""

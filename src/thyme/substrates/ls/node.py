@@ -277,7 +277,7 @@ class LsNode:
         match message:
             case wire.Flooded():
                 self.joining.neighbours.record_message(sender, now_us)
-                self.flooding.on_flooded(message, now_us)
+                self.flooding.on_flooded(sender, message, now_us)
             case wire.JoinRequest():
                 self.joining.neighbours.record_message(sender, now_us)
                 self.joining.on_request(sender, message, now_us)

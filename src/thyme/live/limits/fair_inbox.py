@@ -1,0 +1,102 @@
+"""Fair inbox: the inputs that a node has not handled yet, from all senders in turn.
+
+Entry point: `FairInbox`. Inputs of the device itself have a queue of their own. Each sender has a
+queue with a limit of messages and bytes; one message of each is handled in turn, so that a sender
+of many messages delays itself only. A sender whose queue is full is in `full_senders`: the link
+does not acknowledge its fragments.
+Clauses: B5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from thyme.model.ids import NodeId
+from thyme.protocol.node import AppRequested, Input, Received
+
+MESSAGES_MAX = 500
+"""Maximum number of waiting messages of one sender."""
+BYTES_MAX = 16 * 2**20
+"""Maximum of the waiting bytes of all senders together."""
+BYTES_MIN = 64 * 2**10
+"""A sender may have so many bytes waiting, however many senders there are."""
+OWN_PER_MESSAGE = 4
+"""Inputs of the device that are handled before the next message."""
+
+
+class _SenderQueue:
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages: deque[tuple[Received, int]] = deque()
+        self.bytes = 0
+
+
+class FairInbox:
+    """Waiting inputs of one node."""
+
+    def __init__(self) -> None:
+        self._own: deque[Input] = deque()
+        self._own_turns = OWN_PER_MESSAGE
+        self._senders: dict[NodeId, _SenderQueue] = {}
+        self._turns: deque[NodeId] = deque()
+        """The senders with waiting messages, in the order of their turns."""
+        self.full_senders: set[NodeId] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._own or self._turns)
+
+    def append(self, event: Input) -> None:
+        """Adds an input of the device, such as a request or a timer."""
+        self._own.append(event)
+
+    def add_received(self, event: Received, size: int) -> None:
+        """Adds a message of a sender."""
+        queue = self._senders.get(event.sender)
+        if queue is None:
+            queue = self._senders[event.sender] = _SenderQueue()
+            self._turns.append(event.sender)
+        queue.messages.append((event, size))
+        queue.bytes += size
+        if len(queue.messages) >= MESSAGES_MAX or queue.bytes > self._bytes_max():
+            self.full_senders.add(event.sender)
+
+    def popleft(self) -> Input:
+        """The next input."""
+        if self._own and (self._own_turns > 0 or not self._turns):
+            self._own_turns -= 1
+            return self._own.popleft()
+        self._own_turns = OWN_PER_MESSAGE
+        sender = self._turns.popleft()
+        queue = self._senders[sender]
+        event, size = queue.messages.popleft()
+        queue.bytes -= size
+        if queue.messages:
+            self._turns.append(sender)
+        else:
+            del self._senders[sender]
+        if sender in self.full_senders:
+            is_short = 2 * len(queue.messages) < MESSAGES_MAX
+            if is_short and 2 * queue.bytes <= self._bytes_max():
+                self.full_senders.discard(sender)
+        return event
+
+    def next_own(self) -> Input | None:
+        """The next input of the device, which stays in the inbox."""
+        return self._own[0] if self._own else None
+
+    def pop_own(self) -> Input:
+        """Removes the next input of the device."""
+        return self._own.popleft()
+
+    def drop_messages(self) -> list[AppRequested]:
+        """Empties the inbox; returns the requests of the application."""
+        waiting = [event for event in self._own if isinstance(event, AppRequested)]
+        self._own.clear()
+        self._senders.clear()
+        self._turns.clear()
+        self.full_senders.clear()
+        return waiting
+
+    def _bytes_max(self) -> int:
+        return max(BYTES_MIN, BYTES_MAX // (1 + len(self._senders)))

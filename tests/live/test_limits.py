@@ -1,0 +1,97 @@
+"""What one neighbour can cost a live node: its inbox, and datagrams that the kernel drops (B5)."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import ALICE, BOB
+from thyme.live.limits.fair_inbox import MESSAGES_MAX, FairInbox
+from thyme.live.limits.socket_filter import attach, make_program
+from thyme.model.ids import NodeId
+from thyme.protocol.messages.common import Done
+from thyme.protocol.node import Received, Started
+
+SIZE = 100
+
+
+def test_b5_a_sender_of_many_messages_delays_itself_only() -> None:
+    inbox = FairInbox()
+    for number in range(300):
+        inbox.add_received(Received(BOB, Done(number)), SIZE)
+    inbox.add_received(Received(ALICE, Done(1_000)), SIZE)
+    inbox.append(Started())
+
+    first = [inbox.popleft() for _ in range(3)]
+
+    assert first == [Started(), Received(BOB, Done(0)), Received(ALICE, Done(1_000))]
+
+
+def test_b5_a_full_queue_is_told_until_half_of_it_was_handled() -> None:
+    inbox = FairInbox()
+    for number in range(MESSAGES_MAX):
+        assert BOB not in inbox.full_senders
+        inbox.add_received(Received(BOB, Done(number)), SIZE)
+    assert inbox.full_senders == {BOB}
+
+    for _ in range(MESSAGES_MAX // 2 + 1):
+        inbox.popleft()
+    assert inbox.full_senders == set()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**22)), max_size=100))
+def test_b5_every_message_comes_once_and_in_the_order_of_its_sender(
+    steps: list[tuple[int, int]],
+) -> None:
+    inbox = FairInbox()
+    for number, (sender, size) in enumerate(steps):
+        inbox.add_received(Received(NodeId(b"node %d" % sender), Done(number)), size)
+    came: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
+    while inbox:
+        event = inbox.popleft()
+        assert isinstance(event, Received)
+        assert isinstance(event.message, Done)
+        came[int(event.sender[-1:])].append(event.message.request_id)
+    assert came == {
+        each: [number for number, (sender, _) in enumerate(steps) if sender == each]
+        for each in range(4)
+    }
+    assert inbox.full_senders == set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a filter of Linux")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_b5_the_kernel_drops_the_datagrams_of_a_banned_address_alone(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        sockets = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(3)]
+        for each in sockets:
+            each.bind((host, 0))
+    except OSError:
+        pytest.skip("no IPv6 here")
+    receiver, good, bad = sockets
+    receiver.settimeout(5)
+    banned = [(host, bad.getsockname()[1])]
+    known = [(host, good.getsockname()[1])]
+
+    def heard() -> bytes:
+        for sender, word in ((bad, b"bad"), (good, b"good")):
+            sender.sendto(word, receiver.getsockname())
+        word = receiver.recv(100)
+        if word == b"bad":
+            receiver.recv(100)
+        return word
+
+    assert heard() == b"bad", "nobody is banned yet"
+    assert attach([receiver], make_program(banned, [], 1.0, is_ipv6=":" in host))
+    assert heard() == b"good"
+    assert attach([receiver], make_program([], known, 0.0, is_ipv6=":" in host))
+    assert heard() == b"good", "a stranger, of which none are wanted"
+    assert attach([receiver], make_program([], [], 1.0, is_ipv6=":" in host))
+    assert heard() == b"bad"
+    for each in sockets:
+        each.close()
