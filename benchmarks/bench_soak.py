@@ -22,6 +22,7 @@ from typing import TextIO
 import msgspec
 
 from thyme.sim.scenario import Profile, Substrate
+from thyme.testing.soak.networks import Medium
 from thyme.testing.soak.runner import SoakResult, run_soak, shrink_soak
 from thyme.testing.soak.shrinking import Omitted
 
@@ -33,7 +34,8 @@ def replay(verdict: SoakResult, omitted: Omitted | None = None) -> str:
     without = "" if omitted is None else f" --omit '{msgspec.json.encode(omitted).decode()}'"
     return (
         f"./run bench soak --seeds 1 --first {verdict.seed} "
-        f"--substrate {verdict.substrate} --profile {verdict.profile}{without}"
+        f"--substrate {verdict.substrate} --profile {verdict.profile} "
+        f"--medium {verdict.medium}{without}"
     )
 
 
@@ -79,11 +81,20 @@ def main() -> int:
     )
     parser.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.ROBUST)
     parser.add_argument(
+        "--medium",
+        type=Medium,
+        choices=list(Medium),
+        default=Medium.IDEAL,
+        help="the ideal network, or the simulated radio (DCS only)",
+    )
+    parser.add_argument(
         "--omit", metavar="JSON", default="{}", help="parts to leave out, as a failure prints them"
     )
     parser.add_argument("--no-shrink", action="store_true", help="do not shorten runs that fail")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
+    if args.medium is Medium.RADIO and args.substrate is not Substrate.DCS:
+        parser.error("--medium radio: only --substrate dcs has a routing for it")
     first = time.time_ns() // 1_000 % SEEDS_FROM_CLOCK if args.first is None else args.first
     try:
         omitted = msgspec.json.decode(args.omit, type=Omitted)
@@ -92,11 +103,12 @@ def main() -> int:
     out = sys.stderr if args.json else sys.stdout
     machine = f"Python {platform.python_version()}, {platform.machine()}"
     seeds = f"seeds {first} to {first + args.seeds - 1}"
-    print(f"{args.substrate}, profile {args.profile}, {seeds}; {machine}", file=out, flush=True)
+    setting = f"{args.substrate}, profile {args.profile}, {args.medium} network, {seeds}"
+    print(f"{setting}; {machine}", file=out, flush=True)
     verdicts: list[SoakResult] = []
     began = time.process_time()
     for seed in range(first, first + args.seeds):
-        verdict = run_soak(seed, args.substrate, args.profile, omitted)
+        verdict = run_soak(seed, args.substrate, args.profile, omitted, args.medium)
         verdicts.append(verdict)
         if verdict.violations:
             shrunk = not args.no_shrink and omitted == Omitted()

@@ -32,10 +32,12 @@ from thyme.sim.faults.schedule import (
     Restart,
     make_schedule,
 )
+from thyme.sim.mobility.paths import position_at
 from thyme.sim.scenario import Profile, Substrate
 from thyme.substrates.es import EsNode
 from thyme.testing.soak import runner as soaking
-from thyme.testing.soak.faults import FaultLimits, draw_faults, draw_moves
+from thyme.testing.soak.faults import FaultLimits, MoveStep, draw_faults, draw_moves
+from thyme.testing.soak.networks import Medium, make_path
 from thyme.testing.soak.runner import run_soak
 from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
 from thyme.testing.soak.workload import DELETE_SPREAD_US, RandomWorkload
@@ -106,6 +108,22 @@ def test_an_acknowledged_object_that_is_gone_is_a_violation(
 
     assert violations
     assert all(": lost: " in violation for violation in violations)
+
+
+def test_b12_a_world_of_dcs_on_the_radio_comes_out_clean() -> None:
+    verdict = run_soak(1, Substrate.DCS, Profile.ROBUST, medium=Medium.RADIO)
+
+    assert verdict.violations == ()
+    assert verdict.steps > 0
+
+
+def test_s6_on_the_radio_a_node_takes_the_same_steps() -> None:
+    steps = [MoveStep(5 * SECOND_US, 0, (4.0, 0.0)), MoveStep(9 * SECOND_US, 0, (8.0, 0.0))]
+    path = make_path((0.0, 0.0), steps)
+
+    assert [position_at(path, at_s * SECOND_US) for at_s in (0, 4, 5, 8, 9, 20)] == [
+        *((0.0, 0.0), (0.0, 0.0), (4.0, 0.0), (4.0, 0.0), (8.0, 0.0), (8.0, 0.0)),
+    ]
 
 
 # Shrinking

@@ -18,15 +18,19 @@ from thyme.routing.cells.grid import CELL_M
 T = TypeVar("T")
 
 
-def draw_positions(rng: Random, nodes: int) -> tuple[Grid, list[Position]]:
-    """Draws a grid, and positions on it that form a connected network."""
+def draw_positions(
+    rng: Random, nodes: int, usable_range_m: Callable[[float], float] = lambda range_m: range_m
+) -> tuple[Grid, list[Position]]:
+    """Draws a grid, and positions on it that form a connected network, with links of a usable
+    length."""
     grid = Grid(columns=rng.randint(2, 6), rows=rng.randint(1, 3))
+    link_m = usable_range_m(grid.range_m)
     while True:
         positions = [
             (rng.uniform(0, grid.columns * CELL_M), rng.uniform(0, grid.rows * CELL_M))
             for _ in range(nodes)
         ]
-        if is_connected(positions, lambda one, other: math.dist(one, other) <= grid.range_m):
+        if is_connected(positions, lambda one, other: math.dist(one, other) <= link_m):
             return grid, positions
 
 

@@ -11,6 +11,7 @@ Clauses: B12, D15, M16, M23, M24.
 from __future__ import annotations
 
 import math
+from functools import partial
 from random import Random
 
 import msgspec
@@ -19,7 +20,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import Subscribe
-from thyme.protocol.node import Action, Input, Node
+from thyme.protocol.node import Node
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells.grid import CELL_M
 from thyme.sim.faults.devices import Devices
@@ -40,7 +41,9 @@ from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import PAPER as LS_PAPER
 from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
+from thyme.testing.soak.checked_node import BrokenNodeError, CheckedNode
 from thyme.testing.soak.faults import SKEW_US_MAX, FaultLimits, MoveStep, draw_faults, draw_moves
+from thyme.testing.soak.networks import Medium, make_network, usable_range_m
 from thyme.testing.soak.positions import draw_positions, is_connected
 from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
 from thyme.testing.soak.workload import TAGS, RandomWorkload
@@ -55,8 +58,6 @@ PROBE_US = 40 * SECOND_US
 """Time limit of the requests of the final checks."""
 OPERATIONS = 100
 NODES_MIN, NODES_MAX = 6, 20
-CHECK_EVERY = 16
-"""Number of inputs between two invariant checks of a node; a check reads all its records."""
 VIOLATIONS_MAX = 20
 """Maximum number of violations in a result."""
 
@@ -67,6 +68,7 @@ class SoakResult(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     substrate: Substrate
     profile: Profile
+    medium: Medium = Medium.IDEAL
     nodes: int
     cells: int
     faults: int
@@ -80,58 +82,31 @@ class SoakResult(msgspec.Struct, frozen=True, kw_only=True):
     """Violated guarantees; the seed reproduces them."""
 
 
-class BrokenNodeError(Exception):
-    """A node raised an exception or violated an invariant; the run ends."""
-
-
-class CheckedNode:
-    """Wraps a node and checks its invariants after every few inputs."""
-
-    def __init__(self, inner: Node) -> None:
-        self.inner = inner
-        self._inputs = 0
-
-    @property
-    def node_id(self) -> NodeId:
-        return self.inner.node_id
-
-    def handle(self, event: Input, now_us: int) -> list[Action]:
-        """Passes an input to the node; an exception of the node is a violation."""
-        try:
-            actions = self.inner.handle(event, now_us)
-            self._inputs += 1
-            if self._inputs % CHECK_EVERY == 0:
-                self.inner.check()
-        except Exception as error:
-            name = self.node_id.decode()
-            raise BrokenNodeError(f"{name}, on {type(event).__name__}: {error!r}") from error
-        return actions
-
-    def check(self) -> None:
-        """Asserts the invariants of the node."""
-        self.inner.check()
-
-
 NOTHING_OMITTED = Omitted()
 
 
 def run_soak(
-    seed: int, substrate: Substrate, profile: Profile, omitted: Omitted = NOTHING_OMITTED
+    seed: int,
+    substrate: Substrate,
+    profile: Profile,
+    omitted: Omitted = NOTHING_OMITTED,
+    medium: Medium = Medium.IDEAL,
 ) -> SoakResult:
-    """Executes the soak run of a seed, or what is left of it, and returns its violations."""
-    return _SoakRun(seed, substrate, profile, omitted).run()
+    """Executes the soak run of a seed, or what is left of it, and returns its violations. Only
+    Thyme-DCS runs on the radio: it has a routing of its own."""
+    return _SoakRun(seed, substrate, profile, omitted, medium).run()
 
 
 def shrink_soak(result: SoakResult) -> tuple[Omitted, SoakResult]:
     """Returns what the violations of a result do not need, and the result of the shorter run."""
     seed, substrate, profile = result.seed, result.substrate, result.profile
-    parts = _SoakRun(seed, substrate, profile).parts
-    omitted = shrink(
-        parts,
-        result.violations,
-        lambda shorter: run_soak(seed, substrate, profile, shorter).violations,
-    )
-    return omitted, run_soak(seed, substrate, profile, omitted)
+
+    def run_shorter(omitted: Omitted) -> SoakResult:
+        return run_soak(seed, substrate, profile, omitted, result.medium)
+
+    parts = _SoakRun(seed, substrate, profile, medium=result.medium).parts
+    omitted = shrink(parts, result.violations, lambda shorter: run_shorter(shorter).violations)
+    return omitted, run_shorter(omitted)
 
 
 class _SoakRun:
@@ -143,8 +118,10 @@ class _SoakRun:
         substrate: Substrate,
         profile: Profile,
         omitted: Omitted = NOTHING_OMITTED,
+        medium: Medium = Medium.IDEAL,
     ) -> None:
         self._seed = seed
+        self._medium = medium
         self._omitted = omitted
         self._substrate = substrate
         self._profile = profile
@@ -152,13 +129,16 @@ class _SoakRun:
         self._node_ids = [
             NodeId(f"n{n:02}".encode()) for n in range(rng.randint(NODES_MIN, NODES_MAX))
         ]
-        self._grid, positions = draw_positions(rng, len(self._node_ids))
+        self._grid, positions = draw_positions(
+            rng, len(self._node_ids), partial(usable_range_m, medium)
+        )
         self._positions = dict(zip(self._node_ids, positions, strict=True))
         self._has_cells = substrate is Substrate.DCS
-        self._network = IdealNetwork(
-            seed=seed, in_range=self._in_range if self._has_cells else None
-        )
         fault_limits = self._fault_limits()
+        self._moves = self._draw_moves(fault_limits) if self._has_cells else []
+        self._network = make_network(
+            medium, seed, self._positions, self._moves, self._in_range if self._has_cells else None
+        )
         self.workload = RandomWorkload(
             self._network,
             self._node_ids,
@@ -184,13 +164,14 @@ class _SoakRun:
                 for fault in self._schedule
                 if isinstance(fault, Crash) and fault.memory is CrashMemory.LOST
             ]
-        self._moves: list[MoveStep] = []
-        if self._has_cells:
-            area = self._grid.columns * CELL_M, self._grid.rows * CELL_M
-            move_rng = derive_rng(seed, "soak", "walks")
-            steps = draw_moves(move_rng, positions, area, JOIN_US, until_us, fault_limits)
-            still = omitted.moves | omitted.nodes
-            self._moves = [step for step in steps if step.node not in still]
+
+    def _draw_moves(self, limits: FaultLimits) -> list[MoveStep]:
+        """The movements that are not left out."""
+        area = self._grid.columns * CELL_M, self._grid.rows * CELL_M
+        rng, positions = derive_rng(self._seed, "soak", "walks"), list(self._positions.values())
+        steps = draw_moves(rng, positions, area, JOIN_US, JOIN_US + FAULTS_US, limits)
+        still = self._omitted.moves | self._omitted.nodes
+        return [step for step in steps if step.node not in still]
 
     @property
     def parts(self) -> SoakParts:
@@ -210,7 +191,8 @@ class _SoakRun:
         return make_schedule(kept, nodes=len(self._node_ids))
 
     def _in_range(self, one: NodeId, other: NodeId) -> bool:
-        return math.dist(self._positions[one], self._positions[other]) <= self._grid.range_m
+        range_m = usable_range_m(self._medium, self._grid.range_m)
+        return math.dist(self._positions[one], self._positions[other]) <= range_m
 
     def _fault_limits(self) -> FaultLimits:
         """Returns the faults that a substrate and profile are not designed to survive.
@@ -308,6 +290,7 @@ class _SoakRun:
             seed=self._seed,
             substrate=self._substrate,
             profile=self._profile,
+            medium=self._medium,
             nodes=len(self._node_ids) - len(self._omitted.nodes),
             cells=len({self._grid.cell_at(position) for position in self._positions.values()}),
             faults=len(self._schedule),
@@ -338,8 +321,9 @@ class _SoakRun:
     def _move(self, step: MoveStep) -> None:
         node_id = self._node_ids[step.node]
         self._positions[node_id] = step.position
-        if self.devices.node_of(step.node) is not None:
-            self._network.move(node_id, step.position)
+        network = self._network  # on the radio, nodes follow their paths
+        if isinstance(network, IdealNetwork) and self.devices.node_of(step.node) is not None:
+            network.move(node_id, step.position)
 
     def _run_quiet_phase(self) -> None:
         """Runs a quiet period without faults; afterwards every request must be answered."""
