@@ -22,7 +22,7 @@ from typing import TextIO
 import msgspec
 
 from thyme.sim.scenario import Profile, Substrate
-from thyme.testing.soak.networks import Medium
+from thyme.testing.soak.networks import SoakMedium
 from thyme.testing.soak.runner import SoakResult, run_soak, shrink_soak
 from thyme.testing.soak.shrinking import Omitted
 
@@ -82,9 +82,9 @@ def main() -> int:
     parser.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.ROBUST)
     parser.add_argument(
         "--medium",
-        type=Medium,
-        choices=list(Medium),
-        default=Medium.IDEAL,
+        type=SoakMedium,
+        choices=list(SoakMedium),
+        default=SoakMedium.IDEAL,
         help="the ideal network, or the simulated radio (DCS only)",
     )
     parser.add_argument(
@@ -93,7 +93,7 @@ def main() -> int:
     parser.add_argument("--no-shrink", action="store_true", help="do not shorten runs that fail")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
-    if args.medium is Medium.RADIO and args.substrate is not Substrate.DCS:
+    if args.medium is SoakMedium.RADIO and args.substrate is not Substrate.DCS:
         parser.error("--medium radio: only --substrate dcs has a routing for it")
     first = time.time_ns() // 1_000 % SEEDS_FROM_CLOCK if args.first is None else args.first
     try:

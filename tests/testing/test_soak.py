@@ -37,7 +37,7 @@ from thyme.sim.scenario import Profile, Substrate
 from thyme.substrates.es import EsNode
 from thyme.testing.soak import runner as soaking
 from thyme.testing.soak.faults import FaultLimits, MoveStep, draw_faults, draw_moves
-from thyme.testing.soak.networks import Medium, make_path
+from thyme.testing.soak.networks import SoakMedium, make_path
 from thyme.testing.soak.runner import run_soak
 from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
 from thyme.testing.soak.workload import DELETE_SPREAD_US, RandomWorkload
@@ -111,7 +111,7 @@ def test_an_acknowledged_object_that_is_gone_is_a_violation(
 
 
 def test_b12_a_world_of_dcs_on_the_radio_comes_out_clean() -> None:
-    verdict = run_soak(1, Substrate.DCS, Profile.ROBUST, medium=Medium.RADIO)
+    verdict = run_soak(1, Substrate.DCS, Profile.ROBUST, medium=SoakMedium.RADIO)
 
     assert verdict.violations == ()
     assert verdict.steps > 0

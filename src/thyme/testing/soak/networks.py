@@ -1,6 +1,6 @@
 """Soak networks: the ideal network or the simulated radio of a soak run.
 
-Entry points: `Medium`, `make_network`. On the ideal network every message to a node in range
+Entry points: `SoakMedium`, `make_network`. On the ideal network every message to a node in range
 arrives, unless a fault prevents it. On the radio messages also collide and fade; nodes that must
 reach each other are closer together (`usable_range_m`).
 Clauses: B12, S4, S6.
@@ -22,27 +22,27 @@ _RADIO_SHARE = 0.8
 """The share of the radio's range within which a link hardly loses frames."""
 
 
-class Medium(StrEnum):
+class SoakMedium(StrEnum):
     """How messages travel in a soak run."""
 
     IDEAL = "ideal"
     RADIO = "radio"
 
 
-def usable_range_m(medium: Medium, range_m: float) -> float:
+def usable_range_m(medium: SoakMedium, range_m: float) -> float:
     """The distance within which nodes are sure to reach each other."""
-    return range_m * _RADIO_SHARE if medium is Medium.RADIO else range_m
+    return range_m * _RADIO_SHARE if medium is SoakMedium.RADIO else range_m
 
 
 def make_network(
-    medium: Medium,
+    medium: SoakMedium,
     seed: int,
     positions: Mapping[NodeId, Position],
     moves: Iterable[MoveStep],
     in_range: Callable[[NodeId, NodeId], bool] | None,
 ) -> IdealNetwork | WirelessNetwork:
     """Makes the network of a run; on the radio, nodes follow their movements by themselves."""
-    if medium is Medium.IDEAL:
+    if medium is SoakMedium.IDEAL:
         return IdealNetwork(seed=seed, in_range=in_range)
     node_ids = list(positions)
     steps: dict[int, list[MoveStep]] = {}

@@ -43,7 +43,7 @@ from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 from thyme.testing.soak.checked_node import BrokenNodeError, CheckedNode
 from thyme.testing.soak.faults import SKEW_US_MAX, FaultLimits, MoveStep, draw_faults, draw_moves
-from thyme.testing.soak.networks import Medium, make_network, usable_range_m
+from thyme.testing.soak.networks import SoakMedium, make_network, usable_range_m
 from thyme.testing.soak.positions import draw_positions, is_connected
 from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
 from thyme.testing.soak.workload import TAGS, RandomWorkload
@@ -68,7 +68,7 @@ class SoakResult(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     substrate: Substrate
     profile: Profile
-    medium: Medium = Medium.IDEAL
+    medium: SoakMedium = SoakMedium.IDEAL
     nodes: int
     cells: int
     faults: int
@@ -90,7 +90,7 @@ def run_soak(
     substrate: Substrate,
     profile: Profile,
     omitted: Omitted = NOTHING_OMITTED,
-    medium: Medium = Medium.IDEAL,
+    medium: SoakMedium = SoakMedium.IDEAL,
 ) -> SoakResult:
     """Executes the soak run of a seed, or what is left of it, and returns its violations. Only
     Thyme-DCS runs on the radio: it has a routing of its own."""
@@ -118,7 +118,7 @@ class _SoakRun:
         substrate: Substrate,
         profile: Profile,
         omitted: Omitted = NOTHING_OMITTED,
-        medium: Medium = Medium.IDEAL,
+        medium: SoakMedium = SoakMedium.IDEAL,
     ) -> None:
         self._seed = seed
         self._medium = medium
