@@ -27,7 +27,7 @@ wired_port = 9501
         (GOOD.replace("127.0.0.1", "::1"), "station.address: live stations need an IPv4 address"),
         (GOOD.replace("127.0.0.1", "192.0.2.1"), "no interface here has the address 192.0.2.1"),
         (GOOD + "[[others]]\nname = 'south'", "others[0].address: missing"),
-        (GOOD + "[sharing]\nreply_window_ms = 0", "sharing.reply_window: from 1 to"),
+        (GOOD + "[sharing]\nreply_window_ms = 0", "sharing.reply_window_ms: from 0.001 to"),
     ],
 )
 def test_i28_a_bad_file_ends_the_command_with_the_key_that_is_wrong(

@@ -515,7 +515,7 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
     }
 
 
-def test_every_kind_of_message_is_drawn_and_has_its_golden_bytes() -> None:
+def test_i24_every_kind_of_message_is_drawn_and_has_its_golden_bytes() -> None:
     assert set(messages) == set(KINDS)
     assert [type(message) for message, _ in GOLDEN] == list(KINDS)
 
@@ -527,7 +527,7 @@ def test_a_message_has_the_bytes_it_always_had(message: Message, golden: str) ->
 
 
 @each_golden
-def test_a_message_is_its_number_and_its_fields_in_order(message: Message, golden: str) -> None:
+def test_i24_a_message_is_its_number_and_its_fields_in_order(message: Message, golden: str) -> None:
     version, array = bytes.fromhex(golden)[0], msgspec.msgpack.decode(bytes.fromhex(golden)[1:])
 
     assert version == VERSION
@@ -537,7 +537,7 @@ def test_a_message_is_its_number_and_its_fields_in_order(message: Message, golde
 
 @each_golden
 @pytest.mark.parametrize("extra", [None, 7, "text", [1, [2]], {"map": b"bytes"}, 1.5])
-def test_fields_that_a_later_version_appends_are_passed_over(
+def test_i24_fields_that_a_later_version_appends_are_passed_over(
     message: Message, golden: str, extra: object
 ) -> None:
     later = changed(bytes.fromhex(golden), lambda array: array.extend([extra, extra]))

@@ -33,6 +33,7 @@ class Spreader:
         questions: bool = True,
         spreads_max: int = 10,
         confirm_replicas: bool = False,
+        insert_wait_tries: int = 2,
     ) -> None:
         self.outbox = Outbox()
         config = CellRoutingConfig(
@@ -40,6 +41,7 @@ class Spreader:
             broadcast_reads=questions,
             broadcasts_max=spreads_max,
             confirm_replicas=confirm_replicas,
+            insert_wait_tries=insert_wait_tries,
         )
         self.spreading = CellBroadcaster(ALICE, self.outbox, config)
         self.heard_us: list[int] = []
@@ -98,6 +100,16 @@ def test_b2_an_insert_is_answered_after_two_tries_and_those_who_did_not_hear_are
     spreader.spreading.on_ack(BOB, HEARD, 360)
     assert spreader.heard_us == [150], "once"
     assert len(spreader.spreading) == 0
+
+
+def test_b2_where_nothing_is_forwarded_an_insert_waits_for_more_tries() -> None:
+    spreader = Spreader(tries=5, insert_wait_tries=3)
+    spreader.start(IndexObject(1, IndexedMetadata(photo(1), ())), BOB)
+    for at_us in (50, 150, 350):
+        assert spreader.heard_us == []
+        spreader.spreading.on_timer(TIMER, at_us)
+
+    assert spreader.heard_us == [350]
 
 
 def test_d7_replicas_are_spread_once_and_where_nothing_is_sure_so_is_the_rest() -> None:

@@ -116,7 +116,10 @@ id = "0123456789abcdef0123456789ABCDEF"
             + OTHER.format(name="east", id=32 * "a"),
             "others[1].id: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa is there twice",
         ),
-        (MINIMAL + "[worlds]\ncell_data_period_ms = 999", "worlds.cell_data_period: from 1e+06"),
+        (
+            MINIMAL + "[worlds]\ncell_data_period_ms = 999",
+            "worlds.cell_data_period_ms: from 1000 to 86400000, not 999",
+        ),
         (MINIMAL + "[", "not valid TOML"),
     ],
 )

@@ -348,8 +348,8 @@ CLAIMS = (
         id="C26", source="V Fig. 5.7", check=_c26,
         documents="part of world 1: 34 % at 1/1/1, 72 % at 2/1/1, 96 to 98 % at 5/1/1",
         reason="formula 4.1 converges to the share of puts, which follow downloads: a world with "
-        "twice the publishes has half of all downloads, so half of the cache. The thesis does not "
-        "say what else made its first world larger",
+        "twice the publishes has half of all downloads, so half of the cache. 72 and 97 % need 5 "
+        "and 65 times the downloads of each other world, which publishing alone does not cause",
     ),
     InfraClaim(
         id="C27", source="V Fig. 5.8", check=_c27,

@@ -47,7 +47,11 @@ class InfraFigure:
 def draw_figures(points: InfraPoints) -> list[InfraFigure]:
     """The figures whose experiments were run."""
     with apply_style():
-        drawn = [*_station_figures(points), *_comparison_figures(points)]
+        drawn = [
+            *_station_figures(points),
+            *_comparison_figures(points),
+            *_cloud_figures(points),
+        ]
     return [figure for figure in drawn if figure is not None]
 
 
@@ -131,6 +135,9 @@ def _comparison_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
         for title, variant in (("geographic", "dcs"), ("with a station", "infra"))
     ]
     yield _bars("fig5-21", "Energy of the radio of a hot node, above idle", "V Fig. 5.21", "J", hot)
+
+
+def _cloud_figures(points: InfraPoints) -> Iterator[InfraFigure | None]:
     ways = [
         (title, _seconds(points.line("downloads", way, "download_ms")))
         for way, title in WAYS.items()

@@ -31,10 +31,6 @@ _WAIT_US_PER_KIB = 4_000
 """Additional wait for an object in the message: its transfer time at 2 Mb/s."""
 _CONFIRMED_BYTES_MAX = 64 * 1024
 """Larger objects are broadcast once: of so many frames one is often lost, each time."""
-_INSERT_WAIT_TRIES = 2
-"""Number of tries after which an insert is answered even if some nodes did not acknowledge it. On a
-congested channel a longer wait causes retransmissions of the insert, and more congestion.
-Subscriptions are answered only after all tries: the receiver of an insert must know them."""
 
 
 class CellBroadcastTimer(msgspec.Struct, frozen=True):
@@ -143,7 +139,7 @@ class CellBroadcaster:
             self._finish(timer, now_us)
             return list(pending.unacknowledged)
         replies_early = pending.message.message.replies_early
-        if replies_early and pending.retries.tries >= _INSERT_WAIT_TRIES:
+        if replies_early and pending.retries.tries >= self.config.insert_wait_tries:
             self._run_callbacks(pending, now_us)
         self._repeat(pending)
         self._outbox.set_timer(timer, pending.retries.count_try(now_us))

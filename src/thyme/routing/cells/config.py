@@ -42,6 +42,10 @@ class CellRoutingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often a message for all nodes of the own cell is sent until they acknowledge it. 1 is a
     broadcast without acknowledgements (D7). With more, the cell replies to a request once all of
     its nodes have acknowledged it (B2), or after the last try."""
+    insert_wait_tries: int = 2
+    """Number of tries after which an insert is answered even if some nodes did not acknowledge it.
+    On a congested channel a longer wait causes retransmissions of the insert, and more congestion.
+    Subscriptions are answered only after all tries: the receiver of an insert must know them."""
     confirm_replicas: bool = False
     """Whether a new object is broadcast, as often as `broadcast_tries_max`, until another node of
     the cell has acknowledged it. Otherwise it is broadcast once (D11)."""

@@ -239,8 +239,8 @@ LOGICAL_ROBUST = replace(
     notification_delivery=replace(
         ROBUST.notification_delivery, ack_timeout_us=SECOND_US // 2, ack_delay_us=0
     ),
-    routing=replace(ROBUST.routing, confirm_replicas=True),
+    routing=replace(ROBUST.routing, confirm_replicas=True, insert_wait_tries=4),
 )
 """`ROBUST` for logical cells, which have no forwarding nodes that would repeat a lost message: new
-objects are acknowledged, joins are more patient, and notifications are acknowledged at once, so
-that a lost one is sent again sooner."""
+objects are acknowledged, by all nodes of the key cell unless four tries fail, joins are more
+patient, and notifications are acknowledged at once, so that a lost one is sent again sooner."""

@@ -34,12 +34,12 @@ def fill(cache: AdaptiveMultipartCache[int, str], world: str, count: int) -> Non
         assert cache.put(world, key, world)
 
 
-def test_the_worked_example_of_the_thesis() -> None:
+def test_i15_the_worked_example_of_the_thesis() -> None:
     """I15: 150 + 20 and 50 + 80 of 200 make 113 and 87."""
     assert partition_sizes({"gallery": 170, "myapp": 130}, 200) == {"gallery": 113, "myapp": 87}
 
 
-def test_a_batch_insert_divides_the_cache_as_in_the_worked_example() -> None:
+def test_i12_i15_a_batch_insert_divides_the_cache_as_in_the_worked_example() -> None:
     """I12, I15: the same example with entries."""
     reports: list[tuple[str, int, EvictionCause]] = []
     cache = a_cache(200, reports)
@@ -57,7 +57,7 @@ def test_a_batch_insert_divides_the_cache_as_in_the_worked_example() -> None:
 
 
 @given(WORLDS, st.integers(0, 500), st.integers(0, 60))
-def test_sizes_use_the_capacity_exactly_and_respect_the_bound(
+def test_i15_sizes_use_the_capacity_exactly_and_respect_the_bound(
     demand: dict[str, int], capacity: int, size_min: int
 ) -> None:
     """I15: rounding never exceeds S_cache; each world with a demand gets the lower bound."""
@@ -71,7 +71,7 @@ def test_sizes_use_the_capacity_exactly_and_respect_the_bound(
     assert all(sizes[world] == 0 for world in demand if world not in wanting)
 
 
-def test_a_world_grows_while_there_is_free_space() -> None:
+def test_i14_a_world_grows_while_there_is_free_space() -> None:
     """I14, algorithm 1, lines 4 and 5."""
     cache = a_cache(10)
     fill(cache, "a", 6)
@@ -79,7 +79,7 @@ def test_a_world_grows_while_there_is_free_space() -> None:
     assert cache.sizes() == {"a": 6, "b": 4}
 
 
-def test_a_full_cache_is_divided_again_after_max_puts_above_limit() -> None:
+def test_i14_a_full_cache_is_divided_again_after_max_puts_above_limit() -> None:
     """I14, algorithm 1, lines 6 to 10."""
     cache = a_cache(100, max_puts_above_limit=10)
     fill(cache, "a", 50)

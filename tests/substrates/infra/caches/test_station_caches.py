@@ -44,7 +44,7 @@ def caches(reports: list[Report] | None = None, **settings: object) -> StationCa
     )
 
 
-def test_the_local_popularity_cache_holds_metadata_with_data() -> None:
+def test_i12_the_local_popularity_cache_holds_metadata_with_data() -> None:
     """I12."""
     station = caches(local_popularity_size=10)
     station.local_popularity.put_batch([CachedObject("gallery", photo(1), b"pixels")])
@@ -54,7 +54,7 @@ def test_the_local_popularity_cache_holds_metadata_with_data() -> None:
     assert station.download("another", key_of(1)) is None
 
 
-def test_prefetched_metadata_outlives_its_data() -> None:
+def test_i13_prefetched_metadata_outlives_its_data() -> None:
     """I13: separate sizes, keyed by world and object."""
     station = caches(prefetch_metadata_size=10, prefetch_data_size=1, policy=CachePolicy.S3_FIFO)
     station.prefetch.put("a", photo(1), b"one")
@@ -66,7 +66,7 @@ def test_prefetched_metadata_outlives_its_data() -> None:
     assert station.prefetch.get_data("b", key_of(1)) == b"other"
 
 
-def test_a_downloaded_object_moves_from_prefetch_to_the_global_cache() -> None:
+def test_i13_i14_a_downloaded_object_moves_from_prefetch_to_the_global_cache() -> None:
     """I14, I19."""
     station = caches()
     station.prefetch.put("gallery", photo(1), b"pixels")
@@ -204,7 +204,7 @@ def test_an_update_with_other_tags_is_found_by_the_new_tags_only() -> None:
 
 @pytest.mark.parametrize("unit", CacheUnit)
 @POLICIES
-def test_the_tag_index_is_exact_after_inserts_removals_and_evictions(
+def test_i16_the_tag_index_is_exact_after_inserts_removals_and_evictions(
     policy: CachePolicy, unit: CacheUnit
 ) -> None:
     """I16: whatever happened, the index has exactly the cached metadata."""

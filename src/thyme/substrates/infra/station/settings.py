@@ -90,26 +90,26 @@ def check_settings(settings: StationSettings) -> None:
     popularity, sharing = settings.popularity, settings.sharing
     ranges: list[tuple[str, float, float, float]] = [
         ("mobile_addresses.size", settings.mobile_addresses, 0, _ENTRIES_MAX),
-        ("mobile_addresses.ttl", settings.mobile_address_ttl_us, 1, _PERIOD_US_MAX),
-        ("popularity.decision_period", popularity.decision_period_us, 1, _PERIOD_US_MAX),
+        ("mobile_addresses.ttl_ms", settings.mobile_address_ttl_us, 1, _PERIOD_US_MAX),
+        ("popularity.decision_period_ms", popularity.decision_period_us, 1, _PERIOD_US_MAX),
         ("popularity.items_max", popularity.items_max, 0, _ENTRIES_MAX),
         ("popularity.active_window", popularity.active_window, 0, _ENTRIES_MAX),
         ("popularity.batch_inserts", popularity.batch_inserts, 1, 1_000),
         ("popularity.locations_max", popularity.locations_max, 1, 1_000),
         ("popularity.decay", popularity.decay, 0.0, 1.0),
-        ("sharing.needs_period", sharing.needs_period_us, 1, _PERIOD_US_MAX),
-        ("sharing.reply_window", sharing.reply_window_us, 1, _PERIOD_US_MAX),
+        ("sharing.needs_period_ms", sharing.needs_period_us, 1, _PERIOD_US_MAX),
+        ("sharing.reply_window_ms", sharing.reply_window_us, 1, _PERIOD_US_MAX),
         ("sharing.consumed_ignore_cycles", sharing.consumed_ignore_cycles, 0, 1_000_000),
         ("sharing.page_items_max", sharing.page_items_max, 1, 10_000),
-        ("requests.mobile_timeout", settings.mobile_timeout_us, 1, _PERIOD_US_MAX),
-        ("requests.station_timeout", settings.station_timeout_us, 1, _PERIOD_US_MAX),
+        ("requests.mobile_timeout_ms", settings.mobile_timeout_us, 1, _PERIOD_US_MAX),
+        ("requests.station_timeout_ms", settings.station_timeout_us, 1, _PERIOD_US_MAX),
         ("requests.tries_max", settings.tries_max, 1, 100),
         ("requests.mobile_max", settings.mobile_requests_max, 1, 1_000_000),
         ("requests.station_max", settings.station_requests_max, 1, 1_000_000),
         ("worlds.nodes_per_cell", settings.nodes_per_cell, 1, 100_000),
         ("worlds.cells_min", settings.cells_min, 1, CELLS_MAX - 1),
         (
-            "worlds.cell_data_period",
+            "worlds.cell_data_period_ms",
             CYCLE_US_MIN if settings.cell_data_period_us is None else settings.cell_data_period_us,
             CYCLE_US_MIN,
             CYCLE_US_MAX,
@@ -118,7 +118,11 @@ def check_settings(settings: StationSettings) -> None:
     ]
     for name, value, lowest, highest in ranges:
         if not lowest <= value <= highest:
-            raise StationConfigError(f"{name}: from {lowest:g} to {highest:g}, not {value:g}")
+            unit = 1_000 if name.endswith("_ms") else 1  # durations are in microseconds here
+            lowest, highest, value = (each / unit for each in (lowest, highest, value))
+            raise StationConfigError(
+                f"{name}: from {lowest:.12g} to {highest:.12g}, not {value:.12g}"
+            )
 
 
 PAPER = StationSettings()
