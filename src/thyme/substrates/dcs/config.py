@@ -112,7 +112,7 @@ class RecordCheckConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often a node checks that cells know the records that it holds (D27)."""
 
     interval_us_min: int = 4 * SECOND_US
-    """The time between two checks after a join or a re-announcement; it doubles with each cycle."""
+    """The time between two checks after a join or a re-announcement; it doubles after a few."""
     interval_us_max: int = 128 * SECOND_US
     """The time between two checks in a static network."""
 

@@ -3,9 +3,10 @@
 Each node asks one cell at a time whether it knows the node's subscriptions and objects, own and
 active replicas; a cell that lacks a record receives it again (`location_updates`). Recent deletes
 are repeated likewise (`deletion_log`). So a record that was lost for whatever reason returns, also
-if nobody noticed a topology change. The time between two checks doubles with each complete cycle,
-and starts anew after a re-announcement (`reannounce`). In a static network a node sends at most
-one check per `interval_us_max`, however many records it holds. Entry point: `RecordChecker`.
+if nobody noticed a topology change. The time between two checks doubles after a complete cycle or a
+few checks, and starts anew after a re-announcement (`reannounce`). In a static network a node sends
+at most one check per half of `interval_us_max`, however many records it holds. Entry point:
+`RecordChecker`.
 Clauses: D27.
 """
 
@@ -24,6 +25,9 @@ from thyme.substrates.dcs.config import RecordCheckConfig
 from thyme.substrates.dcs.context import NodeContext
 from thyme.substrates.dcs.robust.reannounce import BATCH_OBJECTS_MAX
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
+
+_CHECKS_PER_INTERVAL = 4
+"""After how many checks the interval doubles, if the cycle is not complete before."""
 
 Check = Callable[[int], bool]
 """Sends one check at an instant; returns False if there was nothing left to check."""
@@ -53,12 +57,13 @@ class RecordChecker:
         self._config = config
         self._interval_us = config.interval_us_min
         self._checks: Iterator[Check] = iter(())
-        self.cycles = 0
+        self._checks_at_interval = 0
         self.checks_sent = 0
 
     def start(self, now_us: int) -> None:
         """Starts a cycle at the shortest interval: this node has joined or re-announced."""
         self._interval_us = self._config.interval_us_min
+        self._checks_at_interval = 0
         self._checks = self._make_cycle()
         self._schedule(now_us)
 
@@ -71,15 +76,18 @@ class RecordChecker:
         self._outbox.set_timer(RecordCheckTimer(), now_us + wait_us)
 
     def on_timer(self, now_us: int) -> None:
-        """Sends the next check; after the last one of a cycle the interval doubles."""
+        """Sends the next check, or begins the next cycle; doubles the interval if it is time."""
         if not self._routing.serving:
             return
         if any(check(now_us) for check in self._checks):  # stops after the first that was sent
             self.checks_sent += 1
+            self._checks_at_interval += 1
         else:
-            self.cycles += 1
-            self._interval_us = min(2 * self._interval_us, self._config.interval_us_max)
+            self._checks_at_interval = _CHECKS_PER_INTERVAL
             self._checks = self._make_cycle()
+        if self._checks_at_interval == _CHECKS_PER_INTERVAL:
+            self._checks_at_interval = 0
+            self._interval_us = min(2 * self._interval_us, self._config.interval_us_max)
         self._schedule(now_us)
 
     def _make_cycle(self) -> Iterator[Check]:
