@@ -1,10 +1,12 @@
-"""Gaps: sleep, overload, large summaries, stalled readers and wrong clocks, with real processes.
+"""Gaps: sleep, no network, overload, large summaries, stalled readers and wrong clocks, with real
+processes.
 
 One line per case: the objects due, those notified, doubled and told as lost, how long the last
 notification took, and the memory of each node at its highest. M34 to M36 hold if notified + lost =
-due and doubled = 0 in every line.
+due and doubled = 0 in every line. While a subscriber sleeps or has no network, another pair of
+nodes publishes for some seconds: its throughput is printed as a share of that before.
 
-    ./run bench gaps                                # all cases, about 20 minutes
+    ./run bench gaps                                # all cases, about 90 minutes
     ./run bench gaps --only stop --seconds 40 --substrate es
 """
 
@@ -32,6 +34,8 @@ SUBSTRATES = ("es", "ls", "dcs")
 QUIET_S = 15.0
 """A case ends when everything arrived, or nothing more arrived for this time."""
 SETTLE_S = 120.0
+PAIR_S = 5.0
+"""How long another pair of nodes publishes."""
 
 
 @dataclass(slots=True)
@@ -55,7 +59,8 @@ class Count:
 
 
 class Nodes:
-    """The processes of one world: a publisher, a subscriber and, in ES, a server."""
+    """The processes of one world: a publisher, a subscriber, another subscriber, which has no
+    trouble, and, in ES, a server."""
 
     def __init__(self, substrate: str, directory: Path) -> None:
         group = free_group()
@@ -69,7 +74,8 @@ class Nodes:
             if substrate == "dcs":
                 created += ["--area", "80x40", "--cell", "40", "--position", "20,20"]
         self.processes["publisher"] = NodeProcess("node", directory / "publisher", *world, *created)
-        self.processes["subscriber"] = NodeProcess("node", directory / "subscriber", *world)
+        for name in ("subscriber", "other"):
+            self.processes[name] = NodeProcess("node", directory / name, *world)
 
     @property
     def publisher(self) -> NodeProcess:
@@ -175,14 +181,49 @@ async def run_case(substrate: str, act: Act) -> tuple[Count, str, float]:
 
 def stopped(seconds: float) -> Act:
     """The subscriber sleeps while 40 objects are published; then 20 more."""
+    return absent(seconds, NodeProcess.stop, NodeProcess.go_on)
+
+
+def disconnected(seconds: float) -> Act:
+    """The subscriber has no network while 40 objects are published; then 20 more."""
+    return absent(seconds, NodeProcess.disconnect, NodeProcess.connect)
+
+
+def absent(
+    seconds: float, leave: Callable[[NodeProcess], None], return_: Callable[[NodeProcess], None]
+) -> Act:
+    """The subscriber is away for some time; the other one must not suffer."""
 
     async def act(nodes: Nodes, world: thyme.World, count: Count, take_s: list[float]) -> None:
-        nodes.subscriber.stop()
+        async with thyme.connect(nodes.processes["other"].url) as other:
+            before = await pair_rate(world, other)
+            leave(nodes.subscriber)
+            meanwhile = await pair_rate(world, other)
         await publish(world, count, lambda number: number >= 40, seconds / 40, b"")
-        nodes.subscriber.go_on()
+        return_(nodes.subscriber)
         await publish_more(world, count, 20)
+        count.note = f"the other pair {meanwhile / before:.0%} of {before:.0f} objects/s"
 
     return act
+
+
+async def pair_rate(publisher: thyme.World, subscriber: thyme.World) -> float:
+    """How many objects a second another subscriber is notified of, at full speed."""
+    subscription = await subscriber.subscribe("other", batch=0)
+    count = Count()
+    listening = asyncio.create_task(listen(subscription, count, [0.0]))
+    await asyncio.sleep(2)
+    begun = time.monotonic()
+
+    async def insert_many() -> None:
+        while time.monotonic() < begun + PAIR_S:
+            count.due.add(str(await publisher.insert(b"x", tags=["other"])))
+
+    await asyncio.gather(*(insert_many() for _ in range(64)))
+    await settle(count, subscription)
+    listening.cancel()
+    await subscription.cancel()
+    return len(count.heard) / (count.last_s - begun)
 
 
 async def publish_more(world: thyme.World, count: Count, number: int) -> None:
@@ -303,8 +344,10 @@ async def read_event(response: aiohttp.ClientResponse, count: Count) -> str:
 def cases(options: argparse.Namespace, substrate: str) -> list[tuple[str, Act | None]]:
     """The cases by name; None is the case with server-sent events."""
     found: list[tuple[str, Act | None]] = []
-    stops = [options.seconds] if options.seconds else [40.0, 100.0]
+    stops = [options.seconds] if options.seconds else [40.0, 100.0, 600.0]
     found += [(f"stop {seconds:.0f} s", stopped(seconds)) for seconds in stops]
+    off_s = options.seconds or 120.0
+    found.append((f"no network {off_s:.0f} s", disconnected(off_s)))
     found.append(("overload", overloaded(options.seconds or 60)))
     found.append(("large summaries", large_summaries(options.objects)))
     found.append(("events stalled", None))

@@ -14,8 +14,21 @@ from pathlib import Path
 from typing import Any
 
 _START = """
-import runpy, sys, time
-offset = sys.argv.pop(1)
+import os, runpy, sys, time
+from thyme.live.sockets import Sockets
+offset, off = sys.argv.pop(1), sys.argv.pop(1)
+class Switched(Sockets):
+    def send(self, datagram, to):
+        if not os.path.exists(off):
+            super().send(datagram, to)
+    @property
+    def on_datagram(self):
+        return lambda *words: os.path.exists(off) or self._handler(*words)
+    @on_datagram.setter
+    def on_datagram(self, handler):
+        self._handler = handler
+from thyme.daemon import daemon
+daemon.run.__defaults__ = (*daemon.run.__defaults__[:-1], Switched)
 real_ns = time.time_ns
 def shifted():
     with open(offset) as file:
@@ -23,7 +36,8 @@ def shifted():
 time.time_ns, time.time = shifted, lambda: shifted() / 1e9
 runpy.run_module("thyme.cli", run_name="__main__", alter_sys=True)
 """
-"""Starts a command with a clock that is ahead of the real one by the seconds in a file."""
+"""Starts a command with a clock that is ahead of the real one by the seconds in a file, and a
+network that drops everything while another file exists."""
 
 
 def free_group() -> str:
@@ -42,7 +56,9 @@ class NodeProcess:
         self._clock = directory / "clock-offset"
         if not self._clock.exists():
             self._clock.write_text("0")
-        words = [sys.executable, "-c", _START, str(self._clock), command, "--data", str(directory)]
+        self._off = directory / "network-off"
+        words = [sys.executable, "-c", _START, str(self._clock), str(self._off), command]
+        words += ["--data", str(directory)]
         words += [*options, "--interface", "127.0.0.1", "--http", "127.0.0.1:0", "--log-json"]
         self._process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
         self.url = str(self._read_until("ready")["http"])
@@ -54,6 +70,14 @@ class NodeProcess:
         with tempfile.NamedTemporaryFile("w", dir=self._clock.parent, delete=False) as file:
             file.write(str(ahead_s))
         Path(file.name).rename(self._clock)
+
+    def disconnect(self) -> None:
+        """Takes the process off the network: datagrams from it and to it are dropped."""
+        self._off.touch()
+
+    def connect(self) -> None:
+        """Connects the process to the network again."""
+        self._off.unlink()
 
     def stop(self) -> None:
         """Stops the process, as a phone that sleeps."""

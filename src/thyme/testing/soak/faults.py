@@ -1,7 +1,8 @@
 """Soak faults: draws the faults and movements of a soak run from a seed.
 
-Entry points: `draw_faults`, `draw_moves`. Devices crash with or without their store, leave, restart
-or stay down, and move; the network is partitioned; messages are lost, duplicated and reordered;
+Entry points: `draw_faults`, `draw_moves`, `draw_sleeps`, `draw_burst`. Devices crash with or
+without their store, leave, restart or stay down, sleep, and move; one may insert more than the
+others can take; the network is partitioned; messages are lost, duplicated and reordered;
 clocks differ. `FaultLimits` excludes the faults that a profile is not designed to survive.
 `thyme.testing.soak.runner` applies the faults.
 Clauses: S7, S8, B12.
@@ -41,6 +42,9 @@ MEMORY_LOSS_SPACING_US = 20 * SECOND_US
 STEP_US = SECOND_US // 2
 STEP_M = 4.0
 """Distance per step; nodes run, so that they arrive before the faults end."""
+SLEEP_SHARE = 0.15
+"""Share of the devices that sleep once."""
+BURST_SHARE = 0.05
 
 
 class FaultLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +89,28 @@ def draw_faults(
     if limits.separate_memory_losses:
         faults += _draw_memory_losses(rng, len(positions), until_us, limits)
     return make_schedule(faults, nodes=len(positions))
+
+
+def draw_sleeps(
+    rng: Random, nodes: int, from_us: int, until_us: int, limits: FaultLimits
+) -> dict[int, tuple[int, int]]:
+    """Draws when devices sleep, by node. A sleeping device loses the messages to it, and its timers
+    fire late."""
+    if not limits.message_loss:
+        return {}
+    until_us = _concurrent_faults_end_us(until_us, limits)
+    return {
+        node: _draw_span(rng, from_us, until_us)
+        for node in range(nodes)
+        if node not in limits.always_up and rng.random() < SLEEP_SHARE
+    }
+
+
+def draw_burst(rng: Random, nodes: int, from_us: int, until_us: int) -> tuple[int, int] | None:
+    """Draws the node and the instant of an overload by inserts; most runs have none."""
+    if not nodes or rng.random() >= BURST_SHARE:
+        return None
+    return rng.randrange(nodes), rng.randint(from_us, until_us)
 
 
 def _draw_churn(

@@ -42,7 +42,15 @@ from thyme.substrates.ls.node import PAPER as LS_PAPER
 from thyme.substrates.ls.node import ROBUST as LS_ROBUST
 from thyme.substrates.ls.node import LsNode
 from thyme.testing.soak.checked_node import BrokenNodeError, CheckedNode
-from thyme.testing.soak.faults import SKEW_US_MAX, FaultLimits, MoveStep, draw_faults, draw_moves
+from thyme.testing.soak.faults import (
+    SKEW_US_MAX,
+    FaultLimits,
+    MoveStep,
+    draw_burst,
+    draw_faults,
+    draw_moves,
+    draw_sleeps,
+)
 from thyme.testing.soak.networks import SoakMedium, make_network, usable_range_m
 from thyme.testing.soak.positions import draw_positions, is_connected
 from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
@@ -164,6 +172,10 @@ class _SoakRun:
                 for fault in self._schedule
                 if isinstance(fault, Crash) and fault.memory is CrashMemory.LOST
             ]
+        nodes = len(self._node_ids) if medium is SoakMedium.IDEAL else 0
+        sleep_rng = derive_rng(seed, "soak", "sleep")
+        self._sleeps = draw_sleeps(sleep_rng, nodes, JOIN_US, until_us, fault_limits)
+        self._burst = draw_burst(derive_rng(seed, "soak", "burst"), nodes, JOIN_US, until_us)
 
     def _draw_moves(self, limits: FaultLimits) -> list[MoveStep]:
         """The movements that are not left out."""
@@ -232,7 +244,8 @@ class _SoakRun:
 
     def _make_node(self, node_id: NodeId, store: Store, incarnation: int) -> Node:
         rng = derive_rng(self._seed, "node", node_id, incarnation)
-        return CheckedNode(self._make_substrate_node(node_id, store, rng))
+        sleep = self._sleeps.get(self._node_ids.index(node_id))
+        return CheckedNode(self._make_substrate_node(node_id, store, rng), sleep)
 
     def _make_substrate_node(self, node_id: NodeId, store: Store, rng: Random) -> Node:
         robust = self._profile is Profile.ROBUST
@@ -293,7 +306,7 @@ class _SoakRun:
             medium=self._medium,
             nodes=len(self._node_ids) - len(self._omitted.nodes),
             cells=len({self._grid.cell_at(position) for position in self._positions.values()}),
-            faults=len(self._schedule),
+            faults=len(self._schedule) + len(self._sleeps) + (self._burst is not None),
             steps=len(self._moves),
             ended=dict(sorted(self.workload.ended.items())),
             notifications=sum(
@@ -310,6 +323,9 @@ class _SoakRun:
                 self.devices.start(number)
         for step in self._moves:
             self._network.kernel.schedule(step.at_us, self._move, step)
+        if self._burst is not None:
+            number, at_us = self._burst
+            self._network.kernel.schedule(at_us, self.workload.insert_burst, self._node_ids[number])
         operation_rng = derive_rng(self._seed, "soak", "acts")
         for number in range(OPERATIONS):
             at_us = operation_rng.randint(JOIN_US, JOIN_US + FAULTS_US)

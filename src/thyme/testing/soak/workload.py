@@ -41,6 +41,10 @@ DURABLE_US = 3 * SECOND_US
 EXPECTED_FAILURES = {"timeout", "not_found", "rejected", "ended"}
 
 
+BURST_OBJECTS = 600
+"""Inserts in one burst: more than a broker sends to a subscriber without acknowledgements."""
+
+
 class SoakNetwork(Protocol):
     """The part of a simulated network that the workload uses."""
 
@@ -193,6 +197,11 @@ class RandomWorkload:
                 TimeFrame(now_us, None),
             ]
         )
+
+    def insert_burst(self, node_id: NodeId) -> None:
+        """Inserts more objects at once than brokers and subscribers take, if the node is up."""
+        for _ in range(BURST_OBJECTS if self.up[node_id] else 0):
+            self.insert(node_id, [TAGS[0]])
 
     def insert(self, node_id: NodeId, tags: list[Tag]) -> Key:
         """Inserts an object."""
