@@ -160,6 +160,17 @@ def test_b5_what_is_forged_is_left_out_of_a_list(at: int) -> None:
     assert sum(ours.dropped.values()) == 1
 
 
+def test_b5_after_a_few_forged_records_the_rest_of_a_list_is_not_verified() -> None:
+    ours = authenticator(BOB, places=True)
+    forged = wire.Page(1, 1_000, (a_photo(ALICE), *[a_photo(MALLORY)] * 999), has_more=False)
+
+    page = ours.verify_message(ALICE, forged)
+
+    assert page is not None
+    assert page.items == (a_photo(ALICE),)
+    assert ours.dropped == {"not genuine: object": 8, "not genuine: rest": 991}
+
+
 @pytest.mark.parametrize(
     "message",
     [

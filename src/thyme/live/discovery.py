@@ -17,13 +17,19 @@ from msgspec.structs import replace
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import DecodeError, WorldError, safe_repr
 from thyme.model.worlds import WorldInfo, is_auto_world
-from thyme.transport.datagrams import ENCRYPTED_MAGIC, Hello, decode
+from thyme.transport.datagrams import (
+    ENCRYPTED_MAGIC,
+    Hello,
+    decode,
+    digest_world,
+    read_world_digest,
+)
 from thyme.transport.encryption import DatagramCipher, derive_world_key
 from thyme.transport.link_config import Address
 
 WORLDS_MAX = 1_000
-CANDIDATES_MAX = 8
-"""Maximum number of closed worlds of one name to try a secret on; deriving each key is slow."""
+ANNOUNCED_MAX = 1_000
+"""Maximum number of closed worlds of one name that are remembered."""
 LISTEN_S = 2.5
 """Long enough for two hellos of every node, so that one may be lost."""
 
@@ -38,7 +44,9 @@ class DiscoveredWorlds:
         """`secret` is tried on closed worlds whose name or id is `name`."""
         self._name = name
         self._secret = secret
-        self._candidates: dict[str, DatagramCipher] = {}
+        self._candidates: dict[bytes, tuple[str, DatagramCipher]] = {}
+        """Identifier and cipher of closed worlds, by their digest."""
+        self._announced: dict[bytes, WorldInfo] = {}
         self.worlds: WorldsById = {}
         self.closed_worlds: WorldsById = {}
         """Closed worlds, of which only name and id are known."""
@@ -53,7 +61,8 @@ class DiscoveredWorlds:
             return None
         if isinstance(content, Hello) and content.closed:
             self._add_closed(content.world)
-        elif isinstance(content, Hello) and len(self.worlds) < WORLDS_MAX:
+        elif isinstance(content, Hello) and self._secret is None and len(self.worlds) < WORLDS_MAX:
+            # With a secret, only a node that has it too is believed: its hello is encrypted.
             self.worlds.setdefault(content.world.world_id, content.world)
         return None
 
@@ -69,17 +78,31 @@ class DiscoveredWorlds:
             self.closed_worlds.setdefault(world.world_id, world)
         if self._secret is None or self._name not in (world.name, world.world_id):
             return
-        if world.world_id not in self._candidates and len(self._candidates) < CANDIDATES_MAX:
-            self._candidates[world.world_id] = DatagramCipher(
-                derive_world_key(self._secret, world), world, os.urandom
-            )
+        self._announced.setdefault(digest_world(world), world)
+        while len(self._announced) > ANNOUNCED_MAX:
+            del self._announced[next(iter(self._announced))]
+
+    def _cipher_of(self, encrypted: bytes) -> tuple[str, DatagramCipher] | None:
+        """The cipher of the closed world of a datagram. Deriving a key is slow, so the key of an
+        announced world is derived once a datagram of it arrives: announcements cost nothing."""
+        digest = read_world_digest(encrypted)
+        known = self._candidates.get(digest)
+        if known is None:
+            world = self._announced.get(digest)
+            if world is None or self._secret is None:
+                return None
+            cipher = DatagramCipher(derive_world_key(self._secret, world), world, os.urandom)
+            known = self._candidates[digest] = world.world_id, cipher
+        return known
 
     def _decrypt(self, encrypted: bytes) -> bytes | None:
-        for wid, cipher in self._candidates.items():
+        known = self._cipher_of(encrypted)
+        if known is not None:
+            wid, cipher = known
             try:
                 decrypted = cipher.decrypt(encrypted)
             except DecodeError:
-                continue
+                return None
             for datagram in decrypted.datagrams:
                 content = decode(datagram).content
                 if isinstance(content, Hello) and content.world.world_id == wid:

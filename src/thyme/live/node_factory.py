@@ -85,6 +85,7 @@ DSDV_CONFIG = DsdvConfig(
     buffer_spacing_us_max=1_000,
     restart_sequence_step_us=1_000,
     recover_sequence=True,
+    sequence_ahead_us_max=24 * 3600 * SECOND_US,
 )
 """Routes are advertised more often than in ns-3, so that users see joins and leaves quickly;
 waiting packets are sent as soon as a route exists."""

@@ -34,7 +34,7 @@ _WEIGHTS: Final = {
     "other version": 0.05,
     "not introduced": 0.02,
     "too much": 0.05,
-    "inbox full": 0.04,
+    "inbox full": 0.1,
     "reassembly full": 0.05,
     "replayed": 0.2,
     "old life": 0.2,

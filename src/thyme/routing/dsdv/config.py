@@ -42,6 +42,11 @@ class DsdvConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether neighbours tell a node the sequence number that they know, if its own is lower, and
     the node continues from there: its clock may have been corrected (M36)."""
 
+    sequence_ahead_us_max: int | None = None
+    """How far ahead of the clock the sequence number of an entry may be, as the start of its node.
+    With a limit, a node's own entry counts more than any of another about it, whatever the numbers:
+    only the link authenticates a sender (B5). None to believe every entry."""
+
 
 class DumpTimer(msgspec.Struct, frozen=True):
     """Timer of the next full dump."""

@@ -70,6 +70,11 @@ class UpdateQueue:
             self.settling.pop(destination, None)
             self.ready[destination] = update
 
+    def remove(self, destination: NodeId) -> None:
+        """Removes the pending update of a destination, if there is one."""
+        self.ready.pop(destination, None)
+        self.settling.pop(destination, None)
+
     def release_settled(self, now_us: int) -> bool:
         """Makes settled updates ready; returns whether there were any."""
         found = False

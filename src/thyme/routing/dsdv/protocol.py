@@ -61,6 +61,8 @@ class Dsdv:
             wait_us_max=config.buffer_us_max,
         )
         self._failures: dict[NodeId, int] = {}
+        self._told: set[NodeId] = set()
+        """Neighbours that were told a higher number of theirs since the last dump."""
         self._advert_timer_us: int | None = None
         self._settle_timer_us: int | None = None
         self.traffic = RoutingTraffic()
@@ -115,7 +117,10 @@ class Dsdv:
         changed = False
         if self._config.recover_sequence:
             self._check_sequence(sender, message)
-        for destination, sequence, hops in message.entries:
+        entries = message.entries
+        if self._config.sequence_ahead_us_max is not None:
+            entries = self._credible_entries(sender, entries, now_us)
+        for destination, sequence, hops in entries:
             route = get_route(destination)
             if route is None or sequence > route.min_useful_sequence:
                 changed = True
@@ -139,6 +144,52 @@ class Dsdv:
             known = route.sequence if route else self._table.lost_sequences.get(sender, 0)
             if destination == sender and sequence + 1 < known:
                 self._outbox.send(sender, RouteUpdate(((sender, known, 1),)))
+
+    def _credible_entries(
+        self, sender: NodeId, entries: tuple[RouteEntry, ...], now_us: int
+    ) -> tuple[RouteEntry, ...]:
+        """The entries that one neighbour can know: its own; and those of nodes that are not heard
+        here themselves, with numbers that their nodes can have reached."""
+        ahead_us = self._config.sequence_ahead_us_max
+        assert ahead_us is not None
+        latest = 2 * ((now_us + ahead_us) // self._config.restart_sequence_step_us)
+        credible: list[RouteEntry] = []
+        for entry in entries:
+            destination, sequence, hops = entry
+            if destination == sender:
+                if hops == 1 and not sequence % 2:
+                    self._forget_later_sequence(sender, sequence)
+                    credible.append(entry)
+            elif sequence > latest:
+                self.traffic.dropped["incredible route"] += 1
+            elif not self._is_heard(destination, now_us):
+                credible.append(entry)
+            elif (
+                sequence > self._table.routes[destination].sequence + 1
+                and destination not in self._told
+            ):
+                # Others may believe it; its node continues after that number (M36).
+                self._told.add(destination)
+                self._outbox.send(destination, RouteUpdate(((destination, sequence, 1),)))
+        return tuple(credible)
+
+    def _is_heard(self, destination: NodeId, now_us: int) -> bool:
+        """Whether a node is a neighbour whose own updates arrive."""
+        route = self._get_route(destination)
+        return (
+            route is not None
+            and route.next_hop == destination
+            and now_us - route.confirmed_us <= _DUMPS_MISSED_MAX * self._config.dump_interval_us
+        )
+
+    def _forget_later_sequence(self, sender: NodeId, sequence: int) -> None:
+        """Forgets a route to a neighbour with a number that the neighbour does not have."""
+        route = self._get_route(sender)
+        known = route.sequence if route else self._table.lost_sequences.get(sender, 0)
+        if known <= sequence + 1:
+            return
+        self._table.forget(sender)
+        self._updates.remove(sender)
 
     def _recover_sequence(self, sequence: int, now_us: int) -> None:
         """Continues after a sequence number of this node that a neighbour knows (M36)."""
@@ -270,6 +321,7 @@ class Dsdv:
     def _dump(self, now_us: int) -> None:
         self._sequence += 2
         self._failures.clear()
+        self._told.clear()
         self._drop_stale(now_us)
         entries: list[RouteEntry] = []
         for destination, update in self._ready.items():

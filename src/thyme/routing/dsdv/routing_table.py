@@ -64,6 +64,11 @@ class RoutingTable:
         self.routes[route.destination] = route
         self.lost_sequences.pop(route.destination, None)
 
+    def forget(self, destination: NodeId) -> None:
+        """Removes everything known about a destination."""
+        self.routes.pop(destination, None)
+        self.lost_sequences.pop(destination, None)
+
     def make_space_for(self, routes_max: int, destination: NodeId) -> bool:
         """Makes space for a route to a destination, by removing the oldest lost route if needed;
         returns whether there is space."""
