@@ -61,8 +61,8 @@ class Dsdv:
             wait_us_max=config.buffer_us_max,
         )
         self._failures: dict[NodeId, int] = {}
-        self._told: set[NodeId] = set()
-        """Neighbours that were told a higher number of theirs since the last dump."""
+        self._corrected: set[NodeId] = set()
+        """Neighbours that were sent a higher number of theirs since the last dump."""
         self._advert_timer_us: int | None = None
         self._settle_timer_us: int | None = None
         self.traffic = RoutingTraffic()
@@ -148,8 +148,8 @@ class Dsdv:
     def _credible_entries(
         self, sender: NodeId, entries: tuple[RouteEntry, ...], now_us: int
     ) -> tuple[RouteEntry, ...]:
-        """The entries that one neighbour can know: its own; and those of nodes that are not heard
-        here themselves, with numbers that their nodes can have reached."""
+        """The entries that one neighbour can know: its own; and those of nodes that are not
+        neighbours of this one, with numbers that they can have reached."""
         ahead_us = self._config.sequence_ahead_us_max
         assert ahead_us is not None
         latest = 2 * ((now_us + ahead_us) // self._config.restart_sequence_step_us)
@@ -162,18 +162,18 @@ class Dsdv:
                     credible.append(entry)
             elif sequence > latest:
                 self.traffic.dropped["incredible route"] += 1
-            elif not self._is_heard(destination, now_us):
+            elif not self._is_neighbour(destination, now_us):
                 credible.append(entry)
             elif (
                 sequence > self._table.routes[destination].sequence + 1
-                and destination not in self._told
+                and destination not in self._corrected
             ):
                 # Others may believe it; its node continues after that number (M36).
-                self._told.add(destination)
+                self._corrected.add(destination)
                 self._outbox.send(destination, RouteUpdate(((destination, sequence, 1),)))
         return tuple(credible)
 
-    def _is_heard(self, destination: NodeId, now_us: int) -> bool:
+    def _is_neighbour(self, destination: NodeId, now_us: int) -> bool:
         """Whether a node is a neighbour whose own updates arrive."""
         route = self._get_route(destination)
         return (
@@ -321,7 +321,7 @@ class Dsdv:
     def _dump(self, now_us: int) -> None:
         self._sequence += 2
         self._failures.clear()
-        self._told.clear()
+        self._corrected.clear()
         self._drop_stale(now_us)
         entries: list[RouteEntry] = []
         for destination, update in self._ready.items():
