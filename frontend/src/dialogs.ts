@@ -3,7 +3,8 @@
 import { request } from "./client.ts";
 import { button, h, openDialog, toast } from "./dom.ts";
 import type { Session } from "./session.ts";
-import { LANGUAGES, type TextName, chosenLanguage, formatSize, readSetting, t, writeSetting } from "./texts.ts";
+import { LANGUAGES, chosenLanguage, readSetting, writeSetting } from "./language.ts";
+import { type TextName, formatSize, t } from "./texts.ts";
 
 interface Link {
   url: string;
@@ -157,6 +158,7 @@ export async function openAround(session: Session): Promise<void> {
   const { photos, bytes, photos_max, bytes_max } = session.me;
   if (photos_max !== null && bytes_max !== null) fact(t("used"), t("quota", { photos, photosMax: photos_max, bytes: formatSize(bytes), bytesMax: formatSize(bytes_max) }));
   body.append(facts);
+  if (session.may("host")) body.append(h("a", { class: "button", href: `/map?gallery=${encodeURIComponent(session.world)}`, target: "_blank" }, t("map")));
 }
 
 export function applyTheme(): void {

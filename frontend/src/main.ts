@@ -6,7 +6,8 @@ import { applyTheme } from "./dialogs.ts";
 import { GalleryPage } from "./gallery_page.ts";
 import { showPoster } from "./poster.ts";
 import { type Me, Session } from "./session.ts";
-import { chosenLanguage, t, useLanguage } from "./texts.ts";
+import { chosenLanguage, useLanguage } from "./language.ts";
+import { t } from "./texts.ts";
 import { showWall } from "./wall.ts";
 
 function showDoor(message?: string): void {

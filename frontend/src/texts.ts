@@ -1,5 +1,7 @@
 /** Texts of the page. A language is one table; English decides which texts there are. */
 
+import { type Language, fill, language } from "./language.ts";
+
 const english = {
   available: "Available",
   downloads: "Downloads",
@@ -161,6 +163,7 @@ const english = {
   loading: "Loading…",
   downloading: "Downloading…",
   used: "You have published",
+  map: "Live map",
 };
 
 export type TextName = keyof typeof english;
@@ -326,45 +329,14 @@ const portuguese: Record<TextName, string> = {
   loading: "A carregar…",
   downloading: "A transferir…",
   used: "Publicou",
+  map: "Mapa em direto",
 };
-
-export const LANGUAGES = { en: "English", pt: "Português" } as const;
-export type Language = keyof typeof LANGUAGES;
 
 const TABLES: Record<Language, Record<TextName, string>> = { en: english, pt: portuguese };
 
-export function chosenLanguage(): Language {
-  const stored = readSetting("language");
-  if (stored === "en" || stored === "pt") return stored;
-  return navigator.languages.some((name) => name.startsWith("pt")) && !navigator.language.startsWith("en") ? "pt" : "en";
-}
-
-let language: Language = "en";
-
-export function useLanguage(name: Language): void {
-  language = name;
-  document.documentElement.lang = name;
-}
-
 /** A text in the chosen language; names in braces are replaced. */
 export function t(name: TextName, values: Record<string, string | number> = {}): string {
-  return TABLES[language][name].replace(/\{(\w+)\}/g, (_, key: string) => String(values[key] ?? ""));
-}
-
-export function readSetting(name: string): string | null {
-  try {
-    return localStorage.getItem(`thyme-${name}`);
-  } catch {
-    return null;
-  }
-}
-
-export function writeSetting(name: string, value: string): void {
-  try {
-    localStorage.setItem(`thyme-${name}`, value);
-  } catch {
-    // a browser without storage forgets the setting
-  }
+  return fill(TABLES[language][name], values);
 }
 
 export function formatSize(bytes: number): string {

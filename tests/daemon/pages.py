@@ -14,6 +14,7 @@ from thyme.live.host import Host
 from thyme.live.open_node import LiveNode, NodeOptions, open_node
 from thyme.live.shared_node import SharedNode
 from thyme.live.sockets import NetworkConfig
+from thyme.map.live_map import LiveMap
 from thyme.model.errors import ClosedError
 from thyme.transport.link_config import LinkConfig
 
@@ -64,8 +65,9 @@ async def a_node(http_port: int = 0, **wanted: Any) -> AsyncIterator[Pages]:
     }
     options |= wanted
     live = await open_node(NodeOptions(**options))
+    live_map = LiveMap(live, options.get("position"))
     board = SharedNode(live.start)
-    app = make_app(live, board)
+    app = make_app(live, board, live_map)
     runner, url = await start_server(app, "127.0.0.1", http_port)
     assert isinstance(board.node, Host)
     async with ClientSession() as session:
@@ -73,5 +75,6 @@ async def a_node(http_port: int = 0, **wanted: Any) -> AsyncIterator[Pages]:
             yield Pages(url, app, session, live, board.node)
         finally:
             board.close_all(ClosedError("the node left its world"))
+            live_map.hub.close()
             await runner.cleanup()
             board.node.close()

@@ -19,8 +19,8 @@ from yarl import URL
 import thyme
 from tests.daemon.pages import Pages, a_node, a_place
 from thyme.daemon import logs, openapi
-from thyme.daemon.collect_status import unwrap_node
 from thyme.daemon.server import start_server
+from thyme.live.node_factory import unwrap_node
 from thyme.model.errors import OptionError
 from thyme.model.worlds import Area
 from thyme.substrates.dcs.node import DcsNode

@@ -8,12 +8,12 @@ from typing import get_args
 
 import pytest
 
+from thyme.map import recording as recorder
+from thyme.map.recording import FaultEvent, Recording
 from thyme.sim.faults import schedule
 from thyme.sim.faults.devices import LEAVE_GRACE_US
 from thyme.sim.faults.network_faults import DUPLICATE_DELAY_US_MAX
 from thyme.sim.measurement.measurements import Measurements
-from thyme.sim.playback import recorder
-from thyme.sim.playback.recorder import FaultEvent, Recording
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text("utf-8")
 

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FRONTEND = ROOT / "frontend"
 ASSETS = ROOT / "src/thyme/gallery/web/assets"
+MAP_ASSETS = ROOT / "src/thyme/map/assets"
 COMPRESSED_BYTES_MAX = 200_000
 
 
@@ -26,12 +27,16 @@ def test_the_built_files_are_those_of_the_sources(tmp_path: Path) -> None:
         pytest.skip("Node.js is not installed")
     if not (FRONTEND / "node_modules/esbuild").exists():
         pytest.skip("the packages are not installed: npm ci in frontend/")
-    subprocess.run(["node", "build.mjs", str(tmp_path)], cwd=FRONTEND, check=True, timeout=120)
-    assert contents(tmp_path) == contents(ASSETS)
+    built = {ASSETS: tmp_path / "gallery", MAP_ASSETS: tmp_path / "map"}
+    command = ["node", "build.mjs", *map(str, built.values())]
+    subprocess.run(command, cwd=FRONTEND, check=True, timeout=120)
+    for assets, folder in built.items():
+        assert contents(folder) == contents(assets)
 
 
-def test_the_page_is_small_and_asks_nobody_else() -> None:
-    files = contents(ASSETS)
+@pytest.mark.parametrize("folder", [ASSETS, MAP_ASSETS], ids=["gallery", "map"])
+def test_a_page_is_small_and_asks_nobody_else(folder: Path) -> None:
+    files = contents(folder)
     assert sum(len(gzip.compress(data)) for data in files.values()) < COMPRESSED_BYTES_MAX
     for name, data in files.items():
         links = set(re.findall(rb"https?://[\w.]+", data))
@@ -44,11 +49,13 @@ def test_the_wheel_has_the_page(tmp_path: Path) -> None:
     [wheel] = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"thyme/gallery/web/assets/{name}" for name in contents(ASSETS)} <= names
+    assert {f"thyme/map/assets/{name}" for name in contents(MAP_ASSETS)} <= names
 
 
-def test_texts_of_both_languages_have_the_same_places_for_values() -> None:
-    source = (FRONTEND / "src/texts.ts").read_text("utf-8")
-    tables = [dict(re.findall(r'^  (\w+): "(.*)",$', part, re.M)) for part in source.split("};")]
+@pytest.mark.parametrize("name", ["texts.ts", "map/map_texts.ts"])
+def test_texts_of_both_languages_have_the_same_places_for_values(name: str) -> None:
+    source = (FRONTEND / "src" / name).read_text("utf-8")
+    tables = [dict(re.findall(r'^  (\w+): "(.*)",$', part, re.M)) for part in source.split("\n};")]
     english, portuguese = tables[0], tables[1]
     assert english.keys() == portuguese.keys()
     for name, text in english.items():

@@ -30,8 +30,8 @@ from thyme.model.time_frames import SECOND_US
 from thyme.pipeline import schemas
 from thyme.pipeline.sweep.run_schemas import RUN_TABLES
 from thyme.pipeline.sweep.runs.planned_run import PlannedRun
-from thyme.sim.measurement.measurements import PARTS, innermost, kind_of
-from thyme.sim.playback.page_data import is_routing_control
+from thyme.protocol.messages.description import innermost, is_routing_control, kind_of
+from thyme.sim.measurement.measurements import PARTS
 from thyme.sim.results import tables
 from thyme.sim.scenario import Profile, Scenario, Series, Substrate, Timeline, synthetic_trace
 from thyme.traces.retrieve_behaviour import RetrieveBehaviour

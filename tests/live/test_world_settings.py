@@ -16,8 +16,8 @@ from tests.live.nodes import free_group
 from thyme.cli import _parser, main
 from thyme.cli.node import node_options
 from thyme.cli.option_values import parse_retention
-from thyme.daemon.collect_status import unwrap_node, world_warning
-from thyme.live.node_factory import dcs_config, es_config
+from thyme.daemon.collect_status import world_warning
+from thyme.live.node_factory import dcs_config, es_config, unwrap_node
 from thyme.live.open_node import LiveNode, NodeOptions, open_node
 from thyme.model.errors import (
     ClosedError,

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.sim.runs import AT_ONCE, cast, delete, insert, scenario, subscribe, trace, unsubscribe
+from thyme.map.recording import Recording
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.faults.schedule import Crash, Restart
-from thyme.sim.playback.recorder import Recording
 from thyme.sim.progress import RunProgress
 from thyme.sim.results.summary import RunSummary, summarise_run
 from thyme.sim.run import Run, run

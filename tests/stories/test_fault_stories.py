@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from tests.stories.test_es_stories import insert, subscribe
+from thyme.map.recording import MessageSentEvent, Recorder, Recording
 from thyme.model.ids import NodeId
 from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US, TimeFrame
@@ -47,7 +48,6 @@ from thyme.sim.faults.schedule import (
 from thyme.sim.mobility.models import RandomWaypoint
 from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.sim.networks.wireless_network import WirelessNetwork
-from thyme.sim.playback.recorder import MessageSentEvent, Recorder, Recording
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.subscriber import SubscriberConfig

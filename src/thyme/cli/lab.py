@@ -29,6 +29,7 @@ examples:
   thyme lab up --nodes 12 --area 120x80 --range 50 --loss 5%     several hops, some loss
   sudo thyme lab up --nodes 12 --namespaces
   thyme lab up --stations 2 --nodes 12                           two venues with base stations
+  thyme lab up --map                                             a live map in the browser
   thyme lab up --nodes 6 --area 60x60 --substrate mobuser --range 10 --speed 1.5
   thyme lab status
   thyme lab down
@@ -95,6 +96,9 @@ def _add_up(group: Subparsers) -> None:
         "--seed", metavar="N", type=int, default=1, help="seed for positions and losses"
     )
     up.add_argument("--world", metavar="NAME", default="lab", help="default: lab")
+    up.add_argument(
+        "--map", metavar="PORT", type=int, nargs="?", const=0, help="serve a live map for a browser"
+    )
     up.add_argument("--json", action="store_true", help="print one JSON object")
     _add_directory(up)
     up.set_defaults(run=up_command)
@@ -129,6 +133,7 @@ def up_command(args: Namespace) -> int:
         seed=args.seed,
         world=args.world,
         speed_m_s=args.speed,
+        map_port=args.map,
     )
     progress = _StartProgress()
     state = up(_directory(args), plan, progress.show)
@@ -227,6 +232,8 @@ def _print_state(state: LabState, *, as_json: bool) -> None:
         table.add_row(f"station {station.number}", *_columns(station))
     terminal = Terminal()
     terminal.print(table)
+    if state.map_url:
+        terminal.print(f"map: {state.map_url}")
     terminal.print(f"datagrams carried: {state.delivered:,}, lost: {state.lost:,}")
 
 

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import thyme
 from thyme.events.segments import EventStats
-from thyme.live.node_factory import CLOCK_SKEW_US
+from thyme.live.node_factory import (
+    CLOCK_SKEW_US,
+    SubstrateNode,
+    current_station,
+    unwrap_node,
+)
 from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
 from thyme.live.sockets import format_address
@@ -23,17 +28,12 @@ from thyme.live.status import (
     UnknownVersionStatus,
     WorldStatus,
 )
-from thyme.model.ids import NodeId
 from thyme.model.worlds import LIVE_SUBSTRATES, NAMED_SUBSTRATES, WorldInfo, WorldSettings
-from thyme.protocol.node import Node
 from thyme.routing.cells import GeographicRouting, Grid
 from thyme.routing.dsdv.protocol import Dsdv
 from thyme.routing.routed_node import RoutedNode
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.encounters.node import EncounterNode
-from thyme.substrates.es import EsNode
-from thyme.substrates.infra.mobile.extension import MobileExtension
-from thyme.substrates.ls.node import LsNode
 from thyme.transport.link import Link
 
 
@@ -114,12 +114,6 @@ def collect_status(
     )
 
 
-def current_station(node: Node) -> NodeId | None:
-    """The base station that a node uses, if any (I2)."""
-    extension = node.extension if isinstance(node, DcsNode) else None
-    return extension.link.station if isinstance(extension, MobileExtension) else None
-
-
 def unknown_versions(link: Link) -> tuple[UnknownVersionStatus, ...]:
     """The nodes in range with which no wire version is agreed."""
     return tuple(
@@ -189,16 +183,6 @@ def clock_warning(clocks_ahead_us: Iterable[int | None]) -> str | None:
         f"the clock of this device is {abs(median_us) / 1e6:.0f} s {direction} those of its "
         f"neighbours; at most {CLOCK_SKEW_US / 1e6:.0f} s are tolerated: set the clock"
     )
-
-
-SubstrateNode = EsNode | LsNode | DcsNode | EncounterNode
-
-
-def unwrap_node(node: Node) -> SubstrateNode:
-    """The substrate node inside a `RoutedNode`, or the node itself."""
-    inner = node.inner if isinstance(node, RoutedNode) else node
-    assert isinstance(inner, SubstrateNode)
-    return inner
 
 
 def _drop_counts(inner: SubstrateNode) -> Counter[str]:

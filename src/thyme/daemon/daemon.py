@@ -18,10 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from thyme.daemon.collect_status import (
-    current_station,
     describe_world,
     reach_warning,
-    unwrap_node,
     version_warning,
 )
 from thyme.daemon.event_export import EventExport
@@ -30,9 +28,11 @@ from thyme.daemon.server import HTTP_PORT, make_app, start_server
 from thyme.live.auto.node import open_live_node
 from thyme.live.gps import RECONNECT_S, to_local_position, wait_for_fix, watch_fixes
 from thyme.live.host import Host
+from thyme.live.node_factory import current_station, unwrap_node
 from thyme.live.open_node import LiveNode, NodeOptions
 from thyme.live.shared_node import SharedNode
 from thyme.live.sockets import NetworkConfig, Sockets
+from thyme.map.live_map import LiveMap
 from thyme.model.errors import ClosedError, OptionError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
@@ -66,11 +66,17 @@ async def run(
     except BaseException:
         live.close()
         raise
+    position = node_options.position
+    if node_options.gps_fix is not None:
+        position = to_local_position(live.world, node_options.gps_fix)
+    live_map = LiveMap(live, position)
     shared_node = SharedNode(live.start, export)
     host = shared_node.node
     assert isinstance(host, Host)
     try:
-        runner, url = await start_server(make_app(live, shared_node, export), *options.http)
+        runner, url = await start_server(
+            make_app(live, shared_node, live_map, export), *options.http
+        )
     except BaseException:
         host.close()
         raise
@@ -89,16 +95,17 @@ async def run(
         )
         on_ready(url)
         if options.gps is None:
-            await _wait_until_stopped(live, shared_node, export)
+            await _wait_until_stopped(live, shared_node, export, live_map)
         else:
             following = asyncio.create_task(_follow_gps(live.world, host, options.gps))
             try:
-                await _wait_until_stopped(live, shared_node, export)
+                await _wait_until_stopped(live, shared_node, export, live_map)
             finally:
                 following.cancel()
     finally:
         log_event("leaving", node=host.node_id.hex())
         await host.leave()
+        live_map.hub.close()
         if export is not None:
             await asyncio.to_thread(export.stop, host.now_us())
         shared_node.close_all(ClosedError("the node left its world"))
@@ -137,7 +144,7 @@ class _Pause:
 
 
 async def _wait_until_stopped(
-    live: LiveNode, shared_node: SharedNode, export: EventExport | None
+    live: LiveNode, shared_node: SharedNode, export: EventExport | None, live_map: LiveMap
 ) -> None:
     """Waits for a signal; meanwhile logs changes of neighbours, worlds and disk space, and exports
     neighbours and load."""
@@ -159,6 +166,7 @@ async def _wait_until_stopped(
     while not pause.stopped and shared_node.failure is None:
         neighbours = _log_neighbour_changes(neighbours, live.link.neighbours)
         station = _log_station_change(station, current_station(live.node))
+        live_map.sample(shared_node.node.now_us())
         if export is not None:
             export.sample(shared_node.node.now_us())
             if dropping != (dropping := export.read_stats().dropped) and not warned:

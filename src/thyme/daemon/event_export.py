@@ -11,10 +11,10 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from thyme.daemon.collect_status import unwrap_node
 from thyme.events.background import BackgroundWriter
 from thyme.events.recorder import EventRecorder
 from thyme.events.segments import EventStats, SegmentConfig, SegmentWriter
+from thyme.live.node_factory import unwrap_node
 from thyme.live.open_node import LiveNode
 from thyme.model.ids import Key, NodeId
 from thyme.protocol.app_interface import AppEvent, AppRequest

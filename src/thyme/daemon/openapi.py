@@ -109,6 +109,13 @@ def _node_paths() -> JsonObject:
                 "The device is at another place", _empty_response(), body="Position", failures=[400]
             )
         },
+        "/map": {"get": _operation("The live map, for a browser", _raw_response("text/html"))},
+        "/map/events": {
+            "get": _operation(
+                "The events of the map, as server-sent events: the lines of a recording",
+                _raw_response("text/event-stream"),
+            )
+        },
         "/metrics": {"get": _operation("Metrics for Prometheus", _raw_response("text/plain"))},
         "/openapi.json": {"get": _operation("This description", _raw_response("application/json"))},
     }

@@ -23,6 +23,8 @@ from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
 from thyme.live.sockets import NetworkError
 from thyme.live.status import NodeStatus
+from thyme.map.live_map import LiveMap
+from thyme.map.routes import MapRoutes
 from thyme.model.errors import OptionError, safe_repr
 
 HTTP_PORT = 8473
@@ -76,7 +78,10 @@ async def show_openapi(request: web.Request) -> web.StreamResponse:
 
 
 def make_app(
-    live_node: LiveNode, shared_node: SharedNode, export: EventExport | None = None
+    live_node: LiveNode,
+    shared_node: SharedNode,
+    live_map: LiveMap,
+    export: EventExport | None = None,
 ) -> web.Application:
     """Makes the aiohttp application with all routes."""
     app = web.Application(middlewares=[error_middleware, loopback_only])
@@ -104,6 +109,9 @@ def make_app(
         ("GET", "/v1/subscriptions/{sid}/events", subscription_routes.events),
     ):
         app.router.add_route(method, path, handler)
+    map_routes = MapRoutes(lambda request: live_map.watch(shared_node.node.now_us))
+    for path, show in map_routes.by_path.items():
+        app.router.add_get(path, show)
     app.on_shutdown.append(subscription_routes.close)
     return app
 

@@ -46,7 +46,12 @@ class LabPlan(msgspec.Struct, frozen=True, kw_only=True):
     speed_m_s: float = 0.0
     """Speed at which nodes of a world of encounters walk to random positions; 0: they stay."""
 
+    map_port: int | None = None
+    """Port of the live map on loopback, 0 for a free one; None: there is no map."""
+
     def __post_init__(self) -> None:
+        if self.map_port is not None and not 0 <= self.map_port < 65_536:
+            raise OptionError(f"a port is a number from 0 to 65535, not {self.map_port}")
         if not 1 <= self.nodes <= NODES_MAX:
             raise OptionError(f"a lab has 1 to {NODES_MAX} nodes, not {self.nodes}")
         if not 0 <= self.loss < 1:

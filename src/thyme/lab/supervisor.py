@@ -18,9 +18,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
+if TYPE_CHECKING:
+    from thyme.lab.lab_map import LabMap
 from thyme.lab.namespaces import NetworkNamespace, PortForwarder, die_with_parent
 from thyme.lab.plan import (
     NAMESPACE_HTTP_PORT,
@@ -69,6 +72,8 @@ class LabState(msgspec.Struct, kw_only=True):
     error: str = msgspec.field(default="", name="trouble")
     delivered: int = msgspec.field(default=0, name="carried")
     lost: int = 0
+    map_url: str = ""
+    """URL of the live map; empty if there is none."""
 
 
 def main(directory: Path) -> int:
@@ -106,6 +111,7 @@ class LabSupervisor:
         self._udp_ports = free_ports(devices, socket.SOCK_DGRAM)
         self._wired_ports = free_ports(plan.stations, socket.SOCK_STREAM)
         self._stop_requested = asyncio.Event()
+        self._map: LabMap | None = None
         http_ports = free_ports(devices, socket.SOCK_STREAM)
         made = [self._describe(number, port) for number, port in enumerate(http_ports)]
         self._state = LabState(
@@ -134,6 +140,7 @@ class LabSupervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop_requested.set)
         radio = await self._open_radio()
+        await self._open_map()
         starting = asyncio.create_task(self._start_all())
         try:
             while not self._stop_requested.is_set():
@@ -143,8 +150,18 @@ class LabSupervisor:
                     await asyncio.wait_for(self._stop_requested.wait(), POLL_S)
         finally:
             starting.cancel()
+            if self._map is not None:
+                await self._map.stop()
             await self._stop_all()
             radio.close()
+
+    async def _open_map(self) -> None:
+        if self._plan.map_port is not None:
+            from thyme.lab.lab_map import LabMap
+
+            urls = [node.url for node in self._state.nodes]
+            self._map = LabMap(self._plan, self._positions, urls)
+            self._state.map_url = await self._map.start(self._plan.map_port)
 
     def _move_nodes(self) -> None:
         """Moves the nodes of a lab with a speed; `thyme lab status` shows where they are."""
@@ -152,6 +169,8 @@ class LabSupervisor:
             return
         self._walkers.walk(POLL_S)
         self._radio.move_to(self._walkers.positions)
+        if self._map is not None:
+            self._map.move_nodes(self._walkers.positions)
         for node, (x, y), reached in zip(
             self._state.nodes, self._walkers.positions, self._radio.neighbours, strict=True
         ):
@@ -184,12 +203,11 @@ class LabSupervisor:
     async def _start_all(self) -> None:
         """Starts nodes by hops from the first, so that each finds a neighbour in the world."""
         if self._plan.stations:
-            write_station_configs(
-                self._directory,
-                self._udp_ports[self._plan.nodes :],
-                self._wired_ports,
-                await self._station_ids(),
-            )
+            ids = await self._station_ids()
+            udp_ports = self._udp_ports[self._plan.nodes :]
+            write_station_configs(self._directory, udp_ports, self._wired_ports, ids)
+            if self._map is not None:
+                self._map.add_stations(ids)
         for group in self._start_groups():
             for number in group:
                 self._start_node(number)

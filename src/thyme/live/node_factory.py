@@ -32,6 +32,7 @@ from thyme.protocol.messages.cell_records import CELLS_MAX
 from thyme.protocol.node import Node
 from thyme.routing.cells import Grid
 from thyme.routing.dsdv.config import DsdvConfig
+from thyme.routing.routed_node import RoutedNode
 from thyme.storage.store import Store
 from thyme.substrates.common.broker import BrokerConfig
 from thyme.substrates.common.catalogue import Retention
@@ -41,6 +42,7 @@ from thyme.substrates.common.subscriber import SubscriberConfig
 from thyme.substrates.dcs.config import LOGICAL_ROBUST, DcsConfig, KeyChoice, ReplicationConfig
 from thyme.substrates.dcs.config import PAPER as DCS_PAPER
 from thyme.substrates.dcs.config import ROBUST as DCS_ROBUST
+from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.encounters.config import EncounterConfig, MobUserConfig
 from thyme.substrates.encounters.node import EncounterNode
 from thyme.substrates.es import PAPER as ES_PAPER
@@ -48,7 +50,7 @@ from thyme.substrates.es import ROBUST as ES_ROBUST
 from thyme.substrates.es import EsConfig, EsNode
 from thyme.substrates.factory import make_dcs_node, with_dsdv
 from thyme.substrates.infra.factory import make_mobile_node
-from thyme.substrates.infra.mobile.extension import MobileConfig
+from thyme.substrates.infra.mobile.extension import MobileConfig, MobileExtension
 from thyme.substrates.infra.mobile.station_link import StationLinkConfig
 from thyme.substrates.ls.flooded_queries import CollectionConfig
 from thyme.substrates.ls.node import PAPER as LS_PAPER
@@ -294,3 +296,19 @@ def dcs_config(world: WorldInfo) -> DcsConfig:
         subscriber=_SUBSCRIBER_CONFIG,
         world_ends_us=world.ends_us,
     )
+
+
+SubstrateNode = EsNode | LsNode | DcsNode | EncounterNode
+
+
+def unwrap_node(node: Node) -> SubstrateNode:
+    """The substrate node inside a `RoutedNode`, or the node itself."""
+    inner = node.inner if isinstance(node, RoutedNode) else node
+    assert isinstance(inner, SubstrateNode)
+    return inner
+
+
+def current_station(node: Node) -> NodeId | None:
+    """The base station that a node uses, if any (I2)."""
+    extension = node.extension if isinstance(node, DcsNode) else None
+    return extension.link.station if isinstance(extension, MobileExtension) else None

@@ -142,6 +142,9 @@ class LiveNode:
         self._make_again = make_again
         self._signer = signer
         self._renewal: asyncio.Task[None] | None = None
+        self.wrap_node: Callable[[Node], Node] = lambda node: node
+        """Wraps the node, and each new incarnation of it, for the host that runs it: an observer
+        sees its inputs and actions so."""
 
     @property
     def world(self) -> WorldInfo:
@@ -157,7 +160,7 @@ class LiveNode:
         """Runs the node on the running asyncio loop; its events go to `listener`."""
         restart = None if self._make_again is None else self._restart
         host = Host(
-            self.node,
+            self.wrap_node(self.node),
             self.store,
             listener,
             self.link,
@@ -185,7 +188,7 @@ class LiveNode:
         _inner_node(self.node).subscriber.carry_over(
             earlier.subscriber, other_brokers=other_brokers
         )
-        return self.node, self.link
+        return self.wrap_node(self.node), self.link
 
     def _renew_link(self) -> LinkWithId:
         assert self._make_link is not None

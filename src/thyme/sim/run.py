@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from thyme.map.recording import Recorder, Writable
 from thyme.model.positions import Position
 from thyme.model.time_frames import SECOND_US
 from thyme.sim.deployment import Deployment
@@ -26,7 +27,6 @@ from thyme.sim.measurement.measurements import Measurements
 from thyme.sim.measurement.phones import NEXUS_6
 from thyme.sim.measurement.sampler import NodeSampler, StateSamples
 from thyme.sim.networks.wireless_network import WirelessNetwork
-from thyme.sim.playback.recorder import Recorder, Writable
 from thyme.sim.playback.replica_recorder import ReplicaRecorder
 from thyme.sim.progress import RunProgress, run_with_progress
 from thyme.sim.scenario import Scenario, check_trace, synthetic_trace

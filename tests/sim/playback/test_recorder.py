@@ -5,16 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 
+import msgspec
 import pytest
 
 from tests.hashing import printed
 from tests.sim.faults.faulty_networks import ALICE, BOB, CAROL, MS, NAMES, START_US, Village
-from thyme.model.errors import InputError
-from thyme.protocol.messages.common import Done
-from thyme.sim.faults.schedule import Crash, Fault, Heal, LossBurst, Partition, Restart
-from thyme.sim.mobility.paths import pause_leg, straight_leg
-from thyme.sim.networks.wireless_network import WirelessNetwork
-from thyme.sim.playback.recorder import (
+from thyme.map.recording import (
     FaultEvent,
     MessageDroppedEvent,
     MessageReceivedEvent,
@@ -25,6 +21,11 @@ from thyme.sim.playback.recorder import (
     Recorder,
     Recording,
 )
+from thyme.model.errors import InputError
+from thyme.protocol.messages.common import Done
+from thyme.sim.faults.schedule import Crash, Fault, Heal, LossBurst, Partition, Restart
+from thyme.sim.mobility.paths import pause_leg, straight_leg
+from thyme.sim.networks.wireless_network import WirelessNetwork
 from thyme.sim.radio.radio import RadioConfig
 from thyme.sim.radio.unit_disk import UnitDisk
 from thyme.wire.codec import size_of
@@ -104,7 +105,7 @@ def test_s17_who_was_up_and_what_befell() -> None:
             switched.append((event.at_us, event.node, event.on))
             assert (event.node in recording.up) is event.on
         if isinstance(event, FaultEvent):
-            befell.append((event.at_us, event.fault, event.begins))
+            befell.append((event.at_us, msgspec.convert(event.fault, Fault), event.begins))
     assert switched[4:] == [(400 * MS, BOB, False), (600 * MS, BOB, True)]
     assert befell == [
         (100 * MS, FAULTS[0], True),

@@ -11,9 +11,10 @@ import errno
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 
+import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -26,6 +27,7 @@ from thyme.gallery.web.publisher import Publisher
 from thyme.gallery.web.responses import RefusedError, error_middleware
 from thyme.gallery.web.security import Door, GalleryRoute, add_headers, make_security
 from thyme.gallery.web.state import GalleryState
+from thyme.map.routes import EVENTS_PATH, MapRoutes, read_stream
 
 ASSETS = files("thyme.gallery.web") / "assets"
 ASSET_TYPES = {
@@ -147,12 +149,30 @@ def all_routes(
         *GuestRoutes(state, door, lan_url).routes,
         *FeedRoutes(state).routes,
         *items.routes,
+        *map_routes(state),
         GalleryRoute("POST", "/api/w/{world}/uploads", "publish", uploads.create),
         GalleryRoute("OPTIONS", "/api/w/{world}/uploads", "", uploads.show_options),
         GalleryRoute("GET", "/api/uploads/{id}", "publish", uploads.describe),
         GalleryRoute("HEAD", "/api/uploads/{id}", "publish", uploads.describe),
         GalleryRoute("PATCH", "/api/uploads/{id}", "publish", uploads.append),
         GalleryRoute("DELETE", "/api/uploads/{id}", "publish", uploads.remove),
+    ]
+
+
+def map_routes(state: GalleryState) -> list[GalleryRoute]:
+    """The map of the node of a gallery; what happens on it only the host sees."""
+
+    async def watch(request: web.Request) -> AsyncIterator[list[bytes]]:
+        name = request.query.get("gallery", next(iter(state.worlds)))
+        async with aiohttp.ClientSession() as session:
+            with suppress(aiohttp.ClientError, TimeoutError):  # the page connects again
+                async for lines in read_stream(session, state.world(name).url):
+                    yield lines
+
+    routes = MapRoutes(watch).by_path.items()
+    return [
+        GalleryRoute("GET", path, "host" if path == EVENTS_PATH else "", handler)
+        for path, handler in routes
     ]
 
 

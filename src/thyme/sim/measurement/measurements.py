@@ -22,6 +22,7 @@ from thyme.protocol.app_interface import (
 )
 from thyme.protocol.messages.cells import CellNotify
 from thyme.protocol.messages.common import MESSAGE_TYPES, Message, Notify
+from thyme.protocol.messages.description import CONTROL
 from thyme.sim.measurement.energy import EnergyMeter, OperationName, Phone
 from thyme.sim.radio.counters import BitSlicedCounter
 from thyme.sim.radio.radio import Radio, RadioActivity
@@ -36,8 +37,6 @@ OPERATION_OF_REQUEST: dict[type[object], OperationName] = {
 """The requests whose energy cost the papers give."""
 
 
-CONTROL = frozenset(kind.label for kind in MESSAGE_TYPES if kind.routing_control)
-"""The messages by which routings keep themselves up to date, by label."""
 PARTS = {kind.label: kind.operation for kind in MESSAGE_TYPES}
 """What messages are about, by label. A `Done` answers an insert, a delete or an unsubscribe, which
 the formulas count with these."""
@@ -134,18 +133,6 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     """Distribution of messages sent and received per node."""
     hot_spot_bytes: Distribution
     nodes: tuple[NodeMeasurements, ...]
-
-
-def kind_of(message: Message) -> str:
-    """The label of a message, and of the message inside it, if there is one: `Packet/Notify`."""
-    kind = message.label
-    inner = getattr(message, "message", None)
-    return kind if inner is None else f"{kind}/{kind_of(inner)}"
-
-
-def innermost(kind: str) -> str:
-    """The label of the innermost message of a type: of `Packet/Notify`, `Notify`."""
-    return kind.rpartition("/")[2]
 
 
 class TypeCounts:

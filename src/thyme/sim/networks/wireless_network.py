@@ -11,10 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
+from thyme.map.recording import (
+    FaultEvent,
+    MessageDroppedEvent,
+    MessageReceivedEvent,
+    MessageSentEvent,
+    OperationLog,
+    PowerEvent,
+    RecordedEvent,
+    Recorder,
+    make_move_event,
+)
 from thyme.model.ids import NodeId
 from thyme.model.positions import Position
 from thyme.protocol.app_interface import AppEvent, AppRequest
 from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.description import is_perimeter, kind_of, objects_of
 from thyme.protocol.node import Node, PositionChanged, Received, SendFailed
 from thyme.sim.engine.bitsets import members_of
 from thyme.sim.engine.driver import Driver, Journal
@@ -26,26 +40,12 @@ from thyme.sim.measurement.measurements import (
     Measurements,
     TrafficRecorder,
     build_measurements,
-    kind_of,
 )
 from thyme.sim.measurement.phones import NEXUS_6
 from thyme.sim.mobility.paths import Leg
 from thyme.sim.mobility.walker import PathWalker
 from thyme.sim.networks.in_transit import MessageInTransit
 from thyme.sim.networks.wired_links import WiredLinks
-from thyme.sim.playback.recorder import (
-    AppEventRecord,
-    AppRequestEvent,
-    FaultEvent,
-    MessageDroppedEvent,
-    MessageReceivedEvent,
-    MessageSentEvent,
-    PowerEvent,
-    RecordedEvent,
-    Recorder,
-    is_perimeter,
-    make_move_event,
-)
 from thyme.sim.radio.radio import BROADCAST, Frame, Radio, RadioConfig
 from thyme.storage.store import Store
 from thyme.wire.codec import size_of
@@ -83,6 +83,7 @@ class WirelessNetwork:
         self._transmissions_max = config.mac.transmissions_max
         self._messages_sent = 0
         self._recorder = recorder
+        self._operations = OperationLog()
         if recorder is not None:
             range_m = config.phy.range_m() if config.unit_disk is None else config.unit_disk.range_m
             recorder.write_header(start_us, self._node_ids, self._positions, range_m)
@@ -144,7 +145,10 @@ class WirelessNetwork:
         if node_id in self._driver:
             number = self._number_of[node_id]
             self.traffic.count_request(number, request)
-            self._record(AppRequestEvent, number, request.label)
+            if self._recorder is not None:
+                at_us = self.kernel.now_us - self.start_us
+                for event in self._operations.on_request(at_us, number, request):
+                    self._recorder.write_event(event)
             self._driver.send_request(node_id, request)
 
     def position_of(self, node_id: NodeId) -> Position:
@@ -192,10 +196,8 @@ class WirelessNetwork:
         self._messages_sent += 1
         if self._recorder is not None:
             target = None if to is None else receiver
-            perimeter = is_perimeter(message)
-            self._record(
-                MessageSentEvent, self._messages_sent, source, target, kind, size, perimeter
-            )
+            routed = (is_perimeter(message), objects_of(message))
+            self._record(MessageSentEvent, self._messages_sent, source, target, kind, size, *routed)
         now_us = self.kernel.now_us
         self._send_fragment(
             MessageInTransit(
@@ -325,13 +327,13 @@ class WirelessNetwork:
 
     def record_fault(self, fault: Fault, begins: bool) -> None:
         """Records the begin or end of a fault; a `FaultInjector` calls this (S17)."""
-        self._record(FaultEvent, fault, begins)
+        self._record(FaultEvent, msgspec.to_builtins(fault), begins)
 
     def _on_leg(self, number: int, leg: Leg) -> None:
         if self._recorder is not None:
-            self._recorder.write_event(
-                make_move_event(self.kernel.now_us - self.start_us, number, leg)
-            )
+            at_us = self.kernel.now_us - self.start_us
+            start, end = (leg.x0, leg.y0), (leg.x1, leg.y1)
+            self._recorder.write_event(make_move_event(at_us, number, leg.end_us, start, end))
 
     def _on_step(self, number: int, position: Position) -> None:
         """Gives a node its new position (D20)."""
@@ -343,7 +345,9 @@ class WirelessNetwork:
         """Wraps an application's callback so that its events are recorded."""
 
         def emit(event: AppEvent) -> None:
-            self._record(AppEventRecord, number, event.label)
+            assert self._recorder is not None
+            at_us = self.kernel.now_us - self.start_us
+            self._recorder.write_event(self._operations.on_event(at_us, number, event))
             on_event(event)
 
         return emit

@@ -2,7 +2,7 @@
 
 Entry point: `write_page`, which reads a recording, down-samples it (`thyme.sim.playback.page_data`)
 and writes a page that contains program, style and data. The page lists the data that it leaves out.
-`thyme.sim.playback.recorder` writes recordings; `playback.html` is the template.
+The program is that of the live map (`thyme.map`), whose records a recording consists of.
 Clause: S17.
 """
 
@@ -10,29 +10,22 @@ from __future__ import annotations
 
 import base64
 import gzip
-import html
 import os
-import re
 import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 
 import msgspec
 
+from thyme.map.page import recorded_page
+from thyme.map.recording import Recording
 from thyme.model.errors import InputError
 from thyme.model.worlds import Area
-from thyme.sim.playback.page_data import (
-    U32_MAX,
-    EventColumns,
-    InvalidRecordingError,
-    PlaybackData,
-    is_routing_control,
-    to_centimetres,
-)
-from thyme.sim.playback.recorder import Recording
+from thyme.protocol.messages.description import is_routing_control
+from thyme.sim.playback.event_columns import EventColumns, InvalidRecordingError
+from thyme.sim.playback.page_data import U32_MAX, PlaybackData, to_centimetres
 from thyme.traces.files import FilePath, InputFileError, write_atomically
 
 PAGE_BYTES_MAX = 15_000_000
@@ -86,8 +79,7 @@ def write_page(
     be read, an `InputError` is raised and nothing is written.
     """
     data = _read_recording(os.fspath(recording_path))
-    template = (files("thyme.sim.playback") / "playback.html").read_text("utf-8")
-    while len(page := _render_page(template, data, title, area, grid)) > PAGE_BYTES_MAX:
+    while len(page := _render_page(data, title, area, grid)) > PAGE_BYTES_MAX:
         data.downsample()
     write_atomically(html_path, page)
     return PageContents(
@@ -153,7 +145,9 @@ class _ColumnPacker:
 _INTEGER_WIDTHS = (("B", "u1", 2**8 - 1), ("H", "u2", 2**16 - 1), ("I", "u4", U32_MAX))
 
 
-def _encode_payload(data: PlaybackData, area: Area | None, grid: PlaybackGrid | None) -> bytes:
+def _encode_payload(
+    data: PlaybackData, title: str, area: Area | None, grid: PlaybackGrid | None
+) -> bytes:
     """Encodes the data: four bytes of length (little-endian), a JSON object, the columns."""
     tick_us = _tick_us(data)
     tables = data.tables()
@@ -165,13 +159,19 @@ def _encode_payload(data: PlaybackData, area: Area | None, grid: PlaybackGrid | 
     for name, totals in data.totals.items():
         packer.add_column(f"totals.{name}", totals)
     header = data.header
+    if area is None and header.area is not None:
+        area = Area(*header.area)
+    if grid is None and header.grid is not None:
+        grid = PlaybackGrid(*header.grid)
     about = {
+        "title": title or header.title,
         "span_us": data.span_us,
         "tick_us": tick_us,
         "bin_us": data.rates.bin_us,
         "range_m": header.range_m,
-        "names": header.nodes,
-        "places": header.places,
+        "names": data.names,
+        "roles": data.roles,
+        "places": data.places,
         "corner": data.bounding_box()[:2],
         "box": data.bounding_box() if area is None else [0.0, 0.0, area.width_m, area.height_m],
         "grid": None if grid is None else [grid.columns, grid.rows, grid.cell_m],
@@ -180,7 +180,15 @@ def _encode_payload(data: PlaybackData, area: Area | None, grid: PlaybackGrid | 
         "objects": list(data.objects),
         "whats": data.list_app_events(),
         "faults": data.faults,
+        "life_words": list(data.life_words.numbers),
         "strides": {name: rows.stride for name, rows in tables.items()},
+        "seen": {name: rows.seen for name, rows in tables.items()},
+        "bytes": data.bytes,
+        "omitted": {
+            "replicas": data.replicas_omitted,
+            "life": data.life_omitted,
+            "missing": data.events_missing,
+        },
         "columns": packer.index,
     }
     text = msgspec.json.encode(about)
@@ -220,46 +228,7 @@ def _differences(instants: Sequence[int]) -> list[int]:
 
 
 def _render_page(
-    template: str, data: PlaybackData, title: str, area: Area | None, grid: PlaybackGrid | None
+    data: PlaybackData, title: str, area: Area | None, grid: PlaybackGrid | None
 ) -> bytes:
-    packed = base64.b64encode(zlib.compress(_encode_payload(data, area, grid), 6)).decode()
-    parts = {
-        "title": html.escape(title),
-        "facts": html.escape(_describe_run(data)),
-        "notes": "".join(f"<li>{html.escape(note)}</li>" for note in _list_omissions(data)),
-        "data": packed,
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template).encode()
-
-
-def _describe_run(data: PlaybackData) -> str:
-    messages = data.application.seen + data.control.seen
-    return (
-        f"{data.nodes:,} nodes, {data.span_us / 1e6:,.1f} s; {messages:,} messages "
-        f"({data.bytes / 1e6:,.1f} MB), {data.control.seen:,} of them routing control; "
-        f"{data.app_events.seen:,} requests and events of applications; {len(data.faults):,} faults"
-    )
-
-
-def _list_omissions(data: PlaybackData) -> list[str]:
-    """Lists the data that the page leaves out."""
-    notes = ["The receivers of a broadcast are left out; their number is shown."]
-    columns = (
-        ("messages of routing control", data.control),
-        ("other messages", data.application),
-        ("requests and events of applications", data.app_events),
-    )
-    notes += [
-        f"Of {kept.seen:,} {kind}, 1 in {kept.stride} is shown: {len(kept):,}."
-        for kind, kept in columns
-        if kept.stride > 1
-    ]
-    complete = [kind for kind, kept in columns if kept.stride == 1 and kept.seen]
-    if complete:
-        notes.append(f"Complete: {', '.join(complete)}.")
-    if data.objects:
-        notes.append("Replicas are sampled every few seconds, and shown from the first sample on.")
-    if data.replicas_omitted:
-        notes.append(f"Replicas of the first {len(data.objects):,} objects only are shown.")
-    notes.append("Counts, and the rates under the slider, include everything that is left out.")
-    return notes
+    payload = zlib.compress(_encode_payload(data, title, area, grid), 6)
+    return recorded_page(title or data.header.title, base64.b64encode(payload).decode())

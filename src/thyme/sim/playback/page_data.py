@@ -10,28 +10,37 @@ Clause: S17.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 import msgspec
 
-from thyme.model.errors import InputError
-from thyme.model.positions import Position
-from thyme.sim.faults.schedule import ClockSkew, Crash, Fault, Heal, Leave, Partition, Restart
-from thyme.sim.measurement.measurements import CONTROL, innermost
-from thyme.sim.playback.recorder import (
+from thyme.map.recording import (
     AppEventRecord,
     AppRequestEvent,
     FaultEvent,
+    GapEvent,
     MessageDroppedEvent,
     MessageReceivedEvent,
     MessageSentEvent,
     MoveEvent,
+    NeighbourEvent,
+    NodeEvent,
     PowerEvent,
     RecordedEvent,
     RecordingHeader,
     ReplicaEvent,
+)
+from thyme.model.errors import InputError
+from thyme.model.positions import Position
+from thyme.protocol.messages.description import is_routing_control
+from thyme.sim.faults.schedule import ClockSkew, Crash, Fault, Heal, Leave, Partition, Restart
+from thyme.sim.playback.event_columns import (
+    EventColumns,
+    InvalidRecordingError,
+    MessageColumns,
+    MessageRates,
+    StringTable,
 )
 from thyme.traces.files import COORDINATE_M_MAX
 
@@ -45,138 +54,32 @@ KEPT_MAX = 300_000
 """Number of replica events after which no further objects are added."""
 OBJECTS_MAX = 20_000
 """Maximum number of objects whose replicas are shown; later objects are left out."""
+LIFE_MAX = 400_000
+"""Number of mentions of objects in messages, requests and events after which none is added."""
 DOWNSAMPLE_MIN = 1_000
 """Tables with fewer rows are not down-sampled."""
-BIN_US = 100_000
-BINS_MAX = 16_384
-"""Messages are counted per 100 ms; in runs that need more bins than this, per 200, 400, … ms."""
-STRINGS_MAX = 1_000
-"""Maximum number of message types, of causes and of request types in a recording."""
 U32_MAX = 2**32 - 1
 
 REPLICA_ROLES = ("", "own", "active", "passive")
 """Roles of a replica; empty: removed. The position in this list is the number used in pages."""
 
+MENTION_ASKED, MENTION_EMITTED, MENTION_SENT = range(3)
+"""How an object was mentioned: values of the column `type` of the table `life`."""
+
 _INSTANT_US_MAX = 10**15
-_ARRIVED = 1
-"""Values of the column `fate`: 0: not known yet; 1: the message arrived; 2 and up: it was dropped,
-for the cause with this number minus 2."""
-
-
-class InvalidRecordingError(InputError):
-    """A recording contains an impossible event."""
-
-    code = "bad_recording"
-
-
-class StringTable:
-    """Strings and their numbers, in the order of their first use."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def __getitem__(self, text: str) -> int:
-        number = self.numbers.get(text)
-        if number is None:
-            number = self.numbers[text] = len(self.numbers)
-            if number >= STRINGS_MAX:
-                raise InvalidRecordingError(
-                    f"a recording has at most {STRINGS_MAX} types of messages and requests"
-                )
-        return number
-
-
-class EventColumns:
-    """Events in columns; when there are more than a limit, every second row is removed."""
-
-    def __init__(self, names: Sequence[str], rows_max: int | None = None) -> None:
-        self.columns = {name: array("Q") for name in names}
-        self.seen = 0
-        self.stride = 1
-        """One of this many events is kept."""
-        self._rows_max = rows_max
-        self._arrays = list(self.columns.values())
-
-    def __len__(self) -> int:
-        return len(self._arrays[0])
-
-    def add(self, *values: int) -> None:
-        kept = self.seen % self.stride == 0
-        self.seen += 1
-        if not kept:
-            return
-        for column, value in zip(self._arrays, values, strict=True):
-            column.append(value)
-        if self._rows_max is not None and len(self) > self._rows_max:
-            self.downsample()
-
-    def downsample(self) -> None:
-        self.stride *= 2
-        self.columns = {name: column[::2] for name, column in self.columns.items()}
-        self._arrays = list(self.columns.values())
-
-
-class MessageColumns(EventColumns):
-    """Messages and whether they arrived; rows are found by the message ids, which ascend."""
-
-    def __init__(self, rows_max: int) -> None:
-        super().__init__(
-            ("at", "message", "node", "to", "kind", "bytes", "around", "took", "fate", "heard"),
-            rows_max,
-        )
-
-    def find_row(self, message_id: int) -> int | None:
-        numbers = self.columns["message"]
-        row = bisect_left(numbers, message_id)
-        return row if row < len(numbers) and numbers[row] == message_id else None
-
-    def record_arrival(self, row: int, at_us: int, receivers: int) -> None:
-        columns = self.columns
-        columns["heard"][row] += receivers
-        if columns["fate"][row] != _ARRIVED:
-            columns["fate"][row] = _ARRIVED
-            columns["took"][row] = at_us - columns["at"][row]
-
-    def record_drop(self, row: int, at_us: int, cause: int) -> None:
-        columns = self.columns
-        if not columns["fate"][row]:  # otherwise it arrived, but its acknowledgement was lost
-            columns["fate"][row] = _ARRIVED + 1 + cause
-            columns["took"][row] = at_us - columns["at"][row]
-
-
-class MessageRates:
-    """Number of messages sent, by message type and time bin."""
-
-    def __init__(self) -> None:
-        self.bin_us = BIN_US
-        self.rows: list[array[int]] = []
-
-    def count_message(self, kind: int, at_us: int) -> None:
-        while at_us // self.bin_us >= BINS_MAX:
-            self._double_bin()
-        while len(self.rows) <= kind:
-            self.rows.append(array("Q"))
-        row, index = self.rows[kind], at_us // self.bin_us
-        if index >= len(row):
-            row.extend([0] * (index + 1 - len(row)))
-        row[index] += 1
-
-    def _double_bin(self) -> None:
-        self.bin_us *= 2
-        for number, row in enumerate(self.rows):
-            row.extend([0] * (len(row) % 2))
-            self.rows[number] = array("Q", map(int.__add__, row[::2], row[1::2]))
 
 
 class PlaybackData:
     """The data of a recording that the page shows."""
 
     def __init__(self, header: RecordingHeader) -> None:
-        self.nodes = len(header.nodes)
-        if len(header.places) != self.nodes:
+        self.names = list(header.nodes)
+        if len(header.places) != len(self.names):
             raise InputError(
-                f"the header has {self.nodes} nodes, but {len(header.places)} positions"
+                f"the header has {len(self.names)} nodes, but {len(header.places)} positions"
             )
+        self.places = list(header.places)
+        self.roles = [*header.roles, *[""] * (len(self.names) - len(header.roles))]
         self.header = header
         self.kinds, self.causes, self.app_event_names = StringTable(), StringTable(), StringTable()
         self.application = MessageColumns(APPLICATION_MAX)
@@ -185,6 +88,11 @@ class PlaybackData:
         self.power_changes = EventColumns(("at", "node", "on"))
         self.legs = EventColumns(("at", "node", "length", "x0", "y0", "x1", "y1"))
         self.replicas = EventColumns(("at", "node", "object", "role"))
+        self.neighbours = EventColumns(("at", "node", "peer", "on"))
+        self.life = EventColumns(("at", "object", "type", "node", "to", "what", "around", "took"))
+        """Mentions of objects, whose order tells the life of each; types are `MENTION_…`."""
+        self.life_words = StringTable()
+        self.life_omitted = self.events_missing = 0
         self.objects: dict[str, int] = {}
         """Objects and their numbers, in the order of their first replica event."""
         self.replicas_omitted = 0
@@ -202,6 +110,11 @@ class PlaybackData:
         self._box = [float("inf"), float("inf"), float("-inf"), float("-inf")]
         for position in header.places:
             self._extend_box(position)
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes so far."""
+        return len(self.names)
 
     def add_event(self, event: RecordedEvent) -> None:
         """Adds the next event of the recording."""
@@ -228,10 +141,14 @@ class PlaybackData:
             case ReplicaEvent():
                 self._add_replica(event)
             case FaultEvent():
-                for node in _affected_nodes(event.fault):
-                    self._check_node(node)
-                fault = msgspec.to_builtins(event.fault)
-                self.faults.append((event.at_us, event.begins, fault))
+                self._add_fault(event)
+            case NodeEvent():
+                self._add_node(event)
+            case NeighbourEvent():
+                ends = self._check_node(event.node), self._check_node(event.peer)
+                self.neighbours.add(event.at_us, *ends, event.on)
+            case GapEvent():
+                self.events_missing += event.count
             case _:
                 assert_never(event)
 
@@ -239,6 +156,25 @@ class PlaybackData:
         if not 0 <= node < self.nodes:
             raise InvalidRecordingError(f"node {node} is unknown, there are {self.nodes}")
         return node
+
+    def _add_fault(self, event: FaultEvent) -> None:
+        try:
+            fault: Fault = msgspec.convert(event.fault, Fault)
+        except msgspec.ValidationError as error:
+            raise InvalidRecordingError(f"a fault cannot be read: {error}") from None
+        for node in _affected_nodes(fault):
+            self._check_node(node)
+        self.faults.append((event.at_us, event.begins, event.fault))
+
+    def _add_node(self, event: NodeEvent) -> None:
+        if event.node != self.nodes:
+            raise InvalidRecordingError(f"the next node is {self.nodes}, not {event.node}")
+        self._extend_box(event.place)
+        self.names.append(event.name)
+        self.places.append(event.place)
+        self.roles.append(event.role)
+        for totals in self.totals.values():
+            totals.append(0)
 
     def _add_sent(self, event: MessageSentEvent) -> None:
         if event.message_id <= self._last_message:
@@ -258,6 +194,7 @@ class PlaybackData:
         rows = self.control if control else self.application
         around = int(event.perimeter)
         rows.add(event.at_us, event.message_id, node, to, kind, event.bytes, around, 0, 0, 0)
+        self._add_life(event.at_us, event.objects, MENTION_SENT, node, to, event.kind, around)
 
     def _add_received(self, event: MessageReceivedEvent) -> None:
         received = self.totals["heard"]
@@ -289,6 +226,39 @@ class PlaybackData:
         self.app_event_counts.extend([0] * (name + 1 - len(self.app_event_counts)))
         self.app_event_counts[name] += 1
         self.app_events.add(event.at_us, node, name)
+        if isinstance(event, AppRequestEvent):
+            self._add_life(event.at_us, event.objects, MENTION_ASKED, node, 0, label, 0)
+        else:
+            words = f"{label} {event.request}".strip()
+            took_us = min(max(event.took_us, 0), event.at_us)
+            self._add_life(event.at_us, event.objects, MENTION_EMITTED, node, 0, words, 0, took_us)
+
+    def _add_life(
+        self,
+        at_us: int,
+        objects: Sequence[str],
+        mention: int,
+        node: int,
+        to: int,
+        words: str,
+        around: int,
+        took_us: int = 0,
+    ) -> None:
+        """Adds that a message, request or event is about objects."""
+        for oid in objects:
+            number = self._find_object(oid)
+            if number is None or len(self.life) >= LIFE_MAX:
+                self.life_omitted += 1
+            else:
+                what = self.life_words[words]
+                self.life.add(at_us, number, mention, node, to, what, around, took_us)
+
+    def _find_object(self, oid: str) -> int | None:
+        """The number of an object; None if there are too many."""
+        number = self.objects.get(oid)
+        if number is None and len(self.objects) < OBJECTS_MAX and len(self.replicas) < KEPT_MAX:
+            number = self.objects[oid] = len(self.objects)
+        return number
 
     def _add_replica(self, event: ReplicaEvent) -> None:
         """Adds a replica event.
@@ -298,9 +268,7 @@ class PlaybackData:
         node = self._check_node(event.node)
         if event.role not in REPLICA_ROLES:
             raise InvalidRecordingError(f"unknown role of a replica: {event.role!r}")
-        number = self.objects.get(event.oid)
-        if number is None and len(self.objects) < OBJECTS_MAX and len(self.replicas) < KEPT_MAX:
-            number = self.objects[event.oid] = len(self.objects)
+        number = self._find_object(event.oid)
         if number is None:
             self.replicas_omitted += 1
         else:
@@ -340,6 +308,8 @@ class PlaybackData:
             "switches": self.power_changes,
             "legs": self.legs,
             "kept": self.replicas,
+            "near": self.neighbours,
+            "life": self.life,
         }
 
     def list_app_events(self) -> list[tuple[str, bool, int]]:
@@ -372,11 +342,6 @@ def _affected_nodes(fault: Fault) -> Iterable[int]:
             return ()
         case _:
             return fault.nodes or ()
-
-
-def is_routing_control(kind: str) -> bool:
-    """Whether a message type, with or without the prefix `Packet/`, is routing control."""
-    return innermost(kind) in CONTROL
 
 
 def to_centimetres(metres: float) -> int:

@@ -6,8 +6,8 @@ Clauses: S17, D3.
 
 from __future__ import annotations
 
+from thyme.map.recording import Recorder, ReplicaEvent
 from thyme.sim.faults.devices import Devices
-from thyme.sim.playback.recorder import Recorder, ReplicaEvent
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 

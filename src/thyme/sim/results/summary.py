@@ -17,8 +17,9 @@ from operator import add
 
 import msgspec
 
+from thyme.protocol.messages.description import CONTROL, innermost
 from thyme.protocol.messages.traits import UPKEEP
-from thyme.sim.measurement.measurements import CONTROL, PARTS, TrafficCount, innermost
+from thyme.sim.measurement.measurements import PARTS, TrafficCount
 from thyme.sim.radio.phy import OVERHEAD_BYTES, UDP_IP_HEADER_BYTES
 from thyme.sim.results.analytical import (
     Approach,

@@ -15,9 +15,9 @@ import msgspec
 from thyme.model.ids import NodeId
 from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US
+from thyme.protocol.messages.description import CONTROL
 from thyme.protocol.node import Node
 from thyme.routing.cells import Grid, LogicalCells
-from thyme.sim.measurement.measurements import CONTROL
 from thyme.sim.mobility.paths import Leg, pause_leg, straight_leg
 from thyme.sim.venues.small_network import SmallNetwork
 from thyme.storage.store import Store
