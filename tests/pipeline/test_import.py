@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 AT_MS = 1_468_180_801_000  # 2016-07-10 20:00:01 UTC
 JSONL = PostReader(form="jsonl")
-PATIENCE_S = 240
+PATIENCE_S = 600
 
 
 def line(number: int, *, day: int = 0, text: str = "#goal") -> str:
@@ -184,6 +184,28 @@ def test_p10_posts_of_many_years_are_not_a_file_per_day(
     assert len(folders) < len(lines)
 
 
+def test_p10_posts_of_many_days_in_every_task_are_moved_to_the_files_of_their_days(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A file in pieces, each with posts of all days, one of them twice."""
+    lines = [line(number, day=number % 5) for number in range(200)] + [line(7, day=9, text="late")]
+    file = write_lines(tmp_path / "a.jsonl", lines)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "400")
+    spark.conf.set("spark.sql.files.openCostInBytes", "0")
+    try:
+        stage = import_posts(spark, Warehouse(tmp_path / "w"), [file], JSONL)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")
+    folders = [Path(path).parent.name for path in stage.table_files("posts")]
+    assert folders == [f"day=2016-07-1{day}" for day in range(5)], "one file a day"
+    assert len(texts(stage)) == 200
+    [row] = rows_of(stage, "quarantine")
+    assert (row["reason"], row["raw"]) == ("duplicate id", lines[-1])
+    left = [path for path in (tmp_path / "w" / "posts").rglob("*.parquet") if "day=" in str(path)]
+    assert len(left) == 5, "files that were written again are removed"
+
+
 def test_p10_small_files_of_many_imports_are_merged_and_the_rows_stay(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -246,7 +268,7 @@ def test_p11_an_import_that_is_killed_is_repeated_as_a_whole(
     )  # fmt: skip
     try:
         until_s = time.monotonic() + PATIENCE_S
-        while not list((w / "posts" / "builds").glob("000002-*/_scratch/parsed/*.parquet")):
+        while not list((w / "posts" / "builds").glob("000002-*/posts/*/*.parquet")):
             assert process.poll() is None, "it ended before it could be killed"
             assert time.monotonic() < until_s
             time.sleep(0.005)

@@ -211,10 +211,11 @@ def test_p2_an_import_is_the_same_with_and_without_plain_rows(
             reader = PostReader(form=form, now_us=NOW_US)
             stage = import_posts(spark, warehouse, [str(tmp_path / name)], reader)
             tables = {
-                table: [
-                    parquet.ParquetFile(file).read().to_pylist()
+                table: sorted(
+                    repr(row)
                     for file in stage.table_files(table)
-                ]
+                    for row in parquet.ParquetFile(file).read().to_pylist()
+                )
                 for table in ("posts", "quarantine", "files")
             }
             found.append([tables, stage.manifest.notes])

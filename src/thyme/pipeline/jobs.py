@@ -14,7 +14,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from thyme.pipeline.oracle import ORDER, NotificationJoin
-from thyme.pipeline.posts import importing
+from thyme.pipeline.posts import compaction
 from thyme.pipeline.posts.formats import PostReader
 from thyme.pipeline.posts.importing import InputFile, PostImport, find_input_files
 from thyme.pipeline.posts.synthetic import synthetic_posts
@@ -66,11 +66,11 @@ def import_posts(
 def compact_posts(spark: SparkSession, warehouse: Warehouse) -> Stage:
     """Merges the small files that many imports left; the rows stay the same (P10)."""
     base = warehouse.open_stage("posts")
-    if not importing.has_small_files(base):
+    if not compaction.has_small_files(base):
         return base
 
     def build(draft: Draft) -> None:
-        importing.compact_posts(spark, draft, base)
+        compaction.compact_posts(spark, draft, base)
         draft.add_notes(**base.manifest.notes)
 
     manifest = base.manifest

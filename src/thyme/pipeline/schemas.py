@@ -85,13 +85,6 @@ STAGED = StructType(  # PARSED with the number and the hash of each row
     ]
 )
 
-READ = StructType(  # STAGED and RAW: posts of the plain rows, the lines and fields of the others
-    [
-        *STAGED.fields,
-        *StructType().add("fields", StringType()).add("plain", BooleanType()).fields,
-    ]
-)
-
 HISTOGRAM = (  # one row per time span with posts; `tagged` counts the posts with a tag
     StructType()
     .add("at_us", LongType(), nullable=False)

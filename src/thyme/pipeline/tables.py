@@ -99,6 +99,7 @@ class Draft:
         self._kept: dict[str, list[FileFacts]] = {}
         self._columns: dict[str, dict[str, str]] = {}
         self._written: dict[str, int | None] = {}
+        self._discarded: set[str] = set()
 
     def check_writable(self) -> None:
         """Creates a file, so that a build without permission fails at once, not at its end."""
@@ -135,7 +136,8 @@ class Draft:
         rows_per_file: int = ROWS_PER_FILE,
         distinct: Sequence[str] = (),
     ) -> None:
-        """Writes a table in few files, globally sorted by the columns of `order` if given.
+        """Writes a table in few files, globally sorted by the columns of `order` if given; adds
+        files if this build has written some of the table before.
 
         A `sample` of its rows spares computing the frame twice; then a file has about
         `rows_per_file` rows. Most values of the `distinct`
@@ -163,7 +165,7 @@ class Draft:
                 f"{self._storage.uri}/{self._stage}: the table {table} has nulls in "
                 f"{', '.join(nulls)}, where there must be none"
             )
-        self._written[table] = found["rows"]
+        self._written[table] = (self._written.get(table) or 0) + found["rows"]
 
     def write_scratch(
         self, name: str, frame: DataFrame, counted: Column | None = None
@@ -178,9 +180,30 @@ class Draft:
         path = escape_pattern(self._spark_path(f"{_SCRATCH}/{name}"))
         return spark.read.schema(schema).parquet(path)
 
+    def files(self, table: str) -> list[FileFacts]:
+        """The files of a table that this build wrote."""
+        return self._find_files(table)
+
+    def rows_written(self, table: str) -> int:
+        """The number of rows of a table that this build wrote."""
+        return self._written.get(table) or 0
+
     def read(self, spark: SparkSession, table: str, schema: StructType) -> DataFrame:
         """A table that this build wrote, as a frame."""
-        return spark.read.schema(schema).parquet(escape_pattern(self._spark_path(table)))
+        return self.read_files(spark, schema, self.files(table))
+
+    def read_files(
+        self, spark: SparkSession, schema: StructType, files: Sequence[FileFacts]
+    ) -> DataFrame:
+        """Some files of a table that this build wrote, as a frame."""
+        return read_parquet_files(spark, self._storage, self._stage, schema, files)
+
+    def discard(self, table: str, files: Iterable[FileFacts]) -> None:
+        """Removes files that this build wrote, after their rows were written again."""
+        for each in files:
+            self._discarded.add(each.path)
+            self._written[table] = (self._written[table] or 0) - each.rows
+            self._storage.delete(f"{self._stage}/{each.path}")
 
     def keep(self, table: str, facts: TableFacts, files: Iterable[FileFacts] | None = None) -> None:
         """Lists files of the version before in the new one: all of a table, or some."""
@@ -230,17 +253,32 @@ class Draft:
 
         for each in self._storage.files(f"{self._stage}/{self.build}/{table}"):
             name = each.path.rpartition("/")[2]
-            if not name.endswith(".parquet") or name.startswith(("_", ".")):
+            path = each.path.removeprefix(f"{self._stage}/")
+            is_table_file = name.endswith(".parquet") and not name.startswith(("_", "."))
+            if not is_table_file or path in self._discarded:
                 continue
             with self._storage.open(each.path) as file:
                 footer = parquet.read_metadata(file)
-            path = each.path.removeprefix(f"{self._stage}/")
             yield FileFacts(
                 path=path, rows=footer.num_rows, bytes=each.bytes, at_us=_span_us(footer)
             )
 
     def _spark_path(self, name: str) -> str:
         return self._storage.spark_path(f"{self._stage}/{self.build}/{name}")
+
+
+def read_parquet_files(
+    spark: SparkSession,
+    storage: Storage,
+    stage: str,
+    schema: StructType,
+    files: Sequence[FileFacts],
+) -> DataFrame:
+    """Files of a stage as a frame."""
+    if not files:
+        return spark.createDataFrame([], schema)
+    paths = (storage.spark_path(f"{stage}/{each.path}") for each in files)
+    return spark.read.schema(schema).parquet(*map(escape_pattern, paths))
 
 
 def _span_us(footer: Any) -> tuple[int, int] | None:
@@ -281,7 +319,7 @@ def _write_observed(
         measures.append(F.bit_or(reduce(Column.__add__, bits)).alias("nulls"))
     seen = Observation()
     # Observed last, in the tasks that write: earlier steps may run twice.
-    writer = frame.observe(seen, *measures).write.mode("error").options(**options)
+    writer = frame.observe(seen, *measures).write.mode("append").options(**options)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     writer.parquet(path)

@@ -36,8 +36,8 @@ import msgspec
 
 from thyme.distribution import VERSION
 from thyme.model.errors import ThymeError, safe_repr
-from thyme.pipeline.storage import Storage, WarehouseError, escape_pattern, storage_at
-from thyme.pipeline.tables import Draft, FileFacts, TableFacts
+from thyme.pipeline.storage import Storage, WarehouseError, storage_at
+from thyme.pipeline.tables import Draft, FileFacts, TableFacts, read_parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,10 +106,7 @@ class Stage(msgspec.Struct, frozen=True):
         self, spark: SparkSession, schema: StructType, files: Sequence[FileFacts]
     ) -> DataFrame:
         """Some files of a table as a frame."""
-        if not files:
-            return spark.createDataFrame([], schema)
-        paths = (self.storage.spark_path(f"{self.manifest.stage}/{each.path}") for each in files)
-        return spark.read.schema(schema).parquet(*map(escape_pattern, paths))
+        return read_parquet_files(spark, self.storage, self.manifest.stage, schema, files)
 
     def table_path(self, name: str) -> str:
         """The folder of a table that one build wrote, for readers of single files."""

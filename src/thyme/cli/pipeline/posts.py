@@ -21,6 +21,7 @@ from thyme.cli.pipeline.options import (
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
+    from thyme.pipeline.warehouse import Stage
 
 FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "parquet")
 
@@ -28,8 +29,8 @@ HELP = """\
 FILES are files, folders, patterns or URIs that Spark can read; JSON lines and CSV may be compressed
 (.gz). csv, jsonl and parquet are tables with the columns id, user, time, text and tags, or those
 named by --columns; id and tags are optional. Without --format, the names of the files tell csv,
-parquet and jsonl. Times are ISO 8601 or numbers since 1970; a time without a zone is UTC, or of
---zone.
+parquet and jsonl. Times are ISO 8601 or numbers since 1970 (--time-unit and --time-origin for
+others); a time without a zone is UTC, or of --zone. Without texts, map a column of tags.
 
 Invalid rows go to the table quarantine, with the reason and the original row.
 
@@ -87,6 +88,14 @@ def _add_import(parser: ArgumentParser) -> None:
         "--zone", metavar="ZONE", help="time zone of times without one, e.g. +01:00"
     )
     parser.add_argument(
+        "--time-unit", metavar="UNIT", help="unit of times that are numbers: s, ms or us"
+    )
+    parser.add_argument(
+        "--time-origin",
+        metavar="TIME",
+        help="the instant from which such times count, e.g. 2015-09-19T11:45Z (default: 1970)",
+    )
+    parser.add_argument(
         "--replace",
         action="store_true",
         help="import these files only, and drop those that were imported before",
@@ -119,6 +128,8 @@ def import_command(args: Namespace) -> int:
         form=args.format or guess_format(files or ()),
         columns=parse_pairs(args.columns, "--columns") if args.columns else {},
         zone=args.zone,
+        unit=args.time_unit,
+        origin=args.time_origin,
         now_us=time.time_ns() // 1_000,
     )
     files = files or expand_files(args.files)
@@ -137,12 +148,22 @@ def import_command(args: Namespace) -> int:
                 f"{notes['zone_assumed']:,} times have no time zone and are read as UTC; "
                 "--zone Europe/Lisbon reads them as local times"
             )
+        if _has_times_of_1970(stage):
+            yield (
+                "the first posts are of 1970: if their times count from the start of an event, "
+                "give --time-unit ms --time-origin 2015-09-19T11:45Z and --replace"
+            )
         for reason, count in notes["quarantined"].items():
             yield f"quarantined: {count:,} ({reason})"
         if stage.row_count("posts"):
             yield f"next: thyme trace build --posts {args.out} --out {args.out}"
 
     return print_stage(args, stage, lines)
+
+
+def _has_times_of_1970(stage: Stage) -> bool:
+    files = stage.manifest.tables["posts"].files
+    return any(each.at_us is not None and each.at_us[0] < 365 * 86_400_000_000 for each in files)
 
 
 def compact_command(args: Namespace) -> int:

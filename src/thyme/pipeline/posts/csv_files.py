@@ -154,8 +154,10 @@ def _first_values(path: str, separator: str) -> list[str] | None:
 
 
 def needed_columns(reader: PostReader) -> set[str]:
-    """The columns that a table must have: those of user, time and text, and all mapped ones."""
-    return {reader.column(name) for name in ("user", "time", "text", *reader.columns)}
+    """The columns that a table must have: those of user and time, that of the text unless there is
+    one of tags, and all mapped ones."""
+    words = () if "tags" in reader.columns else ("text",)
+    return {reader.column(name) for name in ("user", "time", *words, *reader.columns)}
 
 
 def check_columns(path: str, names: Sequence[str], reader: PostReader, about: str = "") -> None:
@@ -167,7 +169,7 @@ def check_columns(path: str, names: Sequence[str], reader: PostReader, about: st
         raise InputFileError(
             path,
             f"lacks the column {', '.join(lacking)}; it has {shown}{about}: "
-            "map columns with --columns user=…,time=…,text=…",
+            "map columns with --columns user=…,time=…,text=… (or tags=… if there are no texts)",
         )
     twice = sorted(name for name, count in Counter(names).items() if count > 1 and name in needed)
     if twice:

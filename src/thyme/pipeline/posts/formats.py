@@ -32,6 +32,7 @@ FORMATS = ("twitter-v2", "twitter-v1", "mastodon", "bluesky", "csv", "jsonl", "p
 COLUMNS = ("id", "user", "time", "text", "tags")
 """Fields of a post that `--columns` can map; `id` and `tags` are optional."""
 TABLES = ("csv", "jsonl", "parquet")
+UNITS = {"s": SECOND_US, "ms": 1_000, "us": 1}
 _TWITTER_TIME = "%a %b %d %H:%M:%S %z %Y"
 _NUMBER = re.compile(r"\d{1,19}(\.\d+)?(e\+?\d{1,2})?", re.IGNORECASE)
 _UTC_WORD = re.compile(r" ?(UTC|GMT)$")
@@ -54,6 +55,10 @@ class PostReader(msgspec.Struct, frozen=True, kw_only=True):
     """For tables: the column of each field (id, user, time, text, tags)."""
     zone: str | None = None
     """Time zone of times without one; None: UTC, and the import counts such rows."""
+    unit: str | None = None
+    """Unit of times that are numbers: s, ms or us; None: by their magnitude."""
+    origin: str | None = None
+    """The instant from which such times count, as text; None: 1970."""
     now_us: int = INSTANT_MAX_US
     """Posts later than this instant are invalid."""
 
@@ -68,6 +73,14 @@ class PostReader(msgspec.Struct, frozen=True, kw_only=True):
         if self.columns and self.form not in TABLES:
             raise OptionError(f"columns are for csv, jsonl and parquet: {self.form} has its own")
         parse_zone(self.zone or "UTC")
+        if self.unit not in (None, *UNITS):
+            raise OptionError(
+                f"there is no unit {safe_repr(self.unit)}; times count {', '.join(UNITS)}"
+            )
+        if self.origin is not None and self.unit is None:
+            raise OptionError("times that count from an origin need a unit: s, ms or us")
+        if self.unit is not None:
+            _counted_us(self.unit, self.origin, self.zone)
 
     def column(self, name: str) -> str:
         """The source's column for a field of a post."""
@@ -141,7 +154,10 @@ def make_post(found: PostFields, reader: PostReader) -> Post:
     if not user:
         raise InvalidPost("no user")
     zone = parse_zone(reader.zone or "UTC")
-    at_us = parse_instant_us(found.get("time"), zone, reader.now_us)
+    count_us: Callable[[float], int] = _from_number_us
+    if reader.unit is not None:
+        count_us = _counted_us(reader.unit, reader.origin, reader.zone)
+    at_us = parse_instant_us(found.get("time"), zone, reader.now_us, count_us)
     tags = parse_tags(found.get("tags"), text)
     return Post(_post_id(found, user, at_us, text, reader), user, at_us, text, tags)
 
@@ -160,10 +176,39 @@ def _post_id(found: PostFields, user: str, at_us: int, text: str, reader: PostRe
         raise InvalidPost("bad id") from error
 
 
-def parse_instant_us(value: object, zone: tzinfo = UTC, now_us: int = INSTANT_MAX_US) -> int:
+def _from_number_us(value: float) -> int:
+    if isinstance(value, bool) or not 0 <= value < 1e18:
+        raise InvalidPost("bad time")
+    unit = SECOND_US if value < 1e11 else 1_000 if value < 1e14 else 1
+    return round(value * unit)
+
+
+@lru_cache(maxsize=16)
+def _counted_us(unit: str, origin: str | None, zone: str | None) -> Callable[[float], int]:
+    """The instant of a number in a unit, from an origin."""
+    try:
+        origin_us = parse_instant_us(origin, parse_zone(zone or "UTC")) if origin else 0
+    except InvalidPost as error:
+        raise OptionError(f"{safe_repr(origin)} is no time; write 2015-09-19T11:45Z") from error
+
+    def count_us(value: float) -> int:
+        if isinstance(value, bool) or not 0 <= value < 1e18:
+            raise InvalidPost("bad time")
+        return origin_us + round(value * UNITS[unit])
+
+    return count_us
+
+
+def parse_instant_us(
+    value: object,
+    zone: tzinfo = UTC,
+    now_us: int = INSTANT_MAX_US,
+    count_us: Callable[[float], int] = _from_number_us,
+) -> int:
     """Parses the time of a post: ISO 8601, the formats of Twitter 1.1 and of e-mail, or a number.
 
-    Numbers count from 1970, in seconds, milliseconds or microseconds depending on their magnitude.
+    By default, numbers count from 1970, in seconds, milliseconds or microseconds depending on their
+    magnitude; `count_us` may do it otherwise.
     """
     if isinstance(value, str):
         value = _clean_time(value)
@@ -171,19 +216,12 @@ def parse_instant_us(value: object, zone: tzinfo = UTC, now_us: int = INSTANT_MA
             value = int(value) if value.isdigit() else float(value)
     if value is None or value == "":
         raise InvalidPost("no time")
-    at_us = _from_number_us(value) if isinstance(value, int | float) else _from_text_us(value, zone)
+    at_us = count_us(value) if isinstance(value, int | float) else _from_text_us(value, zone)
     if not 0 <= at_us <= INSTANT_MAX_US:
         raise InvalidPost("bad time")
     if at_us > now_us:
         raise InvalidPost("time in the future")
     return at_us
-
-
-def _from_number_us(value: float) -> int:
-    if isinstance(value, bool) or not 0 <= value < 1e18:
-        raise InvalidPost("bad time")
-    unit = SECOND_US if value < 1e11 else 1_000 if value < 1e14 else 1
-    return round(value * unit)
 
 
 def _from_text_us(value: object, zone: tzinfo) -> int:

@@ -1,28 +1,31 @@
 """Import: adds the posts of new files to a table of posts, each file exactly once.
 
-Entry point: `PostImport`, whose `build` fills the draft of the stage `posts`. The rows of new files
-are parsed once into an intermediate table: plain rows by Spark's expressions, the others by Python.
-Duplicates are found by ids alone: first by 64-bit hashes, then exactly among the few ids whose hash
-occurs twice. Of posts with the same id, the one of an earlier import is kept, else the earliest;
-ties are broken by a hash of the line and its file, so the choice does not depend on partitions.
-Posts are stored by day, sorted by time.
+Entry point: `PostImport`, whose `build` fills the draft of the stage `posts`. One pass parses plain
+rows by Spark's expressions and writes them, by day and sorted by time, into files of posts. If
+there are other rows, the files are read again, and Python parses these. The posts are written
+before it is known whether ids occur twice (`posts.duplicates`): files with duplicates are written
+again without them.
 Clauses: P1, P2, P8, P10, P11.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import msgspec
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from thyme.model.errors import InputError
+from thyme.pipeline.posts.duplicates import Duplicates, DuplicateSearch
 from thyme.pipeline.posts.plain_rows import PLAIN, can_be_plain, with_plain_posts
 from thyme.pipeline.posts.rows import parse_batches
 from thyme.pipeline.posts.sources import (
@@ -31,14 +34,12 @@ from thyme.pipeline.posts.sources import (
     load_raw_rows,
     valid_posts,
 )
-from thyme.pipeline.schemas import FILES, POSTS, QUARANTINE, RAW, READ, STAGED, select_schema
+from thyme.pipeline.schemas import FILES, POSTS, QUARANTINE, RAW, STAGED, select_schema
 from thyme.pipeline.storage import lacks_file_system, local_path
-from thyme.pipeline.tables import Sample, sampling_rate
+from thyme.pipeline.tables import ROWS_PER_FILE, Sample, sampling_rate
 from thyme.traces.files import InputFileError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from thyme.pipeline.posts.formats import PostReader
     from thyme.pipeline.tables import Draft, FileFacts
     from thyme.pipeline.warehouse import Stage
@@ -46,9 +47,10 @@ if TYPE_CHECKING:
 DAY_US = 86_400_000_000
 DAYS_MAX = 400
 """An import that spans more days is stored by month or year instead: files stay few."""
-SMALL_BYTES = 8_000_000
-"""Files below this size are merged by a compaction."""
-_PARSED, _OTHERS, _SUSPECTS, _LOSERS = "parsed", "others", "suspects", "losers"
+SCATTERED = 4
+"""Posts in so many times the files that they need are moved to the files of their days."""
+_PARSED = "parsed"
+_ORDER, _DISTINCT = ("at_us", "post_id"), ("post_id", "text")
 _UNITS = (("day", 1), ("month", 28), ("year", 365))
 
 
@@ -88,6 +90,38 @@ def _list_uri(spark: SparkSession, uri: str) -> list[InputFile]:
     if not rows:
         raise InputFileError(uri, "cannot be read: there is no such file")
     return [InputFile(*row) for row in rows]
+
+
+class ImportCounts:
+    """What an import read and rejected; `rows` are posts and rejected rows together."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.untagged = 0
+        self.zone_assumed = 0
+        self.quarantined: Counter[str] = Counter()
+        self.rows_of_file: Counter[str] = Counter()
+
+    def add(self, measured: Mapping[str, int]) -> None:
+        """Adds valid posts."""
+        self.rows += measured["rows"]
+        self.untagged += measured["untagged"]
+        self.zone_assumed += measured["zone_assumed"]
+
+    def add_source(self, measured: Mapping[str, Any], file: str) -> None:
+        """Adds rows of a file that are posts, or rejected for the same reason."""
+        self.rows_of_file[file] += measured["rows"]
+        if measured["reason"] is None:
+            self.add(measured)
+        else:
+            self.rows += measured["rows"]
+            self.quarantined[measured["reason"]] += measured["rows"]
+
+    def add_duplicates(self, measured: Mapping[str, int]) -> None:
+        """Counts posts as duplicates that were added as valid ones."""
+        self.quarantined[DUPLICATE] += measured["rows"]
+        self.untagged -= measured["untagged"]
+        self.zone_assumed -= measured["zone_assumed"]
 
 
 class PostImport:
@@ -136,53 +170,100 @@ class PostImport:
 
     def build(self, draft: Draft) -> None:
         """Writes the new files' posts and quarantine; keeps those of earlier imports."""
-        staged, rows_in = self._parse(draft)
-        losers = self._find_losers(draft, staged)
-        totals = self._write_tables(draft, _mark_losers(staged, losers), rows_in)
-        if rows_in != totals["posts"] + sum(totals["quarantined"].values()):
-            raise InputError(f"{rows_in} rows were read, but {totals} written")
-        if not rows_in and self._base is None:
-            names = ", ".join(each.file for each in self.files)
-            raise InputError(f"there is no row in {names}; check the files and --format")
+        if self._base is not None:
+            for table, facts in self._base.manifest.tables.items():
+                draft.keep(table, facts)
+        counts, others = self._write_posts(draft)
+        found = self._find_duplicates(draft, others)
+        if found is not None:
+            counts.add_duplicates(found.losers.agg(*_measures()).collect()[0].asDict())
+        self._arrange(draft, found)
+        self._write_quarantine(draft, counts, others, found)
+        draft.write("files", self._file_table(counts.rows_of_file), files=1, schema=FILES)
+        self._check_rows(draft, counts)
         before = self._base.manifest.notes if self._base else {}
         draft.add_notes(
-            rows_in=rows_in + before.get("rows_in", 0),
-            untagged=totals["untagged"] + before.get("untagged", 0),
-            zone_assumed=totals["zone_assumed"] + before.get("zone_assumed", 0),
-            quarantined=_add_counts(before.get("quarantined", {}), totals["quarantined"]),
+            rows_in=counts.rows + before.get("rows_in", 0),
+            untagged=counts.untagged + before.get("untagged", 0),
+            zone_assumed=counts.zone_assumed + before.get("zone_assumed", 0),
+            quarantined=_add_counts(before.get("quarantined", {}), counts.quarantined),
             files_added=len(self.files),
-            rows_added=rows_in,
+            rows_added=counts.rows,
             now_us=self._reader.now_us,
         )
 
-    def _parse(self, draft: Draft) -> tuple[DataFrame, int]:
-        """Parses all rows into intermediate tables: plain rows by Spark, the others by Python.
-        Returns the rows, in the columns of STAGED, and their number."""
-        raw = load_raw_rows(self._spark, [each.file for each in self.files], self._reader)
-        if not can_be_plain(self._reader):
-            return self._parse_in_python(draft, _PARSED, raw, None)
-        found = with_plain_posts(raw, self._reader).withColumns(
-            {
-                "reason": F.lit(None).cast("string"),
-                "line": F.xxhash64("raw"),
-                "row": F.monotonically_increasing_id(),
-                # The lines of plain rows are read again in the rare case that they are needed.
-                **{name: F.when(~F.col(PLAIN), F.col(name)) for name in ("raw", "fields")},
-            }
-        )
-        written = draft.write_scratch(_PARSED, select_schema(found, READ), F.col(PLAIN))
-        table = draft.read_scratch(self._spark, _PARSED, READ)
-        others = written["rows"] - written["counted"]
-        if not others:
-            return select_schema(table, STAGED), written["rows"]
-        left = select_schema(table.where(~F.col(PLAIN)), RAW)
-        parsed, rows = self._parse_in_python(draft, _OTHERS, left, others)
-        plain = select_schema(table.where(PLAIN), STAGED)
-        return plain.unionByName(parsed), written["counted"] + rows
+    def _check_rows(self, draft: Draft, counts: ImportCounts) -> None:
+        written = draft.rows_written("posts")
+        if counts.rows != written + counts.quarantined.total():
+            raise InputError(
+                f"{counts.rows} rows were read, but {written} posts written and "
+                f"{dict(counts.quarantined)} quarantined; did a file change during the import?"
+            )
+        if not counts.rows and self._base is None:
+            names = ", ".join(each.file for each in self.files)
+            raise InputError(f"there is no row in {names}; check the files and --format")
 
-    def _parse_in_python(
-        self, draft: Draft, name: str, raw: DataFrame, lines: int | None
-    ) -> tuple[DataFrame, int]:
+    # Parsing: plain rows become files of posts at once, the others pass through a table
+
+    def _write_posts(self, draft: Draft) -> tuple[ImportCounts, DataFrame | None]:
+        """Parses all rows and writes the valid posts. Returns what was counted, and the rows that
+        Python parsed, in the columns of STAGED; None if there are none."""
+        counts, raw = ImportCounts(), self._raw_rows()
+        lines: int | None = None
+        if can_be_plain(self._reader):
+            lines = self._write_plain(draft, counts)
+            if not lines:
+                return counts, None
+            found = with_plain_posts(raw, self._reader)
+            raw = select_schema(found.where(~F.col(PLAIN)), RAW)
+        parsed = self._parse_in_python(draft, raw, lines)
+        by_source = parsed.groupBy("source", "reason").agg(*_measures()).collect()
+        for row in by_source:
+            counts.add_source(row.asDict(), _plain_path(row["source"]))
+        if any(row["reason"] is None for row in by_source):
+            self._add_posts(draft, valid_posts(parsed))
+        return counts, parsed
+
+    def _raw_rows(self) -> DataFrame:
+        return load_raw_rows(self._spark, [each.file for each in self.files], self._reader)
+
+    def _write_plain(self, draft: Draft, counts: ImportCounts) -> int:
+        """Writes the posts of plain rows; returns the number of other lines."""
+        seen = Observation()
+        raw = self._raw_rows()
+        is_plain, number = F.col(PLAIN), _source_number(F.col("source"))
+        found = with_plain_posts(raw, self._reader).observe(
+            seen,
+            F.count(F.lit(1)).alias("lines"),
+            F.count(F.when(is_plain, 1)).alias("rows"),
+            F.count(F.when(is_plain & (F.size("tags") == 0), 1)).alias("untagged"),
+            F.count(F.when(is_plain & F.col("zone_assumed"), 1)).alias("zone_assumed"),
+            # Exact counts, because there are no more different numbers than files.
+            F.histogram_numeric(F.when(is_plain, number), F.lit(max(2, len(self.files) + 1))).alias(
+                "sources"
+            ),
+        )
+        self._add_posts(draft, select_schema(found.where(PLAIN), POSTS))
+        observed: dict[str, Any] = {"lines": 0, "rows": 0, "untagged": 0, "zone_assumed": 0}
+        observed |= seen.get
+        counts.add(observed)
+        for file, rows in self._rows_by_file(raw, observed.get("sources") or ()):
+            counts.rows_of_file[file] += rows
+        return int(observed["lines"] - observed["rows"])
+
+    def _rows_by_file(self, raw: DataFrame, found: Sequence[Row]) -> Iterator[tuple[str, int]]:
+        """The path and number of rows of each file, from a histogram of the numbers of sources.
+        The nearest number is meant: adding up the counts of tasks rounds it."""
+        if not found:
+            return
+        given = [(each,) for each in raw.inputFiles()]
+        sources = self._spark.createDataFrame(given, "source string")
+        rows = sorted(sources.select(_source_number(F.col("source")), "source").collect())
+        bounds = [(one[0] + other[0]) / 2 for one, other in pairwise(rows)]
+        for each in found:
+            yield _plain_path(rows[bisect(bounds, each["x"])][1]), round(each["y"])
+
+    def _parse_in_python(self, draft: Draft, raw: DataFrame, lines: int | None) -> DataFrame:
         """Parses rows of RAW; `lines` is their number, which is counted if it is not known."""
         seen = Observation()
         if lines is None:
@@ -191,124 +272,112 @@ class PostImport:
         number = -1 - F.monotonically_increasing_id()
         parsed = parse_batches(raw, self._reader)
         numbered = parsed.withColumns({"line": F.xxhash64("raw"), "row": number})
-        rows: int = draft.write_scratch(name, numbered)["rows"]
+        rows: int = draft.write_scratch(_PARSED, numbered)["rows"]
         if lines is None:
             lines = seen.get.get("rows", 0)
         if lines > rows:  # a page of posts is a line with several rows
             raise InputError(f"{lines} rows were read, but {rows} parsed")
-        return draft.read_scratch(self._spark, name, STAGED), rows
+        return draft.read_scratch(self._spark, _PARSED, STAGED)
 
-    def _find_losers(self, draft: Draft, staged: DataFrame) -> DataFrame | None:
-        """The numbers of rows whose id another post has; None if there are none."""
-        valid = staged.where("reason IS NULL")
-        keys = valid.select(_key())
-        base = self._base
-        earlier = base.read(self._spark, "posts", POSTS) if base is not None else None
-        if earlier is not None:
-            keys = keys.unionByName(earlier.select(_key()))
-        suspects = keys.groupBy("key").count().where("count > 1").select("key")
-        if not draft.write_scratch(_SUSPECTS, suspects)["rows"]:
-            return None
-        found = draft.read_scratch(self._spark, _SUSPECTS, suspects.schema)
-        tie = F.xxhash64("line", "source").alias("tie")
-        ids = valid.select(_key(), "post_id", "at_us", tie, "row", _age(1))
-        if earlier is not None:
-            zeros = (F.lit(0).cast("long").alias(name) for name in ("at_us", "tie", "row"))
-            ids = ids.unionByName(earlier.select(_key(), "post_id", *zeros, _age(0)))
-        order = Window.partitionBy("post_id").orderBy("age", "at_us", "tie", "row")
-        ranked = ids.join(found, "key", "left_semi").withColumn("place", F.row_number().over(order))
-        losers = ranked.where("place > 1 AND age = 1").select("row")
-        if not draft.write_scratch(_LOSERS, losers)["rows"]:
-            return None
-        return draft.read_scratch(self._spark, _LOSERS, losers.schema)
+    def _add_posts(self, draft: Draft, posts: DataFrame) -> None:
+        """Writes posts where they are: each task makes a sorted file for each of its days."""
+        draft.write(
+            "posts",
+            posts.withColumn("day", _folder_date(0)).sortWithinPartitions("day", *_ORDER),
+            schema=POSTS,
+            partition_by=("day",),
+            distinct=_DISTINCT,
+        )
 
-    def _write_tables(self, draft: Draft, marked: DataFrame, rows_in: int) -> dict[str, Any]:
-        if self._base is not None:
-            for table, facts in self._base.manifest.tables.items():
-                draft.keep(table, facts)
-        counts = _count_by_source(marked)
-        kept = [row for row in counts if row["reason"] is None]
-        if kept:
-            span_us = max(row["last_us"] for row in kept) - min(row["first_us"] for row in kept)
-            posts, one_in = valid_posts(marked), sampling_rate(rows_in)
-            some = F.pmod(F.xxhash64("post_id"), F.lit(one_in)) == 0
-            draft.write(
-                "posts",
-                posts.withColumn("day", _day_column(span_us)),
-                order=("at_us", "post_id"),
-                schema=POSTS,
-                partition_by=("day",),
-                sample=Sample(posts.where(some), one_in),
-                distinct=("post_id", "text"),
+    # Duplicates
+
+    def _find_duplicates(self, draft: Draft, others: DataFrame | None) -> Duplicates | None:
+        """The posts whose id another post has; None if there are none."""
+        earlier = None if self._base is None else self._base.read(self._spark, "posts", POSTS)
+        posts = draft.read_files(self._spark, POSTS, draft.files("posts"))
+        search = DuplicateSearch(self._spark, draft, earlier)
+        if not search.find_suspects(posts):
+            return None
+        # The files are read again: the posts lack the lines, which the quarantine needs.
+        rows = None if others is None else others.where("reason IS NULL")
+        if can_be_plain(self._reader):
+            again = with_plain_posts(self._raw_rows(), self._reader).withColumns(
+                {
+                    "reason": F.lit(None).cast("string"),
+                    "line": F.xxhash64("raw"),
+                    "row": F.monotonically_increasing_id(),
+                }
             )
-        quarantined: dict[str, int] = {}
-        for row in counts:
-            if row["reason"] is not None:
-                quarantined[row["reason"]] = quarantined.get(row["reason"], 0) + row["rows"]
-        if quarantined:
-            rejected = self._with_lines(marked.where("reason IS NOT NULL"), quarantined)
+            plain = select_schema(again.where(PLAIN), STAGED)
+            rows = plain if rows is None else plain.unionByName(rows)
+        assert rows is not None  # a reader whose rows are never plain parses them in Python
+        return search.rank(rows)
+
+    # Layout
+
+    def _arrange(self, draft: Draft, found: Duplicates | None) -> None:
+        """Writes files of posts again: those that have duplicates, or all if they are too many."""
+        files = draft.files("posts")
+        spans = [each.at_us for each in files if each.at_us is not None]
+        if not spans:
+            return
+        span_us = max(last for _, last in spans) - min(first for first, _ in spans)
+        if is_scattered(files, span_us):
+            replaced = files
+        elif found is not None:
+            replaced = _files_with(self._spark, draft, files, found.ids)
+        else:
+            return
+        posts = draft.read_files(self._spark, POSTS, replaced)
+        if found is not None:
+            posts = posts.join(found.ids, "post_id", "left_anti").unionByName(found.winners)
+        one_in = sampling_rate(sum(each.rows for each in replaced))
+        some = F.pmod(F.xxhash64("post_id"), F.lit(one_in)) == 0
+        draft.write(
+            "posts",
+            select_schema(posts, POSTS).withColumn("day", _folder_date(span_us)),
+            order=_ORDER,
+            schema=POSTS,
+            partition_by=("day",),
+            sample=Sample(posts.where(some), one_in),
+            distinct=_DISTINCT,
+        )
+        draft.discard("posts", replaced)
+
+    def _write_quarantine(
+        self,
+        draft: Draft,
+        counts: ImportCounts,
+        others: DataFrame | None,
+        found: Duplicates | None,
+    ) -> None:
+        rejected = [] if others is None else [invalid_rows(others)]
+        if found is not None:
+            rejected.append(invalid_rows(found.losers.withColumn("reason", F.lit(DUPLICATE))))
+        if counts.quarantined:
+            rows = reduce(DataFrame.unionByName, rejected)
             order = ("source", "reason", "raw")
-            draft.write("quarantine", invalid_rows(rejected), order=order, schema=QUARANTINE)
+            draft.write("quarantine", rows, order=order, schema=QUARANTINE)
         elif self._base is None:
             empty = self._spark.createDataFrame([], QUARANTINE)
             draft.write("quarantine", empty, files=1, schema=QUARANTINE)
-        draft.write("files", self._file_table(counts), files=1, schema=FILES)
-        return {
-            "posts": sum(row["rows"] for row in kept),
-            "untagged": sum(row["untagged"] for row in kept),
-            "zone_assumed": sum(row["zone_assumed"] for row in kept),
-            "quarantined": dict(sorted(quarantined.items())),
-        }
 
-    def _with_lines(self, rejected: DataFrame, quarantined: Mapping[str, int]) -> DataFrame:
-        """Rejected rows with their lines. Those of plain rows, which can only be duplicates, are
-        read from the files again: hash and id tell them from others."""
-        if DUPLICATE not in quarantined or not can_be_plain(self._reader):
-            return rejected
-        lost = rejected.where("raw IS NULL").select("source", "line").distinct()
-        files = [each.file for each in self.files]
-        raw = load_raw_rows(self._spark, files, self._reader)
-        lines = raw.select("source", F.xxhash64("raw").alias("line"), F.col("raw").alias("found"))
-        wanted = lines.join(lost, ["source", "line"], "left_semi").distinct()
-        is_of_row = F.col("raw").isNull() & F.contains("found", F.col("post_id"))
-        same = [F.col(f"a.{name}") == F.col(f"b.{name}") for name in ("source", "line")]
-        joined = rejected.alias("a").join(wanted.alias("b"), [*same, is_of_row], "left")
-        return joined.select("a.*", "found").withColumn("raw", F.coalesce("raw", "found"))
-
-    def _file_table(self, counts: Sequence[Row]) -> DataFrame:
+    def _file_table(self, rows: Mapping[str, int]) -> DataFrame:
         """One row per new file, with the number of its rows."""
-        rows: Counter[str] = Counter()
-        for row in counts:
-            rows[_plain_path(row["source"])] += row["rows"]
         table = [
-            (each.file, each.bytes, each.modified_us, rows[each.file], self.reader_text)
+            (each.file, each.bytes, each.modified_us, rows.get(each.file, 0), self.reader_text)
             for each in self.files
         ]
         return self._spark.createDataFrame(table, FILES)
 
 
-def _mark_losers(staged: DataFrame, losers: DataFrame | None) -> DataFrame:
-    """The rows, those of `losers` with the reason that their id is known."""
-    if losers is None:
-        return staged
-    lost = losers.withColumn("lost", F.lit(True))
-    reason = F.when(F.col("lost"), F.lit(DUPLICATE)).otherwise(F.col("reason"))
-    return staged.join(lost, "row", "left").withColumn("reason", reason)
-
-
-def _count_by_source(marked: DataFrame) -> list[Row]:
-    """Numbers of rows and the span of time, by file and reason (null: a post)."""
-    return (
-        marked.groupBy("source", "reason")
-        .agg(
-            F.count(F.lit(1)).alias("rows"),
-            F.count(F.when(F.col("zone_assumed"), 1)).alias("zone_assumed"),
-            F.count(F.when(F.size("tags") == 0, 1)).alias("untagged"),
-            F.min("at_us").alias("first_us"),
-            F.max("at_us").alias("last_us"),
-        )
-        .collect()
-    )
+def _measures() -> list[Column]:
+    """What is counted of rows, as in `ImportCounts`."""
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        F.count(F.when(F.col("zone_assumed"), 1)).alias("zone_assumed"),
+        F.count(F.when(F.size("tags") == 0, 1)).alias("untagged"),
+    ]
 
 
 def describe_reader(reader: PostReader) -> str:
@@ -322,14 +391,6 @@ def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, i
     return {name: one.get(name, 0) + other.get(name, 0) for name in sorted({*one, *other})}
 
 
-def _key() -> Column:
-    return F.xxhash64("post_id").alias("key")
-
-
-def _age(value: int) -> Column:
-    return F.lit(value).alias("age")
-
-
 def _plain_path(source: str) -> str:
     """The path of a file as it was given, from the URI that Spark has for it."""
     path = unquote(source)
@@ -337,7 +398,12 @@ def _plain_path(source: str) -> str:
     return path if local is None else str(local)
 
 
-def _day_column(span_us: int) -> Column:
+def _source_number(source: Column) -> Column:
+    """A number for a file: 52 bits of a hash, which fit into the mantissa of a double."""
+    return F.shiftrightunsigned(F.xxhash64(source), 12)
+
+
+def _folder_date(span_us: int) -> Column:
     """The day of a post; the first of its month or year, if all posts span very many days."""
     days = span_us // DAY_US + 1
     unit = next((name for name, length in _UNITS if days <= DAYS_MAX * length), "year")
@@ -345,46 +411,21 @@ def _day_column(span_us: int) -> Column:
     return date if unit == "day" else F.trunc(date, unit)
 
 
-def has_small_files(base: Stage) -> bool:
-    """Whether a day, or another table, has several small files."""
-    return any(_files_to_merge(base, table) for table in _COMPACTED)
+def is_scattered(files: Sequence[FileFacts], span_us: int) -> bool:
+    """Whether a table has far more files than its days and rows need: then each task had posts of
+    many days. A table of very many days has other folders anyway."""
+    if span_us // DAY_US + 1 > DAYS_MAX:
+        return True
+    folders = {each.path.rpartition("/")[0] for each in files}
+    rows = sum(each.rows for each in files)
+    return len(files) > SCATTERED * (len(folders) + rows // ROWS_PER_FILE + 1)
 
 
-def compact_posts(spark: SparkSession, draft: Draft, base: Stage) -> None:
-    """Rewrites the small files of each day, and of the other tables, as few; keeps the others."""
-    for table, (schema, order) in _COMPACTED.items():
-        if (facts := base.manifest.tables.get(table)) is None:
-            continue
-        merged = _files_to_merge(base, table)
-        draft.keep(table, facts, [each for each in facts.files if each not in merged])
-        if merged:
-            frame = base.read_files(spark, schema, merged)
-            _write_compacted(draft, table, frame, schema, order)
-
-
-def _files_to_merge(base: Stage, table: str) -> list[FileFacts]:
-    """The small files of a table, where a folder has several."""
-    folders: dict[str, list[FileFacts]] = {}
-    for file in base.manifest.tables[table].files if table in base.manifest.tables else ():
-        if file.bytes < SMALL_BYTES:
-            folder = file.path.partition(f"/{table}/")[2].rpartition("/")[0]
-            folders.setdefault(folder, []).append(file)
-    return [each for files in folders.values() if len(files) > 1 for each in files]
-
-
-def _write_compacted(
-    draft: Draft, table: str, frame: DataFrame, schema: StructType, order: Sequence[str]
-) -> None:
-    if table != "posts":
-        draft.write(table, frame, order=order, schema=schema)
-        return
-    # The folders of the files that are merged: a day is not split into other units.
-    folder = F.regexp_extract("_metadata.file_path", "/day=([^/]+)/", 1).cast("date").alias("day")
-    draft.write(table, frame.select("*", folder), order=order, schema=schema, partition_by=("day",))
-
-
-_COMPACTED = {
-    "posts": (POSTS, ("at_us", "post_id")),
-    "quarantine": (QUARANTINE, ("source", "reason", "raw")),
-    "files": (FILES, ("file",)),
-}
+def _files_with(
+    spark: SparkSession, draft: Draft, files: Sequence[FileFacts], ids: DataFrame
+) -> list[FileFacts]:
+    """The files that have posts with one of these ids."""
+    posts = draft.read_files(spark, POSTS, files).select("post_id", "_metadata.file_path")
+    found = posts.join(ids, "post_id", "left_semi").select("file_path").distinct().collect()
+    names = {unquote(row["file_path"]).rpartition("/")[2] for row in found}
+    return [each for each in files if each.path.rpartition("/")[2] in names]

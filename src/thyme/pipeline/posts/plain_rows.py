@@ -39,9 +39,9 @@ _VALUES = {
     "id": rf'"[!#-?A-\[\]-~]{{1,64}}+"|{_WHOLE}',
     "user": rf'"(?! )[ !#-\[\]-~]++(?<! )"|{_WHOLE}',
     "time": rf'"(?:{_MOMENT}{_ZONE}?|[0-9]{{1,18}}+)"|{_WHOLE}',
-    "text": _STRING,
+    "text": f'"{_CHAR}*+',
 }
-"""The values of plain rows, with their quotes."""
+"""The values of plain rows, with their quotes; a text has the first one only."""
 _SPACE = r"[ \t]*+"
 # As in `posts.hashtags`, for texts in lower case; words that cannot be tags do not match. The
 # sign comes first, because Java looks for it much faster than for what is before it.
@@ -51,10 +51,12 @@ _URL = r"(?:https?://|www\.|\b[a-z0-9-]++(?:\.[a-z0-9-]++)++/)[!-~]*+"
 
 
 def can_be_plain(reader: PostReader) -> bool:
-    """Whether rows of this reader can be plain at all: a pattern must tell the columns apart."""
+    """Whether rows of this reader can be plain at all: a pattern must tell the columns apart, and
+    times must not count in a unit of their own."""
     columns = [reader.column(name) for name in COLUMNS]
     distinct = len({*columns}) == len(columns)
-    return reader.form in TABLES and distinct and all(map(_NAME.fullmatch, columns))
+    usual = reader.form in TABLES and reader.unit is None
+    return usual and distinct and all(map(_NAME.fullmatch, columns))
 
 
 def with_plain_posts(raw: DataFrame, reader: PostReader) -> DataFrame:
@@ -65,9 +67,7 @@ def with_plain_posts(raw: DataFrame, reader: PostReader) -> DataFrame:
     values = F.split(F.regexp_replace(line, _flat_object(reader), marked), _MARK)
     found = raw.withColumn("_values", F.when(F.col("raw_bytes").isNull(), values))
     is_flat = (F.size("_values") == len(_VALUES) + 1) & ~F.contains(line, F.lit(_MARK))
-    given = found.withColumns(
-        {f"_{name}": _value(is_flat, place + 1) for place, name in enumerate(_VALUES)}
-    )
+    given = found.withColumns({f"_{name}": _value(is_flat, name) for name in _VALUES})
     has_hash = F.contains("_text", F.lit("#"))
     timed = given.withColumns(
         {
@@ -75,7 +75,10 @@ def with_plain_posts(raw: DataFrame, reader: PostReader) -> DataFrame:
             "_lower": F.when(has_hash, F.lower("_text")),
         }
     )
-    made = timed.withColumn("_tags", _hashtags()).withColumn(PLAIN, _is_plain(reader.now_us))
+    several = F.sort_array(F.array_distinct("_found"))
+    tags = F.when(F.size("_found") > 1, several).otherwise(F.col("_found"))
+    tagged = timed.withColumn("_found", _hashtags()).withColumn("_tags", tags)
+    made = tagged.withColumn(PLAIN, _is_plain(reader.now_us))
     columns = {
         "post_id": F.col("_id"),
         "user": F.col("_user"),
@@ -92,8 +95,10 @@ def _flat_object(reader: PostReader) -> str:
     """The pattern of a JSON object of scalars, in which our columns have plain values and there are
     no tags. Decoding such an object means the same to every JSON library; of a name that occurs
     twice, the last value counts, in a pattern too."""
+    last = {"text": '"'}
     ours = "|".join(
-        rf'"\Q{reader.column(name)}\E"{_SPACE}:{_SPACE}({value})' for name, value in _VALUES.items()
+        rf'"\Q{reader.column(name)}\E"{_SPACE}:{_SPACE}({value}){last.get(name, "")}'
+        for name, value in _VALUES.items()
     )
     names = "|".join(rf"\Q{reader.column(name)}\E" for name in COLUMNS)
     scalar = f"{_STRING}|{_REAL}|null|true|false"
@@ -102,14 +107,17 @@ def _flat_object(reader: PostReader) -> str:
     return rf"^\{{{_SPACE}(?:(?:{ours}|{other}){after})++\}}\z"
 
 
-def _value(is_flat: Column, place: int) -> Column:
+def _value(is_flat: Column, name: str) -> Column:
     """A value without its quotes; null if the row is not flat or lacks the column."""
-    quoted = F.get("_values", F.lit(place))
-    return F.when(is_flat & (quoted != ""), F.btrim(quoted, F.lit('"')))
+    quoted = F.get("_values", F.lit([*_VALUES].index(name) + 1))
+    # Removing characters from the end goes through the whole value: not for the longest one.
+    bare = F.ltrim(quoted, F.lit('"')) if name == "text" else F.btrim(quoted, F.lit('"'))
+    return F.when(is_flat & (quoted != ""), bare)
 
 
 def _lacks_zone() -> Column:
-    return F.col("_time").rlike(rf"^{_MOMENT}\z")
+    is_number = F.col("_time").cast("long").isNotNull()
+    return F.when(is_number, F.lit(False)).otherwise(F.col("_time").rlike(rf"^{_MOMENT}\z"))
 
 
 def _instant_us(*, zone_known: bool) -> Column:
@@ -122,12 +130,12 @@ def _instant_us(*, zone_known: bool) -> Column:
 
 
 def _hashtags() -> Column:
-    """The tags of `_lower`, the text in lower case: `formats.parse_tags` for ASCII. Null if
-    another script may have hashtags, empty if the text has no #."""
+    """The hashtags of `_lower`, the text in lower case: `formats.parse_tags` for ASCII, unsorted.
+    Null if another script may have hashtags, empty if the text has no #."""
     lower, text = F.col("_lower"), F.col("_text")
     may_have_url = F.contains(lower, F.lit("/")) | F.contains(lower, F.lit("www."))
     plain = F.when(may_have_url, F.regexp_replace(lower, _URL, " ")).otherwise(lower)
-    found = F.sort_array(F.array_distinct(F.regexp_extract_all(plain, F.lit(_HASHTAG), 1)))
+    found = F.regexp_extract_all(plain, F.lit(_HASHTAG), 1)
     none = F.array().cast("array<string>")
     is_ascii = F.octet_length(text) == F.char_length(text)
     return F.when(lower.isNull() & ~F.contains(text, F.lit("＃")), none).when(is_ascii, found)

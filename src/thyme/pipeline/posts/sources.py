@@ -87,7 +87,7 @@ def load_raw_rows(spark: SparkSession, files: Sequence[str], reader: PostReader)
         rows = reduce(DataFrame.unionByName, [_parquet_rows(spark, path, reader) for path in files])
     else:
         lines = spark.read.text([reader_path(path) for path in files])
-        filled = lines.where(F.length(F.trim("value")) > 0)
+        filled = lines.where(F.trim("value") != "")
         rows = filled.select(_source_column(), F.col("value").alias("raw"))
     return with_original_bytes(rows)
 
