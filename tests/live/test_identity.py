@@ -208,6 +208,21 @@ def test_an_introduction_of_an_earlier_life_ends_no_later_one() -> None:
     assert link._neighbours[BOB.node_id].incarnation == b"life six"
 
 
+@pytest.mark.parametrize(
+    ("by", "born_us", "is_copy"), [("alice", 60, True), ("alice", 1, False), ("mallory", 60, False)]
+)
+def test_b5_a_node_notices_a_later_copy_of_itself(by: str, born_us: int, is_copy: bool) -> None:
+    pipe = a_pipe(ALICE)
+    identity = ALICE if by == "alice" else MALLORY
+    life = b"life two"
+    pipe.inject(
+        ALICE.node_id, said_by(ALICE.node_id, hello(identity, life=life, born_us=born_us), life)
+    )
+
+    link = pipe.links[ALICE.node_id]
+    assert (link.has_copy, link.dropped["our name"]) == (is_copy, 1)
+
+
 def test_a_flood_of_introductions_is_not_looked_at() -> None:
     config = LinkConfig(admission_rate_limit=RateLimit(datagrams_per_second=1, datagrams_burst=3))
     pipe = a_pipe(ALICE, config=config)

@@ -38,6 +38,7 @@ from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
 
 POLL_S = 1.0
+_COPIED = "another device runs with a copy of this data directory: stop one, and remove its copy"
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +160,7 @@ async def _wait_until_stopped(
     hint: str | None = None
     too_large: str | None = None
     unknown: str | None = None
-    full = warned = False
+    full = warned = copied = False
     dropping = 0
     worlds_logged: set[str] = {live.world.world_id}
     station: NodeId | None = None
@@ -181,6 +182,8 @@ async def _wait_until_stopped(
             and (hint := live.link.decryption_warning) is not None
         ):
             log_warning("not_understood", why=hint)
+        if copied != (copied := live.link.has_copy) and copied:
+            log_warning("identity_copied", why=_COPIED)
         if unknown != (unknown := version_warning(live.link)) and unknown:
             log_warning("version_unknown", why=unknown)
         now_us = shared_node.node.now_us()

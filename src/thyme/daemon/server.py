@@ -12,6 +12,7 @@ from aiohttp import web
 from thyme.api.session import NodeSession
 from thyme.daemon import metrics, openapi
 from thyme.daemon.collect_status import collect_status, describe_world
+from thyme.daemon.connection_limits import LimitedRunner
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.json_schemas import PositionBody, parse_json
 from thyme.daemon.object_routes import ObjectRoutes
@@ -123,8 +124,7 @@ async def start_server(app: web.Application, host: str, port: int) -> tuple[web.
             f"the HTTP API has no password, so it is served on loopback only: "
             f"use 127.0.0.1, not {safe_repr(host)}"
         )
-    # Handlers of closed connections are cancelled, so that their feeds can be read again.
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0, handler_cancellation=True)
+    runner = LimitedRunner(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

@@ -126,6 +126,8 @@ class Link:
         """Nodes of any open world in range: the world of the last hello, and its time (B7)."""
         self.unknown_versions: dict[NodeId, UnknownVersion] = {}
         """Nodes of this world in range whose versions this node does not read."""
+        self.has_copy = False
+        """Whether another device runs with the identity of this node, and started later."""
         self.dropped: Counter[str] = Counter()
         """Number of dropped datagrams and messages, by reason."""
 
@@ -282,6 +284,7 @@ class Link:
         sender, content = envelope.sender, envelope.content
         if sender == self._node_id:
             if envelope.incarnation != self._incarnation:
+                self._detect_copy(envelope, now_us)
                 raise DecodeError("our name", "another node uses our node id")
             return
         ours = envelope.world_digest == self._world_digest
@@ -316,6 +319,21 @@ class Link:
             if not self.shares.consume(address, now_us):
                 raise DecodeError("too much", "rate limit exceeded within a bundle")
             self._handle_content(sender, neighbour, item, now_us)
+
+    def _detect_copy(self, envelope: Envelope, now_us: int) -> None:
+        """Notices a later incarnation of this node, which another device proves: somebody started
+        a copy of its data directory."""
+        proof = _identity_proof(envelope.content)
+        own = self._authenticator
+        if self.has_copy or own is None or proof is None:
+            return
+        if proof.started_us > own.own_proof.started_us and self._may_verify(now_us):
+            self.has_copy = own.verify(envelope.sender, envelope.incarnation, proof)
+
+    def _may_verify(self, now_us: int) -> bool:
+        if self._admissions is None:
+            self._admissions = TokenBucket(self._config.admission_rate_limit, now_us)
+        return self._admissions.consume(0, now_us)
 
     def _move_neighbour(self, neighbour: NeighbourState, address: Address, now_us: int) -> None:
         """Follows a neighbour to another address, unless it still sends from the old one: in an
@@ -471,9 +489,7 @@ class Link:
             raise DecodeError("old life", "a later incarnation is known")
         if known is None and self._has_too_many_names(address):
             raise DecodeError("too many names", "many nodes at one address")
-        if self._admissions is None:
-            self._admissions = TokenBucket(self._config.admission_rate_limit, now_us)
-        if not self._admissions.consume(0, now_us):
+        if not self._may_verify(now_us):
             raise DecodeError("too much", "rate limit of identity proofs exceeded")
         if not self._authenticator.verify(envelope.sender, envelope.incarnation, proof):
             raise DecodeError("forged", "wrong key or invalid signature")
