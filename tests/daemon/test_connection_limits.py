@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from thyme.daemon import connection_limits
+from thyme.daemon import server
 from thyme.daemon.server import start_server
 
 
@@ -19,8 +19,8 @@ async def hello(request: web.Request) -> web.StreamResponse:
 def test_b5_half_a_request_is_closed_and_whole_ones_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection_limits, "WAITING_MAX", 20)
-    monkeypatch.setattr(connection_limits, "HEADER_S_MAX", 0.2)
+    monkeypatch.setattr(server, "WAITING_MAX", 20)
+    monkeypatch.setattr(server, "HEADER_S_MAX", 0.2)
 
     async def story() -> None:
         app = web.Application()

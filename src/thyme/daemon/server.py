@@ -5,18 +5,25 @@ Entry points: `make_app` (with the list of all routes), `start_server`.
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from typing import Any
 
 from aiohttp import web
 
 from thyme.api.session import NodeSession
 from thyme.daemon import metrics, openapi
 from thyme.daemon.collect_status import collect_status, describe_world
-from thyme.daemon.connection_limits import LimitedRunner
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.json_schemas import PositionBody, parse_json
 from thyme.daemon.object_routes import ObjectRoutes
-from thyme.daemon.responses import error_middleware, is_loopback, json_response, loopback_only
+from thyme.daemon.responses import (
+    Handler,
+    error_middleware,
+    is_loopback,
+    json_response,
+    loopback_only,
+)
 from thyme.daemon.subscription_routes import SubscriptionRoutes
 from thyme.daemon.websocket import serve_websocket
 from thyme.live.host import Host
@@ -29,6 +36,11 @@ from thyme.map.routes import MapRoutes
 from thyme.model.errors import OptionError, safe_repr
 
 HTTP_PORT = 8473
+HEADER_S_MAX = 10.0
+WAITING_MAX = 128
+"""Maximum number of connections that have not sent the header of a request yet; the oldest one is
+closed for a new one."""
+HEADER_BYTES_MAX = 8_190
 
 
 class StatusRoutes:
@@ -115,6 +127,53 @@ def make_app(
         app.router.add_get(path, show)
     app.on_shutdown.append(subscription_routes.close)
     return app
+
+
+class LimitedRunner(web.AppRunner):
+    """Runs an application, and closes connections that never send a request: each has ten seconds
+    for the header of its first one, and few may wait at a time (B5)."""
+
+    def __init__(self, app: web.Application) -> None:
+        app.middlewares.insert(0, self._on_request)
+        # Handlers of closed connections are cancelled, so that their feeds can be read again.
+        super().__init__(
+            app,
+            access_log=None,
+            shutdown_timeout=2.0,
+            handler_cancellation=True,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+        )
+        self._waiting: dict[Any, None] = {}
+
+    @property
+    def server(self) -> Any:
+        """The function that makes the protocol of each connection."""
+        return None if super().server is None else self._connect
+
+    def _connect(self) -> Any:
+        made = super().server
+        assert made is not None
+        connection = made()
+        self._waiting[connection] = None
+        asyncio.get_running_loop().call_later(HEADER_S_MAX, self._close, connection)
+        if len(self._waiting) > WAITING_MAX:
+            self._close(next(iter(self._waiting)))
+        return connection
+
+    def _close(self, connection: Any) -> None:
+        if connection in self._waiting:
+            del self._waiting[connection]
+            connection.force_close()
+
+    @property
+    def _on_request(self) -> Any:
+        @web.middleware
+        async def count_request(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._waiting.pop(request.protocol, None)
+            return await handler(request)
+
+        return count_request
 
 
 async def start_server(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, str]:
