@@ -168,10 +168,9 @@ export class GalleryPage {
     const [title, text] = EMPTY[this.view];
     this.empty.hidden = items.length > 0 || (this.view !== "private" && !this.list.loaded);
     if (!this.empty.hidden) {
-      const canAdd = this.session.may("publish") && this.view !== "hidden" && this.view !== "downloads";
       const code = h("div", { class: "invitation" });
       if (this.view === "available" && this.session.me.local) void showInvitation(code);
-      this.empty.replaceChildren(h("h2", {}, t(title)), h("p", {}, t(text)), canAdd ? button(t("addPhotos"), () => this.publish([]), { icon: "add", kind: "primary" }) : "", code);
+      this.empty.replaceChildren(h("h2", {}, t(title)), h("p", {}, t(text)), code);
     }
     this.grid.show(items, fresh);
   }

@@ -17,6 +17,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from thyme.api.arguments import as_count, as_key, make_insert, search_frame
 from thyme.api.content import Uploaded, read_content, take_content
+from thyme.api.http_range import set_range, wanted_range
 from thyme.api.session import NodeSession
 from thyme.api.versions import list_versions, next_version
 from thyme.daemon.json_schemas import (
@@ -262,20 +263,17 @@ async def _write_object(
 ) -> web.StreamResponse:
     """Responds with an object, or with the range of it that the request asks for."""
     etag = f'"{metadata.digest.hex()}"'
-    wanted = _wanted_range(request, metadata.size, etag)
+    wanted = wanted_range(request, metadata.size, etag)
     if wanted is None:
         message = f"no bytes in this range: the object has {metadata.size} bytes"
         refusal = problem_response("bad_range", message, 416)
         refusal.headers["Content-Range"] = f"bytes */{metadata.size}"
         return refusal
     start, stop = wanted
-    is_part = (start, stop) != (0, metadata.size)
-    response = web.StreamResponse(status=206 if is_part else 200)
+    response = web.StreamResponse()
     response.content_type = "application/octet-stream"
-    response.content_length = stop - start
-    response.headers.update({"ETag": etag, "Accept-Ranges": "bytes"})
-    if is_part:
-        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{metadata.size}"
+    response.headers["ETag"] = etag
+    set_range(response, start, stop, metadata.size)
     pieces = aiter(read_content(session, metadata, start, stop))
     piece = await anext(pieces, b"")  # an object that cannot be retrieved has an error response
     await response.prepare(request)
@@ -289,21 +287,6 @@ async def _write_object(
         return response
     await response.write_eof()
     return response
-
-
-def _wanted_range(request: web.Request, size: int, etag: str) -> tuple[int, int] | None:
-    """The bytes to send: all, or those of the header `Range`; None if it names no byte. A header
-    that cannot be read, or that is for other content, is ignored (RFC 9110)."""
-    if request.headers.get("If-Range", etag) != etag:
-        return 0, size
-    try:
-        wanted = request.http_range
-    except ValueError:
-        return 0, size
-    if wanted.start is None and wanted.stop is None:
-        return 0, size
-    start, stop, _ = wanted.indices(size)
-    return (start, stop) if start < stop else None
 
 
 # Options

@@ -110,6 +110,12 @@ def _node_paths() -> JsonObject:
             )
         },
         "/map": {"get": _operation("The live map, for a browser", _raw_response("text/html"))},
+        "/map/{name}": {
+            "parameters": [_path_parameter("name", "a file of the map's page", NAME_PATTERN)],
+            "get": _operation(
+                "Program and style of the map", _raw_response("text/javascript"), failures=[404]
+            ),
+        },
         "/map/events": {
             "get": _operation(
                 "The events of the map, as server-sent events: the lines of a recording",

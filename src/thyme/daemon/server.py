@@ -124,7 +124,7 @@ def make_app(
         app.router.add_route(method, path, handler)
     map_routes = MapRoutes(lambda request: live_map.watch(shared_node.node.now_us))
     for path, show in map_routes.by_path.items():
-        app.router.add_get(path, show)
+        app.router.add_route("GET", path, show)
     app.on_shutdown.append(subscription_routes.close)
     return app
 

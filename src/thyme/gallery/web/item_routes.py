@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from thyme import Query, ThymeError, errors
+from thyme.api.http_range import set_range, wanted_range
 from thyme.gallery.summary import FILE_TYPE, SHOWN_TYPES
 from thyme.gallery.web.archive import file_name_of, write_archive
 from thyme.gallery.web.catalogue import Card, Position
@@ -127,11 +128,15 @@ class ItemRoutes:
         """The original: shown in the page, or saved with ?save."""
         world = self._world(request)
         card = self._card(request, world)
+        wanted = wanted_range(request, card.size)
+        if wanted is None:
+            message = f"no bytes in this range: the object has {card.size} bytes"
+            raise RefusedError(416, "bad_range", message)
+        start, stop = wanted
         response = web.StreamResponse()
-        start, stop = _wanted_range(request, response, card.size)
+        set_range(response, start, stop, card.size)
         shown = card.type in SHOWN_TYPES and "save" not in request.query
         response.content_type = card.type if shown else FILE_TYPE
-        response.content_length = stop - start
         kind = "inline" if shown else "attachment"
         name = quote(file_name_of(card))
         response.headers.update(
@@ -139,7 +144,6 @@ class ItemRoutes:
                 "Content-Disposition": f"{kind}; filename*=UTF-8''{name}",
                 "Content-Security-Policy": _SANDBOX,
                 "Cache-Control": _CACHED,
-                "Accept-Ranges": "bytes",
             }
         )
         pieces = aiter(world.read(card.key, start, stop))
@@ -295,19 +299,3 @@ def _parse_position(text: str | None) -> Position | None:
     if not published_us.isascii() or not published_us.isdecimal() or len(published_us) > 18:
         raise RefusedError(400, "bad_position", "a page begins where the page before it ended")
     return int(published_us), key
-
-
-def _wanted_range(request: web.Request, response: web.StreamResponse, size: int) -> tuple[int, int]:
-    """The bytes to send; videos are read in ranges."""
-    try:
-        wanted = request.http_range
-    except ValueError:
-        return 0, size
-    if wanted.start is None and wanted.stop is None:
-        return 0, size
-    start, stop, _ = wanted.indices(size)
-    if start >= stop:
-        raise RefusedError(416, "bad_range", f"no bytes in this range: the object has {size} bytes")
-    response.set_status(206)
-    response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-    return start, stop
