@@ -237,7 +237,7 @@ LOGICAL_ROBUST = replace(
     ROBUST,
     joining=CellJoiningConfig(tries_max=10),
     notification_delivery=replace(
-        ROBUST.notification_delivery, ack_timeout_us=SECOND_US // 2, ack_delay_us=0
+        ROBUST.notification_delivery, ack_timeout_us=3 * SECOND_US // 10, ack_delay_us=0
     ),
     routing=replace(ROBUST.routing, confirm_replicas=True, insert_wait_tries=4),
 )
