@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.gallery.served import WORLD, GalleryUnderTest, a_gallery, a_jpeg, tus_headers
+from tests.gallery.served import PATIENCE_S, WORLD, GalleryUnderTest, a_gallery, a_jpeg, tus_headers
 from thyme.gallery.web.item_routes import ItemRoutes
 from thyme.gallery.web.security import Door, GalleryRoute
 from thyme.gallery.web.server import all_routes
@@ -159,6 +159,38 @@ def test_a_session_expires_and_a_blocked_guest_is_out(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_an_open_page_hears_nothing_after_its_session_expired(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_gallery(tmp_path) as place:
+            host, ana = await place.host(), await place.guest()
+            async with ana.session.get(f"{ana.url}/api/events") as stream:
+                await stream.content.readuntil(b"\n\n")
+                place.served.state.database.execute("UPDATE sessions SET expires_s = 1")
+                await host.upload(a_jpeg(), title="secret")
+                async with asyncio.timeout(PATIENCE_S):
+                    assert await stream.content.read() == b""
+
+    asyncio.run(story())
+
+
+def test_the_address_for_guests_refuses_other_origins_and_names(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_gallery(tmp_path) as place:
+            ana = await place.guest()
+            for headers, wanted in (
+                ({"Host": "evil.example"}, (421, "wrong_host")),
+                ({"Host": place.served.url.removeprefix("http://")}, (421, "wrong_host")),
+                ({"Origin": place.served.url}, (403, "wrong_origin")),
+            ):
+                for method in ("GET", "PATCH"):
+                    body = {"name": "Eve"}
+                    status, error = await ana.ask(method, "/api/me", headers=headers, json=body)
+                    assert (status, error["error"]) == wanted
+            assert (await ana.ask("GET", "/api/me"))[1]["name"] == "Ana"
+
+    asyncio.run(story())
+
+
 def test_a_file_of_4_gb_is_refused_before_its_first_byte(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_gallery(tmp_path) as place:
@@ -208,6 +240,38 @@ def test_a_full_disk_is_said_and_nothing_is_lost(
                 assert (status, error["error"]) == (507, "disk")
             assert (await host.upload(a_jpeg(4)))[1]["state"] == "published"
             assert len(await host.wait_for_items(2, "publications")) == 2
+
+    asyncio.run(story())
+
+
+def test_a_full_disk_leaves_no_half_record_of_an_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a record would keep the gallery from starting again."""
+    whole = Path.write_bytes
+
+    def no_space(path: Path, data: bytes) -> int:
+        whole(path, data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def story() -> None:
+        async with a_gallery(tmp_path) as place:
+            host = await place.host()
+            path = f"{host.url}/api/w/{WORLD}/uploads"
+            async with host.session.post(path, headers=tus_headers(3)) as response:
+                location = response.headers["Location"]
+            headers = tus_headers(3) | {"Upload-Offset": "0"}
+            headers["Content-Type"] = "application/offset+octet-stream"
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, "write_bytes", no_space)
+                status, error = await host.ask("PATCH", location, headers=headers, data=b"abc")
+                assert (status, error["error"]) == (507, "disk")
+            assert (await host.ask("GET", location))[1]["state"] == "receiving"
+        async with a_gallery(tmp_path) as place:
+            host = await place.host()
+            headers["Upload-Offset"] = "3"
+            assert (await host.ask("PATCH", location, headers=headers))[0] == 204
+            assert (await host.outcome(location))["state"] == "published"
 
     asyncio.run(story())
 

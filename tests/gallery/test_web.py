@@ -151,6 +151,35 @@ def test_an_upload_goes_on_where_it_was_torn_also_after_a_restart(tmp_path: Path
     asyncio.run(story())
 
 
+def test_a_connection_that_breaks_in_a_body_keeps_the_bytes_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_gallery(tmp_path) as place:
+            host, photo = await place.host(), a_jpeg(7)
+            address = host.url.removeprefix("http://")
+            headers = tus_headers(len(photo)) | {"Host": address, "Content-Length": str(len(photo))}
+            headers["Content-Type"] = "application/offset+octet-stream"
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            _, writer = await asyncio.open_connection(*address.split(":"))
+            writer.write(f"POST /api/w/{WORLD}/uploads HTTP/1.1\r\n{lines}\r\n".encode())
+            writer.write(photo[:100])
+            await writer.drain()
+            folder = tmp_path / "uploads"
+            await until(lambda: any(folder.glob("*.json")))
+            writer.close()
+            [record] = folder.glob("*.json")
+            await until(lambda: record.with_suffix("").stat().st_size == 100)
+            body = {
+                "Content-Type": headers["Content-Type"],
+                "Tus-Resumable": "1.0.0",
+                "Upload-Offset": "100",
+            }
+            location = f"/api/uploads/{record.stem}"
+            await host.ask("PATCH", location, headers=body, data=photo[100:])
+            assert (await host.outcome(location))["state"] == "published"
+
+    asyncio.run(story())
+
+
 def test_the_same_picture_twice_is_published_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_gallery(tmp_path) as place:
@@ -283,14 +312,17 @@ def test_a_node_that_restarts_loses_nothing(tmp_path: Path) -> None:
             await until(lambda: not world.is_connected)
             headers = tus_headers(len(a_jpeg(2)), title="meanwhile")
             headers["Content-Type"] = "application/offset+octet-stream"
-            async with host.session.post(
-                f"{host.url}/api/w/{WORLD}/uploads", headers=headers, data=a_jpeg(2)
-            ) as response:
-                location = response.headers["Location"]
+            locations = []
+            for _ in range(2):  # the same picture twice
+                async with host.session.post(
+                    f"{host.url}/api/w/{WORLD}/uploads", headers=headers, data=a_jpeg(2)
+                ) as response:
+                    locations.append(response.headers["Location"])
             status, error = await host.ask("GET", f"/api/w/{WORLD}/status")
             assert (status, error["connected"]) == (200, False)
             async with a_node(**store, http_port=port):
-                assert (await host.outcome(location))["state"] == "published"
+                ends = [(await host.outcome(location))["state"] for location in locations]
+                assert sorted(ends) == ["duplicate", "published"]
                 found = await host.wait_for_items(2, "publications")
                 assert [item["card"]["title"] for item in found] == ["meanwhile", "before"]
 

@@ -86,7 +86,7 @@ class FeedRoutes:
         feed = self._state.feed
         while True:
             current = self._state.guests.find(guest.id)
-            if current is None or current.blocked:
+            if current is None or current.blocked or not self._state.guests.is_present(guest.id):
                 return
             events = feed.since(number)
             if events is None:

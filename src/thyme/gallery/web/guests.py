@@ -150,6 +150,11 @@ class Guests:
         assert guest is not None
         return guest
 
+    def is_present(self, guest_id: str) -> bool:
+        """Whether a guest has a session that has not expired; the host needs none."""
+        row = self._database.row("SELECT MAX(expires_s) FROM sessions WHERE guest = ?", guest_id)
+        return guest_id == HOST_ID or bool(row and row[0] and row[0] >= time.time())
+
     def close_session(self, secret: str) -> None:
         """Ends a session."""
         self._database.execute("DELETE FROM sessions WHERE digest = ?", _digest(secret))

@@ -102,10 +102,13 @@ class Publisher:
                 facts, title=upload.title, by=guest.name, file_name=upload.file_name
             ),
         )
+        needs_approval = self._state.settings.approval and not guest.may("approve")
+        if not needs_approval:  # nothing may wait between the comparison and the new post
+            await world.joined()
         known = self._state.find_post(upload.world, photo.digest)
         if known is not None or self._is_pending(photo):
             self.uploads.finish(upload, "duplicate", message="it is here already", key=known or "")
-        elif self._state.settings.approval and not guest.may("approve"):
+        elif needs_approval:
             self._keep_pending(photo, path)
             self.uploads.finish(upload, "pending")
         else:

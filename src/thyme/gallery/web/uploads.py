@@ -82,7 +82,9 @@ class Uploads:
     def save(self, upload: Upload) -> None:
         """Saves the record of an upload and updates the guest's pages."""
         record = self._folder / f"{upload.id}.json"
-        record.write_bytes(msgspec.json.encode(upload))
+        draft = record.with_suffix(".draft")  # a full disk must not leave half a record
+        draft.write_bytes(msgspec.json.encode(upload))
+        draft.replace(record)
         self._state.feed.emit(
             "upload",
             world=upload.world,
@@ -204,7 +206,11 @@ class Uploads:
 
     def _complete(self, upload: Upload) -> None:
         upload.state = "processing"
-        self.save(upload)
+        try:
+            self.save(upload)
+        except OSError:
+            upload.state = "receiving"  # an empty PATCH completes it when there is space again
+            raise
         self._on_complete(upload)
 
     def _offset(self, upload: Upload) -> int:
