@@ -223,7 +223,9 @@ def test_m34_a_broker_that_restarts_remembers_whom_it_did_not_notify(substrate: 
     world.network.heal()
     world.run(20)
 
-    assert world.notified() == missed
+    # In DCS several nodes of the cell may each have a gap: in order each, not among themselves.
+    notified = world.notified()
+    assert (sorted(notified) if substrate == "dcs" else notified) == missed
 
 
 @pytest.mark.parametrize(
