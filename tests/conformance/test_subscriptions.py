@@ -240,6 +240,7 @@ def test_m27_more_than_a_batch_missed_comes_all_the_same(crowd: Environment) -> 
         alice.insert("goal", oid=f"missed-{number}")
     bob = crowd.come_back("bob")
     resumed = bob.resume(news.sid)
+    crowd.elapse(5)
     assert sorted(resumed.heard) == [f"missed-{number}" for number in range(7)]
 
 

@@ -49,6 +49,8 @@ def test_who_has_not_joined_gets_nothing_on_any_route(tmp_path: Path) -> None:
                 "GET /",
                 "GET /wall",
                 "GET /poster",
+                "GET /map",
+                "GET /map/{name}",
                 "GET /j/{token}",
                 "GET /assets/{name}",
                 "GET /generate_204",
