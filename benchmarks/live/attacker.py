@@ -18,9 +18,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from thyme.live.identity import Identity
-from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
-from thyme.live.signatures import SIGNATURE_BYTES
+from thyme.live.keys.identity import Identity
+from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
+from thyme.live.keys.signatures import SIGNATURE_BYTES
 from thyme.live.sockets import NetworkConfig, SocketPair
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, make_metadata

@@ -19,7 +19,7 @@ from indexes.history_workload import objects, queries
 from live.lab import resident_mb
 
 from thyme.api.world import World
-from thyme.live.identity import load_or_create_identity
+from thyme.live.keys.identity import load_or_create_identity
 from thyme.live.open_node import NodeOptions, open_node
 from thyme.live.sockets import NetworkConfig
 from thyme.model.worlds import WorldInfo

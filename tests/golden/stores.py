@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from thyme.live.identity import SEED_BYTES, Identity
+from thyme.live.keys.identity import SEED_BYTES, Identity
+from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.node_factory import make_node
-from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import Metadata
 from thyme.model.rng import derive_rng

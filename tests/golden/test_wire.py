@@ -19,9 +19,9 @@ from tests.pipeline.planned import STORY
 from tests.transport.pipe import WORLD
 from tests.wire.test_app_rpc import REQUESTS, TOLD
 from tests.wire.test_schema import GOLDEN
-from thyme.live.identity import SEED_BYTES, Identity
-from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
-from thyme.live.record_signer import Ed25519RecordSigner
+from thyme.live.keys.identity import SEED_BYTES, Identity
+from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
+from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.model import signed_records
 from thyme.model.ids import SubscriptionId
 from thyme.model.subscriptions import SubscriptionKey

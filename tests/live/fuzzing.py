@@ -8,9 +8,9 @@ from random import Random
 
 from tests.transport.pipe import ALICE, BOB
 from tests.wire.test_schema import GOLDEN
-from thyme.live.identity import Identity
+from thyme.live.keys.identity import Identity
+from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.node_factory import make_node
-from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.model.ids import NodeId
 from thyme.model.metadata import PROOF_BYTES
 from thyme.model.signed_records import Record

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.transport.pipe import WORLD, Pipe
 from tests.transport.test_link import parcel
-from thyme.live.identity import Identity, load_or_create_identity
-from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
-from thyme.live.record_signer import Ed25519RecordSigner
-from thyme.live.signatures import derive_node_id
+from thyme.live.keys.identity import Identity, load_or_create_identity
+from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
+from thyme.live.keys.record_signer import Ed25519RecordSigner
+from thyme.live.keys.signatures import derive_node_id
 from thyme.model.errors import StoreError
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import make_metadata
@@ -111,7 +111,7 @@ def test_what_was_looked_at_is_remembered_up_to_a_bound(monkeypatch: pytest.Monk
             looked_at.append(proof)
         return True
 
-    monkeypatch.setattr("thyme.live.record_signer.verify_signature", is_by)
+    monkeypatch.setattr("thyme.live.keys.record_signer.verify_signature", is_by)
     theirs = signer(BOB, remembered_max=2)
     one, two, three = (bytes([number]) * 96 for number in range(3))
     for proof in (one, one, two, two, one, three, one):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from thyme.lab.supervisor import free_ports
-from thyme.live.identity import Identity
+from thyme.live.keys.identity import Identity
 from thyme.live.station.wire_queue import MESSAGES_MAX, WAIT_US_MAX, WireQueue
 from thyme.live.station.wires import StationWires
 from thyme.live.status import OtherStationStatus

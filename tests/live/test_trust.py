@@ -17,10 +17,10 @@ from tests.transport.pipe import ALICE, WORLD
 from thyme.api.world import OpenedWorld, World
 from thyme.cli.option_values import parse_quota
 from thyme.live.host import Host
-from thyme.live.identity import Identity
+from thyme.live.keys.identity import Identity
+from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.node_factory import QUOTA
 from thyme.live.open_node import LiveNode, NodeOptions, open_node
-from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import Sockets
 from thyme.model.errors import OptionError, QuotaError, ThymeError
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId

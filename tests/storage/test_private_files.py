@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from thyme.live.identity import load_or_create_identity
+from thyme.live.keys.identity import load_or_create_identity
 from thyme.storage.node_profile import world_file
 from thyme.storage.private_files import make_private_directory
 from thyme.storage.sqlite.store import SqliteStore

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thyme.live.identity import Identity
+from thyme.live.keys.identity import Identity
 from thyme.live.station.wires import StationKey
 from thyme.model.errors import DecodeError
 from thyme.protocol.messages.stations import WorldProbe

@@ -64,6 +64,7 @@ from thyme.protocol.messages.chunks import (
     StoredChunks,
 )
 from thyme.protocol.messages.common import (
+    Authenticated,
     CellBroadcast,
     CellPacket,
     DeleteObject,
@@ -274,6 +275,9 @@ messages: dict[type[Message], st.SearchStrategy[Message]] = {
         JoinReply, numbers, counts, counts, st.lists(subscriptions, max_size=3).map(tuple)
     ),
     ReliableAck: st.builds(ReliableAck, numbers),
+    Authenticated: st.builds(
+        Authenticated, st.binary(max_size=32), st.binary(max_size=8), st.binary(max_size=40)
+    ),
     Missed: st.builds(Missed, sids, st.integers(1, 2**48)),
 }
 messages[ReliableMessage] = st.builds(ReliableMessage, numbers, st.one_of(*messages.values()))

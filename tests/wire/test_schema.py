@@ -65,6 +65,7 @@ from thyme.protocol.messages.chunks import (
     StoredChunks,
 )
 from thyme.protocol.messages.common import (
+    Authenticated,
     CellBroadcast,
     CellPacket,
     DeleteObject,
@@ -209,6 +210,7 @@ GOLDEN: list[tuple[Message, str]] = [
     ),
     (ReliableMessage(14, Done(7)), "01 93 24 0e 92 10 07"),
     (ReliableAck(14), "01 92 25 0e"),
+    (Authenticated(b"", b"code", b"\x92\x10\x07"), "01 94 27 c400 c404 636f6465 c403 921007"),
     (Flooded(ALICE, 15, 2, Done(7)), "01 95 32 c405 616c696365 0f 02 92 10 07"),
     (Packet(ALICE, BOB, 2, Done(7)), "01 95 30 c405 616c696365 c403 626f62 02 92 10 07"),
     (
@@ -453,6 +455,7 @@ def test_the_numbers_of_messages_are_unique_and_never_change() -> None:
         36: "ReliableMessage",
         37: "ReliableAck",
         38: "Missed",
+        39: "Authenticated",
         50: "Flooded",
         48: "Packet",
         49: "RouteUpdate",

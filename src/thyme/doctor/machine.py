@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from thyme.doctor.check_results import CheckResult, failed, ok, skipped, warning
-from thyme.live.identity import KEY_FILE, SEED_BYTES
+from thyme.live.keys.identity import KEY_FILE, SEED_BYTES
 from thyme.live.node_factory import CLOCK_SKEW_US
 from thyme.model.time_frames import format_instant
 from thyme.storage.sqlite.disk_reserve import RESERVE_BYTES

@@ -27,6 +27,7 @@ from thyme.model.worlds import (
     WorldInfo,
     named_world_id,
 )
+from thyme.protocol.answer_auth import PairKeys
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages.cell_records import CELLS_MAX
 from thyme.protocol.node import Node
@@ -101,17 +102,22 @@ def make_node(
     position: Position | None,
     *,
     signer: RecordSigner | None = None,
+    pair_keys: PairKeys | None = None,
     quota: Quota = QUOTA,
     retention: Retention = _NO_LIMITS,
     stations: tuple[NodeId, ...] = (),
 ) -> Node:
     """Makes the node for a world; raises `WorldError` if the world is not usable. Without a signer,
-    the node neither signs nor verifies records. `stations` are those that a node may use."""
+    the node neither signs nor verifies records; with `pair_keys`, nodes of ES and LS require that
+    answers are authenticated. `stations` are those that a node may use."""
     check_world(world)
     authenticator = None
     if signer is not None:
         in_cells = world.substrate in _CELL_SUBSTRATES
-        authenticator = MessageAuthenticator(node_id, signer, check_locations=in_cells)
+        keys = pair_keys if world.substrate in ("es", "ls") else None
+        authenticator = MessageAuthenticator(
+            node_id, signer, check_locations=in_cells, pair_keys=keys
+        )
     broker = replace(_BROKER_CONFIG, quota=quota, retention=retention)
     match world.substrate:
         case "es":

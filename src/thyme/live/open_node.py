@@ -27,11 +27,12 @@ from thyme.live.discovery import (
 )
 from thyme.live.gps import to_local_position
 from thyme.live.host import Host
-from thyme.live.identity import SEED_BYTES, Identity, load_or_create_identity
+from thyme.live.keys.identity import SEED_BYTES, Identity, load_or_create_identity
+from thyme.live.keys.pair_keys import X25519PairKeys
+from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
+from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.link_renewal import LinkWithId, renew_links
 from thyme.live.node_factory import QUOTA, check_world, make_node
-from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
-from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import OptionError, StoreError, WorldError, safe_repr
 from thyme.model.ids import NodeId, random_id
@@ -230,6 +231,7 @@ async def open_node(
         )
         check_consistent(options, profile, identity)
         signer = Ed25519RecordSigner(identity, profile.world.world_id)
+        pair_keys = X25519PairKeys(identity, profile.world.world_id)
         position = (
             options.position
             if options.gps_fix is None
@@ -244,6 +246,7 @@ async def open_node(
                 rng,
                 position,
                 signer=signer,
+                pair_keys=pair_keys,
                 quota=options.quota,
                 retention=options.retention,
                 stations=options.stations,

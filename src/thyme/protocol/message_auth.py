@@ -26,6 +26,7 @@ from thyme.model.signed_records import (
     verify_subscription,
 )
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
+from thyme.protocol.answer_auth import AnswerAuthenticator, PairKeys
 from thyme.protocol.messages.cell_records import (
     CellId,
     CellSubscription,
@@ -74,14 +75,21 @@ class MessageAuthenticator:
     """Signs and verifies the messages of one node."""
 
     def __init__(
-        self, node_id: NodeId, signer: RecordSigner, *, check_locations: bool = False
+        self,
+        node_id: NodeId,
+        signer: RecordSigner,
+        *,
+        check_locations: bool = False,
+        pair_keys: PairKeys | None = None,
     ) -> None:
-        """`check_locations`: whether subscriptions need a signed location."""
+        """`check_locations`: whether subscriptions need a signed location. With `pair_keys`,
+        answers of other nodes need a code."""
         self._node_id = node_id
         self.signer = signer
         self._check_locations = check_locations
         self.dropped: Counter[str] = Counter()
         """The number of invalid records, by kind."""
+        self.answers = None if pair_keys is None else AnswerAuthenticator(pair_keys, self.dropped)
 
     # Signing
 
@@ -105,13 +113,19 @@ class MessageAuthenticator:
     def sign_actions(self, actions: list[Action], now_us: int) -> list[Action]:
         """Replaces the messages in a list of actions by their signed variants, in place."""
         for index, action in enumerate(actions):
-            if isinstance(action, Send | Broadcast) and type(action.message) in _SIGNABLE:
-                signed = self.sign_message(action.message, now_us)
-                if isinstance(action, Send):
-                    actions[index] = Send(action.to, signed)
-                else:
-                    actions[index] = Broadcast(signed)
+            if isinstance(action, Send):
+                message = self.seal_message(action.to, self.sign_message(action.message, now_us))
+                if message is not action.message:
+                    actions[index] = Send(action.to, message)
+            elif isinstance(action, Broadcast) and type(action.message) in _SIGNABLE:
+                actions[index] = Broadcast(self.sign_message(action.message, now_us))
         return actions
+
+    def seal_message(self, to: NodeId, message: Message) -> Message:
+        """Returns a message to one node with what shows it who sent it, if it needs that."""
+        if self.answers is None or to == self._node_id:
+            return message
+        return self.answers.seal(to, message)
 
     def _sign_location(self, cell: CellId, now_us: int) -> SignedLocation:
         proof = self.signer.sign(LocationRecord(self._node_id, cell, now_us))
@@ -119,8 +133,17 @@ class MessageAuthenticator:
 
     # Verifying messages
 
+    def verify_received(self, origin: NodeId, message: Message) -> Message | None:
+        """Returns a received message without its invalid records; None if nothing remains, or if
+        it is an answer that is not shown to be from `origin`."""
+        opened: Message | None = message
+        if self.answers is not None and origin != self._node_id:
+            opened = self.answers.open(origin, message)
+        return None if opened is None else self.verify_message(origin, opened)
+
     def verify_message(self, origin: NodeId, message: M) -> M | None:
-        """Returns a message without its invalid records; None if nothing remains."""
+        """Returns a message, or one inside another, without its invalid records; None if nothing
+        remains."""
         if type(message) not in _VERIFIABLE:
             return message
         author = message.author(origin)
@@ -241,7 +264,7 @@ def verify_incoming(
     authenticator: MessageAuthenticator | None, origin: NodeId, message: Message
 ) -> Message | None:
     """Verifies a message; without an authenticator (no node keys), returns it unchanged."""
-    return message if authenticator is None else authenticator.verify_message(origin, message)
+    return message if authenticator is None else authenticator.verify_received(origin, message)
 
 
 def _replace_fields(message: M, /, **fields: object) -> M:

@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).parents[1]
 MANIFEST_NAME = "compiled.json"
 COMPILED_MODULES = (
     "live/host",
-    "live/record_signer",
+    "live/keys/record_signer",
     "protocol/outbox",
     "routing/cells/beacons",
     "routing/cells/cell_bitmap",

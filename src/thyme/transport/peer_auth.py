@@ -1,6 +1,6 @@
 """Peer authentication: the interface by which the link proves and checks node ids.
 
-`thyme.live.peer_authenticator` implements it with Ed25519 keys; a link without it accepts every
+`thyme.live.keys.peer_authenticator` implements it with Ed25519 keys; a link without it accepts any
 neighbour.
 Clauses: B5.
 """

@@ -22,7 +22,9 @@ from msgspec.structs import replace
 from thyme.live.auto.carried_objects import CARRIED_OBJECTS, CarriedObjects
 from thyme.live.auto.substrate_choice import DCS, ES, LS, Situation, SubstrateChoice
 from thyme.live.host import Host
-from thyme.live.identity import Identity
+from thyme.live.keys.identity import Identity
+from thyme.live.keys.pair_keys import X25519PairKeys
+from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.link_renewal import LinkWithId
 from thyme.live.node_factory import check_world, make_node
 from thyme.live.open_node import (
@@ -33,7 +35,6 @@ from thyme.live.open_node import (
     open_link,
     open_node,
 )
-from thyme.live.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import OptionError
 from thyme.model.ids import ObjectId
@@ -131,6 +132,7 @@ class AutoNode(LiveNode):
             self._rng,
             position or options.position,
             signer=Ed25519RecordSigner(self._identity, world.world_id),
+            pair_keys=X25519PairKeys(self._identity, world.world_id),
             quota=options.quota,
             retention=options.retention,
         )

@@ -17,9 +17,9 @@ from random import Random
 import msgspec
 
 from thyme.live.host import Clock, Host
-from thyme.live.identity import SEED_BYTES, Identity, load_or_create_identity
-from thyme.live.peer_authenticator import Ed25519PeerAuthenticator
-from thyme.live.record_signer import Ed25519RecordSigner
+from thyme.live.keys.identity import SEED_BYTES, Identity, load_or_create_identity
+from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
+from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.sockets import NetworkConfig, NetworkError, Sockets
 from thyme.live.station.links import StationLinks
 from thyme.live.station.wires import StationWires

@@ -18,8 +18,8 @@ from contextlib import suppress
 from hashlib import sha256
 from random import Random
 
-from thyme.live.identity import Identity
-from thyme.live.signatures import derive_node_id, verify_key_signature
+from thyme.live.keys.identity import Identity
+from thyme.live.keys.signatures import derive_node_id, verify_key_signature
 from thyme.live.sockets import NetworkError
 from thyme.live.station.wire_queue import WireQueue
 from thyme.live.status import OtherStationStatus

@@ -23,6 +23,7 @@ class InsertLargeObject(BaseMessage, frozen=True, array_like=True, tag=12):
 
     label = "InsertLargeObject"
     operation = "insert"
+    introduces = True
     records = (("metadata", RecordKind.METADATA),)
 
     request_id: RequestId
@@ -61,6 +62,7 @@ class ChunksMissing(BaseMessage, frozen=True, array_like=True, tag=22):
 
     label = "ChunksMissing"
     operation = "acknowledgement"
+    authenticated = True
 
     request_id: RequestId
     count: int

@@ -63,6 +63,7 @@ class InsertObject(BaseMessage, frozen=True, array_like=True, tag=1):
 
     label = "InsertObject"
     operation = "insert"
+    introduces = True
     records = (("metadata", RecordKind.METADATA),)
 
     request_id: RequestId
@@ -75,6 +76,7 @@ class DeleteObject(StatementMessage, frozen=True, array_like=True, tag=2):
 
     label = "DeleteObject"
     operation = "delete"
+    introduces = True
     changes_index = True
 
     request_id: RequestId
@@ -98,6 +100,7 @@ class StartSubscription(LocationMessage, frozen=True, array_like=True, tag=3):
 
     label = "StartSubscription"
     operation = "subscribe"
+    introduces = True
     changes_index = True
     records = (("subscription", RecordKind.SUBSCRIPTION),)
     location_required = False
@@ -118,6 +121,7 @@ class StopSubscription(StatementMessage, frozen=True, array_like=True, tag=4):
 
     label = "StopSubscription"
     operation = "unsubscribe"
+    introduces = True
     changes_index = True
 
     request_id: RequestId
@@ -168,6 +172,7 @@ class FetchPage(BaseMessage, frozen=True, array_like=True, tag=5):
 
     label = "FetchPage"
     operation = "subscribe"
+    introduces = True
     reads_only = True
 
     request_id: RequestId
@@ -185,6 +190,7 @@ class FetchObject(BaseMessage, frozen=True, array_like=True, tag=6):
 
     label = "FetchObject"
     operation = "retrieve"
+    introduces = True
     reads_only = True
 
     request_id: RequestId
@@ -195,6 +201,7 @@ class FetchStatus(BaseMessage, frozen=True, array_like=True, tag=7):
     """Return the status of an object. Answered by `ObjectStatus`."""
 
     label = "FetchStatus"
+    introduces = True
     reads_only = True
 
     request_id: RequestId
@@ -207,6 +214,8 @@ class FetchMissed(BaseMessage, frozen=True, array_like=True, tag=11):
 
     label = "FetchMissed"
     operation = "notification"
+    authenticated = True
+    introduces = True
     reads_only = True
 
     request_id: RequestId
@@ -227,6 +236,7 @@ class Done(BaseMessage, frozen=True, array_like=True, tag=16):
 
     label = "Done"
     operation = "acknowledgement"
+    authenticated = True
 
     request_id: RequestId
 
@@ -236,6 +246,7 @@ class Refused(BaseMessage, frozen=True, array_like=True, tag=17):
 
     label = "Refused"
     operation = "acknowledgement"
+    authenticated = True
 
     request_id: RequestId
     code: str
@@ -247,6 +258,7 @@ class Page(BaseMessage, frozen=True, array_like=True, tag=18):
 
     label = "Page"
     operation = "subscribe"
+    authenticated = True
     records = (("items", RecordKind.METADATA),)
 
     request_id: RequestId
@@ -270,6 +282,7 @@ class ObjectStatus(BaseMessage, frozen=True, array_like=True, tag=20):
     """The status of an object at a broker, see `LookupResult`."""
 
     label = "ObjectStatus"
+    authenticated = True
     records = (("metadata", RecordKind.METADATA),)
 
     request_id: RequestId
@@ -282,6 +295,7 @@ class MissedPage(BaseMessage, frozen=True, array_like=True, tag=21):
 
     label = "MissedPage"
     operation = "notification"
+    authenticated = True
     records = (("items", RecordKind.METADATA),)
 
     request_id: RequestId
@@ -395,6 +409,7 @@ class ReliableMessage(BaseMessage, frozen=True, array_like=True, tag=36):
     """A message that is repeated until the receiver answers with `ReliableAck`."""
 
     label = "Letter"
+    introduces = True
     records = (("message", RecordKind.MESSAGE),)
 
     number: int
@@ -410,8 +425,23 @@ class ReliableAck(BaseMessage, frozen=True, array_like=True, tag=37):
 
     label = "Receipt"
     operation = "acknowledgement"
+    authenticated = True
 
     number: int
+
+
+class Authenticated(BaseMessage, frozen=True, array_like=True, tag=39):
+    """A message with what shows who sent it to the receiver (B5). See `thyme.protocol.answer_auth`;
+    nodes on the way do not read it."""
+
+    label = "Authenticated"
+
+    public_key: bytes
+    """The public key of the sender; empty if the receiver knows it."""
+    code: bytes
+    """The code of the content; empty if the content needs none."""
+    content: bytes
+    """A message, encoded without a version."""
 
 
 class Missed(BaseMessage, frozen=True, array_like=True, tag=38):
@@ -420,6 +450,7 @@ class Missed(BaseMessage, frozen=True, array_like=True, tag=38):
 
     label = "Missed"
     operation = "notification"
+    introduces = True
 
     sid: SubscriptionId
     gap: int
@@ -638,6 +669,7 @@ Message = (
     | Missed
     | JoinMessage
     | ReliableDelivery
+    | Authenticated
     | RoutingMessage
     | CellRoutingMessage
     | CellMessage

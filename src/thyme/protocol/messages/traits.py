@@ -79,7 +79,12 @@ class BaseMessage(msgspec.Struct, frozen=True, array_like=True):
     changes_index: ClassVar[bool] = False
     """Whether it changes the index of the addressed cell."""
 
-    # Signed records
+    # Answers and signed records
+    authenticated: ClassVar[bool] = False
+    """Whether a receiver accepts it only with the sender's code: it answers a message of the
+    receiver, or says what arrived (B5)."""
+    introduces: ClassVar[bool] = False
+    """Whether the sender waits for such an answer, so that it may have to send its key (B5)."""
     records: ClassVar[tuple[tuple[str, RecordKind], ...]] = ()
     """The fields with signed records. A field has one record, None, or a tuple of records: without
     its one record the message is dropped; from a tuple, invalid records are removed (B5)."""

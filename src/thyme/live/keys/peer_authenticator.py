@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from thyme.live.identity import Identity
-from thyme.live.signatures import derive_node_id, verify_key_signature
+from thyme.live.keys.identity import Identity
+from thyme.live.keys.signatures import derive_node_id, verify_key_signature
 from thyme.model.ids import NodeId
 from thyme.transport.datagrams import IdentityProof
 

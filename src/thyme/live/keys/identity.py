@@ -11,9 +11,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
+from nacl.bindings import (
+    crypto_sign,
+    crypto_sign_ed25519_sk_to_curve25519,
+    crypto_sign_seed_keypair,
+)
 
-from thyme.live.signatures import SIGNATURE_BYTES, derive_node_id
+from thyme.live.keys.signatures import SIGNATURE_BYTES, derive_node_id
 from thyme.model.errors import StoreError
 from thyme.storage.private_files import make_private_directory
 
@@ -28,6 +32,11 @@ class Identity:
         """`seed` is 32 random bytes, which must stay secret."""
         self.public_key, self._private_key = crypto_sign_seed_keypair(seed)
         self.node_id = derive_node_id(self.public_key)
+
+    @property
+    def exchange_key(self) -> bytes:
+        """The private key for Diffie-Hellman exchanges, which must stay secret."""
+        return crypto_sign_ed25519_sk_to_curve25519(self._private_key)
 
     def sign(self, data: bytes) -> bytes:
         """Public key and signature of this node for some bytes."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-from thyme.live.identity import Identity
-from thyme.live.signatures import verify_signature
+from thyme.live.keys.identity import Identity
+from thyme.live.keys.signatures import verify_signature
 from thyme.model.bounded import BoundedDict
 from thyme.model.metadata import MERKLE_PATH_BYTES_MAX, PROOF_BYTES
 from thyme.model.signed_records import (
