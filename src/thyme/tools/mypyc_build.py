@@ -54,6 +54,7 @@ COMPILED_MODULES = (
     "sim/radio/power_levels",
     "sim/radio/reception",
     "sim/radio/station",
+    "substrates/dcs/input_dispatch",
     "substrates/dcs/node",
     "substrates/encounters/event_memory",
     "substrates/encounters/events",

@@ -99,7 +99,7 @@ def test_d28_an_insert_that_finds_the_queue_full_or_waits_too_long_is_refused_by
 def test_d28_the_application_learns_that_an_insert_was_refused() -> None:
     pacing = replace(CONFIG, interval_us_min=8 * SECOND_US, waiting_max=1)
     net = DcsNetwork(STREET, config=replace(PAPER, insert_pacing=pacing))
-    pacer = net.nodes["ann"].insert_pacer
+    pacer = net.nodes["ann"].parts.client.insert_pacer
     assert pacer is not None
     pacer.on_answered(0, 2 * SECOND_US)
     net.insert("ann", "first", tag_in(2))

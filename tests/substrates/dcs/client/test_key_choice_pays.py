@@ -52,7 +52,7 @@ def examined(choice: KeyChoice, seed: int) -> tuple[int, int, dict[str, list[str
         chosen
         for name in names
         for record in net.nodes[name].subscriber.active_records()
-        for chosen in map(net.nodes[name]._key_chooser.choose_key, record.conjunctions)
+        for chosen in map(net.nodes[name].parts.client.key_chooser.choose_key, record.conjunctions)
     ]
     publish(OBJECTS)
     net.run(3)

@@ -76,7 +76,7 @@ def test_d23_state_comes_in_parts_of_bounded_size() -> None:
 def test_d23_an_answer_that_does_not_come_is_asked_for_again_then_the_node_is_alone() -> None:
     net = DcsNetwork(STREET, absent=("abe",))
     deaf = net.nodes["ann"]
-    deaf._handlers.add(cell_wire.FetchCellState, to_node=lambda *_: None)
+    deaf.handlers.table.add(cell_wire.FetchCellState, to_node=lambda *_: None)
 
     abe = net.come("abe")
     net.run(20)
@@ -89,7 +89,7 @@ def test_d23_an_answer_that_does_not_come_is_asked_for_again_then_the_node_is_al
 
 def test_d23_only_what_the_entry_point_tells_is_state() -> None:
     net = DcsNetwork(STREET, absent=("abe",))
-    net.nodes["ann"]._handlers.add(cell_wire.FetchCellState, to_node=lambda *_: None)
+    net.nodes["ann"].handlers.table.add(cell_wire.FetchCellState, to_node=lambda *_: None)
     abe = net.come("abe")
     while abe.joining.phase is not CellJoinPhase.REQUESTING:
         net.run(0.1)

@@ -126,7 +126,7 @@ def test_d20_a_node_that_restarts_at_a_boundary_keeps_its_cell_and_its_state() -
         node = make_dcs_node(
             NodeId(b"ann"), ROW, (x_m, 20.0), store, cells_rng=rng, rng=rng, config=NOISY
         )
-        return node._cell
+        return node.parts.cell
 
     store = MemoryStore()
     assert cell_at(store, 38.0) == CellId(0)
