@@ -21,7 +21,8 @@ from live import rivals
 
 from thyme.api.world import World
 from thyme.cli.node import coroutine_runner
-from thyme.live.open_node import NodeOptions, open_node
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import open_node
 from thyme.live.sockets import NetworkConfig
 from thyme.model.worlds import Area
 

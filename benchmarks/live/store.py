@@ -20,7 +20,8 @@ from live.lab import resident_mb
 
 from thyme.api.world import World
 from thyme.live.keys.identity import load_or_create_identity
-from thyme.live.open_node import NodeOptions, open_node
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import open_node
 from thyme.live.sockets import NetworkConfig
 from thyme.model.worlds import WorldInfo
 from thyme.storage.node_profile import NodeProfile, save_profile, world_file

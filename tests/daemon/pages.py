@@ -11,7 +11,8 @@ from aiohttp import ClientSession, web
 from tests.live.nodes import free_group
 from thyme.daemon.server import make_app, start_server
 from thyme.live.host import Host
-from thyme.live.open_node import LiveNode, NodeOptions, open_node
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import LiveNode, open_node
 from thyme.live.shared_node import SharedNode
 from thyme.live.sockets import NetworkConfig
 from thyme.map.live_map import LiveMap

@@ -227,7 +227,7 @@ def test_m36_a_station_whose_clock_is_corrected_goes_on_without_a_restart(
             wrong, host = station.live.node, station.daemon._host
             # The clock was read before the wall clock was corrected.
             host._clock._origin_us += ahead_s * 1_000_000
-            host._next_clock_check_us = 0
+            host._clock_watch.begin_again()
 
             async def is_corrected() -> bool:
                 return station.live.node is not wrong

@@ -10,7 +10,8 @@ import pytest
 
 from tests.daemon.pages import a_place
 from thyme.api.world import OpenedWorld, World
-from thyme.live.open_node import NodeOptions, open_node
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import open_node
 from thyme.model.errors import NotFoundError
 from thyme.model.worlds import Area
 

@@ -13,8 +13,9 @@ import pytest
 import thyme
 from tests.live.nodes import NodeProcess, free_group, running
 from thyme.live import host
-from thyme.live.host import Clock
-from thyme.live.open_node import NodeOptions, open_node
+from thyme.live.clocks.clock import Clock
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import open_node
 from thyme.live.sockets import NetworkConfig
 from thyme.model.errors import OperationTimeoutError, ThymeError
 from thyme.model.worlds import Area

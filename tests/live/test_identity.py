@@ -205,7 +205,7 @@ def test_an_introduction_of_an_earlier_life_ends_no_later_one() -> None:
         pipe.inject(ALICE.node_id, said)
 
     assert link.dropped == {"old life": 1}
-    assert link._neighbours[BOB.node_id].incarnation == b"life six"
+    assert link._neighbours.states[BOB.node_id].incarnation == b"life six"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from thyme.daemon import server
 from thyme.live.discovery import discover_worlds, select_world
 from thyme.live.interfaces import resolve_addresses
 from thyme.live.node_factory import check_world
-from thyme.live.open_node import NodeOptions, open_node
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import open_node
 from thyme.live.sockets import NetworkError, Sockets, _error_text
 from thyme.model.errors import OptionError, StoreError, WorldError
 from thyme.model.ids import NodeId

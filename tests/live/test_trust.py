@@ -20,7 +20,8 @@ from thyme.live.host import Host
 from thyme.live.keys.identity import Identity
 from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.node_factory import QUOTA
-from thyme.live.open_node import LiveNode, NodeOptions, open_node
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import LiveNode, open_node
 from thyme.live.sockets import Sockets
 from thyme.model.errors import OptionError, QuotaError, ThymeError
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId

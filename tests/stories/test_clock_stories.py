@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import ALICE, BOB, CAROL
 from tests.links import Links
 from tests.substrates.dcs.network import DcsNetwork, in_cell, tag_in
-from thyme.live.clock_skew import agreed_ahead_us
+from thyme.live.clocks.clock_skew import agreed_ahead_us
 from thyme.model.errors import RejectedError
 from thyme.model.ids import NodeId, ObjectId
 from thyme.model.tags import as_tags

@@ -201,8 +201,8 @@ def test_outsiders_learn_the_name_and_nothing_else() -> None:
     pipe.run(2)
 
     carol = pipe.links[CAROL]
-    assert carol.closed_worlds == {WORLD.world_id: WorldInfo(WORLD.name, WORLD.world_id)}
-    assert carol.worlds == {}
+    assert carol.hellos.closed_worlds == {WORLD.world_id: WorldInfo(WORLD.name, WORLD.world_id)}
+    assert carol.hellos.worlds == {}
     assert carol.neighbours == []
 
 
@@ -212,7 +212,7 @@ def test_members_learn_all_of_a_closed_world() -> None:
     pipe.links[ALICE] = Link(ALICE, wide, b"a" * 8, LinkConfig(), cipher=a_seal(1))
     pipe.run(2)
 
-    assert pipe.links[BOB].worlds == {WORLD.world_id: wide}
+    assert pipe.links[BOB].hellos.worlds == {WORLD.world_id: wide}
 
 
 def test_in_a_closed_world_nothing_is_taken_that_is_not_sealed() -> None:

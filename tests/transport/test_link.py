@@ -55,7 +55,7 @@ def test_neighbours_know_of_each_other_once_they_have_said_hello() -> None:
     pipe.run(0.1)
 
     assert set(pipe.links[ALICE].neighbours) == {BOB, CAROL}
-    assert pipe.links[ALICE].worlds == {"w1": WORLD}
+    assert pipe.links[ALICE].hellos.worlds == {"w1": WORLD}
 
 
 def test_who_is_silent_is_out_of_reach() -> None:
@@ -227,7 +227,7 @@ def test_worlds_are_told_apart() -> None:
     pipe.run(1)
 
     assert pipe.links[ALICE].neighbours == []
-    assert pipe.links[ALICE].worlds == {"w2": other}
+    assert pipe.links[ALICE].hellos.worlds == {"w2": other}
     assert pipe.came == []
     assert pipe.links[ALICE].dropped["another world"] > 0
 
@@ -308,12 +308,12 @@ def test_what_is_begun_and_never_finished_is_bounded_and_forgotten() -> None:
     for number in range(50):
         part = Fragment(number, 0, 5, b"x" * FRAGMENT_BYTES_MAX)
         pipe.inject(ALICE, encode(digest_world(WORLD), b"12345678", BOB, part))
-    assert pipe.links[ALICE]._neighbours[BOB].reassembler.refused == 40
+    assert pipe.links[ALICE]._neighbours.states[BOB].reassembler.refused == 40
 
     pipe.run(4)
     part = Fragment(99, 0, 5, b"x" * FRAGMENT_BYTES_MAX)
     pipe.inject(ALICE, encode(digest_world(WORLD), b"12345678", BOB, part))
-    assert pipe.links[ALICE]._neighbours[BOB].reassembler.refused == 40
+    assert pipe.links[ALICE]._neighbours.states[BOB].reassembler.refused == 40
 
 
 def test_somebody_with_our_name_is_not_us() -> None:

@@ -71,7 +71,7 @@ def test_a_running_world_is_upgraded_node_by_node() -> None:
         pipe.run(3.0)
 
         assert len(exchange(pipe)) == 12
-        assert all(not link.unknown_versions for link in pipe.links.values())
+        assert all(not link.hellos.unknown_versions for link in pipe.links.values())
 
     used = {
         state.version for link in pipe.links.values() for _, state in link.describe_neighbours()
@@ -98,16 +98,16 @@ def test_a_node_without_a_common_version_is_no_neighbour_and_is_named() -> None:
     pipe.run(3.0)
 
     assert pipe.links[ALICE].neighbours == [BOB]
-    (unknown,) = pipe.links[ALICE].unknown_versions.values()
-    assert list(pipe.links[ALICE].unknown_versions) == [CAROL]
+    (unknown,) = pipe.links[ALICE].hellos.unknown_versions.values()
+    assert list(pipe.links[ALICE].hellos.unknown_versions) == [CAROL]
     assert (str(unknown.versions), unknown.advice(OLD)) == ("2", "upgrade this node")
-    (unknown,) = [pipe.links[CAROL].unknown_versions[ALICE]]
+    (unknown,) = [pipe.links[CAROL].hellos.unknown_versions[ALICE]]
     assert unknown.advice(NEW) == "upgrade the other node"
 
     pipe.add(CAROL, config=config(BOTH))
     pipe.run(7.0)
     assert set(pipe.links[ALICE].neighbours) == {BOB, CAROL}
-    assert pipe.links[ALICE].unknown_versions == {}
+    assert pipe.links[ALICE].hellos.unknown_versions == {}
 
 
 def test_a_node_whose_datagrams_are_newer_is_named_by_their_header() -> None:
@@ -117,7 +117,7 @@ def test_a_node_whose_datagrams_are_newer_is_named_by_their_header() -> None:
 
     pipe.links[ALICE].receive_datagram(bytes(datagram), ("127.0.0.1", 9), 0)
 
-    assert pipe.links[ALICE].unknown_versions[BOB].versions is None
+    assert pipe.links[ALICE].hellos.unknown_versions[BOB].versions is None
     assert pipe.links[ALICE].dropped == {"version": 1}
     assert pipe.links[ALICE].neighbours == []
 

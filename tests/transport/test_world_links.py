@@ -120,4 +120,4 @@ def test_i2_worlds_of_other_venues_are_announced_by_hellos() -> None:
     for sent in station.drain_datagrams():
         mobile.receive_datagram(sent.datagram, THERE, 1_000_000)
 
-    assert mobile.worlds == {named_world_id(INFRA, "fair"): a_world("fair")}
+    assert mobile.hellos.worlds == {named_world_id(INFRA, "fair"): a_world("fair")}

@@ -116,7 +116,7 @@ def _join_live(interface: str | Sequence[str] | None, **options: Any) -> World:
     try:
         from thyme.live.auto.node import open_live_node
         from thyme.live.interfaces import resolve_addresses
-        from thyme.live.open_node import NodeOptions
+        from thyme.live.node_options import NodeOptions
         from thyme.live.sockets import NetworkConfig
     except ImportError as error:
         raise _missing_packages_error() from error

@@ -21,7 +21,7 @@ from thyme.model.time_frames import as_instant_us, format_instant
 
 if TYPE_CHECKING:
     from thyme.cli.subparsers import Subparsers
-    from thyme.live.open_node import NodeOptions
+    from thyme.live.node_options import NodeOptions
     from thyme.live.sockets import NetworkConfig
     from thyme.model.ids import NodeId
     from thyme.model.worlds import Area, GeoPoint, WorldInfo
@@ -240,7 +240,7 @@ def node_options(args: Namespace) -> NodeOptions:
     from thyme.api.arguments import make_settings
     from thyme.cli.option_values import parse_quota, parse_replicas, parse_retention
     from thyme.live.node_factory import QUOTA
-    from thyme.live.open_node import NodeOptions
+    from thyme.live.node_options import NodeOptions
     from thyme.substrates.common.catalogue import Retention
 
     area = None if args.area is None else _parse_area(args.area)

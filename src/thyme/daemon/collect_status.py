@@ -99,7 +99,9 @@ def collect_status(
         applications=shared_node.session_count,
         dropped=dict(sorted((live_node.link.dropped + _drop_counts(inner)).items())),
         hint=live_node.link.decryption_warning
-        or world_warning(live_node.world, live_node.link.worlds.get(live_node.world.world_id))
+        or world_warning(
+            live_node.world, live_node.link.hellos.worlds.get(live_node.world.world_id)
+        )
         or reach_warning(inner, now_us)
         or version_warning(live_node.link)
         or clock_warning(state.clock_ahead_us for _, state in neighbours),
@@ -123,7 +125,7 @@ def unknown_versions(link: Link) -> tuple[UnknownVersionStatus, ...]:
             versions=None if unknown.versions is None else str(unknown.versions),
             advice=unknown.advice(link.versions),
         )
-        for node_id, unknown in sorted(link.unknown_versions.items())
+        for node_id, unknown in sorted(link.hellos.unknown_versions.items())
     )
 
 

@@ -29,7 +29,8 @@ from thyme.live.auto.node import open_live_node
 from thyme.live.gps import RECONNECT_S, to_local_position, wait_for_fix, watch_fixes
 from thyme.live.host import Host
 from thyme.live.node_factory import current_station, unwrap_node
-from thyme.live.open_node import LiveNode, NodeOptions
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import LiveNode
 from thyme.live.shared_node import SharedNode
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.map.live_map import LiveMap
@@ -84,36 +85,47 @@ async def run(
     if export is not None:
         export.start(host.now_us())
     try:
-        world = describe_world(live.world)
-        log_event(
-            "ready",
-            node=host.node_id.hex(),
-            http=url,
-            world=world.name,
-            substrate=world.substrate,
-            wid=world.wid,
-            server=world.server,
-        )
+        _log_ready(live, host, url)
         on_ready(url)
-        if options.gps is None:
-            await _wait_until_stopped(live, shared_node, export, live_map)
-        else:
+        following = None
+        if options.gps is not None:
             following = asyncio.create_task(_follow_gps(live.world, host, options.gps))
-            try:
-                await _wait_until_stopped(live, shared_node, export, live_map)
-            finally:
+        try:
+            await _wait_until_stopped(live, shared_node, export, live_map)
+        finally:
+            if following is not None:
                 following.cancel()
     finally:
-        log_event("leaving", node=host.node_id.hex())
-        await host.leave()
-        live_map.hub.close()
-        if export is not None:
-            await asyncio.to_thread(export.stop, host.now_us())
-        shared_node.close_all(ClosedError("the node left its world"))
+        await _leave(shared_node, host, live_map, export)
         await runner.cleanup()
         log_event("left", node=host.node_id.hex())
     if shared_node.failure is not None:
         raise shared_node.failure
+
+
+def _log_ready(live: LiveNode, host: Host, url: str) -> None:
+    world = describe_world(live.world)
+    log_event(
+        "ready",
+        node=host.node_id.hex(),
+        http=url,
+        world=world.name,
+        substrate=world.substrate,
+        wid=world.wid,
+        server=world.server,
+    )
+
+
+async def _leave(
+    shared_node: SharedNode, host: Host, live_map: LiveMap, export: EventExport | None
+) -> None:
+    """Leaves the world, and ends the streams of the applications."""
+    log_event("leaving", node=host.node_id.hex())
+    await host.leave()
+    live_map.hub.close()
+    if export is not None:
+        await asyncio.to_thread(export.stop, host.now_us())
+    shared_node.close_all(ClosedError("the node left its world"))
 
 
 class _Pause:
@@ -156,44 +168,58 @@ async def _wait_until_stopped(
     host = shared_node.node
     assert isinstance(host, Host)
     host.on_alarm = pause.on_alarm
-    neighbours: list[NodeId] = []
-    hint: str | None = None
-    too_large: str | None = None
-    unknown: str | None = None
-    full = warned = copied = False
-    dropping = 0
-    worlds_logged: set[str] = {live.world.world_id}
-    station: NodeId | None = None
+    changes = _ChangeLog(live)
     while not pause.stopped and shared_node.failure is None:
-        neighbours = _log_neighbour_changes(neighbours, live.link.neighbours)
-        station = _log_station_change(station, current_station(live.node))
-        live_map.sample(shared_node.node.now_us())
+        changes.log(host.now_us())
+        live_map.sample(host.now_us())
         if export is not None:
-            export.sample(shared_node.node.now_us())
-            if dropping != (dropping := export.read_stats().dropped) and not warned:
-                log_warning("events_dropped", count=dropping)
-                warned = True
-        for wid, world in live.link.worlds.items():
-            if wid not in worlds_logged:
-                worlds_logged.add(wid)
-                log_event("world_heard", world=world.name, wid=wid)
-        if (
-            live.link.decryption_warning != hint
-            and (hint := live.link.decryption_warning) is not None
-        ):
-            log_warning("not_understood", why=hint)
-        if copied != (copied := live.link.has_copy) and copied:
-            log_warning("identity_copied", why=_COPIED)
-        if unknown != (unknown := version_warning(live.link)) and unknown:
-            log_warning("version_unknown", why=unknown)
-        now_us = shared_node.node.now_us()
-        if too_large != (too_large := reach_warning(unwrap_node(live.node), now_us)) and too_large:
-            log_warning("cells_too_large", why=too_large)
-        if full != (full := not live.store.has_space(0)):
-            log_warning("disk_full") if full else log_event("disk_has_room")
+            export.sample(host.now_us())
+            changes.warn_dropped(export.read_stats().dropped)
         await pause.wait()
     if shared_node.failure is not None:
         log_warning("broken", why=str(shared_node.failure))
+
+
+class _ChangeLog:
+    """Logs what changed around a node since the last look."""
+
+    def __init__(self, live: LiveNode) -> None:
+        self._live = live
+        self._neighbours: list[NodeId] = []
+        self._station: NodeId | None = None
+        self._worlds: set[str] = {live.world.world_id}
+        self._warnings: dict[str, str | None] = {}
+        self._is_full = self._has_dropped = False
+
+    def log(self, now_us: int) -> None:
+        """Logs the changes of neighbours, station, worlds, warnings and disk space."""
+        live, link = self._live, self._live.link
+        self._neighbours = _log_neighbour_changes(self._neighbours, link.neighbours)
+        self._station = _log_station_change(self._station, current_station(live.node))
+        for wid, world in link.hellos.worlds.items():
+            if wid not in self._worlds:
+                self._worlds.add(wid)
+                log_event("world_heard", world=world.name, wid=wid)
+        self._warn("not_understood", link.decryption_warning)
+        self._warn("identity_copied", _COPIED if link.has_copy else None)
+        self._warn("version_unknown", version_warning(link))
+        self._warn("cells_too_large", reach_warning(unwrap_node(live.node), now_us))
+        if self._is_full != (is_full := not live.store.has_space(0)):
+            self._is_full = is_full
+            log_warning("disk_full") if is_full else log_event("disk_has_room")
+
+    def warn_dropped(self, count: int) -> None:
+        """Warns once that events were not exported."""
+        if count and not self._has_dropped:
+            self._has_dropped = True
+            log_warning("events_dropped", count=count)
+
+    def _warn(self, event: str, why: str | None) -> None:
+        """Logs a warning when it begins or changes."""
+        if why != self._warnings.get(event):
+            self._warnings[event] = why
+            if why:
+                log_warning(event, why=why)
 
 
 def _log_station_change(before: NodeId | None, now: NodeId | None) -> NodeId | None:

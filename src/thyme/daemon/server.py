@@ -69,7 +69,7 @@ class StatusRoutes:
 
     async def show_worlds(self, request: web.Request) -> web.StreamResponse:
         link = self._live_node.link
-        worlds_by_id = {**link.closed_worlds, **link.worlds}
+        worlds_by_id = {**link.hellos.closed_worlds, **link.hellos.worlds}
         discovered = sorted(worlds_by_id.values(), key=lambda world: (world.name, world.world_id))
         own = self._live_node.world
         worlds = [own, *(world for world in discovered if world.world_id != own.world_id)]

@@ -1,13 +1,13 @@
 """Host: runs a node in real time on the running asyncio loop, with or without a network.
 
 The host handles waiting inputs as a batch with one commit of the store and executes their actions
-after the commit: a node acknowledges only committed data. The wall clock is read once, at start;
-after that the monotonic clock advances the time, so that the node's time never runs backwards. If
-the wall clock was corrected, or the device slept, the host replaces node and link by new ones with
-the same store, as after a restart of the process; applications keep their subscriptions (M36). With
-a link and sockets, the node is on the network; without, it is the only node of a local world, which
-needs none of the packages of the `live` extra.
-Entry point: `Host`. Retransmission and neighbours are up to `thyme.transport.link`.
+after the commit: a node acknowledges only committed data. If the wall clock was corrected, or the
+device slept, the host replaces node and link by new ones with the same store, as after a restart of
+the process; applications keep their subscriptions (M36). With a link and sockets, the node is on
+the network; without, it is the only node of a local world, which needs none of the packages of the
+`live` extra.
+Entry point: `Host`. Retransmission and neighbours are up to `thyme.transport.link`, time and timers
+to `clocks`, limits of senders to `limits`.
 Clauses: M24, M28, M36.
 """
 
@@ -15,25 +15,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import assert_never
 
-from thyme.live.clock_skew import agreed_ahead_us
+from thyme.live.clocks.clock import CLOCK_STEP_US_MAX, Clock, ClockWatch
+from thyme.live.clocks.timers import Alarm, TimerQueue
 from thyme.live.limits.fair_inbox import FairInbox
+from thyme.live.limits.sender_limits import SenderLimits
 from thyme.live.sockets import Sockets
 from thyme.model.errors import ClosedError, StoreError
 from thyme.model.ids import NodeId, SubscriptionId
-from thyme.model.signed_records import BATCH_RECORDS_MAX
-from thyme.protocol.app_interface import AppEvent, AppRequest, Insert, InsertBatch, RequestWithReply
+from thyme.protocol.app_interface import AppEvent, AppRequest, RequestWithReply
 from thyme.protocol.handover import Handover, fail_unanswered
 from thyme.protocol.node import (
     Action,
     AppRequested,
     Broadcast,
     CancelTimer,
-    ClocksCompared,
     Emit,
     Input,
     Leaving,
@@ -44,12 +42,10 @@ from thyme.protocol.node import (
     SendFailed,
     SetTimer,
     Started,
-    Timer,
     TimerFired,
 )
 from thyme.protocol.port import NodeListener
 from thyme.storage.store import Store
-from thyme.transport.link import Link
 from thyme.transport.link_config import Address, HostLink, MessageReceived, MessageUndelivered
 
 _log = logging.getLogger("thyme")
@@ -64,31 +60,8 @@ LEAVE_US_MAX = 5_000_000
 DRAIN_POLL_S = 0.05
 DRAIN_IDLE_POLLS_MIN = 3
 """A leaving node stays until this many polls in a row find no unacknowledged message."""
-_SLEEP_US_MAX = 3_600_000_000
-CLOCK_STEP_US_MAX = 2_500_000
-"""Maximum difference between the node's time and the wall clock: half of the tolerated skew."""
-_CLOCK_CHECK_US = 1_000_000
-_CLOCK_CHANGE_US = 1_000_000
-_SLACK_WAIT_US_MIN = 400_000
-_SLACK_US = 100_000
-"""A timer that is not near fires so much later, with those due by then: fewer wake-ups."""
 _RESUME_AGAIN_S = 2.0
 _CLOCK_CORRECTED = "the clock of this device was corrected meanwhile"
-
-
-class Clock:
-    """Clock that counts microseconds since 1970 and never runs backwards."""
-
-    def __init__(self) -> None:
-        self._origin_us = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
-
-    def now_us(self) -> int:
-        """The current time in microseconds since 1970."""
-        return self._origin_us + time.monotonic_ns() // 1_000
-
-    def behind_us(self) -> int:
-        """How far this clock is behind the wall clock; negative if it is ahead."""
-        return time.time_ns() // 1_000 - self.now_us()
 
 
 RestartNode = Callable[[tuple[float, float] | None], tuple[Node, HostLink]]
@@ -121,28 +94,23 @@ class Host:
         self._sockets = sockets
         self._listener = listener
         self._inbox = FairInbox()
-        self._count_invalid = count_invalid
+        filter_senders = None if sockets is None else sockets.filter_senders
+        self._limits = SenderLimits(self._inbox, filter_senders, count_invalid)
         self._commit_us = 0
-        self._filter_revision = 0
         self._flush_handle: asyncio.Handle | None = None
-        self._timers: dict[Timer, int] = {}
-        self._timer_heap: list[tuple[int, int, Timer]] = []
-        self._timer_serial = 0
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_us = 0
+        self._timers = TimerQueue()
+        self._alarm = Alarm(self._loop, self._on_alarm)
         self.on_alarm: Callable[[], None] | None = None
         """Called after the due timers, for work that needs no wake-up of its own."""
         self._batch_handle: asyncio.Handle | None = None
         self._closed_error: ClosedError | None = None
         self._restart_node = restart_node
         self._position: tuple[float, float] | None = None
-        self._next_clock_check_us = 0
-        self._ahead_us = 0
-        """How far other clocks are ahead, as of the last `ClocksCompared`."""
+        self._clock_watch = ClockWatch()
         self._handover = Handover(self._resume_later)
         self.prepare_request: Callable[[AppRequest], AppRequest | None] = lambda request: request
         """Called for each request of the application; the node handles the request it returns."""
-        self._watch_inbox()
+        self._limits.watch(self._link)
         if sockets is not None:
             sockets.on_datagram = self._on_datagram
         self._inbox.append(Started())
@@ -170,14 +138,8 @@ class Host:
     def replace_link(self, link: HostLink) -> None:
         """Continues with another link, under another node id; messages in the old one are lost."""
         self._link = link
-        self._watch_inbox()
+        self._limits.watch(self._link)
         self._set_alarm()
-
-    def _watch_inbox(self) -> None:
-        """Lets the link know which senders have too many messages waiting here."""
-        self._filter_revision = 0
-        if isinstance(self._link, Link):
-            self._link.full_senders = self._inbox.full_senders
 
     def on_link_events(self) -> None:
         """Handles the events of a link that has received messages by itself."""
@@ -228,36 +190,20 @@ class Host:
             self._link.receive_datagram(datagram, address, self.now_us())
             self._handle_link_events()
             self._set_alarm()
-            self._update_filter()
+            self._limits.update_filter()
             if not self._inbox:
                 self._schedule_flush()
 
-    def _update_filter(self) -> None:
-        """Lets the kernel drop the datagrams of addresses that the link has banned."""
-        link = self._link
-        if isinstance(link, Link) and link.shares.revision != self._filter_revision:
-            self._filter_revision = link.shares.revision
-            if self._sockets is not None:
-                shares = link.shares
-                self._sockets.filter_senders(shares.banned(), shares.known(), shares.stranger_share)
-
     def _on_alarm(self) -> None:
-        self._alarm = None
         now_us = self.now_us()
-        if self._restart_node is not None and now_us >= self._next_clock_check_us:
-            self._next_clock_check_us = now_us + _CLOCK_CHECK_US
-            if abs(self._clock.behind_us()) > CLOCK_STEP_US_MAX:
-                self._follow_clock(self._restart_node)
-                now_us = self.now_us()
-            self._compare_clocks()
-        while self._timer_heap and self._timer_heap[0][0] <= now_us:
-            at_us, _, timer = heappop(self._timer_heap)
-            if self._timers.get(timer) == at_us:
-                del self._timers[timer]
-                self._enqueue(TimerFired(timer))
+        if self._restart_node is not None and self._clock_watch.is_due(now_us):
+            self._check_clocks(self._restart_node)
+            now_us = self.now_us()
+        for timer in self._timers.pop_due(now_us):
+            self._enqueue(TimerFired(timer))
         if self._link is not None:
             self._link.tick(now_us)
-            self._update_filter()
+            self._limits.update_filter()
         self._handle_link_events()
         self._set_alarm()
         self._flush()
@@ -278,7 +224,7 @@ class Host:
     def _process_batch(self) -> None:
         """Handles waiting inputs, commits the store, then executes the actions."""
         actions: list[Action] = []
-        if self._sockets is not None and self._is_shared:
+        if self._sockets is not None and self._limits.is_shared:
             self._sockets.receive_waiting()
         now_us = self.now_us()
         until_us = now_us + self._batch_us_max()
@@ -286,13 +232,12 @@ class Host:
             for _ in range(INPUTS_PER_COMMIT_MAX):
                 if not self._inbox or now_us > until_us:
                     break
-                event = self._next_input()
+                # Without a link there is nobody to sign for: inserts need not share a signature.
+                has_link = self._link is not None
+                event = self._inbox.pop_joined() if has_link else self._inbox.popleft()
                 if self._restart_node is not None and isinstance(event, AppRequested):
                     self._handover.count_request(event.request)
-                if self._count_invalid is not None and isinstance(event, Received):
-                    actions += self._handle_charged(event, now_us, self._count_invalid)
-                else:
-                    actions += self._node.handle(event, now_us)
+                actions += self._limits.handle(self._node, event, now_us)
                 now_us = self.now_us()
             self._store.commit()
             self._commit_us = self.now_us() - now_us
@@ -313,44 +258,10 @@ class Host:
         else:
             self._flush()
 
-    @property
-    def _is_shared(self) -> bool:
-        """Whether several neighbours use this node: it reads what they sent before it handles
-        more, or a fast one would fill the receive buffer, where datagrams of all are lost."""
-        return isinstance(self._link, Link) and self._link.neighbour_count > 1
-
     def _batch_us_max(self) -> int:
-        if not self._is_shared:
+        if not self._limits.is_shared:
             return BATCH_US_MAX
         return min(BATCH_US_MAX, max(SHARED_BATCH_US_MAX, 2 * self._commit_us))
-
-    def _handle_charged(
-        self, event: Received, now_us: int, count_invalid: Callable[[], int]
-    ) -> list[Action]:
-        """Handles a message, and charges its invalid records to the neighbour that wrote it. One
-        that forwards the message of another cannot know."""
-        before = count_invalid()
-        actions = self._node.handle(event, now_us)
-        invalid = count_invalid() - before
-        is_author = getattr(event.message, "origin", event.sender) == event.sender
-        if invalid and is_author and isinstance(self._link, Link):
-            self._link.charge(event.sender, "not genuine", now_us, invalid)
-        return actions
-
-    def _next_input(self) -> Input:
-        """The oldest waiting input; consecutive inserts become one `InsertBatch` (B5), unless
-        there is no link and thus nobody to sign for."""
-        inbox = self._inbox
-        event = inbox.popleft()
-        if self._link is None:
-            return event
-        if (insert := _as_insert(event)) is None or _as_insert(inbox.next_own()) is None:
-            return event
-        inserts = [insert]
-        while (insert := _as_insert(inbox.next_own())) and len(inserts) < BATCH_RECORDS_MAX:
-            inserts.append(insert)
-            inbox.pop_own()
-        return AppRequested(InsertBatch(tuple(inserts)))
 
     # Actions
 
@@ -363,11 +274,9 @@ class Host:
                 if self._link is not None:
                     self._link.broadcast(action.message, self.now_us())
             case SetTimer():
-                self._timers[action.timer] = action.at_us
-                self._timer_serial += 1
-                heappush(self._timer_heap, (action.at_us, self._timer_serial, action.timer))
+                self._timers.set(action.timer, action.at_us)
             case CancelTimer():
-                self._timers.pop(action.timer, None)
+                self._timers.cancel(action.timer)
             case Emit():
                 if self._restart_node is None or self._handover.count_event(action.event):
                     self._listener.on_event(action.event)
@@ -376,15 +285,14 @@ class Host:
 
     # New incarnations
 
-    def _compare_clocks(self) -> None:
-        """Gives the node the difference between its clock and most others, if it changed (M36)."""
-        if not isinstance(self._link, Link):
-            return
-        neighbours = self._link.describe_neighbours()
-        ahead_us = agreed_ahead_us(state.clock_ahead_us for _, state in neighbours)
-        if abs(ahead_us - self._ahead_us) > _CLOCK_CHANGE_US:
-            self._ahead_us = ahead_us
-            self._enqueue(ClocksCompared(ahead_us))
+    def _check_clocks(self, restart_node: RestartNode) -> None:
+        """Follows a correction of the wall clock; tells the node how far other clocks differ."""
+        if abs(self._clock.behind_us()) > CLOCK_STEP_US_MAX:
+            self._follow_clock(restart_node)
+        if self._limits.link is not None:
+            compared = self._clock_watch.compare_neighbours(self._limits.link)
+            if compared is not None:
+                self._enqueue(compared)
 
     def _follow_clock(self, restart_node: RestartNode) -> None:
         """Continues with a new incarnation of the node, since the wall clock was corrected. Its
@@ -401,14 +309,13 @@ class Host:
         resumed, and `repeat` decides about the requests without an answer."""
         if self._closed_error is not None:
             return
-        self._next_clock_check_us = self._ahead_us = 0
+        self._clock_watch.begin_again()
         waiting = self._inbox.drop_messages()
         resumes, unanswered = self._handover.start_again()
         repeated, answers = repeat(unanswered)
         self._timers.clear()
-        self._timer_heap.clear()
         self._node, self._link = restart_node(self._position)
-        self._watch_inbox()
+        self._limits.watch(self._link)
         self._inbox.append(Started())
         for request in (*map(AppRequested, (*resumes, *repeated)), *waiting):
             self._inbox.append(request)
@@ -461,34 +368,15 @@ class Host:
                 self._sockets.send(outgoing.datagram, outgoing.to)
 
     def _set_alarm(self) -> None:
-        """Sets the alarm for the first due timer or link deadline. An alarm that is already set
-        for an earlier time stays: an early alarm is harmless and cheaper than a new one per
-        datagram."""
+        """Sets the alarm for the first due timer or link deadline."""
         if self._closed_error is not None:
             return
-        while (
-            self._timer_heap and self._timers.get(self._timer_heap[0][2]) != self._timer_heap[0][0]
-        ):
-            heappop(self._timer_heap)
-        link = self._link
-        if self._timer_heap:
-            at_us = self._timer_heap[0][0]
-            if link is not None:
-                at_us = min(at_us, link.next_tick_us())
-        elif link is not None:
-            at_us = link.next_tick_us()
-        else:
-            return
-        wait_us = min(max(0, at_us - self.now_us()), _SLEEP_US_MAX)
-        if wait_us >= _SLACK_WAIT_US_MIN:
-            at_us += _SLACK_US
-            wait_us += _SLACK_US
-        if self._alarm is not None:
-            if self._alarm_us <= at_us:
-                return
-            self._alarm.cancel()
-        self._alarm_us = at_us
-        self._alarm = self._loop.call_later(wait_us / 1e6, self._on_alarm)
+        at_us = self._timers.next_due_us()
+        if self._link is not None:
+            tick_us = self._link.next_tick_us()
+            at_us = tick_us if at_us is None else min(at_us, tick_us)
+        if at_us is not None:
+            self._alarm.set(at_us, self.now_us())
 
     def _fail(self, error: StoreError | ClosedError) -> None:
         self._shut_down(ClosedError(f"this world stopped: {error}"))
@@ -496,14 +384,10 @@ class Host:
 
     def _shut_down(self, error: ClosedError) -> None:
         self._closed_error = error
-        for handle in (self._alarm, self._batch_handle, self._flush_handle):
+        self._alarm.cancel()
+        for handle in (self._batch_handle, self._flush_handle):
             if handle is not None:
                 handle.cancel()
         if self._sockets is not None:
             self._sockets.close()
         self._store.close()
-
-
-def _as_insert(event: Input | None) -> Insert | None:
-    request = event.request if isinstance(event, AppRequested) else None
-    return request if isinstance(request, Insert) else None

@@ -2,7 +2,8 @@
 
 A node whose store holds a profile continues with the same id, world and data. Any other node
 listens for a world of the given name and joins it, or creates it if `create` is set.
-Entry point: `open_node`. Running the node is up to `host`, making it to `node_factory`.
+Entry point: `open_node`. Options are up to `node_options`, running the node to `host`, making it to
+`node_factory`.
 Clauses: M21, M24, E5, B5.
 """
 
@@ -15,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-import msgspec
 from msgspec.structs import replace
 
 from thyme.live.discovery import (
@@ -32,22 +32,17 @@ from thyme.live.keys.pair_keys import X25519PairKeys
 from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.link_renewal import LinkWithId, renew_links
-from thyme.live.node_factory import QUOTA, check_world, make_node
+from thyme.live.node_factory import check_world, make_node
+from thyme.live.node_options import NodeOptions, check_consistent, check_options
 from thyme.live.sockets import NetworkConfig, Sockets
-from thyme.model.errors import OptionError, StoreError, WorldError, safe_repr
+from thyme.model.errors import OptionError, WorldError, safe_repr
 from thyme.model.ids import NodeId, random_id
 from thyme.model.positions import Position
 from thyme.model.worlds import (
-    AUTO,
     ENCOUNTERS,
     INFRA,
-    LIVE_SUBSTRATES,
     NAMED_SUBSTRATES,
-    Area,
-    GeoPoint,
     WorldInfo,
-    WorldSettings,
-    check_world_name,
     named_world_id,
 )
 from thyme.protocol.node import Node
@@ -57,62 +52,16 @@ from thyme.storage.chunk_files import TemporaryChunkFiles
 from thyme.storage.node_profile import NodeProfile, load_profile, save_profile, world_file
 from thyme.storage.sqlite.store import SqliteStore
 from thyme.storage.store import MemoryStore, Store
-from thyme.substrates.common.catalogue import Retention
-from thyme.substrates.common.quotas import Quota
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.es import EsNode
 from thyme.substrates.ls.node import LsNode
 from thyme.transport.datagrams import INCARNATION_BYTES, digest_world
-from thyme.transport.encryption import DatagramCipher, check_secret, derive_world_key
+from thyme.transport.encryption import DatagramCipher, derive_world_key
 from thyme.transport.link import Link
-from thyme.transport.link_config import LinkConfig
 
-DISCOVERY_TIMEOUT_S = 10.0
 MESSAGE_BYTES_MAX = {"es": 4 * 2**20, "ls": 4 * 2**20, ENCOUNTERS: 4 * 2**20, "dcs": 64 * 2**20}
 """Maximum size of a message, where large objects are sent in chunks (M37). The state of a cell is
 one message."""
-
-
-class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a live node: the world to join or create, and the settings of the node."""
-
-    world: str
-    """Name of the world; to join an existing one, its id can be used, too."""
-    substrate: str | None = None
-    """One of `LIVE_SUBSTRATES`; None for that of the existing world. A new world is by default DCS
-    if it has an area, else LS."""
-    create: bool = False
-    """Whether to create the world instead of joining it."""
-    area: Area | None = None
-    cell_m: float | None = None
-    cells: int | None = None
-    """Number of cells of an infra world before a station sets it; the same on all devices."""
-    ends_us: int | None = None
-    """End of a new world; in a world that its name makes, the same on all devices."""
-    world_id: str | None = None
-    """Id of a new world; None for a random id."""
-    position: Position | None = None
-    """Position of the device in metres; None for the centre of the area."""
-    gps_fix: GeoPoint | None = None
-    """Latitude and longitude of the device, instead of a position in metres."""
-    origin: GeoPoint | None = None
-    """Latitude and longitude of the south-west corner of a new world's area."""
-    secret: str | None = None
-    """Secret of a closed world; with a secret, a new world is closed (B5)."""
-    data: Path | None = None
-    """Directory of the node's key and store; None to keep both in memory."""
-    network: NetworkConfig = NetworkConfig()
-    discovery_timeout_s: float = DISCOVERY_TIMEOUT_S
-    """How long to listen for the world to join."""
-    link: LinkConfig = LinkConfig()
-    quota: Quota = QUOTA
-    """Storage quota for each other node (B5)."""
-    retention: Retention = Retention()
-    """Limits of age, bytes and objects that the node stores (M29)."""
-    settings: WorldSettings | None = None
-    """Profile, choice of keys and number of replicas of a new world; None for the usual ones."""
-    stations: tuple[NodeId, ...] = ()
-    """The base stations that a node of an infra world accepts; none named: the first to answer."""
 
 
 class LiveNode:
@@ -213,7 +162,7 @@ async def open_node(
 ) -> LiveNode:
     """Finds or creates the world and makes a node in it; raises `InputError` or `StoreError` if
     the options or the store cannot be used."""
-    _check_options(options)
+    check_options(options)
     rng = Random(secrets.randbits(256))
     store: Store = MemoryStore()
     store_file = None
@@ -230,49 +179,58 @@ async def open_node(
             options, identity.node_id, sockets, rng
         )
         check_consistent(options, profile, identity)
-        signer = Ed25519RecordSigner(identity, profile.world.world_id)
-        pair_keys = X25519PairKeys(identity, profile.world.world_id)
-        position = (
-            options.position
-            if options.gps_fix is None
-            else to_local_position(profile.world, options.gps_fix)
-        )
-
-        def make(position: Position | None) -> Node:
-            return make_node(
-                profile.world,
-                profile.node_id,
-                store,
-                rng,
-                position,
-                signer=signer,
-                pair_keys=pair_keys,
-                quota=options.quota,
-                retention=options.retention,
-                stations=options.stations,
-            )
-
-        node = make(position)
+        live_node = _make_live_node(options, identity, profile, store, store_file, sockets, rng)
         save_profile(store, profile)
     except BaseException:
         sockets.close()
         store.close()
         raise
-    if profile.world.substrate != ENCOUNTERS:
+    return live_node
 
-        def make_again(moved_to: Position | None) -> tuple[Node, LinkWithId]:
-            return make(moved_to or position), open_link(options, profile.world, identity)
 
-        link = open_link(options, profile.world, identity)
-        return LiveNode(
-            profile, node, store, link, sockets, store_file, make_again=make_again, signer=signer
+def _make_live_node(
+    options: NodeOptions,
+    identity: Identity,
+    profile: NodeProfile,
+    store: Store,
+    store_file: Path | None,
+    sockets: Sockets,
+    rng: Random,
+) -> LiveNode:
+    """Makes the node of a profile, and its link."""
+    world, position = profile.world, options.position
+    if options.gps_fix is not None:
+        position = to_local_position(world, options.gps_fix)
+    signer = Ed25519RecordSigner(identity, world.world_id)
+    pair_keys = X25519PairKeys(identity, world.world_id)
+
+    def make(position: Position | None) -> Node:
+        return make_node(
+            world,
+            profile.node_id,
+            store,
+            rng,
+            position,
+            signer=signer,
+            pair_keys=pair_keys,
+            quota=options.quota,
+            retention=options.retention,
+            stations=options.stations,
         )
 
     def make_link() -> LinkWithId:
-        return open_link(options, profile.world, Identity(secrets.token_bytes(SEED_BYTES)))
+        return open_link(options, world, Identity(secrets.token_bytes(SEED_BYTES)))
 
+    def make_again(moved_to: Position | None) -> tuple[Node, LinkWithId]:
+        return make(moved_to or position), open_link(options, world, identity)
+
+    node = make(position)
+    if world.substrate == ENCOUNTERS:
+        link = make_link()
+        return LiveNode(profile, node, store, link, sockets, store_file, make_link, signer=signer)
+    link = open_link(options, world, identity)
     return LiveNode(
-        profile, node, store, make_link(), sockets, store_file, make_link, signer=signer
+        profile, node, store, link, sockets, store_file, make_again=make_again, signer=signer
     )
 
 
@@ -304,35 +262,6 @@ def open_link(options: NodeOptions, world: WorldInfo, identity: Identity) -> Lin
         authenticator=authenticator,
     )
     return link, identity.node_id
-
-
-def _check_options(options: NodeOptions) -> None:
-    check_world_name(options.world)
-    if options.substrate is not None and options.substrate not in LIVE_SUBSTRATES:
-        known = ", ".join((*LIVE_SUBSTRATES, AUTO))
-        raise OptionError(
-            f"the substrate must be one of {known}, not {safe_repr(options.substrate)}"
-        )
-    if options.secret is not None:
-        check_secret(options.secret)
-    if options.stations and options.substrate not in (None, INFRA):
-        raise OptionError(f"only nodes of {INFRA} worlds use stations: use --substrate {INFRA}")
-    if options.cells is not None and options.substrate != INFRA:
-        raise OptionError(f"only {INFRA} worlds have a number of cells: use --substrate {INFRA}")
-    new_world_options = [
-        options.area,
-        options.cell_m,
-        options.world_id,
-        options.origin,
-        options.settings,
-    ]
-    if options.substrate not in NAMED_SUBSTRATES:
-        new_world_options.append(options.ends_us)
-    if not options.create and any(option is not None for option in new_world_options):
-        raise OptionError(
-            "area, cell, origin, id, end, profile, keys and replicas can only be set for a new "
-            "world: use --create"
-        )
 
 
 async def _make_profile(
@@ -402,37 +331,3 @@ def _make_world(options: NodeOptions, node_id: NodeId, rng: Random) -> WorldInfo
     )
     check_world(world)
     return world
-
-
-def check_consistent(options: NodeOptions, profile: NodeProfile, identity: Identity) -> None:
-    """Raises an error if the options contradict the world, the store or the key."""
-    world = profile.world
-    if options.substrate not in (None, world.substrate):
-        raise WorldError(
-            f"the world {safe_repr(world.name)} uses {world.substrate}, not {options.substrate}"
-        )
-    stored_settings = world.settings and replace(world.settings, durable=False)
-    for name, wanted, stored in (
-        ("area", options.area, world.area),
-        ("cell size", options.cell_m, world.cell_m),
-        ("number of cells", options.cells, world.cells),
-        ("profile, choice of keys or number of replicas", options.settings, stored_settings),
-    ):
-        if wanted not in (None, stored):
-            raise WorldError(
-                f"the world {safe_repr(world.name)} exists already, with another {name}: leave it "
-                "out, or use another --data"
-            )
-    if world.closed != (options.secret is not None):
-        reason = "closed: it needs its secret" if world.closed else "open: it has no secret"
-        raise WorldError(f"the world {safe_repr(world.name)} is {reason}")
-    if options.position is not None and world.area is not None:
-        x_m, y_m = options.position
-        width_m, height_m = world.area.width_m, world.area.height_m
-        if not (0 <= x_m <= width_m and 0 <= y_m <= height_m):
-            raise OptionError(
-                f"the position {x_m:g},{y_m:g} is outside this world, which is "
-                f"{width_m:g} by {height_m:g} m"
-            )
-    if profile.node_id != identity.node_id:
-        raise StoreError("the key file beside the store belongs to another node")

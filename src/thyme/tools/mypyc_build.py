@@ -25,8 +25,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1]
 MANIFEST_NAME = "compiled.json"
 COMPILED_MODULES = (
+    "live/clocks/timers",
     "live/host",
     "live/keys/record_signer",
+    "live/limits/sender_limits",
     "protocol/outbox",
     "routing/cells/beacons",
     "routing/cells/cell_bitmap",
@@ -67,7 +69,9 @@ COMPILED_MODULES = (
     "substrates/infra/caches/policies/s3_fifo",
     "substrates/infra/caches/policies/w_tinylfu",
     "substrates/infra/caches/policies/window_climber",
+    "transport/hello_records",
     "transport/link",
+    "transport/neighbour_table",
     "transport/peer_shares",
     "transport/rate_limit",
     "transport/reassembly",

@@ -17,7 +17,8 @@ from tests.live.nodes import NodeProcess, free_group
 from thyme.live.auto import node as auto
 from thyme.live.auto.node import AutoNode, open_live_node
 from thyme.live.auto.substrate_choice import ChoiceConfig, SubstrateChoice
-from thyme.live.open_node import LiveNode, NodeOptions
+from thyme.live.node_options import NodeOptions
+from thyme.live.open_node import LiveNode
 from thyme.live.sockets import NetworkConfig
 from thyme.model.errors import OptionError, WorldError
 from thyme.model.worlds import Area

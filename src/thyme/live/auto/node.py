@@ -27,14 +27,8 @@ from thyme.live.keys.pair_keys import X25519PairKeys
 from thyme.live.keys.record_signer import Ed25519RecordSigner
 from thyme.live.link_renewal import LinkWithId
 from thyme.live.node_factory import check_world, make_node
-from thyme.live.open_node import (
-    LiveNode,
-    NodeOptions,
-    check_consistent,
-    load_identity,
-    open_link,
-    open_node,
-)
+from thyme.live.node_options import NodeOptions, check_consistent
+from thyme.live.open_node import LiveNode, load_identity, open_link, open_node
 from thyme.live.sockets import NetworkConfig, Sockets
 from thyme.model.errors import OptionError
 from thyme.model.ids import ObjectId
@@ -183,7 +177,7 @@ class AutoNode(LiveNode):
         """The situation, from the hellos of the last seconds and the routes of the node."""
         received = {
             node_id: world
-            for node_id, (world, _) in self.link.received_hellos.items()
+            for node_id, (world, _) in self.link.hellos.senders.items()
             if world.name == self._options.world
         }
         clients = False

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 
 from thyme.model.ids import NodeId
+from thyme.model.signed_records import BATCH_RECORDS_MAX
+from thyme.protocol.app_interface import Insert, InsertBatch
 from thyme.protocol.node import AppRequested, Input, Received
 
 MESSAGES_MAX = 500
@@ -81,13 +83,19 @@ class FairInbox:
                 self.full_senders.discard(sender)
         return event
 
-    def next_own(self) -> Input | None:
-        """The next input of the device, which stays in the inbox."""
-        return self._own[0] if self._own else None
+    def pop_joined(self) -> Input:
+        """The next input; consecutive inserts of the device become one `InsertBatch` (B5)."""
+        event = self.popleft()
+        if (insert := _as_insert(event)) is None or self._next_insert() is None:
+            return event
+        inserts = [insert]
+        while (insert := self._next_insert()) and len(inserts) < BATCH_RECORDS_MAX:
+            inserts.append(insert)
+            self._own.popleft()
+        return AppRequested(InsertBatch(tuple(inserts)))
 
-    def pop_own(self) -> Input:
-        """Removes the next input of the device."""
-        return self._own.popleft()
+    def _next_insert(self) -> Insert | None:
+        return _as_insert(self._own[0]) if self._own else None
 
     def drop_messages(self) -> list[AppRequested]:
         """Empties the inbox; returns the requests of the application."""
@@ -100,3 +108,8 @@ class FairInbox:
 
     def _bytes_max(self) -> int:
         return max(BYTES_MIN, BYTES_MAX // (1 + len(self._senders)))
+
+
+def _as_insert(event: Input) -> Insert | None:
+    request = event.request if isinstance(event, AppRequested) else None
+    return request if isinstance(request, Insert) else None

@@ -16,7 +16,8 @@ from random import Random
 
 import msgspec
 
-from thyme.live.host import Clock, Host
+from thyme.live.clocks.clock import Clock
+from thyme.live.host import Host
 from thyme.live.keys.identity import SEED_BYTES, Identity, load_or_create_identity
 from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.keys.record_signer import Ed25519RecordSigner

@@ -1,0 +1,1 @@
+"""Clocks: the time of a live node, its timers, and corrections of the wall clock."""

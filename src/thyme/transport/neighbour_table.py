@@ -1,0 +1,213 @@
+"""Neighbour table: the nodes in range of a link, and who is accepted as one.
+
+Entry point: `NeighbourTable`. A node becomes a neighbour with its first datagram; where nodes prove
+their identity, with its first proven hello. A silent neighbour is removed, and its pending messages
+fail. What neighbours send is up to `link`.
+Clauses: M25, D4, B5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from thyme.model.errors import DecodeError
+from thyme.model.ids import NodeId
+from thyme.protocol.messages.common import Message
+from thyme.transport.datagrams import (
+    FRAGMENT_BYTES_MAX,
+    Content,
+    Envelope,
+    Fragment,
+    FragmentAck,
+    Hello,
+    IdentityProof,
+)
+from thyme.transport.link_config import SECOND_US, Address, LinkConfig
+from thyme.transport.peer_shares import PeerShares
+from thyme.transport.rate_limit import TokenBucket
+from thyme.transport.reassembly import Reassembler
+from thyme.transport.send_window import SendWindow
+
+if TYPE_CHECKING:  # without keys, the link needs no cryptography at run time
+    from thyme.transport.peer_auth import PeerAuthenticator
+
+NEIGHBOUR_TIMEOUT_US: Final = 5 * SECOND_US
+"""A neighbour is removed after this time without a datagram from it."""
+_NEIGHBOURS_MAX: Final = 1_000
+_NAMES_PER_ADDRESS_MAX: Final = 8
+"""Maximum number of neighbours at one address: a device has one, and a few after restarts."""
+_ADDRESS_SILENT_US: Final = 2 * SECOND_US
+"""A neighbour is looked for at another address after the old one was silent for so long."""
+
+
+class NeighbourState:
+    """State of the link to one node in range."""
+
+    def __init__(self, address: Address, incarnation: bytes, config: LinkConfig) -> None:
+        self.address = address
+        self.incarnation = incarnation
+        self.started_us = 0
+        self.last_seen_us = 0
+        """When a datagram of this neighbour last came from its address."""
+        self.version = config.versions.oldest
+        """The packet version that was agreed with it."""
+        self.clock_ahead_us: int | None = None
+        """How far its clock is ahead of this node's; None before it sent its time."""
+        self.send_window = SendWindow()
+        self.reassembler = Reassembler(config.reassembly)
+
+
+class NeighbourTable:
+    """The nodes in range of one link."""
+
+    def __init__(
+        self,
+        config: LinkConfig,
+        shares: PeerShares,
+        authenticator: PeerAuthenticator | None,
+        report_undelivered: Callable[[NodeId, Message], None],
+    ) -> None:
+        """With an authenticator, only nodes with a valid identity proof are accepted (B5)."""
+        self._config = config
+        self._shares = shares
+        self._authenticator = authenticator
+        self._report_undelivered = report_undelivered
+        self._admissions: TokenBucket | None = None
+        self._reassembly_bytes = 0
+        self.states: dict[NodeId, NeighbourState] = {}
+        """The neighbours, oldest first."""
+        self.has_copy = False
+        """Whether another device runs with the identity of this node, and started later."""
+
+    def check_introduced(self, sender: NodeId, incarnation: bytes) -> None:
+        """Raises an error if a sender must prove its identity and has not done so."""
+        if self._authenticator is not None:
+            known = self.states.get(sender)
+            if known is None or known.incarnation != incarnation:
+                raise DecodeError("not introduced", "no identity proof yet; the next hello has one")
+
+    def admit(self, envelope: Envelope, address: Address, now_us: int) -> NeighbourState:
+        """Adds a new node, or a new incarnation of one."""
+        sender, started_us = envelope.sender, 0
+        known = self.states.get(sender)
+        if self._authenticator is not None:
+            started_us = self._authenticate(self._authenticator, envelope, known, address, now_us)
+        if known is not None:
+            self._remove(sender, known)
+        elif len(self.states) >= _NEIGHBOURS_MAX:
+            raise DecodeError("too many neighbours", f"{len(self.states)} is the maximum")
+        if not self._shares.add_name(address, _NAMES_PER_ADDRESS_MAX):
+            raise DecodeError("too many names", "many nodes at one address")
+        neighbour = NeighbourState(address, envelope.incarnation, self._config)
+        neighbour.started_us = started_us
+        self.states[sender] = neighbour
+        return neighbour
+
+    def move(self, neighbour: NeighbourState, address: Address, now_us: int) -> None:
+        """Follows a neighbour to another address, unless it still sends from the old one: in an
+        open world, others can send in its name."""
+        if now_us - neighbour.last_seen_us < _ADDRESS_SILENT_US:
+            raise DecodeError("two addresses", "the neighbour sends from another address")
+        self._shares.remove_name(neighbour.address)
+        if not self._shares.add_name(address, _NAMES_PER_ADDRESS_MAX):
+            raise DecodeError("too many names", "many nodes at one address")
+        neighbour.address = address
+
+    def detect_copy(self, envelope: Envelope, now_us: int) -> None:
+        """Notices a later incarnation of this node, which another device proves: somebody started
+        a copy of its data directory."""
+        proof = _identity_proof(envelope.content)
+        own = self._authenticator
+        if self.has_copy or own is None or proof is None:
+            return
+        if proof.started_us > own.own_proof.started_us and self._may_verify(now_us):
+            self.has_copy = own.verify(envelope.sender, envelope.incarnation, proof)
+
+    def store_fragment(
+        self, neighbour: NeighbourState, fragment: Fragment, now_us: int
+    ) -> tuple[bytes | None, FragmentAck | None]:
+        """The message that a fragment completes, and the acknowledgement to send."""
+        reassembler = neighbour.reassembler
+        before = reassembler.stored_bytes
+        result = reassembler.on_fragment(fragment, now_us)
+        self._reassembly_bytes += reassembler.stored_bytes - before
+        return result
+
+    def free_reassembly(self, now_us: int) -> bool:
+        """If incomplete messages take too much memory, drops those of the neighbour that stores
+        most for what it completed; those of the only one stay, since its message may be as long as
+        that."""
+        if self._reassembly_bytes <= self._config.reassembly.bytes_max:
+            return False
+        storing = [each for each in self.states.values() if each.reassembler.stored_bytes]
+        if len(storing) < 2:
+            return False
+        worst = max(
+            storing,
+            key=lambda each: each.reassembler.stored_bytes / (1 + each.reassembler.completed_count),
+        )
+        self._reassembly_bytes -= worst.reassembler.stored_bytes
+        fragments = worst.reassembler.stored_bytes // FRAGMENT_BYTES_MAX
+        worst.reassembler.drop_all()
+        self._shares.charge(worst.address, "reassembly full", now_us, fragments)
+        return True
+
+    def report_failures(self, node_id: NodeId, neighbour: NeighbourState) -> None:
+        """Reports the messages to a neighbour that are given up."""
+        for token in neighbour.send_window.drain_failures():
+            if token is not None:
+                assert isinstance(token, Message)
+                self._report_undelivered(node_id, token)
+
+    def expire(self, now_us: int) -> None:
+        """Removes silent neighbours, and incomplete messages that do not go on."""
+        for node_id, neighbour in list(self.states.items()):
+            self._reassembly_bytes -= neighbour.reassembler.stored_bytes
+            neighbour.reassembler.drop_idle(now_us)
+            self._reassembly_bytes += neighbour.reassembler.stored_bytes
+            if neighbour.last_seen_us + NEIGHBOUR_TIMEOUT_US < now_us:
+                self._remove(node_id, neighbour)
+
+    def _remove(self, node_id: NodeId, neighbour: NeighbourState) -> None:
+        """Removes a neighbour that is gone or has restarted; its pending messages fail."""
+        del self.states[node_id]
+        self._shares.remove_name(neighbour.address)
+        self._reassembly_bytes -= neighbour.reassembler.stored_bytes
+        neighbour.send_window.fail_all()
+        self.report_failures(node_id, neighbour)
+
+    def _authenticate(
+        self,
+        authenticator: PeerAuthenticator,
+        envelope: Envelope,
+        known: NeighbourState | None,
+        address: Address,
+        now_us: int,
+    ) -> int:
+        """Verifies the identity proof of a sender; returns the start time of its incarnation."""
+        proof = _identity_proof(envelope.content)
+        if proof is None:
+            raise DecodeError("not introduced", "no identity proof yet; the next hello has one")
+        if known is not None and proof.started_us <= known.started_us:
+            raise DecodeError("old life", "a later incarnation is known")
+        if known is None and self._has_too_many_names(address):
+            raise DecodeError("too many names", "many nodes at one address")
+        if not self._may_verify(now_us):
+            raise DecodeError("too much", "rate limit of identity proofs exceeded")
+        if not authenticator.verify(envelope.sender, envelope.incarnation, proof):
+            raise DecodeError("forged", "wrong key or invalid signature")
+        return proof.started_us
+
+    def _may_verify(self, now_us: int) -> bool:
+        if self._admissions is None:
+            self._admissions = TokenBucket(self._config.admission_rate_limit, now_us)
+        return self._admissions.consume(0, now_us)
+
+    def _has_too_many_names(self, address: Address) -> bool:
+        account = self._shares.find(address)
+        return account is not None and account.names >= _NAMES_PER_ADDRESS_MAX
+
+
+def _identity_proof(content: Content) -> IdentityProof | None:
+    return content.identity_proof if isinstance(content, Hello) else None
