@@ -34,6 +34,7 @@ from thyme.pipeline.warehouse import Stage, Warehouse
 from thyme.report.report import make_report
 from thyme.sim.scenario import Series
 from thyme.traces.football_match import FootballMatch, FootballMatchConfig
+from thyme.traces.posts import Post
 from thyme.traces.posts_to_trace import TraceRules, trace_from_posts
 from thyme.traces.trace_files import read_trace
 
@@ -123,6 +124,34 @@ def test_p3_networks_with_more_nodes_than_users_are_left_out(
         assert {each.nodes for each in fitting_scenarios(wanted, found)} == sizes
     with pytest.raises(InputError, match=r"tags of 5 users, not of 9\n(?s:.*)type --users 5"):
         fitting_scenarios([each for each in wanted if each.nodes == 9], found)
+
+
+def test_p3_a_quick_evaluation_simulates_a_share_of_many_posts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The most active users stay, and their posts are thinned; all posts are there on request."""
+    theirs = Warehouse(tmp_path)
+    posts = [Post(f"p{n}", f"u{n % 12}", n * 10**6, "#s #t", ("s", "t")) for n in range(600)]
+    rows = [(each.post_id, each.user, each.at_us, each.text, list(each.tags)) for each in posts]
+    frame = spark.createDataFrame(rows, POSTS)
+    theirs.get_or_build("posts", {}, {}, lambda draft: draft.write("posts", frame))
+    found = prepare_posts(theirs, TraceSource(posts=theirs), spark)
+    assert found is not None
+    assert found.thin(TINY, None).rules.one_in == 1
+    few = structs.replace(TINY, tags_max=100)
+    thinned = found.thin(few, None)
+    assert thinned.rules.one_in == 4  # four users have 400 tags
+    assert found.thin(few, 1).rules.one_in == 1
+
+    made = make_traces(theirs, few, make_scenarios(few, [Series.STATIC]), spark, thinned)
+    [file] = Path(made.table_path("traces")).glob("*.parquet")
+    trace = read_trace(file, 4)
+    rules = structs.replace(thinned.rules, lasts_us=SHORT.operations_us)
+    assert trace == trace_from_posts(1, posts, 4, rules)
+    assert 25 < trace.counts()["insert"] < 75
+    [inserts] = [row for row in rows_of(made, "trace_counts") if row["kind"] == "insert"]
+    assert inserts["operations"] == 600  # the trace of the reference has all posts
+    assert made.manifest.notes["one_in"] == 4
 
 
 def rows_of(stage: Stage, table: str) -> list[dict[str, Any]]:

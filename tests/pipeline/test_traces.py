@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from thyme.model.errors import InputError
 from thyme.model.tags import as_tag
@@ -42,6 +43,7 @@ ODD = [  # no tags, before and after the hours, one instant for two posts, no te
 ]
 POSTED = [*FootballMatch(3, FootballMatchConfig(posts=900, users=60, tags=120)), *ODD]
 BOOLEAN = TraceRules(boolean_share=0.5, deletes=4.0, unsubscribes=3.0, summary_size=7)
+THINNED = structs.replace(BOOLEAN, one_in=3)
 
 
 def frame_of(spark: SparkSession, posts: list[Post]) -> DataFrame:
@@ -49,17 +51,16 @@ def frame_of(spark: SparkSession, posts: list[Post]) -> DataFrame:
     return spark.createDataFrame(rows, POSTS)
 
 
+@pytest.mark.parametrize("rules", [BOOLEAN, THINNED], ids=["all posts", "one in three"])
 def test_the_trace_is_that_of_the_rules_in_whatever_partitions_posts_come(
-    spark: SparkSession,
+    spark: SparkSession, rules: TraceRules
 ) -> None:
     posts = frame_of(spark, POSTED).repartition(5, "text")
-    made = operations_from_posts(posts, 20, 11, BOOLEAN, publishers_share=0.7)
+    made = operations_from_posts(posts, 20, 11, rules, publishers_share=0.7)
     # Rows come in order of the files they will be written to.
     rows = [row["number"] for row in made.collect()]
     assert rows == list(range(len(rows)))
-    assert table_to_trace(made, 20) == trace_from_posts(
-        11, POSTED, 20, BOOLEAN, publishers_share=0.7
-    )
+    assert table_to_trace(made, 20) == trace_from_posts(11, POSTED, 20, rules, publishers_share=0.7)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30), st.integers(1, 30))

@@ -265,10 +265,13 @@ def test_p3_options_that_make_no_sense_are_refused(
 def test_p3_a_window_is_for_imported_posts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["evaluate", "--preset", "quick", "--out", tmp_path, "--plan", "--hours", 2]
-    status, _, err = run(capsys, *words)
-    assert status == 2
-    assert "a window is for imported posts" in err
+    words = ["evaluate", "--preset", "quick", "--out", tmp_path, "--plan"]
+    for more in (["--hours", 2], ["--one-in", 2]):
+        status, _, err = run(capsys, *words, *more)
+        assert status == 2
+        assert "a window and --one-in are for imported posts" in err
+    status, _, err = run(capsys, *words, "--one-in", 0)
+    assert (status, "--one-in 0 must be at least 1" in err) == (2, True)
 
 
 def test_s13_a_lecture_is_a_trace_stage(

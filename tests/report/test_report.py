@@ -82,7 +82,7 @@ def test_the_page_says_that_small_networks_tell_little(report: Report) -> None:
 def imported_notes() -> dict[str, Any]:
     timetable = {"starts_us": 1_442_662_320 * 10**6, "length_s": 7_200}
     window = {"timetable": timetable, "window_tagged": 9_876, "window_users": 543, "bin_s": 600}
-    return {"imported": True, "window": window, "left_out": [100, 196]}
+    return {"imported": True, "window": window, "left_out": [100, 196], "one_in": 12}
 
 
 def test_p7_imported_posts_are_drawn_with_their_window(tmp_path: Path) -> None:
@@ -99,6 +99,7 @@ def test_p7_imported_posts_are_drawn_with_their_window(tmp_path: Path) -> None:
     assert "Imported posts over time, and the window of the trace" in page
     assert "9,876 posts with tags by 543 users" in page
     assert "from 2015-09-19 11:32 to 2015-09-19 13:32 UTC (2 h), compressed 12 times" in page
+    assert "One in 12 posts of the devices is simulated" in page
     assert "Networks of 100 and 196 nodes are left out" in page
     assert {line.claim: line.verdict.value for line in report.lines}["C21"] == "other size"
 

@@ -220,7 +220,14 @@ def test_s7_users_are_publishers_or_subscribers_where_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"deletes": -1}, {"always_share": 1.5}, {"boolean_share": -0.1}, {"lasts_us": 0}]
+    "bad",
+    [
+        {"deletes": -1},
+        {"always_share": 1.5},
+        {"boolean_share": -0.1},
+        {"lasts_us": 0},
+        {"one_in": 0},
+    ],
 )
 def test_rules_that_make_no_sense_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(InputError):

@@ -73,6 +73,7 @@ def evaluate(
     on_stage("making traces")
     warm_up(spark)
     posts = prepare_posts(warehouse, source, spark)
+    posts = posts and posts.thin(preset, source.one_in)
     wanted = fitting_scenarios(planned, posts)
     if posts is not None:
         on_posts(posts)

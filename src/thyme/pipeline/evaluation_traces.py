@@ -41,6 +41,8 @@ class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
     choice: TimetableChoice = TimetableChoice()
     rules: TraceRules = JOURNAL_RULES
     """The duration and, for imported posts, the timetable are replaced for each trace."""
+    one_in: int | None = None
+    """One in how many imported posts is simulated; None: the preset decides."""
 
 
 SYNTHETIC = TraceSource()
@@ -79,6 +81,18 @@ class PostsInput(msgspec.Struct, frozen=True, kw_only=True):
     """The rules with the timetable of the window."""
     users: int | None
     """Users with posts in the window; None: not counted."""
+
+    def thin(self, preset: Preset, one_in: int | None) -> PostsInput:
+        """Chooses one in how many posts is simulated: as given, else by the limit of the preset."""
+        from thyme.pipeline.window import window_facts
+
+        if one_in is None:
+            one_in = 1
+            if preset.tags_max is not None and self.window is not None:
+                largest = max(*preset.sizes, preset.nodes)
+                one_in = window_facts(self.window).one_in(largest, preset.tags_max)
+        rules = msgspec.structs.replace(self.rules, one_in=one_in)
+        return msgspec.structs.replace(self, rules=rules)
 
 
 def prepare_posts(
@@ -143,14 +157,19 @@ def _synthetic_factory(posts: int, rules: TraceRules) -> TraceFactory:
     return trace
 
 
-def _imported_factory(spark: SparkSession, posts: PostsInput) -> TraceFactory:
-    """Makes traces of imported posts; the seed determines the drawn operations only."""
+def _imported_factory(
+    spark: SparkSession, posts: PostsInput, one_in: int | None = None
+) -> TraceFactory:
+    """Makes traces of imported posts, of one in so many (default: by the rules); the seed
+    determines the drawn operations only."""
     from thyme.pipeline.schemas import POSTS
     from thyme.pipeline.traces import operations_from_posts, table_to_trace
 
+    rules = posts.rules if one_in is None else msgspec.structs.replace(posts.rules, one_in=one_in)
+
     def trace(which: TraceSpec) -> Trace:
         table = posts.posts.read(spark, "posts", POSTS)
-        settings = _rules_for(which, posts.rules)
+        settings = _rules_for(which, rules)
         return table_to_trace(
             operations_from_posts(table, which.users, which.seed, *settings), which.users
         )
@@ -184,14 +203,15 @@ def make_traces(
             make = _synthetic_factory(preset.posts, rules)
             make_full = _synthetic_factory(FootballMatchConfig().posts, rules)
         else:
-            make = make_full = _imported_factory(spark, posts)
+            make = _imported_factory(spark, posts)
+            make_full = _imported_factory(spark, posts, one_in=1)
         for each in specs:
             draft.write_file("traces", each.file, trace_to_bytes(make(each), each.file))
         references = {each.seed: make_full(each) for each in full}
         counts, bins = count_operations(references), count_operations_over_time(references)
         draft.write_file("trace_counts", "part-0.parquet", table_to_parquet(counts))
         draft.write_file("timeline", "part-0.parquet", table_to_parquet(bins))
-        draft.add_notes(imported=posts is not None)
+        draft.add_notes(imported=posts is not None, one_in=posts.rules.one_in if posts else 1)
         if posts is not None and posts.window is not None:
             histogram = posts.window.read(spark, "histogram", HISTOGRAM)
             draft.write("histogram", histogram, files=1)

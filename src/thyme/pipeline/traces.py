@@ -75,7 +75,7 @@ def operations_from_posts(
     user_roles = assign_roles(seed, users, publishers_share)
     spark = posts.sparkSession
     publishers = _publisher_table(spark, names, user_roles)
-    published = seen.join(F.broadcast(publishers), "user").drop("user")
+    published = seen.where(_is_chosen(rules)).join(F.broadcast(publishers), "user").drop("user")
     inserts = published.select(
         _compress_us(rules).alias("at_us"),
         F.col("number").alias("user"),
@@ -233,6 +233,11 @@ def _is_insertable(rules: TraceRules) -> Column:
     since_us = F.col("at_us") - rules.timetable.starts_us
     within = (since_us >= 0) & (since_us < rules.timetable.length_us)
     return (F.size("tags") > 0) & within
+
+
+def _is_chosen(rules: TraceRules) -> Column:
+    """Spark expression of `posts_to_trace.is_chosen`."""
+    return F.lit(True) if rules.one_in == 1 else F.crc32("post_id") % rules.one_in == 0
 
 
 def _compress_us(rules: TraceRules) -> Column:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -31,6 +32,8 @@ from thyme.traces.timetable import (
 )
 
 WINDOW_STAGE = "window"
+TOP_USERS = 200
+"""Number of users whose tags are counted: as many as the largest network of an evaluation has."""
 BINS_MAX = 240
 _BIN_MINUTES = (
     1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720,
@@ -52,6 +55,16 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     window_users: int
     bin_s: int
     """Length of the time spans of the histogram."""
+    top_tags: tuple[int, ...] = ()
+    """Number of tags in the window of the most active user, of the two most active ones, and so on
+    up to TOP_USERS; a tag counts once for each post."""
+
+    def one_in(self, users: int, tags_max: int) -> int:
+        """One in how many posts of the most active users have at most so many tags together."""
+        if not self.top_tags:
+            return 1
+        tags = self.top_tags[min(users, len(self.top_tags)) - 1]
+        return max(1, -(-tags // tags_max))
 
 
 def find_window(
@@ -78,7 +91,8 @@ def find_window_stage(warehouse: Warehouse, posts: Stage, choice: TimetableChoic
 
 
 def _stage_inputs(posts: Stage, choice: TimetableChoice) -> tuple[dict[str, Any], dict[str, str]]:
-    return msgspec.to_builtins(choice), {"posts": posts.fingerprint}
+    config = {**msgspec.to_builtins(choice), "top_users": TOP_USERS}
+    return config, {"posts": posts.fingerprint}
 
 
 def window_facts(stage: Stage) -> WindowFacts:
@@ -116,7 +130,7 @@ def measure_window(posts: DataFrame, choice: TimetableChoice) -> tuple[WindowFac
         bins = _histogram(minutes, bin_minutes).collect()
     finally:
         minutes.unpersist()
-    users, window_users, window_tagged = _count_users(posts, timetable)
+    users, window_users, window_tagged, top_tags = _count_users(posts, timetable)
     facts = WindowFacts(
         timetable=timetable,
         posts=total,
@@ -127,6 +141,7 @@ def measure_window(posts: DataFrame, choice: TimetableChoice) -> tuple[WindowFac
         window_tagged=window_tagged,
         window_users=window_users,
         bin_s=bin_minutes * MINUTE_S,
+        top_tags=top_tags,
     )
     return facts, posts.sparkSession.createDataFrame(bins, HISTOGRAM)
 
@@ -189,20 +204,30 @@ def _histogram(minutes: DataFrame, width: int) -> DataFrame:
     return select_schema(sums.select(at_us, "posts", "tagged").orderBy("at_us"), HISTOGRAM)
 
 
-def _count_users(posts: DataFrame, timetable: Timetable) -> tuple[int, int, int]:
-    """Users with tagged posts, users with tagged posts in the window, and these posts."""
+def _count_users(posts: DataFrame, timetable: Timetable) -> tuple[int, int, int, tuple[int, ...]]:
+    """Users with tagged posts, users with tagged posts in the window, these posts, and the tags of
+    the most active users (`WindowFacts.top_tags`)."""
     at_us = F.col("at_us")
     inside = (at_us >= timetable.starts_us) & (at_us < timetable.ends_us)
     per_user = (
         posts.where(F.size("tags") > 0)
         .groupBy("user")
-        .agg(F.sum(F.when(inside, 1).otherwise(0)).alias("inside"))
+        .agg(
+            F.sum(F.when(inside, 1).otherwise(0)).alias("inside"),
+            F.sum(F.when(inside, F.size("tags")).otherwise(0)).alias("tags"),
+        )
+        .persist(StorageLevel.MEMORY_AND_DISK)
     )
-    counts = per_user.agg(
-        F.count("*"), F.count(F.when(F.col("inside") > 0, 1)), F.sum("inside")
-    ).first()
+    try:
+        counts = per_user.agg(
+            F.count("*"), F.count(F.when(F.col("inside") > 0, 1)), F.sum("inside")
+        ).first()
+        active = per_user.where("inside > 0").orderBy(F.desc("inside"), "user").limit(TOP_USERS)
+        top_tags = accumulate(row["tags"] for row in active.select("tags").collect())
+    finally:
+        per_user.unpersist()
     assert counts is not None  # an aggregate without groups has one row
-    return int(counts[0]), int(counts[1]), int(counts[2] or 0)
+    return int(counts[0]), int(counts[1]), int(counts[2] or 0), tuple(top_tags)
 
 
 # Messages

@@ -122,6 +122,7 @@ def _window_words(notes: dict[str, Any]) -> dict[str, str] | None:
         "speed": f"{length_s / notes['operations_s']:.3g}",
         "tagged": f"{window['window_tagged']:,}",
         "users": f"{window['window_users']:,}",
+        "one_in": f"{notes['one_in']:,}" if notes.get("one_in", 1) > 1 else "",
     }
 
 

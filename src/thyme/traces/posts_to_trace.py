@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from random import Random
 from typing import NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -69,6 +70,8 @@ class TraceRules(msgspec.Struct, frozen=True, kw_only=True):
     """Rate in the second half only; likewise `unsubscribes`."""
     unsubscribes: float = 0.2
     summary_size: int = 0
+    one_in: int = 1
+    """One in so many posts of the chosen users is inserted; which ones depends on their ids."""
 
     def __post_init__(self) -> None:
         for what in ("subscribes_early", "subscribes_late", "deletes", "unsubscribes"):
@@ -84,8 +87,9 @@ class TraceRules(msgspec.Struct, frozen=True, kw_only=True):
             )
         for what in ("always_share", "boolean_share"):
             check_share(getattr(self, what), what)
-        if self.lasts_us < 1:
-            raise InputError(f"lasts_us must be at least 1 µs, not {self.lasts_us}")
+        for what in ("lasts_us", "one_in"):
+            if getattr(self, what) < 1:
+                raise InputError(f"{what} must be at least 1, not {getattr(self, what)}")
 
     def compress_us(self, at_us: int) -> int:
         """Converts an instant since the start of the match to an instant of the trace."""
@@ -131,7 +135,8 @@ def trace_from_posts(
     names = top_users(Counter(post.user for post in seen), users)
     posts_by_user: dict[str, list[Post]] = defaultdict(list)
     for post in seen:
-        posts_by_user[post.user].append(post)
+        if is_chosen(post.post_id, rules):
+            posts_by_user[post.user].append(post)
     user_roles = assign_roles(seed, users, publishers_share)
     inserting = (
         posts_by_user[name]
@@ -151,6 +156,11 @@ def trace_from_posts(
 def is_insertable(post: Post, rules: TraceRules = JOURNAL_RULES) -> bool:
     """Whether a post can be an insert: published in the observed hours, with a tag (M2)."""
     return bool(post.tags) and rules.timetable.contains(post.at_us)
+
+
+def is_chosen(post_id: str, rules: TraceRules) -> bool:
+    """Whether a post belongs to the share of posts that are inserted."""
+    return rules.one_in == 1 or crc32(post_id.encode()) % rules.one_in == 0
 
 
 def can_publish(role: UserRole) -> bool:

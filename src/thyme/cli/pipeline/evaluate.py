@@ -85,6 +85,11 @@ def add_to(commands: Subparsers) -> None:
     parser.add_argument(
         "--posts", metavar="W", help="warehouse with imported posts (default: synthetic)"
     )
+    parser.add_argument(
+        "--one-in", metavar="N", type=int,
+        help="simulate one in N imported posts (default: paper, all; quick, so many that the "
+        "posts of the largest network have at most 2,500 tags)",
+    )  # fmt: skip
     add_window_options(parser)
     add_rule_options(parser)
     parser.add_argument(

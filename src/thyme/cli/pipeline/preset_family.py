@@ -40,8 +40,9 @@ def refuse_radio_options(args: Namespace) -> None:
 
     if args.profile != "paper":
         raise OptionError(f"--profile is not for the preset {args.preset}")
-    if args.posts is not None or parse_window(args) != TimetableChoice():
-        raise OptionError(f"--posts and its window are not for the preset {args.preset}")
+    is_given = args.posts is not None or args.one_in is not None
+    if is_given or parse_window(args) != TimetableChoice():
+        raise OptionError(f"--posts, its window and --one-in are not for the preset {args.preset}")
 
 
 class PresetFamily(Protocol):

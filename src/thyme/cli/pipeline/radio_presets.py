@@ -47,6 +47,8 @@ class RadioPresets:
             given = safe_repr(args.profile)
             raise OptionError(f"--profile {given} is unknown; there is {', '.join(PROFILES)}")
         parse_series(args.only)
+        if args.one_in is not None and args.one_in < 1:
+            raise OptionError(f"--one-in {args.one_in} must be at least 1")
 
     def plan(self, args: Namespace, warehouse: Warehouse, cores: int) -> EvaluationPlan:
         """Plans the runs."""
@@ -108,15 +110,20 @@ def _trace_source(args: Namespace) -> TraceSource:
 
     choice, rules = parse_window(args), parse_rules(args)
     if args.posts is None:
-        if choice != TimetableChoice():
-            raise OptionError("a window is for imported posts: give their warehouse with --posts")
+        if choice != TimetableChoice() or args.one_in is not None:
+            raise OptionError(
+                "a window and --one-in are for imported posts: give their warehouse with --posts"
+            )
         return TraceSource(rules=rules)
     check_stage(args.posts, "posts")
     posts = Warehouse(args.posts)
-    return TraceSource(posts=posts, choice=choice, rules=rules)
+    return TraceSource(posts=posts, choice=choice, rules=rules, one_in=args.one_in)
 
 
 def _print_posts(posts: PostsInput, preset: Preset, args: Namespace) -> None:
     if posts.window is not None and not args.json:
         zone = parse_display_zone(args)
         print_window(posts.window, zone, preset.timeline.operations_us, sys.stderr)
+        if posts.rules.one_in > 1:
+            why = "" if args.one_in else f" ({preset.name} has few; --one-in 1 simulates all)"
+            print(f"  simulating one in {posts.rules.one_in} of them{why}", file=sys.stderr)

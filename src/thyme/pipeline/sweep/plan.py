@@ -107,6 +107,7 @@ def plan_evaluation(
     """Plans the runs that `evaluate` would carry out. Imported posts are counted by `evaluate`:
     before its first run, the plan also has the networks that it will leave out."""
     posts = prepare_posts(warehouse, source, None)
+    posts = posts and posts.thin(preset, source.one_in)
     wanted = fitting_scenarios(make_scenarios(preset, only, profiles), posts)
     durations = RunResults(warehouse).durations()
     counted = source.posts is None or posts is not None

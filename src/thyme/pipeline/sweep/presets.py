@@ -35,6 +35,9 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     repetitions: int
     timeline: Timeline = Timeline()
     posts: int = POSTS
+    tags_max: int | None = None
+    """Of imported posts, one in so many is simulated that the inserts of the largest network have
+    at most this number of tags together; None: all posts are."""
 
 
 PAPER = Preset(
@@ -59,6 +62,8 @@ QUICK = Preset(
     # Long enough for the crashes, which happen between 200 and 300 s.
     timeline=Timeline(operations_us=300 * SECOND_US, quiet_us=30 * SECOND_US),
     posts=POSTS // 2,
+    # About as many as the synthetic match has: more would not be quick.
+    tags_max=2_500,
 )
 PRESETS = {preset.name: preset for preset in (QUICK, PAPER)}
 SERIES = tuple(kind.value for kind in Series)
