@@ -245,9 +245,9 @@ class Soak:
         for thing in self.things:
             others = [node for node in self.nodes if node.number != thing.owner]
             if not thing.delete_begun:
-                trouble = await self._missing(thing, self.rng.choice(others))
-                if trouble:
-                    lost.append(f"{thing.key} of node {thing.owner}: {trouble}")
+                faults = await self._missing(thing, self.rng.choice(others))
+                if faults:
+                    lost.append(f"{thing.key} of node {thing.owner}: {faults}")
             elif thing.deleted_s is not None:
                 node = self.rng.choice(self.nodes)
                 user = await node.reach(self.world)

@@ -229,8 +229,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="simulated, for the scaling")
     parser.add_argument("--only", choices="abcd", help="one question")
     args = parser.parse_args()
-    rooms = mypyc_build.build_state().value
-    print(f"Python {platform.python_version()}, {platform.machine()}, inner rooms {rooms}")
+    build = mypyc_build.build_state().value
+    print(f"Python {platform.python_version()}, {platform.machine()}, hot modules {build}")
     report: dict[str, Any] = {}
     if args.only in (None, "a"):
         report["agreement"] = agreement(quick=not args.full)
@@ -245,7 +245,7 @@ def main() -> None:
     machine = {
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "rooms": rooms,
+        "hot_modules": build,
     }
     print(json.dumps({"benchmark": "radio", **machine, **report}))
 

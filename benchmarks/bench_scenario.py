@@ -238,9 +238,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.dumps <= SPREAD_PERIODS:
         parser.error(f"--dumps: more than {SPREAD_PERIODS}, by when the first have spread")
-    rooms = mypyc_build.build_state().value
+    build = mypyc_build.build_state().value
     print(
-        f"Python {platform.python_version()}, {platform.machine()}, inner rooms {rooms}, "
+        f"Python {platform.python_version()}, {platform.machine()}, hot modules {build}, "
         f"seed {args.seed}"
     )
     rows = [row for row in ROWS if args.only in (None, row.substrate)]
@@ -257,7 +257,7 @@ def main() -> None:
     machine = {
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "rooms": rooms,
+        "hot_modules": build,
     }
     print(json.dumps({"benchmark": "scenario", **machine, "seconds": seconds, **report}))
 

@@ -195,20 +195,20 @@ async def mosquitto_subscriber(port: int, deliver: Deliver) -> AsyncIterator[Non
 
 @asynccontextmanager
 async def mosquitto_publisher(port: int) -> AsyncIterator[Publish]:
-    client, room = _mqtt_client(), threading.Semaphore(MQTT_IN_FLIGHT)
+    client, in_flight = _mqtt_client(), threading.Semaphore(MQTT_IN_FLIGHT)
     client.max_inflight_messages_set(MQTT_IN_FLIGHT)
-    client.on_publish = lambda *_: room.release()
+    client.on_publish = lambda *_: in_flight.release()
     client.connect("127.0.0.1", port)
     client.loop_start()
 
     async def publish(message: bytes) -> None:
-        room.acquire()
+        in_flight.acquire()
         client.publish("bench", message, qos=1)
 
     await asyncio.sleep(1)
     yield publish
     for _ in range(MQTT_IN_FLIGHT):
-        room.acquire(timeout=5)
+        in_flight.acquire(timeout=5)
     client.disconnect()
     client.loop_stop()
 

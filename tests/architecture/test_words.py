@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.imports import SOURCE
+from tests.architecture.imports import ROOT, SOURCE
 
 INSTEAD = {
     "warden": "message authenticator",
@@ -27,7 +27,7 @@ INSTEAD = {
     "sheaf": "bundle",
     "shelf": "record table",
     "desk": "broker service",
-    "fate": "fault injector",
+    "fate": "outcome, fault injector",
     "befell": "fault event",
     "resident": "device",
     "residents": "devices",
@@ -109,6 +109,21 @@ def test_names_and_docstrings_use_the_words_of_the_glossary(package: str) -> Non
             if word in bad:
                 found.append(f"{name}: {word!r} in {where[:60]!r}; say {INSTEAD[word]!r}")
     assert not found, "\n".join(sorted(set(found)))
+
+
+METAPHORS = INSTEAD.keys() - {"told", "heard", "resident", "residents", "letter", "room", "trouble"}
+"""Words that have no plain meaning in a test or benchmark either."""
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples", "tests"])
+def test_names_of_tests_and_benchmarks_use_no_metaphors(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {name}; say {INSTEAD[word]!r}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for word, name in words_of_names(path)
+        if word in METAPHORS
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_class_names_have_one_meaning() -> None:

@@ -76,7 +76,7 @@ class SoloEnvironment(Environment):
         self.durable = directory is not None
         self._directory = directory
         self._config = SoloConfig(retention=retention or Retention())
-        self._ether = IdealNetwork(start_us=START_US)
+        self._network = IdealNetwork(start_us=START_US)
         self._lives = 0
         self._asker: NodeSession | None = None
         self._memory = MemoryStore()
@@ -96,16 +96,16 @@ class SoloEnvironment(Environment):
 
     def _port(self, listener: NodeListener) -> NodePort:
         assert self._node is not None
-        return SimulatedPort(self._ether, self._node, self._store, listener)
+        return SimulatedPort(self._network, self._node, self._store, listener)
 
     def crash(self, name: str) -> None:
         assert self._node is not None
-        self._ether.remove(self._node.node_id)
+        self._network.remove(self._node.node_id)
         self._store.close()
         self._asker = None
 
     def elapse(self, moments: float) -> None:
-        self._ether.run(self._ether.now_us + self.us(moments))
+        self._network.run(self._network.now_us + self.us(moments))
 
     def tamper(self, key: Key, data: bytes) -> None:
         self._store.put_data(str(key), data)
@@ -179,7 +179,7 @@ class CrowdEnvironment(Environment, Generic[N]):
         super().__init__()
         self.reliable = conditions == PERFECT
         self.lag = 1 if conditions == PERFECT else 5  # lost messages are sent again
-        self._ether = (
+        self._network = (
             WirelessNetwork(self.places, seed=seed, start_us=START_US)
             if radio
             else IdealNetwork(seed=seed, conditions=conditions, start_us=START_US)
@@ -206,7 +206,7 @@ class CrowdEnvironment(Environment, Generic[N]):
         skew_us = self._skews_us.get(name, 0)
         return NodeSession(
             lambda listener: SimulatedPort(
-                self._ether, node, store, listener, skew_us=skew_us, on_request=self.on_request
+                self._network, node, store, listener, skew_us=skew_us, on_request=self.on_request
             )
         )
 
@@ -214,11 +214,11 @@ class CrowdEnvironment(Environment, Generic[N]):
         """Called before a node gets a request of its user."""
 
     def crash(self, name: str) -> None:
-        self._ether.remove(NodeId(name.encode()))
+        self._network.remove(NodeId(name.encode()))
         del self._nodes[name]
 
     def elapse(self, moments: float) -> None:
-        self._ether.run(self._ether.now_us + self.us(moments))
+        self._network.run(self._network.now_us + self.us(moments))
 
     def close(self) -> None:
         """Nothing to close: the network is simulated."""
@@ -249,7 +249,7 @@ class EsEnvironment(CrowdEnvironment[EsNode]):
 
     def _start_server(self) -> None:
         self._server = self._node("server")
-        self._ether.add(self._server, self._stores["server"], lambda told: None)
+        self._network.add(self._server, self._stores["server"], lambda told: None)
 
     def restart_server(self) -> None:
         """Crashes the server and starts it with its store."""
@@ -340,7 +340,7 @@ class DcsEnvironment(CrowdEnvironment[DcsNode]):
             in_chunks=self.in_chunks and not radio,
         )
         for name in RESIDENTS:
-            self._ether.add(self._node(name), self._stores[name], lambda told: None)
+            self._network.add(self._node(name), self._stores[name], lambda told: None)
         self.elapse(5)
 
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
@@ -449,12 +449,12 @@ class InfraEnvironment(DcsEnvironment):
         rng = derive_rng(self._seed, "station", self._lives["station"])
         content = CachedContent(STATION_SETTINGS.caches)
         self.station = StationNode(NodeId(b"station"), [], content, rng, STATION_SETTINGS)
-        self._ether.add(self.station, MemoryStore(), lambda told: None)
+        self._network.add(self.station, MemoryStore(), lambda told: None)
         self.has_station = True
 
     def kill_station(self) -> None:
         """The station dies; its caches are lost."""
-        self._ether.remove(NodeId(b"station"))
+        self._network.remove(NodeId(b"station"))
         self.has_station = False
 
     has_station = False
@@ -486,11 +486,11 @@ class UnsteadyStationEnvironment(InfraEnvironment):
         super().__init__(conditions, station=False, profile=profile, seed=seed)
 
     def elapse(self, moments: float) -> None:
-        until_us = self._ether.now_us + self.us(moments)
+        until_us = self._network.now_us + self.us(moments)
         while self._next_change_us <= until_us:
-            self._ether.run(self._next_change_us)
+            self._network.run(self._next_change_us)
             self._change_station()
-        self._ether.run(until_us)
+        self._network.run(until_us)
 
     def _change_station(self) -> None:
         """The station dies or returns, and the next change is set."""
@@ -510,12 +510,12 @@ class DyingStationEnvironment(UnsteadyStationEnvironment):
         if not self.has_station:
             self.start_station()
         rng = derive_rng(self._seed, "death", self._lives["station"])
-        self._next_change_us = self._ether.now_us + rng.randrange(self._step_us)
+        self._next_change_us = self._network.now_us + rng.randrange(self._step_us)
 
     def _change_station(self) -> None:
         super()._change_station()
         lasts_us = 3600 * SECOND_US if self.has_station else 5 * SECOND_US
-        self._next_change_us = self._ether.now_us + lasts_us
+        self._next_change_us = self._network.now_us + lasts_us
 
     def __init__(
         self, conditions: LinkConditions = PERFECT, *, profile: DcsConfig = DCS_PAPER, seed: int = 0
@@ -534,37 +534,39 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "solo, memory": lambda _: SoloEnvironment(),
     "solo, SQLite": SoloEnvironment,
     "solo, real clock": lambda _: PacedSoloEnvironment(),
-    "ES, perfect ether": lambda _: EsEnvironment(),
-    "ES, lossy ether": lambda _: EsEnvironment(LOSSY, seed=7),
+    "ES, perfect network": lambda _: EsEnvironment(),
+    "ES, lossy network": lambda _: EsEnvironment(LOSSY, seed=7),
     "ES, one radio hop": lambda _: EsEnvironment(radio=True),
-    "LS, perfect ether": lambda _: LsEnvironment(),
-    "LS, lossy ether": lambda _: LsEnvironment(LOSSY, profile=ROBUST, seed=7),
+    "LS, perfect network": lambda _: LsEnvironment(),
+    "LS, lossy network": lambda _: LsEnvironment(LOSSY, profile=ROBUST, seed=7),
     "LS, one radio hop": lambda _: LsEnvironment(profile=ROBUST, radio=True),
-    "DCS, perfect ether": lambda _: DcsEnvironment(),
+    "DCS, perfect network": lambda _: DcsEnvironment(),
     "DCS, four cells by radio": lambda _: DcsEnvironment(radio=True),
-    "DCS robust, perfect ether": lambda _: DcsEnvironment(profile=DCS_ROBUST),
-    "DCS robust, lossy ether": lambda _: DcsEnvironment(LOSSY, profile=DCS_ROBUST, seed=7),
+    "DCS robust, perfect network": lambda _: DcsEnvironment(profile=DCS_ROBUST),
+    "DCS robust, lossy network": lambda _: DcsEnvironment(LOSSY, profile=DCS_ROBUST, seed=7),
     "DCS robust, four cells by radio": lambda _: DcsEnvironment(profile=DCS_ROBUST, radio=True),
-    "MobUser, perfect ether": lambda _: MobUserEnvironment(),
-    "DCS, logical cells, perfect ether": lambda _: LogicalCellsEnvironment(),
-    "DCS robust, logical cells, lossy ether": lambda _: LogicalCellsEnvironment(
+    "MobUser, perfect network": lambda _: MobUserEnvironment(),
+    "DCS, logical cells, perfect network": lambda _: LogicalCellsEnvironment(),
+    "DCS robust, logical cells, lossy network": lambda _: LogicalCellsEnvironment(
         LOSSY, profile=DCS_ROBUST, seed=7
     ),
     "DCS robust, logical cells by radio": lambda _: LogicalCellsEnvironment(
         profile=DCS_ROBUST, radio=True
     ),
-    "Infra, perfect ether": lambda _: InfraEnvironment(),
+    "Infra, perfect network": lambda _: InfraEnvironment(),
     "Infra without a station": lambda _: InfraEnvironment(station=False),
-    "Infra robust, lossy ether": lambda _: InfraEnvironment(LOSSY, profile=LOGICAL_ROBUST, seed=7),
-    "Infra robust, lossy ether, seed 1": lambda _: InfraEnvironment(
+    "Infra robust, lossy network": lambda _: InfraEnvironment(
+        LOSSY, profile=LOGICAL_ROBUST, seed=7
+    ),
+    "Infra robust, lossy network, seed 1": lambda _: InfraEnvironment(
         LOSSY, profile=LOGICAL_ROBUST, seed=1
     ),
-    "Infra robust, lossy ether, seed 2": lambda _: InfraEnvironment(
+    "Infra robust, lossy network, seed 2": lambda _: InfraEnvironment(
         LOSSY, profile=LOGICAL_ROBUST, seed=2
     ),
     "Infra robust, unsteady station": lambda _: UnsteadyStationEnvironment(profile=LOGICAL_ROBUST),
     "Infra, station dies in every step": lambda _: DyingStationEnvironment(),
-    "Infra robust, station dies in every step, lossy ether": lambda _: DyingStationEnvironment(
+    "Infra robust, station dies in every step, lossy network": lambda _: DyingStationEnvironment(
         LOSSY, profile=LOGICAL_ROBUST
     ),
     "ES, live, real clock": lambda _: LiveEsEnvironment(),

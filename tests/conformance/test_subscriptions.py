@@ -177,7 +177,7 @@ STEPS = ("subscribe", "insert", "insert again")
 
 
 @pytest.mark.parametrize("order", list(permutations(STEPS)), ids=" then ".join)
-def test_m26_at_the_seam_everything_comes_exactly_once(
+def test_m26_between_stored_and_new_objects_everything_comes_exactly_once(
     env: Environment, order: tuple[str, ...]
 ) -> None:
     alice, bob = env.person("alice"), env.person("bob")
@@ -265,7 +265,7 @@ def test_m32_explain_says_why_something_did_or_did_not_match(env: Environment) -
 
 
 @pytest.mark.parametrize(
-    "name", ["solo, memory", "ES, perfect ether", "LS, perfect ether", "DCS, perfect ether"]
+    "name", ["solo, memory", "ES, perfect network", "LS, perfect network", "DCS, perfect network"]
 )
 def test_m33_one_slow_subscriber_hurts_nobody(name: str, tmp_path: Path) -> None:
     env = ENVIRONMENTS[name](tmp_path)
@@ -288,7 +288,7 @@ def test_m33_one_slow_subscriber_hurts_nobody(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["solo, memory", "ES, perfect ether", "LS, perfect ether", "DCS, perfect ether"]
+    "name", ["solo, memory", "ES, perfect network", "LS, perfect network", "DCS, perfect network"]
 )
 def test_m34_a_reader_that_stalls_gets_everything_once_and_in_order(
     name: str, tmp_path: Path

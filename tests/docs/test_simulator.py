@@ -20,14 +20,14 @@ PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text("utf-8")
 
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     [program] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
-    rooms: dict[str, object] = {}
-    exec(program, rooms)
-    measured, recording = rooms["measured"], rooms["recording"]
+    names: dict[str, object] = {}
+    exec(program, names)
+    measured, recording = names["measured"], names["recording"]
     assert isinstance(measured, Measurements)
     assert capsys.readouterr().out == f"{measured.frames} frames, {measured.joules:.0f} J\n"
     assert measured.joules > 1_000
-    befell = [event for event in _events(recording) if isinstance(event, FaultEvent)]
-    assert len(befell) > 6
+    fault_events = [event for event in _events(recording) if isinstance(event, FaultEvent)]
+    assert len(fault_events) > 6
 
 
 def _events(recording: object) -> list[recorder.RecordedEvent]:

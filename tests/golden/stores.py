@@ -41,7 +41,7 @@ from thyme.substrates.dcs.state import (
 from thyme.substrates.solo import SoloConfig, make_solo_node
 
 START_US = 1_468_187_340_000_000
-SHELVES: tuple[RecordTable[Any], ...] = (
+TABLES: tuple[RecordTable[Any], ...] = (
     homes._WORLD,
     homes._NODE,
     catalogue.OBJECTS,
@@ -75,23 +75,23 @@ class Applications:
     """The applications of the nodes in a network, which send one request after the other."""
 
     def __init__(self, start_us: int = START_US) -> None:
-        self.ether = IdealNetwork(seed=5, start_us=start_us)
+        self.network = IdealNetwork(seed=5, start_us=start_us)
         self.told: dict[NodeId, list[asked.AppEvent]] = {}
         self._asks = 0
 
     def add(self, node: Node, store: SqliteStore) -> None:
         """Starts a node."""
         news = self.told.setdefault(node.node_id, [])
-        self.ether.add(node, store, news.append)
+        self.network.add(node, store, news.append)
 
     def run(self, seconds: float) -> None:
         """Lets time pass."""
-        self.ether.run(self.ether.now_us + round(seconds * SECOND_US))
+        self.network.run(self.network.now_us + round(seconds * SECOND_US))
 
     def ask(self, node_id: NodeId, make: type[Any], **fields: Any) -> Any:
         """Sends a request; returns its result."""
         self._asks += 1
-        self.ether.send_request(node_id, make(request_id=self._asks, **fields))
+        self.network.send_request(node_id, make(request_id=self._asks, **fields))
         self.run(3)
         for told in self.told[node_id]:
             if isinstance(told, asked.Failed) and told.request_id == self._asks:
@@ -128,7 +128,7 @@ class Applications:
         for told in list(self.told[node_id]):
             if isinstance(told, asked.NotificationEvent):
                 note = told.notification
-                self.ether.send_request(node_id, asked.MarkConsumed(sid=note.sid, key=note.key))
+                self.network.send_request(node_id, asked.MarkConsumed(sid=note.sid, key=note.key))
 
 
 def identity(name: str) -> Identity:
@@ -218,8 +218,8 @@ def dump(path: Path) -> dict[str, Any]:
     finally:
         db.close()
     found["record"] = {
-        f"{shelf} | {key}": plain(msgspec.msgpack.decode(bytes.fromhex(value)[4:]))
-        for _, shelf, key, value in found["record"]
+        f"{table} | {key}": plain(msgspec.msgpack.decode(bytes.fromhex(value)[4:]))
+        for _, table, key, value in found["record"]
         if value  # the archive's position has none
     }
     return found

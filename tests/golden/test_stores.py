@@ -17,9 +17,9 @@ from tests.golden.frozen import FOLDER, Frozen, read
 from tests.golden.stores import (
     ALONE,
     FILES,
-    SHELVES,
     SOLO_ID,
     START_US,
+    TABLES,
     TOWN,
     WRITERS,
     Applications,
@@ -70,9 +70,9 @@ def test_the_records_of_an_earlier_file_are_read(earlier: Path) -> None:
     expected = read(FILE)[earlier.name]["record"]
     store = SqliteStore(earlier)
     found = {
-        f"{shelf.name} | {key}": plain(msgspec.msgpack.decode(msgspec.msgpack.encode(record)))
-        for shelf in SHELVES
-        for key, record in store.load(shelf)
+        f"{table.name} | {key}": plain(msgspec.msgpack.decode(msgspec.msgpack.encode(record)))
+        for table in TABLES
+        for key, record in store.load(table)
     }
     history = {f"object | {metadata.key}" for metadata in store.open_history(OBJECTS)}
     home = load_profile(store)
@@ -88,9 +88,9 @@ def test_the_records_of_an_earlier_file_are_written_again_byte_for_byte(earlier:
     with sqlite3.connect(earlier) as db:
         before = set(db.execute("SELECT shelf, key, value FROM record"))
     store = SqliteStore(earlier)
-    for shelf in SHELVES:
-        for key, record in list(store.load(shelf)):
-            store.put(shelf, key, record)
+    for table in TABLES:
+        for key, record in list(store.load(table)):
+            store.put(table, key, record)
     store.commit()
     store.close()
     with sqlite3.connect(earlier) as db:
@@ -103,7 +103,7 @@ def test_the_records_of_an_earlier_file_are_written_again_byte_for_byte(earlier:
 def test_every_kind_of_record_is_in_one_of_the_files() -> None:
     names = {name.partition(" | ")[0] for file in read(FILE).values() for name in file["record"]}
 
-    assert names == {shelf.name for shelf in SHELVES}
+    assert names == {table.name for table in TABLES}
     for table in ("chunk", "slots", "posting", "life_end", "data"):
         assert all(file[table] for file in read(FILE).values())
 

@@ -37,15 +37,15 @@ MIB = 2**20
 class SmallStore(MemoryStore):
     """A store on a disk with a settable amount of free space."""
 
-    room_bytes = 10
+    space_bytes = 10
 
     def has_space(self, size_bytes: int) -> bool:
-        return size_bytes <= self.room_bytes
+        return size_bytes <= self.space_bytes
 
 
-def replies(desk: BrokerService, outbox: Outbox, *requests: wire.BrokerRequest) -> list[object]:
+def replies(service: BrokerService, outbox: Outbox, *requests: wire.BrokerRequest) -> list[object]:
     for request in requests:
-        desk.handle_request(BOB, request, 0)
+        service.handle_request(BOB, request, 0)
     sent = [action.message for action in outbox.drain_actions() if isinstance(action, Send)]
     return [message for message in sent if not isinstance(message, wire.Notify)]
 
@@ -63,11 +63,11 @@ def test_m25_a_broker_with_a_full_disk_refuses_objects_and_goes_on() -> None:
         BrokerConfig().limits,
     )
     sender = NotificationSender(BOB, broker, store, outbox, letters)
-    desk = BrokerService(broker, outbox, sender, chunks.cache, chunks.fetcher)
+    service = BrokerService(broker, outbox, sender, chunks.cache, chunks.fetcher)
     small, large = photo(1, data=b"0123456789"), photo(2, data=b"0123456789a")
 
     told = replies(
-        desk,
+        service,
         outbox,
         wire.InsertObject(1, small, b"0123456789"),
         wire.InsertObject(2, large, b"0123456789a"),
@@ -75,8 +75,8 @@ def test_m25_a_broker_with_a_full_disk_refuses_objects_and_goes_on() -> None:
         wire.FetchObject(4, small.key),
         wire.DeleteObject(5, small.key),
     )
-    store.room_bytes = 11
-    told += replies(desk, outbox, wire.InsertObject(6, large, b"0123456789a"))
+    store.space_bytes = 11
+    told += replies(service, outbox, wire.InsertObject(6, large, b"0123456789a"))
 
     words = f"the disk is full here: no room for {large.key}"
     assert told == [
@@ -109,7 +109,7 @@ def test_m25_a_replica_for_which_there_is_no_room_is_refused() -> None:
     assert len(replicas) == 0
 
 
-def a_room(
+def a_disk_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, reserve_bytes: int
 ) -> DiskReserve:
     disk = SimpleNamespace(f_bavail=free_bytes // 4_096, f_frsize=4_096)
@@ -129,23 +129,23 @@ def a_room(
 def test_m25_objects_leave_a_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, freed: int, has: bool
 ) -> None:
-    room = a_room(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
+    space = a_disk_space(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
 
-    assert room.fits(size, lambda: freed) is has
+    assert space.fits(size, lambda: freed) is has
 
 
-def test_m25_what_shares_a_commit_shares_the_room(
+def test_m25_what_shares_a_commit_shares_the_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = a_room(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
-    room.add_pending(MIB)
+    space = a_disk_space(tmp_path, monkeypatch, 20 * MIB, 16 * MIB)
+    space.add_pending(MIB)
 
-    assert not room.fits(MIB, lambda: 0)
-    room.clear_pending()
-    assert room.fits(MIB, lambda: 0)
+    assert not space.fits(MIB, lambda: 0)
+    space.clear_pending()
+    assert space.fits(MIB, lambda: 0)
 
 
-def test_m25_a_live_node_on_a_full_disk_goes_on_and_takes_more_once_there_is_room(
+def test_m25_a_live_node_on_a_full_disk_goes_on_and_takes_more_once_there_is_space(
     tmp_path: Path,
 ) -> None:
     """A real file system of 96 MiB."""

@@ -20,7 +20,7 @@ from thyme.storage.store import RecordTable, Store
 from thyme.transport.link import Link
 from thyme.transport.link_config import LinkConfig
 
-SHELF = RecordTable("test", bytes)
+TABLE = RecordTable("test", bytes)
 
 
 class FailingNode:
@@ -32,7 +32,7 @@ class FailingNode:
         self._store = store
 
     def handle(self, event: Input, now_us: int) -> list[Action]:
-        self._store.put(SHELF, type(event).__name__, b"x")
+        self._store.put(TABLE, type(event).__name__, b"x")
         if isinstance(event, PositionChanged):
             raise IndexError("stumbled")
         return []
@@ -73,5 +73,5 @@ def test_m24_a_mistake_stops_the_node_and_stores_nothing_of_the_input(
 
     assert [type(error) for error in ear.broken] == [ClosedError]
     store = SqliteStore(path)
-    assert [key for key, _ in store.load(SHELF)] == ["Started"]
+    assert [key for key, _ in store.load(TABLE)] == ["Started"]
     store.close()

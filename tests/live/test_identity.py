@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transport.pipe import WORLD, Pipe
-from tests.transport.test_link import parcel
+from tests.transport.test_link import object_data
 from thyme.live.keys.identity import Identity, load_or_create_identity
 from thyme.live.keys.peer_authenticator import Ed25519PeerAuthenticator
 from thyme.live.keys.record_signer import Ed25519RecordSigner
@@ -48,13 +48,13 @@ RECORDS: list[Record] = [
 def a_pipe(*identities: Identity, config: LinkConfig | None = None) -> Pipe:
     pipe = Pipe()
     for identity in identities:
-        passport = Ed25519PeerAuthenticator(identity, TAG, identity.node_id[:8], started_us=5)
+        authenticator = Ed25519PeerAuthenticator(identity, TAG, identity.node_id[:8], started_us=5)
         pipe.links[identity.node_id] = Link(
             identity.node_id,
             WORLD,
             identity.node_id[:8],
             config or LinkConfig(),
-            authenticator=passport,
+            authenticator=authenticator,
         )
     return pipe
 
@@ -171,10 +171,10 @@ def test_a_key_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Path
 def test_neighbours_introduce_themselves_and_talk() -> None:
     pipe = a_pipe(ALICE, BOB)
     pipe.run(0.1)
-    pipe.send(ALICE.node_id, BOB.node_id, parcel(1, 5_000))
+    pipe.send(ALICE.node_id, BOB.node_id, object_data(1, 5_000))
     pipe.run(1)
 
-    assert pipe.came == [(BOB.node_id, ALICE.node_id, parcel(1, 5_000))]
+    assert pipe.came == [(BOB.node_id, ALICE.node_id, object_data(1, 5_000))]
 
 
 def test_who_has_not_said_who_it_is_is_not_heard() -> None:

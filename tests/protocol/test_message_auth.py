@@ -58,7 +58,7 @@ def a_place(by: NodeId, says: NodeId | None = None) -> SignedLocation:
     return SignedLocation(CELL, SignedInstant(5, proof))
 
 
-def a_grave(by: NodeId, *, subscription: bool = False) -> TombstoneRecord:
+def a_tombstone(by: NodeId, *, subscription: bool = False) -> TombstoneRecord:
     sub_key = subscribe(1, by=ALICE).key
     record = UnsubscribeRecord(sub_key) if subscription else DeleteRecord(key(1, ALICE))
     written = str(sub_key if subscription else key(1, ALICE))
@@ -116,8 +116,8 @@ def many(by: NodeId) -> list[tuple[wire.Message, Callable[[Any], Any]]]:
                 ("objects", listed),
                 ("subscriptions", an_interest(by)),
                 ("subscriptions", an_interest(ALICE, at=by)),
-                ("object_tombstones", a_grave(by)),
-                ("subscription_tombstones", a_grave(by, subscription=True)),
+                ("object_tombstones", a_tombstone(by)),
+                ("subscription_tombstones", a_tombstone(by, subscription=True)),
                 ("replicated", a_photo(by)),
             )
             for make, found in (
@@ -197,7 +197,7 @@ def test_b5_where_there_are_no_cells_a_subscriber_need_not_say_where_it_is() -> 
     assert authenticator(BOB).verify_message(ALICE, start) is start
 
 
-def test_b5_graves_that_nobody_signed_are_passed_over() -> None:
+def test_b5_tombstones_that_nobody_signed_are_passed_over() -> None:
     ours = authenticator(BOB, places=True)
     left = (TombstoneRecord(str(key(1)), "deleted", 5), TombstoneRecord(str(key(2)), "expired", 5))
     nonsense = (TombstoneRecord("nobody's", "cancelled", SignedInstant(5, b"")),)

@@ -110,7 +110,7 @@ def row(count: int, apart_m: float) -> dict[NodeId, Place]:
     return {name(number): (apart_m * number, 0.0) for number in range(count)}
 
 
-@pytest.mark.parametrize("radio", [True, False], ids=["radio", "ether"])
+@pytest.mark.parametrize("radio", [True, False], ids=["radio", "network"])
 def test_e3_es_works_over_dsdv_though_it_knows_nothing_of_it(radio: bool) -> None:
     """Five nodes in a row, 90 m apart: on the radio the last one is four hops from the server."""
     world = Gathering(row(5, 90.0), radio=radio)

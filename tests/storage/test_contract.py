@@ -46,12 +46,12 @@ def store(reopen: Reopen) -> Store:
     return reopen()
 
 
-def shelf_of(store: Store, shelf: RecordTable[Metadata] = PHOTOS) -> list[tuple[str, Metadata]]:
-    return list(store.load(shelf))
+def table_of(store: Store, table: RecordTable[Metadata] = PHOTOS) -> list[tuple[str, Metadata]]:
+    return list(store.load(table))
 
 
 def test_a_new_store_is_empty(store: Store) -> None:
-    assert shelf_of(store) == []
+    assert table_of(store) == []
     assert store.get_data("a") is None
 
 
@@ -59,7 +59,7 @@ def test_records_are_loaded_in_the_order_they_were_put(store: Store) -> None:
     for number in (3, 1, 2):
         store.put(PHOTOS, f"k{number}", photo(number))
 
-    assert shelf_of(store) == [("k3", photo(3)), ("k1", photo(1)), ("k2", photo(2))]
+    assert table_of(store) == [("k3", photo(3)), ("k1", photo(1)), ("k2", photo(2))]
 
 
 def test_a_record_that_is_replaced_keeps_its_place(store: Store) -> None:
@@ -67,7 +67,7 @@ def test_a_record_that_is_replaced_keeps_its_place(store: Store) -> None:
         store.put(PHOTOS, name, photo(1))
     store.put(PHOTOS, "b", photo(2))
 
-    assert shelf_of(store) == [("a", photo(1)), ("b", photo(2)), ("c", photo(1))]
+    assert table_of(store) == [("a", photo(1)), ("b", photo(2)), ("c", photo(1))]
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])
@@ -78,7 +78,7 @@ def test_a_record_that_is_removed_and_put_again_goes_to_the_end(store: Store, na
     store.put(PHOTOS, name, photo(1))
 
     rest = [other for other in ("a", "b", "c") if other != name]
-    assert [key for key, _ in shelf_of(store)] == [*rest, name]
+    assert [key for key, _ in table_of(store)] == [*rest, name]
 
 
 def test_removing_what_is_not_there_is_no_error(store: Store) -> None:
@@ -87,16 +87,16 @@ def test_removing_what_is_not_there_is_no_error(store: Store) -> None:
     store.remove(OTHERS, "a")
     store.remove_data("a")
 
-    assert shelf_of(store) == [("a", photo(1))]
+    assert table_of(store) == [("a", photo(1))]
 
 
-def test_shelves_are_apart(store: Store) -> None:
+def test_tables_are_apart(store: Store) -> None:
     store.put(PHOTOS, "a", photo(1))
     store.put(OTHERS, "a", photo(2))
     store.remove(PHOTOS, "a")
 
-    assert shelf_of(store) == []
-    assert shelf_of(store, OTHERS) == [("a", photo(2))]
+    assert table_of(store) == []
+    assert table_of(store, OTHERS) == [("a", photo(2))]
 
 
 def test_data_lies_apart_from_records(store: Store) -> None:
@@ -134,12 +134,12 @@ def test_a_key_may_be_any_text(store: Store, key: str) -> None:
     store.put(PHOTOS, key, photo(1))
     store.put_data(key, b"pixels")
 
-    assert shelf_of(store) == [(key, photo(1))]
+    assert table_of(store) == [(key, photo(1))]
     assert store.get_data(key) == b"pixels"
     assert store.get_data(key + "x") is None
 
 
-def test_a_shelf_may_be_changed_while_it_is_read(store: Store) -> None:
+def test_a_table_may_be_changed_while_it_is_read(store: Store) -> None:
     for number in range(3):
         store.put(PHOTOS, f"k{number}", photo(number))
 
@@ -150,7 +150,7 @@ def test_a_shelf_may_be_changed_while_it_is_read(store: Store) -> None:
         store.put(PHOTOS, f"again {key}", photo(9))
 
     assert read == ["k0", "k1", "k2"]
-    assert [key for key, _ in shelf_of(store)] == ["again k0", "again k1", "again k2"]
+    assert [key for key, _ in table_of(store)] == ["again k0", "again k1", "again k2"]
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_a_shelf_may_be_changed_while_it_is_read(store: Store) -> None:
     ],
     ids=lambda record: type(record).__name__,
 )
-def test_m24_a_record_of_any_shelf_is_read_back_as_it_was_put(reopen: Reopen, record: Any) -> None:
-    shelf: RecordTable[Any] = RecordTable("any", type(record))
+def test_m24_a_record_of_any_table_is_read_back_as_it_was_put(reopen: Reopen, record: Any) -> None:
+    table: RecordTable[Any] = RecordTable("any", type(record))
     store = reopen()
-    store.put(shelf, "k", record)
+    store.put(table, "k", record)
     store.commit()
     store.close()
 
-    [(key, loaded)] = reopen().load(shelf)
+    [(key, loaded)] = reopen().load(table)
 
     assert (key, loaded) == ("k", record)
     assert type(loaded) is type(record)
@@ -190,7 +190,7 @@ def test_m24_what_was_committed_is_there_when_the_store_is_opened_again(reopen: 
 
     again = reopen()
 
-    assert shelf_of(again) == [("k1", photo(9)), ("k2", photo(2))]
+    assert table_of(again) == [("k1", photo(9)), ("k2", photo(2))]
     assert again.get_data("k1") == b"pixels"
 
 
@@ -209,10 +209,10 @@ def test_closing_twice_is_no_error(store: Store) -> None:
 
 
 keys = st.sampled_from(["a", "b", "c"])
-shelves = st.sampled_from([PHOTOS, OTHERS])
+tables = st.sampled_from([PHOTOS, OTHERS])
 operations = st.lists(
-    st.tuples(st.just("put"), shelves, keys, st.integers(min_value=0, max_value=9).map(photo))
-    | st.tuples(st.just("remove"), shelves, keys)
+    st.tuples(st.just("put"), tables, keys, st.integers(min_value=0, max_value=9).map(photo))
+    | st.tuples(st.just("remove"), tables, keys)
     | st.tuples(st.just("put_data"), keys, st.binary(max_size=3))
     | st.tuples(st.just("remove_data"), keys)
     | st.tuples(st.just("commit")),
@@ -221,7 +221,7 @@ operations = st.lists(
 
 
 def contents(store: Store) -> list[Any]:
-    return [*(shelf_of(store, shelf) for shelf in (PHOTOS, OTHERS)), *map(store.get_data, "abc")]
+    return [*(table_of(store, table) for table in (PHOTOS, OTHERS)), *map(store.get_data, "abc")]
 
 
 @settings(max_examples=60)

@@ -191,7 +191,7 @@ def test_m25_a_lock_that_a_process_left_behind_locks_nobody_out(tmp_path: Path) 
     assert contents(path) == (RECORDS, DATA)
 
 
-def test_m21_a_shelf_may_be_read_while_another_uses_the_store(tmp_path: Path) -> None:
+def test_m21_a_table_may_be_read_while_another_uses_the_store(tmp_path: Path) -> None:
     path = a_store_file(tmp_path / "s.thyme")
     records = [record for _, record in RECORDS]
     assert read_table(path, PHOTOS) == records
@@ -204,7 +204,7 @@ def test_m21_a_shelf_may_be_read_while_another_uses_the_store(tmp_path: Path) ->
     store.close()
 
 
-def test_reading_a_shelf_changes_nothing(tmp_path: Path) -> None:
+def test_reading_a_table_changes_nothing(tmp_path: Path) -> None:
     path = a_store_file(tmp_path / "s.thyme")
     before = path.read_bytes()
 
@@ -214,7 +214,7 @@ def test_reading_a_shelf_changes_nothing(tmp_path: Path) -> None:
     assert contents(path) == (RECORDS, DATA)
 
 
-def test_m25_a_shelf_is_not_read_from_what_is_no_store(tmp_path: Path) -> None:
+def test_m25_a_table_is_not_read_from_what_is_no_store(tmp_path: Path) -> None:
     damaged = b"\x97\x92\xa2\xff\xff\xc4\x01b" + bytes(9)
     files = {
         "text": tmp_path / "text",

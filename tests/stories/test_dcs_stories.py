@@ -63,7 +63,9 @@ def test_a_cell_whose_nodes_come_and_go_one_by_one_forgets_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_m26_at_the_seam_nobody_misses_anything_whoever_of_the_cell_comes_first(seed: int) -> None:
+def test_m26_between_stored_and_new_objects_nobody_misses_anything_whoever_of_the_cell_comes_first(
+    seed: int,
+) -> None:
     crowd = {f"b{number}": in_cell(2, number) for number in range(4)}
     net = DcsNetwork({"ann": in_cell(0), **crowd, "cat": in_cell(4)}, seed=seed)
     tag = tag_in(2)

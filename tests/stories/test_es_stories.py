@@ -35,7 +35,7 @@ class Gathering:
 
     def __init__(self, title: str, conditions: LinkConditions = PERFECT) -> None:
         self.transcript = Transcript(title, START_US)
-        self.ether = IdealNetwork(
+        self.network = IdealNetwork(
             seed=3, conditions=conditions, start_us=START_US, journal=self.transcript
         )
         self.told: list[AppEvent] = []
@@ -43,11 +43,11 @@ class Gathering:
         for node_id in (SERVER, ALICE, BOB):
             rng = derive_rng(3, node_id)
             node = EsNode(node_id, SERVER, MemoryStore(), rng, config)
-            self.ether.add(node, MemoryStore(), self.told.append)
+            self.network.add(node, MemoryStore(), self.told.append)
 
     def ask(self, node_id: NodeId, request: AppRequest, run_us: int = 10_000) -> None:
-        self.ether.send_request(node_id, request)
-        self.ether.run(self.ether.now_us + run_us)
+        self.network.send_request(node_id, request)
+        self.network.run(self.network.now_us + run_us)
 
     @property
     def begun(self) -> SubscriptionStarted:
@@ -83,13 +83,13 @@ def latecomer(rewrite: bool) -> None:
 def lost_reply(rewrite: bool) -> None:
     world = Gathering("A reply is lost: the insert is repeated, and nobody is notified twice.")
     world.ask(ALICE, subscribe(1, "goal"))
-    world.ether.send_request(BOB, insert(1, "photo-1", "goal"))
+    world.network.send_request(BOB, insert(1, "photo-1", "goal"))
     world.transcript.note("His request is in transit; from now on no message reaches him.")
-    world.ether.partition([SERVER, ALICE], [BOB])
-    world.ether.run(world.ether.now_us + 300_000)
+    world.network.partition([SERVER, ALICE], [BOB])
+    world.network.run(world.network.now_us + 300_000)
     world.transcript.note("Messages reach him again.")
-    world.ether.heal()
-    world.ether.run(world.ether.now_us + 1_000_000)
+    world.network.heal()
+    world.network.run(world.network.now_us + 1_000_000)
     world.transcript.check("es-lost-reply", rewrite=rewrite)
 
 
@@ -97,7 +97,7 @@ def nobody_there(rewrite: bool) -> None:
     world = Gathering(
         "The server does not answer: after three tries the insert fails with a timeout."
     )
-    world.ether.partition([SERVER], [ALICE, BOB])
+    world.network.partition([SERVER], [ALICE, BOB])
     world.ask(BOB, insert(1, "photo-1", "goal"), run_us=5_000_000)
     world.transcript.check("es-nobody-there", rewrite=rewrite)
 

@@ -1,6 +1,6 @@
-"""S7, S8: trouble of every kind drawn from a seed, then calm: Thyme-ES keeps its promises.
+"""S7, S8: faults of every kind drawn from a seed, then calm: Thyme-ES keeps its promises.
 
-Safety is checked after every input; that all is well again is asked for once trouble has ended.
+Safety is checked after every input; that all is well again is asked for once faults has ended.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from thyme.sim.faults.schedule import (
 from thyme.sim.networks.ideal_network import IdealNetwork
 from thyme.sim.networks.wireless_network import WirelessNetwork
 
-TROUBLE_US = 60 * S
+FAULTS_US = 60 * S
 
 
 def spans(rng: Random, longest_us: int) -> list[tuple[int, int]]:
     """Some spans of time that do not overlap."""
     found, at_us = [], rng.randrange(20 * S)
-    while (end_us := at_us + rng.randrange(1, longest_us)) < TROUBLE_US:
+    while (end_us := at_us + rng.randrange(1, longest_us)) < FAULTS_US:
         found.append((at_us, end_us))
         at_us = end_us + rng.randrange(20 * S)
     return found
@@ -60,7 +60,7 @@ def some(rng: Random) -> tuple[int, ...] | None:
     return rng.choice([None, *((number,) for number in range(4)), (ALICE, BOB)])
 
 
-def trouble(seed: int) -> list[Fault]:
+def faults(seed: int) -> list[Fault]:
     """A minute of everything that may go wrong; whoever crashes keeps its store."""
     rng = derive_rng(seed, "swarm")
     faults: list[Fault] = []
@@ -68,7 +68,7 @@ def trouble(seed: int) -> list[Fault]:
         for start_us, end_us in spans(rng, 10 * S):
             gone = Leave(start_us, node) if rng.random() < 0.3 else None
             faults += [gone or Crash(start_us, node, CrashMemory.KEPT), Restart(end_us, node)]
-        faults.append(ClockSkew(rng.randrange(TROUBLE_US), node, rng.randint(-S, S)))
+        faults.append(ClockSkew(rng.randrange(FAULTS_US), node, rng.randint(-S, S)))
     for start_us, end_us in spans(rng, 8 * S):
         group = rng.sample(range(4), rng.randint(1, 3))
         faults += [Partition(start_us, (tuple(group),)), Heal(end_us)]
@@ -88,16 +88,16 @@ class WatchedTown(ServerAndClients):
         else:
             world = IdealNetwork(seed=seed, start_us=START_US, journal=self.check)
         self.checks = 0
-        super().__init__(world, trouble(seed))
+        super().__init__(world, faults(seed))
 
     def check(self, now_us: int, node_id: NodeId, entry: Input | Action) -> None:
         number = NAMES.index(node_id)
-        if hasattr(self, "residents") and (node := self.residents.node_of(number)) is not None:
+        if hasattr(self, "devices") and (node := self.devices.node_of(number)) is not None:
             node.check()
             self.checks += 1
 
 
-@pytest.mark.parametrize("radio", [False, True], ids=["ether", "radio"])
+@pytest.mark.parametrize("radio", [False, True], ids=["network", "radio"])
 @pytest.mark.parametrize("seed", range(6))
 def test_s8_swarm(seed: int, radio: bool) -> None:
     net = WatchedTown(seed, radio=radio)
@@ -106,7 +106,7 @@ def test_s8_swarm(seed: int, radio: bool) -> None:
         net.at(1 + number, BOB if number % 2 else CAROL, insert(number, f"photo-{number}", "goal"))
     net.run(90)
     assert net.world.faults.inactive
-    assert all(net.residents.node_of(number) is not None for number in range(4))
+    assert all(net.devices.node_of(number) is not None for number in range(4))
 
     answers = Counter(
         (node, told.request_id)

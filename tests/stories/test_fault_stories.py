@@ -1,4 +1,4 @@
-"""S6–S8: Thyme-ES among crashes, partitions and bad air, in the ether and on the radio."""
+"""S6–S8: Thyme-ES among crashes, partitions and bad air, in the network and on the radio."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ World = IdealNetwork | WirelessNetwork
 MakeWorld = Callable[[], World]
 
 WORLDS: dict[str, MakeWorld] = {
-    "ether": lambda: IdealNetwork(seed=5, start_us=START_US),
+    "network": lambda: IdealNetwork(seed=5, start_us=START_US),
     "radio": lambda: WirelessNetwork(PLACES, seed=5, start_us=START_US),
 }
 
@@ -88,10 +88,12 @@ class ServerAndClients:
         def make(node_id: NodeId, store: Store, life: int) -> EsNode:
             return EsNode(node_id, NAMES[SERVER], store, derive_rng(5, node_id, life), config)
 
-        self.residents = Devices(world, NAMES, make, on_event=self._on_told, on_power=self._on_life)
-        self.fate = FaultInjector(world, self.residents, make_schedule(faults, nodes=len(NAMES)))
+        self.devices = Devices(world, NAMES, make, on_event=self._on_told, on_power=self._on_life)
+        self.fault_injector = FaultInjector(
+            world, self.devices, make_schedule(faults, nodes=len(NAMES))
+        )
         for number in range(len(NAMES)):
-            self.residents.start(number)
+            self.devices.start(number)
 
     def _on_told(self, node_id: NodeId, told: AppEvent) -> None:
         self.told[NAMES.index(node_id)].append(told)
@@ -194,7 +196,7 @@ def test_s8_in_bad_air_everybody_is_told_of_everything_once(world: World) -> Non
     times = Counter(net.notes(ALICE))
     assert set(times.values()) == {1}, "nothing is told twice"
     # The notification itself is not acknowledged: on the radio the MAC repeats what is lost, in the
-    # ether a fifth does not come.
+    # network a fifth does not come.
     assert len(times) >= (30 if isinstance(world, WirelessNetwork) else 18)
 
 
@@ -218,7 +220,7 @@ def test_s7_publishers_that_crash_for_good_leave_their_objects_behind(world: Wor
     total = found(net.answer(ALICE, 9))
     assert 3 <= total <= 5
     assert net.notes(ALICE) == [f"photo-{number}" for number in range(total)]
-    assert [net.residents.node_of(number) is None for number in range(4)] == [
+    assert [net.devices.node_of(number) is None for number in range(4)] == [
         False,
         False,
         True,
@@ -234,12 +236,12 @@ def test_s7_clients_come_and_go_and_miss_nothing_in_the_end(world: World) -> Non
     missed_for_now = 0
     for number in range(50):
         net.at(1 + number / 2, BOB, insert(number, f"photo-{number}", "goal"))
-        missed_for_now += net.residents.node_of(ALICE) is None
+        missed_for_now += net.devices.node_of(ALICE) is None
     net.run(40)
     told = net.notes(ALICE)  # of what it missed, the newest first
     assert Counter(told) == {f"photo-{number}": 1 for number in range(50)}
     assert 5 < missed_for_now < 45
-    assert net.fate.applied[Crash] >= 8
+    assert net.fault_injector.applied[Crash] >= 8
 
 
 def a_walking_town(recorder: Recorder | None = None) -> ServerAndClients:

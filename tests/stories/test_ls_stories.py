@@ -51,7 +51,7 @@ class Gathering:
 
     def __init__(self, title: str, *names: NodeId, config: LsConfig = ONE_QUESTION) -> None:
         self.transcript = Transcript(title, START_US)
-        self.ether = IdealNetwork(seed=3, start_us=START_US, journal=self.transcript)
+        self.network = IdealNetwork(seed=3, start_us=START_US, journal=self.transcript)
         self.told: list[AppEvent] = []
         self._config = config
         self._stores: dict[NodeId, MemoryStore] = {}
@@ -62,13 +62,13 @@ class Gathering:
     def come(self, name: NodeId) -> None:
         store = self._stores.setdefault(name, MemoryStore())
         node = LsNode(name, store, derive_rng(3, name), self._config)
-        self.ether.add(node, store, self.told.append)
+        self.network.add(node, store, self.told.append)
 
     def run(self, seconds: float) -> None:
-        self.ether.run(self.ether.now_us + round(seconds * 1_000_000))
+        self.network.run(self.network.now_us + round(seconds * 1_000_000))
 
     def ask(self, name: NodeId, request: AppRequest, run: float = 0.1) -> None:
-        self.ether.send_request(name, request)
+        self.network.send_request(name, request)
         self.run(run)
 
     @property
@@ -120,7 +120,7 @@ def newcomer(rewrite: bool) -> None:
         BOB,
     )
     world.ask(BOB, insert(1, "photo-1", "goal"))
-    world.ether.remove(BOB)
+    world.network.remove(BOB)
     world.transcript.note("Bob is gone; Alice starts, finds no neighbour, and subscribes.")
     world.come(ALICE)
     world.run(1.5)
@@ -145,9 +145,9 @@ def lost_notification(rewrite: bool) -> None:
     )
     world.ask(ALICE, subscribe(1, "goal"), run=1.1)
     world.transcript.note("For a moment no message passes between them.")
-    world.ether.partition([ALICE], [BOB])
+    world.network.partition([ALICE], [BOB])
     world.ask(BOB, insert(1, "photo-1", "goal"))
-    world.ether.heal()
+    world.network.heal()
     world.run(1)
     world.transcript.check("ls-lost-notification", rewrite=rewrite)
 

@@ -181,21 +181,23 @@ def test_e2_a_robust_server_says_it_again_until_it_is_heard_and_as_long_as_it_is
     start = wire.StartSubscription(1, subscribe(1, "goal", by=BOB), 20)
     server.handle(Received(BOB, start), now_us=10)
     told = insert(server, photo(7, tags=("goal",), by=ALICE, data=b"pixels", at_us=90))
-    [letter] = [message for to, message in told if to == BOB]
-    assert isinstance(letter, wire.ReliableMessage)
-    assert isinstance(letter.message, wire.Notify)
-    again = server.handle(TimerFired(ResendTimer(letter.number)), now_us=600_000)
-    assert sent(again) == [(BOB, letter)]
+    [reliable] = [message for to, message in told if to == BOB]
+    assert isinstance(reliable, wire.ReliableMessage)
+    assert isinstance(reliable.message, wire.Notify)
+    again = server.handle(TimerFired(ResendTimer(reliable.number)), now_us=600_000)
+    assert sent(again) == [(BOB, reliable)]
 
     server.handle(
-        Received(ALICE, wire.ReliableAck(letter.number)), now_us=700_000
+        Received(ALICE, wire.ReliableAck(reliable.number)), now_us=700_000
     )  # not for her to say
-    assert sent(server.handle(TimerFired(ResendTimer(letter.number)), 1_500_000)) == [(BOB, letter)]
-    server.handle(Received(BOB, wire.ReliableAck(letter.number)), now_us=1_600_000)
-    assert sent(server.handle(TimerFired(ResendTimer(letter.number)), 3_000_000)) == []
+    assert sent(server.handle(TimerFired(ResendTimer(reliable.number)), 1_500_000)) == [
+        (BOB, reliable)
+    ]
+    server.handle(Received(BOB, wire.ReliableAck(reliable.number)), now_us=1_600_000)
+    assert sent(server.handle(TimerFired(ResendTimer(reliable.number)), 3_000_000)) == []
 
 
-def test_e2_a_client_says_that_a_letter_came_and_takes_none_from_strangers() -> None:
+def test_e2_a_client_says_that_a_message_came_and_takes_none_from_strangers() -> None:
     client = a_client()
     note = wire.Notify(photo(7, tags=("goal",), by=BOB, at_us=90), ("s1",))
     assert (SERVER, wire.ReliableAck(5)) in sent(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transport.pipe import ALICE, BOB, WORLD, Pipe
-from tests.transport.test_link import numbers, parcel
+from tests.transport.test_link import numbers, object_data
 from thyme.model.errors import DecodeError
 from thyme.model.ids import NODE_ID_BYTES_MAX, NodeId
 from thyme.transport.datagrams import (
@@ -78,7 +78,7 @@ def test_messages_sent_at_one_moment_travel_together() -> None:
     before = pipe.datagrams
     link = pipe.links[ALICE]
     for number in range(12):
-        link.send(BOB, parcel(number), pipe.now_us)
+        link.send(BOB, object_data(number), pipe.now_us)
     pipe.run(0.01)
 
     assert numbers(pipe.came) == list(range(12))
@@ -113,7 +113,7 @@ def test_who_sends_too_much_in_few_datagrams_is_not_heard_either() -> None:
     assert pipe.links[ALICE].dropped["too much"] == 3
 
 
-def test_a_sheaf_of_more_than_it_may_hold_is_refused() -> None:
+def test_a_bundle_of_more_than_it_may_hold_is_refused() -> None:
     crowd = Bundle(tuple(FragmentAck(number, 0) for number in range(BUNDLE_ITEMS_MAX)))
     datagram = encode(digest_world(WORLD), LIFE, BOB, crowd)
     assert decode(datagram).content == crowd

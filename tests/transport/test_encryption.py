@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transport.pipe import ALICE, BOB, CAROL, WORLD, Pipe
-from tests.transport.test_link import parcel
+from tests.transport.test_link import object_data
 from thyme.model.errors import DecodeError, OptionError
 from thyme.model.ids import NodeId
 from thyme.model.worlds import Area, WorldInfo
@@ -170,19 +170,19 @@ def test_links_of_a_closed_world_talk() -> None:
     pipe = closed_pipe(alice=KEY, bob=KEY)
     pipe.run(0.1)
     assert pipe.links[ALICE].neighbours == [BOB]
-    pipe.send(ALICE, BOB, parcel(1, 100_000))
-    pipe.broadcast(BOB, parcel(2))
+    pipe.send(ALICE, BOB, object_data(1, 100_000))
+    pipe.broadcast(BOB, object_data(2))
     pipe.run(2)
 
-    assert (BOB, ALICE, parcel(1, 100_000)) in pipe.came
-    assert (ALICE, BOB, parcel(2)) in pipe.came
+    assert (BOB, ALICE, object_data(1, 100_000)) in pipe.came
+    assert (ALICE, BOB, object_data(2)) in pipe.came
 
 
 def test_a_link_with_another_secret_neither_hears_nor_is_heard() -> None:
     pipe = closed_pipe(alice=KEY, bob=OTHER_KEY)
     pipe.run(3)
-    pipe.broadcast(ALICE, parcel(1))
-    pipe.broadcast(BOB, parcel(2))
+    pipe.broadcast(ALICE, object_data(1))
+    pipe.broadcast(BOB, object_data(2))
     pipe.run(1)
 
     assert pipe.links[ALICE].neighbours == pipe.links[BOB].neighbours == []

@@ -31,7 +31,7 @@ SETTLE_S = 3.0
 KEY = Key(ObjectId("o"), ALICE)
 
 
-def parcel(number: int, size: int = 10) -> ObjectData:
+def object_data(number: int, size: int = 10) -> ObjectData:
     """A message of about this size."""
     return ObjectData(number, KEY, bytes([number % 251]) * size)
 
@@ -72,17 +72,17 @@ def test_who_is_silent_is_out_of_reach() -> None:
 )
 def test_a_message_of_any_size_arrives(size: int) -> None:
     pipe = met()
-    pipe.send(ALICE, BOB, parcel(1, size))
+    pipe.send(ALICE, BOB, object_data(1, size))
     pipe.run(5)
 
-    assert pipe.came == [(BOB, ALICE, parcel(1, size))]
+    assert pipe.came == [(BOB, ALICE, object_data(1, size))]
     assert pipe.given_up == []
 
 
 def test_a_large_message_takes_little_more_than_its_parts() -> None:
     pipe = met()
     before = pipe.datagrams
-    pipe.send(ALICE, BOB, parcel(1, 1_200_000))
+    pipe.send(ALICE, BOB, object_data(1, 1_200_000))
     pipe.run(5)
 
     parts = 1_200_000 / FRAGMENT_BYTES_MAX
@@ -106,7 +106,7 @@ def test_d10_a_lost_fragment_is_sent_again_and_not_those_that_arrived() -> None:
     pipe.run(1.5)
     before = pipe.datagrams
     for number in range(12):
-        pipe.send(ALICE, BOB, parcel(number, 256 * 2**10))
+        pipe.send(ALICE, BOB, object_data(number, 256 * 2**10))
     taken_s = seconds_until_all_came(pipe, 12)
 
     fragments = 12 * 256 * 2**10 / FRAGMENT_BYTES_MAX
@@ -120,7 +120,7 @@ def test_d10_what_is_lost_by_chance_does_not_slow_a_large_message_down() -> None
     trips with 32 in transit, and 200 if halving for each loss leaves 5."""
     pipe = Pipe(ALICE, BOB, loss=0.05, delay_us=1_000)
     pipe.run(1.5)
-    pipe.send(ALICE, BOB, parcel(1, 1_200_000))
+    pipe.send(ALICE, BOB, object_data(1, 1_200_000))
 
     assert seconds_until_all_came(pipe, 1) < 0.15
 
@@ -133,8 +133,8 @@ def test_d10_on_a_slow_link_senders_hold_back_and_share_it(kbit_s: int) -> None:
     pipe = Pipe(ALICE, BOB, CAROL, bytes_per_s=bytes_per_s, queue_bytes=30 * FRAGMENT_BYTES_MAX)
     pipe.run(1.5)
     before = pipe.datagrams
-    pipe.send(ALICE, BOB, parcel(1, size))
-    pipe.send(CAROL, BOB, parcel(2, size))
+    pipe.send(ALICE, BOB, object_data(1, size))
+    pipe.send(CAROL, BOB, object_data(2, size))
     first_s = seconds_until_all_came(pipe, 1)
     both_s = first_s + seconds_until_all_came(pipe, 2)
 
@@ -159,7 +159,7 @@ def test_each_message_arrives_once_or_is_given_up(
     its last ack was lost; it cannot do neither."""
     pipe = met(loss=loss, doubled=doubled, late_us=late_us, seed=seed)
     known = BOB in pipe.links[ALICE].neighbours
-    messages = [parcel(number, size) for number, size in enumerate(sizes)]
+    messages = [object_data(number, size) for number, size in enumerate(sizes)]
     for message in messages:
         pipe.send(ALICE, BOB, message)
     pipe.run(60)
@@ -175,16 +175,16 @@ def test_each_message_arrives_once_or_is_given_up(
 
 def test_a_message_to_somebody_unknown_is_given_up_at_once() -> None:
     pipe = Pipe(ALICE)
-    pipe.send(ALICE, BOB, parcel(1))
+    pipe.send(ALICE, BOB, object_data(1))
 
-    assert pipe.given_up == [(ALICE, BOB, parcel(1))]
+    assert pipe.given_up == [(ALICE, BOB, object_data(1))]
 
 
 def test_what_was_on_its_way_to_one_that_vanished_is_given_up_once() -> None:
     pipe = met()
     del pipe.links[BOB]
     for number in range(5):
-        pipe.send(ALICE, BOB, parcel(number, 50_000))
+        pipe.send(ALICE, BOB, object_data(number, 50_000))
     pipe.run(20)
 
     assert numbers(pipe.given_up) == [0, 1, 2, 3, 4]
@@ -193,27 +193,27 @@ def test_what_was_on_its_way_to_one_that_vanished_is_given_up_once() -> None:
 def test_one_that_comes_up_again_begins_anew() -> None:
     """Its message numbers start again, and are not taken for old ones."""
     pipe = met()
-    pipe.send(ALICE, BOB, parcel(1))
+    pipe.send(ALICE, BOB, object_data(1))
     pipe.run(1)
     pipe.add(ALICE)
     pipe.run(2)
-    pipe.send(ALICE, BOB, parcel(2))
+    pipe.send(ALICE, BOB, object_data(2))
     pipe.run(1)
 
-    assert [message for _, _, message in pipe.came] == [parcel(1), parcel(2)]
+    assert [message for _, _, message in pipe.came] == [object_data(1), object_data(2)]
 
 
 def test_a_short_broadcast_is_one_datagram_and_a_long_one_goes_to_each() -> None:
     pipe = Pipe(ALICE, BOB, CAROL)
     pipe.run(0.1)
     before = pipe.datagrams
-    pipe.broadcast(ALICE, parcel(1))
+    pipe.broadcast(ALICE, object_data(1))
     assert pipe.datagrams == before + 1
-    pipe.broadcast(ALICE, parcel(2, 40_000))
+    pipe.broadcast(ALICE, object_data(2, 40_000))
     pipe.run(0.5)
 
     assert {(to, message) for to, _, message in pipe.came} == {
-        (to, message) for to in (BOB, CAROL) for message in (parcel(1), parcel(2, 40_000))
+        (to, message) for to in (BOB, CAROL) for message in (object_data(1), object_data(2, 40_000))
     }
 
 
@@ -223,7 +223,7 @@ def test_worlds_are_told_apart() -> None:
     other = WorldInfo("porto", "w2")
     pipe.add(BOB, other)
     pipe.run(2)
-    pipe.broadcast(BOB, parcel(1))
+    pipe.broadcast(BOB, object_data(1))
     pipe.run(1)
 
     assert pipe.links[ALICE].neighbours == []
@@ -295,9 +295,9 @@ def test_who_sends_too_much_is_not_heard_and_others_are() -> None:
         pipe.inject(ALICE, flood, ("fe", 1))
     assert pipe.links[ALICE].dropped["too much"] == 950
 
-    pipe.send(BOB, ALICE, parcel(1))
+    pipe.send(BOB, ALICE, object_data(1))
     pipe.run(1)
-    assert (ALICE, BOB, parcel(1)) in pipe.came
+    assert (ALICE, BOB, object_data(1)) in pipe.came
 
 
 def test_what_is_begun_and_never_finished_is_bounded_and_forgotten() -> None:
@@ -327,6 +327,6 @@ def test_too_many_that_wait_are_given_up() -> None:
     pipe = Pipe(ALICE, BOB)
     pipe.run(1)
     for number in range(MESSAGES_MAX + 2):
-        pipe.send(ALICE, BOB, parcel(number, 500))
+        pipe.send(ALICE, BOB, object_data(number, 500))
 
     assert numbers(pipe.given_up) == [MESSAGES_MAX, MESSAGES_MAX + 1]

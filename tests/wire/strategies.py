@@ -309,7 +309,7 @@ replicas = st.lists(st.builds(Replica, cells, st.none() | node_ids), max_size=3)
 indexed = st.builds(IndexedMetadata, metadata, replicas, replicas)
 proven = st.builds(SignedInstant, instants, data)
 places = st.builds(SignedLocation, cells, proven)
-graves = st.lists(
+tombstones = st.lists(
     st.builds(TombstoneRecord, st.text(), st.text(), instants | proven), max_size=3
 ).map(tuple)
 messages[LocatedSubscription] = st.builds(
@@ -345,8 +345,8 @@ messages[CellState] = st.builds(
         ),
         max_size=2,
     ).map(tuple),
-    graves,
-    graves,
+    tombstones,
+    tombstones,
     st.lists(metadata, max_size=2).map(tuple),
 )
 messages[CellNotifyBatch] = st.builds(

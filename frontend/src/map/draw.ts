@@ -239,7 +239,7 @@ export function drawMessages(context: Context, run: Run, view: View, spots: Spot
     if (table.to[row] === 0) {
       drawRing(context, here, done, run.facts.rangeM * view.scale, fade, rings);
       if (mode === "cell" && run.facts.grid) drawCellPulse(context, run, view, run.cellAt(run.position(table.node[row]!, t)), fade);
-    } else drawFlight(context, here, spots[table.to[row]! - 1]!, { done, fade, crowd, size, lost: table.fate[row]! > 1, mode });
+    } else drawFlight(context, here, spots[table.to[row]! - 1]!, { done, fade, crowd, size, lost: table.outcome[row]! > 1, mode });
   }
   context.globalAlpha = 1;
   context.setLineDash([]);

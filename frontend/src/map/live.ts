@@ -23,7 +23,7 @@ const DELAY_S = 0.5;
 type Grown = Record<string, number[]> & { longest: number };
 
 function emptyTables(): Tables {
-  const messages = () => ({ at: [], node: [], to: [], kind: [], bytes: [], around: [], took: [], fate: [], heard: [], longest: 0 });
+  const messages = () => ({ at: [], node: [], to: [], kind: [], bytes: [], around: [], took: [], outcome: [], heard: [], longest: 0 });
   return {
     application: messages(),
     control: messages(),
@@ -127,7 +127,7 @@ export class LiveRun extends Run {
     const control = this.kinds[kind]!.control;
     const table = control ? this.tables.control : this.tables.application;
     const receiver = to === null ? 0 : to + 1;
-    const row = append(table, { at, node, to: receiver, kind, bytes, around: +around, took: 0, fate: 0, heard: 0 });
+    const row = append(table, { at, node, to: receiver, kind, bytes, around: +around, took: 0, outcome: 0, heard: 0 });
     this.sent.set(id, { table: table as unknown as Grown, row: row + (this.trimmed.get(table) ?? 0) });
     const rates = this.rates[kind] as number[];
     const bin = Math.floor(at / this.binS);
@@ -149,8 +149,8 @@ export class LiveRun extends Run {
     if (!found) return;
     const { table, row } = found;
     table.heard![row]! += nodes.length;
-    if (table.fate![row] === 1) return;
-    table.fate![row] = 1;
+    if (table.outcome![row] === 1) return;
+    table.outcome![row] = 1;
     table.took![row] = at - table.at![row]!;
     table.longest = Math.max(table.longest, Math.min(2, table.took![row]!));
   }
@@ -158,8 +158,8 @@ export class LiveRun extends Run {
   private addDropped(at: number, id: number, cause: string): void {
     const found = this.rowOf(id);
     const number = this.number("causes", cause, () => this.causes.push(cause));
-    if (!found || found.table.fate![found.row]) return;
-    found.table.fate![found.row] = 2 + number;
+    if (!found || found.table.outcome![found.row]) return;
+    found.table.outcome![found.row] = 2 + number;
     found.table.took![found.row] = at - found.table.at![found.row]!;
   }
 

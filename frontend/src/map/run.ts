@@ -7,7 +7,7 @@ export type Position = [number, number];
 /** A column of a table; the ones of a live run grow. */
 export type Column = number[] | Float64Array | Uint32Array | Uint16Array | Uint8Array;
 
-/** Messages; `to` is 0 for a broadcast, else the receiver + 1; `fate` is 0 unknown, 1 arrived, else the cause of its drop + 2. */
+/** Messages; `to` is 0 for a broadcast, else the receiver + 1; `outcome` is 0 unknown, 1 arrived, else the cause of its drop + 2. */
 export interface Messages {
   at: Column;
   node: Column;
@@ -16,7 +16,7 @@ export interface Messages {
   bytes: Column;
   around: Column;
   took: Column;
-  fate: Column;
+  outcome: Column;
   heard: Column;
   /** The longest time on the way, at most two seconds. */
   longest: number;

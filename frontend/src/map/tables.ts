@@ -9,10 +9,10 @@ const MESSAGES_MAX = 25;
 const CELLS_MAX = 200;
 
 export function outcomeOf(run: Run, table: Messages, row: number, t: number): string {
-  const { at, to, took, fate, heard } = table;
+  const { at, to, took, outcome, heard } = table;
   const ms = (took[row]! * 1000).toFixed(1);
-  const known = fate[row]! > 0 && t >= at[row]! + took[row]! - 1e-9;
-  if (known && fate[row]! > 1) return m("dropped", { ms, cause: run.causes[fate[row]! - 2]! });
+  const known = outcome[row]! > 0 && t >= at[row]! + took[row]! - 1e-9;
+  if (known && outcome[row]! > 1) return m("dropped", { ms, cause: run.causes[outcome[row]! - 2]! });
   if (known) return to[row] ? m("arrived", { ms }) : m("heardBy", { n: heard[row]!, ms });
   return m(to[row] ? "inTransit" : "unheard");
 }

@@ -82,7 +82,7 @@ def test_d4_the_layer_above_may_put_something_into_beacons() -> None:
     ]
 
 
-def test_d4_of_a_beacon_like_the_one_before_only_colleagues_and_the_curious_are_told() -> None:
+def test_d4_of_a_beacon_like_the_one_before_only_cell_peers_and_the_curious_are_told() -> None:
     node, _, ear = a_node(0)
     ear.cares = b"unrest"
 

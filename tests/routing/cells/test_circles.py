@@ -25,7 +25,7 @@ def test_d10_a_packet_that_a_link_doubles_is_passed_on_once() -> None:
     assert len(field.ears[name(2)].arrivals) == 1
 
 
-def test_d5_colleagues_who_take_each_other_for_the_one_who_knows_give_up() -> None:
+def test_d5_cell_peers_who_take_each_other_for_the_one_who_knows_give_up() -> None:
     """Each assumes that the other hears a cell that has become empty."""
     field = Field(STREET, {0: (20.0, 20.0), 1: (22.0, 20.0)}).settle()
     for one, other in ((0, 1), (1, 0)):

@@ -186,7 +186,7 @@ def test_d5_a_void_is_gone_around_and_then_it_is_greedy_again() -> None:
     assert entries[-1] is None
 
 
-def test_d5_a_cell_that_only_a_colleague_hears_is_reached_through_it() -> None:
+def test_d5_a_cell_that_only_a_cell_peer_hears_is_reached_through_it() -> None:
     """The sender is at the far side of its cell and does not hear cell 3 itself."""
     field = Field(GRID, {0: (1.0, 20.0), 1: (39.0, 20.0), 2: (121.0, 20.0)}).settle()
     assert name(2) not in field.links[name(0)]

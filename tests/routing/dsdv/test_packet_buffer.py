@@ -30,9 +30,9 @@ def test_r1_what_waits_leaves_in_order_or_expires_and_the_limits_hold(
         now_us += later_us
         queue = model[to]
         if what == "put":
-            room = len(queue) < 3 and sum(map(len, model.values())) < 6
-            assert waiting.add(packet(number, to), now_us) == room
-            if room:
+            fits = len(queue) < 3 and sum(map(len, model.values())) < 6
+            assert waiting.add(packet(number, to), now_us) == fits
+            if fits:
                 queue.append((now_us, packet(number, to)))
         elif what == "take" and queue:
             assert name(to) in waiting

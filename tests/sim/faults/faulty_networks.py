@@ -39,7 +39,7 @@ GOODBYE = 1_000_000
 LIVES = RecordTable("lives", int)
 
 
-def ether(seed: int = 1) -> IdealNetwork:
+def network(seed: int = 1) -> IdealNetwork:
     return IdealNetwork(seed=seed, start_us=START_US)
 
 
@@ -51,7 +51,7 @@ def radio(seed: int = 1) -> WirelessNetwork:
 
 
 WORLDS: dict[str, Callable[[int], IdealNetwork | WirelessNetwork]] = {
-    "ether": ether,
+    "network": network,
     "radio": radio,
 }
 
@@ -136,11 +136,11 @@ class Village:
         def on_life(node_id: NodeId, life: int) -> None:
             self.lives.append((world.now_us - START_US, node_id, life))
 
-        self.residents = Devices(world, NAMES, make, on_power=on_life)
+        self.devices = Devices(world, NAMES, make, on_power=on_life)
         schedule = make_schedule(faults, nodes=len(NAMES))
-        self.fate = FaultInjector(world, self.residents, schedule, on_fault)
+        self.fault_injector = FaultInjector(world, self.devices, schedule, on_fault)
         for number in range(len(NAMES)):
-            self.residents.start(number)
+            self.devices.start(number)
 
     def run(self, until_ms: int) -> Village:
         self.world.run(START_US + until_ms * MS)

@@ -81,7 +81,7 @@ def test_s7_a_node_that_crashes_is_silent_and_comes_back_with_its_memory_or_not(
     assert second.remembered == remembered
     assert village.lives[4:] == [(300 * MS, NAMES[BOB], 0), (600 * MS, NAMES[BOB], 2)]
     assert first.left_us is None, "a crash comes without warning"
-    assert village.fate.applied == {Crash: 1, Restart: 1}
+    assert village.fault_injector.applied == {Crash: 1, Restart: 1}
 
 
 def test_s7_a_node_may_crash_and_restart_in_one_instant(make_world: MakeWorld) -> None:
@@ -219,11 +219,11 @@ def test_s8_a_clock_that_jumps_takes_its_timers_along(make_world: MakeWorld) -> 
 
 def test_s8_what_befalls_a_node_that_is_not_there_is_an_error(make_world: MakeWorld) -> None:
     village = Village(make_world(1), [Crash(200 * MS, BOB)])
-    village.residents.crash(BOB, CrashMemory.LOST)
+    village.devices.crash(BOB, CrashMemory.LOST)
     with pytest.raises(FaultError, match="node 1 is not up"):
         village.run(300)
     with pytest.raises(FaultError, match="node 0 is up"):
-        village.residents.start(ALICE)
+        village.devices.start(ALICE)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -13,11 +13,11 @@ NODES = [NodeId(bytes([number])) for number in range(1, 9)]
 ALICE, BOB, CAROL = NODES[:3]
 
 
-def test_s8_without_trouble_all_is_calm_and_costs_nothing() -> None:
-    trouble = NetworkFaults(1)
-    assert trouble.inactive
-    assert trouble.delivers(ALICE, BOB)
-    assert trouble.delays_us(BOB) is NO_DELAY
+def test_s8_without_faults_all_is_calm_and_costs_nothing() -> None:
+    faults = NetworkFaults(1)
+    assert faults.inactive
+    assert faults.delivers(ALICE, BOB)
+    assert faults.delays_us(BOB) is NO_DELAY
 
 
 @given(st.lists(st.integers(0, 3), min_size=len(NODES), max_size=len(NODES)))
@@ -25,73 +25,73 @@ def test_s8_in_a_partition_one_hears_ones_group_and_the_unnamed_are_a_group(
     group_of: list[int],
 ) -> None:
     """Group 3 is the one that is not named."""
-    trouble = NetworkFaults(1)
+    faults = NetworkFaults(1)
     groups = [[NODES[i] for i in range(len(NODES)) if group_of[i] == g] for g in range(3)]
-    trouble.partition(*groups)
+    faults.partition(*groups)
     for i, sender in enumerate(NODES):
         for j, receiver in enumerate(NODES):
-            assert trouble.delivers(sender, receiver) is (group_of[i] == group_of[j])
-    trouble.heal()
-    assert trouble.inactive
-    assert all(trouble.delivers(ALICE, node) for node in NODES)
+            assert faults.delivers(sender, receiver) is (group_of[i] == group_of[j])
+    faults.heal()
+    assert faults.inactive
+    assert all(faults.delivers(ALICE, node) for node in NODES)
 
 
 def test_s8_there_is_calm_again_once_the_last_window_has_closed() -> None:
-    trouble = NetworkFaults(1)
+    faults = NetworkFaults(1)
     burst, doubles = LossBurst(0, 9, 1.0), Duplication(0, 9, 1.0)
-    trouble.begin_fault(burst, None)
-    trouble.begin_fault(doubles, [BOB])
-    trouble.partition([ALICE])
-    trouble.end_fault(burst, None)
-    assert not trouble.inactive
-    trouble.heal()
-    assert not trouble.inactive
-    trouble.end_fault(doubles, [BOB])
-    assert trouble.inactive
+    faults.begin_fault(burst, None)
+    faults.begin_fault(doubles, [BOB])
+    faults.partition([ALICE])
+    faults.end_fault(burst, None)
+    assert not faults.inactive
+    faults.heal()
+    assert not faults.inactive
+    faults.end_fault(doubles, [BOB])
+    assert faults.inactive
 
 
 def test_s8_a_window_that_follows_at_once_is_not_closed_by_the_end_of_the_first() -> None:
-    trouble = NetworkFaults(1)
+    faults = NetworkFaults(1)
     first, second = LossBurst(0, 9, 1.0), LossBurst(9, 20, 1.0)
-    trouble.begin_fault(first, [ALICE, BOB])
-    trouble.begin_fault(second, [BOB])
-    trouble.end_fault(first, [ALICE, BOB])
-    assert trouble.delivers(BOB, ALICE)
-    assert not trouble.delivers(ALICE, BOB)
+    faults.begin_fault(first, [ALICE, BOB])
+    faults.begin_fault(second, [BOB])
+    faults.end_fault(first, [ALICE, BOB])
+    assert faults.delivers(BOB, ALICE)
+    assert not faults.delivers(ALICE, BOB)
 
 
 def test_s8_nor_is_one_for_all_nodes() -> None:
-    trouble = NetworkFaults(1)
+    faults = NetworkFaults(1)
     first, second = LossBurst(0, 9, 1.0), LossBurst(9, 20, 1.0)
-    trouble.begin_fault(first, None)
-    trouble.begin_fault(second, None)
-    trouble.end_fault(first, None)
-    assert not trouble.delivers(ALICE, BOB)
-    trouble.end_fault(second, None)
-    assert trouble.inactive
+    faults.begin_fault(first, None)
+    faults.begin_fault(second, None)
+    faults.end_fault(first, None)
+    assert not faults.delivers(ALICE, BOB)
+    faults.end_fault(second, None)
+    assert faults.inactive
 
 
 def test_s8_probabilities_of_0_and_1_mean_never_and_always() -> None:
-    trouble = NetworkFaults(1)
-    trouble.begin_fault(LossBurst(0, 9, 0.0), [ALICE])
-    trouble.begin_fault(LossBurst(0, 9, 1.0), [BOB])
-    trouble.begin_fault(Duplication(0, 9, 1.0), [ALICE])
-    trouble.begin_fault(Reordering(0, 9, 1.0, 5), [BOB])
+    faults = NetworkFaults(1)
+    faults.begin_fault(LossBurst(0, 9, 0.0), [ALICE])
+    faults.begin_fault(LossBurst(0, 9, 1.0), [BOB])
+    faults.begin_fault(Duplication(0, 9, 1.0), [ALICE])
+    faults.begin_fault(Reordering(0, 9, 1.0, 5), [BOB])
     for _ in range(200):
-        assert trouble.delivers(CAROL, ALICE)
-        assert not trouble.delivers(CAROL, BOB)
-        first_us, second_us = trouble.delays_us(ALICE)
+        assert faults.delivers(CAROL, ALICE)
+        assert not faults.delivers(CAROL, BOB)
+        first_us, second_us = faults.delays_us(ALICE)
         assert first_us == 0
         assert 1 <= second_us <= DUPLICATE_DELAY_US_MAX
-        [held_us] = trouble.delays_us(BOB)
+        [held_us] = faults.delays_us(BOB)
         assert 1 <= held_us <= 5
-        assert trouble.delays_us(CAROL) == (0,)
+        assert faults.delays_us(CAROL) == (0,)
 
 
-def test_s8_one_kind_of_trouble_leaves_the_chances_of_the_others_as_they_were() -> None:
+def test_s8_one_kind_of_faults_leaves_the_chances_of_the_others_as_they_were() -> None:
     alone, together = NetworkFaults(1), NetworkFaults(1)
-    for trouble in (alone, together):
-        trouble.begin_fault(Reordering(0, 9, 0.5, 1_000), None)
+    for faults in (alone, together):
+        faults.begin_fault(Reordering(0, 9, 0.5, 1_000), None)
     together.begin_fault(LossBurst(0, 9, 0.5), None)
     together.begin_fault(Duplication(0, 9, 0.5), None)
     for _ in range(100):

@@ -46,7 +46,7 @@ def test_a_node_that_moved_counts_in_each_cell_for_the_time_it_was_there() -> No
 
 
 def test_cells_are_populated_while_somebody_works_for_them() -> None:
-    census = StateSamples(
+    samples = StateSamples(
         stored=(),
         sample_count=4,
         populated_samples={A: 4, B: 1},
@@ -54,7 +54,7 @@ def test_cells_are_populated_while_somebody_works_for_them() -> None:
         cell_residency=({A: 4},),
     )
 
-    cells = summarise_cells(census, [8.0], GRID, NOTHING)
+    cells = summarise_cells(samples, [8.0], GRID, NOTHING)
 
     assert (cells.cells, cells.populated_mean, cells.populated_end) == (8, 1.25, 1)
     assert (cells.empty_mean, cells.empty_end) == (6.75, 7)
@@ -82,14 +82,14 @@ def test_the_hot_spot_is_the_busiest_cell_with_the_tags_that_belong_to_it() -> N
 
 def test_b2_nodes_of_a_cell_differ_in_what_not_all_of_them_know() -> None:
     same, more = frozenset("xy"), frozenset("xyz")
-    census = StateSamples(
+    samples = StateSamples(
         stored=(),
         sample_count=1,
         populated_samples={A: 1, B: 1, C: 1},
         cell_records={A: (same, same, more), B: (same,), C: (more, more)},
     )
 
-    cells = summarise_cells(census, [], GRID, NOTHING)
+    cells = summarise_cells(samples, [], GRID, NOTHING)
 
     assert cells.divergence == Divergence(
         pairs=4, pairs_differing=2, share=0.5, records=3 + 2 + 3, records_differing=1
@@ -97,11 +97,11 @@ def test_b2_nodes_of_a_cell_differ_in_what_not_all_of_them_know() -> None:
 
 
 def test_storage_is_spread_over_all_nodes() -> None:
-    census = StateSamples(
+    samples = StateSamples(
         stored=(StoredCounts(3, 300, 8, 1), StoredCounts(), StoredCounts(0, 0, 4, 1))
     )
 
-    storage = summarise_storage(census)
+    storage = summarise_storage(samples)
 
     assert (storage.objects.max, storage.objects.mean) == (3, 1)
     assert (storage.bytes.max, storage.metadata.mean) == (300, 4)

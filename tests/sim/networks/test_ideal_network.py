@@ -84,29 +84,29 @@ def numbered(number: int) -> Message:
 
 
 def test_a_message_reaches_whom_it_is_for_after_the_delay() -> None:
-    ether = IdealNetwork(conditions=LinkConditions(delay_us_min=5, delay_us_max=5))
+    network = IdealNetwork(conditions=LinkConditions(delay_us_min=5, delay_us_max=5))
     bob, carol = Puppet(BOB), Puppet(CAROL)
     for puppet in (bob, carol, Puppet(ALICE, on_start(Send(BOB, numbered(1))))):
-        ether.add(puppet, MemoryStore(), ignore)
-    ether.run(until_us=10)
+        network.add(puppet, MemoryStore(), ignore)
+    network.run(until_us=10)
     assert bob.happened[-1] == (5, Received(ALICE, numbered(1)))
     assert carol.received() == []
-    assert ether.now_us == 10
-    assert ether.traffic.by_type == {"Done": 1}
+    assert network.now_us == 10
+    assert network.traffic.by_type == {"Done": 1}
 
 
 def test_a_broadcast_reaches_everybody_else() -> None:
-    ether = IdealNetwork()
+    network = IdealNetwork()
     bob, carol = Puppet(BOB), Puppet(CAROL)
     alice = Puppet(ALICE, on_start(Broadcast(numbered(1))))
     for puppet in (bob, carol, alice):
-        ether.add(puppet, MemoryStore(), ignore)
-    ether.run(until_us=2_000)
+        network.add(puppet, MemoryStore(), ignore)
+    network.run(until_us=2_000)
     assert (bob.received(), carol.received(), alice.received()) == ([numbered(1)],) * 2 + ([],)
 
 
 def test_an_equal_timer_moves_and_a_cancelled_one_does_not_fire() -> None:
-    ether = IdealNetwork()
+    network = IdealNetwork()
     alice = Puppet(
         ALICE,
         on_start(
@@ -117,16 +117,16 @@ def test_an_equal_timer_moves_and_a_cancelled_one_does_not_fire() -> None:
             CancelTimer(Alarm("never set")),
         ),
     )
-    ether.add(alice, MemoryStore(), ignore)
-    ether.run(until_us=100)
+    network.add(alice, MemoryStore(), ignore)
+    network.run(until_us=100)
     assert alice.happened == [(0, Started()), (30, TimerFired(Alarm("moved")))]
 
 
 def test_s8_a_clock_that_is_ahead_shows_in_inputs_and_timers() -> None:
-    ether = IdealNetwork(start_us=1_000)
+    network = IdealNetwork(start_us=1_000)
     alice = Puppet(ALICE, on_start(SetTimer(Alarm("by its own clock"), 1_600)))
-    ether.add(alice, MemoryStore(), ignore, skew_us=500)
-    ether.run(until_us=2_000)
+    network.add(alice, MemoryStore(), ignore, skew_us=500)
+    network.run(until_us=2_000)
     assert alice.happened == [
         (1_500, Started()),
         (1_600, TimerFired(Alarm("by its own clock"))),
@@ -134,74 +134,74 @@ def test_s8_a_clock_that_is_ahead_shows_in_inputs_and_timers() -> None:
 
 
 def test_what_a_node_changed_is_committed_before_anybody_hears_of_it() -> None:
-    ether = IdealNetwork()
+    network = IdealNetwork()
     store = CountingStore()
     commits_when_told: list[int] = []
     alice = Puppet(ALICE, on_start(Emit(Finished(1, None))))
-    ether.add(alice, store, lambda told: commits_when_told.append(store.commits))
+    network.add(alice, store, lambda told: commits_when_told.append(store.commits))
     assert commits_when_told == [1]
 
 
 def test_an_application_may_ask_while_it_is_being_told() -> None:
-    ether = IdealNetwork()
+    network = IdealNetwork()
     told: list[int] = []
 
     def on_told(news: AppEvent) -> None:
         assert isinstance(news, Finished)
         told.append(news.request_id)
         if news.request_id < 3_000:
-            ether.send_request(ALICE, ListSubscriptions(request_id=news.request_id + 1))
+            network.send_request(ALICE, ListSubscriptions(request_id=news.request_id + 1))
 
     def react(event: Input) -> list[Action]:
         if isinstance(event, AppRequested) and isinstance(event.request, ListSubscriptions):
             return [Emit(Finished(event.request.request_id, None))]
         return []
 
-    ether.add(Puppet(ALICE, react), MemoryStore(), on_told)
-    ether.send_request(ALICE, ListSubscriptions(request_id=1))
+    network.add(Puppet(ALICE, react), MemoryStore(), on_told)
+    network.send_request(ALICE, ListSubscriptions(request_id=1))
     assert told == list(range(1, 3_001))
 
 
 def test_a_node_that_is_gone_hears_and_tells_nothing() -> None:
-    ether = IdealNetwork()
+    network = IdealNetwork()
     bob = Puppet(BOB, on_start(SetTimer(Alarm("late"), 50)))
-    ether.add(bob, MemoryStore(), ignore)
-    ether.add(Puppet(ALICE, on_start(Send(BOB, numbered(1)))), MemoryStore(), ignore)
-    ether.remove(BOB)
-    ether.run(until_us=5_000)
+    network.add(bob, MemoryStore(), ignore)
+    network.add(Puppet(ALICE, on_start(Send(BOB, numbered(1)))), MemoryStore(), ignore)
+    network.remove(BOB)
+    network.run(until_us=5_000)
     assert bob.happened == [(0, Started())]
 
 
 def test_s8_a_partition_separates_until_it_heals() -> None:
-    ether = IdealNetwork()
+    network = IdealNetwork()
     bob = Puppet(BOB)
     speak = Send(BOB, FetchObject(1, Key(ObjectId("x"), ALICE)))
     alice = Puppet(ALICE, lambda event: [speak] if isinstance(event, AppRequested) else [])
-    ether.add(bob, MemoryStore(), ignore)
-    ether.add(alice, MemoryStore(), ignore)
-    ether.partition([ALICE], [BOB])
-    ether.send_request(ALICE, ListSubscriptions(request_id=1))
-    ether.run(until_us=5_000)
+    network.add(bob, MemoryStore(), ignore)
+    network.add(alice, MemoryStore(), ignore)
+    network.partition([ALICE], [BOB])
+    network.send_request(ALICE, ListSubscriptions(request_id=1))
+    network.run(until_us=5_000)
     assert bob.received() == []
-    ether.heal()
-    ether.send_request(ALICE, ListSubscriptions(request_id=2))
-    ether.run(until_us=10_000)
+    network.heal()
+    network.send_request(ALICE, ListSubscriptions(request_id=2))
+    network.run(until_us=10_000)
     assert len(bob.received()) == 1
 
 
 def lossy_numbers(seed: int) -> list[int]:
     """The messages that arrive under lossy conditions, in order."""
     conditions = LinkConditions(loss=0.3, duplication=0.2, delay_us_min=0, delay_us_max=10_000)
-    ether = IdealNetwork(seed=seed, conditions=conditions)
+    network = IdealNetwork(seed=seed, conditions=conditions)
     bob = Puppet(BOB)
-    ether.add(bob, MemoryStore(), ignore)
+    network.add(bob, MemoryStore(), ignore)
     sends = [Send(BOB, numbered(number)) for number in range(1_000)]
-    ether.add(Puppet(ALICE, on_start(*sends)), MemoryStore(), ignore)
-    ether.run(until_us=20_000)
+    network.add(Puppet(ALICE, on_start(*sends)), MemoryStore(), ignore)
+    network.run(until_us=20_000)
     return [message.request_id for message in bob.received() if isinstance(message, Done)]
 
 
-def test_s8_trouble_loses_repeats_and_reorders_in_its_measure() -> None:
+def test_s8_faults_lose_repeat_and_reorder_in_their_measure() -> None:
     heard = lossy_numbers(seed=1)
     assert 0.7 < len(set(heard)) / 1_000 < 0.85  # a duplicate is a second chance
     assert 50 < len(heard) - len(set(heard)) < 250
@@ -223,11 +223,11 @@ def test_the_same_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
 def test_where_somebody_says_who_hears_whom_others_are_out_of_reach() -> None:
     """S4: and a node gets a send failure for an unreachable one, as from a MAC."""
     says = on_start(Broadcast(Done(1)), Send(BOB, Done(2)), Send(CAROL, Done(3)))
-    ether = IdealNetwork(in_range=lambda sender, other: {sender, other} != {ALICE, CAROL})
+    network = IdealNetwork(in_range=lambda sender, other: {sender, other} != {ALICE, CAROL})
     alice, bob, carol = Puppet(ALICE, says), Puppet(BOB), Puppet(CAROL)
     for puppet in (bob, carol, alice):
-        ether.add(puppet, MemoryStore(), ignore)
-    ether.run(10_000)
+        network.add(puppet, MemoryStore(), ignore)
+    network.run(10_000)
 
     assert bob.received() == [Done(1), Done(2)]
     assert carol.received() == []
@@ -235,9 +235,9 @@ def test_where_somebody_says_who_hears_whom_others_are_out_of_reach() -> None:
 
 
 def test_d20_a_node_is_told_where_it_is() -> None:
-    ether, alice = IdealNetwork(), Puppet(ALICE)
-    ether.add(alice, MemoryStore(), ignore)
+    network, alice = IdealNetwork(), Puppet(ALICE)
+    network.add(alice, MemoryStore(), ignore)
 
-    ether.move(ALICE, (3.0, 4.0))
+    network.move(ALICE, (3.0, 4.0))
 
     assert alice.happened[-1] == (0, PositionChanged((3.0, 4.0)))

@@ -122,7 +122,7 @@ def test_a_message_of_many_frames_arrives_whole_or_not_at_all(
     """The second of three frames does not reach Bob the first time."""
     asked: list[NodeId] = []
 
-    def reaches(trouble: NetworkFaults, sender: NodeId, receiver: NodeId) -> bool:
+    def reaches(faults: NetworkFaults, sender: NodeId, receiver: NodeId) -> bool:
         asked.append(receiver)
         return len(asked) != 2
 

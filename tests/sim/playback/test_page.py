@@ -128,7 +128,7 @@ def test_s17_a_page_holds_what_was_recorded(tmp_path: Path) -> None:
         ["Flooded/StartSubscription", False],
         ["Packet/Notify", False],
     ]
-    # at, node, to + 1, kind, bytes, around, took, fate, heard
+    # at, node, to + 1, kind, bytes, around, took, outcome, heard
     assert rows(columns, "application") == [
         (1 * MS, 0, 2, 0, 700, 0, 1 * MS, 1, 1),
         (3 * MS, 1, 0, 2, 90, 0, 1 * MS, 1, 2),
@@ -184,7 +184,7 @@ def test_s17_a_page_of_a_real_run_holds_every_message(tmp_path: Path) -> None:
         len(event.nodes) for event in events if isinstance(event, MessageReceivedEvent)
     )
     gave_up = [event for event in events if isinstance(event, MessageDroppedEvent)]
-    assert sum(fate > 1 for fate in columns["application.fate"]) == len(gave_up) > 5
+    assert sum(outcome > 1 for outcome in columns["application.outcome"]) == len(gave_up) > 5
 
 
 def test_s17_a_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
@@ -361,7 +361,9 @@ def test_s17_the_limits_of_a_page_are_the_ones_documented() -> None:
     assert len(listed) == 7
     for number, name in listed:
         [value] = {
-            vars(room)[name] for room in (page_data, event_columns, page) if name in vars(room)
+            vars(module)[name]
+            for module in (page_data, event_columns, page)
+            if name in vars(module)
         }
         assert int(number.replace(",", "")) == value, name
 

@@ -97,17 +97,17 @@ def test_s17_who_sent_what_to_whom_and_who_heard_it() -> None:
     assert {(event.node, event.to) for event in gave_up} == {(ALICE, BOB)}
 
 
-def test_s17_who_was_up_and_what_befell() -> None:
+def test_s17_who_was_up_and_which_faults_occurred() -> None:
     recording = Recording(recorded().splitlines())
-    switched, befell = [], []
+    switched, fault_events = [], []
     for event in recording:
         if isinstance(event, PowerEvent):
             switched.append((event.at_us, event.node, event.on))
             assert (event.node in recording.up) is event.on
         if isinstance(event, FaultEvent):
-            befell.append((event.at_us, msgspec.convert(event.fault, Fault), event.begins))
+            fault_events.append((event.at_us, msgspec.convert(event.fault, Fault), event.begins))
     assert switched[4:] == [(400 * MS, BOB, False), (600 * MS, BOB, True)]
-    assert befell == [
+    assert fault_events == [
         (100 * MS, FAULTS[0], True),
         (200 * MS, FAULTS[1], True),
         (200 * MS, FAULTS[2], True),

@@ -72,12 +72,12 @@ class BrokersAtHand:
 
 
 class Reader:
-    """A subscriber that reads the past of some shelves."""
+    """A subscriber that reads the past of some tables."""
 
-    def __init__(self, shelves: BrokersAtHand) -> None:
+    def __init__(self, tables: BrokersAtHand) -> None:
         self._outbox = Outbox()
         self._subscriber = Subscriber(ALICE, self._outbox, MemoryStore(), SubscriberConfig())
-        self._past = HistoryReader(shelves, self._subscriber)
+        self._past = HistoryReader(tables, self._subscriber)
         self._own = self._subscriber.open(subscribe(), batch=0)
         self.ends: list[Result[object]] = []
 
@@ -132,12 +132,12 @@ def test_m17_l7_batches_of_any_size_tell_everything_newest_first_and_once(
 def test_m14_what_is_deleted_between_batches_is_not_told(
     items: list[Metadata], data: st.DataObject
 ) -> None:
-    shelves = BrokersAtHand(items, page_max=3)
-    reader = Reader(shelves)
+    tables = BrokersAtHand(items, page_max=3)
+    reader = Reader(tables)
     told = reader.read(4, first=True)
     gone = data.draw(st.lists(st.sampled_from(items), unique_by=lambda m: m.key)) if items else []
     for metadata in gone:
-        shelves.histories[metadata.owner].remove(metadata.key)
+        tables.histories[metadata.owner].remove(metadata.key)
     told += [item for _ in range(30) for item in reader.read(2)]
     left = [item for item in items if item not in gone or item in told[:4]]
     assert told == newest_first(left)
@@ -165,7 +165,7 @@ def test_an_item_that_two_brokers_have_is_merged_once() -> None:
 
 
 def test_a_broker_that_claims_more_but_shows_nothing_is_not_asked_for_ever() -> None:
-    shelves = BrokersAtHand([photo(1, by=OWNERS[0])], page_max=0)
-    reader = Reader(shelves)
+    tables = BrokersAtHand([photo(1, by=OWNERS[0])], page_max=0)
+    reader = Reader(tables)
     assert reader.read(5, first=True) == []
     assert reader.ends == [Ok(None)]

@@ -46,10 +46,10 @@ def a_node() -> DcsNode:
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(any_message, st.booleans(), st.booleans()), max_size=12))
-def test_no_message_harms_a_node(parcels: list[tuple[wire.Message, bool, bool]]) -> None:
+def test_no_message_harms_a_node(messages: list[tuple[wire.Message, bool, bool]]) -> None:
     node = a_node()
     now_us = 4_000_000
-    for number, (message, carried, personal) in enumerate(parcels):
+    for number, (message, carried, personal) in enumerate(messages):
         now_us += 1_000
         if carried:
             try:

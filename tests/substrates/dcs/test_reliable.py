@@ -219,7 +219,7 @@ def test_b2_what_a_cell_answered_for_is_known_to_all_of_it(lose: Lose) -> None:
     assert net.indexing("photo") == set(crowd), "all know it when the answer comes"
 
 
-def test_b2_a_colleague_that_is_gone_does_not_hold_an_answer_up_for_long() -> None:
+def test_b2_a_cell_peer_that_is_gone_does_not_hold_an_answer_up_for_long() -> None:
     net = DcsNetwork(STREET, config=SURE)
     net.go("ben")
 

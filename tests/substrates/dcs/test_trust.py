@@ -95,7 +95,7 @@ def test_b5_who_comes_to_a_cell_is_told_what_is_genuine() -> None:
     assert net.indexing("photo2") >= {"cat", "col"}
     col = net.nodes["col"].index
     assert [interest.cell for interest in col.cell_subscriptions()] == [HERE]
-    assert [grave.key for grave in col.object_tombstones()] == [str(gone)]
+    assert [tombstone.key for tombstone in col.object_tombstones()] == [str(gone)]
     net.go("cat")
     net.insert("bea", "photo3", TAG, seconds=20)
     assert net.heard("ann") == ["photo1", "photo2", "photo3"]
@@ -143,7 +143,7 @@ def test_b5_nobody_deletes_what_is_anothers() -> None:
     assert net.indexing("photo1") == set()
 
 
-def test_b5_a_forged_grave_buries_nothing() -> None:
+def test_b5_a_forged_tombstone_deletes_nothing() -> None:
     net = a_network(config=ROBUST)
     net.subscribe("ann", TAG)
     key = net.insert("ann", "photo1", TAG)
@@ -307,7 +307,7 @@ def test_b5_one_owner_over_its_quota_does_not_cost_others_theirs() -> None:
 
 
 @pytest.mark.parametrize(("quota", "held"), [(Quota(bytes=13), 2), (Quota(), 3)])
-def test_b5_objects_are_held_for_a_colleague_up_to_its_quota(quota: Quota, held: int) -> None:
+def test_b5_objects_are_held_for_a_cell_peer_up_to_its_quota(quota: Quota, held: int) -> None:
     net = with_quota(quota)
     for number in range(3):
         insert(net, "ann", f"a{number}")

@@ -301,17 +301,17 @@ def test_l4_in_the_robust_profile_news_are_repeated_until_they_are_acknowledged(
     alice, bob = a_node(ALICE, ROBUST), a_node(BOB, ROBUST)
     [flooded] = [a.message for a in ask(bob, follow()) if isinstance(a, Broadcast)]
     hear(alice, BOB, flooded)
-    [(_, letter)] = sent(ask(alice, insert(1)))
-    assert isinstance(letter, wire.ReliableMessage)
-    timer = TimerFired(ResendTimer(letter.number))
-    assert sent(alice.handle(timer, SECOND_US)) == [(BOB, letter)]
+    [(_, reliable)] = sent(ask(alice, insert(1)))
+    assert isinstance(reliable, wire.ReliableMessage)
+    timer = TimerFired(ResendTimer(reliable.number))
+    assert sent(alice.handle(timer, SECOND_US)) == [(BOB, reliable)]
 
     for _ in range(2):
-        assert sent(hear(bob, ALICE, letter)) == [(ALICE, wire.ReliableAck(letter.number))]
+        assert sent(hear(bob, ALICE, reliable)) == [(ALICE, wire.ReliableAck(reliable.number))]
     assert bob.subscriber.duplicates == 1
-    hear(alice, CAROL, wire.ReliableAck(letter.number))
+    hear(alice, CAROL, wire.ReliableAck(reliable.number))
     assert sent(alice.handle(timer, 2 * SECOND_US)) != [], "a stranger's receipt says nothing"
-    hear(alice, BOB, wire.ReliableAck(letter.number))
+    hear(alice, BOB, wire.ReliableAck(reliable.number))
     assert alice.handle(timer, 3 * SECOND_US) == []
 
 
@@ -320,26 +320,26 @@ def test_m23_news_of_an_object_deleted_meanwhile_are_not_repeated(shown: bool) -
     alice = a_node(ALICE, ROBUST)
     if shown:
         ask(alice, insert(1))
-        [(_, letter)] = sent(flood(alice, BOB, start()))
+        [(_, reliable)] = sent(flood(alice, BOB, start()))
     else:
         flood(alice, BOB, start())
-        [(_, letter)] = sent(ask(alice, insert(1)))
-    assert isinstance(letter, wire.ReliableMessage)
+        [(_, reliable)] = sent(ask(alice, insert(1)))
+    assert isinstance(reliable, wire.ReliableMessage)
     ask(alice, Delete(request_id=2, key=key(1, ALICE)))
-    assert sent(alice.handle(TimerFired(ResendTimer(letter.number)), SECOND_US)) == []
+    assert sent(alice.handle(TimerFired(ResendTimer(reliable.number)), SECOND_US)) == []
 
 
 def test_news_for_a_subscriber_that_is_gone_are_given_up() -> None:
     alice = a_node(ALICE, ROBUST)
     flood(alice, BOB, start())
-    [(_, letter)] = sent(ask(alice, insert(1)))
-    assert isinstance(letter, wire.ReliableMessage)
+    [(_, reliable)] = sent(ask(alice, insert(1)))
+    assert isinstance(reliable, wire.ReliableMessage)
     tries = 1
     while True:
         [(to, message)] = sent(
-            alice.handle(TimerFired(ResendTimer(letter.number)), tries * SECOND_US)
+            alice.handle(TimerFired(ResendTimer(reliable.number)), tries * SECOND_US)
         )
-        if message != letter:
+        if message != reliable:
             break
         tries += 1
     assert tries == ROBUST.notify_retries.tries_max

@@ -19,8 +19,8 @@ STRINGS_MAX = 1_000
 """Maximum number of message types, of causes and of request types in a recording."""
 
 _ARRIVED = 1
-"""Values of the column `fate`: 0: not known yet; 1: the message arrived; 2 and up: it was dropped,
-for the cause with this number minus 2."""
+"""Values of the column `outcome`: 0: not known yet; 1: the message arrived; 2 and up: it was
+dropped, for the cause with this number minus 2."""
 
 
 class InvalidRecordingError(InputError):
@@ -81,7 +81,7 @@ class MessageColumns(EventColumns):
 
     def __init__(self, rows_max: int) -> None:
         super().__init__(
-            ("at", "message", "node", "to", "kind", "bytes", "around", "took", "fate", "heard"),
+            ("at", "message", "node", "to", "kind", "bytes", "around", "took", "outcome", "heard"),
             rows_max,
         )
 
@@ -93,14 +93,14 @@ class MessageColumns(EventColumns):
     def record_arrival(self, row: int, at_us: int, receivers: int) -> None:
         columns = self.columns
         columns["heard"][row] += receivers
-        if columns["fate"][row] != _ARRIVED:
-            columns["fate"][row] = _ARRIVED
+        if columns["outcome"][row] != _ARRIVED:
+            columns["outcome"][row] = _ARRIVED
             columns["took"][row] = at_us - columns["at"][row]
 
     def record_drop(self, row: int, at_us: int, cause: int) -> None:
         columns = self.columns
-        if not columns["fate"][row]:  # otherwise it arrived, but its acknowledgement was lost
-            columns["fate"][row] = _ARRIVED + 1 + cause
+        if not columns["outcome"][row]:  # otherwise it arrived, but its acknowledgement was lost
+            columns["outcome"][row] = _ARRIVED + 1 + cause
             columns["took"][row] = at_us - columns["at"][row]
 
 

@@ -35,7 +35,7 @@ def test_what_was_deleted_long_ago_is_not_said_again() -> None:
     net.run(RENEWED_S)
     net.sent.clear()
 
-    def told_after_unrest() -> int:
+    def told_after_topology_change() -> int:
         net.sent.clear()
         net.go("abe")
         net.run(10)
@@ -43,9 +43,9 @@ def test_what_was_deleted_long_ago_is_not_said_again() -> None:
         net.run(RENEWED_S)
         return len([name for name, _ in net.messages(DeleteObject) if name == "ann"])
 
-    assert told_after_unrest() > 0
+    assert told_after_topology_change() > 0
     net.run(DELETION_AGE_US_MAX / SECOND_US)
-    assert told_after_unrest() == 0
+    assert told_after_topology_change() == 0
 
 
 def test_what_was_just_deleted_is_said_again_while_it_is_not_calm_but_not_for_long() -> None:

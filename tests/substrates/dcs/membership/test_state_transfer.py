@@ -139,7 +139,7 @@ def test_d24_who_is_not_the_last_hands_nothing_over() -> None:
     assert net.messages(cell_wire.TransferState) == []
 
 
-def test_d24_the_wards_of_a_cell_that_becomes_empty_go_to_their_own_proxies() -> None:
+def test_d24_the_proxied_cells_of_a_cell_that_becomes_empty_go_to_their_own_proxies() -> None:
     square = Grid(columns=5, rows=3, range_m=200.0)
     corners = {
         name: in_cell(cell, 0, square) for name, cell in (("ann", 0), ("bea", 7), ("cat", 14))

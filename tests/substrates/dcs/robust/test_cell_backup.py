@@ -147,7 +147,7 @@ def test_b1_when_a_cell_shrinks_all_of_it_is_kept_elsewhere() -> None:
     assert net.found("ann", tag_in(4)) == {"photo"}
 
 
-def test_b1_the_wards_of_a_cell_are_kept_elsewhere_too() -> None:
+def test_b1_the_proxied_cells_of_a_cell_are_kept_elsewhere_too() -> None:
     net = DcsNetwork({"ann": in_cell(1), "bea": in_cell(3), "cat": in_cell(4)}, config=SAFE)
     net.insert("ann", "photo", tag_in(7))
     assert net.indexing("photo") == {"cat"}

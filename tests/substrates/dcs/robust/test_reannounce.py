@@ -108,7 +108,7 @@ def test_while_nothing_happens_nothing_is_said() -> None:
     assert net.messages(LocationUpdate) == []
 
 
-def test_word_of_unrest_gets_everywhere_and_each_says_everything_once() -> None:
+def test_a_topology_change_is_flooded_and_each_node_reannounces_once() -> None:
     net = DcsNetwork(STREET, config=RENEWING)
     many = BATCH_OBJECTS_MAX + 6
     net.run(RENEWED_S)
@@ -173,7 +173,7 @@ def test_word_from_the_future_is_not_believed() -> None:
 
 
 def test_a_stranger_cannot_have_a_cell_index_what_it_knows_to_be_deleted() -> None:
-    """D15: a grave stands against `IndexAgain`, whoever sends it."""
+    """D15: a tombstone stands against `IndexAgain`, whoever sends it."""
     net = DcsNetwork(STREET, config=RENEWING)
     key = net.insert("ann", "photo", tag_in(2))
     [entry] = net.nodes["bea"].index.objects()
