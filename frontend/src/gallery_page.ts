@@ -27,6 +27,8 @@ const EMPTY: Record<View, [TextName, TextName]> = {
   hidden: ["emptyHidden", "emptyHiddenText"],
 };
 
+const showError = (error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad");
+
 interface TileItem {
   key: string;
   photo?: Photo;
@@ -53,7 +55,7 @@ export class GalleryPage {
 
   constructor(private readonly session: Session) {
     this.list = new PhotoList(session.client, this.view);
-    this.grid = new Grid({ label: t("available"), tile: (item) => this.tile(item), onEnd: () => void this.list.more(() => this.draw()) });
+    this.grid = new Grid({ label: t("available"), tile: (item) => this.tile(item), onEnd: () => void this.loadOlder() });
   }
 
   start(): void {
@@ -147,10 +149,15 @@ export class GalleryPage {
     this.drawFilter();
     if (this.view === "private") return this.draw();
     const list = this.list;
-    void list
-      .load(() => list === this.list && this.draw())
-      .then(() => list.more(() => list === this.list && this.draw()))
-      .catch((error: unknown) => toast(error instanceof Error ? error.message : String(error), "bad"));
+    void list.load(() => list === this.list && this.draw()).catch(showError);
+  }
+
+  private async loadOlder(): Promise<void> {
+    const list = this.list;
+    if (!list.next || this.view === "private") return;
+    this.grid.setBusy(true);
+    await list.more(() => list === this.list && this.draw()).catch(showError);
+    this.grid.setBusy(this.list.busy);
   }
 
   private items(): TileItem[] {

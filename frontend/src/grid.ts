@@ -9,7 +9,7 @@ export interface GridItem {
 export interface GridOptions<T extends GridItem> {
   label: string;
   tile: (item: T) => HTMLElement;
-  /** Called when the end comes into sight. */
+  /** Called when the end is near: it is not in sight yet when older photos have been loaded. */
   onEnd: () => void;
 }
 
@@ -17,6 +17,8 @@ const TILE_PX_MIN = 150;
 const TILE_PX_WIDE = 190;
 const GAP_PX = 6;
 const ROWS_BEYOND = 3;
+/** How many rows before the end older photos are loaded: at full speed some seconds. */
+const ROWS_AHEAD = 60;
 
 export class Grid<T extends GridItem> {
   readonly element: HTMLElement;
@@ -51,6 +53,11 @@ export class Grid<T extends GridItem> {
     }
     this.layout();
     this.draw();
+  }
+
+  /** Says whether older photos are on their way. */
+  setBusy(busy: boolean): void {
+    this.element.setAttribute("aria-busy", String(busy));
   }
 
   /** Draws all tiles anew. */
@@ -129,7 +136,7 @@ export class Grid<T extends GridItem> {
       }
     }
     if (added) this.element.append(added);
-    if (last === this.items.length) this.options.onEnd();
+    if (last + ROWS_AHEAD * this.columns >= this.items.length) this.options.onEnd();
   }
 
   /** Arrow keys move between tiles as they are seen. */

@@ -92,23 +92,26 @@ export class PhotoList {
     onPage();
   }
 
-  /** Loads the next page of older photos. */
+  /** Whether older photos are on their way. */
+  get busy(): boolean {
+    return this.loading !== null;
+  }
+
+  /** Loads the next page of older photos; after a failure the next call tries again. */
   more(onPage: () => void): Promise<void> {
     if (!this.next || this.loading) return this.loading ?? Promise.resolve();
-    const generation = this.generation;
-    this.loading = this.client
-      .list(this.view, { ...this.filter, before: this.next, limit: 1000 })
-      .then((page) => {
-        if (generation !== this.generation) return;
-        const known = new Set(this.photos.map((photo) => photo.card.key));
-        this.photos = this.photos.concat(page.items.filter((photo) => !known.has(photo.card.key)));
-        this.next = page.next;
-      })
-      .finally(() => {
-        this.loading = null;
-        onPage();
-      });
+    this.loading = this.loadMore(this.next, this.generation)
+      .finally(() => (this.loading = null))
+      .then(onPage);
     return this.loading;
+  }
+
+  private async loadMore(before: string, generation: number): Promise<void> {
+    const page = await this.client.list(this.view, { ...this.filter, before, limit: 1000 });
+    if (generation !== this.generation) return;
+    const known = new Set(this.photos.map((photo) => photo.card.key));
+    this.photos = this.photos.concat(page.items.filter((photo) => !known.has(photo.card.key)));
+    this.next = page.next;
   }
 
   /** Takes in a changed or new photo; returns whether the list changed. */

@@ -45,9 +45,11 @@ class Uploaded(msgspec.Struct, frozen=True):
 
 async def take_content(session: NodeSession, read: ReadBytes) -> bytes | Uploaded:
     """Reads all bytes of a new object: few are returned, many are uploaded to the node."""
-    head = await read(WHOLE_BYTES_MAX + 1)
-    if len(head) <= WHOLE_BYTES_MAX:
-        return head
+    head = [await read(CHUNK_BYTES)]
+    while len(head[-1]) == CHUNK_BYTES and len(head) * CHUNK_BYTES <= WHOLE_BYTES_MAX:
+        head.append(await read(CHUNK_BYTES))
+    if sum(map(len, head)) <= WHOLE_BYTES_MAX:
+        return b"".join(head)
     upload = secrets.token_hex(8)
     try:
         return await _upload(session, upload, head, read)
@@ -61,24 +63,23 @@ async def take_content(session: NodeSession, read: ReadBytes) -> bytes | Uploade
         raise
 
 
-async def _upload(session: NodeSession, upload: str, head: bytes, read: ReadBytes) -> Uploaded:
+async def _upload(
+    session: NodeSession, upload: str, head: list[bytes], read: ReadBytes
+) -> Uploaded:
+    """Uploads the chunks of `head`, then the rest."""
     size = 0
-    pending = head
-    while pending:
-        if len(pending) < CHUNK_BYTES:
-            pending += await read(CHUNK_BYTES - len(pending))
-        chunk, pending = pending[:CHUNK_BYTES], pending[CHUNK_BYTES:]
+    chunks = deque(head)
+    while chunk := chunks.popleft() if chunks else await read(CHUNK_BYTES):
         await session.await_reply(
             UploadChunk(request_id=session.next_id(), upload=upload, data=chunk)
         )
+        head.clear()  # the node takes chunks: they are not needed again
         size += len(chunk)
-        if not pending:
-            pending = await read(CHUNK_BYTES)
     return Uploaded(upload, size)
 
 
-async def _read_whole(head: bytes, read: ReadBytes) -> bytes:
-    content = bytearray(head)
+async def _read_whole(head: list[bytes], read: ReadBytes) -> bytes:
+    content = bytearray(b"".join(head))
     while piece := await read(CHUNK_BYTES):
         content += piece
         if len(content) > _WHOLE_LIMIT:

@@ -38,6 +38,8 @@ ASSET_TYPES = {
     ".webmanifest": "application/manifest+json",
     ".ts": "text/plain",
 }
+READ_BYTES_MAX = 16 * 2**10
+"""How much of a body may wait in memory before its connection pauses; a hundred send at once."""
 PAGES = ("/", "/wall", "/poster", "/j/{token}")
 
 
@@ -116,7 +118,13 @@ async def _listen(
     url = f"{scheme}://{settings.lan_names[0] if tls and settings.lan_names else host}:{port}"
     door = Door(is_local=local, hosts=frozenset(hosts), scheme=scheme, cookie=f"thyme-guest-{port}")
     app = make_app(state, items, door, lan_url if local else url)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=1.0,
+        handler_cancellation=True,
+        read_bufsize=READ_BYTES_MAX,
+    )
     await runner.setup()
     runners.append(runner)
     await web.SockSite(runner, listener, ssl_context=tls).start()

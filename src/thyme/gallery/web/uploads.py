@@ -32,7 +32,7 @@ EXPIRES_S = 24 * 3600.0
 DISK_RESERVE_BYTES = 64 * 2**20
 """Disk space that uploads leave free."""
 UPLOADS_PER_GUEST_MAX = 200
-_PIECE_BYTES = 256 * 2**10
+_PIECE_BYTES = 64 * 2**10
 _BODY_TYPE = "application/offset+octet-stream"
 _DONE_STATES = ("published", "pending", "duplicate", "failed")
 
