@@ -53,6 +53,8 @@ export interface PublishOptions {
   tags?: string[];
   title?: string;
   keepLocation?: boolean;
+  /** A picture from a video, for its thumbnail: JPEG, PNG or WebP, up to 512 kB. */
+  still?: Blob | null;
   /** The upload to continue, as `onCreated` named it. */
   resume?: string;
   onCreated?: (upload: string) => void;
@@ -290,7 +292,7 @@ export class GalleryClient {
       else throw new GalleryError(head.status, "error", `the gallery answered ${head.status}`);
     }
     if (!upload) {
-      const single = file.size <= SINGLE_BYTES_MAX;
+      const single = file.size <= SINGLE_BYTES_MAX && !options.still;
       const reply = await send("POST", this.path("uploads"), single ? file : null, options, 0, file.size, {
         "Upload-Length": String(file.size),
         "Upload-Metadata": encodeMetadata(file, options),
@@ -298,6 +300,7 @@ export class GalleryClient {
       upload = (reply.getResponseHeader("Location") ?? "").split("/").pop() ?? "";
       offset = Number(reply.getResponseHeader("Upload-Offset"));
       options.onCreated?.(upload);
+      if (options.still) await fetch(`/api/uploads/${upload}/still`, { method: "PUT", body: options.still });
     }
     while (offset < file.size) {
       const step = file.slice(offset, Math.min(file.size, offset + STEP_BYTES));

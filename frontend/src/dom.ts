@@ -54,19 +54,20 @@ export function icon(name: string): SVGElement {
   return svg;
 }
 
-/** A button with a drawing and a text; the text can be for screen readers only. */
+/** A button with a drawing and a text; the text can be for screen readers only (`quiet`), or on wide
+ * screens only (`named`). */
 export function button(
   label: string,
   onclick: (event: Event) => void,
-  options: { icon?: string; quiet?: boolean; kind?: string; compact?: boolean; disabled?: boolean } = {},
+  options: { icon?: string; quiet?: boolean; named?: boolean; kind?: string; compact?: boolean; disabled?: boolean } = {},
 ): HTMLButtonElement {
   return h(
     "button",
     {
       type: "button",
       class: `button ${options.kind ?? ""} ${options.compact ? "compact" : ""}`.trim(),
-      title: options.quiet ? label : undefined,
-      "aria-label": options.quiet ? label : undefined,
+      title: options.quiet || options.named ? label : undefined,
+      "aria-label": options.quiet || options.named ? label : undefined,
       disabled: options.disabled,
       onclick,
     },

@@ -5,7 +5,7 @@ import { button, h, icon, toast } from "./dom.ts";
 import { openAround, openInvite, openMenu, openPeople, showInvitation } from "./dialogs.ts";
 import { Grid } from "./grid.ts";
 import { authorOf, kindOf, nameOf, shortLine } from "./photo_text.ts";
-import { openPublish, previewUrl } from "./publish.ts";
+import { openPublish, preview } from "./publish.ts";
 import type { QueuedPhoto } from "./queue.ts";
 import { PhotoList, type Session, type View, photoOf } from "./session.ts";
 import { openSubscriptions } from "./subscribe.ts";
@@ -95,13 +95,13 @@ export class GalleryPage {
     const tools = h("div", { class: "tools" });
     if (session.may("publish")) tools.append(button(t("addPhotos"), () => this.publish([]), { icon: "add", kind: "primary add" }));
     tools.append(
-      button(t("subscriptions"), () => openSubscriptions(session, () => this.reload()), { icon: "bell", quiet: true, kind: "plain" }),
-      button(t("invite"), () => void openInvite(session), { icon: "code", quiet: true, kind: "plain" }),
-      button(t("around"), () => void openAround(session), { icon: "nodes", quiet: true, kind: "plain" }),
+      button(t("subscriptions"), () => openSubscriptions(session, () => this.reload()), { icon: "bell", named: true, kind: "plain tool" }),
+      button(t("invite"), () => void openInvite(session), { icon: "code", named: true, kind: "plain tool" }),
+      button(t("around"), () => void openAround(session), { icon: "nodes", named: true, kind: "plain tool" }),
     );
-    if (session.may("approve")) tools.append(button(t("people"), () => void openPeople(session), { icon: "people", quiet: true, kind: "plain people-button" }));
+    if (session.may("approve")) tools.append(button(t("people"), () => void openPeople(session), { icon: "people", named: true, kind: "plain tool people-button" }));
     tools.append(
-      button(t("menu"), () => openMenu(session, () => this.start(), (world) => this.switchTo(world)), { icon: "menu", quiet: true, kind: "plain" }),
+      button(t("menu"), () => openMenu(session, () => this.start(), (world) => this.switchTo(world)), { icon: "menu", named: true, kind: "plain tool" }),
     );
     return h("header", { class: "top" }, h("div", { class: "bar" }, name, tools), this.tabs);
   }
@@ -227,7 +227,6 @@ export class GalleryPage {
     const texts: Record<string, TextName> = { draft: "draft", waiting: "waiting", paused: "waiting", sending: "uploading", processing: "processing", failed: "failed" };
     const state = t(texts[photo.state] ?? "waiting");
     const share = photo.blob.size ? Math.round((photo.sent / photo.blob.size) * 100) : 0;
-    const showable = photo.blob.type.startsWith("image/") && !/hei[cf]/.test(photo.blob.type);
     return h(
       "div",
       { class: "tile queued" },
@@ -238,7 +237,7 @@ export class GalleryPage {
           class: "tile-button",
           onclick: () => (photo.state === "draft" ? this.publish([photo]) : photo.state === "failed" ? this.askFailed(photo) : undefined),
         },
-        showable ? h("img", { src: previewUrl(photo.blob), alt: photo.name, decoding: "async" }) : h("span", { class: "no-picture" }, icon("file"), h("span", { class: "file-name" }, photo.name)),
+        preview(photo),
         h("span", { class: `tile-line ${photo.state === "failed" ? "bad" : ""}` }, photo.state === "sending" ? `${state} ${share} %` : photo.message && photo.state === "failed" ? photo.message : state),
       ),
     );

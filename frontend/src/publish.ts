@@ -19,6 +19,18 @@ export function previewUrl(blob: Blob): string {
   return url;
 }
 
+/** A small picture of a photo or video that is only in this browser; its name if it has none. */
+export function preview(photo: QueuedPhoto): HTMLElement {
+  const { type } = photo.blob;
+  if (type.startsWith("image/") && !/hei[cf]|tiff|svg/.test(type)) {
+    return h("img", { src: previewUrl(photo.blob), alt: photo.name, decoding: "async" });
+  }
+  if (type.startsWith("video/")) {
+    return h("video", { src: `${previewUrl(photo.blob)}#t=0.1`, "aria-label": photo.name, preload: "metadata", playsinline: true, muted: true });
+  }
+  return h("span", { class: "no-picture" }, icon("file"), h("span", { class: "file-name" }, photo.name));
+}
+
 export function openPublish(session: Session, given: QueuedPhoto[], onDone: () => void): void {
   const { dialog, body, close } = openDialog(t("addPhotos"), t("close"), "publish");
   const chosen = new Map(given.map((photo) => [photo.id, photo]));
@@ -59,7 +71,7 @@ export function openPublish(session: Session, given: QueuedPhoto[], onDone: () =
         h(
           "div",
           { class: "preview", role: "listitem" },
-          photo.blob.type.startsWith("image/") && !/hei[cf]/.test(photo.blob.type) ? h("img", { src: previewUrl(photo.blob), alt: photo.name }) : h("span", { class: "file-name" }, icon("file"), photo.name),
+          preview(photo),
           button(`${t("remove")}: ${photo.name}`, () => {
             chosen.delete(photo.id);
             void session.queue.remove(photo.id);
@@ -91,7 +103,7 @@ export function openPublish(session: Session, given: QueuedPhoto[], onDone: () =
     drop,
     status,
     shown,
-    h("div", { class: "field" }, h("label", { for: "tags" }, t("tags")), tags, h("p", { id: "tags-hint", class: "hint" }, t("tagsHint")), suggestions),
+    h("div", { class: "field" }, h("label", { for: "tags" }, t("tagsOptional")), tags, h("p", { id: "tags-hint", class: "hint" }, t("tagsHint")), suggestions),
     h("div", { class: "field" }, h("label", { for: "title" }, t("caption")), title, h("p", { id: "title-hint", class: "hint" }, t("captionHint"))),
     h("label", { class: "check", for: "keep" }, keep, h("span", {}, t("keepLocation"))),
     h("div", { class: "dialog-foot" }, go),

@@ -5,6 +5,7 @@
  */
 
 import { GalleryClient, GalleryError, type UploadState } from "./client.ts";
+import { makeStill } from "./video_still.ts";
 
 export interface QueuedPhoto {
   id: string;
@@ -122,11 +123,12 @@ export class UploadQueue {
     this.onChange(photo);
     const client = new GalleryClient(photo.world);
     try {
-      const file = photo.blob instanceof File ? photo.blob : new File([photo.blob], photo.name);
+      const file = photo.blob instanceof File ? photo.blob : new File([photo.blob], photo.name, { type: photo.blob.type });
       photo.upload = await client.publish(file, {
         tags: photo.tags,
         title: photo.title,
         keepLocation: photo.keepLocation,
+        still: file.type.startsWith("video/") && !photo.upload ? await makeStill(file) : null,
         resume: photo.upload,
         onCreated: (upload) => {
           photo.upload = upload;

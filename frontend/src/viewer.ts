@@ -51,18 +51,19 @@ export function openViewer(session: Session, start: Photo, actions: ViewerAction
 
   function picture(): HTMLElement {
     const client = session.client;
-    const { key, type, width, height } = photo.card;
+    const { key, width, height } = photo.card;
     const full = photo.here || photo.mark === "downloaded";
     if (full && kindOf(photo) === "video") {
-      return h("video", { src: client.objectUrl(key), controls: true, preload: "metadata", "aria-label": altOf(photo) });
+      const poster = photo.card.has_thumbnail ? client.thumbnailUrl(key) : undefined;
+      return h("video", { src: client.objectUrl(key), poster, controls: true, playsinline: true, preload: "metadata", "aria-label": altOf(photo) });
     }
-    if (kindOf(photo) === "photo" && (full || photo.card.has_thumbnail)) {
+    if (photo.card.has_thumbnail || (full && kindOf(photo) === "photo")) {
       const image = h("img", { alt: altOf(photo), src: client.thumbnailUrl(key) });
       if (width && height) {
         image.width = width;
         image.height = height;
       }
-      if (full && type) {
+      if (full && kindOf(photo) === "photo") {
         const large = new Image();
         large.onload = () => (image.src = large.src);
         large.src = client.objectUrl(key);

@@ -11,7 +11,8 @@ const SHOWN_MAX = 24;
 const LARGE_MS = 8_000;
 
 export async function showWall(me: Me): Promise<void> {
-  const client = new GalleryClient(me.galleries[0]!);
+  const asked = new URLSearchParams(location.search).get("gallery") ?? "";
+  const client = new GalleryClient(me.galleries.includes(asked) ? asked : me.galleries[0]!);
   document.body.className = "wall";
   document.title = client.world;
   const large = h("div", { class: "wall-large" });
@@ -24,11 +25,19 @@ export async function showWall(me: Me): Promise<void> {
 
   function draw(photo: Photo | undefined): void {
     if (!photo) return large.replaceChildren(h("p", {}, t("wallEmpty")));
-    const image = h("img", { src: client.thumbnailUrl(photo.card.key), alt: altOf(photo) });
+    large.replaceChildren(h("figure", {}, kindOf(photo) === "video" ? video(photo) : image(photo), h("figcaption", {}, h("strong", {}, authorOf(photo)), photo.card.title ? ` ${photo.card.title}` : "")));
+  }
+  function image(photo: Photo): HTMLElement {
+    const shown = h("img", { src: client.thumbnailUrl(photo.card.key), alt: altOf(photo) });
     const full = new Image();
-    full.onload = () => (image.src = full.src);
+    full.onload = () => (shown.src = full.src);
     full.src = client.objectUrl(photo.card.key);
-    large.replaceChildren(h("figure", {}, image, h("figcaption", {}, h("strong", {}, authorOf(photo)), photo.card.title ? ` ${photo.card.title}` : "")));
+    return shown;
+  }
+  function video(photo: Photo): HTMLElement {
+    const shown = h("video", { src: client.objectUrl(photo.card.key), poster: client.thumbnailUrl(photo.card.key), "aria-label": altOf(photo), autoplay: true, loop: true, playsinline: true });
+    shown.muted = true;
+    return shown;
   }
   function drawStrip(): void {
     strip.replaceChildren(...photos.slice(0, SHOWN_MAX).map((photo) => h("img", { role: "listitem", src: client.thumbnailUrl(photo.card.key), alt: altOf(photo) })));
@@ -38,7 +47,7 @@ export async function showWall(me: Me): Promise<void> {
     draw(next);
   }
   async function load(): Promise<void> {
-    photos = (await client.list("wall", { limit: 200 })).items.filter((photo) => kindOf(photo) === "photo" && photo.card.has_thumbnail);
+    photos = (await client.list("wall", { limit: 200 })).items.filter((photo) => photo.card.has_thumbnail);
     drawStrip();
   }
 
@@ -49,7 +58,7 @@ export async function showWall(me: Me): Promise<void> {
     if (event.kind === "reset" || event.kind === "gone") return void load().then(step);
     const photo = event.facts.item as Photo | undefined;
     if (event.kind !== "item" || event.facts.world !== client.world || !photo || photo.hidden) return;
-    if (kindOf(photo) !== "photo" || !photo.card.has_thumbnail || photos.some((one) => one.card.key === photo.card.key)) return;
+    if (!photo.card.has_thumbnail || photos.some((one) => one.card.key === photo.card.key)) return;
     photos.unshift(photo);
     fresh.push(photo);
     drawStrip();

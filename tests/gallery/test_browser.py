@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.daemon.pages import a_node, a_place
-from tests.gallery.served import a_gallery, a_jpeg, add_gallery
+from tests.gallery.served import WORLD, a_gallery, a_jpeg, add_gallery
 from tests.live.nodes import free_group
 
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
@@ -196,6 +198,74 @@ def test_a_page_of_others_follows_photos_with_the_client(tmp_path: Path) -> None
             await page.wait_for_selector("#seen li >> nth=3")
             texts = await page.locator("#seen li").all_inner_texts()
             assert texts == ["stored 0", "stored 1", "new", "own"]
+        assert problems == []
+
+    asyncio.run(story())
+
+
+RECORD = """async (type) => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 320, height: 240 });
+    const pen = canvas.getContext("2d");
+    const recorder = new MediaRecorder(canvas.captureStream(20), { mimeType: type });
+    const parts = [];
+    recorder.ondataavailable = ({ data }) => parts.push(data);
+    const stopped = new Promise((resolve) => (recorder.onstop = resolve));
+    recorder.start();
+    for (let frame = 0; frame < 12; frame++) {
+        pen.fillStyle = `rgb(200, ${20 * frame}, 40)`;
+        pen.fillRect(0, 0, 320, 240);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    recorder.stop();
+    await stopped;
+    return [...new Uint8Array(await new Blob(parts).arrayBuffer())];
+}"""
+
+
+def test_every_kind_of_file_is_published_and_videos_play(tmp_path: Path) -> None:
+    """Real small files: pictures and videos get a thumbnail, other files a name."""
+    pytest.importorskip("pi_heif", reason="there is no wheel of pi-heif for this machine")
+
+    async def story() -> None:
+        problems: list[str] = []
+        async with a_gallery(tmp_path / "g") as place, a_browser() as browser:
+            page = await a_page(browser, problems, **WIDE)
+            await page.goto(place.served.url)
+            await page.wait_for_selector(".empty h2")
+            files = {"photo.heic": (Path(__file__).parent / "photo.heic").read_bytes()}
+            for kind in ("jpeg", "png", "webp", "gif", "avif"):
+                out = io.BytesIO()
+                Image.effect_noise((80, 60), 90).convert("RGB").save(out, kind)
+                files[f"picture.{kind}"] = out.getvalue()
+            for kind in ("webm", "mp4"):
+                if await page.evaluate("t => MediaRecorder.isTypeSupported(t)", f"video/{kind}"):
+                    files[f"clip.{kind}"] = bytes(await page.evaluate(RECORD, f"video/{kind}"))
+            files["notes.pdf"] = b"%PDF-1.4 no picture"
+            for name, data in files.items():
+                (tmp_path / name).write_bytes(data)
+            await publish(page, [tmp_path / name for name in files], "all", "")
+            await page.wait_for_selector(f".tile >> nth={len(files) - 1}")
+            await page.wait_for_selector(".uploads", state="hidden")
+
+            host = await place.host()
+            cards = {item["card"]["file_name"]: item["card"] for item in await host.items("wall")}
+            assert set(cards) == set(files)
+            shown = {name for name, card in cards.items() if card.get("has_thumbnail")}
+            assert shown == set(files) - {"notes.pdf"}
+            assert cards["photo.heic"]["type"] == cards["picture.avif"]["type"] == "image/jpeg"
+            assert "clip.webm" in cards
+
+            await page.locator(".tile", has=page.locator('img[alt="Video"]')).first.click()
+            await page.wait_for_function(
+                "(async () => { const video = document.querySelector('.viewer video');"
+                "if (!video) return false; video.muted = true; await video.play();"
+                "return video.currentTime > 0.1; })()"
+            )
+            key = cards["clip.webm"]["key"]
+            status, body = await host.ask(
+                "GET", f"/api/w/{WORLD}/objects/{key}", headers={"Range": "bytes=4-99"}
+            )
+            assert (status, body) == (206, files["clip.webm"][4:100])
         assert problems == []
 
     asyncio.run(story())

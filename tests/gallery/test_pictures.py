@@ -108,6 +108,21 @@ def test_a_video_loses_its_place_without_moving_its_bytes(tmp_path: Path) -> Non
     assert cleaned.index(b"frames") == video.index(b"frames")
 
 
+def test_a_video_has_the_thumbnail_of_its_still_picture(tmp_path: Path) -> None:
+    video = a_file(tmp_path, b"\x1a\x45\xdf\xa3 a video")
+    still = tmp_path / "still"
+    assert prepare_file(video, still=still).thumbnail == b""
+    for bad in (b"", b"\xff\xd8\xff broken", b"<svg onload='alert(1)'/>", b"\x1a\x45\xdf\xa3"):
+        still.write_bytes(bad)
+        assert prepare_file(video, still=still).thumbnail == b""
+
+    still.write_bytes(a_jpeg(size=(640, 360), exif=an_exif()))
+    facts = prepare_file(video, still=still)
+    thumbnail = Image.open(io.BytesIO(facts.thumbnail))
+    assert (facts.type, thumbnail.format, thumbnail.size) == ("video/webm", "WEBP", (320, 180))
+    assert b"Camera Works" not in facts.thumbnail
+
+
 def test_a_pixel_flood_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     def chunk(kind: bytes, body: bytes) -> bytes:
         crc = zlib.crc32(kind + body)

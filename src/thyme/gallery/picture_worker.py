@@ -27,6 +27,7 @@ class PictureTask(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     keep_location: bool
+    still: str | None = None
 
 
 class PictureReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +45,13 @@ class PictureWorker:
         self._lock = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
 
-    async def prepare(self, path: Path, *, keep_location: bool = False) -> PictureFacts:
+    async def prepare(
+        self, path: Path, *, keep_location: bool = False, still: Path | None = None
+    ) -> PictureFacts:
         """Prepares a file in place, as `prepare_file` does; raises `PictureError`."""
-        task = PictureTask(path=str(path), keep_location=keep_location)
+        task = PictureTask(
+            path=str(path), keep_location=keep_location, still=None if still is None else str(still)
+        )
         async with self._lock:
             try:
                 reply = await asyncio.wait_for(self._request(task), self._seconds_max)
@@ -113,7 +118,8 @@ def main() -> None:
     for line in sys.stdin.buffer:
         task = msgspec.json.decode(line, type=PictureTask)
         try:
-            facts = prepare_file(Path(task.path), keep_location=task.keep_location)
+            still = None if task.still is None else Path(task.still)
+            facts = prepare_file(Path(task.path), keep_location=task.keep_location, still=still)
             reply = PictureReply(facts=facts)
         except PictureError as error:
             reply = PictureReply(error=str(error))

@@ -25,6 +25,7 @@ PICTURE_BYTES_MAX = 128 * 2**20
 """Maximum size of a picture, which is decoded in memory; videos and files may be larger."""
 THUMBNAIL_PX = 320
 _THUMBNAIL_BYTES = 16 * 2**10
+_STILL_TYPES = ("image/jpeg", "image/png", "image/webp")
 _CONVERTED = ("image/heic", "image/avif")
 _ORIENTATION, _DATE_TIME, _EXIF_IFD, _DATE_TAKEN = 0x0112, 0x0132, 0x8769, 0x9003
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
@@ -66,15 +67,32 @@ def find_type(head: bytes) -> str:
     return FILE_TYPE
 
 
-def prepare_file(path: Path, *, keep_location: bool = False) -> PictureFacts:
-    """Makes the thumbnail of a file and, unless `keep_location`, removes its metadata, in place."""
+def prepare_file(
+    path: Path, *, keep_location: bool = False, still: Path | None = None
+) -> PictureFacts:
+    """Makes the thumbnail of a file and, unless `keep_location`, removes its metadata, in place.
+
+    The thumbnail of a video is made from `still`, if there is such a file with a picture.
+    """
     with path.open("rb") as file:
         kind = find_type(file.read(64))
     if kind.startswith("image/"):
         return _prepare_picture(path, kind, keep_location=keep_location)
     if kind == "video/mp4" and not keep_location:
         clean_mp4(path)
+    if kind.startswith("video/") and still is not None:
+        return PictureFacts(type=kind, thumbnail=_read_still(still))
     return PictureFacts(type=kind)
+
+
+def _read_still(path: Path) -> bytes:
+    """The thumbnail of a video; empty if its still picture is missing or cannot be read."""
+    try:
+        data = path.read_bytes()
+        kind = find_type(data[:64])
+        return _read_picture(data, kind)[0].thumbnail if kind in _STILL_TYPES else b""
+    except (PictureError, OSError, ValueError, SyntaxError, IndexError, EOFError, MemoryError):
+        return b""
 
 
 def _prepare_picture(path: Path, kind: str, *, keep_location: bool) -> PictureFacts:

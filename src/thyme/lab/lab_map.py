@@ -42,7 +42,7 @@ class LabMap:
 
     async def start(self, port: int) -> str:
         """Serves the map on loopback; returns its URL."""
-        app = web.Application(middlewares=[_loopback_only])
+        app = web.Application(middlewares=[_own_page_only])
         for path, handler in MapRoutes(self._watch).by_path.items():
             app.router.add_get(path, handler)
         self._runner = web.AppRunner(
@@ -113,10 +113,16 @@ def _describe_lab(plan: LabPlan, positions: list[Position]) -> MapAbout:
 
 
 @web.middleware
-async def _loopback_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuses requests that name another host: a page of another site must not read the map."""
+async def _own_page_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuses requests that name another host, and those of pages of another origin, which must
+    neither read the map nor hold its streams; a link to it may be followed."""
     if request.url.host not in ("127.0.0.1", "localhost"):
         raise web.HTTPMisdirectedRequest
+    own = f"http://{request.host}"
+    from_own_page = request.headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none")
+    followed_link = request.headers.get("Sec-Fetch-Mode") == "navigate"
+    if request.headers.get("Origin", own) != own or not (from_own_page or followed_link):
+        raise web.HTTPForbidden(text="a page of another origin may not read this map")
     return await handler(request)
 
 

@@ -261,15 +261,15 @@ def _print_addresses(served: ServedGallery, *, as_json: bool) -> None:
         }
         print(json.dumps(addresses), flush=True)
         return
-    print(f"\n  Your gallery:  {served.url}")
+    print(f"\n  Open your gallery in a browser:  {served.url}")
     if served.invitation_url is None:
         print("  For phones near you, start it with --lan.\n", flush=True)
         return
     import segno
 
-    print(f"  For guests:    {served.invitation_url}")
-    print("  Phones in this network scan the code:\n")
+    print(f"  Guests in this network open:     {served.invitation_url}")
     if sys.stdout.isatty():
+        print("  or scan this code with a phone; it is on the page, too:\n")
         segno.make(served.invitation_url, micro=False).terminal(compact=True)
     if served.invitation_url.startswith("http:"):
         print("  The connection of guests is not encrypted: who is in this network can read along.")

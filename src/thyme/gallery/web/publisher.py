@@ -90,7 +90,9 @@ class Publisher:
             self.uploads.finish(upload, "failed", message="you may not publish here")
             return
         path = self.uploads.path(upload)
-        facts = await self._worker.prepare(path, keep_location=upload.keep_location)
+        facts = await self._worker.prepare(
+            path, keep_location=upload.keep_location, still=self.uploads.still_path(upload)
+        )
         photo = PendingPhoto(
             id=upload.id,
             world=upload.world,

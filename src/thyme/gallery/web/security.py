@@ -21,7 +21,7 @@ from thyme.gallery.web.responses import Handler, RefusedError
 GUEST = web.RequestKey("guest", Guest)
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
-    "media-src 'self'; connect-src 'self'; font-src 'self'; manifest-src 'self'; "
+    "media-src 'self' blob:; connect-src 'self'; font-src 'self'; manifest-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {

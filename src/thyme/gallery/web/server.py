@@ -164,6 +164,7 @@ def all_routes(
         GalleryRoute("HEAD", "/api/uploads/{id}", "publish", uploads.describe),
         GalleryRoute("PATCH", "/api/uploads/{id}", "publish", uploads.append),
         GalleryRoute("DELETE", "/api/uploads/{id}", "publish", uploads.remove),
+        GalleryRoute("PUT", "/api/uploads/{id}/still", "publish", uploads.receive_still),
     ]
 
 

@@ -32,6 +32,7 @@ EXPIRES_S = 24 * 3600.0
 DISK_RESERVE_BYTES = 64 * 2**20
 """Disk space that uploads leave free."""
 UPLOADS_PER_GUEST_MAX = 200
+STILL_BYTES_MAX = 512 * 2**10
 _PIECE_BYTES = 64 * 2**10
 _BODY_TYPE = "application/offset+octet-stream"
 _DONE_STATES = ("published", "pending", "duplicate", "failed")
@@ -79,6 +80,10 @@ class Uploads:
         """The file of an upload."""
         return self._folder / upload.id
 
+    def still_path(self, upload: Upload) -> Path:
+        """The file of the still picture of a video, which the page may send before the video."""
+        return self._folder / f"{upload.id}.still"
+
     def save(self, upload: Upload) -> None:
         """Saves the record of an upload and updates the guest's pages."""
         record = self._folder / f"{upload.id}.json"
@@ -98,7 +103,7 @@ class Uploads:
     def finish(self, upload: Upload, state: str, *, message: str = "", key: str = "") -> None:
         """Ends an upload; its file is removed."""
         upload.state, upload.message, upload.key = state, message, key
-        self.path(upload).unlink(missing_ok=True)
+        self._unlink_files(upload)
         self.save(upload)
 
     def expire(self) -> None:
@@ -109,8 +114,12 @@ class Uploads:
 
     def _remove(self, upload: Upload) -> None:
         self._uploads.pop(upload.id, None)
-        self.path(upload).unlink(missing_ok=True)
+        self._unlink_files(upload)
         (self._folder / f"{upload.id}.json").unlink(missing_ok=True)
+
+    def _unlink_files(self, upload: Upload) -> None:
+        self.path(upload).unlink(missing_ok=True)
+        self.still_path(upload).unlink(missing_ok=True)
 
     # Handlers
 
@@ -165,6 +174,21 @@ class Uploads:
             raise RefusedError(409, "wrong_offset", f"the upload is at {self._offset(upload)}")
         await self._receive(request, upload)
         return web.Response(status=204, headers=self._headers(upload))
+
+    async def receive_still(self, request: web.Request) -> web.StreamResponse:
+        """PUT: a picture from a video, made by the page; before the last byte of the video."""
+        upload = self._find(request)
+        if upload.state != "receiving":
+            raise RefusedError(409, "complete", "the upload is complete")
+        still = bytearray()
+        while piece := await request.content.readany():
+            still += piece
+            if len(still) > STILL_BYTES_MAX:
+                limit = STILL_BYTES_MAX >> 10
+                raise RefusedError(413, "too_large", f"a still picture has at most {limit} kB")
+        if upload.state == "receiving":
+            self.still_path(upload).write_bytes(still)
+        return web.Response(status=204)
 
     async def remove(self, request: web.Request) -> web.StreamResponse:
         """DELETE: the upload is given up."""
