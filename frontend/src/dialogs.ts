@@ -150,9 +150,9 @@ export async function openAround(session: Session): Promise<void> {
     h("ul", { class: "devices" }, ...Object.entries(status.publishers).map(([id, count]) => h("li", { class: status.neighbours.includes(id) || id === status.node ? "device" : "device away" }, `${short(id)}: ${count}`))),
   );
   if (status.storage) {
-    const { objects, file_bytes } = status.storage;
+    const { objects, file_bytes, durable } = status.storage;
     fact(t("stored"), t("storedText", { objects, own: status.own, others: Math.max(0, objects - status.own) }));
-    fact(t("space"), formatSize(file_bytes));
+    fact(t("space"), durable ? formatSize(file_bytes) : t("inMemory"));
   }
   fact(t("substrate"), `${(status.substrate ?? "").toUpperCase()}, ${t(status.closed ? "closedWorld" : "openWorld")}`);
   const { photos, bytes, photos_max, bytes_max } = session.me;
@@ -175,7 +175,7 @@ export function openMenu(session: Session, onChange: () => void, onSwitch: (worl
   }
   const name = h("input", { id: "my-name", type: "text", maxlength: 80, value: session.me.name });
   body.append(
-    h("div", { class: "field" }, h("label", { for: "my-name" }, t("yourName")), h("div", { class: "row" }, name, button(t("rename"), () => void request("PATCH", "/api/me", { name: name.value }).then(() => session.reload()).then(() => (close(), onChange()), fail)))),
+    h("div", { class: "field" }, h("label", { for: "my-name" }, t("yourName")), h("div", { class: "row" }, name, button(t("rename"), () => void session.rename(name.value).then(() => (close(), onChange()), fail)))),
     h("div", { class: "field" }, h("label", { for: "theme" }, t("theme")), themeSelect()),
     h("div", { class: "field" }, h("label", { for: "language" }, t("language")), languageSelect()),
   );

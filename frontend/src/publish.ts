@@ -39,6 +39,7 @@ export function openPublish(session: Session, given: QueuedPhoto[], onDone: () =
   const tags = h("input", { id: "tags", type: "text", autocomplete: "off", autocapitalize: "none", "aria-describedby": "tags-hint" });
   const title = h("input", { id: "title", type: "text", maxlength: 500, "aria-describedby": "title-hint" });
   const keep = h("input", { id: "keep", type: "checkbox" });
+  const name = h("input", { id: "own-name", type: "text", autocomplete: "nickname", maxlength: 80 });
   const suggestions = h("div", { class: "chips", role: "group", "aria-label": t("tags") });
   const go = button(t("publish"), () => void publish(), { icon: "check", kind: "primary" });
 
@@ -60,6 +61,7 @@ export function openPublish(session: Session, given: QueuedPhoto[], onDone: () =
   async function publish(): Promise<void> {
     if (!chosen.size) return library.click();
     const details = { tags: splitTags(tags.value), title: title.value.trim(), keepLocation: keep.checked };
+    if (name.value.trim()) await session.rename(name.value).catch((error: Error) => toast(error.message, "bad"));
     close();
     await session.queue.publish([...chosen.keys()], details);
     onDone();
@@ -105,6 +107,7 @@ export function openPublish(session: Session, given: QueuedPhoto[], onDone: () =
     shown,
     h("div", { class: "field" }, h("label", { for: "tags" }, t("tagsOptional")), tags, h("p", { id: "tags-hint", class: "hint" }, t("tagsHint")), suggestions),
     h("div", { class: "field" }, h("label", { for: "title" }, t("caption")), title, h("p", { id: "title-hint", class: "hint" }, t("captionHint"))),
+    session.isNameless ? h("div", { class: "field" }, h("label", { for: "own-name" }, t("yourNameOnce")), name) : "",
     h("label", { class: "check", for: "keep" }, keep, h("span", {}, t("keepLocation"))),
     h("div", { class: "dialog-foot" }, go),
   );

@@ -44,6 +44,16 @@ export class Session {
     this.me = await request<Me>("GET", "/api/me");
   }
 
+  /** Whether this is the host, who was never asked for a name. */
+  get isNameless(): boolean {
+    return this.me.local && this.me.name === "Host";
+  }
+
+  async rename(name: string): Promise<void> {
+    await request("PATCH", "/api/me", { name });
+    await this.reload();
+  }
+
   switchTo(world: string): void {
     this.world = world;
     this.client = new GalleryClient(world);
