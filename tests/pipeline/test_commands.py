@@ -76,6 +76,30 @@ def test_what_cannot_be_done_is_said_in_a_line_before_spark_starts(
     assert problem in err
 
 
+def test_a_csv_file_without_a_column_is_refused_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thyme.cli.pipeline.posts.open_session", lambda args: pytest.fail("Spark"))
+    file = tmp_path / "a b.csv"
+    file.write_text("when;who;body\n")
+    assert main(["posts", "import", str(file), "--columns", "user=who", "--out", "w"]) == 2
+    problem = "lacks the columns text, time; it has when, who, body (separated by a semicolon)"
+    assert problem in capsys.readouterr().err
+
+
+def test_p2_rows_of_another_encoding_are_counted_with_what_to_do(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder has a space, and so has what to type next."""
+    file, out = tmp_path / "a.csv", str(tmp_path / "a w")
+    rows = "user,time,text\nana,2016-07-10T20:00:01Z,olá #eder\nana,2016-07-10T20:00:02Z,#golo\n"
+    file.write_bytes(rows.encode("latin-1"))
+    assert main(["posts", "import", str(file), "--out", out]) == 0
+    told = capsys.readouterr().out
+    assert "quarantined: 1 (not UTF-8: convert the file, e.g. iconv -f WINDOWS-1252" in told
+    assert f"next: thyme trace build --posts '{out}' --out '{out}'" in told
+
+
 def test_a_file_that_breaks_off_is_named_and_nothing_is_kept(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from pyarrow import parquet
 
 from thyme.model.errors import InputError, OptionError
 from thyme.pipeline.jobs import build_trace, import_posts
+from thyme.pipeline.posts import csv_files
 from thyme.pipeline.posts.formats import (
     InvalidPost,
     PostReader,
@@ -341,9 +342,40 @@ def test_a_csv_file_may_have_lines_in_its_texts_and_names_of_its_own(
     assert raw["not UTF-8"]["raw_bytes"] == b"2016-07-10T20:00:01Z,\xff\xfe,bea"
     (tmp_path / "a.csv").rename(tmp_path / "b.csv")
     with pytest.raises(
-        InputFileError, match=r"lacks the column text, user; it has when, body, who"
+        InputFileError, match=r"lacks the columns text, user; it has when, body, who"
     ):
         imported(spark, tmp_path, PostReader(form="csv", columns={"time": "when"}), "b.csv")
+
+
+@pytest.mark.parametrize("multi_line", [True, False])
+def test_p2_the_quarantine_has_the_lines_of_a_csv_file_as_they_were(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, multi_line: bool
+) -> None:
+    """Quotes that are not necessary, quotes in values, blanks, and too few or too many values."""
+    lines = [
+        '"2016-07-10T20:00:01Z"," quoted, ""twice"" ",""',
+        '"2016-07-10T20:00:01Z","too few"',
+        '2016-07-10T20:00:01Z,too,"many",',
+        '2016-07-10T20:00:01Z,far,"too",many,values',
+        "alone",
+        '2016-07-10T20:00:01Z,5" tall,',
+        *(['2016-07-10T20:00:01Z,"two\nlines",""'] if multi_line else []),
+    ]
+    if not multi_line:
+        monkeypatch.setattr(
+            csv_files, "find_splittable", lambda spark, paths, separator: set(paths)
+        )
+    good = '"2016-07-10T20:00:01Z","#goal ""a""",ana'
+    (tmp_path / "a.csv").write_text("\n".join(["when,body,who", *lines, good]))
+    reader = PostReader(form="csv", columns={"user": "who", "time": "when", "text": "body"})
+    stage = imported(spark, tmp_path, reader, "a.csv")
+    assert sorted(row["raw"] for row in rows_of(stage, "quarantine")) == sorted(lines)
+    broken = {"too few", "too,", "far", "alone"}
+    for row in rows_of(stage, "quarantine"):
+        is_broken = any(word in row["raw"] for word in broken)
+        assert row["reason"] == ("broken row" if is_broken else "no user")
+    [post] = rows_of(stage, "posts")
+    assert (post["user"], post["text"]) == ("ana", '#goal "a"')
 
 
 ODD_CSV: dict[str, bytes] = {

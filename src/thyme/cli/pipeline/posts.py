@@ -5,6 +5,7 @@ Clauses: P1, P2, P10.
 
 from __future__ import annotations
 
+import shlex
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
@@ -119,7 +120,9 @@ def import_command(args: Namespace) -> int:
 
     require_spark()
     from thyme.pipeline.jobs import import_posts
+    from thyme.pipeline.posts.csv_files import check_header
     from thyme.pipeline.posts.formats import PostReader
+    from thyme.pipeline.posts.rows import NOT_UTF8
     from thyme.pipeline.posts.sources import expand_files, guess_format
     from thyme.pipeline.warehouse import Warehouse
 
@@ -133,6 +136,9 @@ def import_command(args: Namespace) -> int:
         now_us=time.time_ns() // 1_000,
     )
     files = files or expand_files(args.files)
+    if reader.form == "csv":
+        for file in files:
+            check_header(file, reader)
     with open_session(args) as spark:
         stage = import_posts(spark, Warehouse(args.out), files, reader, replace=args.replace)
     notes = stage.manifest.notes
@@ -154,9 +160,11 @@ def import_command(args: Namespace) -> int:
                 "give --time-unit ms --time-origin 2015-09-19T11:45Z and --replace"
             )
         for reason, count in notes["quarantined"].items():
-            yield f"quarantined: {count:,} ({reason})"
+            advice = ": convert the file, e.g. iconv -f WINDOWS-1252 -t UTF-8; --replace imports it"
+            yield f"quarantined: {count:,} ({reason}{advice if reason == NOT_UTF8 else ''})"
         if stage.row_count("posts"):
-            yield f"next: thyme trace build --posts {args.out} --out {args.out}"
+            folder = shlex.quote(args.out)
+            yield f"next: thyme trace build --posts {folder} --out {folder}"
 
     return print_stage(args, stage, lines)
 

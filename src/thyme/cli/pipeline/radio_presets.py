@@ -125,5 +125,5 @@ def _print_posts(posts: PostsInput, preset: Preset, args: Namespace) -> None:
         zone = parse_display_zone(args)
         print_window(posts.window, zone, preset.timeline.operations_us, sys.stderr)
         if posts.rules.one_in > 1:
-            why = "" if args.one_in else f" ({preset.name} has few; --one-in 1 simulates all)"
+            why = "" if args.one_in else f" ({preset.name} is for few; --one-in 1 simulates all)"
             print(f"  simulating one in {posts.rules.one_in} of them{why}", file=sys.stderr)

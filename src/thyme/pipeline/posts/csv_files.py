@@ -29,6 +29,8 @@ SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _BYTES = "ISO-8859-1"
 _BOM = "\ufeff"
 _UTF16_BOMS = ("ÿþ", "þÿ")
+_RECORD = "record"
+"""The column with the text of a record as it is in the file."""
 _BROKEN = "broken"
 _HEADER_BYTES_MAX = 1 << 16
 _OPTIONS: dict[str, Any] = {
@@ -82,25 +84,30 @@ def _read_table(
     source: Column,
     multi_line: bool,
 ) -> DataFrame:
-    places = [f"c{number}" for number in range(len(header.names))]
-    schema = ", ".join(f"{name} string" for name in (*places, _BROKEN))
+    # Spark tells the text of a record only if it has another number of values than the schema: here
+    # every record with more than one. Its values are then parsed from its text.
     rows = (
-        spark.read.schema(schema)
+        spark.read.schema(f"first string, {_RECORD} string")
         .options(header=True, enforceSchema=True, sep=header.separator, **_OPTIONS)
-        .options(columnNameOfCorruptRecord=_BROKEN, multiLine=multi_line)
+        .options(columnNameOfCorruptRecord=_RECORD, multiLine=multi_line)
         .csv([reader_path(path) for path in paths])
     )
-    style = {"sep": header.separator, "escape": '"', "emptyValue": "", "nullValue": ""}
-    line = F.to_csv(F.struct(*places), style)
-    raw = _original_bytes(F.coalesce(F.col(_BROKEN), line))
+    places = [f"c{number}" for number in range(len(header.names))]
+    schema = ", ".join(f"{name} string" for name in (*places, _BROKEN))
+    options = {"sep": header.separator, "columnNameOfCorruptRecord": _BROKEN, **_OPTIONS}
+    parsed = F.from_csv(F.col(_RECORD), schema, options).alias("parsed")
+    found = rows.select(source, F.coalesce(_RECORD, "first").alias("record"), parsed)
     wanted = {reader.column(name) for name in COLUMNS}
     values = [
-        F.make_valid_utf8(_original_bytes(F.col(place))).alias(name)
+        F.make_valid_utf8(_original_bytes(F.col(f"parsed.{place}"))).alias(name)
         for place, name in zip(places, header.names, strict=True)
         if name in wanted
     ]
-    fields = F.when(F.col(_BROKEN).isNull(), F.to_json(F.struct(*values)))
-    return rows.select(source, raw.alias("raw"), fields.alias("fields"))
+    is_whole = F.col("parsed").isNotNull() & F.col(f"parsed.{_BROKEN}").isNull()
+    fields = F.when(is_whole, F.to_json(F.struct(*values)))
+    return found.select(
+        "source", _original_bytes(F.col("record")).alias("raw"), fields.alias("fields")
+    )
 
 
 def _original_bytes(text: Column) -> Column:
@@ -108,8 +115,15 @@ def _original_bytes(text: Column) -> Column:
     return F.encode(text, _BYTES).cast("string")
 
 
-def read_header(spark: SparkSession, path: str, reader: PostReader) -> CsvHeader:
-    """Reads the header of a file and finds the separator that gives the needed columns."""
+def check_header(path: str, reader: PostReader) -> None:
+    """Rejects a file that lacks a column, without Spark, if its header can be read without it."""
+    if _first_values(path, ",") is not None:
+        read_header(None, path, reader)
+
+
+def read_header(spark: SparkSession | None, path: str, reader: PostReader) -> CsvHeader:
+    """Reads the header of a file and finds the separator that gives the needed columns. Spark is
+    needed for headers that `check_header` does not read."""
     needed = needed_columns(reader)
     headers: list[CsvHeader] = []
     for separator in SEPARATORS:
@@ -123,9 +137,10 @@ def read_header(spark: SparkSession, path: str, reader: PostReader) -> CsvHeader
     return header
 
 
-def _read_first_row(spark: SparkSession, path: str, separator: str) -> CsvHeader:
+def _read_first_row(spark: SparkSession | None, path: str, separator: str) -> CsvHeader:
     values = _first_values(path, separator)
     if values is None:
+        assert spark is not None
         rows = spark.read.options(header=False, sep=separator, multiLine=True, **_OPTIONS)
         found = rows.csv(reader_path(path)).first()
         values = ["" if value is None else str(value) for value in found or ()]
@@ -165,10 +180,11 @@ def check_columns(path: str, names: Sequence[str], reader: PostReader, about: st
     needed = needed_columns(reader)
     lacking = sorted(needed - set(names))
     if lacking:
+        word = "column" if len(lacking) == 1 else "columns"
         shown = ", ".join(safe_repr(name, 40).strip("'") for name in names[:30])
         raise InputFileError(
             path,
-            f"lacks the column {', '.join(lacking)}; it has {shown}{about}: "
+            f"lacks the {word} {', '.join(lacking)}; it has {shown}{about}: "
             "map columns with --columns user=…,time=…,text=… (or tags=… if there are no texts)",
         )
     twice = sorted(name for name, count in Counter(names).items() if count > 1 and name in needed)

@@ -26,6 +26,8 @@ from thyme.pipeline.posts.formats import (
 from thyme.pipeline.schemas import PARSED, RAW, select_schema
 from thyme.traces.posts import Post
 
+NOT_UTF8 = "not UTF-8"
+"""The reason of rows whose bytes are not UTF-8."""
 _GIVEN = ("source", "raw", "raw_bytes", "fields")
 _ORDER = (
     "source", "raw", "raw_bytes", "reason", "zone_assumed",
@@ -76,7 +78,7 @@ class ParsedRows:
     def add(self, source: str, raw: str, raw_bytes: bytes | None, fields: str | None) -> None:
         """Adds the posts of a row of RAW, or the reason for its rejection."""
         if raw_bytes is not None:
-            self._append(source, raw, raw_bytes, "not UTF-8")
+            self._append(source, raw, raw_bytes, NOT_UTF8)
         elif fields is not None:
             self._parse(source, raw, fields)
         elif not self._has_pages:
