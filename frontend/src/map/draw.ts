@@ -1,6 +1,7 @@
 /** Draws a run at one instant: cells, links, nodes, messages on their way, replicas, requests and faults. */
 
 import { type Messages, type Mode, type Position, type Run, lowerBound } from "./run.ts";
+import { type MapText, m } from "./map_texts.ts";
 import { GROUPS, hue, paint, theme } from "./theme.ts";
 
 const DRAW_MAX = 1500;
@@ -152,7 +153,8 @@ export function drawLinks(context: Context, spots: Spot[], links: [number, numbe
 export function drawNodes(context: Context, run: Run, view: View, spots: Spot[], t: number, groups: number[][] | null, chosen: number | null = null): void {
   const size = dotSize(run, view);
   const group = groups && groupsOf(run, groups);
-  for (let node = 0; node < run.nodes; node++) {
+  const inOrder = [...spots.keys()].sort((one, other) => Number(!!run.roles[one]) - Number(!!run.roles[other])); // stations on top
+  for (const node of inOrder) {
     const [x, y] = spots[node]!;
     const up = run.isUp(node, t);
     context.beginPath();
@@ -421,7 +423,16 @@ export function drawNames(context: Context, run: Run, spots: Spot[]): void {
   context.fillStyle = theme.soft;
   context.textAlign = "center";
   context.textBaseline = "top";
-  spots.forEach(([x, y], node) => context.fillText(run.names[node]!, x, y + 9));
+  spots.forEach(([x, y], node) => run.roles[node] || context.fillText(run.names[node]!, x, y + 9));
+  context.font = `600 ${FONT}`;
+  context.fillStyle = theme.ink;
+  spots.forEach(([x, y], node) => run.roles[node] && context.fillText(nodeTitle(run, node), x, y - 24));
+}
+
+/** The name of a node; of a station or server also what it is. */
+export function nodeTitle(run: Run, node: number): string {
+  const role = run.roles[node];
+  return role ? `${m(role as MapText)} ${run.names[node]!}` : run.names[node]!;
 }
 
 export function drawScale(context: Context, view: View): void {

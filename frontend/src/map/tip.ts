@@ -1,7 +1,7 @@
 /** Words about the node or the cell under the pointer, or the chosen node. */
 
 import { h } from "../dom.ts";
-import type { View } from "./draw.ts";
+import { type View, nodeTitle } from "./draw.ts";
 import { formatNumber, m } from "./map_texts.ts";
 import type { Run } from "./run.ts";
 
@@ -58,7 +58,7 @@ export class Tip {
     const [x, y] = run.position(node, t);
     const count = (name: keyof Run["totals"]) => formatNumber(run.totals[name][node]!);
     return [
-      run.names[node]!,
+      nodeTitle(run, node),
       m("tipNode", { state: m(run.isUp(node, t) ? "on" : "off"), x: x.toFixed(1), y: y.toFixed(1) }),
       m("tipSent", { n: count("sent") }),
       m("tipControl", { n: count("control") }),

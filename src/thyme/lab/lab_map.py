@@ -104,8 +104,9 @@ def _describe_lab(plan: LabPlan, positions: list[Position]) -> MapAbout:
         columns, rows = (math.ceil(side / plan.cell_m) for side in (plan.width_m, plan.height_m))
         grid = columns, rows, plan.cell_m
     width_m = max(plan.width_m, *(x for x, _ in positions))
+    stations = f", {plan.stations} stations" if plan.stations else ""
     return MapAbout(
-        title=f"{plan.world}: {plan.substrate}, {plan.nodes} nodes",
+        title=f"{plan.world}: {plan.substrate}, {plan.nodes} nodes{stations}",
         range_m=plan.effective_range_m,
         area=(width_m, plan.height_m),
         grid=grid,
