@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import thyme as front_door
 from tests.cli.conftest import Thyme
@@ -191,3 +192,45 @@ def test_a_command_without_its_packages_says_how_to_install_them(
     result = thyme(*command)
     assert result.status == 2
     assert install_hint(extra) in result.err
+
+
+def test_the_shares_of_neighbours_and_authors_are_two_tables(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from thyme.cli.operations.shares_output import shares_tables
+    from thyme.live.status import AddressShare, AuthorShare, SharesStatus
+
+    def share(address: str, *nodes: str, full: bool = False, banned_us: int = 0) -> AddressShare:
+        return AddressShare(
+            address=address,
+            nodes=nodes,
+            datagrams=1_200,
+            bytes=90_000,
+            dropped=7,
+            inbox_full=full,
+            reassembly_bytes=0,
+            bans=int(banned_us > 0),
+            banned_us=banned_us,
+        )
+
+    author = AuthorShare(
+        node="ab" * 16, verifications=12, rejected=3, objects=4, bytes=5_000, subscriptions=1
+    )
+    shares = SharesStatus(
+        addresses=(
+            share("10.0.0.7:4100", "ab" * 16, full=True),
+            share("10.0.0.8:4100", banned_us=4_000_000),
+        ),
+        authors=(author,),
+        bans=2,
+        stranger_share=0.25,
+    )
+
+    Console(width=160).print(shares_tables(shares))
+
+    shown = capsys.readouterr().out
+    assert "10.0.0.7:4100  abababababab" in shown
+    assert "too many messages wait" in shown
+    assert "stranger" in shown
+    assert "banned for 4 s" in shown
+    assert "2 bans, 25% of strangers' datagrams received" in shown

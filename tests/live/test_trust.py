@@ -176,6 +176,16 @@ def test_b5_nobody_is_believed_in_anothers_name(substrate: str) -> None:
                 assert {note.key for note in found} == {key, again}
                 _, metrics = await first.ask("GET", "/metrics")
                 assert b'cause="not genuine: delete"' in metrics
+                _, shares = await first.ask("GET", "/v1/peers")
+                at = {share["nodes"][0]: share for share in shares["addresses"] if share["nodes"]}
+                assert set(at) == {alice.node_id.hex(), mallory.node_id.hex()}
+                assert all(share["datagrams"] and share["bytes"] for share in at.values())
+                of = {share["node"]: share for share in shares["authors"]}
+                assert of[alice.node_id.hex()]["rejected"] >= len(lies) - 2
+                assert of[alice.node_id.hex()]["verifications"] >= 1
+                if substrate == "es":
+                    assert at[mallory.node_id.hex()]["dropped"] == 0, "she may pass on for others"
+                    assert of[mallory.node_id.hex()]["objects"] == 1
             finally:
                 await alice.leave()
                 await mallory.leave()

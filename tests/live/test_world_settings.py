@@ -16,7 +16,7 @@ from tests.live.nodes import free_group
 from thyme.cli import _parser, main
 from thyme.cli.node import node_options
 from thyme.cli.option_values import parse_retention
-from thyme.daemon.collect_status import world_warning
+from thyme.daemon.status.collect_status import world_warning
 from thyme.live.node_factory import dcs_config, es_config, unwrap_node
 from thyme.live.node_options import NodeOptions
 from thyme.live.open_node import LiveNode, open_node

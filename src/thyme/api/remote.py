@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import ClientError, ClientSession, ClientWebSocketResponse, WSMsgType
 
 from thyme.api.world import OpenedWorld
-from thyme.live.status import NodeStatus, StationStatus
+from thyme.live.status import NodeStatus, SharesStatus, StationStatus
 from thyme.model.errors import (
     ClosedError,
     CorruptError,
@@ -114,6 +114,16 @@ async def fetch_any_status(session: ClientSession, node_url: str) -> NodeStatus 
             if is_station:
                 return msgspec.json.decode(body, type=StationStatus)
             return msgspec.json.decode(body, type=NodeStatus)
+    except (ClientError, OSError, ValueError, msgspec.MsgspecError) as error:
+        raise _unreachable_error(node_url, error) from error
+
+
+async def fetch_shares(session: ClientSession, node_url: str) -> SharesStatus:
+    """Requests what neighbours and authors cost a node."""
+    try:
+        async with session.get(f"{node_url}/v1/peers") as response:
+            response.raise_for_status()
+            return msgspec.json.decode(await response.read(), type=SharesStatus)
     except (ClientError, OSError, ValueError, msgspec.MsgspecError) as error:
         raise _unreachable_error(node_url, error) from error
 

@@ -202,7 +202,7 @@ def worlds_command(args: Namespace) -> int:
     require_live()
     import msgspec
 
-    from thyme.daemon.collect_status import describe_world
+    from thyme.daemon.status.collect_status import describe_world
     from thyme.live.discovery import list_worlds
 
     found = coroutine_runner()(list_worlds(network_config(args), args.seconds))

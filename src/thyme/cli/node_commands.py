@@ -63,6 +63,9 @@ def add_to(commands: Subparsers) -> None:
     unsubscribe.add_argument("sid", metavar="SID")
     status = _add_parser(commands, "status", "show the status of a node", status_command)
     status.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
+    status.add_argument(
+        "--peers", action="store_true", help="show what each neighbour and author costs the node"
+    )
 
 
 def _add_publish(commands: Subparsers) -> None:
@@ -259,7 +262,7 @@ def unsubscribe_command(args: Namespace) -> int:
 
 
 def status_command(args: Namespace) -> int:
-    """thyme status [--watch]"""
+    """thyme status [--watch] [--peers]"""
     require_live()
     coroutine_runner()(_show_status(args))
     return 0
@@ -272,30 +275,31 @@ async def _show_status(args: Namespace) -> None:
     from aiohttp import ClientSession
     from rich.live import Live
 
-    from thyme.api.remote import fetch_any_status, normalise_url
+    from thyme.api.remote import fetch_any_status, fetch_shares, normalise_url
+    from thyme.cli.operations.shares_output import shares_tables
     from thyme.cli.station_output import any_status_table
     from thyme.cli.terminal import Terminal
 
     base, terminal = normalise_url(args.node), Terminal()
+    fetch: Any = fetch_shares if args.peers else fetch_any_status
+    make_table: Any = shares_tables if args.peers else any_status_table
     async with ClientSession() as session:
-        status = await retry_until_up(lambda: fetch_any_status(session, base))
+        status = await retry_until_up(lambda: fetch(session, base))
         if args.json:
             print(msgspec.json.encode(status).decode(), flush=True)
             while args.watch:
                 await asyncio.sleep(WATCH_S)
-                print(
-                    msgspec.json.encode(await fetch_any_status(session, base)).decode(), flush=True
-                )
+                print(msgspec.json.encode(await fetch(session, base)).decode(), flush=True)
         elif not (args.watch and terminal.is_terminal):
-            terminal.print(any_status_table(status))
+            terminal.print(make_table(status))
             while args.watch:
                 await asyncio.sleep(WATCH_S)
-                terminal.print(any_status_table(await fetch_any_status(session, base)))
+                terminal.print(make_table(await fetch(session, base)))
         else:
-            with Live(any_status_table(status), console=terminal, screen=True) as view:
+            with Live(make_table(status), console=terminal, screen=True) as view:
                 while True:
                     await asyncio.sleep(WATCH_S)
-                    view.update(any_status_table(await fetch_any_status(session, base)))
+                    view.update(make_table(await fetch(session, base)))
 
 
 def _clock_text(ahead_us: int | None) -> str:

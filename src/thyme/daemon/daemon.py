@@ -17,14 +17,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from thyme.daemon.collect_status import (
+from thyme.daemon.event_export import EventExport
+from thyme.daemon.logs import log_event, log_warning
+from thyme.daemon.server import HTTP_PORT, make_app, start_server
+from thyme.daemon.status.collect_status import (
     describe_world,
     reach_warning,
     version_warning,
 )
-from thyme.daemon.event_export import EventExport
-from thyme.daemon.logs import log_event, log_warning
-from thyme.daemon.server import HTTP_PORT, make_app, start_server
 from thyme.live.auto.node import open_live_node
 from thyme.live.gps import RECONNECT_S, to_local_position, wait_for_fix, watch_fixes
 from thyme.live.host import Host

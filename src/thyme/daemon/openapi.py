@@ -16,9 +16,12 @@ import thyme
 from thyme.daemon import json_schemas
 from thyme.daemon.responses import ErrorBody
 from thyme.live.status import (
+    AddressShare,
+    AuthorShare,
     EventsStatus,
     NeighbourStatus,
     NodeStatus,
+    SharesStatus,
     StorageStatus,
     UnknownVersionStatus,
     WorldStatus,
@@ -43,6 +46,9 @@ _SCHEMAS: dict[type[msgspec.Struct], str] = {
     UnknownVersionStatus: "UnknownVersion",
     StorageStatus: "Storage",
     EventsStatus: "Events",
+    SharesStatus: "Shares",
+    AddressShare: "AddressShare",
+    AuthorShare: "AuthorShare",
 }
 """The bodies, and what the description calls them: a renamed class keeps its name there."""
 JsonObject = dict[str, Any]
@@ -101,6 +107,9 @@ def _paths() -> JsonObject:
 def _node_paths() -> JsonObject:
     return {
         "/v1/status": {"get": _operation("How the node is", _json_response("Status"))},
+        "/v1/peers": {
+            "get": _operation("What neighbours and authors cost it", _json_response("Shares"))
+        },
         "/v1/worlds": {
             "get": _operation("The worlds that this node discovered", _list_response("World"))
         },

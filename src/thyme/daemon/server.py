@@ -13,7 +13,6 @@ from aiohttp import web
 
 from thyme.api.session import NodeSession
 from thyme.daemon import metrics, openapi
-from thyme.daemon.collect_status import collect_status, describe_world
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.json_schemas import PositionBody, parse_json
 from thyme.daemon.object_routes import ObjectRoutes
@@ -24,6 +23,8 @@ from thyme.daemon.responses import (
     json_response,
     loopback_only,
 )
+from thyme.daemon.status.collect_shares import collect_shares
+from thyme.daemon.status.collect_status import collect_status, describe_world
 from thyme.daemon.subscription_routes import SubscriptionRoutes
 from thyme.daemon.websocket import serve_websocket
 from thyme.live.host import Host
@@ -62,6 +63,9 @@ class StatusRoutes:
 
     async def show_status(self, request: web.Request) -> web.StreamResponse:
         return json_response(self.status)
+
+    async def show_shares(self, request: web.Request) -> web.StreamResponse:
+        return json_response(collect_shares(self._live_node, self._shared_node.node.now_us()))
 
     async def show_metrics(self, request: web.Request) -> web.StreamResponse:
         text = metrics.render(self.status, self._shared_node.stats, self._live_node.sockets)
@@ -104,6 +108,7 @@ def make_app(
     subscription_routes = SubscriptionRoutes(session)
     for method, path, handler in (
         ("GET", "/v1/status", status_routes.show_status),
+        ("GET", "/v1/peers", status_routes.show_shares),
         ("GET", "/v1/worlds", status_routes.show_worlds),
         ("PUT", "/v1/position", status_routes.move),
         ("GET", "/v1/line", status_routes.open_websocket),

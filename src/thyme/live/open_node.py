@@ -90,7 +90,7 @@ class LiveNode:
         self.sockets = sockets
         self._make_link = make_link
         self._make_again = make_again
-        self._signer = signer
+        self.signer = signer
         self._renewal: asyncio.Task[None] | None = None
         self.wrap_node: Callable[[Node], Node] = lambda node: node
         """Wraps the node, and each new incarnation of it, for the host that runs it: an observer
@@ -116,7 +116,7 @@ class LiveNode:
             self.link,
             self.sockets,
             restart,
-            None if self._signer is None else self._count_rejected,
+            None if self.signer is None else self._count_rejected,
         )
         if self._make_link is not None:
             first = self.link, self._link_id
@@ -124,8 +124,8 @@ class LiveNode:
         return host
 
     def _count_rejected(self) -> int:
-        assert self._signer is not None
-        return self._signer.rejected
+        assert self.signer is not None
+        return self.signer.rejected
 
     def _restart(
         self, position: Position | None, *, other_brokers: bool = False

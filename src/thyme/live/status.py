@@ -1,7 +1,7 @@
 """Status: the JSON records of the status of a node or a station, as served at `/v1/status`.
 
-Class names and class docstrings are part of the OpenAPI document. `thyme.daemon.collect_status`
-fills the records.
+Class names and class docstrings are part of the OpenAPI document. `thyme.daemon.status` fills the
+records.
 """
 
 from __future__ import annotations
@@ -117,6 +117,49 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     while no node is in range."""
     unreachable_cells: tuple[int, ...] = ()
     """Adjacent cells that have nodes, none of which is in range: the cells are too large."""
+
+
+class AddressShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What came from one address, since the node first received from it or forgot it."""
+
+    address: str
+    nodes: tuple[str, ...]
+    """Ids of the neighbours there; none for a stranger."""
+    datagrams: int
+    bytes: int
+    dropped: int
+    """Datagrams, messages and records that were useless or too many."""
+    inbox_full: bool
+    """Whether so many of its messages wait for this node that no more are taken."""
+    reassembly_bytes: int
+    """Bytes of messages that are not complete yet."""
+    bans: int
+    banned_us: int
+    """How long its datagrams are still dropped unread; 0 if they are not."""
+
+
+class AuthorShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What one author of records costs this node, whoever passed the records on."""
+
+    node: str
+    verifications: int
+    """Signatures verified; those that were verified before do not count."""
+    rejected: int
+    """Records with a false signature in its name."""
+    objects: int
+    bytes: int
+    subscriptions: int
+
+
+class SharesStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The shares of neighbours and authors, those with most bytes first."""
+
+    addresses: tuple[AddressShare, ...]
+    authors: tuple[AuthorShare, ...]
+    bans: int
+    """Bans since the start, of all addresses."""
+    stranger_share: float
+    """The share of the datagrams of strangers that is received at all."""
 
 
 class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,7 @@ class SenderAccount:
     __slots__ = (
         "ban_us",
         "banned_until_us",
+        "bans",
         "bucket",
         "bytes",
         "datagrams",
@@ -70,6 +71,7 @@ class SenderAccount:
         self.refilled_us = now_us
         self.banned_until_us = 0
         self.ban_us = 0
+        self.bans = 0
 
     def refill(self, now_us: int) -> None:
         elapsed_s = max(0, now_us - self.refilled_us) / 1e6
@@ -146,6 +148,7 @@ class PeerShares:
         account.banned_until_us = now_us + account.ban_us
         account.offences_left = _OFFENCES_BURST / 4
         self._banned[address] = account
+        account.bans += 1
         self.bans += 1
         self.revision += 1
 
@@ -176,6 +179,10 @@ class PeerShares:
     def known(self) -> list[Address]:
         """The addresses of neighbours."""
         return [address for address, account in self._accounts.items() if account.names]
+
+    def accounts(self) -> list[tuple[Address, SenderAccount]]:
+        """All addresses with their accounts."""
+        return list(self._accounts.items())
 
     def find(self, address: Address) -> SenderAccount | None:
         """The account of an address."""

@@ -9,7 +9,7 @@ import pytest
 from tests.substrates.dcs.network import DcsNetwork
 from thyme.cli import _parser
 from thyme.cli.node import node_options
-from thyme.daemon.collect_status import reach_warning
+from thyme.daemon.status.collect_status import reach_warning
 from thyme.model.errors import OptionError
 from thyme.model.ids import NodeId
 from thyme.routing.cells import GeographicRouting, Grid

@@ -15,6 +15,7 @@ from hashlib import sha256
 from thyme.live.keys.identity import Identity
 from thyme.live.keys.signatures import verify_signature
 from thyme.model.bounded import BoundedDict
+from thyme.model.ids import NodeId
 from thyme.model.metadata import MERKLE_PATH_BYTES_MAX, PROOF_BYTES
 from thyme.model.signed_records import (
     BATCH_RECORDS_MAX,
@@ -25,6 +26,7 @@ from thyme.model.signed_records import (
 )
 
 VERIFIED_MAX = 20_000
+_AUTHORS_MAX = 1_000
 
 
 class Ed25519RecordSigner:
@@ -37,6 +39,10 @@ class Ed25519RecordSigner:
         """The signed Merkle roots whose signatures were verified or made here."""
         self.rejected = 0
         """Number of records whose proof was false."""
+        self.verifications: BoundedDict[NodeId, int] = BoundedDict(_AUTHORS_MAX)
+        """Number of signatures that were verified, by author."""
+        self.rejections: BoundedDict[NodeId, int] = BoundedDict(_AUTHORS_MAX)
+        """Number of records whose proof was false, by the author that they name."""
 
     def sign(self, record: Record) -> bytes:
         """Makes the proof that this node is the author of a record."""
@@ -63,6 +69,8 @@ class Ed25519RecordSigner:
         valid = self._verify(record, proof)
         if not valid:
             self.rejected += 1
+            author = author_of(record)
+            self.rejections[author] = self.rejections.get(author, 0) + 1
         return valid
 
     def _verify(self, record: Record, proof: bytes) -> bool:
@@ -73,9 +81,10 @@ class Ed25519RecordSigner:
         if root is None:
             return False
         cached = proof + root
-        if not verify_signature(
-            author_of(record), proof, None if cached in self._verified else _root_bytes(root)
-        ):
+        author, is_new = author_of(record), cached not in self._verified
+        if is_new:
+            self.verifications[author] = self.verifications.get(author, 0) + 1
+        if not verify_signature(author, proof, _root_bytes(root) if is_new else None):
             return False
         self._verified[cached] = None
         return True

@@ -94,7 +94,7 @@ class Broker:
             chunk_cache=chunk_cache,
         )
         self._ahead_us = 0
-        self._usage = UsageTable("subscriptions", config.quota.subscriptions, exempt=own_id)
+        self.usage = UsageTable("subscriptions", config.quota.subscriptions, exempt=own_id)
         self._tombstones = TombstoneStore(store, SUBSCRIPTION_TOMBSTONES)
         self._active: SubscriptionIndex[SubscriptionRecord] = SubscriptionIndex(
             tolerance_us=config.skew_us
@@ -174,7 +174,7 @@ class Broker:
         No tombstone is kept, so it can be activated again (D20, D24).
         """
         if key in self._active:
-            self._usage.remove(key.subscriber)
+            self.usage.remove(key.subscriber)
         self._active.remove(key)
         self._store.remove(SUBSCRIPTIONS, str(key))
 
@@ -245,7 +245,7 @@ class Broker:
         world_us = self._world_us(now_us)
         self.catalogue.expire(world_us)
         for subscription in self._active.expire(world_us):
-            self._usage.remove(subscription.key.subscriber)
+            self.usage.remove(subscription.key.subscriber)
             self._store.remove(SUBSCRIPTIONS, str(subscription.key))
         self._tombstones.expire(world_us)
 
@@ -261,11 +261,11 @@ class Broker:
     def _check_limits(self, subscriber: NodeId) -> None:
         if len(self._active) >= self._config.subscriptions_max:
             raise RejectedError(f"at most {self._config.subscriptions_max} subscriptions here")
-        self._usage.check_quota(subscriber)
+        self.usage.check_quota(subscriber)
 
     def _add_active(self, subscription: SubscriptionRecord, now_us: int) -> None:
         if subscription.key not in self._active:
-            self._usage.add(subscription.key.subscriber)
+            self.usage.add(subscription.key.subscriber)
         self._active.add(
             subscription.key, subscription, subscription.conjunctions, subscription.frame, now_us
         )

@@ -67,7 +67,7 @@ class Catalogue:
     ) -> None:
         """`own_id` is the node itself, which has no quota."""
         quota = quota or Quota()
-        self._usage = UsageTable("objects", quota.objects, quota.bytes, exempt=own_id, store=store)
+        self.usage = UsageTable("objects", quota.objects, quota.bytes, exempt=own_id, store=store)
         self._store = store
         self._metadata_only = metadata_only
         self._chunk_cache = chunk_cache
@@ -115,7 +115,7 @@ class Catalogue:
             self._store.put_data(name, data)
         self._store.put(OBJECTS, name, metadata)
         self.history.add(metadata)
-        self._usage.add(metadata.owner, size)
+        self.usage.add(metadata.owner, size)
         return True
 
     def check_new(self, metadata: Metadata, now_us: int) -> bool:
@@ -125,7 +125,7 @@ class Catalogue:
                 raise RejectedError(f"{metadata.key} is taken: an object never changes")
             return False
         self._check_acceptable(metadata, str(metadata.key), now_us)
-        self._usage.check_quota(metadata.owner, self._size(metadata))
+        self.usage.check_quota(metadata.owner, self._size(metadata))
         return True
 
     @property
@@ -249,7 +249,7 @@ class Catalogue:
     def _remove_record(self, key: Key) -> Metadata:
         metadata = self.history.remove(key)
         assert metadata is not None, f"{key} is not in the history"
-        self._usage.remove(metadata.owner, self._size(metadata))
+        self.usage.remove(metadata.owner, self._size(metadata))
         self._store.remove(OBJECTS, str(key))
         if not self._metadata_only:
             self._store.remove_data(str(key))

@@ -87,6 +87,10 @@ class UsageTable:
         """The usage of one peer."""
         return self._usage.get(peer) or PeerUsage(peer)
 
+    def usages(self) -> list[PeerUsage]:
+        """The usage of all peers."""
+        return list(self._usage.values())
+
     def _save(self, usage: PeerUsage) -> None:
         name = usage.peer.hex()
         if usage.count > 0:

@@ -73,7 +73,7 @@ class ReplicaStore:
         objects in chunks are stored."""
         self._chunk_cache = chunk_cache
         quota = quota or Quota()
-        self._usage = UsageTable("objects", quota.objects, quota.bytes)
+        self.usage = UsageTable("objects", quota.objects, quota.bytes)
         self._store = store
         self._retention = retention
         self._tombstones = TombstoneStore(store, REPLICA_TOMBSTONES, horizons=REPLICA_HORIZONS)
@@ -150,7 +150,7 @@ class ReplicaStore:
         if bytes_max is not None and size > bytes_max:
             raise RejectedError(f"an object of {size} bytes never fits: {bytes_max} bytes in all")
         if stored.role is ReplicaRole.ACTIVE:
-            self._usage.check_quota(metadata.owner, metadata.size)
+            self.usage.check_quota(metadata.owner, metadata.size)
 
     def is_in_chunks(self, metadata: Metadata, data: bytes) -> bool:
         """Whether an object was sent without its bytes, which are to be fetched in chunks."""
@@ -290,7 +290,7 @@ class ReplicaStore:
         self._replicas[stored.metadata.key] = stored
         self._update_digest(stored)
         self.stored_bytes += stored.metadata.size
-        self._usage.add(stored.metadata.owner, stored.metadata.size)
+        self.usage.add(stored.metadata.owner, stored.metadata.size)
         if (expiry_us := self._expires_us(stored.metadata)) is not None:
             heapq.heappush(self._expiries, (expiry_us, stored.metadata.key))
 
@@ -304,7 +304,7 @@ class ReplicaStore:
         del self._replicas[key]
         self.cell_wide_digest.remove(replica_name(key))
         self.stored_bytes -= stored.metadata.size
-        self._usage.remove(stored.metadata.owner, stored.metadata.size)
+        self.usage.remove(stored.metadata.owner, stored.metadata.size)
         self._store.remove(REPLICAS, str(key))
         if self._wanted.pop(key, None) is not None:
             self._store.remove(REPLICAS_WANTED, str(key))

@@ -1,0 +1,1 @@
+"""Status: what a node tells about itself, read from its components."""
