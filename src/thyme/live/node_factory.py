@@ -69,6 +69,8 @@ QUOTA = Quota(bytes=4 * 2**30, objects=100_000, subscriptions=1_000)
 """Default storage quota for each other node (B5)."""
 _FLOODS_PER_S = 30.0
 """New floods per second that a node takes from one neighbour (B5)."""
+_SECOND_OPINIONS = 3
+"""How often a cell that has no match of a query is asked again (decision 57)."""
 PROFILES = ("robust", "paper")
 KEY_CHOICES = tuple(choice.value for choice in KeyChoice)
 _NO_LIMITS = Retention()
@@ -291,8 +293,12 @@ def dcs_config(world: WorldInfo) -> DcsConfig:
     movement = replace(profile.movement, noise_m=POSITION_NOISE_M, settle_us=POSITION_SETTLE_US)
     key_choice = None if world.settings is None else world.settings.key_choice
     in_chunks = world.substrate == "dcs"  # base stations pass whole objects on
+    checks = profile.record_checks
+    if checks is not None and world.substrate == "dcs":
+        checks = replace(checks, notifications=True, second_opinions=_SECOND_OPINIONS)
     return replace(
         profile,
+        record_checks=checks,
         movement=movement,
         key_choice=profile.key_choice if key_choice is None else KeyChoice(key_choice),
         replication=_replication(world, profile.replication),

@@ -200,7 +200,7 @@ class DcsNetwork:
         """The objects that a search finds."""
         conjunctions = Query(query).conjunctions
         found = self.finish(
-            name, asked.Search, conjunctions=conjunctions, frame=TimeFrame(), count=50
+            name, asked.Search, conjunctions=conjunctions, frame=TimeFrame(), count=60
         )
         assert isinstance(found, SearchResult)
         return {note.key.oid for note in found}

@@ -89,8 +89,13 @@ class ClientParts:
     def _make_client(self, dcs_objects: DcsObjectClient, extension: NodeExtension | None) -> Client:
         context = self._context
         objects: ObjectClient = dcs_objects
+        checks = context.config.record_checks
         brokers: BrokerClient = KeyCellBrokers(
-            context.requests, self.key_chooser, self._replica_locations, self.subscriber
+            context.requests,
+            self.key_chooser,
+            self._replica_locations,
+            self.subscriber,
+            0 if checks is None else checks.second_opinions,
         )
         if extension is not None:
             objects, brokers = extension.extend_client(

@@ -115,6 +115,11 @@ class RecordCheckConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The time between two checks after a join or a re-announcement; it doubles after a few."""
     interval_us_max: int = 128 * SECOND_US
     """The time between two checks in a static network."""
+    notifications: bool = False
+    """Whether subscribers also check that they were told of every match."""
+    second_opinions: int = 0
+    """How often a cell that has no match of a query is asked again: another of its nodes may have
+    some."""
 
 
 class InsertPacingConfig(msgspec.Struct, frozen=True, kw_only=True):

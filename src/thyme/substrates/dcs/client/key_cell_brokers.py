@@ -41,7 +41,10 @@ class KeyCellBrokers:
         key_chooser: KeyChooser,
         replica_locations: ReplicaLocations,
         subscriber: Subscriber,
+        second_opinions: int = 0,
     ) -> None:
+        """`second_opinions`: how often a cell without a match is asked again."""
+        self._second_opinions = second_opinions
         self._requests = requests
         self._key_chooser = key_chooser
         self._replica_locations = replica_locations
@@ -61,7 +64,11 @@ class KeyCellBrokers:
             on_result(result, now_us)
 
         def on_replies(result: Result[Replies], now_us: int) -> None:
+            query = PageQuery(subscription.conjunctions, subscription.frame, page_size)
             pages = result.map(self._collect_pages)
+            self._confirm_empty(cells, query, pages, now_us, on_confirmed)
+
+        def on_confirmed(pages: Result[Pages], now_us: int) -> None:
             self._correct_totals(cells, subscription.frame, pages, now_us, on_pages)
 
         subscriber = self._subscriber
@@ -125,9 +132,38 @@ class KeyCellBrokers:
         cells = self._key_chooser.group_by_cell(query.conjunctions)
 
         def on_pages(result: Result[Pages], now_us: int) -> None:
+            self._confirm_empty(cells, query, result, now_us, on_confirmed)
+
+        def on_confirmed(result: Result[Pages], now_us: int) -> None:
             self._correct_totals(cells, query.frame, result, now_us, on_result)
 
         self._fetch_pages(cells, query, now_us, on_pages)
+
+    def _confirm_empty(
+        self,
+        cells: Mapping[CellId, tuple[Conjunction, ...]],
+        query: PageQuery,
+        found: Result[Pages],
+        now_us: int,
+        on_result: OnResult[Pages],
+        tries: int = 0,
+    ) -> None:
+        """Asks cells that have no match again: another node of the cell may answer, one that did
+        not drop what it was to keep. A failure then leaves the first answer."""
+        pages = found.value if isinstance(found, Ok) else {}
+        empty = {cell: cells[cell] for cell in cells if cell in pages and not pages[cell].total}
+        if not empty or tries == self._second_opinions:
+            on_result(found, now_us)
+            return
+
+        def on_again(result: Result[Pages], now_us: int) -> None:
+            if isinstance(result, Ok):
+                better = Ok({**pages, **result.value})
+                self._confirm_empty(cells, query, better, now_us, on_result, tries + 1)
+            else:
+                on_result(found, now_us)
+
+        self._fetch_pages(empty, query, now_us, on_again)
 
     def fetch_next_page(
         self, broker: BrokerId, query: PageQuery, now_us: int, on_result: OnResult[Page]

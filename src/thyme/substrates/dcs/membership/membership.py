@@ -31,6 +31,7 @@ from thyme.substrates.dcs.membership.state_transfer import (
     StateTransfer,
 )
 from thyme.substrates.dcs.robust.cell_backup import BackupTimer, CellBackups
+from thyme.substrates.dcs.robust.notification_checks import NotificationChecker
 from thyme.substrates.dcs.robust.reannounce import Reannouncer, ReannounceTimer
 from thyme.substrates.dcs.robust.record_checks import RecordChecker, RecordCheckTimer
 from thyme.substrates.dcs.service.cell_service import CellService
@@ -89,7 +90,15 @@ class CellMembership:
             self.reannouncer = Reannouncer(context, updater, deletion_log, self._on_reannounced)
             checks = context.config.record_checks
             if checks is not None:
-                self.record_checker = RecordChecker(context, updater, deletion_log, checks)
+                self.record_checker = RecordChecker(
+                    context,
+                    updater,
+                    deletion_log,
+                    checks,
+                    lambda on_missed: NotificationChecker(
+                        context.requests, key_chooser, subscriber, on_missed
+                    ),
+                )
 
     # Serving, moving, leaving
 
