@@ -90,6 +90,9 @@ def main() -> int:
     parser.add_argument(
         "--omit", metavar="JSON", default="{}", help="parts to leave out, as a failure prints them"
     )
+    parser.add_argument(
+        "--hostile", action="store_true", help="one node forges and replays messages"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="do not shorten runs that fail")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
@@ -108,10 +111,12 @@ def main() -> int:
     verdicts: list[SoakResult] = []
     began = time.process_time()
     for seed in range(first, first + args.seeds):
-        verdict = run_soak(seed, args.substrate, args.profile, omitted, args.medium)
+        verdict = run_soak(
+            seed, args.substrate, args.profile, omitted, args.medium, hostile=args.hostile
+        )
         verdicts.append(verdict)
         if verdict.violations:
-            shrunk = not args.no_shrink and omitted == Omitted()
+            shrunk = not (args.no_shrink or args.hostile) and omitted == Omitted()
             show_failure(verdict, out, shrunk=shrunk)
     found = summary(verdicts, time.process_time() - began)
     if args.json:

@@ -70,6 +70,14 @@ def test_d27_worlds_in_which_an_object_was_lost_while_it_had_replicas(seed: int)
     assert run_soak(seed, Substrate.DCS, Profile.ROBUST).violations == ()
 
 
+@pytest.mark.parametrize("substrate", [Substrate.ES, Substrate.LS, Substrate.DCS])
+def test_b5_a_world_with_a_hostile_member_comes_out_clean(substrate: Substrate) -> None:
+    """It forges and replays messages; nothing is lost, and nothing comes back."""
+    verdict = run_soak(1, substrate, Profile.ROBUST, hostile=True)
+    assert verdict.violations == ()
+    assert verdict.hostile_messages > 10
+
+
 def test_a_seed_gives_the_same_world_again() -> None:
     assert run_soak(3, Substrate.ES, Profile.ROBUST) == run_soak(3, Substrate.ES, Profile.ROBUST)
     assert run_soak(3, Substrate.ES, Profile.ROBUST) != run_soak(4, Substrate.ES, Profile.ROBUST)

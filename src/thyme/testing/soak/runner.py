@@ -20,6 +20,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.rng import derive_rng
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import Subscribe
+from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.node import Node
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells.grid import CELL_M
@@ -51,6 +52,8 @@ from thyme.testing.soak.faults import (
     draw_moves,
     draw_sleeps,
 )
+from thyme.testing.soak.hostile_node import HostileNode
+from thyme.testing.soak.named_keys import named_authenticator
 from thyme.testing.soak.networks import SoakMedium, make_network, usable_range_m
 from thyme.testing.soak.positions import draw_positions, is_connected
 from thyme.testing.soak.shrinking import Omitted, SoakParts, group_faults, shrink
@@ -77,6 +80,8 @@ class SoakResult(msgspec.Struct, frozen=True, kw_only=True):
     substrate: Substrate
     profile: Profile
     medium: SoakMedium = SoakMedium.IDEAL
+    hostile_messages: int = 0
+    """Number of forged and replayed messages that a hostile node sent."""
     nodes: int
     cells: int
     faults: int
@@ -99,10 +104,13 @@ def run_soak(
     profile: Profile,
     omitted: Omitted = NOTHING_OMITTED,
     medium: SoakMedium = SoakMedium.IDEAL,
+    *,
+    hostile: bool = False,
 ) -> SoakResult:
     """Executes the soak run of a seed, or what is left of it, and returns its violations. Only
-    Thyme-DCS runs on the radio: it has a routing of its own."""
-    return _SoakRun(seed, substrate, profile, omitted, medium).run()
+    Thyme-DCS runs on the radio: it has a routing of its own. If `hostile`, nodes have keys, and one
+    of them forges and replays messages while there are faults (`hostile_node`)."""
+    return _SoakRun(seed, substrate, profile, omitted, medium, hostile=hostile).run()
 
 
 def shrink_soak(result: SoakResult) -> tuple[Omitted, SoakResult]:
@@ -127,7 +135,11 @@ class _SoakRun:
         profile: Profile,
         omitted: Omitted = NOTHING_OMITTED,
         medium: SoakMedium = SoakMedium.IDEAL,
+        *,
+        hostile: bool = False,
     ) -> None:
+        self._hostile = hostile
+        self._hostile_messages = 0
         self._seed = seed
         self._medium = medium
         self._omitted = omitted
@@ -245,7 +257,24 @@ class _SoakRun:
     def _make_node(self, node_id: NodeId, store: Store, incarnation: int) -> Node:
         rng = derive_rng(self._seed, "node", node_id, incarnation)
         sleep = self._sleeps.get(self._node_ids.index(node_id))
-        return CheckedNode(self._make_substrate_node(node_id, store, rng), sleep)
+        node = self._make_substrate_node(node_id, store, rng)
+        if not self._hostile or node_id != self._node_ids[0]:
+            return CheckedNode(node, sleep)
+        hostile_rng = derive_rng(self._seed, "hostile", incarnation)
+        return HostileNode(node, hostile_rng, JOIN_US + FAULTS_US, sleep, self._count_hostile)
+
+    def _count_hostile(self) -> None:
+        self._hostile_messages += 1
+
+    def _make_authenticator(self, node_id: NodeId) -> MessageAuthenticator | None:
+        """Nodes have keys where one of them is hostile."""
+        if not self._hostile:
+            return None
+        return named_authenticator(
+            node_id,
+            check_locations=self._has_cells,
+            authenticate_answers=not self._has_cells,
+        )
 
     def _make_substrate_node(self, node_id: NodeId, store: Store, rng: Random) -> Node:
         robust = self._profile is Profile.ROBUST
@@ -253,15 +282,16 @@ class _SoakRun:
         broker = BrokerConfig(skew_us=SKEW_US_MAX)
         subscriber = SubscriberConfig(skew_us=SKEW_US_MAX)
         replace = msgspec.structs.replace
+        authenticator = self._make_authenticator(node_id)
         match self._substrate:
             case Substrate.ES:
                 es = ES_ROBUST if robust else ES_PAPER
                 es = replace(es, retries=retries, broker=broker, subscriber=subscriber)
-                return EsNode(node_id, self._node_ids[-1], store, rng, es)
+                return EsNode(node_id, self._node_ids[-1], store, rng, es, authenticator)
             case Substrate.LS:
                 ls = LS_ROBUST if robust else LS_PAPER
                 ls = replace(ls, retries=retries, broker=broker, subscriber=subscriber)
-                return LsNode(node_id, store, rng, ls)
+                return LsNode(node_id, store, rng, ls, authenticator)
             case Substrate.DCS:
                 dcs = replace(
                     DCS_ROBUST if robust else DCS_PAPER,
@@ -271,7 +301,9 @@ class _SoakRun:
                 )
                 cell_map = GridCellMap(node_id, self._grid, rng, dcs.routing)
                 cell = self._grid.cell_at(self._positions[node_id])
-                return DcsNode(node_id, cell, cell_map, store, rng, dcs)
+                return DcsNode(
+                    node_id, cell, cell_map, store, rng, dcs, authenticator=authenticator
+                )
 
     def _on_power(self, node_id: NodeId, incarnation: int) -> None:
         self.workload.on_power(node_id, incarnation)
@@ -304,6 +336,7 @@ class _SoakRun:
             substrate=self._substrate,
             profile=self._profile,
             medium=self._medium,
+            hostile_messages=self._hostile_messages,
             nodes=len(self._node_ids) - len(self._omitted.nodes),
             cells=len({self._grid.cell_at(position) for position in self._positions.values()}),
             faults=len(self._schedule) + len(self._sleeps) + (self._burst is not None),
