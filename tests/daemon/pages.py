@@ -55,7 +55,9 @@ class Pages:
 
 
 @asynccontextmanager
-async def a_node(http_port: int = 0, **wanted: Any) -> AsyncIterator[Pages]:
+async def a_node(
+    http_port: int = 0, token: str | None = None, **wanted: Any
+) -> AsyncIterator[Pages]:
     """Starts a node in a world of its own."""
     options = {
         "world": "lisbon",
@@ -68,7 +70,7 @@ async def a_node(http_port: int = 0, **wanted: Any) -> AsyncIterator[Pages]:
     live = await open_node(NodeOptions(**options))
     live_map = LiveMap(live, options.get("position"))
     board = SharedNode(live.start)
-    app = make_app(live, board, live_map)
+    app = make_app(live, board, live_map, token=token)
     runner, url = await start_server(app, "127.0.0.1", http_port)
     assert isinstance(board.node, Host)
     async with ClientSession() as session:

@@ -150,6 +150,9 @@ def _add_parser(
         default=HTTP_ADDRESS,
         help=f"address for applications (default: {HTTP_ADDRESS})",
     )
+    parser.add_argument("--http-token", metavar="FILE", type=Path,
+        help="applications need the token in this file, which is made if missing: "
+        "thyme ... --node http://:TOKEN@127.0.0.1:PORT")  # fmt: skip
     parser.add_argument("--patience", metavar="S", type=float, default=10.0,
         help="how long to search for the world (default: 10)")  # fmt: skip
     parser.add_argument("--quota", metavar="Q",
@@ -191,6 +194,7 @@ def node_command(args: Namespace) -> int:
         http=parse_address(args.http, "--http"),
         gps=None if args.gps is None else parse_address(args.gps, "--gps"),
         events=args.events,
+        token_file=args.http_token,
     )
     logs.configure(as_json=args.log_json)
     coroutine_runner()(run(running))

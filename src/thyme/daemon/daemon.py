@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from thyme.daemon.access_token import load_or_create_token
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.logs import log_event, log_warning
 from thyme.daemon.server import HTTP_PORT, make_app, start_server
@@ -51,6 +52,8 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Address of the gpsd that gives the device's position."""
     events: Path | None = None
     """Folder for exported events; None to export none (P9)."""
+    token_file: Path | None = None
+    """File with the token that applications need; None if they need none (B5)."""
 
 
 async def run(
@@ -60,6 +63,7 @@ async def run(
 ) -> None:
     """Runs a node until a signal stops it; raises the error if the node stops by itself."""
     node_options = options.node
+    token = None if options.token_file is None else load_or_create_token(options.token_file)
     if options.gps is not None:
         node_options = replace(node_options, gps_fix=await wait_for_fix(*options.gps))
     live = await open_live_node(node_options, open_sockets)
@@ -77,7 +81,7 @@ async def run(
     assert isinstance(host, Host)
     try:
         runner, url = await start_server(
-            make_app(live, shared_node, live_map, export), *options.http
+            make_app(live, shared_node, live_map, export, token), *options.http
         )
     except BaseException:
         host.close()

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from thyme.api.session import NodeSession
 from thyme.daemon import metrics, openapi
+from thyme.daemon.access_token import require_token
 from thyme.daemon.event_export import EventExport
 from thyme.daemon.json_schemas import PositionBody, parse_json
 from thyme.daemon.object_routes import ObjectRoutes
@@ -99,9 +100,12 @@ def make_app(
     shared_node: SharedNode,
     live_map: LiveMap,
     export: EventExport | None = None,
+    token: str | None = None,
 ) -> web.Application:
-    """Makes the aiohttp application with all routes."""
+    """Makes the aiohttp application with all routes; with a token, requests need it."""
     app = web.Application(middlewares=[error_middleware, loopback_only])
+    if token is not None:
+        app.middlewares.append(require_token(token))
     session = NodeSession(shared_node.open_session)
     status_routes = StatusRoutes(live_node, shared_node, export)
     object_routes = ObjectRoutes(session, shared_node.was_notified)

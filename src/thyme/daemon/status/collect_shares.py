@@ -14,8 +14,8 @@ from thyme.model.ids import NodeId
 from thyme.substrates.common.quotas import PeerUsage, UsageTable
 from thyme.substrates.dcs.node import DcsNode
 from thyme.substrates.encounters.node import EncounterNode
-from thyme.transport.link import NeighbourState
 from thyme.transport.link_config import Address
+from thyme.transport.neighbour_table import NeighbourState
 
 _SHARES_MAX = 200
 
