@@ -21,10 +21,10 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,6 +84,7 @@ def show(result: dict[str, float]) -> None:
         "not counted\n"
         f"  {result['to_plain']:.1f} times a plain group-by ({result['plain_s']:.0f} s); "
         f"at most {result['peak_gb']:.2f} GB\n"
+        f"  {result['cpu_to_plain']:.1f} times its CPU time in Spark's tasks\n"
         f"  slowest task {result['skew']:.1f} times the median of its stage"
     )
     if result["day_to_day"]:
@@ -173,6 +174,7 @@ def one(posts: int, folder: Path, *, days: bool) -> int:
         "operations": trace.row_count("operations"),
         "notifications": oracle.row_count("notifications"),
         "skew": skew(log, 1e3 * marks[1], 1e3 * marks[4]),
+        "cpu_to_plain": cpu_s(log, marks[1], marks[4]) / cpu_s(log, marks[0], marks[1]),
         "day_to_day": day_to_day,
     }
     (folder / "result.json").write_text(json.dumps(result))
@@ -230,16 +232,27 @@ def time_of_a_day(spark: SparkSession, posts: int, folder: Path) -> float:
     return added_s / alone_s
 
 
+def ended_tasks(log: Path, from_ms: float, to_ms: float) -> Iterator[dict[str, Any]]:
+    """The events of all tasks that were started in a span of time."""
+    for file in sorted(path for path in log.rglob("*") if path.is_file()):
+        for line in file.read_text().splitlines():
+            event = json.loads(line) if "SparkListenerTaskEnd" in line else {}
+            if from_ms <= event.get("Task Info", {}).get("Launch Time", 0) <= to_ms:
+                yield event
+
+
+def cpu_s(log: Path, start_s: float, end_s: float) -> float:
+    """The CPU time of all tasks of a span; it does not depend on other work of the machine."""
+    tasks = ended_tasks(log, 1e3 * start_s, 1e3 * end_s)
+    return sum(float(event["Task Metrics"]["Executor CPU Time"]) for event in tasks) / 1e9
+
+
 def skew(log: Path, from_ms: float, to_ms: float) -> float:
     """The slowest task beside the median of its stage, the worst of all stages of a span; 0 where
     no stage is large enough to tell."""
     stages: dict[int, list[int]] = defaultdict(list)
-    for file in sorted(path for path in log.rglob("*") if path.is_file()):
-        for line in file.read_text().splitlines():
-            event = json.loads(line) if "SparkListenerTaskEnd" in line else {}
-            info = event.get("Task Info", {})
-            if from_ms <= info.get("Launch Time", 0) <= to_ms:
-                stages[event["Stage ID"]].append(event["Task Metrics"]["Executor Run Time"])
+    for event in ended_tasks(log, from_ms, to_ms):
+        stages[event["Stage ID"]].append(event["Task Metrics"]["Executor Run Time"])
     ratios = [
         max(times) / max(1, statistics.median(times))
         for times in stages.values()

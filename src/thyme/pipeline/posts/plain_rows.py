@@ -43,11 +43,13 @@ _VALUES = {
 }
 """The values of plain rows, with their quotes; a text has the first one only."""
 _SPACE = r"[ \t]*+"
-# As in `posts.hashtags`, for texts in lower case; words that cannot be tags do not match. The
-# sign comes first, because Java looks for it much faster than for what is before it.
+# As in `posts.hashtags`, for texts of ASCII; words that cannot be tags do not match. The sign comes
+# first, because Java looks for it much faster than for what is before it.
 _WORDS = "|".join(sorted(OPERATOR_WORDS))
-_HASHTAG = rf"#(?<![&\w]#)(?=\w*[a-z])(?!(?:{_WORDS})(?!\w))(\w{{1,{TAG_BYTES_MAX}}}+)(?![\w#]|://)"
-_URL = r"(?:https?://|www\.|\b[a-z0-9-]++(?:\.[a-z0-9-]++)++/)[!-~]*+"
+_HASHTAG = (
+    rf"#(?<![&\w]#)(?=\w*[A-Za-z])(?!(?i:{_WORDS})(?!\w))(\w{{1,{TAG_BYTES_MAX}}}+)(?![\w#]|://)"
+)
+_URL = r"(?i)(?:https?://|www\.|\b[a-z0-9-]++(?:\.[a-z0-9-]++)++/)[!-~]*+"
 
 
 def can_be_plain(reader: PostReader) -> bool:
@@ -68,16 +70,8 @@ def with_plain_posts(raw: DataFrame, reader: PostReader) -> DataFrame:
     found = raw.withColumn("_values", F.when(F.col("raw_bytes").isNull(), values))
     is_flat = (F.size("_values") == len(_VALUES) + 1) & ~F.contains(line, F.lit(_MARK))
     given = found.withColumns({f"_{name}": _value(is_flat, name) for name in _VALUES})
-    has_hash = F.contains("_text", F.lit("#"))
-    timed = given.withColumns(
-        {
-            "_at_us": _instant_us(zone_known=reader.zone is None),
-            "_lower": F.when(has_hash, F.lower("_text")),
-        }
-    )
-    several = F.sort_array(F.array_distinct("_found"))
-    tags = F.when(F.size("_found") > 1, several).otherwise(F.col("_found"))
-    tagged = timed.withColumn("_found", _hashtags()).withColumn("_tags", tags)
+    timed = given.withColumn("_at_us", _instant_us(zone_known=reader.zone is None))
+    tagged = timed.withColumn("_found", _hashtags()).withColumn("_tags", _normalised_tags())
     made = tagged.withColumn(PLAIN, _is_plain(reader.now_us))
     columns = {
         "post_id": F.col("_id"),
@@ -130,15 +124,26 @@ def _instant_us(*, zone_known: bool) -> Column:
 
 
 def _hashtags() -> Column:
-    """The hashtags of `_lower`, the text in lower case: `formats.parse_tags` for ASCII, unsorted.
-    Null if another script may have hashtags, empty if the text has no #."""
-    lower, text = F.col("_lower"), F.col("_text")
-    may_have_url = F.contains(lower, F.lit("/")) | F.contains(lower, F.lit("www."))
-    plain = F.when(may_have_url, F.regexp_replace(lower, _URL, " ")).otherwise(lower)
+    """The hashtags of `_text` as they are written: `formats.parse_tags` for ASCII, unsorted. Null
+    if another script may have hashtags, empty if the text has no #."""
+    text = F.col("_text")
+    has_hash = F.contains(text, F.lit("#"))
+    has_host = F.contains(text, F.lit(".")) & text.rlike(r"(?i)www\.")
+    may_have_url = F.contains(text, F.lit("/")) | has_host
+    plain = F.when(may_have_url, F.regexp_replace(text, _URL, " ")).otherwise(text)
     found = F.regexp_extract_all(plain, F.lit(_HASHTAG), 1)
     none = F.array().cast("array<string>")
     is_ascii = F.octet_length(text) == F.char_length(text)
-    return F.when(lower.isNull() & ~F.contains(text, F.lit("＃")), none).when(is_ascii, found)
+    return F.when(~has_hash & ~F.contains(text, F.lit("＃")), none).when(has_hash & is_ascii, found)
+
+
+def _normalised_tags() -> Column:
+    """The tags of `_found`: in lower case, sorted and distinct. One lower case of all words
+    together, because the whole text is much longer."""
+    found = F.col("_found")
+    words = F.split(F.lower(F.array_join(found, _MARK)), _MARK)
+    several = F.sort_array(F.array_distinct(words))
+    return F.when(F.size(found) > 1, several).when(F.size(found) == 1, words).otherwise(found)
 
 
 def _is_plain(now_us: int) -> Column:
