@@ -44,7 +44,7 @@ export async function openInvite(session: Session): Promise<void> {
     return;
   }
   const row = h("div", { class: "row" });
-  row.append(h("a", { class: "button", href: "/poster", target: "_blank" }, t("poster")), h("a", { class: "button", href: "/wall", target: "_blank" }, t("wall")));
+  row.append(h("a", { class: "button", href: "/poster", target: "_blank" }, t("poster")), h("a", { class: "button", href: `/wall?gallery=${encodeURIComponent(session.world)}`, target: "_blank" }, t("wall")));
   if (session.may("host")) {
     row.append(
       button(t("newCode"), () => void request<Link>("POST", "/api/invitation").then((link) => show(link, t("newCodeNote")), fail)),
@@ -166,20 +166,15 @@ export function applyTheme(): void {
   document.documentElement.dataset.theme = theme === "light" || theme === "dark" ? theme : "system";
 }
 
-export function openMenu(session: Session, onChange: () => void, onSwitch: (world: string) => void): void {
+export function openMenu(session: Session, onChange: () => void): void {
   const { body, close } = openDialog(t("menu"), t("close"), "menu");
-  if (session.me.galleries.length > 1) {
-    const choices = h("div", { class: "chips", role: "group", "aria-label": t("galleries") });
-    for (const world of session.me.galleries) choices.append(h("button", { type: "button", class: "chip", "aria-pressed": String(world === session.world), onclick: () => (close(), onSwitch(world)) }, world));
-    body.append(h("h3", {}, t("galleries")), choices);
-  }
   const name = h("input", { id: "my-name", type: "text", maxlength: 80, value: session.me.name });
   body.append(
     h("div", { class: "field" }, h("label", { for: "my-name" }, t("yourName")), h("div", { class: "row" }, name, button(t("rename"), () => void session.rename(name.value).then(() => (close(), onChange()), fail)))),
     h("div", { class: "field" }, h("label", { for: "theme" }, t("theme")), themeSelect()),
     h("div", { class: "field" }, h("label", { for: "language" }, t("language")), languageSelect()),
   );
-  const row = h("div", { class: "row" }, h("a", { class: "button", href: "/wall", target: "_blank" }, t("wall")));
+  const row = h("div", { class: "row" }, h("a", { class: "button", href: `/wall?gallery=${encodeURIComponent(session.world)}`, target: "_blank" }, t("wall")));
   if (!session.me.local) row.append(button(t("leave"), () => void request("DELETE", "/api/me").then(() => location.replace("/"), fail)));
   body.append(row);
   if (!session.me.encrypted && !session.me.local) body.append(h("p", { class: "hint" }, t("plainHttp")));

@@ -1,15 +1,16 @@
 /** The gallery: four views, a grid of photos, uploads at the foot of the page. */
 
 import type { GalleryEvent, Photo } from "./client.ts";
-import { button, h, icon, toast } from "./dom.ts";
+import { button, h, toast } from "./dom.ts";
 import { openAround, openInvite, openMenu, openPeople, showInvitation } from "./dialogs.ts";
 import { Grid } from "./grid.ts";
-import { authorOf, kindOf, nameOf, shortLine } from "./photo_text.ts";
-import { openPublish, preview } from "./publish.ts";
+import { authorOf, kindOf, shortLine } from "./photo_text.ts";
+import { openPublish } from "./publish.ts";
 import type { QueuedPhoto } from "./queue.ts";
 import { PhotoList, type Session, type View, photoOf } from "./session.ts";
 import { openSubscriptions } from "./subscribe.ts";
 import { type TextName, formatTime, t } from "./texts.ts";
+import { photoTile, queuedTile } from "./tiles.ts";
 import { openViewer } from "./viewer.ts";
 
 const VIEWS: [View, TextName][] = [
@@ -91,7 +92,7 @@ export class GalleryPage {
 
   private header(): HTMLElement {
     const { session } = this;
-    const name = h("h1", { class: "world" }, session.world);
+    const name = h("h1", { class: "world" }, session.me.galleries.length > 1 ? this.worldSelect() : session.world);
     const tools = h("div", { class: "tools" });
     if (session.may("publish")) tools.append(button(t("addPhotos"), () => this.publish([]), { icon: "add", kind: "primary add" }));
     tools.append(
@@ -101,22 +102,28 @@ export class GalleryPage {
     );
     if (session.may("approve")) tools.append(button(t("people"), () => void openPeople(session), { icon: "people", named: true, kind: "plain tool people-button" }));
     tools.append(
-      button(t("menu"), () => openMenu(session, () => this.start(), (world) => this.switchTo(world)), { icon: "menu", named: true, kind: "plain tool" }),
+      button(t("menu"), () => openMenu(session, () => this.start()), { icon: "menu", named: true, kind: "plain tool" }),
     );
     return h("header", { class: "top" }, h("div", { class: "bar" }, name, tools), this.tabs);
+  }
+
+  private worldSelect(): HTMLSelectElement {
+    const { me, world } = this.session;
+    const select = h("select", { "aria-label": t("galleries"), onchange: () => this.switchTo(select.value) });
+    for (const name of me.galleries) select.append(h("option", { value: name, selected: name === world }, name));
+    return select;
   }
 
   private switchTo(world: string): void {
     this.session.switchTo(world);
     history.replaceState(null, "", `/?gallery=${encodeURIComponent(world)}`);
     this.filter = {};
-    document.querySelector(".world")!.textContent = world;
     this.open("available");
   }
 
   private drawTabs(): void {
     const rows = VIEWS.filter(([view]) => view !== "hidden" || this.view === "hidden" || this.session.may("look"));
-    this.tabs.setAttribute("aria-label", t("galleries"));
+    this.tabs.setAttribute("aria-label", t("views"));
     this.tabs.replaceChildren(
       ...rows.map(([view, text]) => {
         const current = view === this.view;
@@ -195,52 +202,20 @@ export class GalleryPage {
   private readonly stale = new Set<string>();
 
   private tile(item: TileItem): HTMLElement {
-    return item.queued ? this.queuedTile(item.queued) : this.photoTile(item.photo!);
+    const { selecting } = this;
+    const selected = this.selection.has(item.key);
+    const onclick = () => {
+      if (this.selecting) this.toggle(item.key);
+      else if (item.photo) this.openPhoto(item.photo);
+      else this.openQueued(item.queued!);
+    };
+    const choice = { selecting, selected, onclick };
+    return item.queued ? queuedTile(item.queued, choice) : photoTile(item.photo!, this.session.client, choice);
   }
 
-  private photoTile(photo: Photo): HTMLElement {
-    const key = photo.card.key;
-    const selected = this.selection.has(key);
-    const marks = photo.mark === "near" ? "clock" : photo.mark === "downloaded" ? "check" : kindOf(photo) === "video" ? "video" : "";
-    return h(
-      "div",
-      { class: `tile${selected ? " selected" : ""}` },
-      h(
-        "button",
-        {
-          type: "button",
-          class: "tile-button",
-          "aria-pressed": this.selecting ? String(selected) : undefined,
-          onclick: () => (this.selecting ? this.toggle(key) : this.view_(photo)),
-        },
-        photo.card.has_thumbnail
-          ? h("img", { src: this.session.client.thumbnailUrl(key), alt: nameOf(photo), decoding: "async", draggable: "false" })
-          : h("span", { class: "no-picture" }, icon(kindOf(photo)), h("span", { class: "file-name" }, photo.card.title || photo.card.file_name || t(kindOf(photo)))),
-        h("span", { class: "tile-line", "data-us": photo.card.published_us }, shortLine(photo)),
-        marks ? h("span", { class: "tile-mark" }, icon(marks)) : null,
-        this.selecting ? h("span", { class: "tile-check" }, selected ? icon("check") : null) : null,
-      ),
-    );
-  }
-
-  private queuedTile(photo: QueuedPhoto): HTMLElement {
-    const texts: Record<string, TextName> = { draft: "draft", waiting: "waiting", paused: "waiting", sending: "uploading", processing: "processing", failed: "failed" };
-    const state = t(texts[photo.state] ?? "waiting");
-    const share = photo.blob.size ? Math.round((photo.sent / photo.blob.size) * 100) : 0;
-    return h(
-      "div",
-      { class: "tile queued" },
-      h(
-        "button",
-        {
-          type: "button",
-          class: "tile-button",
-          onclick: () => (photo.state === "draft" ? this.publish([photo]) : photo.state === "failed" ? this.askFailed(photo) : undefined),
-        },
-        preview(photo),
-        h("span", { class: `tile-line ${photo.state === "failed" ? "bad" : ""}` }, photo.state === "sending" ? `${state} ${share} %` : photo.message && photo.state === "failed" ? photo.message : state),
-      ),
-    );
+  private openQueued(photo: QueuedPhoto): void {
+    if (photo.state === "draft") this.publish([photo]);
+    else if (photo.state === "failed") this.askFailed(photo);
   }
 
   private askFailed(photo: QueuedPhoto): void {
@@ -248,7 +223,7 @@ export class GalleryPage {
     else void this.session.queue.remove(photo.id);
   }
 
-  private view_(photo: Photo): void {
+  private openPhoto(photo: Photo): void {
     const index = (key: string) => this.list.photos.findIndex((one) => one.card.key === key);
     this.viewer = openViewer(this.session, photo, {
       neighbour: (key, step) => this.list.photos[index(key) + step] ?? null,
@@ -404,7 +379,7 @@ export class GalleryPage {
   }
 
   private updateAges(): void {
-    for (const line of this.grid.element.querySelectorAll<HTMLElement>(".tile-line[data-us]")) {
+    for (const line of this.grid.element.querySelectorAll<HTMLElement>(".tile-who")) {
       const key = line.closest<HTMLElement>(".tile")?.dataset.key;
       const photo = this.list.photos.find((one) => one.card.key === key);
       if (photo) line.textContent = shortLine(photo);

@@ -120,7 +120,7 @@ export class Grid<T extends GridItem> {
         this.tiles.delete(key);
       }
     }
-    let added: DocumentFragment | null = null;
+    let before: HTMLElement | null = null;
     for (const [key, index] of wanted) {
       let tile = this.tiles.get(key);
       if (!tile) {
@@ -128,15 +128,21 @@ export class Grid<T extends GridItem> {
         tile.dataset.key = key;
         tile.setAttribute("role", "listitem");
         this.tiles.set(key, tile);
-        (added ??= document.createDocumentFragment()).append(tile);
       }
+      if (!tile.parentElement || tile.previousElementSibling !== before) this.insertAfter(tile, before);
+      before = tile;
       if (tile.dataset.index !== String(index)) {
         tile.dataset.index = String(index);
         this.place(tile, index);
       }
     }
-    if (added) this.element.append(added);
     if (last + ROWS_AHEAD * this.columns >= this.items.length) this.options.onEnd();
+  }
+
+  /** Tiles are in the page in their order, for the Tab key and for screen readers. */
+  private insertAfter(tile: HTMLElement, before: HTMLElement | null): void {
+    if (before) before.after(tile);
+    else this.element.prepend(tile);
   }
 
   /** Arrow keys move between tiles as they are seen. */

@@ -106,7 +106,9 @@ def test_a_phone_publishes_on_one_node_and_a_laptop_sees_it_on_another(tmp_path:
             await publish(phone, some_photos(tmp_path, 2), "goal, eder", title)
             await laptop.wait_for_selector(".tile img >> nth=1")
             await phone.wait_for_selector(".tile img >> nth=1")
-            assert await laptop.locator(".tile-line").first.inner_text() == "Ana · now"
+            assert await laptop.locator(".tile-who").first.inner_text() == "Ana · now"
+            tags = await laptop.locator(".tile-tags").first.inner_text()
+            assert sorted(tags.split()) == ["#eder", "#goal"]
 
             await laptop.locator(".tile-button").first.focus()
             await laptop.keyboard.press("ArrowRight")

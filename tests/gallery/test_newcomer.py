@@ -71,7 +71,7 @@ def test_four_clicks_and_a_name_bring_a_photo_to_the_first_screen(tmp_path: Path
             await finger.click("Publish")
 
             await laptop.wait_for_selector(".tile img")
-            assert await laptop.inner_text(".tile-line") == "Ana · now"
+            assert await laptop.inner_text(".tile-who") == "Ana · now"
             assert finger.clicks == 4
         assert problems == []
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
 import thyme
@@ -325,5 +328,38 @@ def test_a_node_that_restarts_loses_nothing(tmp_path: Path) -> None:
                 assert sorted(ends) == ["duplicate", "published"]
                 found = await host.wait_for_items(2, "publications")
                 assert [item["card"]["title"] for item in found] == ["meanwhile", "before"]
+
+    asyncio.run(story())
+
+
+def test_a_certificate_encrypts_the_connections_of_guests(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl, which makes the certificate, is not installed")
+    files = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+            *("-subj", "/CN=gallery.test", "-out", str(files[0]), "-keyout", str(files[1])),
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+    async def story() -> None:
+        names = ("gallery.test",)
+        async with a_gallery(tmp_path / "g", tls=files, lan_names=names) as place:
+            link = place.served.invitation_url or ""
+            assert link.startswith("https://gallery.test:")
+            assert place.served.url.startswith("http://127.0.0.1:")
+            port = link.split(":")[2].partition("/")[0]
+            visitor = await place.a_visitor(f"https://127.0.0.1:{port}")
+            body = {"token": place.token, "name": "Ana"}
+            async with visitor.session.post(
+                f"{visitor.url}/api/join", json=body, ssl=False
+            ) as response:
+                assert response.status == 201
+                cookie = response.headers["Set-Cookie"]
+                assert {"HttpOnly", "Secure", "SameSite=Strict"} <= set(cookie.split("; "))
 
     asyncio.run(story())
