@@ -20,7 +20,9 @@ from thyme.live.host import Host
 from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Limits
 from thyme.model.rng import derive_rng
+from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages.cell_records import CellId
+from thyme.protocol.node import Action, Broadcast, Input, Node, Send
 from thyme.protocol.port import NodeListener, NodePort
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import Grid, LogicalCells
@@ -52,6 +54,8 @@ from thyme.substrates.infra.station.settings import (
 )
 from thyme.substrates.ls.node import PAPER, ROBUST, LsConfig, LsNode
 from thyme.substrates.solo import SoloConfig, make_solo_node
+from thyme.testing.soak.hostile_node import HostileNode
+from thyme.testing.soak.named_keys import named_authenticator
 
 START_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -161,6 +165,28 @@ class PacedSoloEnvironment(SoloEnvironment):
 N = TypeVar("N", EsNode, LsNode, DcsNode, EncounterNode)
 
 
+class OverheardNode:
+    """A node whose messages a hostile member overhears, as on a radio."""
+
+    def __init__(self, inner: Node, mallory: HostileNode) -> None:
+        self._inner = inner
+        self._mallory = mallory
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._inner.node_id
+
+    def handle(self, event: Input, now_us: int) -> list[Action]:
+        actions = self._inner.handle(event, now_us)
+        for action in actions:
+            if isinstance(action, Send | Broadcast):
+                self._mallory.overhear(self.node_id, action.message)
+        return actions
+
+    def check(self) -> None:
+        self._inner.check()
+
+
 class CrowdEnvironment(Environment, Generic[N]):
     """Several nodes in an ideal network, or within one hop by radio; one for each user."""
 
@@ -175,8 +201,13 @@ class CrowdEnvironment(Environment, Generic[N]):
         seed: int = 0,
         skews_us: dict[str, int] | None = None,
         radio: bool = False,
+        hostile: bool = False,
     ) -> None:
+        """If `hostile`, nodes have keys, and one among them forges and replays what it overhears
+        of the others (B5)."""
         super().__init__()
+        self._mallory: HostileNode | None = None
+        self._hostile = hostile
         self.reliable = conditions == PERFECT
         self.lag = 1 if conditions == PERFECT else 5  # lost messages are sent again
         self._network = (
@@ -201,8 +232,27 @@ class CrowdEnvironment(Environment, Generic[N]):
         self._nodes[name] = node = self._make(NodeId(name.encode()), store, rng)
         return node
 
+    def _authenticator(self, node_id: NodeId) -> MessageAuthenticator | None:
+        if not self._hostile:
+            return None
+        in_cells = isinstance(self, DcsEnvironment)
+        return named_authenticator(
+            node_id, check_locations=in_cells, authenticate_answers=not in_cells
+        )
+
+    def _add_mallory(self) -> None:
+        """Adds the hostile member to the network."""
+        if self._hostile:
+            node, rng = self._node("mallory"), derive_rng(self._seed, "hostile")
+            self._mallory = HostileNode(node, rng, 2 * START_US, None, interval_us=SECOND_US // 2)
+            self._network.add(self._mallory, self._stores["mallory"], lambda told: None)
+
     def open(self, name: str) -> NodeSession:
+        store: Store
+        node: Node
         node, store = self._node(name), self._stores[name]
+        if self._mallory is not None:
+            node = OverheardNode(node, self._mallory)
         skew_us = self._skews_us.get(name, 0)
         return NodeSession(
             lambda listener: SimulatedPort(
@@ -235,8 +285,9 @@ class EsEnvironment(CrowdEnvironment[EsNode]):
         skews_us: dict[str, int] | None = None,
         retention: Retention | None = None,
         radio: bool = False,
+        hostile: bool = False,
     ) -> None:
-        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio, hostile=hostile)
         self._config = EsConfig(
             retries=RetryPolicy(tries_max=10, backoff=1.5),
             broker=BrokerConfig(skew_us=SKEW_US, retention=retention or Retention()),
@@ -245,11 +296,14 @@ class EsEnvironment(CrowdEnvironment[EsNode]):
         self._start_server()
 
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> EsNode:
-        return EsNode(node_id, NodeId(b"server"), store, rng, self._config)
+        keys = self._authenticator(node_id)
+        return EsNode(node_id, NodeId(b"server"), store, rng, self._config, keys)
 
     def _start_server(self) -> None:
         self._server = self._node("server")
         self._network.add(self._server, self._stores["server"], lambda told: None)
+        if self._mallory is None:
+            self._add_mallory()
 
     def restart_server(self) -> None:
         """Crashes the server and starts it with its store."""
@@ -279,8 +333,9 @@ class LsEnvironment(CrowdEnvironment[LsNode]):
         seed: int = 0,
         skews_us: dict[str, int] | None = None,
         radio: bool = False,
+        hostile: bool = False,
     ) -> None:
-        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio, hostile=hostile)
         self.reliable = conditions == PERFECT or profile == ROBUST
         self._config = msgspec.structs.replace(
             profile,
@@ -288,9 +343,10 @@ class LsEnvironment(CrowdEnvironment[LsNode]):
             broker=BrokerConfig(skew_us=SKEW_US),
             subscriber=SubscriberConfig(skew_us=SKEW_US),
         )
+        self._add_mallory()
 
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> LsNode:
-        return LsNode(node_id, store, rng, self._config)
+        return LsNode(node_id, store, rng, self._config, self._authenticator(node_id))
 
     def tamper(self, key: Key, data: bytes) -> None:
         self._stores[key.owner.decode()].put_data(str(key), data)
@@ -305,7 +361,7 @@ FOUR_CELLS = Grid(columns=2, rows=2)
 RESIDENTS = [f"resident {number}" for number in range(8)]
 IN_FOUR_CELLS = {
     NodeId(name.encode()): (20.0 + 40 * (place % 2) + place, 20.0 + 40 * (place // 2 % 2))
-    for place, name in enumerate((*RESIDENTS, "alice", "bob", "carol"))
+    for place, name in enumerate((*RESIDENTS, "alice", "bob", "carol", "mallory"))
 }
 
 
@@ -323,8 +379,9 @@ class DcsEnvironment(CrowdEnvironment[DcsNode]):
         seed: int = 0,
         skews_us: dict[str, int] | None = None,
         radio: bool = False,
+        hostile: bool = False,
     ) -> None:
-        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio)
+        super().__init__(conditions, seed=seed, skews_us=skews_us, radio=radio, hostile=hostile)
         self.reliable = conditions == PERFECT or profile.anti_entropy
         routing = profile.routing
         if conditions != PERFECT:
@@ -341,12 +398,14 @@ class DcsEnvironment(CrowdEnvironment[DcsNode]):
         )
         for name in RESIDENTS:
             self._network.add(self._node(name), self._stores[name], lambda told: None)
+        self._add_mallory()
         self.elapse(5)
 
     def _make(self, node_id: NodeId, store: MemoryStore, rng: Random) -> DcsNode:
         cell = FOUR_CELLS.cell_at(IN_FOUR_CELLS[node_id])
         ground = GridCellMap(node_id, FOUR_CELLS, rng, self._config.routing)
-        return DcsNode(node_id, CellId(cell), ground, store, rng, self._config)
+        keys = self._authenticator(node_id)
+        return DcsNode(node_id, CellId(cell), ground, store, rng, self._config, authenticator=keys)
 
     def open(self, name: str) -> NodeSession:
         asker = super().open(name)
@@ -545,6 +604,9 @@ ENVIRONMENTS: dict[str, Callable[[Path], Environment]] = {
     "DCS robust, perfect network": lambda _: DcsEnvironment(profile=DCS_ROBUST),
     "DCS robust, lossy network": lambda _: DcsEnvironment(LOSSY, profile=DCS_ROBUST, seed=7),
     "DCS robust, four cells by radio": lambda _: DcsEnvironment(profile=DCS_ROBUST, radio=True),
+    "ES, hostile member": lambda _: EsEnvironment(hostile=True),
+    "LS, hostile member": lambda _: LsEnvironment(hostile=True),
+    "DCS robust, hostile member": lambda _: DcsEnvironment(profile=DCS_ROBUST, hostile=True),
     "MobUser, perfect network": lambda _: MobUserEnvironment(),
     "DCS, logical cells, perfect network": lambda _: LogicalCellsEnvironment(),
     "DCS robust, logical cells, lossy network": lambda _: LogicalCellsEnvironment(

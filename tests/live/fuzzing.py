@@ -15,6 +15,7 @@ from thyme.model.ids import NodeId
 from thyme.model.metadata import PROOF_BYTES
 from thyme.model.signed_records import Record
 from thyme.model.worlds import Area, WorldInfo
+from thyme.protocol.messages.common import Authenticated
 from thyme.protocol.node import Input, Received, SendFailed, Started, TimerFired
 from thyme.storage.store import MemoryStore
 from thyme.transport.datagrams import (
@@ -30,6 +31,7 @@ from thyme.transport.datagrams import (
 from thyme.transport.encryption import DatagramCipher
 from thyme.transport.link import Link
 from thyme.transport.link_config import LinkConfig, MessageReceived, MessageUndelivered
+from thyme.wire import codec
 
 WORLDS = {
     "dcs": WorldInfo("lisbon", "w1", Area(120, 80), 40, substrate="dcs"),
@@ -37,6 +39,7 @@ WORLDS = {
     "es": WorldInfo("lisbon", "w1", substrate="es", server=ALICE),
 }
 PACKETS = [bytes.fromhex(golden) for _, golden in GOLDEN]
+PACKETS += [codec.encode(Authenticated(b"", b"8 bytes.", packet[1:])) for packet in PACKETS]
 SENDERS = [BOB, NodeId(b"carol"), NodeId(b"\x00"), NodeId(b"x" * 32)]
 LIFE = b"12345678"
 CHECK_EVERY = 500
@@ -78,6 +81,24 @@ class RandomSigner:
         return self._rng.random() < 0.8
 
 
+class RandomPairKeys:
+    """Keys that accept answers at random."""
+
+    public_key = bytes(32)
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def learn(self, node: NodeId, public_key: bytes) -> bool:
+        return self._rng.random() < 0.8
+
+    def compute_code(self, peer: NodeId, content: bytes, *, from_peer: bool) -> bytes | None:
+        return self._rng.randbytes(8) if self._rng.random() < 0.8 else None
+
+    def is_code(self, peer: NodeId, content: bytes, code: bytes) -> bool:
+        return self._rng.random() < 0.8
+
+
 class Victim:
     """A node that receives damaged datagrams, and counts the results."""
 
@@ -87,9 +108,14 @@ class Victim:
         self._rng = Random(seed)
         self._world = WORLDS[substrate]
         self._store = MemoryStore()
-        signer = RandomSigner(self._rng) if keys else None
         self._node = make_node(
-            self._world, ALICE, self._store, self._rng, (60.0, 40.0), signer=signer
+            self._world,
+            ALICE,
+            self._store,
+            self._rng,
+            (60.0, 40.0),
+            signer=RandomSigner(self._rng) if keys else None,
+            pair_keys=RandomPairKeys(self._rng) if keys else None,
         )
         seals = [DatagramCipher(bytes(32), self._world, Random(n).randbytes) for n in (1, 2)]
         self._stranger = seals[1] if closed else None

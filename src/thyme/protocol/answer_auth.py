@@ -68,6 +68,10 @@ class AnswerAuthenticator:
             code = self._keys.compute_code(to, content, from_peer=False) or b""
         return Authenticated(key, code, content) if key or code else message
 
+    def introduce(self, message: Message) -> Message:
+        """Returns a request to all nodes with the key of this one: any of them may answer."""
+        return Authenticated(self._keys.public_key, b"", _encode(message))
+
     def open(self, sender: NodeId, message: Message) -> Message | None:
         """Returns the content of a received message; None if it is not shown to be the sender's."""
         if not isinstance(message, Authenticated):

@@ -36,7 +36,13 @@ from thyme.protocol.messages.cell_records import (
     SignedLocation,
     TombstoneRecord,
 )
-from thyme.protocol.messages.common import MESSAGE_TYPES, Message, SignedMessage
+from thyme.protocol.messages.common import (
+    MESSAGE_TYPES,
+    Authenticated,
+    Flooded,
+    Message,
+    SignedMessage,
+)
 from thyme.protocol.messages.traits import (
     BaseMessage,
     LocationMessage,
@@ -118,8 +124,25 @@ class MessageAuthenticator:
                 if message is not action.message:
                     actions[index] = Send(action.to, message)
             elif isinstance(action, Broadcast) and type(action.message) in _SIGNABLE:
-                actions[index] = Broadcast(self.sign_message(action.message, now_us))
+                signed = self.sign_message(action.message, now_us)
+                actions[index] = Broadcast(self._introduce_flooded(signed))
         return actions
+
+    def _introduce_flooded(self, message: Message) -> Message:
+        """Adds the key of this node to a query that it floods, so that owners can answer it."""
+        if self.answers is None or not isinstance(message, Flooded):
+            return message
+        inner = message.message
+        if message.origin != self._node_id or not inner.reads_only:
+            return message
+        return msgspec.structs.replace(message, message=self.answers.introduce(inner))
+
+    def open_flooded(self, origin: NodeId, message: Message) -> Message | None:
+        """The content of a flooded message; None if the key in it is not that of its origin."""
+        if self.answers is None or not isinstance(message, Authenticated):
+            return message
+        opened = self.answers.open(origin, message)
+        return None if opened is None else self.verify_message(origin, opened)
 
     def seal_message(self, to: NodeId, message: Message) -> Message:
         """Returns a message to one node with what shows it who sent it, if it needs that."""

@@ -335,6 +335,12 @@ class LsNode:
 
     def _on_flood(self, origin: NodeId, message: wire.Message, now_us: int) -> None:
         """Handles a flooded request; a node without matches does not reply."""
+        keys = self._authenticator
+        opened = message if keys is None else keys.open_flooded(origin, message)
+        if opened is not None:
+            self._on_flooded_request(origin, opened, now_us)
+
+    def _on_flooded_request(self, origin: NodeId, message: wire.Message, now_us: int) -> None:
         try:
             match message:
                 case wire.StartSubscription():

@@ -59,11 +59,13 @@ class HostileNode(CheckedNode):
         rng: Random,
         until_us: int,
         sleep: tuple[int, int] | None,
-        on_hostile: Callable[[], None],
+        on_hostile: Callable[[], None] = lambda: None,
+        interval_us: int = _INTERVAL_US,
     ) -> None:
-        """`on_hostile` is called for each hostile message."""
+        """`on_hostile` is called for each hostile message, of which there is one per interval."""
         super().__init__(inner, sleep)
         self._on_hostile = on_hostile
+        self._interval_us = interval_us
         self._rng = rng
         self._until_us = until_us
         self._seen: deque[Message] = deque(maxlen=_REMEMBERED_MAX)
@@ -72,21 +74,24 @@ class HostileNode(CheckedNode):
     def handle(self, event: Input, now_us: int) -> list[Action]:
         """Passes an input to the node; adds a hostile message now and then."""
         if isinstance(event, TimerFired) and isinstance(event.timer, HostileTimer):
-            again = SetTimer(HostileTimer(), now_us + _INTERVAL_US)
+            again = SetTimer(HostileTimer(), now_us + self._interval_us)
             if now_us >= self._until_us:
                 return []
             return [*self._attack(), again] if self._seen and self._peers else [again]
         actions = super().handle(event, now_us)
         if isinstance(event, Started):
-            actions = [*actions, SetTimer(HostileTimer(), now_us + _INTERVAL_US)]
+            actions = [*actions, SetTimer(HostileTimer(), now_us + self._interval_us)]
         if isinstance(event, Received):
-            self._seen.append(event.message)
-            self._peers[event.sender] = None
+            self.overhear(event.sender, event.message)
         for action in actions:
             if isinstance(action, Send):
-                self._seen.append(action.message)
-                self._peers[action.to] = None
+                self.overhear(action.to, action.message)
         return actions
+
+    def overhear(self, peer: NodeId, message: Message) -> None:
+        """Remembers a message, and a node that sent or received it."""
+        self._seen.append(message)
+        self._peers[peer] = None
 
     def _attack(self) -> list[Action]:
         rng = self._rng
