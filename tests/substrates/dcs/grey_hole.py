@@ -47,5 +47,15 @@ def make_grey_hole(node: DcsNode) -> None:
         table.add(dropped, to_cell=_drop, to_node=_drop)
 
 
+def make_liar(node: DcsNode) -> None:
+    """Turns a node into one that serves wrong bytes of every object."""
+
+    def lie(delivery: Delivery, request: wire.FetchObject, now_us: int) -> wire.ObjectData:
+        return wire.ObjectData(request.request_id, request.key, b"forged")
+
+    handler = node.service.answering(lie)
+    node.handlers.table.add(wire.FetchObject, to_cell=handler, to_node=handler)
+
+
 def _drop(_delivery: Delivery, _message: BaseMessage, _now_us: int) -> None:
     """Forgets a message."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.substrates.dcs.grey_hole import make_grey_hole
+from tests.substrates.dcs.grey_hole import make_grey_hole, make_liar
 from tests.substrates.dcs.network import DcsNetwork, in_cell, tag_in
+from thyme.protocol import app_interface as asked
 from thyme.routing.cells import Grid
 from thyme.substrates.dcs.config import ROBUST, DcsConfig, RecordCheckConfig
 
@@ -95,3 +96,19 @@ def test_d27_where_all_are_honest_a_check_finds_nothing() -> None:
     assert checker.notifications is not None
     assert set(net.heard("n50")) == published
     assert checker.notifications.found == 0
+
+
+@pytest.mark.parametrize("liar", ["n00", "n01"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_m19_of_a_replica_that_serves_wrong_bytes_the_next_one_is_asked(
+    liar: str, seed: int
+) -> None:
+    """The owner lies, or the node beside it: readers get the right bytes from the other one."""
+    net = a_network(2, seed=seed)
+    net.go("t0")
+    net.subscribe("n50", TAG)
+    net.insert("n00", "photo", TAG, seconds=10)
+    make_liar(net.nodes[liar])
+
+    metadata = net.metadata("n50", "photo")
+    assert net.finish("n50", asked.Retrieve, metadata=metadata, seconds=20) == b"pixels"

@@ -180,7 +180,10 @@ class Retriever:
         else:
             retrieval.last_refusal = failure
             retrieval.refusals[target] += 1
-            if target.node is not None or retrieval.refusals[target] >= _REFUSALS_MAX:
+            # Another node of a cell may have the right bytes, if one had wrong ones.
+            is_corrupt = failure.code == CorruptError.code
+            refusals_max = self._config.retrieve_tries_max if is_corrupt else _REFUSALS_MAX
+            if target.node is not None or retrieval.refusals[target] >= refusals_max:
                 retrieval.plan = [to for to in retrieval.plan if to != target]
             if target.node is None and self._config.try_owner:
                 self._try_owner_next(retrieval, target.cell)
