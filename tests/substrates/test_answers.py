@@ -10,7 +10,7 @@ from tests.builders import conjunctions
 from thyme.live.keys.identity import Identity
 from thyme.live.keys.pair_keys import X25519PairKeys
 from thyme.live.keys.record_signer import Ed25519RecordSigner
-from thyme.model.ids import NodeId, ObjectId
+from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.time_frames import ALWAYS
 from thyme.protocol import app_interface as asked
 from thyme.protocol.answer_auth import AnswerAuthenticator
@@ -216,3 +216,21 @@ def test_b5_two_nodes_compute_the_same_code_in_each_direction_and_world() -> Non
     assert not server.is_code(ALICE.node_id, b"other content", code)
     assert not alice.is_code(SERVER.node_id, b"content", code), "nor is it sent back as an answer"
     assert not elsewhere.is_code(ALICE.node_id, b"content", code)
+
+
+def test_b5_an_answer_that_is_repeated_until_it_came_needs_a_code_as_well() -> None:
+    """Owners in LS answer a search so; what is no answer, such as a notification, needs none."""
+    page = wire.ReliableMessage(5, wire.Page(1, 0, (), False))
+    owner, reader = (
+        AnswerAuthenticator(X25519PairKeys(identity, "w"), authenticator(identity).dropped)
+        for identity in (SERVER, ALICE)
+    )
+    query = reader.introduce(wire.FetchStatus(1, Key(ObjectId("photo"), SERVER.node_id)))
+    assert owner.open(ALICE.node_id, query) is not None
+
+    assert reader.open(SERVER.node_id, page) is None
+    sealed = owner.seal(ALICE.node_id, page)
+    assert reader.open(SERVER.node_id, sealed) == page
+    assert reader.open(MALLORY.node_id, sealed) is None
+    other = wire.ReliableMessage(6, wire.Missed("sid", 1))  # type: ignore[arg-type]
+    assert reader.open(SERVER.node_id, other) == other

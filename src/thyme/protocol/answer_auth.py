@@ -18,7 +18,7 @@ import msgspec
 
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import NodeId
-from thyme.protocol.messages.common import Authenticated, Message
+from thyme.protocol.messages.common import Authenticated, Message, ReliableMessage
 
 _PEERS_MAX = 4_096
 _encode = msgspec.msgpack.Encoder().encode
@@ -58,13 +58,14 @@ class AnswerAuthenticator:
     def seal(self, to: NodeId, message: Message) -> Message:
         """Returns a message as it is sent to a node: with code and key, if it needs them."""
         introduces = message.introduces and to not in self._confirmed
-        if not (message.authenticated or introduces):
+        needs_code = _needs_code(message)
+        if not (needs_code or introduces):
             return message
         content = _encode(message)
         key, code = b"", b""
         if introduces or to in self._asking:
             key = self._keys.public_key
-        if message.authenticated:
+        if needs_code:
             code = self._keys.compute_code(to, content, from_peer=False) or b""
         return Authenticated(key, code, content) if key or code else message
 
@@ -75,7 +76,7 @@ class AnswerAuthenticator:
     def open(self, sender: NodeId, message: Message) -> Message | None:
         """Returns the content of a received message; None if it is not shown to be the sender's."""
         if not isinstance(message, Authenticated):
-            if message.authenticated:
+            if _needs_code(message):
                 self._reject(sender, "no code")
                 return None
             if message.introduces:
@@ -96,7 +97,7 @@ class AnswerAuthenticator:
             return None
         if is_proven:
             self._confirmed[sender] = None
-        elif content.authenticated:
+        elif _needs_code(content):
             self._reject(sender, "no code")
             return None
         return content
@@ -104,6 +105,13 @@ class AnswerAuthenticator:
     def _reject(self, sender: NodeId, reason: str) -> None:
         self._dropped[f"not authenticated: {reason}"] += 1
         self._confirmed.pop(sender, None)
+
+
+def _needs_code(message: Message) -> bool:
+    """Whether a message is an answer, or an answer that is repeated until it is acknowledged."""
+    if isinstance(message, ReliableMessage):
+        return message.message.authenticated
+    return message.authenticated
 
 
 def _decode(content: bytes) -> Message | None:
