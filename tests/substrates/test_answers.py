@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from tests.builders import conjunctions
 from thyme.live.keys.identity import Identity
@@ -192,6 +193,20 @@ def test_b5_after_a_restart_the_keys_are_exchanged_again(restarted: str) -> None
         carry([sent_again], client, server)
     finished = [one for one in client.told if isinstance(one, asked.Finished)]
     assert finished[-1].request_id == SUBSCRIBE.request_id
+
+
+def test_b5_a_node_that_forgot_a_key_is_sent_it_for_a_while() -> None:
+    """Thousands of invented nodes can push a key out again and again: requests still work."""
+    client, server = Node(ALICE), Node(SERVER)
+    carry(client.ask(INSERT), client, server)
+    client.handle(Received(server.name, wire.Done(1)))  # as of a server that lost the key
+
+    with_key = 0
+    for number in range(100):
+        [sent] = client.ask(structs.replace(SUBSCRIBE, request_id=100 + number))
+        with_key += isinstance(sent.message, wire.Authenticated)
+        carry([sent], client, server)
+    assert 16 <= with_key <= 40
 
 
 def test_b5_a_key_of_another_identity_is_not_believed() -> None:

@@ -21,6 +21,9 @@ from thyme.model.ids import NodeId
 from thyme.protocol.messages.common import Authenticated, Message, ReliableMessage
 
 _PEERS_MAX = 4_096
+_FORGETFUL_REQUESTS = 32
+"""How many requests carry the key after an answer without a code: a node that knows too many
+others, perhaps invented ones, may forget the key again."""
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
@@ -52,12 +55,16 @@ class AnswerAuthenticator:
         self._dropped = dropped
         self._confirmed: BoundedDict[NodeId, None] = BoundedDict(_PEERS_MAX)
         """Nodes that have shown that they know the key of this one."""
+        self._forgetful: BoundedDict[NodeId, int] = BoundedDict(_PEERS_MAX)
+        """Nodes that lost the key of this one, with the number of requests that still carry it."""
         self._asking: BoundedDict[NodeId, None] = BoundedDict(_PEERS_MAX)
         """Nodes whose last request carried their key, so they may lack the key of this one."""
 
     def seal(self, to: NodeId, message: Message) -> Message:
         """Returns a message as it is sent to a node: with code and key, if it needs them."""
-        introduces = message.introduces and to not in self._confirmed
+        introduces = message.introduces and (
+            to not in self._confirmed or (to in self._forgetful and self._count_request(to))
+        )
         needs_code = _needs_code(message)
         if not (needs_code or introduces):
             return message
@@ -68,6 +75,13 @@ class AnswerAuthenticator:
         if needs_code:
             code = self._keys.compute_code(to, content, from_peer=False) or b""
         return Authenticated(key, code, content) if key or code else message
+
+    def _count_request(self, to: NodeId) -> bool:
+        """Counts a request to a node that lost the key before; True: it may have lost it again."""
+        left = self._forgetful.pop(to) - 1
+        if left > 0:
+            self._forgetful[to] = left
+        return True
 
     def introduce(self, message: Message) -> Message:
         """Returns a request to all nodes with the key of this one: any of them may answer."""
@@ -105,6 +119,7 @@ class AnswerAuthenticator:
     def _reject(self, sender: NodeId, reason: str) -> None:
         self._dropped[f"not authenticated: {reason}"] += 1
         self._confirmed.pop(sender, None)
+        self._forgetful[sender] = _FORGETFUL_REQUESTS
 
 
 def _needs_code(message: Message) -> bool:
