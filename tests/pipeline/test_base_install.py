@@ -30,6 +30,8 @@ sys.exit(main(sys.argv[1:]))
         ("trace lecture --out w", "pipeline"),
         ("trace mobuser --out w", "pipeline"),
         ("oracle --trace w --out w", "pipeline"),
+        ("posts compact --out w", "pipeline"),
+        ("analytics follow w", "pipeline"),
     ],
 )
 def test_a_base_installation_is_told_what_to_install(words: str, extra: str) -> None:
