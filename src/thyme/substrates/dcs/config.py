@@ -116,7 +116,7 @@ class RecordCheckConfig(msgspec.Struct, frozen=True, kw_only=True):
     interval_us_max: int = 128 * SECOND_US
     """The time between two checks in a static network."""
     notifications: bool = False
-    """Whether subscribers also check that they were told of every match."""
+    """Whether subscribers also check that they were notified of every match."""
     second_opinions: int = 0
     """How often a cell that has no match of a query is asked again: another of its nodes may have
     some."""

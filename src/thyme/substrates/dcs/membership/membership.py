@@ -31,7 +31,7 @@ from thyme.substrates.dcs.membership.state_transfer import (
     StateTransfer,
 )
 from thyme.substrates.dcs.robust.cell_backup import BackupTimer, CellBackups
-from thyme.substrates.dcs.robust.notification_checks import NotificationChecker
+from thyme.substrates.dcs.robust.notification_checks import MissedMatchChecker
 from thyme.substrates.dcs.robust.reannounce import Reannouncer, ReannounceTimer
 from thyme.substrates.dcs.robust.record_checks import RecordChecker, RecordCheckTimer
 from thyme.substrates.dcs.service.cell_service import CellService
@@ -95,7 +95,7 @@ class CellMembership:
                     updater,
                     deletion_log,
                     checks,
-                    lambda on_missed: NotificationChecker(
+                    lambda on_missed: MissedMatchChecker(
                         context.requests, key_chooser, subscriber, on_missed
                     ),
                 )

@@ -1,10 +1,10 @@
-"""Notification checks: subscribers make sure that cells have told them of every match.
+"""Notification checks: subscribers make sure that cells notified them of every match.
 
 The node of a cell that receives an object first notifies the subscribers, and the others rely on
 it. One that acknowledges and drops leaves gaps that no node of the cell knows of. So a subscriber
 asks the key cells of its subscriptions how many matches they have of the last hour, and reads them
-if it was told of fewer. Any node of a cell answers, so another one is asked most times. Entry
-point: `NotificationChecker.check`, called by `record_checks`.
+if it was notified of fewer. Any node of a cell answers, so another one is asked most times. Entry
+point: `MissedMatchChecker.check`, called by `record_checks`.
 Clauses: D27, M34. Decision: docs/decisions/0057-grey-holes.md.
 """
 
@@ -36,7 +36,7 @@ _PAGES_MAX = 32
 """How many pages one check reads at most."""
 
 
-class NotificationChecker:
+class MissedMatchChecker:
     """The checks of the subscriptions of one node."""
 
     def __init__(
@@ -57,7 +57,7 @@ class NotificationChecker:
 
     def check(self, cell: CellId, sids: Iterable[SubscriptionId], now_us: int) -> None:
         """Asks a cell for the number of matches of some subscriptions, and reads them if they are
-        more than this node was told of."""
+        more than this node emitted."""
         for sid in sids:
             own = self._subscriber.get(sid)
             since_us = None if own is None else own.due_since_us
@@ -67,8 +67,8 @@ class NotificationChecker:
             window = _due_window(own.subscription.frame, since_us, now_us)
             if window is not None and cell in chosen and not own.paused:
                 # Of several cells none has all matches: each is read, down to what is known.
-                told = _count_told(own, window) if len(chosen) == 1 else 0
-                self._count(cell, own, chosen[cell], window, told, now_us)
+                emitted = _count_emitted(own, window) if len(chosen) == 1 else 0
+                self._count(cell, own, chosen[cell], window, emitted, now_us)
 
     def _count(
         self,
@@ -76,23 +76,23 @@ class NotificationChecker:
         own: OwnSubscription,
         conjunctions: tuple[Conjunction, ...],
         frame: TimeFrame,
-        told: int,
+        emitted: int,
         now_us: int,
         tries: int = 1,
     ) -> None:
-        """Asks for the number of matches. A node that has far fewer than this one was told of has
+        """Asks for the number of matches. A node that has far fewer than this one emitted has
         dropped some: another one is asked."""
 
         def on_result(result: Result[Replies], now_us: int) -> None:
             for reply in result.value.values() if isinstance(result, Ok) else ():
                 if not isinstance(reply, CellPage):
                     continue
-                if tries > 1 and 2 * reply.total >= told:
+                if tries > 1 and 2 * reply.total >= emitted:
                     self._on_missed(now_us)  # the nodes of the cell disagree
-                if reply.total > told:
+                if reply.total > emitted:
                     self._read(cell, own, conjunctions, frame, None, _PAGES_MAX, now_us)
-                elif 2 * reply.total < told and tries < _TRIES_MAX:
-                    self._count(cell, own, conjunctions, frame, told, now_us, tries + 1)
+                elif 2 * reply.total < emitted and tries < _TRIES_MAX:
+                    self._count(cell, own, conjunctions, frame, emitted, now_us, tries + 1)
 
         request = FetchPage(self._requests.next_id(), conjunctions, frame, 0)
         self._requests.send_requests({Destination(cell): request}, now_us, on_result)
@@ -139,6 +139,6 @@ def _due_window(frame: TimeFrame, since_us: int, now_us: int) -> TimeFrame | Non
     return TimeFrame(start_us, end_us) if start_us < end_us else None
 
 
-def _count_told(own: OwnSubscription, frame: TimeFrame) -> int:
-    """How many objects of a time frame a subscriber was told of."""
+def _count_emitted(own: OwnSubscription, frame: TimeFrame) -> int:
+    """How many objects of a time frame were emitted."""
     return sum(frame.contains(seen.published_us) for seen in own.seen.values())

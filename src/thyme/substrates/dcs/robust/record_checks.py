@@ -23,14 +23,14 @@ from thyme.substrates.dcs.client.deletion_log import DeletionLog
 from thyme.substrates.dcs.client.location_updates import LocationUpdater
 from thyme.substrates.dcs.config import RecordCheckConfig
 from thyme.substrates.dcs.context import NodeContext
-from thyme.substrates.dcs.robust.notification_checks import NotificationChecker
+from thyme.substrates.dcs.robust.notification_checks import MissedMatchChecker
 from thyme.substrates.dcs.robust.reannounce import BATCH_OBJECTS_MAX
 from thyme.substrates.dcs.state.replica_store import ReplicaRole
 
 _CHECKS_PER_INTERVAL = 4
 """After how many checks the interval doubles, if the cycle is not complete before."""
 
-MakeNotificationChecker = Callable[[Callable[[int], None]], NotificationChecker]
+MakeMissedMatchChecker = Callable[[Callable[[int], None]], MissedMatchChecker]
 Check = Callable[[int], bool]
 """Sends one check at an instant; returns False if there was nothing left to check."""
 
@@ -48,9 +48,9 @@ class RecordChecker:
         location_updater: LocationUpdater,
         deletion_log: DeletionLog,
         config: RecordCheckConfig,
-        make_notification_checker: MakeNotificationChecker | None = None,
+        make_missed_checker: MakeMissedMatchChecker | None = None,
     ) -> None:
-        """`make_notification_checker` gets a function to call when something was missed."""
+        """`make_missed_checker` gets a function to call when something was missed."""
         self._routing = context.routing
         self._outbox = context.outbox
         self._replicas = context.replicas
@@ -63,9 +63,9 @@ class RecordChecker:
         self._checks: Iterator[Check] = iter(())
         self._checks_at_interval = 0
         self.checks_sent = 0
-        self.notifications: NotificationChecker | None = None
-        if make_notification_checker is not None and config.notifications:
-            self.notifications = make_notification_checker(self._hasten)
+        self.notifications: MissedMatchChecker | None = None
+        if make_missed_checker is not None and config.notifications:
+            self.notifications = make_missed_checker(self._hasten)
 
     def _hasten(self, now_us: int) -> None:
         """Checks at the shortest interval again: a node of some cell does not do its work."""
