@@ -19,6 +19,9 @@ const GAP_PX = 6;
 const ROWS_BEYOND = 3;
 /** How many rows before the end older photos are loaded: at full speed some seconds. */
 const ROWS_AHEAD = 60;
+/** Above this speed pictures wait until the page is slower: nobody sees them, and each costs a request. */
+const FAST_PX_PER_MS = 2.5;
+const SLOW_AFTER_MS = 100;
 
 export class Grid<T extends GridItem> {
   readonly element: HTMLElement;
@@ -28,6 +31,10 @@ export class Grid<T extends GridItem> {
   private size = TILE_PX_MIN;
   private frame = 0;
   private top = 0;
+  private readonly waiting = new Map<string, HTMLImageElement>();
+  private seen = { y: 0, ms: 0 };
+  private timer = 0;
+  private drawn = { first: 0, last: 0 };
   private readonly scrolled = () => this.schedule();
 
   constructor(private readonly options: GridOptions<T>) {
@@ -101,16 +108,39 @@ export class Grid<T extends GridItem> {
     if (!this.frame) {
       this.frame = requestAnimationFrame(() => {
         this.frame = 0;
-        this.draw();
+        this.drawTiles(true);
+        this.loadPictures();
       });
     }
   }
 
   private draw(): void {
+    this.drawTiles();
+    this.loadPictures();
+  }
+
+  /** Loads the pictures of tiles (`data-src`), or later while the page scrolls fast. */
+  private loadPictures(): void {
+    const now = { y: window.scrollY, ms: performance.now() };
+    const speed = Math.abs(now.y - this.seen.y) / Math.max(1, now.ms - this.seen.ms);
+    this.seen = now;
+    window.clearTimeout(this.timer);
+    if (speed > FAST_PX_PER_MS && this.waiting.size) {
+      this.timer = window.setTimeout(() => this.schedule(), SLOW_AFTER_MS);
+      return;
+    }
+    for (const image of this.waiting.values()) image.src = image.dataset.src!;
+    this.waiting.clear();
+  }
+
+  /** Adds and removes tiles; after mere scrolling only if other rows are in sight. */
+  private drawTiles(scrolled = false): void {
     const step = this.size + GAP_PX;
     const above = window.scrollY - this.top;
     const first = Math.max(0, (Math.floor(above / step) - ROWS_BEYOND) * this.columns);
     const last = Math.min(this.items.length, (Math.ceil((above + window.innerHeight) / step) + ROWS_BEYOND) * this.columns);
+    if (scrolled && this.drawn.first === first && this.drawn.last === last) return;
+    this.drawn = { first, last };
     const wanted = new Map<string, number>();
     for (let index = first; index < last; index++) wanted.set(this.items[index]!.key, index);
     const focused = document.activeElement?.closest<HTMLElement>(".tile")?.dataset.key;
@@ -118,6 +148,7 @@ export class Grid<T extends GridItem> {
       if (!wanted.has(key) && key !== focused) {
         tile.remove();
         this.tiles.delete(key);
+        this.waiting.delete(key);
       }
     }
     let before: HTMLElement | null = null;
@@ -128,6 +159,8 @@ export class Grid<T extends GridItem> {
         tile.dataset.key = key;
         tile.setAttribute("role", "listitem");
         this.tiles.set(key, tile);
+        const image = tile.querySelector<HTMLImageElement>("img[data-src]");
+        if (image) this.waiting.set(key, image);
       }
       if (!tile.parentElement || tile.previousElementSibling !== before) this.insertAfter(tile, before);
       before = tile;

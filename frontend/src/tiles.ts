@@ -40,7 +40,7 @@ export function photoTile(photo: Photo, client: GalleryClient, choice: TileChoic
     choice,
     "",
     card.has_thumbnail
-      ? h("img", { src: client.thumbnailUrl(card.key), alt: nameOf(photo), decoding: "async", draggable: "false" })
+      ? h("img", { "data-src": client.thumbnailUrl(card.key), alt: nameOf(photo), decoding: "async", draggable: "false" })
       : h("span", { class: "no-picture" }, icon(kind), h("span", { class: "file-name" }, card.title || card.file_name || t(kind))),
     h("span", { class: "tile-line" }, h("span", { class: "tile-who" }, shortLine(photo)), tags ? h("span", { class: "tile-tags" }, tags) : null),
     mark ? h("span", { class: "tile-mark" }, icon(mark)) : null,
