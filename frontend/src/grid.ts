@@ -20,8 +20,9 @@ const ROWS_BEYOND = 3;
 /** How many rows before the end older photos are loaded: at full speed some seconds. */
 const ROWS_AHEAD = 60;
 /** Above this speed pictures wait until the page is slower: nobody sees them, and each costs a request. */
-const FAST_PX_PER_MS = 2.5;
-const SLOW_AFTER_MS = 100;
+const FAST_PX_PER_MS = 2;
+/** The speed is that of so much time: one late frame does not look slow. */
+const SPEED_MS = 100;
 
 export class Grid<T extends GridItem> {
   readonly element: HTMLElement;
@@ -33,6 +34,7 @@ export class Grid<T extends GridItem> {
   private top = 0;
   private readonly waiting = new Map<string, HTMLImageElement>();
   private seen = { y: 0, ms: 0 };
+  private speed = 0;
   private timer = 0;
   private drawn = { first: 0, last: 0 };
   private readonly scrolled = () => this.schedule();
@@ -122,11 +124,14 @@ export class Grid<T extends GridItem> {
   /** Loads the pictures of tiles (`data-src`), or later while the page scrolls fast. */
   private loadPictures(): void {
     const now = { y: window.scrollY, ms: performance.now() };
-    const speed = Math.abs(now.y - this.seen.y) / Math.max(1, now.ms - this.seen.ms);
-    this.seen = now;
+    const passed = now.ms - this.seen.ms;
+    if (passed > SPEED_MS || !this.waiting.size) {
+      this.speed = Math.abs(now.y - this.seen.y) / Math.max(1, passed);
+      this.seen = now;
+    }
     window.clearTimeout(this.timer);
-    if (speed > FAST_PX_PER_MS && this.waiting.size) {
-      this.timer = window.setTimeout(() => this.schedule(), SLOW_AFTER_MS);
+    if (this.speed > FAST_PX_PER_MS && this.waiting.size) {
+      this.timer = window.setTimeout(() => this.schedule(), SPEED_MS + 20);
       return;
     }
     for (const image of this.waiting.values()) image.src = image.dataset.src!;
