@@ -160,5 +160,5 @@ def test_fields_may_be_missing_or_added_at_the_end() -> None:
     newer = [number, [*metadata, "later"], sids, "still later"]
 
     for variant in (older, newer):
-        frame = bytes([codec.VERSION]) + msgspec.msgpack.encode(variant)
+        frame = bytes([codec.VERSION_MIN]) + msgspec.msgpack.encode(variant)
         assert codec.decode(frame) == codec.decode(example())

@@ -140,6 +140,42 @@ def test_a_hello_without_versions_is_of_version_one() -> None:
 
 
 def test_a_packet_of_an_unknown_version_is_refused() -> None:
-    assert codec.decode(codec.encode(message(1), 2), version_max=2) == message(1)
+    assert codec.decode_all(codec.encode(message(1), 2), version_max=2) == [message(1)]
     with pytest.raises(DecodeError, match="expected version 1, got 2"):
         codec.decode(codec.encode(message(1), 2))
+
+
+@pytest.mark.parametrize("versions", [OLD, BOTH])
+def test_messages_that_are_sent_together_share_packets_if_the_neighbour_reads_them(
+    versions: VersionRange,
+) -> None:
+    pipe = Pipe()
+    pipe.add(ALICE, config=config(BOTH))
+    pipe.add(BOB, config=config(versions))
+    pipe.run(3.0)
+    sent = [message(number) for number in range(100)]
+
+    for each in sent:
+        pipe.links[ALICE].send(BOB, each, pipe.now_us)
+    pipe.run(3.0)
+
+    assert [each for _, _, each in pipe.came] == sent
+    [(_, bob)] = pipe.links[ALICE].describe_neighbours()
+    packets = bob.send_window._next_number
+    assert packets == (100 if versions == OLD else 2), "64 messages are the maximum of a packet"
+
+
+def test_messages_that_share_a_packet_fail_one_by_one() -> None:
+    pipe = Pipe(ALICE, BOB)
+    pipe.run(3.0)
+    del pipe.links[BOB]
+    lost = [message(number) for number in range(70)]
+
+    for each in lost[:69]:
+        pipe.links[ALICE].send(BOB, each, pipe.now_us)
+    pipe.run(2.0)
+    pipe.links[ALICE].send(BOB, lost[69], pipe.now_us)  # not in a packet when its receiver is gone
+    pipe.run(10.0)
+
+    assert sorted(each.request_id for _, _, each in pipe.given_up) == list(range(70))
+    assert not pipe.links[ALICE].has_pending

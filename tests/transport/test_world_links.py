@@ -64,12 +64,12 @@ def test_i2_a_station_meets_the_nodes_of_any_world_and_answers_over_the_right_li
     assert [each.name for each in station.worlds] == ["match", "fair"]
     assert station.neighbours_of("fair") == [BOB]
     assert station.drain_events() == [
-        MessageReceived(ALICE, to_station("match"), 16),
-        MessageReceived(BOB, to_station("fair"), 16),
+        MessageReceived(ALICE, to_station("match"), 17),
+        MessageReceived(BOB, to_station("fair"), 17),
     ]
     station.send(ALICE, Done(7), 3_000_000)
     one.exchange(3_000_000)
-    assert one.link.drain_events() == [MessageReceived(STATION, Done(7), 4)]
+    assert one.link.drain_events() == [MessageReceived(STATION, Done(7), 5)]
     assert other.link.drain_events() == []
 
 

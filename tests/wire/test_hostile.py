@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -17,13 +18,14 @@ from tests.wire.test_schema import GOLDEN
 from thyme.model.errors import DecodeError
 from thyme.model.time_frames import INSTANT_MAX_US
 from thyme.protocol.messages.common import (
+    Done,
     FetchPage,
     InsertObject,
     Message,
     Notify,
     StartSubscription,
 )
-from thyme.wire.codec import PACKET_BYTES_MAX, decode, encode
+from thyme.wire.codec import MESSAGES_MAX, PACKET_BYTES_MAX, decode, decode_all, encode
 
 VERSION_1 = b"\x01"
 GOLDEN_FRAMES = [bytes.fromhex(golden) for _, golden in GOLDEN]
@@ -305,3 +307,17 @@ def test_m25_what_is_said_of_hostile_bytes_is_short_enough_for_a_log(array: list
         decode(of_array(*array))
 
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("count", [0, MESSAGES_MAX + 1, 2**32 - 1])
+def test_a_packet_of_no_messages_or_of_too_many_is_refused_before_they_are_read(count: int) -> None:
+    one = encode(Done(1))[1:]
+    with pytest.raises(DecodeError) as refused:
+        decode_all(b"\x02\xdd" + count.to_bytes(4) + one * min(count, MESSAGES_MAX + 1))
+    assert refused.value.reason == "invalid"
+
+
+@given(st.binary(max_size=200))
+def test_noise_in_a_packet_of_several_messages_is_refused(noise: bytes) -> None:
+    with suppress(DecodeError):
+        decode_all(b"\x02" + noise)

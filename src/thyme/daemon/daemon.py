@@ -204,10 +204,14 @@ class _ChangeLog:
             if wid not in self._worlds:
                 self._worlds.add(wid)
                 log_event("world_heard", world=world.name, wid=wid)
-        self._warn("not_understood", link.decryption_warning)
-        self._warn("identity_copied", _COPIED if link.has_copy else None)
-        self._warn("version_unknown", version_warning(link))
-        self._warn("cells_too_large", reach_warning(unwrap_node(live.node), now_us))
+        if why := self._find_new("secret", link.decryption_warning):
+            log_warning("not_understood", why=why)
+        if why := self._find_new("copy", _COPIED if link.has_copy else None):
+            log_warning("identity_copied", why=why)
+        if why := self._find_new("version", version_warning(link)):
+            log_warning("version_unknown", why=why)
+        if why := self._find_new("reach", reach_warning(unwrap_node(live.node), now_us)):
+            log_warning("cells_too_large", why=why)
         if self._is_full != (is_full := not live.store.has_space(0)):
             self._is_full = is_full
             log_warning("disk_full") if is_full else log_event("disk_has_room")
@@ -218,12 +222,11 @@ class _ChangeLog:
             self._has_dropped = True
             log_warning("events_dropped", count=count)
 
-    def _warn(self, event: str, why: str | None) -> None:
-        """Logs a warning when it begins or changes."""
-        if why != self._warnings.get(event):
-            self._warnings[event] = why
-            if why:
-                log_warning(event, why=why)
+    def _find_new(self, subject: str, warning: str | None) -> str | None:
+        """A warning, if it began or changed since the last look."""
+        is_new = warning != self._warnings.get(subject)
+        self._warnings[subject] = warning
+        return warning if is_new else None
 
 
 def _log_station_change(before: NodeId | None, now: NodeId | None) -> NodeId | None:

@@ -1,8 +1,9 @@
 """Link: sends and receives messages over one hop, on datagrams that may be lost.
 
 Unicast messages are retransmitted until they are acknowledged or fail, as in a radio's MAC layer;
-broadcast messages are sent once. A neighbour is a node from which datagrams arrive. Pure: the host
-passes in datagrams and the time, and drains the link's events and datagrams.
+messages to one neighbour that are sent together share packets. Broadcast messages are sent once. A
+neighbour is a node from which datagrams arrive. Pure: the host passes in datagrams and the time,
+and drains the link's events and datagrams.
 Entry point: `Link`. Neighbours are up to `neighbour_table`, fragments to `send_window` and
 `reassembly`, encryption to `encryption`.
 Clauses: M21, M25, M36, D4, D10.
@@ -89,6 +90,9 @@ class Link:
         self._events: list[LinkEvent] = []
         self._ready_datagrams: list[SendDatagram] = []
         self._unsent_contents: dict[Address | None, list[Content]] = {}
+        self._with_unsent: dict[NodeId, NeighbourState] = {}
+        """Neighbours with messages that were queued since the last drain."""
+        self._queued_us = 0
         self._next_hello_us = 0
         self.dropped: Counter[str] = Counter()
         """Number of dropped datagrams and messages, by reason."""
@@ -125,17 +129,19 @@ class Link:
     @property
     def has_pending(self) -> bool:
         """Whether a message to a neighbour is not acknowledged yet."""
-        return any(
-            neighbour.send_window.has_pending for neighbour in self._neighbours.states.values()
-        )
+        return any(each.send_window.has_pending for each in self._neighbours.states.values())
 
     def drain_events(self) -> list[LinkEvent]:
         """Returns and clears the received and undelivered messages, in order."""
+        if self._with_unsent:
+            self._transmit_queued()
         events, self._events = self._events, []
         return events
 
     def drain_datagrams(self) -> list[SendDatagram]:
         """Returns and clears the datagrams to send; contents queued together share datagrams."""
+        if self._with_unsent:
+            self._transmit_queued()
         ready, self._ready_datagrams = self._ready_datagrams, []
         unsent, self._unsent_contents = self._unsent_contents, {}
         for to, contents in unsent.items():
@@ -145,26 +151,36 @@ class Link:
         return ready
 
     def send(self, to: NodeId, message: Message, now_us: int) -> None:
-        """Queues a message for a neighbour."""
+        """Queues a message for a neighbour, until the datagrams are drained."""
         neighbour = self._neighbours.states.get(to)
         if neighbour is None or not neighbour.send_window.enqueue(
-            codec.encode(message, neighbour.version), message
+            codec.encode_message(message), message
         ):
             self._events.append(MessageUndelivered(to, message))
         else:
-            self._transmit_due(to, neighbour, now_us)
+            self._with_unsent[to] = neighbour
+            self._queued_us = now_us
 
     def broadcast(self, message: Message, now_us: int) -> None:
         """Queues a message for all nodes in range; a long one goes to each neighbour by unicast."""
-        body = codec.encode(message, self._broadcast_version)
-        if len(body) <= FRAGMENT_BYTES_MAX:
-            self._queue_content(None, BroadcastBody(body))
+        packet = codec.encode(message, self._broadcast_version)
+        if len(packet) <= FRAGMENT_BYTES_MAX:
+            self._queue_content(None, BroadcastBody(packet))
             return
-        for node_id, neighbour in list(self._neighbours.states.items()):
+        body = codec.encode_message(message)
+        for node_id, neighbour in self._neighbours.states.items():
             if neighbour.send_window.enqueue(body, None):
-                self._transmit_due(node_id, neighbour, now_us)
+                self._with_unsent[node_id] = neighbour
+                self._queued_us = now_us
             else:
                 self.dropped["no room"] += 1
+
+    def _transmit_queued(self) -> None:
+        """Sends the messages that were queued since the last drain."""
+        neighbours, self._with_unsent = self._with_unsent, {}
+        for node_id, neighbour in neighbours.items():
+            if self._neighbours.states.get(node_id) is neighbour:  # else they failed with it
+                self._transmit_due(node_id, neighbour, self._queued_us)
 
     @property
     def _broadcast_version(self) -> int:
@@ -213,6 +229,8 @@ class Link:
 
     def next_tick_us(self) -> int:
         """The time at which `tick` must be called next."""
+        if self._with_unsent:
+            self._transmit_queued()
         due_times_us = [
             neighbour.send_window.next_due_us() for neighbour in self._neighbours.states.values()
         ]
@@ -309,7 +327,7 @@ class Link:
                 if sender in self.full_senders:
                     self._drop(neighbour.address, "inbox full", now_us)
                 else:
-                    self._deliver_message(sender, neighbour, content.body, now_us)
+                    self._deliver_packet(sender, neighbour, content.body, now_us)
             case Fragment():
                 if sender in self.full_senders:
                     self._drop(neighbour.address, "inbox full", now_us)
@@ -331,20 +349,22 @@ class Link:
         if ack is not None:
             self._queue_content(neighbour.address, ack)
         if body is not None:
-            self._deliver_message(sender, neighbour, body, now_us)
+            self._deliver_packet(sender, neighbour, body, now_us)
 
-    def _deliver_message(
+    def _deliver_packet(
         self, sender: NodeId, neighbour: NeighbourState, body: bytes, now_us: int
     ) -> None:
         try:
-            message = codec.decode(body, self._config.versions.newest)
+            messages = codec.decode_all(body, self._config.versions.newest)
         except DecodeError as error:
             self._drop(neighbour.address, error.reason, now_us)
             return
-        self._events.append(MessageReceived(sender, message, len(body)))
+        size = len(body) // len(messages)
+        for message in messages:
+            self._events.append(MessageReceived(sender, message, size))
 
     def _transmit_due(self, node_id: NodeId, neighbour: NeighbourState, now_us: int) -> None:
-        for fragment in neighbour.send_window.due_fragments(now_us):
+        for fragment in neighbour.send_window.due_fragments(now_us, neighbour.version):
             self._queue_content(neighbour.address, fragment)
         self._neighbours.report_failures(node_id, neighbour)
 

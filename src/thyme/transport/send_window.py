@@ -4,7 +4,8 @@ The window limits the number of fragments in flight. It grows with each acknowle
 halves after a loss. Without queueing delay a loss is taken for a radio error, and the window stays
 at or above its initial size. A fragment without an ack is retransmitted; a message fails once one
 of its fragments was sent too often. Large messages are paced, since a neighbour drops what exceeds
-its rate limit (`link_config.RateLimit`).
+its rate limit (`link_config.RateLimit`). Short messages that wait together share a packet, if the
+neighbour reads such packets: it is numbered, acknowledged and retransmitted as one.
 Entry points: `SendWindow.enqueue`, `due_fragments`, `on_ack`. The receiving side is `reassembly`.
 Clauses: M25, D10.
 """
@@ -15,6 +16,7 @@ from collections import deque
 from typing import Final
 
 from thyme.transport.datagrams import FRAGMENT_BYTES_MAX, SELECTIVE_ACK_BITS, Fragment, FragmentAck
+from thyme.wire import codec
 
 _MS_US: Final = 1_000
 _WINDOW_INITIAL: Final = 32
@@ -43,8 +45,12 @@ MESSAGES_MAX: Final = 1_000
 """Maximum number of unacknowledged messages to one neighbour."""
 
 
-class _OutgoingMessage:
-    """A message that is not acknowledged yet."""
+_JOINED_BYTES_MAX: Final = 4 * FRAGMENT_BYTES_MAX - 4
+"""Messages of so many bytes together share a packet: four fragments, which have one ack."""
+
+
+class _OutgoingPacket:
+    """One or more messages that are not acknowledged yet."""
 
     __slots__ = (
         "acked_below",
@@ -53,14 +59,15 @@ class _OutgoingMessage:
         "in_flight",
         "next_index",
         "number",
-        "token",
+        "tokens",
         "unacked_count",
     )
 
-    def __init__(self, number: int, body: bytes, token: object) -> None:
+    def __init__(self, number: int, body: bytes, tokens: list[object]) -> None:
         self.number = number
         self.body = body
-        self.token = token
+        self.tokens = tokens
+        """One per message."""
         self.fragment_count = max(1, -(-len(body) // FRAGMENT_BYTES_MAX))
         self.next_index = 0
         """Index of the next fragment that was never sent."""
@@ -95,14 +102,14 @@ class _OutgoingMessage:
 class _InFlightFragment:
     """A fragment that was sent and is not acknowledged."""
 
-    __slots__ = ("index", "message", "send_order", "sent_us", "tries")
+    __slots__ = ("index", "packet", "send_order", "sent_us", "tries")
 
-    def __init__(self, message: _OutgoingMessage, index: int) -> None:
-        self.message = message
+    def __init__(self, packet: _OutgoingPacket, index: int) -> None:
+        self.packet = packet
         self.index = index
         self.tries = 0
         self.send_order = 0
-        """Serial number of the latest transmission, over all messages."""
+        """Serial number of the latest transmission, over all packets."""
         self.sent_us = 0
 
 
@@ -112,8 +119,13 @@ class SendWindow:
     def __init__(self) -> None:
         self._next_number = 0
         self._next_send_order = 0
-        self._messages: dict[int, _OutgoingMessage] = {}
-        self._unsent: deque[_OutgoingMessage] = deque()
+        self._message_count = 0
+        """Number of messages that are not acknowledged."""
+        self._bodies: list[bytes] = []
+        self._tokens: list[object] = []
+        """Encoded messages that are in no packet yet, and their tokens."""
+        self._packets: dict[int, _OutgoingPacket] = {}
+        self._unsent: deque[_OutgoingPacket] = deque()
         self._in_flight: dict[int, _InFlightFragment] = {}
         """Fragments in flight by send order, so the oldest transmission is first."""
         self._lost: deque[_InFlightFragment] = deque()
@@ -136,20 +148,21 @@ class SendWindow:
     @property
     def has_pending(self) -> bool:
         """Whether a message is not acknowledged yet."""
-        return bool(self._messages)
+        return self._message_count > 0
 
     def enqueue(self, body: bytes, token: object) -> bool:
-        """Queues a message; returns False if too many are pending."""
-        if len(self._messages) >= MESSAGES_MAX:
+        """Queues an encoded message; returns False if too many are pending."""
+        if self._message_count >= MESSAGES_MAX:
             return False
-        message = _OutgoingMessage(self._next_number, body, token)
-        self._next_number += 1
-        self._messages[message.number] = message
-        self._unsent.append(message)
+        self._message_count += 1
+        self._bodies.append(body)
+        self._tokens.append(token)
         return True
 
-    def due_fragments(self, now_us: int) -> list[Fragment]:
-        """The fragments to send now: lost ones first."""
+    def due_fragments(self, now_us: int, version: int) -> list[Fragment]:
+        """The fragments to send now: lost ones first. New packets have the given version."""
+        if self._bodies:
+            self._make_packets(version)
         self._detect_timeouts(now_us)
         fragments: list[Fragment] = []
         if not self._may_send(now_us):
@@ -159,16 +172,16 @@ class SendWindow:
             window_for_lost += _RETRANSMISSIONS_MIN
         while self._lost and len(self._in_flight) < window_for_lost and self._pace_bytes > 0:
             fragment = self._lost.popleft()
-            if fragment.message.in_flight.get(fragment.index) is fragment:
+            if fragment.packet.in_flight.get(fragment.index) is fragment:
                 fragments.append(self._mark_sent(fragment, now_us))
         while self._unsent and len(self._in_flight) < self._window_size and self._pace_bytes > 0:
-            message = self._unsent[0]
-            fragment = message.in_flight[message.next_index] = _InFlightFragment(
-                message, message.next_index
+            packet = self._unsent[0]
+            fragment = packet.in_flight[packet.next_index] = _InFlightFragment(
+                packet, packet.next_index
             )
             fragments.append(self._mark_sent(fragment, now_us))
-            message.next_index += 1
-            if message.next_index == message.fragment_count:
+            packet.next_index += 1
+            if packet.next_index == packet.fragment_count:
                 self._unsent.popleft()
         if self._pace_bytes <= 0:
             missing = _PACE_STEP_BYTES - self._pace_bytes
@@ -188,10 +201,10 @@ class SendWindow:
 
     def on_ack(self, ack: FragmentAck, now_us: int) -> None:
         """Processes an ack from the neighbour."""
-        message = self._messages.get(ack.message_number)
-        if message is None:
+        packet = self._packets.get(ack.message_number)
+        if packet is None:
             return
-        acked = message.apply_ack(ack)
+        acked = packet.apply_ack(ack)
         latest = -1
         for fragment in acked:
             in_flight = self._in_flight.pop(fragment.send_order, None) is not None
@@ -199,8 +212,8 @@ class SendWindow:
             if in_flight and fragment.tries == 1:
                 latest = max(latest, fragment.send_order)
             self._on_acked(fragment, now_us)
-        if not message.unacked_count:
-            del self._messages[message.number]
+        if not packet.unacked_count:
+            self._remove(packet)
         self._detect_gaps(latest, now_us)
 
     def drain_failures(self) -> list[object]:
@@ -210,8 +223,31 @@ class SendWindow:
 
     def fail_all(self) -> None:
         """Fails all pending messages, since the neighbour is gone."""
-        for message in list(self._messages.values()):
-            self._fail(message)
+        for packet in list(self._packets.values()):
+            self._fail(packet)
+        self._failed += self._tokens
+        self._message_count = 0
+        self._bodies, self._tokens = [], []
+
+    def _make_packets(self, version: int) -> None:
+        """Makes packets of the queued messages, as few as allowed, in their order."""
+        bodies, self._bodies = self._bodies, []
+        tokens, self._tokens = self._tokens, []
+        count_max = codec.MESSAGES_MAX if version >= codec.JOINING_VERSION else 1
+        start = 0
+        size = len(bodies[0])
+        for index in range(1, len(bodies)):
+            size += len(bodies[index])
+            if size > _JOINED_BYTES_MAX or index - start >= count_max:
+                self._add_packet(bodies[start:index], tokens[start:index], version)
+                start, size = index, len(bodies[index])
+        self._add_packet(bodies[start:], tokens[start:], version)
+
+    def _add_packet(self, bodies: list[bytes], tokens: list[object], version: int) -> None:
+        packet = _OutgoingPacket(self._next_number, codec.join(bodies, version), tokens)
+        self._next_number += 1
+        self._packets[packet.number] = packet
+        self._unsent.append(packet)
 
     def _may_send(self, now_us: int) -> bool:
         """Whether the pace allows to send; counts the bytes that may be sent."""
@@ -230,7 +266,7 @@ class SendWindow:
         fragment.send_order = self._next_send_order
         self._next_send_order += 1
         self._in_flight[fragment.send_order] = fragment
-        sent = fragment.message.make_fragment(fragment.index)
+        sent = fragment.packet.make_fragment(fragment.index)
         self._pace_bytes -= len(sent.body)
         return sent
 
@@ -260,21 +296,25 @@ class SendWindow:
     def _mark_lost(self, fragments: list[_InFlightFragment], now_us: int) -> None:
         for fragment in fragments:
             if self._in_flight.pop(fragment.send_order, None) is None:
-                continue  # its message failed because of another fragment
+                continue  # its packet failed because of another fragment
             if fragment.tries >= _TRIES_MAX:
-                self._fail(fragment.message)
+                self._fail(fragment.packet)
             else:
                 self._lost.append(fragment)
         self._shrink_window(now_us)
 
-    def _fail(self, message: _OutgoingMessage) -> None:
-        del self._messages[message.number]
-        if message.next_index < message.fragment_count:
-            self._unsent.remove(message)
-        for fragment in message.in_flight.values():
+    def _fail(self, packet: _OutgoingPacket) -> None:
+        self._remove(packet)
+        if packet.next_index < packet.fragment_count:
+            self._unsent.remove(packet)
+        for fragment in packet.in_flight.values():
             self._in_flight.pop(fragment.send_order, None)
-        message.in_flight.clear()
-        self._failed.append(message.token)
+        packet.in_flight.clear()
+        self._failed += packet.tokens
+
+    def _remove(self, packet: _OutgoingPacket) -> None:
+        del self._packets[packet.number]
+        self._message_count -= len(packet.tokens)
 
     def _on_acked(self, fragment: _InFlightFragment, now_us: int) -> None:
         """Grows the window and updates the round-trip time after a fragment was acknowledged."""
