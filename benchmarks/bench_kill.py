@@ -41,6 +41,7 @@ PAUSE_S = 0.25
 UP_S_MAX = 600.0
 KILL_EVERY_S, DOWN_S = (3.0, 8.0), (0.5, 6.0)
 CALM_S = 40.0
+JUDGED_AT_ONCE = 16
 TRIES = 6
 OPERATION_S_MAX = 60.0
 Figures = dict[str, Any]
@@ -241,20 +242,30 @@ class Soak:
 
     async def _judge(self) -> tuple[list[str], list[str]]:
         """What was lost, and what came back."""
-        lost, undead = [], []
-        for thing in self.things:
-            others = [node for node in self.nodes if node.number != thing.owner]
-            if not thing.delete_begun:
-                faults = await self._missing(thing, self.rng.choice(others))
-                if faults:
-                    lost.append(f"{thing.key} of node {thing.owner}: {faults}")
-            elif thing.deleted_s is not None:
-                node = self.rng.choice(self.nodes)
-                user = await node.reach(self.world)
-                found = await user.search(thing.tag)
-                if found.notifications:
-                    undead.append(f"{thing.key} of node {thing.owner}, at node {node.number}")
+        lost: list[str] = []
+        undead: list[str] = []
+        waiting = list(self.things)
+
+        async def judge_next() -> None:
+            while waiting:
+                await self._judge_thing(waiting.pop(), lost, undead)
+
+        # A search of LS takes a second, however few objects there are.
+        await asyncio.gather(*(judge_next() for _ in range(JUDGED_AT_ONCE)))
         return lost, undead
+
+    async def _judge_thing(self, thing: Thing, lost: list[str], undead: list[str]) -> None:
+        others = [node for node in self.nodes if node.number != thing.owner]
+        if not thing.delete_begun:
+            faults = await self._missing(thing, self.rng.choice(others))
+            if faults:
+                lost.append(f"{thing.key} of node {thing.owner}: {faults}")
+        elif thing.deleted_s is not None:
+            node = self.rng.choice(self.nodes)
+            user = await node.reach(self.world)
+            found = await user.search(thing.tag)
+            if found.notifications:
+                undead.append(f"{thing.key} of node {thing.owner}, at node {node.number}")
 
     async def _missing(self, thing: Thing, node: Process) -> str:
         """Why an object cannot be had; a lost datagram is no reason."""

@@ -89,6 +89,8 @@ class Environment(ABC):
     moment_us: int
     skew = 2
     """By how many moments clocks may differ, according to the nodes' settings."""
+    clock_error_us = 0
+    """How far the clock that an application reads may differ from that of its node."""
     lag = 1
     """The most moments that a notification takes to arrive."""
     retrieve_patience = PATIENCE

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from tests.conformance.environment import Environment
@@ -18,6 +20,8 @@ from thyme.api.session import NodeSession
 from thyme.model.ids import Key
 
 SECOND_US = 1_000_000
+CONNECTED_S_MAX = 180.0
+"""How long nodes may take to find each other; on a busy machine, processes start slowly."""
 SERVER = "server"
 PLACES = {
     "resident 1": (20, 20),
@@ -35,6 +39,7 @@ class ProcessEnvironment(Environment):
 
     moment_us = SECOND_US // 2
     skew = 10
+    clock_error_us = SECOND_US
     many = True
     durable = True
 
@@ -63,8 +68,21 @@ class ProcessEnvironment(Environment):
             return NodeSession(make_port)
 
         asker = self._askers[name] = self._loop.run_until_complete(connect())
+        self._wait_until_connected()
         self.elapse(3)
         return asker
+
+    def _wait_until_connected(self) -> None:
+        """Waits until every node has all others as neighbours, and serves in its cell."""
+        until_s = time.monotonic() + CONNECTED_S_MAX
+        others = len(self._nodes) - 1
+        for name, node in self._nodes.items():
+            while True:
+                status = read_status(node)
+                if len(status["neighbours"]) >= others and status["serving"]:
+                    break
+                assert time.monotonic() < until_s, f"{name} is not connected: {status}"
+                self.elapse(0.5)
 
     def crash(self, name: str) -> None:
         self._nodes.pop(name).kill()
@@ -80,11 +98,9 @@ class ProcessEnvironment(Environment):
             db.close()
 
     def standing(self) -> int:
-        def count(node: NodeProcess) -> int:
-            with urlopen(f"{node.url}/v1/status") as answer:
-                return int(json.load(answer)["subscriptions_standing"])
-
-        return max(count(node) for node in self._nodes.values())
+        return max(
+            int(read_status(node)["subscriptions_standing"]) for node in self._nodes.values()
+        )
 
     def close(self) -> None:
         for asker in self._askers.values():
@@ -120,7 +136,8 @@ class DcsProcesses(ProcessEnvironment):
         for name in PLACES:
             if name.startswith("resident"):
                 self._start(name)
-        self.elapse(10)
+        self._wait_until_connected()
+        self.elapse(2)
 
     def _options(self, name: str) -> tuple[str, ...]:
         x, y = PLACES[name]
@@ -129,5 +146,11 @@ class DcsProcesses(ProcessEnvironment):
 
     def open(self, name: str) -> NodeSession:
         asker = super().open(name)
-        self.elapse(7)  # a node listens for its cell for three seconds
+        self.elapse(2)  # for the routes of the others to the new node
         return asker
+
+
+def read_status(node: NodeProcess) -> dict[str, Any]:
+    """The status of a node, as its daemon tells it."""
+    with urlopen(f"{node.url}/v1/status") as answer:
+        return dict(json.load(answer))

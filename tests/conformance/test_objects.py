@@ -69,7 +69,8 @@ def test_m2_metadata_says_all_there_is_to_say_of_an_object(env: Environment) -> 
     assert (metadata.oid, metadata.owner) == ("photo-7", alice.node_id)
     assert metadata.tags == ("eder", "goal")
     assert metadata.summary == b"thumbnail"
-    assert before_us <= metadata.published_us <= after_us
+    error_us = env.clock_error_us
+    assert before_us - error_us <= metadata.published_us <= after_us + error_us
     assert (metadata.size, metadata.digest) == (6, sha256(b"pixels").digest())
 
 

@@ -61,7 +61,10 @@ async def open_remote(url: str, name: str | None) -> OpenedWorld:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
     )
     try:
+        asked_ns = time.monotonic_ns()
         status = await fetch_status(session, node_url)
+        # The node read its clock between request and reply.
+        origin_us = status.now_us - (asked_ns + time.monotonic_ns()) // 2_000
         if name is not None and name not in (status.world.name, status.world.wid):
             raise WorldError(
                 f"the node at {node_url} is in the world {safe_repr(status.world.name)}, "
@@ -79,7 +82,7 @@ async def open_remote(url: str, name: str | None) -> OpenedWorld:
         await session.close()
         raise
     return _world_info(status), lambda listener: RemotePort(
-        node_url, session, socket, status, listener
+        node_url, session, socket, status, origin_us, listener
     )
 
 
@@ -168,14 +171,16 @@ class RemotePort:
         session: ClientSession,
         socket: ClientWebSocketResponse,
         status: NodeStatus,
+        origin_us: int,
         listener: NodeListener,
     ) -> None:
+        """`origin_us` is the node's time at which the monotonic clock of this process was 0."""
         self._url = node_url
         self._session = session
         self._socket = socket
         self._listener = listener
         self._node_id = NodeId(bytes.fromhex(status.node))
-        self._origin_us = status.now_us - time.monotonic_ns() // 1_000
+        self._origin_us = origin_us
         self._unsent_frames: asyncio.Queue[bytes] = asyncio.Queue()
         self._closed = False
         self._tasks: list[asyncio.Task[Any]] = [

@@ -18,13 +18,14 @@ CLOCK_STEP_US_MAX = 2_500_000
 """Maximum difference between the node's time and the wall clock: half of the tolerated skew."""
 _CHECK_EVERY_US = 1_000_000
 _CHANGE_US_MIN = 1_000_000
+_READINGS = 5
 
 
 class Clock:
     """Clock that counts microseconds since 1970 and never runs backwards."""
 
     def __init__(self) -> None:
-        self._origin_us = time.time_ns() // 1_000 - time.monotonic_ns() // 1_000
+        self._origin_us = _read_origin_us()
 
     def now_us(self) -> int:
         """The current time in microseconds since 1970."""
@@ -33,6 +34,16 @@ class Clock:
     def behind_us(self) -> int:
         """How far this clock is behind the wall clock; negative if it is ahead."""
         return time.time_ns() // 1_000 - self.now_us()
+
+
+def _read_origin_us() -> int:
+    """The wall clock's time at which the monotonic clock was 0. Of several readings, the one that
+    took least time counts: on a busy machine, a process may wait between its two clocks."""
+    readings: list[tuple[int, int]] = []
+    for _ in range(_READINGS):
+        before_ns, wall_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after_ns - before_ns, wall_ns // 1_000 - before_ns // 1_000))
+    return min(readings)[1]
 
 
 class ClockWatch:
