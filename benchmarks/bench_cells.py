@@ -27,7 +27,8 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId, CellTarget, PerimeterState
 from thyme.protocol.messages.cells import CellBeacon
-from thyme.protocol.messages.common import CellPacket, FetchStatus, Message
+from thyme.protocol.messages.common import CellPacket, Message
+from thyme.protocol.messages.requests import FetchStatus
 from thyme.protocol.node import (
     Action,
     Broadcast,

@@ -19,7 +19,8 @@ from typing import Any
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.rng import derive_rng
 from thyme.protocol.app_interface import Lookup
-from thyme.protocol.messages.common import ObjectData, Packet, RouteUpdate
+from thyme.protocol.messages.common import Packet, RouteUpdate
+from thyme.protocol.messages.replies import ObjectData
 from thyme.protocol.node import Action, AppRequested, Input, Received, Send
 from thyme.protocol.outbox import Outbox
 from thyme.routing import Dsdv, DsdvConfig, RoutedNode

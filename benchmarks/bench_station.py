@@ -29,7 +29,9 @@ from thyme.model.subscriptions import Conjunction
 from thyme.model.tags import Tag
 from thyme.model.time_frames import TimeFrame
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.messages.common import FetchPage, Page, ToStation
+from thyme.protocol.messages.common import ToStation
+from thyme.protocol.messages.replies import Page
+from thyme.protocol.messages.requests import FetchPage
 from thyme.protocol.messages.stations import CreateWorld, TagNeed
 from thyme.protocol.node import Received, Send, Started
 from thyme.query.query import Query

@@ -24,7 +24,7 @@ import msgspec
 from thyme.distribution import install_hint
 from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.model.metadata import Metadata, make_metadata
-from thyme.protocol.messages.common import Notify
+from thyme.protocol.messages.replies import Notify
 from thyme.wire import codec
 
 CALLS = 2_000

@@ -31,7 +31,8 @@ from thyme.model.ids import Key, ObjectId
 from thyme.model.tags import Tag
 from thyme.model.worlds import INFRA, named_world_id
 from thyme.protocol.app_interface import AppEvent
-from thyme.protocol.messages.common import DeleteObject, Unpublish
+from thyme.protocol.messages.common import Unpublish
+from thyme.protocol.messages.requests import DeleteObject
 from thyme.storage.sqlite.disk_reserve import DiskReserve
 from thyme.substrates.infra.config_file import parse_station_config
 from thyme.substrates.infra.station.settings import StationConfigError

@@ -33,11 +33,9 @@ from thyme.protocol.messages.cell_records import (
 from thyme.protocol.messages.chunks import (
     ChunkHolder,
 )
-from thyme.protocol.messages.common import (
-    Message,
-    Notify,
-)
+from thyme.protocol.messages.common import Message
 from thyme.protocol.messages.event_ranges import EventRange
+from thyme.protocol.messages.replies import Notify
 from thyme.protocol.messages.stations import (
     CellCycle,
     DownloadCount,

@@ -13,7 +13,7 @@ from tests.builders import ALICE, BOB
 from thyme.live.limits.fair_inbox import MESSAGES_MAX, FairInbox
 from thyme.live.limits.socket_filter import attach, make_program
 from thyme.model.ids import NodeId
-from thyme.protocol.messages.common import Done
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import Received, Started
 
 SIZE = 100

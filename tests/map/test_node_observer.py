@@ -25,7 +25,7 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.tags import as_tag
 from thyme.protocol.app_interface import Finished, Insert
 from thyme.protocol.messages.cells import CellBeacon
-from thyme.protocol.messages.common import FetchObject
+from thyme.protocol.messages.requests import FetchObject
 from thyme.protocol.node import (
     Action,
     AppRequested,

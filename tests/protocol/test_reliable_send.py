@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from tests.builders import ALICE, BOB
-from thyme.protocol.messages.common import Done, Message, ReliableAck, ReliableMessage
+from thyme.protocol.messages.common import Message, ReliableAck, ReliableMessage
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import Action, CancelTimer, Send, SetTimer
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender, ResendTimer

@@ -7,7 +7,8 @@ from random import Random
 import msgspec
 
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol.messages.common import Done, FetchObject, ObjectData, Refused, Reply
+from thyme.protocol.messages.replies import Done, ObjectData, Refused, Reply
+from thyme.protocol.messages.requests import FetchObject
 from thyme.protocol.node import Action, CancelTimer, Send, SetTimer
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RequestTracker, RetryTimer

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.rng import derive_rng
 from thyme.protocol.app_interface import Lookup
-from thyme.protocol.messages.common import FetchStatus, Message
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.requests import FetchStatus
 from thyme.protocol.node import Action, AppRequested, Input, Received, Send, SendFailed, Started
 from thyme.protocol.outbox import Outbox
 from thyme.routing import Dsdv, DsdvConfig, RoutedNode

@@ -13,7 +13,8 @@ from tests.links import Links, a_row
 from thyme.model.errors import DecodeError
 from thyme.model.ids import NodeId
 from thyme.protocol.app_interface import ListSubscriptions
-from thyme.protocol.messages.common import Done, Flooded, Message
+from thyme.protocol.messages.common import Flooded, Message
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import (
     Action,
     AppRequested,

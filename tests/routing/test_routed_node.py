@@ -8,7 +8,8 @@ from tests.routing.graph import Probe, name, question
 from thyme.model.errors import DecodeError
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.app_interface import Failed, Lookup
-from thyme.protocol.messages.common import Done, Message, Packet, RouteUpdate
+from thyme.protocol.messages.common import Message, Packet, RouteUpdate
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import (
     Action,
     AppRequested,

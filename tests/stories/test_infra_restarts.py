@@ -10,7 +10,8 @@ from tests.substrates.infra.venues import QUICK, WORLD, Venues
 from thyme.model.ids import NodeId
 from thyme.model.tags import Tag
 from thyme.protocol.messages.cell_records import CellId, Replica
-from thyme.protocol.messages.common import DeleteObject, Unpublish
+from thyme.protocol.messages.common import Unpublish
+from thyme.protocol.messages.requests import DeleteObject
 from thyme.protocol.messages.stations import TagNeed, WorldEntry
 from thyme.storage.store import MemoryStore
 from thyme.substrates.infra.station.popularity import ItemPopularity

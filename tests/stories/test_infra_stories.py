@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from tests.substrates.infra.venues import QUICK, WORLD, Venues
 from thyme.protocol.app_interface import Retrieve
 from thyme.protocol.messages.cells import CellPage
-from thyme.protocol.messages.common import FetchPage, RouteToNode
+from thyme.protocol.messages.common import RouteToNode
+from thyme.protocol.messages.requests import FetchPage
 from thyme.protocol.messages.stations import (
     CellData,
     ConsumptionNotice,

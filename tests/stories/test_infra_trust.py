@@ -11,16 +11,9 @@ from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.metadata import make_metadata
 from thyme.model.tags import Tag
 from thyme.protocol.messages.cell_records import CellId, Replica
-from thyme.protocol.messages.common import (
-    DeleteObject,
-    Done,
-    Message,
-    Refused,
-    RouteToCell,
-    RouteToNode,
-    ToStation,
-    Unpublish,
-)
+from thyme.protocol.messages.common import Message, RouteToCell, RouteToNode, ToStation, Unpublish
+from thyme.protocol.messages.replies import Done, Refused
+from thyme.protocol.messages.requests import DeleteObject
 from thyme.protocol.messages.stations import (
     COUNT_MAX,
     CellCycle,

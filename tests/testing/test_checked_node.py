@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages.common import Done
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import Action, Input, Received, SetTimer, TimerFired
 from thyme.testing.soak.checked_node import CheckedNode, WakeTimer
 from thyme.testing.soak.faults import FaultLimits, draw_sleeps

@@ -10,7 +10,8 @@ from tests.transport.pipe import ALICE, BOB, CAROL, WORLD, Pipe
 from thyme.model.errors import DecodeError
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.worlds import WorldInfo
-from thyme.protocol.messages.common import Message, ObjectData
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.replies import ObjectData
 from thyme.transport.datagrams import (
     DATAGRAM_BYTES_MAX,
     FRAGMENT_BYTES_MAX,

@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.live.fuzzing import damaged
 from thyme.model.ids import NodeId
 from thyme.model.worlds import WorldInfo
-from thyme.protocol.messages.common import Done, Message, Refused
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.replies import Done, Refused
 from thyme.transport.encryption import DatagramCipher
 from thyme.transport.link import Link
 from thyme.transport.link_config import Address, LinkConfig, MessageReceived

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.transport.pipe import ALICE, BOB, CAROL, WORLD, Pipe
 from thyme.model.ids import NodeId
-from thyme.protocol.messages.common import Done
+from thyme.protocol.messages.replies import Done
 from thyme.transport.datagrams import (
     FRAGMENT_BYTES_MAX,
     BroadcastBody,

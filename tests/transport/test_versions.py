@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.transport.pipe import ALICE, BOB, CAROL, WORLD, Pipe
 from thyme.model.errors import DecodeError
 from thyme.model.ids import Key, NodeId, ObjectId
-from thyme.protocol.messages.common import Message, ObjectData
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.replies import ObjectData
 from thyme.transport.datagrams import Hello, decode, digest_world, encode, read_newer_sender
 from thyme.transport.link_config import LinkConfig
 from thyme.transport.versions import VersionRange, agree_version

@@ -6,7 +6,8 @@ from tests.builders import ALICE, BOB
 from thyme.model.ids import NodeId
 from thyme.model.worlds import INFRA, WorldInfo, named_world_id
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.messages.common import Done, Message, ToStation
+from thyme.protocol.messages.common import Message, ToStation
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.messages.stations import WorldProbe
 from thyme.substrates.infra.world_numbers import world_number
 from thyme.transport.link import Link

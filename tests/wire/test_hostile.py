@@ -17,14 +17,9 @@ from tests.wire.strategies import any_message
 from tests.wire.test_schema import GOLDEN
 from thyme.model.errors import DecodeError
 from thyme.model.time_frames import INSTANT_MAX_US
-from thyme.protocol.messages.common import (
-    Done,
-    FetchPage,
-    InsertObject,
-    Message,
-    Notify,
-    StartSubscription,
-)
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.replies import Done, Notify
+from thyme.protocol.messages.requests import FetchPage, InsertObject, StartSubscription
 from thyme.wire.codec import MESSAGES_MAX, PACKET_BYTES_MAX, decode, decode_all, encode
 
 VERSION_1 = b"\x01"

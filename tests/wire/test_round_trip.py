@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.builders import photo
 from tests.wire.strategies import any_message, messages
-from thyme.protocol.messages.common import InsertObject, Message
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.requests import InsertObject
 from thyme.wire.codec import decode, encode, size_of
 
 

@@ -16,7 +16,8 @@ import msgspec
 
 from thyme.model.errors import OperationTimeoutError, RejectedError
 from thyme.model.ids import NodeId, RequestId
-from thyme.protocol.messages.common import BrokerRequest, Refused, Reply
+from thyme.protocol.messages.replies import Refused, Reply
+from thyme.protocol.messages.requests import BrokerRequest
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy, RetryState

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.messages.common import CellPacket, FetchStatus, Message
+from thyme.protocol.messages.common import CellPacket, Message
+from thyme.protocol.messages.requests import FetchStatus
 from thyme.protocol.node import Broadcast, Send
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (

@@ -8,7 +8,8 @@ from tests.routing.cells.field import SECOND_US, Ear, Field, name
 from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.protocol.messages.cells import CellBeacon
-from thyme.protocol.messages.common import CellPacket, Done
+from thyme.protocol.messages.common import CellPacket
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import Action, Broadcast, Send, SetTimer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (

@@ -11,7 +11,8 @@ from thyme.protocol.messages.cells import (
     IndexObject,
     StoreReplica,
 )
-from thyme.protocol.messages.common import CellBroadcast, DeleteObject, FetchObject, Message
+from thyme.protocol.messages.common import CellBroadcast, Message
+from thyme.protocol.messages.requests import DeleteObject, FetchObject
 from thyme.protocol.node import Action, Broadcast, Send, SetTimer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRoutingConfig

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from thyme.model.ids import NodeId
 from thyme.protocol.messages.cell_records import CELLS_MAX, CellId, CellTarget
 from thyme.protocol.messages.cells import CellBeacon
-from thyme.protocol.messages.common import CellPacket, Done, Message
+from thyme.protocol.messages.common import CellPacket, Message
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import Broadcast, Send
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (

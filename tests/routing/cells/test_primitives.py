@@ -11,7 +11,8 @@ from thyme.model.ids import NodeId
 from thyme.model.rng import derive_rng
 from thyme.protocol.messages.cell_records import CellId, CellTarget, PerimeterState
 from thyme.protocol.messages.cells import Undelivered
-from thyme.protocol.messages.common import CellBroadcast, CellPacket, Done
+from thyme.protocol.messages.common import CellBroadcast, CellPacket
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import (
     CellRouting,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from thyme.model.ids import NodeId
-from thyme.protocol.messages.common import Done
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.node import (
     Action,
     Broadcast,

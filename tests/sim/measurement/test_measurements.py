@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.sim.networks.test_ideal_network import Puppet, ignore
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.app_interface import Insert, ListSubscriptions
-from thyme.protocol.messages.common import Done, ObjectData, Packet, ReliableMessage, RouteUpdate
+from thyme.protocol.messages.common import Packet, ReliableMessage, RouteUpdate
+from thyme.protocol.messages.replies import Done, ObjectData
 from thyme.protocol.node import Action, AppRequested, Broadcast, Input, Send, SendFailed
 from thyme.sim.measurement.energy import OperationCosts, Phone, RadioPower, RoleCosts
 from thyme.sim.measurement.measurements import Measurements, TrafficCount, distribution_of

@@ -12,8 +12,9 @@ from tests.sim.runs import AT_ONCE, delete, insert, scenario, subscribe, trace
 from thyme.map.recording import MessageSentEvent, Recording, ReplicaEvent
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.messages.cell_records import CellId, CellTarget, PerimeterState
-from thyme.protocol.messages.common import CellPacket, FetchStatus
+from thyme.protocol.messages.common import CellPacket
 from thyme.protocol.messages.description import is_perimeter
+from thyme.protocol.messages.requests import FetchStatus
 from thyme.routing.cells import Grid
 from thyme.sim.measurement.sampler import StateSamples, StoredCounts
 from thyme.sim.results.state_summary import (

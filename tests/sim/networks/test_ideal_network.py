@@ -11,7 +11,9 @@ import msgspec
 from tests.hashing import printed
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.app_interface import AppEvent, Finished, ListSubscriptions
-from thyme.protocol.messages.common import Done, FetchObject, Message
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.replies import Done
+from thyme.protocol.messages.requests import FetchObject
 from thyme.protocol.node import (
     Action,
     AppRequested,

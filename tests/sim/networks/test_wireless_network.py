@@ -7,7 +7,8 @@ import pytest
 from tests.sim.networks.test_ideal_network import Puppet, ignore
 from thyme.model.ids import Key, NodeId, ObjectId
 from thyme.protocol.app_interface import ListSubscriptions
-from thyme.protocol.messages.common import Done, Message, ObjectData
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.replies import Done, ObjectData
 from thyme.protocol.node import AppRequested, Broadcast, Received, Send, SendFailed
 from thyme.sim.faults.network_faults import NetworkFaults
 from thyme.sim.faults.schedule import Reordering

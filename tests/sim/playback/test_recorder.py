@@ -22,7 +22,7 @@ from thyme.map.recording import (
     Recording,
 )
 from thyme.model.errors import InputError
-from thyme.protocol.messages.common import Done
+from thyme.protocol.messages.replies import Done
 from thyme.sim.faults.schedule import Crash, Fault, Heal, LossBurst, Partition, Restart
 from thyme.sim.mobility.paths import pause_leg, straight_leg
 from thyme.sim.networks.wireless_network import WirelessNetwork

@@ -12,7 +12,7 @@ from thyme.model.ids import NodeId, as_node_id
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.protocol.app_interface import NotificationEvent
-from thyme.protocol.messages.common import Page
+from thyme.protocol.messages.replies import Page
 from thyme.protocol.node import Emit
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Ok, OnResult, Result

@@ -10,7 +10,8 @@ from thyme.model.ids import Key, NodeId, ObjectId, SubscriptionId
 from thyme.protocol import app_interface as asked
 from thyme.protocol.messages.cell_records import CellTarget
 from thyme.protocol.messages.cells import IndexObject, LocationUpdate
-from thyme.protocol.messages.common import CellBroadcast, CellPacket, DeleteObject, Message
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
+from thyme.protocol.messages.requests import DeleteObject
 from thyme.routing.cells.config import CellRoutingConfig
 from thyme.substrates.dcs.config import PAPER
 

@@ -14,7 +14,9 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.tags import Tag
 from thyme.protocol.messages.cell_records import CellId, Replica
-from thyme.protocol.messages.common import Done, FetchObject, Message, RouteToCell, RouteToNode
+from thyme.protocol.messages.common import Message, RouteToCell, RouteToNode
+from thyme.protocol.messages.replies import Done
+from thyme.protocol.messages.requests import FetchObject
 from thyme.protocol.messages.stations import (
     COUNT_MAX,
     CellCycle,

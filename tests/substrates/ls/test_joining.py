@@ -12,7 +12,8 @@ from tests.builders import ALICE, BOB, subscribe
 from tests.wire.strategies import subscriptions
 from thyme.model.ids import NodeId
 from thyme.model.subscriptions import SubscriptionRecord
-from thyme.protocol.messages.common import JoinReply, JoinRequest
+from thyme.protocol.messages.replies import JoinReply
+from thyme.protocol.messages.requests import JoinRequest
 from thyme.protocol.node import Action, Broadcast, Send, SetTimer
 from thyme.protocol.outbox import Outbox
 from thyme.substrates.ls.subscription_fetch import (

@@ -1,12 +1,13 @@
-"""Messages between nodes: those shared by the substrates, message carriers, and the unions.
+"""The union of all messages between nodes, and the messages that contain another message.
 
 Immutable records. On the wire each is an array of its number (`tag`) and its fields in the order
 of declaration (docs/wire.md). New fields are added at the end, with a default; a number is never
-reused. The messages of DCS only are in `messages.cells`, those of stations in `messages.stations`,
-those of the encounter substrates in `messages.encounters`, those of large objects in
-`messages.chunks`, except those that contain any other message: these need the union of all
-messages, `Message`, and are declared here.
-Clauses: M13–M20, M25, M34, E2, R1, D5–D9, D11, D16, I23–I26, B5.
+reused. Requests and replies that the substrates share are in `messages.requests` and
+`messages.replies`, the messages of DCS only in `messages.cells`, those of stations in
+`messages.stations`, those of the encounter substrates in `messages.encounters`, those of large
+objects in `messages.chunks`. Messages that contain any other message need the union of all,
+`Message`, and are declared here. This module has the names of all requests and replies, too.
+Clauses: M20, E2, R1, D5–D9, D11, D16, I23–I26, B5.
 """
 
 from __future__ import annotations
@@ -14,18 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import get_args
 
-from thyme.model.ids import Key, NodeId, RequestId, SubscriptionId, as_node_id, as_subscription_id
-from thyme.model.metadata import Metadata
-from thyme.model.signed_records import DeleteRecord, UnsubscribeRecord
-from thyme.model.subscriptions import (
-    Conjunction,
-    SubscriptionKey,
-    SubscriptionRecord,
-    check_conjunctions,
-)
+from thyme.model.ids import Key, NodeId, RequestId, as_node_id
 from thyme.model.tags import Tag, check_tags
-from thyme.model.time_frames import TimeFrame
-from thyme.protocol.messages.cell_records import CellId, CellTarget, SignedLocation, as_cell_id
+from thyme.protocol.messages.cell_records import CellId, CellTarget, as_cell_id
 from thyme.protocol.messages.cells import (
     CellBeacon,
     CellBroadcastAck,
@@ -37,291 +29,36 @@ from thyme.protocol.messages.cells import (
     SignedLocationUpdate,
     Undelivered,
 )
-from thyme.protocol.messages.chunks import (
-    ChunkReply,
-    ChunkRequest,
-    ChunksMissing,
-    FetchChunkList,
-    InsertLargeObject,
-    StoredChunks,
-)
+from thyme.protocol.messages.chunks import ChunkReply, ChunkRequest, FetchChunkList, StoredChunks
 from thyme.protocol.messages.encounters import EncounterMessage
+from thyme.protocol.messages.replies import Done as Done
+from thyme.protocol.messages.replies import JoinReply as JoinReply
+from thyme.protocol.messages.replies import Missed as Missed
+from thyme.protocol.messages.replies import MissedPage as MissedPage
+from thyme.protocol.messages.replies import NotificationMessage as NotificationMessage
+from thyme.protocol.messages.replies import Notify as Notify
+from thyme.protocol.messages.replies import ObjectData as ObjectData
+from thyme.protocol.messages.replies import ObjectStatus as ObjectStatus
+from thyme.protocol.messages.replies import Page as Page
+from thyme.protocol.messages.replies import PastMatches as PastMatches
+from thyme.protocol.messages.replies import Refused as Refused
+from thyme.protocol.messages.replies import Reply as Reply
+from thyme.protocol.messages.requests import BrokerRequest as BrokerRequest
+from thyme.protocol.messages.requests import CommonRequest as CommonRequest
+from thyme.protocol.messages.requests import DeleteObject as DeleteObject
+from thyme.protocol.messages.requests import FetchMissed as FetchMissed
+from thyme.protocol.messages.requests import FetchObject as FetchObject
+from thyme.protocol.messages.requests import FetchPage as FetchPage
+from thyme.protocol.messages.requests import FetchStatus as FetchStatus
+from thyme.protocol.messages.requests import InsertObject as InsertObject
+from thyme.protocol.messages.requests import JoinRequest as JoinRequest
+from thyme.protocol.messages.requests import LocatedSubscription as LocatedSubscription
+from thyme.protocol.messages.requests import SignedDelete as SignedDelete
+from thyme.protocol.messages.requests import SignedStop as SignedStop
+from thyme.protocol.messages.requests import StartSubscription as StartSubscription
+from thyme.protocol.messages.requests import StopSubscription as StopSubscription
 from thyme.protocol.messages.stations import StationMessage
-from thyme.protocol.messages.traits import (
-    UPKEEP,
-    BaseMessage,
-    KnownRecords,
-    LocationMessage,
-    RecordKind,
-    StatementMessage,
-)
-from thyme.query.cursor import Cursor
-
-
-class InsertObject(BaseMessage, frozen=True, array_like=True, tag=1):
-    """Store this object and notify its subscribers. Answered by `Done` or `Refused`."""
-
-    label = "InsertObject"
-    operation = "insert"
-    introduces = True
-    records = (("metadata", RecordKind.METADATA),)
-
-    request_id: RequestId
-    metadata: Metadata
-    data: bytes
-
-
-class DeleteObject(StatementMessage, frozen=True, array_like=True, tag=2):
-    """Delete an object; sent by its owner only. Answered by `Done` or `Refused`."""
-
-    label = "DeleteObject"
-    operation = "delete"
-    introduces = True
-    changes_index = True
-
-    request_id: RequestId
-    key: Key
-
-    def author(self, sender: NodeId) -> NodeId:
-        return self.key.owner
-
-    def statement(self) -> DeleteRecord:
-        return DeleteRecord(self.key)
-
-    def with_proof(self, proof: bytes) -> SignedDelete:
-        return SignedDelete(self.request_id, self.key, proof)
-
-    def is_redundant(self, known: KnownRecords, origin: NodeId, origin_cell: CellId) -> bool:
-        return known.is_deleted(self.key)
-
-
-class StartSubscription(LocationMessage, frozen=True, array_like=True, tag=3):
-    """Activate a subscription. Answered by a `Page` of past matches."""
-
-    label = "StartSubscription"
-    operation = "subscribe"
-    introduces = True
-    changes_index = True
-    records = (("subscription", RecordKind.SUBSCRIPTION),)
-    location_required = False
-
-    request_id: RequestId
-    subscription: SubscriptionRecord
-    batch: int
-
-    def author(self, sender: NodeId) -> NodeId:
-        return self.subscription.key.subscriber
-
-    def with_location(self, location: SignedLocation) -> LocatedSubscription:
-        return LocatedSubscription(self.request_id, self.subscription, self.batch, location)
-
-
-class StopSubscription(StatementMessage, frozen=True, array_like=True, tag=4):
-    """Remove a subscription; sent by its subscriber only. Answered by `Done`."""
-
-    label = "StopSubscription"
-    operation = "unsubscribe"
-    introduces = True
-    changes_index = True
-
-    request_id: RequestId
-    key: SubscriptionKey
-
-    def author(self, sender: NodeId) -> NodeId:
-        return self.key.subscriber
-
-    def statement(self) -> UnsubscribeRecord:
-        return UnsubscribeRecord(self.key)
-
-    def with_proof(self, proof: bytes) -> SignedStop:
-        return SignedStop(self.request_id, self.key, proof)
-
-
-class SignedDelete(DeleteObject, frozen=True, array_like=True, tag=8):
-    """A `DeleteObject` with the owner's proof (B5)."""
-
-    label = "SignedDelete"
-    operation = UPKEEP
-
-    proof: bytes
-
-
-class SignedStop(StopSubscription, frozen=True, array_like=True, tag=9):
-    """A `StopSubscription` with the subscriber's proof (B5)."""
-
-    label = "SignedStop"
-    operation = UPKEEP
-
-    proof: bytes
-
-
-class LocatedSubscription(StartSubscription, frozen=True, array_like=True, tag=10):
-    """A `StartSubscription` with the subscriber's signed location (D16, B5)."""
-
-    label = "PlacedSubscription"
-    operation = UPKEEP
-
-    location: SignedLocation
-
-    def cells_referenced(self) -> Iterable[CellId]:
-        return (self.location.cell,)
-
-
-class FetchPage(BaseMessage, frozen=True, array_like=True, tag=5):
-    """Return the most recent matches before a cursor. Answered by `Page`; changes no state."""
-
-    label = "FetchPage"
-    operation = "subscribe"
-    introduces = True
-    reads_only = True
-
-    request_id: RequestId
-    conjunctions: tuple[Conjunction, ...]
-    frame: TimeFrame
-    count: int
-    before: Cursor | None = None
-
-    def __post_init__(self) -> None:
-        check_conjunctions(self.conjunctions)
-
-
-class FetchObject(BaseMessage, frozen=True, array_like=True, tag=6):
-    """Return the bytes of an object. Answered by `ObjectData` or `Refused`."""
-
-    label = "FetchObject"
-    operation = "retrieve"
-    introduces = True
-    reads_only = True
-
-    request_id: RequestId
-    key: Key
-
-
-class FetchStatus(BaseMessage, frozen=True, array_like=True, tag=7):
-    """Return the status of an object. Answered by `ObjectStatus`."""
-
-    label = "FetchStatus"
-    introduces = True
-    reads_only = True
-
-    request_id: RequestId
-    key: Key
-
-
-class FetchMissed(BaseMessage, frozen=True, array_like=True, tag=11):
-    """Return the matches of a subscription that its subscriber missed, after a cursor (M34).
-    Answered by `MissedPage` or `Refused`."""
-
-    label = "FetchMissed"
-    operation = "notification"
-    authenticated = True
-    introduces = True
-    reads_only = True
-
-    request_id: RequestId
-    key: SubscriptionKey
-    gap: int
-    """The gap from `Missed`; 0 if the subscriber itself dropped notifications."""
-    round: int
-    """The round from the latest `MissedPage` of the gap; 0 at first."""
-    after: Cursor | None
-    """Everything up to here arrived in this round; None at the beginning of a gap."""
-    count: int
-    lost: int
-    """The number of lost objects that the subscriber knows of."""
-
-
-class Done(BaseMessage, frozen=True, array_like=True, tag=16):
-    """The request succeeded."""
-
-    label = "Done"
-    operation = "acknowledgement"
-    authenticated = True
-
-    request_id: RequestId
-
-
-class Refused(BaseMessage, frozen=True, array_like=True, tag=17):
-    """The request failed: a code of `thyme.model.errors` and an explanation."""
-
-    label = "Refused"
-    operation = "acknowledgement"
-    authenticated = True
-
-    request_id: RequestId
-    code: str
-    detail: str
-
-
-class Page(BaseMessage, frozen=True, array_like=True, tag=18):
-    """Past matches, newest first, with the total number; `has_more` if older ones remain."""
-
-    label = "Page"
-    operation = "subscribe"
-    authenticated = True
-    records = (("items", RecordKind.METADATA),)
-
-    request_id: RequestId
-    total: int
-    items: tuple[Metadata, ...]
-    has_more: bool
-
-
-class ObjectData(BaseMessage, frozen=True, array_like=True, tag=19):
-    """The bytes of an object."""
-
-    label = "ObjectData"
-    operation = "retrieve"
-
-    request_id: RequestId
-    key: Key
-    data: bytes
-
-
-class ObjectStatus(BaseMessage, frozen=True, array_like=True, tag=20):
-    """The status of an object at a broker, see `LookupResult`."""
-
-    label = "ObjectStatus"
-    authenticated = True
-    records = (("metadata", RecordKind.METADATA),)
-
-    request_id: RequestId
-    state: str
-    metadata: Metadata | None
-
-
-class MissedPage(BaseMessage, frozen=True, array_like=True, tag=21):
-    """Matches that the subscriber missed, oldest first (M34)."""
-
-    label = "MissedPage"
-    operation = "notification"
-    authenticated = True
-    records = (("items", RecordKind.METADATA),)
-
-    request_id: RequestId
-    gap: int
-    round: int
-    """Increases when objects with earlier timestamps arrived meanwhile and are read next."""
-    items: tuple[Metadata, ...]
-    ended: bool
-    """Whether the subscriber has everything; from now on it is notified again."""
-    lost: int
-    """The number of missed objects that are no longer stored, in the whole gap."""
-
-
-class Notify(BaseMessage, frozen=True, array_like=True, tag=32):
-    """One object matches one or more subscriptions of the receiver. Not answered."""
-
-    label = "Notify"
-    operation = "notification"
-    records = (("metadata", RecordKind.METADATA),)
-
-    metadata: Metadata
-    sids: tuple[SubscriptionId, ...]
-
-    def __post_init__(self) -> None:
-        for sid in self.sids:
-            as_subscription_id(sid)
+from thyme.protocol.messages.traits import BaseMessage, RecordKind
 
 
 class Packet(BaseMessage, frozen=True, array_like=True, tag=48):
@@ -368,43 +105,6 @@ class RouteUpdate(BaseMessage, frozen=True, array_like=True, tag=49):
                 raise ValueError(f"invalid route entry: hops={hops}, sequence={sequence}")
 
 
-class PastMatches(BaseMessage, frozen=True, array_like=True, tag=33):
-    """Past matches at the sender for a subscription of the receiver: an unsolicited `Page`."""
-
-    label = "OwnerPage"
-    operation = "subscribe"
-    records = (("items", RecordKind.METADATA),)
-
-    sid: SubscriptionId
-    total: int
-    items: tuple[Metadata, ...]
-    has_more: bool
-
-    def __post_init__(self) -> None:
-        as_subscription_id(self.sid)
-
-
-class JoinRequest(BaseMessage, frozen=True, array_like=True, tag=34):
-    """Return the subscriptions you store. Some receivers answer with `JoinReply`."""
-
-    label = "JoinRequest"
-
-    request_id: RequestId
-    attempt: int
-
-
-class JoinReply(BaseMessage, frozen=True, array_like=True, tag=35):
-    """Some subscriptions stored by the sender: part `part` of `parts`, counted from 0."""
-
-    label = "JoinReply"
-    records = (("subscriptions", RecordKind.SUBSCRIPTION),)
-
-    request_id: RequestId
-    part: int
-    parts: int
-    subscriptions: tuple[SubscriptionRecord, ...]
-
-
 class ReliableMessage(BaseMessage, frozen=True, array_like=True, tag=36):
     """A message that is repeated until the receiver answers with `ReliableAck`."""
 
@@ -442,23 +142,6 @@ class Authenticated(BaseMessage, frozen=True, array_like=True, tag=39):
     """The code of the content; empty if the content needs none."""
     content: bytes
     """A message, encoded without a version."""
-
-
-class Missed(BaseMessage, frozen=True, array_like=True, tag=38):
-    """The receiver missed notifications of its subscription (M34). Repeated until the receiver
-    reads them with `FetchMissed`."""
-
-    label = "Missed"
-    operation = "notification"
-    introduces = True
-
-    sid: SubscriptionId
-    gap: int
-
-    def __post_init__(self) -> None:
-        as_subscription_id(self.sid)
-        if self.gap <= 0:
-            raise ValueError("the number of a gap must be greater than 0")
 
 
 class Flooded(BaseMessage, frozen=True, array_like=True, tag=50):
@@ -635,20 +318,7 @@ def _check_carrier(origin: NodeId, cell: CellId, hops: int, message: Message) ->
         inner = getattr(inner, "message", None)
 
 
-CommonRequest = (
-    DeleteObject
-    | StartSubscription
-    | StopSubscription
-    | FetchPage
-    | FetchMissed
-    | FetchObject
-    | FetchStatus
-)
-"""Requests that both brokers and cells answer."""
-BrokerRequest = InsertObject | InsertLargeObject | CommonRequest
-Reply = Done | Refused | Page | MissedPage | ObjectData | ObjectStatus | ChunksMissing
 RoutingMessage = Flooded | Packet | RouteUpdate
-NotificationMessage = Notify | PastMatches
 JoinMessage = JoinRequest | JoinReply
 ReliableDelivery = ReliableMessage | ReliableAck
 CellRoutingMessage = CellBeacon | CellPacket | CellBroadcast | Undelivered | CellBroadcastAck

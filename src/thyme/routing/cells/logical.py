@@ -21,7 +21,8 @@ from thyme.model.ids import NodeId
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, CellTarget
 from thyme.protocol.messages.cells import CellBeacon, CellBroadcastAck
-from thyme.protocol.messages.common import CellBroadcast, CellPacket, FetchObject, Message
+from thyme.protocol.messages.common import CellBroadcast, CellPacket, Message
+from thyme.protocol.messages.requests import FetchObject
 from thyme.protocol.node import Timer
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells.cell_broadcast import CellBroadcastTimer

@@ -21,8 +21,9 @@ from thyme.protocol.app_interface import (
     Unsubscribe,
 )
 from thyme.protocol.messages.cells import CellNotify
-from thyme.protocol.messages.common import MESSAGE_TYPES, Message, Notify
+from thyme.protocol.messages.common import MESSAGE_TYPES, Message
 from thyme.protocol.messages.description import CONTROL
+from thyme.protocol.messages.replies import Notify
 from thyme.sim.measurement.energy import EnergyMeter, OperationName, Phone
 from thyme.sim.radio.counters import BitSlicedCounter
 from thyme.sim.radio.radio import Radio, RadioActivity

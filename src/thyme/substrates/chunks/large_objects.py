@@ -32,9 +32,7 @@ from thyme.protocol.messages.chunks import (
     ChunksMissing,
     InsertLargeObject,
 )
-from thyme.protocol.messages.common import (
-    Done,
-)
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RequestTracker
 from thyme.protocol.results import Failure, Ok, OnResult, Result

@@ -19,16 +19,13 @@ from thyme.model.subscriptions import Conjunction, SubscriptionKey, Subscription
 from thyme.model.time_frames import TimeFrame
 from thyme.protocol.app_interface import AS_USUAL, LookupResult, StorageOptions
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.messages.common import (
+from thyme.protocol.messages.replies import Done, ObjectData, ObjectStatus, Page
+from thyme.protocol.messages.requests import (
     DeleteObject,
-    Done,
     FetchObject,
     FetchPage,
     FetchStatus,
     InsertObject,
-    ObjectData,
-    ObjectStatus,
-    Page,
     StartSubscription,
     StopSubscription,
 )

@@ -19,7 +19,8 @@ from thyme.model.errors import UnsupportedError
 from thyme.model.ids import SubscriptionId, as_node_id
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.app_interface import NotificationsLost
-from thyme.protocol.messages.common import FetchMissed, Missed, MissedPage
+from thyme.protocol.messages.replies import Missed, MissedPage
+from thyme.protocol.messages.requests import FetchMissed
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RequestTracker
 from thyme.protocol.results import Failure, OnResult, Result

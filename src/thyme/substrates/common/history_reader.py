@@ -15,7 +15,7 @@ from functools import partial
 
 from thyme.model.errors import ClosedError
 from thyme.model.metadata import Metadata
-from thyme.protocol.messages.common import Page
+from thyme.protocol.messages.replies import Page
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.query.cursor import Cursor, cursor_at
 from thyme.substrates.common.client_interfaces import BrokerClient, BrokerId, PageQuery, Pages

@@ -28,7 +28,8 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
-from thyme.protocol.messages.common import FetchMissed, Missed, MissedPage
+from thyme.protocol.messages.replies import Missed, MissedPage
+from thyme.protocol.messages.requests import FetchMissed
 from thyme.protocol.outbox import Outbox
 from thyme.query.cursor import Cursor, cursor_at
 from thyme.storage.store import RecordTable, Store

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from thyme.model.ids import NodeId, SubscriptionId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey
-from thyme.protocol.messages.common import FetchMissed, Missed, MissedPage, Notify
+from thyme.protocol.messages.replies import Missed, MissedPage, Notify
+from thyme.protocol.messages.requests import FetchMissed
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.reliable_send import ReliableSender
 from thyme.query.cursor import Cursor

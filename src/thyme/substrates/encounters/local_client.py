@@ -16,7 +16,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import Conjunction, SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import TimeFrame
 from thyme.protocol.app_interface import AS_USUAL, LookupResult, StorageOptions
-from thyme.protocol.messages.common import Page
+from thyme.protocol.messages.replies import Page
 from thyme.protocol.results import Failure, Ok, OnResult
 from thyme.query.cursor import cursor_at
 from thyme.storage.store import RecordTable, Store

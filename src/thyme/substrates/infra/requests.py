@@ -15,7 +15,8 @@ import msgspec
 
 from thyme.model.errors import OperationTimeoutError, RejectedError
 from thyme.model.ids import NodeId, RequestId
-from thyme.protocol.messages.common import Message, Refused
+from thyme.protocol.messages.common import Message
+from thyme.protocol.messages.replies import Refused
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy, RetryState

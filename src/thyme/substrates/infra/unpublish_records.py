@@ -10,7 +10,8 @@ import msgspec
 
 from thyme.model.ids import Key, RequestId
 from thyme.model.tags import Tag
-from thyme.protocol.messages.common import DeleteObject, SignedDelete, Unpublish, unpublished_key
+from thyme.protocol.messages.common import Unpublish, unpublished_key
+from thyme.protocol.messages.requests import DeleteObject, SignedDelete
 
 
 class UnpublishRecord(msgspec.Struct, frozen=True, array_like=True):

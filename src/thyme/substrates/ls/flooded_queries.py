@@ -20,13 +20,8 @@ from thyme.model.errors import OperationError, OperationTimeoutError, RejectedEr
 from thyme.model.ids import NodeId, RequestId, SubscriptionId, as_node_id
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
-from thyme.protocol.messages.common import (
-    Done,
-    Page,
-    PastMatches,
-    StartSubscription,
-    StopSubscription,
-)
+from thyme.protocol.messages.replies import Done, Page, PastMatches
+from thyme.protocol.messages.requests import StartSubscription, StopSubscription
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.request_tracker import RequestTracker
 from thyme.protocol.results import Failure, Ok, OnResult, Result

@@ -20,7 +20,8 @@ from thyme.model.bounded import BoundedDict, drop_before
 from thyme.model.ids import NodeId, RequestId
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
-from thyme.protocol.messages.common import JoinReply, JoinRequest
+from thyme.protocol.messages.replies import JoinReply
+from thyme.protocol.messages.requests import JoinRequest
 from thyme.protocol.outbox import Outbox
 
 _WAIT_US = SECOND_US

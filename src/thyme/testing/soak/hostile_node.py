@@ -19,11 +19,10 @@ from thyme.model.ids import NodeId
 from thyme.model.metadata import PROOF_BYTES, Metadata
 from thyme.model.subscriptions import SubscriptionRecord
 from thyme.model.time_frames import SECOND_US
-from thyme.protocol.messages.common import (
+from thyme.protocol.messages.common import Message, ReliableAck
+from thyme.protocol.messages.replies import Done
+from thyme.protocol.messages.requests import (
     DeleteObject,
-    Done,
-    Message,
-    ReliableAck,
     SignedDelete,
     SignedStop,
     StopSubscription,

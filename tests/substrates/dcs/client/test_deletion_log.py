@@ -6,7 +6,7 @@ from tests.substrates.dcs.network import STREET, DcsNetwork, tag_in
 from tests.substrates.dcs.robust.test_reannounce import RENEWED_S, RENEWING
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol import app_interface as asked
-from thyme.protocol.messages.common import DeleteObject
+from thyme.protocol.messages.requests import DeleteObject
 from thyme.substrates.dcs.client.deletion_log import DELETION_AGE_US_MAX, RECENT_US
 
 

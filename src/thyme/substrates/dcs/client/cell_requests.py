@@ -20,13 +20,9 @@ from thyme.model.ids import NodeId, RequestId
 from thyme.protocol.message_auth import MessageAuthenticator
 from thyme.protocol.messages.cell_records import CellId, as_cell_id
 from thyme.protocol.messages.cells import CellMaintenanceRequest
-from thyme.protocol.messages.common import (
-    CellReply,
-    CellRequest,
-    FetchMissed,
-    MissedPage,
-    Refused,
-)
+from thyme.protocol.messages.common import CellReply, CellRequest
+from thyme.protocol.messages.replies import MissedPage, Refused
+from thyme.protocol.messages.requests import FetchMissed
 from thyme.protocol.outbox import Outbox
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy, RetryState

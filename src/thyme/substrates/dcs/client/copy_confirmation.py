@@ -23,7 +23,7 @@ from thyme.model.metadata import Metadata
 from thyme.protocol.app_interface import StorageOptions
 from thyme.protocol.messages.cell_records import Replica
 from thyme.protocol.messages.cells import ConfirmReplica, StoreReplica
-from thyme.protocol.messages.common import Done
+from thyme.protocol.messages.replies import Done
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Delivery, Destination
 from thyme.substrates.dcs.client.cell_requests import Replies

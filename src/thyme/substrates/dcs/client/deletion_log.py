@@ -15,7 +15,7 @@ import msgspec
 from thyme.model.ids import Key
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
-from thyme.protocol.messages.common import DeleteObject
+from thyme.protocol.messages.requests import DeleteObject
 from thyme.protocol.results import ignore_result
 from thyme.routing.cells import Destination
 from thyme.storage.store import RecordTable, Store

@@ -21,7 +21,8 @@ from thyme.model.subscriptions import (
 from thyme.model.time_frames import TimeFrame
 from thyme.protocol.messages.cell_records import CellId, as_cell_id
 from thyme.protocol.messages.cells import CellPage
-from thyme.protocol.messages.common import FetchPage, Page, StartSubscription, StopSubscription
+from thyme.protocol.messages.replies import Page
+from thyme.protocol.messages.requests import FetchPage, StartSubscription, StopSubscription
 from thyme.protocol.results import Ok, OnResult, Result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.client_interfaces import BrokerId, PageQuery, Pages

@@ -20,7 +20,8 @@ from thyme.protocol.messages.cells import (
     LocationUpdateReply,
     ReindexObjects,
 )
-from thyme.protocol.messages.common import PastMatches, StartSubscription
+from thyme.protocol.messages.replies import PastMatches
+from thyme.protocol.messages.requests import StartSubscription
 from thyme.protocol.results import Ok, Result, ignore_result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.subscriber import Subscriber

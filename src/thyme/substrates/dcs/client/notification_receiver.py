@@ -15,7 +15,7 @@ import msgspec
 
 from thyme.protocol.messages.cell_records import MatchedObject
 from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
-from thyme.protocol.messages.common import Missed, Notify
+from thyme.protocol.messages.replies import Missed, Notify
 from thyme.protocol.outbox import Outbox
 from thyme.routing.cells import CellRouting, Delivery, Destination
 from thyme.substrates.common.client import Client

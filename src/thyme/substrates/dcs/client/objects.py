@@ -22,7 +22,7 @@ from thyme.model.metadata import Metadata
 from thyme.protocol.app_interface import ALL_NODES, AS_USUAL, LookupResult, StorageOptions
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
 from thyme.protocol.messages.cells import CellStatus, IndexObject, StoreReplica
-from thyme.protocol.messages.common import DeleteObject, FetchStatus
+from thyme.protocol.messages.requests import DeleteObject, FetchStatus
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import Destination
 from thyme.substrates.common.catalogue import DELETED, EVICTED, EXPIRED, THERE, UNKNOWN

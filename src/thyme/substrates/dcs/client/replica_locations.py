@@ -15,7 +15,7 @@ from thyme.model.ids import Key
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata
 from thyme.protocol.messages.cells import CellStatus
-from thyme.protocol.messages.common import FetchStatus
+from thyme.protocol.messages.requests import FetchStatus
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import CellRouting, Destination
 from thyme.substrates.dcs.client.cell_requests import CellRequests, Replies

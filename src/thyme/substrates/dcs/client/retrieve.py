@@ -22,7 +22,8 @@ from thyme.model.errors import (
 from thyme.model.ids import NodeId
 from thyme.model.metadata import Metadata
 from thyme.protocol.messages.cell_records import CellId, IndexedMetadata, Replica
-from thyme.protocol.messages.common import FetchObject, ObjectData
+from thyme.protocol.messages.replies import ObjectData
+from thyme.protocol.messages.requests import FetchObject
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.protocol.retry import RetryPolicy
 from thyme.routing.cells import CellRouting, Destination

@@ -23,7 +23,8 @@ from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, Replica
 from thyme.protocol.messages.cells import CellState, FetchCellState
 from thyme.protocol.messages.chunks import ChunkHolder
-from thyme.protocol.messages.common import FetchObject, ObjectData
+from thyme.protocol.messages.replies import ObjectData
+from thyme.protocol.messages.requests import FetchObject
 from thyme.protocol.results import Ok, Result
 from thyme.routing.cells import BeaconReceived, Delivery, Destination
 from thyme.substrates.dcs.client.cell_requests import Replies

@@ -20,7 +20,7 @@ from thyme.model.metadata import Metadata
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellState, StateTransferred, TransferState
-from thyme.protocol.messages.common import Done, Refused
+from thyme.protocol.messages.replies import Done, Refused
 from thyme.protocol.results import Failure, Ok, OnResult, Result, ignore_result
 from thyme.routing.cells import Delivery, Destination
 from thyme.substrates.dcs.context import NodeContext

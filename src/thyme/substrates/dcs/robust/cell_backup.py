@@ -26,7 +26,8 @@ from thyme.protocol.messages.cell_records import (
     TombstoneRecord,
 )
 from thyme.protocol.messages.cells import BackupState, CellState
-from thyme.protocol.messages.common import CellReply, Done, Refused
+from thyme.protocol.messages.common import CellReply
+from thyme.protocol.messages.replies import Done, Refused
 from thyme.protocol.results import Failure, Result
 from thyme.routing.cells import Delivery, Destination
 from thyme.substrates.dcs.config import BackupConfig

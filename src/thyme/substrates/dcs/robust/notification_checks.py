@@ -17,7 +17,7 @@ from thyme.model.subscriptions import Conjunction
 from thyme.model.time_frames import SECOND_US, TimeFrame
 from thyme.protocol.messages.cell_records import CellId
 from thyme.protocol.messages.cells import CellPage
-from thyme.protocol.messages.common import FetchPage
+from thyme.protocol.messages.requests import FetchPage
 from thyme.protocol.results import Ok, Result
 from thyme.query.cursor import Cursor, cursor_at
 from thyme.routing.cells import Destination

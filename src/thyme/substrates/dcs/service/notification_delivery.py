@@ -25,7 +25,7 @@ from thyme.model.subscriptions import SubscriptionKey
 from thyme.model.time_frames import SECOND_US
 from thyme.protocol.messages.cell_records import CellId, MatchedObject
 from thyme.protocol.messages.cells import CellNotify, CellNotifyBatch, NotifyAck
-from thyme.protocol.messages.common import Missed
+from thyme.protocol.messages.replies import Missed
 from thyme.protocol.outbox import Outbox
 from thyme.query.cursor import Cursor
 from thyme.routing.cells import CellRouting, Delivery, DeliveryFailure, Destination

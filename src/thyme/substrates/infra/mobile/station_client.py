@@ -17,15 +17,9 @@ from thyme.model.ids import Key, NodeId
 from thyme.model.metadata import Metadata
 from thyme.model.subscriptions import SubscriptionKey, SubscriptionRecord
 from thyme.protocol.app_interface import AS_USUAL, LookupResult, StorageOptions
-from thyme.protocol.messages.common import (
-    DeleteObject,
-    FetchObject,
-    FetchPage,
-    Message,
-    ObjectData,
-    Page,
-    Unpublish,
-)
+from thyme.protocol.messages.common import Message, Unpublish
+from thyme.protocol.messages.replies import ObjectData, Page
+from thyme.protocol.messages.requests import DeleteObject, FetchObject, FetchPage
 from thyme.protocol.messages.stations import ForceFetch
 from thyme.protocol.results import Failure, Ok, OnResult, Result
 from thyme.routing.cells import STATION_CELL

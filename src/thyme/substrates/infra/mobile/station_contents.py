@@ -11,7 +11,7 @@ from __future__ import annotations
 from thyme.model.bounded import BoundedDict
 from thyme.model.ids import Key
 from thyme.protocol.messages.cells import CellPage
-from thyme.protocol.messages.common import FetchPage, StartSubscription
+from thyme.protocol.messages.requests import FetchPage, StartSubscription
 from thyme.protocol.messages.stations import StorageUpdate
 from thyme.routing.cells import Delivery
 from thyme.substrates.dcs.service.cell_service import CellService, first_page_request
